@@ -1,0 +1,1 @@
+"""What `keylane up` runs: the real parts as local processes."""

@@ -1,0 +1,1 @@
+"""The only importers of client libraries: Redis, Kafka, SQS."""

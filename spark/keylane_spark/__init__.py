@@ -1,0 +1,1 @@
+"""The Spark job that writes the state of topics into lanes."""

@@ -1,0 +1,153 @@
+"""Every error that Keylane raises on purpose.
+
+    KeylaneError
+    ├── BadRequest                  what the caller sent can't be served as it is
+    │   └── NullKey                 a null or empty key has no home
+    ├── NotFound
+    │   ├── UnknownTopic            no layout, or not a topic of the broker
+    │   └── KeyAbsent               the topic is there, the key isn't
+    ├── TooLarge                    a key or value over its limit
+    ├── PositionNotReached          a read waited for a position, and it did not come in time
+    ├── Unavailable                 try again later; carries `retry_after_s`
+    │   ├── StateUnavailable        Redis did not answer
+    │   ├── LaneBuilding            the lane isn't whole yet
+    │   └── LogUnavailable          Kafka did not answer
+    ├── CorruptState                bytes under a lane's key that aren't ours
+    ├── ProduceFailed               Kafka refused the record; carries Kafka's own name for it
+    └── WriterError                 the writer's side
+        ├── Fenced                  a newer writer has taken over
+        └── LaneBehind              a lane expects older records than it was given: repair it
+
+Sentences are for people and may go to clients: no secret and no address in them.
+"""
+
+from __future__ import annotations
+
+
+class KeylaneError(Exception):
+    """The root: whoever catches this catches all that is ours."""
+
+
+class BadRequest(KeylaneError):
+    """What the caller sent can't be served as it is; `parameter` names the part at fault."""
+
+    def __init__(self, message: str, parameter: str | None = None) -> None:
+        super().__init__(message)
+        self.parameter = parameter
+
+
+class NullKey(BadRequest):
+    """A null or empty key has no home."""
+
+    def __init__(self) -> None:
+        super().__init__("the key is empty: a record without a key has no home and can't be read", "key")
+
+
+class NotFound(KeylaneError):
+    """What was asked for isn't there."""
+
+
+class UnknownTopic(NotFound):
+    """The topic has no layout (on reads), or the broker does not know it (on writes)."""
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(f"topic {topic!r} is not known here: is it in keylane.toml, and does the job run?")
+        self.topic = topic
+
+
+class KeyAbsent(NotFound):
+    """The topic is there and whole, the key isn't in it (never written, or deleted)."""
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(f"topic {topic!r} holds no record under this key")
+        self.topic = topic
+
+
+class TooLarge(KeylaneError):
+    """A key or value over its limit."""
+
+    def __init__(self, what: str, size_bytes: int, limit_bytes: int) -> None:
+        super().__init__(f"the {what} has {size_bytes} bytes, {limit_bytes} at most are taken")
+        self.what = what
+        self.size_bytes = size_bytes
+        self.limit_bytes = limit_bytes
+
+
+class PositionNotReached(KeylaneError):
+    """A read waited for a position, and the state did not reach it in time."""
+
+    def __init__(self, wanted: str, next_offset: int, waited_ms: int) -> None:
+        super().__init__(
+            f"position {wanted} is not in the state after {waited_ms} ms: it holds all below {next_offset}"
+        )
+        self.wanted = wanted
+        self.next_offset = next_offset
+
+
+class Unavailable(KeylaneError):
+    """A part is away for now: the same request may do later."""
+
+    def __init__(self, message: str, retry_after_s: int = 1) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class StateUnavailable(Unavailable):
+    """Redis did not answer, or not in time."""
+
+
+class LaneBuilding(Unavailable):
+    """The lane isn't whole yet: an answer now could be older than what the caller has seen."""
+
+    def __init__(self, topic: str, partition: int, next_offset: int | None) -> None:
+        progress = "has not begun" if next_offset is None else f"stands at offset {next_offset}"
+        super().__init__(f"partition {partition} of topic {topic!r} is being built: it {progress}", 2)
+        self.topic = topic
+        self.partition = partition
+        self.next_offset = next_offset
+
+
+class LogUnavailable(Unavailable):
+    """Kafka did not answer, or not in time."""
+
+
+class CorruptState(KeylaneError):
+    """Bytes under a lane's key that aren't ours; `where` names the key in Redis."""
+
+    def __init__(self, where: str, fault: str) -> None:
+        super().__init__(f"the state under {where} can't be read: {fault}")
+        self.where = where
+        self.fault = fault
+
+
+class ProduceFailed(KeylaneError):
+    """Kafka refused the record; `code` is Kafka's own name, as in MESSAGE_TOO_LARGE."""
+
+    def __init__(self, code: str, message: str, *, retriable: bool) -> None:
+        super().__init__(f"{code}: {message}")
+        self.code = code
+        self.retriable = retriable
+
+
+class WriterError(KeylaneError):
+    """The writer's side of the lane protocol."""
+
+
+class Fenced(WriterError):
+    """A newer writer has taken over this lane: stop, and write nothing more."""
+
+    def __init__(self, lane: str, epoch: int, newer_epoch: int) -> None:
+        super().__init__(f"lane {lane} is written by epoch {newer_epoch} now, this writer is epoch {epoch}")
+        self.lane = lane
+        self.epoch = epoch
+        self.newer_epoch = newer_epoch
+
+
+class LaneBehind(WriterError):
+    """The lane expects `next_offset`, the chunk begins at `given`: what lies between must come first."""
+
+    def __init__(self, lane: str, next_offset: int | None, given: int) -> None:
+        super().__init__(f"lane {lane} stands at {next_offset}, it was given records from {given}")
+        self.lane = lane
+        self.next_offset = next_offset
+        self.given = given

@@ -1,0 +1,60 @@
+"""What the use cases need of the world: one to three methods each, one fake each in `tests/fakes.py`."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from keylane.model import Position
+
+
+class State(Protocol):
+    """Keylane's state in Redis Cluster, as a reader sees it."""
+
+    def read(self, slot: int, keys: Sequence[bytes], deadline: Deadline) -> list[bytes | None]:
+        """Values of `keys` (all of one hash slot), one atomic command on one node; None where absent.
+
+        Raises StateUnavailable when no copy of the shard answers before the deadline,
+        CorruptState when a key holds another type.
+        """
+
+
+class Log(Protocol):
+    """Kafka, as a producer sees it."""
+
+    def append(self, topic: str, key: bytes, value: bytes | None, deadline: Deadline) -> Position:
+        """Write one record (None: a tombstone) and wait for the acknowledgement.
+
+        Raises UnknownTopic, TooLarge, ProduceFailed, LogUnavailable.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """Time as the use cases see it; tests give another one."""
+
+    now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
+    monotonic_s: Callable[[], float] = time.monotonic
+    pause_s: Callable[[float], None] = time.sleep
+
+
+@dataclass(frozen=True, slots=True)
+class Deadline:
+    """A moment (monotonic seconds) after which an answer is of no use."""
+
+    at_s: float
+    clock: Clock
+
+    @classmethod
+    def after_ms(cls, milliseconds: float, clock: Clock) -> Self:
+        """The deadline that many milliseconds from now."""
+        return cls(clock.monotonic_s() + milliseconds / 1000, clock)
+
+    @property
+    def remaining_s(self) -> float:
+        """Seconds left, never below 0."""
+        return max(0.0, self.at_s - self.clock.monotonic_s())

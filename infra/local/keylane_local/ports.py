@@ -1,0 +1,78 @@
+"""Which port each part listens on: the one asked for, else the usual one, else any that is free."""
+
+from __future__ import annotations
+
+import random
+import socket
+
+import psutil  # type: ignore[import-untyped]
+
+from keylane_local.errors import PortInUse, StackError
+
+HOST = "127.0.0.1"
+# Below Linux's ephemeral range (32768..60999), so that no outgoing connection takes a port between
+# the moment it is chosen and the moment its server listens.
+_FREE_FROM, _FREE_TO = 20000, 32000
+_ATTEMPTS = 500
+# A Redis node of port p is reached by its peers on p + 10000, unless told otherwise.
+MAX_PORT = 65535
+
+
+def is_free(port: int) -> bool:
+    """Tell whether nobody listens on `port` of the loopback address."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        # As the servers do it: a connection of theirs in TIME_WAIT does not count.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+    return True
+
+
+def owner_of(port: int) -> str | None:
+    """Name the process that listens on `port` ("redis-server, pid 12"), or None where the system hides it."""
+    try:
+        connections = psutil.net_connections(kind="tcp")
+    except (psutil.AccessDenied, PermissionError):
+        return None
+    for connection in connections:
+        listens = connection.status == psutil.CONN_LISTEN
+        if listens and connection.laddr and connection.laddr.port == port and connection.pid:
+            try:
+                return f"{psutil.Process(connection.pid).name()}, pid {connection.pid}"
+            except psutil.NoSuchProcess:
+                return None
+    return None
+
+
+class Ports:
+    """Hands out ports, none of them twice."""
+
+    def __init__(self) -> None:
+        self._given: set[int] = set()
+
+    def exactly(self, port: int, part: str, option: str | None = None) -> int:
+        """Return `port`; raise PortInUse, which names `part`, where it is taken."""
+        if not 0 < port <= MAX_PORT:
+            raise StackError(f"port {port}, asked for by {part}, is not between 1 and {MAX_PORT}")
+        if port in self._given or not is_free(port):
+            raise PortInUse(port, part, owner_of(port), option)
+        self._given.add(port)
+        return port
+
+    def rather(self, port: int) -> int:
+        """Return `port` where it is free, else any free one."""
+        if port not in self._given and is_free(port):
+            self._given.add(port)
+            return port
+        return self.any()
+
+    def any(self) -> int:
+        """Return a free port."""
+        for _ in range(_ATTEMPTS):
+            port = random.randrange(_FREE_FROM, _FREE_TO)  # noqa: S311 - no secret
+            if port not in self._given and is_free(port):
+                self._given.add(port)
+                return port
+        raise StackError("no free port found on the loopback address")

@@ -1,0 +1,66 @@
+"""Where the programs are that the stack starts. Standard library only: the set-up uses it too."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+MIN_JAVA = 17
+MIN_REDIS = (7, 0)
+# The oldest Valkey calls itself 7.2, so the same bound serves both.
+_REDIS_NAMES = ("redis-server", "valkey-server")
+_VERSION_TIMEOUT_S = 20
+
+
+def project_root() -> Path:
+    """Return the checkout's root: the folder that holds `functions` and `layers`."""
+    return Path(__file__).resolve().parents[3]
+
+
+def tools_dir() -> Path:
+    """Return the folder of what the set-up fetched: KEYLANE_TOOLS, else .keylane-tools in the checkout."""
+    return Path(os.environ.get("KEYLANE_TOOLS") or project_root() / ".keylane-tools").absolute()
+
+
+def _version_text(program: str, option: str) -> str:
+    try:
+        done = subprocess.run(
+            [program, option],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=_VERSION_TIMEOUT_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.decode("utf-8", "replace") if done.returncode == 0 else ""
+
+
+def java_version(java: str) -> int | None:
+    """Return the major version of the program `java`, or None where it does not run (as macOS's stub)."""
+    found = re.search(r'version "(?:1\.)?(\d+)', _version_text(java, "-version"))
+    return int(found[1]) if found else None
+
+
+def redis_version(server: str) -> tuple[int, int] | None:
+    """Return (major, minor) of a redis-server or valkey-server, or None where it does not run."""
+    found = re.search(r"\bv=(\d+)\.(\d+)", _version_text(server, "--version"))
+    return (int(found[1]), int(found[2])) if found else None
+
+
+def find_java() -> str | None:
+    """Return the path of a Java of version MIN_JAVA or newer: JAVA_HOME's, else PATH's, else None."""
+    home = os.environ.get("JAVA_HOME")
+    candidates = [str(Path(home) / "bin" / "java")] if home else []
+    if on_path := shutil.which("java"):
+        candidates.append(on_path)
+    return next((java for java in candidates if (java_version(java) or 0) >= MIN_JAVA), None)
+
+
+def find_redis() -> str | None:
+    """Return the path of a redis-server or valkey-server of version MIN_REDIS or newer on PATH, or None."""
+    candidates = [path for name in _REDIS_NAMES if (path := shutil.which(name))]
+    return next((server for server in candidates if (redis_version(server) or (0, 0)) >= MIN_REDIS), None)

@@ -1,0 +1,90 @@
+"""Real servers for the tests, each started once per session when a test first asks for it."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from keylane_local import guard
+from keylane_local.kafka import Kafka
+from keylane_local.ports import Ports
+from keylane_local.redis_cluster import RedisCluster
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+TESTS = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark tests by their folder."""
+    for item in items:
+        if TESTS / "integration" in item.path.parents:
+            item.add_marker(pytest.mark.integration)
+        if TESTS / "e2e" in item.path.parents:
+            item.add_marker(pytest.mark.e2e)
+
+
+@contextlib.contextmanager
+def _guarded(data: Path) -> Iterator[Path]:
+    """Give `data`; what has a pid file in its folder `run` ends with the session, even with a killed one."""
+    with guard.watch(data / "run") as watcher:
+        try:
+            yield data
+        finally:
+            assert watcher.stdin
+            watcher.stdin.close()
+            watcher.wait(30)
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
+    """A running Kafka broker, as the part of the local stack that it is."""
+
+    ports = Ports()
+    with _guarded(tmp_path_factory.mktemp("kafka")) as data:
+        kafka = Kafka(
+            data / "kafka",
+            run=data / "run",
+            log=data / "logs" / "kafka.log",
+            port=ports.any(),
+            controller_port=ports.any(),
+        )
+        kafka.start()
+        kafka.wait_ready()
+        yield kafka
+        kafka.stop()
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisCluster]:
+    """A running Redis Cluster of 3 primaries and 3 replicas, as the part of the local stack that it is."""
+
+    ports = Ports()
+    with _guarded(tmp_path_factory.mktemp("redis")) as data:
+        redis_cluster = RedisCluster(
+            data / "redis",
+            run=data / "run",
+            logs=data / "logs",
+            ports=[(ports.any(), ports.any()) for _ in range(6)],
+        )
+        redis_cluster.start()
+        redis_cluster.wait_ready()
+        yield redis_cluster
+        redis_cluster.stop()
+
+
+@pytest.fixture(scope="session")
+def kafka(broker: Kafka) -> str:
+    """The bootstrap address of a running Kafka broker, "host:port"."""
+    return broker.bootstrap
+
+
+@pytest.fixture(scope="session")
+def redis_cluster(cluster: RedisCluster) -> str:
+    """The nodes of a running Redis Cluster as KEYLANE_REDIS_NODES spells them, "host:port,host:port"."""
+    return cluster.addresses

@@ -12,7 +12,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from redis.connection import Connection, SSLConnection
-from redis.exceptions import AuthenticationError, NoPermissionError, RedisError, ResponseError
+from redis.exceptions import (
+    AskError,
+    AuthenticationError,
+    ClusterDownError,
+    NoPermissionError,
+    RedisError,
+    ResponseError,
+    TryAgainError,
+)
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
@@ -79,6 +87,8 @@ def translate_redis_errors() -> Iterator[None]:
         raise StateUnavailable("Redis did not answer in time") from error
     except (RedisConnectionError, OSError) as error:
         raise StateUnavailable("Redis can't be reached") from error
+    except (AskError, ClusterDownError, TryAgainError) as error:
+        raise StateUnavailable("the Redis Cluster does not serve this slot for now") from error
     except RedisError as error:
         raise StateUnavailable("Redis refused the command") from error
 
@@ -109,6 +119,10 @@ class Cluster:
         if not nodes:
             raise StateUnavailable(f"no Redis node is known to serve slot {slot}")
         return nodes[0]
+
+    def copies(self, slot: int) -> tuple[Node, ...]:
+        """All nodes that hold the slot, its primary first; empty when the map doesn't say."""
+        return self._slots[slot]
 
     def replicas(self, slot: int) -> tuple[Node, ...]:
         """The other nodes that hold the slot; empty when there are none or the map isn't known."""

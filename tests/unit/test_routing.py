@@ -1,0 +1,172 @@
+from __future__ import annotations
+
+import csv
+import itertools
+import subprocess
+import sys
+from binascii import crc_hqx
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from keylane import routing
+from keylane_spark import routing_columns
+
+GOLDEN = Path(__file__).parent / "golden" / "murmur2.csv"
+VECTORS = [
+    (
+        bytes.fromhex(row["key_hex"]),
+        int(row["murmur2"]),
+        int(row["of_9"]),
+        int(row["of_30"]),
+        int(row["of_1000"]),
+    )
+    for row in csv.DictReader(GOLDEN.read_text().splitlines())
+]
+# As librdkafka's own test of rd_fnv1a has them, made there with Go's hash/fnv.
+FNV1A_VECTORS = [
+    (b"kafka", 0xD33C4E1),
+    (b"giberish123456789", 0x77A58295),
+    (b"1234", 0x23BDD03),
+    (b"234", 0x2DEA3CD2),
+    (b"34", 0x740FA83E),
+    (b"4", 0x310CA263),
+    (b"PreAmbleWillBeRemoved,ThePrePartThatIs", 0x65CBD69C),
+    (b"", 0x7EE3623B),
+]
+LAYOUTS = [(1, 1), (9, 1), (9, 3), (30, 1), (7, 5), (1000, 16), (16_384, 1), (1, 16_384)]
+
+
+def test_the_golden_file_has_every_length_up_to_300_and_high_bytes():
+    assert {len(key) for key, *_ in VECTORS} == set(range(301))
+    assert {byte for key, *_ in VECTORS for byte in key} == set(range(256))
+
+
+def test_murmur2_is_kafkas():
+    assert [routing.murmur2(key) for key, *_ in VECTORS] == [vector[1] for vector in VECTORS]
+
+
+@pytest.mark.parametrize(("column", "count"), [(2, 9), (3, 30), (4, 1000)])
+def test_partitions_are_those_of_the_java_producer(column, count):
+    expected = [vector[column] for vector in VECTORS]
+    assert [routing.partition_for(key, count) for key, *_ in VECTORS] == expected
+    keys = pa.array([key for key, *_ in VECTORS], pa.binary())
+    assert routing_columns.partition_column(keys, count).tolist() == expected
+
+
+@pytest.mark.parametrize(("key", "hashed"), FNV1A_VECTORS)
+def test_fnv1a_is_saramas(key, hashed):
+    assert routing.partition_for(key, 2**31 - 1, "fnv1a") == hashed % (2**31 - 1)
+    assert routing.partition_for(key, 9, "fnv1a") == hashed % 9
+
+
+def test_crc32_is_the_common_one():
+    assert routing.partition_for(b"123456789", 2**32, "crc32") == 0xCBF43926
+    assert routing.partition_for(b"", 9, "crc32") == 0
+
+
+@pytest.mark.parametrize(
+    ("key", "hashed"), [(b"", 0), (b"\xff\xff\xff\xff", 0x76293B50), (b"!Ce\x87", 0xF55B516B)]
+)
+def test_stripes_come_from_murmurhash3(key, hashed):
+    assert routing.stripe_for(key, 2**32) == hashed
+
+
+def test_kafkas_hash_is_not_mmh3():
+    assert routing.murmur2(b"kafka") & 0xFFFFFFFF != routing.stripe_for(b"kafka", 2**32)
+
+
+def test_an_unknown_partitioner_is_refused_with_the_known_ones():
+    with pytest.raises(ValueError, match="'murmur3' is unknown; known are murmur2, crc32, fnv1a"):
+        routing.partition_for(b"a", 9, "murmur3")
+
+
+@pytest.mark.parametrize("count", [0, -1])
+def test_counts_below_one_are_refused(count):
+    with pytest.raises(ValueError, match="1 partition at least"):
+        routing.partition_for(b"a", count)
+    with pytest.raises(ValueError, match="1 stripe at least"):
+        routing.stripe_for(b"a", count)
+
+
+@pytest.mark.parametrize(("partition_count", "stripes"), LAYOUTS)
+def test_a_partition_owns_a_contiguous_range_of_slots(partition_count, stripes):
+    slots = [
+        routing.slot_for(partition, stripe, partition_count, stripes)
+        for partition in range(partition_count)
+        for stripe in range(stripes)
+    ]
+    assert slots == sorted(set(slots)), "lanes lie in order, each in a slot of its own"
+    for lane, slot in enumerate(slots):
+        partition = lane // stripes
+        assert partition * 16_384 / partition_count - 1 < slot < (partition + 1) * 16_384 / partition_count
+
+
+def test_slots_are_those_of_the_design():
+    assert [routing.slot_for(partition, 0, 9, 1) for partition in range(9)] == [
+        *(0, 1820, 3640, 5461, 7281, 9102, 10922, 12743, 14563)
+    ]
+    assert routing.slot_for(2, 1, 3, 2) == 13_653
+
+
+@pytest.mark.parametrize("lane", [(9, 0), (-1, 0), (0, 2), (0, -1)])
+def test_a_lane_outside_its_layout_is_refused(lane):
+    with pytest.raises(ValueError, match="is none of 9 partitions with 2 stripes"):
+        routing.slot_for(*lane, 9, 2)
+
+
+def test_more_lanes_than_slots_are_refused():
+    with pytest.raises(ValueError, match="16385 lanes"):
+        routing.slot_for(0, 0, 16_385, 1)
+
+
+def test_hash_tags_are_the_first_strings_that_reach_their_slots():
+    alphabet = b"0123456789abcdefghijklmnopqrstuvwxyz"
+    first: dict[int, bytes] = {}
+    for length in range(1, 5):
+        for characters in itertools.product(alphabet, repeat=length):
+            text = bytes(characters)
+            first.setdefault(crc_hqx(text, 0) % 16_384, text)
+    assert len(first) == 16_384
+    assert [routing.hash_tag(slot) for slot in range(16_384)] == [first[slot] for slot in range(16_384)]
+
+
+@pytest.mark.parametrize("slot", [-1, 16_384])
+def test_a_slot_outside_the_cluster_has_no_tag(slot):
+    with pytest.raises(ValueError, match="outside 0 to 16383"):
+        routing.hash_tag(slot)
+
+
+@pytest.mark.parametrize(
+    ("key", "hashed"),
+    [
+        (b"123456789", b"123456789"),
+        (b"{user1000}.following", b"user1000"),
+        (b"foo{}{bar}", b"foo{}{bar}"),
+        (b"foo{{bar}}zap", b"{bar"),
+        (b"foo{bar}{zap}", b"bar"),
+        (b"foo}{bar", b"foo}{bar"),
+        (b"{", b"{"),
+        (b"", b""),
+    ],
+)
+def test_key_slots_follow_the_cluster_specification(key, hashed):
+    assert routing.key_slot(key) == crc_hqx(hashed, 0) % 16_384
+
+
+def test_crc16_is_the_one_of_the_cluster_specification():
+    assert routing.key_slot(b"123456789") == 0x31C3
+
+
+@given(st.integers(0, 16_383), st.binary())
+def test_a_tagged_key_lies_in_its_slot_whatever_follows(slot, rest):
+    assert routing.key_slot(b"{%b}:%b" % (routing.hash_tag(slot), rest)) == slot
+
+
+def test_routing_imports_nothing_heavy():
+    code = "import sys; before = set(sys.modules); import keylane.routing; print(*set(sys.modules) - before)"
+    loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert not {"redis", "confluent_kafka", "boto3", "numpy", "pyarrow", "json"} & set(loaded.stdout.split())

@@ -1,0 +1,180 @@
+"""The HTTP front: a small API Gateway and Lambda. `python -m keylane_local.front` serves the functions.
+
+Each request becomes a proxy event for one of the functions, which run as on Lambda, in environments of
+their own; what they answer becomes the response. Access lines go to standard error, one per request.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import logging
+import os
+import signal
+import time
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from aiohttp import web
+
+from keylane_local.environments import Function, Pool, Throttled, TimedOut
+from keylane_local.ports import HOST
+from keylane_local.proxy_events import Malformed, Request, Response, message, proxy_event, response_of
+from keylane_local.tools import project_root
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from aiohttp.web_request import BaseRequest
+
+_log = logging.getLogger("keylane.front")
+# Lambda's bound of a synchronous event.
+MAX_EVENT_BYTES = 6 * 1024 * 1024
+_WRITES = frozenset({"PUT", "POST", "DELETE"})
+FUNCTIONS = ("query", "produce")
+
+
+def function_for(method: str) -> str:
+    """Name the function that serves `method`; query answers what nobody serves, with a clear error."""
+    return "produce" if method in _WRITES else "query"
+
+
+class Front:
+    """Serves HTTP on one port by the functions of `pools`, chosen by `route` (method -> name)."""
+
+    def __init__(self, functions: Mapping[str, Function], route: Callable[[str], str] = function_for) -> None:
+        self.pools = {name: Pool(function) for name, function in functions.items()}
+        self._route = route
+        self._http = web.Server(self._serve, access_log=None, auto_decompress=False)
+        self._server: asyncio.Server | None = None
+
+    async def open(self, port: int, host: str = HOST) -> int:
+        """Warm one environment per function, then listen; return the port (any free one for 0)."""
+        await asyncio.gather(*(pool.warm() for pool in self.pools.values()))
+        self._server = await asyncio.get_running_loop().create_server(self._http, host, port)
+        listening: int = self._server.sockets[0].getsockname()[1]
+        return listening
+
+    async def close(self) -> None:
+        """Stop listening, let what is under way end within a second, and end the environments."""
+        if self._server:
+            self._server.close()
+        await self._http.shutdown(1)
+        await asyncio.gather(*(pool.close() for pool in self.pools.values()))
+
+    async def _serve(self, request: BaseRequest) -> web.StreamResponse:
+        started = time.perf_counter()
+        request_id = str(uuid.uuid4())
+        function = self._route(request.method)
+        response = await self._answer(request, request_id, function)
+        http = web.Response(status=response.status, body=response.body)
+        http.headers.popall("Content-Type", None)
+        for name, value in response.headers:
+            http.headers.add(name, value)
+        http.headers["x-amzn-RequestId"] = request_id
+        _log.info(
+            "%s %s %s %d %d B %.1f ms %s %s",
+            request.remote,
+            request.method,
+            request.raw_path,
+            response.status,
+            len(response.body),
+            (time.perf_counter() - started) * 1000,
+            function,
+            request_id,
+        )
+        return http
+
+    async def _answer(self, request: BaseRequest, request_id: str, function: str) -> Response:
+        body = await _bounded_body(request)
+        if body is None:
+            return message(413, "Request Too Long")
+        event = json.dumps(
+            proxy_event(
+                Request(
+                    method=request.method,
+                    target=request.raw_path,
+                    headers=tuple(request.headers.items()),
+                    body=body,
+                    source_ip=request.remote or HOST,
+                ),
+                request_id,
+            )
+        ).encode()
+        if len(event) > MAX_EVENT_BYTES:
+            return message(413, "Request Too Long")
+        try:
+            answer = await self.pools[function].invoke(event, request_id)
+            if not answer.failed:
+                return response_of(answer.payload)
+            _log.error("%s failed: %s", function, answer.payload.decode("utf-8", "replace")[:500])
+        except Malformed as error:
+            _log.error("%s gave a malformed answer: %s", function, error)
+        except Throttled as error:
+            _log.warning("%s", error)
+            return message(429, "Too Many Requests")
+        except TimedOut as error:
+            _log.error("%s", error)
+            return message(504, "Endpoint request timed out")
+        return message(502, "Internal server error")
+
+
+async def _bounded_body(request: BaseRequest) -> bytes | None:
+    """Return the request's body, or None where it is over MAX_EVENT_BYTES."""
+    if (request.content_length or 0) > MAX_EVENT_BYTES:
+        return None
+    parts: list[bytes] = []
+    size = 0
+    async for part in request.content.iter_any():
+        size += len(part)
+        if size > MAX_EVENT_BYTES:
+            return None
+        parts.append(part)
+    return b"".join(parts)
+
+
+def functions_of(folder: Path, log: Path, max_environments: int) -> dict[str, Function]:
+    """Describe the functions in `folder`; their variables are this process's own KEYLANE_ ones."""
+    variables = {name: value for name, value in os.environ.items() if name.startswith("KEYLANE_")}
+    return {
+        name: Function(
+            name=f"keylane-{name}",
+            code=folder / name,
+            layer=project_root() / "layers" / "keylane" / "python",
+            log=log,
+            variables=variables,
+            max_environments=max_environments,
+        )
+        for name in FUNCTIONS
+    }
+
+
+async def _run(port: int, functions: Mapping[str, Function]) -> None:
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopped.set)
+    front = Front(functions)
+    _log.info("keylane: ready on http://%s:%d", HOST, await front.open(port))
+    await stopped.wait()
+    await front.close()
+    _log.info("stopped")
+
+
+def main() -> None:
+    """Serve until SIGTERM."""
+    parser = argparse.ArgumentParser(prog="keylane_local.front")
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--functions", type=Path, default=project_root() / "functions")
+    parser.add_argument("--function-log", type=Path, required=True)
+    parser.add_argument("--max-environments", type=int, default=8)
+    options = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    functions = functions_of(options.functions, options.function_log, options.max_environments)
+    asyncio.run(_run(options.port, functions))
+
+
+if __name__ == "__main__":
+    main()

@@ -5,15 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from keylane import codec, routing
-from keylane.errors import (
-    BadRequest,
-    CorruptState,
-    LaneBuilding,
-    NullKey,
-    PositionNotReached,
-    TooLarge,
-    UnknownTopic,
-)
+from keylane.errors import BadRequest, CorruptState, LaneBuilding, PositionNotReached, UnknownTopic
+from keylane.keys import check_key, printable
 from keylane.model import Answer, Position
 from keylane.ports import Deadline
 
@@ -21,10 +14,8 @@ if TYPE_CHECKING:
     from keylane.model import Layout, Watermark
     from keylane.ports import Clock, State
 
-KEY_LIMIT_BYTES = 65_536
 FIRST_PAUSE_S = 0.002
 LAST_PAUSE_S = 0.020
-PRINTABLE_CHARACTERS = 200
 
 
 class Layouts:
@@ -104,20 +95,6 @@ def latest(
             raise PositionNotReached(str(wanted), next_offset, waited_ms)
         clock.pause_s(min(pause_s, left_s))
         pause_s = min(pause_s * 2, LAST_PAUSE_S)
-
-
-def check_key(key: bytes) -> None:
-    """Raise NullKey for an empty key, TooLarge for one over 65,536 bytes."""
-    if not key:
-        raise NullKey
-    if len(key) > KEY_LIMIT_BYTES:
-        raise TooLarge("key", len(key), KEY_LIMIT_BYTES)
-
-
-def printable(key: bytes) -> str:
-    """Bytes for a sentence: ASCII with escapes, cut to 200 characters."""
-    text = ascii(key)[2:-1]
-    return text if len(text) <= PRINTABLE_CHARACTERS else text[:PRINTABLE_CHARACTERS] + "..."
 
 
 def _position(wanted: Position | int, partition: int) -> Position:

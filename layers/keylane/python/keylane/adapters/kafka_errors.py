@@ -1,0 +1,84 @@
+"""librdkafka's errors as Keylane's, under the names that Kafka itself gives them."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from confluent_kafka import KafkaError, KafkaException
+
+from keylane.errors import LogUnavailable, ProduceFailed, UnknownTopic
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from keylane.errors import KeylaneError
+
+KAFKA_NAMES = {
+    "INVALID_MSG": "CORRUPT_MESSAGE",
+    "INVALID_MSG_SIZE": "INVALID_FETCH_SIZE",
+    "MSG_SIZE_TOO_LARGE": "MESSAGE_TOO_LARGE",
+    "NOT_LEADER_FOR_PARTITION": "NOT_LEADER_OR_FOLLOWER",
+    "NO_ERROR": "NONE",
+    "STALE_CTRL_EPOCH": "STALE_CONTROLLER_EPOCH",
+    "TOPIC_EXCEPTION": "INVALID_TOPIC_EXCEPTION",
+    "UNKNOWN": "UNKNOWN_SERVER_ERROR",
+    "UNKNOWN_TOPIC_OR_PART": "UNKNOWN_TOPIC_OR_PARTITION",
+}
+"""librdkafka's name -> Kafka's own (org.apache.kafka.common.protocol.Errors) where they differ."""
+
+RETRIABLE = frozenset(
+    {
+        "BROKER_NOT_AVAILABLE",
+        "KAFKA_STORAGE_ERROR",
+        "LEADER_NOT_AVAILABLE",
+        "NETWORK_EXCEPTION",
+        "NOT_ENOUGH_REPLICAS",
+        "NOT_ENOUGH_REPLICAS_AFTER_APPEND",
+        "NOT_LEADER_OR_FOLLOWER",
+        "REQUEST_TIMED_OUT",
+        "THROTTLING_QUOTA_EXCEEDED",
+    }
+)
+"""Kafka's names of errors that pass: the same record may be taken later."""
+
+# librdkafka's own codes are negative, and their names begin with an underscore without being private.
+LOCAL_TIMED_OUT = KafkaError._TIMED_OUT  # noqa: SLF001
+LOCAL_UNKNOWN_TOPIC = KafkaError._UNKNOWN_TOPIC  # noqa: SLF001
+_UNKNOWN_TOPIC = {LOCAL_UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION, KafkaError.UNKNOWN_TOPIC_OR_PART}  # noqa: SLF001
+_REFUSED = {KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED}  # noqa: SLF001
+_INVALID_ARGUMENT = KafkaError._INVALID_ARG  # noqa: SLF001
+
+
+def kafka_name(error: KafkaError) -> str:
+    """Kafka's own upper-case name; UNKNOWN_SERVER_ERROR for those that librdkafka made up (`_...`)."""
+    name = error.name()
+    return "UNKNOWN_SERVER_ERROR" if name.startswith("_") else KAFKA_NAMES.get(name, name)
+
+
+@contextmanager
+def translate_kafka_errors(topic: str) -> Iterator[None]:
+    """Every error of the client library becomes one of Log's; the cause keeps librdkafka's words."""
+    try:
+        yield
+    except BufferError as error:
+        raise LogUnavailable("too many records are on their way to Kafka") from error
+    except KafkaException as error:
+        raise _translated(error.args[0], topic) from error
+
+
+def _translated(error: KafkaError, topic: str) -> KeylaneError:
+    code = error.code()
+    if code in _UNKNOWN_TOPIC:
+        return UnknownTopic(topic)
+    if code in _REFUSED:
+        return LogUnavailable("Kafka refused our credentials", 10)
+    if code == _INVALID_ARGUMENT:
+        return ProduceFailed("INVALID_REQUEST", "the record can't be sent", retriable=False)
+    if code < 0:
+        # Even a record purged from the queue may have been sent before and be there for a second try.
+        return LogUnavailable(
+            "Kafka did not acknowledge the record in time: it may have been written, or may not"
+        )
+    name = kafka_name(error)
+    return ProduceFailed(name, "Kafka refused the record", retriable=name in RETRIABLE)

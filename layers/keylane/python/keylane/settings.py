@@ -1,0 +1,122 @@
+"""Settings from the environment: read in one call, checked, the variable at fault named.
+
+Each kind of settings imports its adapter where it is read, so that a function carries no client but its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from keylane.adapters.kafka_producer import KafkaSettings
+    from keylane.adapters.redis_cluster import RedisSettings
+
+
+class SettingsError(ValueError):
+    """A variable is missing or wrong; `variable` names it. For logs: clients get another sentence."""
+
+    def __init__(self, variable: str, fault: str) -> None:
+        super().__init__(f"{variable} {fault}")
+        self.variable = variable
+
+
+@dataclass(frozen=True, slots=True)
+class QuerySettings:
+    """What the query function runs with. `state_timeout_ms` bounds one read, `wait_max_ms` one waiting."""
+
+    redis: RedisSettings
+    state_timeout_ms: int = 1_000
+    wait_default_ms: int = 5_000
+    wait_max_ms: int = 20_000
+    layout_ttl_s: int = 30
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str]) -> Self:
+        """Read all at once. Raises SettingsError."""
+        wait_max_ms = _number(environment, "KEYLANE_WAIT_MAX_MS", 20_000, least=0)
+        return cls(
+            redis=redis_settings(environment),
+            state_timeout_ms=_number(environment, "KEYLANE_STATE_TIMEOUT_MS", 1_000),
+            wait_default_ms=min(_number(environment, "KEYLANE_WAIT_DEFAULT_MS", 5_000, least=0), wait_max_ms),
+            wait_max_ms=wait_max_ms,
+            layout_ttl_s=_number(environment, "KEYLANE_LAYOUT_TTL_S", 30, least=0),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ProduceSettings:
+    """What the produce function runs with. `timeout_ms` bounds one request."""
+
+    kafka: KafkaSettings
+    timeout_ms: int = 5_000
+    value_limit_bytes: int = 1_048_576
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str]) -> Self:
+        """Read all at once. Raises SettingsError."""
+        from keylane.adapters.kafka_producer import PARTITIONERS, KafkaSettings  # noqa: PLC0415
+
+        timeout_ms = _number(environment, "KEYLANE_PRODUCE_TIMEOUT_MS", 5_000)
+        limit_bytes = _number(environment, "KEYLANE_MAX_VALUE_BYTES", 1_048_576)
+        partitioner = environment.get("KEYLANE_PARTITIONER") or "murmur2"
+        if partitioner not in PARTITIONERS:
+            raise SettingsError("KEYLANE_PARTITIONER", f"is none of {', '.join(PARTITIONERS)}")
+        kafka = KafkaSettings(kafka_bootstrap(environment), partitioner, limit_bytes, timeout_ms)
+        return cls(kafka, timeout_ms, limit_bytes)
+
+
+def redis_settings(environment: Mapping[str, str]) -> RedisSettings:
+    """KEYLANE_REDIS_NODES, _USERNAME, _PASSWORD, _TLS, and _TLS_CA_FILE for a private authority."""
+    from keylane.adapters.redis_cluster import Node, RedisSettings  # noqa: PLC0415
+
+    return RedisSettings(
+        nodes=tuple(Node(host, port) for host, port in _nodes(environment, "KEYLANE_REDIS_NODES")),
+        username=environment.get("KEYLANE_REDIS_USERNAME") or None,
+        password=environment.get("KEYLANE_REDIS_PASSWORD") or None,
+        tls=_switch(environment, "KEYLANE_REDIS_TLS"),
+        tls_ca_file=environment.get("KEYLANE_REDIS_TLS_CA_FILE") or None,
+    )
+
+
+def kafka_bootstrap(environment: Mapping[str, str]) -> str:
+    """KEYLANE_KAFKA_BOOTSTRAP, checked: "host:port,host:port"."""
+    _nodes(environment, "KEYLANE_KAFKA_BOOTSTRAP")
+    return environment["KEYLANE_KAFKA_BOOTSTRAP"].replace(" ", "")
+
+
+def _nodes(environment: Mapping[str, str], variable: str) -> list[tuple[str, int]]:
+    """Addresses of a list like "host:port,[::1]:port"."""
+    text = environment.get(variable, "").strip()
+    if not text:
+        raise SettingsError(variable, 'is not set: it lists "host:port" of servers, divided by commas')
+    nodes = []
+    for number, item in enumerate(text.split(","), start=1):
+        host, _, port = item.strip().rpartition(":")
+        # The item isn't shown: a URL with a password in it is a likely mistake.
+        if not host or set(host) & set("/@ ") or not _is_port(port):
+            raise SettingsError(variable, f'has as item {number} something that is not "host:port"')
+        nodes.append((host.removeprefix("[").removesuffix("]"), int(port)))
+    return nodes
+
+
+def _is_port(text: str) -> bool:
+    return text.isascii() and text.isdigit() and 0 < int(text) < 1 << 16
+
+
+def _number(environment: Mapping[str, str], variable: str, default: int, least: int = 1) -> int:
+    text = environment.get(variable, "").strip()
+    if not text:
+        return default
+    if not (text.isascii() and text.isdigit()) or int(text) < least:
+        raise SettingsError(variable, f"is {text!r}, not a whole number of {least} or more")
+    return int(text)
+
+
+def _switch(environment: Mapping[str, str], variable: str) -> bool:
+    text = environment.get(variable, "").strip().lower()
+    if text not in {"", "true", "false"}:
+        raise SettingsError(variable, f"is {text!r}, neither true nor false")
+    return text == "true"

@@ -1,0 +1,68 @@
+"""Builds the clients from the environment: the one place that does.
+
+The makers import their client library at once, in a Lambda's init phase; they read the environment and build
+at the first request: a missing variable is then a clear answer and log line, not a function that never
+starts. Nothing connects before it is used.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING
+
+from keylane.ports import Clock
+from keylane.read import Layouts
+from keylane.settings import ProduceSettings, QuerySettings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from keylane.ports import Log, State
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What the query function works with."""
+
+    settings: QuerySettings
+    clock: Clock
+    state: State
+    layouts: Layouts
+
+
+@dataclass(frozen=True, slots=True)
+class Produce:
+    """What the produce function works with."""
+
+    settings: ProduceSettings
+    clock: Clock
+    log: Log
+
+
+def query_maker() -> Callable[[], Query]:
+    """Give the maker of the query function's parts; it builds once. Raises SettingsError when called."""
+    from keylane.adapters.redis_cluster import Cluster  # noqa: PLC0415
+    from keylane.adapters.redis_state import RedisState  # noqa: PLC0415
+
+    @cache
+    def make() -> Query:
+        settings = QuerySettings.from_environment(os.environ)
+        clock = Clock()
+        state = RedisState(Cluster(settings.redis))
+        return Query(settings, clock, state, Layouts(state, clock, settings.layout_ttl_s))
+
+    return make
+
+
+def produce_maker() -> Callable[[], Produce]:
+    """Give the maker of the produce function's parts; it builds once. Raises SettingsError when called."""
+    from keylane.adapters.kafka_producer import KafkaProducer  # noqa: PLC0415
+
+    @cache
+    def make() -> Produce:
+        settings = ProduceSettings.from_environment(os.environ)
+        return Produce(settings, Clock(), KafkaProducer(settings.kafka))
+
+    return make

@@ -13,6 +13,7 @@ import pytest
 
 from keylane_local.environments import Function
 from keylane_local.front import MAX_EVENT_BYTES, Front
+from keylane_local.runtime_api import InitError
 
 HANDLER = """
 import base64, json, os, signal, sys, threading, time
@@ -197,15 +198,28 @@ def test_an_environment_killed_while_idle_is_replaced(serving):
     assert pid != victim
 
 
-def test_a_handler_that_cannot_be_loaded_answers_502_and_says_why_in_the_log(serving, tmp_path, caplog):
+def test_a_handler_that_cannot_be_loaded_stops_the_start_and_says_why(serving, tmp_path):
     async def run():
         (tmp_path / "code" / "handler.py").write_text("import nowhere_to_be_found")
-        async with serving() as (_, client), client.get("/") as got:
-            return got.status
+        async with serving():
+            raise AssertionError("it started")
 
-    assert asyncio.run(run()) == 502
-    assert "nowhere_to_be_found" in caplog.text
+    with pytest.raises(InitError, match="nowhere_to_be_found"):
+        asyncio.run(run())
     assert "nowhere_to_be_found" in (tmp_path / "functions.log").read_text()
+
+
+def test_a_handler_that_breaks_later_answers_502_and_never_hangs(serving, tmp_path):
+    async def run():
+        async with serving(max_environments=1) as (_, client):
+            (tmp_path / "code" / "handler.py").write_text("import nowhere_to_be_found")
+            statuses = []
+            for url in ("/?do=crash", "/", "/"):
+                async with client.get(url) as got:
+                    statuses.append(got.status)
+            return statuses
+
+    assert asyncio.run(run()) == [502, 502, 502]
 
 
 def test_a_body_over_the_limit_is_refused_and_the_front_goes_on(serving):

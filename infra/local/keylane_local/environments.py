@@ -178,9 +178,11 @@ class Pool:
         return list(self._all)
 
     async def warm(self) -> None:
-        """Start one environment ahead of the first request; a failure is logged, not raised."""
-        self._grow()
-        await asyncio.gather(*self._starting)
+        """Start one environment ahead of the first request; raise InitError where the handler won't load."""
+        environment = Environment(self.function)
+        await environment.start()
+        self._all.add(environment)
+        self._release(environment)
 
     async def invoke(self, event: bytes, request_id: str) -> Answer:
         """Run one invocation in an idle environment, or the first that becomes so.

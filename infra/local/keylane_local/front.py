@@ -12,6 +12,7 @@ import json
 import logging
 import os
 import signal
+import sys
 import time
 import uuid
 from pathlib import Path
@@ -22,6 +23,7 @@ from aiohttp import web
 from keylane_local.environments import Function, Pool, Throttled, TimedOut
 from keylane_local.ports import HOST
 from keylane_local.proxy_events import Malformed, Request, Response, message, proxy_event, response_of
+from keylane_local.runtime_api import InitError
 from keylane_local.tools import project_root
 
 if TYPE_CHECKING:
@@ -51,8 +53,15 @@ class Front:
         self._server: asyncio.Server | None = None
 
     async def open(self, port: int, host: str = HOST) -> int:
-        """Warm one environment per function, then listen; return the port (any free one for 0)."""
-        await asyncio.gather(*(pool.warm() for pool in self.pools.values()))
+        """Warm one environment per function, then listen; return the port (any free one for 0).
+
+        Raises InitError where a handler cannot be loaded, OSError where the port is taken.
+        """
+        try:
+            await asyncio.gather(*(pool.warm() for pool in self.pools.values()))
+        except InitError:
+            await self.close()
+            raise
         self._server = await asyncio.get_running_loop().create_server(self._http, host, port)
         listening: int = self._server.sockets[0].getsockname()[1]
         return listening
@@ -157,7 +166,10 @@ async def _run(port: int, functions: Mapping[str, Function]) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
     front = Front(functions)
-    _log.info("keylane: ready on http://%s:%d", HOST, await front.open(port))
+    try:
+        print(f"keylane: ready on http://{HOST}:{await front.open(port)}", flush=True)
+    except InitError as error:
+        sys.exit(f"a function cannot be loaded: {error}")
     await stopped.wait()
     await front.close()
     _log.info("stopped")

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 # A start time is read with the system's clock ticks; a pid is not reused within this time.
 _SAME_START_S = 2.0
 _POLL_S = 0.02
+_KILL_TIMEOUT_S = 5.0
 _TAIL_BYTES = 64 * 1024
 
 
@@ -59,17 +60,36 @@ def process_of(pid_file: Path) -> psutil.Process | None:
         return None
 
 
+def has_ended(process: psutil.Process) -> bool:
+    """Tell whether it has ended, be it that its parent has not asked for its exit code yet."""
+    with contextlib.suppress(psutil.TimeoutExpired):
+        process.wait(0)  # this asks, where the parent is us
+    try:
+        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
 def stop(process: psutil.Process, timeout_s: float) -> None:
     """End `process` and its descendants: SIGTERM to it, and SIGKILL to what is left after `timeout_s`."""
     with contextlib.suppress(psutil.NoSuchProcess):
         family = [*process.children(recursive=True), process]
         process.terminate()
-        with contextlib.suppress(psutil.TimeoutExpired):
-            process.wait(timeout_s)
-        for member in family:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                member.kill()
-        psutil.wait_procs(family, timeout_s)
+        wait_until(lambda: has_ended(process), timeout_s)
+        _kill(family)
+
+
+def stop_now(process: psutil.Process) -> None:
+    """End `process` and its descendants with SIGKILL."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        _kill([process, *process.children(recursive=True)])
+
+
+def _kill(family: list[psutil.Process]) -> None:
+    for member in family:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            member.kill()
+    wait_until(lambda: all(map(has_ended, family)), _KILL_TIMEOUT_S)
 
 
 class Program:
@@ -112,6 +132,7 @@ class Program:
         self.log.parent.mkdir(parents=True, exist_ok=True)
         self.pid_file.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as log:
+            log_from = log.tell()
             try:
                 child = subprocess.Popen(
                     self.command,
@@ -128,7 +149,8 @@ class Program:
         child.returncode = 0
         started = psutil.Process(child.pid).create_time()
         temporary = self.pid_file.with_suffix(".new")
-        temporary.write_text(json.dumps({"pid": child.pid, "started": started, "command": self.command}))
+        saved = {"pid": child.pid, "started": started, "log_from": log_from, "command": self.command}
+        temporary.write_text(json.dumps(saved), encoding="utf-8")
         temporary.replace(self.pid_file)
 
     def stop(self) -> None:
@@ -151,16 +173,16 @@ class Program:
         if not self.running:
             raise self.failure("it ended while it started")
 
+    def said(self, words: str) -> bool:
+        """Tell whether a line of the log starts with `words` since the program was started."""
+        try:
+            log_from = int(json.loads(self.pid_file.read_text(encoding="utf-8"))["log_from"])
+            with self.log.open("rb") as log:
+                log.seek(log_from)
+                return any(line.startswith(words.encode()) for line in log)
+        except (FileNotFoundError, ValueError, KeyError):
+            return False
+
     def failure(self, reason: str) -> PartFailed:
         """Return the error for `reason`, with the end of the log."""
         return PartFailed(self.name, reason, self.log, tail(self.log))
-
-
-def stop_now(process: psutil.Process) -> None:
-    """End `process` and its descendants with SIGKILL."""
-    with contextlib.suppress(psutil.NoSuchProcess):
-        family = [process, *process.children(recursive=True)]
-        for member in family:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                member.kill()
-        psutil.wait_procs(family, 5)

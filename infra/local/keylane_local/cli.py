@@ -1,0 +1,186 @@
+"""`keylane up | down | status | logs`: the local stack on the command line."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from keylane_local.errors import BadRequest, PartFailed, StackError
+from keylane_local.plan import Wishes
+from keylane_local.processes import tail
+from keylane_local.stack import Stack
+from keylane_local.state import State
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_out = Console(highlight=False, soft_wrap=True)
+_err = Console(stderr=True, highlight=False, soft_wrap=True)
+_USUAL_CONFIG = "keylane.toml"
+_FOLLOW_S = 0.2
+
+_data_dir = click.option(
+    "--data-dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=".keylane",
+    envvar="KEYLANE_DATA",
+    show_default=True,
+    help="Folder of everything that the stack writes.",
+)
+_port = click.IntRange(1, 65535)
+
+
+def _progress() -> Callable[[str, str], None]:
+    started = time.monotonic()
+
+    def show(part: str, what: str) -> None:
+        _out.print(f"[dim]{time.monotonic() - started:5.1f} s[/]  [bold]{part:<6}[/] {escape(what)}")
+
+    return show
+
+
+@click.group(help="Kafka topics, queryable over HTTP: the local stack.")
+def keylane() -> None:
+    """Group the commands."""
+
+
+@keylane.command()
+@_data_dir
+@click.option(
+    "--config", type=click.Path(path_type=Path), help="Default: keylane.toml here, if there is one."
+)
+@click.option("--kafka-port", type=_port, help="Default: 9092, or a free one.")
+@click.option("--redis-port", type=_port, help="The first node's; default: 7000, or free ones.")
+@click.option("--http-port", type=_port, help="Default: 8080, or a free one.")
+@click.option("--shards", type=click.IntRange(3), help="Primaries of the Redis Cluster; default: 3.")
+@click.option("--replicas", type=click.IntRange(0, 5), help="Replicas of each primary; default: 1.")
+@click.option("--no-job", is_flag=True, help="Leave the Spark job out.")
+def up(
+    *,
+    data_dir: Path,
+    config: Path | None,
+    kafka_port: int | None,
+    redis_port: int | None,
+    http_port: int | None,
+    shards: int | None,
+    replicas: int | None,
+    no_job: bool,
+) -> None:
+    """Start the stack, or the parts of it that are down."""
+    wishes = Wishes(
+        kafka_port=kafka_port,
+        redis_port=redis_port,
+        http_port=http_port,
+        shards=shards,
+        replicas=replicas,
+        job=not no_job,
+        usual=True,
+    )
+    stack = Stack(data_dir, _config(data_dir, config, needed=not no_job), wishes=wishes, progress=_progress())
+    if not stack.up():
+        _out.print("The stack is up already.")
+    _show(stack)
+
+
+def _config(data_dir: Path, given: Path | None, *, needed: bool) -> Path | None:
+    """Choose the configuration: the one given, that of this folder, or that of the stack's last start."""
+    if given:
+        return given
+    if (usual := Path(_USUAL_CONFIG)).exists():
+        return usual
+    state = State.load(data_dir)
+    if state and state.config:
+        return Path(state.config)
+    if needed:
+        raise BadRequest(f"no {_USUAL_CONFIG} in this folder: name yours with --config, or leave --no-job")
+    return None
+
+
+@keylane.command()
+@_data_dir
+@click.option("--wipe", is_flag=True, help="Delete the data folder too.")
+def down(data_dir: Path, wipe: bool) -> None:
+    """Stop the stack; its data stays unless --wipe."""
+    stopped = Stack(data_dir, progress=_progress()).down(wipe=wipe)
+    _out.print("The stack is down." if stopped else "No stack runs here.")
+
+
+@keylane.command()
+@_data_dir
+def status(data_dir: Path) -> None:
+    """Show each part; exits with 1 unless all run."""
+    stack = Stack(data_dir)
+    if not stack.parts:
+        _out.print(f"No stack was started in {data_dir}.")
+        sys.exit(1)
+    _show(stack)
+    sys.exit(0 if all(part.running for part in stack.parts) else 1)
+
+
+@keylane.command()
+@_data_dir
+@click.argument("part")
+@click.option("-f", "--follow", is_flag=True, help="Go on as the log grows.")
+@click.option("-n", "--lines", type=click.IntRange(1), default=50, show_default=True)
+def logs(data_dir: Path, part: str, follow: bool, lines: int) -> None:
+    """Show the end of a log: kafka, redis-0, ..., job, front, functions."""
+    folder = data_dir / "logs"
+    log = folder / f"{part}.log"
+    if not log.exists():
+        known = ", ".join(sorted(path.stem for path in folder.glob("*.log")))
+        raise BadRequest(f"no log of {part!r}: there are {known or 'none yet'}")
+    position = log.stat().st_size
+    click.echo(tail(log, lines))
+    while follow:
+        with log.open(encoding="utf-8", errors="replace") as file:
+            file.seek(position)
+            click.echo(file.read(), nl=False)
+            position = file.tell()
+        time.sleep(_FOLLOW_S)
+
+
+def _show(stack: Stack) -> None:
+    table = Table(box=None, pad_edge=False)
+    for column in ("part", "state", "pid", "address"):
+        table.add_column(column)
+    for name, running, pids, address in _rows(stack):
+        table.add_row(name, "[green]up[/]" if running else "[red]down[/]", pids, address)
+    _out.print(table)
+
+
+def _rows(stack: Stack) -> list[tuple[str, bool, str, str]]:
+    programs = [("kafka", stack.kafka.program, stack.kafka_bootstrap)]
+    programs += [(f"redis-{i}", node.program, node.address) for i, node in enumerate(stack.redis.nodes)]
+    programs.append(("http", stack.front.program, stack.http_url))
+    if stack.state and stack.state.config:
+        programs.append(("job", stack.job.program, stack.state.config))
+    rows = []
+    for name, program, address in programs:
+        process = program.process
+        rows.append((name, process is not None, str(process.pid) if process else "", address))
+    return rows
+
+
+def main() -> None:
+    """Run a command; an error of the stack is a sentence and exit code 1, a failed part's with its log."""
+    try:
+        keylane(standalone_mode=True)
+    except PartFailed as error:
+        if error.tail:
+            _err.print(f"[dim]The end of {escape(str(error.log))}:[/]\n{escape(error.tail)}\n")
+        _err.print(f"[red]keylane:[/] {escape(str(error))}")
+        sys.exit(1)
+    except StackError as error:
+        _err.print(f"[red]keylane:[/] {escape(str(error))}")
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,50 @@
+"""What a stack is made of, kept as JSON in its data folder so that any later command finds it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from keylane_local.errors import BadRequest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_FILE = "stack.json"
+_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Ports and settings of the stack in one data folder."""
+
+    kafka_port: int
+    controller_port: int
+    redis_ports: list[tuple[int, int]]
+    http_port: int
+    shards: int
+    replicas: int
+    appendonly: bool
+    config: str | None
+    functions: str
+
+    def save(self, data: Path) -> None:
+        """Write it to the folder `data`, whole or not at all."""
+        data.mkdir(parents=True, exist_ok=True)
+        new = data / f"{_FILE}.new"
+        new.write_text(json.dumps({"version": _VERSION, **asdict(self)}, indent=1), encoding="utf-8")
+        new.replace(data / _FILE)
+
+    @classmethod
+    def load(cls, data: Path) -> State | None:
+        """Read it from the folder `data`; None where there is none; BadRequest where it is not readable."""
+        try:
+            fields = json.loads((data / _FILE).read_text(encoding="utf-8"))
+            fields.pop("version")
+            fields["redis_ports"] = [(int(port), int(bus)) for port, bus in fields["redis_ports"]]
+            return cls(**fields)
+        except FileNotFoundError:
+            return None
+        except (ValueError, KeyError, TypeError) as error:
+            raise BadRequest(f"{data / _FILE} is not readable ({error}); remove {data}") from error

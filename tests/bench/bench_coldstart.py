@@ -1,0 +1,97 @@
+"""The query function in fresh processes: import, then the first request, answered from a real cluster.
+
+Beside it, in turns: a Python that does nothing, and one that imports nothing but redis-py.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import state
+from harness import ROOT, Row, report, spread
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+PASS = "python -c pass: whole process"
+REDIS = "import redis"
+IMPORT = "query: import"
+FIRST = "query: import + first request"
+PROCESS = "query: whole process"
+
+# Printed: seconds from the interpreter's readiness to each step's end.
+TIMED_REDIS = "from time import perf_counter as t; b = t(); import redis; print(t() - b)"
+TIMED_QUERY = """
+from time import perf_counter as t
+b = t()
+import handler
+i = t()
+class Context:
+    aws_request_id = "bench"
+    function_name = "query"
+    def get_remaining_time_in_millis(self): return 29000
+answer = handler.lambda_handler({event!r}, Context())
+f = t()
+print(i - b, f - b, answer["statusCode"], answer["body"])
+"""
+
+
+def run(code: str, nodes: str) -> tuple[float, list[str]]:
+    """Milliseconds of the whole process, and the words that it printed."""
+    environment = os.environ | state.environment(nodes)
+    environment["PYTHONPATH"] = str(ROOT / "layers/keylane/python")
+    begun = time.perf_counter()
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT / "functions/query",
+        env=environment,
+        stdout=subprocess.PIPE,
+        check=True,
+        text=True,
+    )
+    return (time.perf_counter() - begun) * 1000, done.stdout.split(maxsplit=3)
+
+
+def measure(nodes: str, key: bytes, value: bytes, processes: int) -> dict[str, list[float]]:
+    """Milliseconds by row; the first process of each kind writes the bytecode and is left out."""
+    samples: dict[str, list[float]] = {name: [] for name in (PASS, REDIS, IMPORT, FIRST, PROCESS)}
+    query = TIMED_QUERY.format(event=state.get_event(key))
+    for number in range(processes + 1):
+        nothing_ms, _ = run("pass", nodes)
+        _, (redis_s,) = run(TIMED_REDIS, nodes)
+        process_ms, (import_s, first_s, status, body) = run(query, nodes)
+        state.check({"statusCode": int(status), "body": body}, value)
+        if number:
+            samples[PASS].append(nothing_ms)
+            samples[REDIS].append(float(redis_s) * 1000)
+            samples[IMPORT].append(float(import_s) * 1000)
+            samples[FIRST].append(float(first_s) * 1000)
+            samples[PROCESS].append(process_ms)
+    return samples
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--processes", type=int, default=30)
+    options.add_argument("--value-bytes", type=int, default=184)
+    chosen = options.parse_args(arguments)
+    with state.cluster() as nodes:
+        ((key, value),) = state.fill(nodes, 1, chosen.value_bytes)
+        samples = measure(nodes, key, value, chosen.processes)
+    report(
+        "coldstart",
+        "ms",
+        [Row(name, spread(taken)) for name, taken in samples.items()],
+        reference=REDIS,
+        settings=vars(chosen),
+        aim="import + first request within 250 ms",
+    )
+
+
+if __name__ == "__main__":
+    main()

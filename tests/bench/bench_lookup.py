@@ -1,0 +1,174 @@
+"""One read by a warm query function, event in to response out, beside bare-socket `MGET`s of the same keys.
+
+They take turns on one real cluster, each through the keys in an order of its own, so that whatever else the
+machine does hits all of them. Measured twice: as the system places the processes (`lookup`), and with client
+and servers on one core (`lookup-one-core`): there no other core must be woken for an answer, which otherwise
+is most of the bare socket's time and hides what the function itself takes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import random
+import socket
+import time
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import psutil
+import state
+from harness import ROOT, Row, latency, report
+
+from keylane.adapters.redis_cluster import encode_command
+from keylane.codec import HEADER_BYTES, WATERMARK_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    Record = tuple[bytes, bytes]
+    Way = Callable[[bytes, bytes], float]
+
+BARE = "bare-socket MGET"
+CLIENT = "redis-py's cluster client"
+FUNCTION = "query function"
+WARM_UP = 500
+
+
+class BareReader:
+    """A socket to each primary, commands encoded beforehand, replies counted and not parsed."""
+
+    def __init__(self, nodes: str) -> None:
+        self._sockets: dict[tuple[str, int], socket.socket] = {}
+        with state.client(nodes) as client:
+            self._node_of = client.nodes_manager.get_node_from_slot
+            self._commands: dict[bytes, tuple[socket.socket, bytes]] = {}
+
+    def prepare(self, key: bytes) -> None:
+        slot, value_key, watermark_key = state.redis_keys(key)
+        node = self._node_of(slot)
+        address = (node.host, node.port)
+        if address not in self._sockets:
+            self._sockets[address] = socket.create_connection(address)
+            self._sockets[address].setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._commands[key] = self._sockets[address], encode_command(b"MGET", value_key, watermark_key)
+
+    def read(self, key: bytes, reply_bytes: int) -> bytes:
+        connection, command = self._commands[key]
+        connection.sendall(command)
+        reply = connection.recv(65_536)
+        while len(reply) < reply_bytes:
+            reply += connection.recv(65_536)
+        return reply
+
+    def close(self) -> None:
+        for connection in self._sockets.values():
+            connection.close()
+
+
+def reply_length(value: bytes) -> int:
+    return len(encode_command(bytes(HEADER_BYTES + len(value)), bytes(WATERMARK_BYTES)))
+
+
+def load_handler() -> Callable[[dict[str, Any], Any], dict[str, Any]]:
+    spec = importlib.util.spec_from_file_location("query_handler", ROOT / "functions/query/handler.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.lambda_handler
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--keys", type=int, default=10_000)
+    options.add_argument("--rounds", type=int, default=3, help="reads of every key, each way")
+    options.add_argument("--value-bytes", type=int, default=184)
+    chosen = options.parse_args()
+    with state.cluster() as nodes:
+        records = state.fill(nodes, chosen.keys, chosen.value_bytes)
+        with ways_to_read(nodes, records) as ways:
+            measure_and_report("lookup", ways, records, chosen)
+            if hasattr(os, "sched_setaffinity"):
+                core = min(os.sched_getaffinity(0))
+                for process in [psutil.Process(), *psutil.Process().children(recursive=True)]:
+                    os.sched_setaffinity(process.pid, {core})
+                measure_and_report("lookup-one-core", ways, records, chosen)
+
+
+def measure_and_report(
+    bench: str, ways: dict[str, Way], records: list[Record], chosen: argparse.Namespace
+) -> None:
+    samples = measure(ways, records * chosen.rounds)
+    report(
+        bench,
+        "us",
+        [Row(name, latency(taken)) for name, taken in samples.items()],
+        reference=BARE,
+        settings=vars(chosen) | {"reads_each_way": len(samples[BARE])},
+        aim="the function's p50 at most 2x of the bare socket's",
+    )
+
+
+def measure(ways: dict[str, Way], records: list[Record]) -> dict[str, list[float]]:
+    """Microseconds of every read, by way; who begins changes from read to read."""
+    for way in ways.values():
+        for key, value in records[:WARM_UP]:
+            way(key, value)
+    samples: dict[str, list[float]] = {name: [] for name in ways}
+    turns = [(name, way, random.sample(records, len(records))) for name, way in ways.items()]
+    for number in range(len(records)):
+        for name, way, order in turns:
+            samples[name].append(way(*order[number]))
+        turns = [*turns[1:], turns[0]]
+    return samples
+
+
+@contextmanager
+def ways_to_read(nodes: str, records: list[Record]) -> Iterator[dict[str, Way]]:
+    """Functions (key, value) -> microseconds; the answer is checked when the clock has stopped."""
+    os.environ.update(state.environment(nodes))
+    handler = load_handler()
+    context = SimpleNamespace(
+        aws_request_id="bench", function_name="query", get_remaining_time_in_millis=lambda: 29_000
+    )
+    bare = BareReader(nodes)
+    events = {key: state.get_event(key) for key, _ in records}
+    client = state.client(nodes)
+    clock = time.perf_counter_ns
+
+    def through_socket(key: bytes, value: bytes) -> float:
+        length = reply_length(value)
+        begun = clock()
+        reply = bare.read(key, length)
+        taken = clock() - begun
+        assert value in reply
+        assert len(reply) == length
+        return taken / 1000
+
+    def through_client(key: bytes, value: bytes) -> float:
+        _, value_key, watermark_key = state.redis_keys(key)
+        begun = clock()
+        found = client.mget(value_key, watermark_key)
+        taken = clock() - begun
+        assert found[0].endswith(value)
+        return taken / 1000
+
+    def through_function(key: bytes, value: bytes) -> float:
+        begun = clock()
+        answer = handler(events[key], context)
+        taken = clock() - begun
+        state.check(answer, value)
+        return taken / 1000
+
+    for key, _ in records:
+        bare.prepare(key)
+    yield {BARE: through_socket, CLIENT: through_client, FUNCTION: through_function}
+    bare.close()
+    client.close()
+
+
+if __name__ == "__main__":
+    main()

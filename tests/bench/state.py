@@ -1,0 +1,108 @@
+"""State for the benches of reads: a real cluster, a topic written by hand through codec and routing."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from redis.cluster import ClusterNode
+from redis.cluster import RedisCluster as RedisClient
+
+from keylane import codec, routing
+from keylane.model import Layout, Watermark
+from keylane_local import guard
+from keylane_local.ports import Ports
+from keylane_local.proxy_events import Request, proxy_event
+from keylane_local.redis_cluster import RedisCluster
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+LAYOUT = Layout("flights", partition_count=9)
+
+
+@contextlib.contextmanager
+def cluster() -> Iterator[str]:
+    """Nodes, "host:port,host:port", of a cluster of 3 primaries and 3 replicas that ends with the block."""
+    ports = Ports()
+    with tempfile.TemporaryDirectory(prefix="keylane-bench-") as folder:
+        data = Path(folder)
+        watcher = guard.watch(data / "run")
+        servers = RedisCluster(
+            data / "redis",
+            run=data / "run",
+            logs=data / "logs",
+            ports=[(ports.any(), ports.any()) for _ in range(6)],
+        )
+        try:
+            servers.start()
+            servers.wait_ready()
+            yield servers.addresses
+        finally:
+            servers.stop()
+            if watcher.stdin:
+                watcher.stdin.close()
+            watcher.wait(30)
+
+
+def client(nodes: str) -> RedisClient:
+    """redis-py's own client of the cluster."""
+    addresses = [address.rpartition(":") for address in nodes.split(",")]
+    return RedisClient(startup_nodes=[ClusterNode(host, int(port)) for host, _, port in addresses])
+
+
+def redis_keys(key: bytes) -> tuple[int, bytes, bytes]:
+    """Slot, value's key and watermark's key of a record's key."""
+    partition = routing.partition_for(key, LAYOUT.partition_count, LAYOUT.partitioner)
+    slot = routing.slot_for(partition, 0, LAYOUT.partition_count, LAYOUT.stripes)
+    tag = routing.hash_tag(slot)
+    return (
+        slot,
+        codec.value_key(tag, LAYOUT.topic, LAYOUT.generation, key),
+        codec.watermark_key(tag, LAYOUT.topic, LAYOUT.generation, partition, 0),
+    )
+
+
+def fill(nodes: str, count: int, value_bytes: int) -> list[tuple[bytes, bytes]]:
+    """Write `count` records as the job would; give their (key, value)."""
+    now_ms = time.time_ns() // 1_000_000
+    records = [(b"N%05dAA" % number, _json(number, value_bytes)) for number in range(count)]
+    watermark = codec.encode_watermark(Watermark(count, 1, now_ms, now_ms))
+    with client(nodes) as redis:
+        redis.set(codec.layout_key(LAYOUT.topic), codec.encode_layout(LAYOUT))
+        for start in range(0, count, 1000):
+            with redis.pipeline() as pipe:
+                for offset, (key, value) in enumerate(records[start : start + 1000], start):
+                    _, value_key, watermark_key = redis_keys(key)
+                    pipe.set(value_key, codec.encode_record(value, offset, now_ms))
+                    pipe.set(watermark_key, watermark)
+                pipe.execute()
+    return records
+
+
+def _json(number: int, value_bytes: int) -> bytes:
+    start = f'{{"flight":{number},"origin":"EWR","dest":"IAH","dep_delay":{number % 97},"note":"'
+    return f'{start}{"x" * max(0, value_bytes - len(start) - 2)}"}}'.encode()
+
+
+def get_event(key: bytes) -> dict[str, Any]:
+    """API Gateway's event of a GET of that key, as the local front makes it."""
+    headers = (("Host", "localhost"), ("Accept", "*/*"), ("User-Agent", "bench"))
+    target = f"/topics/{LAYOUT.topic}/keys/{key.decode()}"
+    return proxy_event(Request("GET", target, headers, b"", "127.0.0.1"), "bench-request")
+
+
+def environment(nodes: str) -> dict[str, str]:
+    """The variables that the query function is given."""
+    return {"KEYLANE_REDIS_NODES": nodes, "KEYLANE_REDIS_TLS": "false"}
+
+
+def check(answer: dict[str, Any], value: bytes) -> None:
+    """End the bench when the function did not answer with the record: its speed would mean nothing."""
+    if answer["statusCode"] != 200 or json.loads(answer["body"]) != json.loads(value):
+        sys.exit(f"the function did not answer with the record's value: {answer}")

@@ -105,7 +105,8 @@ def _occurrences(keys: pa.BinaryArray) -> tuple[NDArray[np.int64], NDArray[np.in
 def _payload_sizes(records: Records) -> NDArray[np.int64]:
     keys = pc.binary_length(records.keys)
     values = pc.fill_null(pc.binary_length(records.values), 0)
-    return pc.add(keys, values).to_numpy(zero_copy_only=False).astype(np.int64) + codec.HEADER_BYTES
+    sizes: NDArray[np.int64] = pc.add(keys, values).to_numpy(zero_copy_only=False).astype(np.int64)
+    return sizes + codec.HEADER_BYTES
 
 
 def _chunk_end(

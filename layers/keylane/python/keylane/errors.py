@@ -14,6 +14,7 @@
     │   └── LogUnavailable          Kafka did not answer
     ├── CorruptState                bytes under a lane's key that aren't ours
     ├── ProduceFailed               Kafka refused the record; carries Kafka's own name for it
+    ├── BadConfig                   keylane.toml or the environment is not as it must be
     └── WriterError                 the writer's side
         ├── Fenced                  a newer writer has taken over
         └── LaneBehind              a lane expects older records than it was given: repair it
@@ -127,6 +128,10 @@ class ProduceFailed(KeylaneError):
         super().__init__(f"{code}: {message}")
         self.code = code
         self.retriable = retriable
+
+
+class BadConfig(KeylaneError):
+    """`keylane.toml` or the environment is not as it must be; the sentence names line and field."""
 
 
 class WriterError(KeylaneError):

@@ -160,8 +160,8 @@ class LaneWriter:
 
     def flush(self) -> None:
         """Wait until everything sent has arrived; errors as `apply`."""
-        for node in list(self._pending):
-            self._receive(node, leave=0)
+        while self._pending:
+            self._receive(next(iter(self._pending)), leave=0)
 
     def abandon(self) -> None:
         """Forget what is under way: after an error, when the batch will be written anew."""
@@ -202,6 +202,9 @@ class LaneWriter:
                     self._raise_what_stays(reply, waiting[0])
                     raise reply
                 waiting.popleft().take(reply)
+        except (Fenced, LaneBehind, CorruptState):
+            self.abandon()
+            raise
         except (RedisError, OSError) as error:
             self._recover(error)
             return

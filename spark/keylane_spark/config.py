@@ -1,0 +1,108 @@
+"""`keylane.toml`: the topics that are served and how the job writes them.
+
+    [job]                          every field has a default
+    small_batch_records = 20000
+    [topics.flights]               one table a topic
+    partitioner = "murmur2"        as the topic's producers have it
+    stripes = 1
+    partitions = 9                 used by `keylane up` alone, to create the topic where there is none
+
+Addresses and secrets are not in it: they come from the environment, as for the functions.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from keylane.errors import BadConfig
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TOPIC_NAME = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class JobConfig(_Table):
+    """How the job works; the defaults serve a laptop and a cluster."""
+
+    small_batch_records: Annotated[int, Field(ge=0)] = 20_000
+    """Batches up to this size are written by the driver (least latency), larger ones by the executors."""
+    max_batch_records: Annotated[int, Field(ge=1)] = 500_000
+    fetch_max_wait_ms: Annotated[int, Field(ge=1, le=60_000)] = 5
+    """Kafka's fetch.max.wait.ms. At its own default of 500 every batch waits half a second for it."""
+    heartbeat_ms: Annotated[int, Field(ge=50, le=60_000)] = 500
+    redis_patience_s: Annotated[float, Field(gt=0)] = 60.0
+    """How long writes are repeated while Redis takes none, before the query is started anew."""
+
+
+class TopicConfig(_Table):
+    """One topic."""
+
+    partitioner: Literal["murmur2", "crc32", "fnv1a"] = "murmur2"
+    stripes: Annotated[int, Field(ge=1, le=16384)] = 1
+    partitions: Annotated[int, Field(ge=1, le=16384)] | None = None
+
+
+class Config(_Table):
+    """The whole file."""
+
+    job: JobConfig = JobConfig()
+    topics: Annotated[dict[str, TopicConfig], Field(min_length=1)]
+
+    @field_validator("topics")
+    @classmethod
+    def _names(cls, topics: dict[str, TopicConfig]) -> dict[str, TopicConfig]:
+        for name in topics:
+            if not TOPIC_NAME.fullmatch(name):
+                raise ValueError(f"{name!r} is no name of a Kafka topic: letters, digits, . _ - are allowed")
+        return topics
+
+
+def load(path: Path) -> Config:
+    """Read and check the file. Raises BadConfig, which names line and field of every fault."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadConfig(f"{path}: can't be read: {error}") from error
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise BadConfig(f"{path}: this is no TOML: {error}") from error
+    try:
+        return Config.model_validate(data)
+    except ValidationError as error:
+        faults = [_sentence(str(path), text, fault) for fault in error.errors()]
+        raise BadConfig("\n".join(faults)) from error
+
+
+def _sentence(path: str, text: str, fault: Any) -> str:
+    field = [str(part) for part in fault["loc"] if part != "[key]"]
+    given = "" if fault["type"] == "missing" else f", not {fault['input']!r}"
+    reason = fault["msg"].removeprefix("Value error, ")
+    if fault["type"] == "extra_forbidden":
+        reason, given = "there is no such field", ""
+    return f"{path}:{_line_of(text, field)}: {'.'.join(field)}: {reason}{given}"
+
+
+def _line_of(text: str, field: list[str]) -> int:
+    """The line that sets the field, or else its table's, or else 1: tomllib keeps no lines."""
+    best, table = 1, []
+    for number, line in enumerate(text.splitlines(), 1):
+        header = re.match(r"\s*\[([^\[\]]+)\]", line)
+        if header:
+            table = [part.strip().strip("\"'") for part in re.findall(r'"[^"]*"|\'[^\']*\'|[^.]+', header[1])]
+            if table == field[: len(table)]:
+                best = number
+            continue
+        name = re.match(r"""\s*("[^"]*"|'[^']*'|[A-Za-z0-9_-]+)\s*=""", line)
+        if name and [*table, name[1].strip("\"'")] == field[: len(table) + 1]:
+            return number
+    return best

@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
+from keylane.errors import BadConfig
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
     from keylane.adapters.redis_cluster import RedisSettings
 
 
-class SettingsError(ValueError):
+class SettingsError(BadConfig):
     """A variable is missing or wrong; `variable` names it. For logs: clients get another sentence."""
 
     def __init__(self, variable: str, fault: str) -> None:

@@ -1,0 +1,134 @@
+"""Errors as `application/problem+json` (RFC 9457): one table from error to status and type.
+
+type       stable, urn:keylane:problem:NAME; what programs go by
+title      the same sentence for every problem of the type
+status     as in the status line
+detail     what happened this time, for people
+code       Kafka's own upper-case name, where Kafka has one for it
+parameter  the part of the request at fault, where one is
+instance   the request's id, to be found in the logs
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import dataclass
+
+from aws_lambda_powertools.event_handler import Response
+
+from keylane import errors
+
+_log = logging.getLogger("keylane")
+
+CONTENT_TYPE = "application/problem+json"
+SERVER_ERROR = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What all problems of one type share; `code` is Kafka's name for it."""
+
+    status: int
+    name: str
+    title: str
+    code: str | None = None
+
+
+INTERNAL = Kind(500, "internal", "Something went wrong on our side")
+MISCONFIGURED = Kind(500, "misconfigured", "The service is not set up as it should be")
+UNKNOWN_ROUTE = Kind(404, "unknown-route", "There is nothing at this path")
+WRONG_METHOD = Kind(405, "wrong-method", "This path does not take this method")
+KEY_TOO_LARGE = Kind(414, "key-too-large", "The key is too large")
+VALUE_TOO_LARGE = Kind(413, "value-too-large", "The value is too large", "MESSAGE_TOO_LARGE")
+
+KINDS: dict[type[errors.KeylaneError], Kind] = {
+    errors.KeylaneError: INTERNAL,
+    errors.BadRequest: Kind(400, "bad-request", "The request can't be served as it is"),
+    errors.NullKey: Kind(400, "empty-key", "The key is empty"),
+    errors.NotFound: Kind(404, "not-found", "There is no such thing"),
+    errors.UnknownTopic: Kind(404, "unknown-topic", "The topic is not known", "UNKNOWN_TOPIC_OR_PARTITION"),
+    errors.KeyAbsent: Kind(404, "key-absent", "The topic holds no record under this key"),
+    errors.TooLarge: VALUE_TOO_LARGE,
+    errors.PositionNotReached: Kind(412, "position-not-reached", "The state has not reached the position"),
+    errors.Unavailable: Kind(503, "unavailable", "A part of the service is away for now"),
+    errors.StateUnavailable: Kind(503, "state-unavailable", "The state can't be reached for now"),
+    errors.LaneBuilding: Kind(503, "lane-building", "The state is being built"),
+    errors.LogUnavailable: Kind(503, "log-unavailable", "Kafka can't be reached for now"),
+    errors.CorruptState: Kind(500, "corrupt-state", "The state under this key can't be read"),
+    errors.ProduceFailed: Kind(502, "produce-failed", "Kafka refused the record"),
+    errors.BadConfig: MISCONFIGURED,
+    errors.WriterError: INTERNAL,
+    errors.Fenced: INTERNAL,
+    errors.LaneBehind: INTERNAL,
+}
+"""Every public error of `errors`: a test sees to it."""
+
+PRODUCE_STATUS = {
+    "CLUSTER_AUTHORIZATION_FAILED": 403,
+    "INVALID_RECORD": 400,
+    "INVALID_REQUEST": 400,
+    "INVALID_TIMESTAMP": 400,
+    "INVALID_TOPIC_EXCEPTION": 400,
+    "POLICY_VIOLATION": 400,
+    "TOPIC_AUTHORIZATION_FAILED": 403,
+}
+"""Kafka's refusals that are about the request; others are 503 when they may pass, else 502."""
+
+
+def kind_of(error: Exception) -> Kind:
+    """Look an error up in the table; what is none of ours is internal."""
+    if isinstance(error, errors.TooLarge) and error.what == "key":
+        return KEY_TOO_LARGE
+    if isinstance(error, errors.ProduceFailed):
+        if error.code in {"MESSAGE_TOO_LARGE", "RECORD_LIST_TOO_LARGE"}:
+            return VALUE_TOO_LARGE
+        kind = KINDS[errors.ProduceFailed]
+        status = PRODUCE_STATUS.get(error.code, 503 if error.retriable else kind.status)
+        return Kind(status, kind.name, kind.title, error.code)
+    return next((KINDS[each] for each in type(error).__mro__ if each in KINDS), INTERNAL)
+
+
+def response_to(error: Exception, request_id: str) -> Response[str]:
+    """Answer to an error, and log what is on our side; no internals reach the client."""
+    kind = kind_of(error)
+    headers = {}
+    if kind is MISCONFIGURED:
+        _log.error("request %s: wrong settings: %s", request_id, error)
+        return problem(kind, "an environment variable is missing or wrong: the logs name it", request_id)
+    if not isinstance(error, errors.KeylaneError) or kind is INTERNAL:
+        _log.error("request %s: unforeseen error", request_id, exc_info=error)
+        return problem(kind, "an unforeseen error: the logs tell more under this request's id", request_id)
+    if kind.status >= SERVER_ERROR:
+        _log.warning("request %s: %s: %s; cause: %r", request_id, kind.name, error, error.__cause__)
+    if kind.status == 503:  # noqa: PLR2004 (Service Unavailable)
+        headers["Retry-After"] = str(getattr(error, "retry_after_s", 1))
+    return problem(kind, str(error), request_id, parameter=getattr(error, "parameter", None), headers=headers)
+
+
+def problem(
+    kind: Kind,
+    detail: str,
+    request_id: str,
+    *,
+    parameter: str | None = None,
+    headers: dict[str, str] | None = None,
+) -> Response[str]:
+    """Make the problem document."""
+    document: dict[str, str | int] = {
+        "type": f"urn:keylane:problem:{kind.name}",
+        "title": kind.title,
+        "status": kind.status,
+        "detail": detail,
+    }
+    if kind.code:
+        document["code"] = kind.code
+    if parameter:
+        document["parameter"] = parameter
+    document["instance"] = request_id
+    return Response(
+        kind.status,
+        CONTENT_TYPE,
+        json.dumps(document),
+        {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", **(headers or {})},
+    )

@@ -57,11 +57,10 @@ class Front:
 
         Raises InitError where a handler cannot be loaded, OSError where the port is taken.
         """
-        try:
-            await asyncio.gather(*(pool.warm() for pool in self.pools.values()))
-        except InitError:
+        warmed = await asyncio.gather(*(pool.warm() for pool in self.pools.values()), return_exceptions=True)
+        if broken := [error for error in warmed if error]:
             await self.close()
-            raise
+            raise broken[0]
         self._server = await asyncio.get_running_loop().create_server(self._http, host, port)
         listening: int = self._server.sockets[0].getsockname()[1]
         return listening

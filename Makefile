@@ -1,0 +1,41 @@
+# Every target makes what it lacks first: virtual environment, packages, Java, Redis, jars.
+PY := python3
+BIN := .venv/bin
+PYTEST_ARGS ?=
+KEYLANE_ARGS ?=
+
+.PHONY: help setup setup-python demo test check up down status clean
+
+help:  ## This list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup:  ## Make what the other targets need
+	@$(PY) infra/local/bootstrap.py
+
+setup-python:
+	@$(PY) infra/local/bootstrap.py python
+
+demo: setup  ## Real flights into Kafka, and their answers over HTTP (KEYLANE_ARGS=--once tears it down)
+	@$(BIN)/keylane demo $(KEYLANE_ARGS)
+
+test: setup  ## All tests, on real servers of their own
+	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+check: setup-python  ## Lint, format, types, import rules
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+up: setup  ## Start the local stack
+	@$(BIN)/keylane up $(KEYLANE_ARGS)
+
+down:  ## Stop the local stack
+	@$(BIN)/keylane down $(KEYLANE_ARGS)
+
+status:  ## Show the local stack's parts
+	@$(BIN)/keylane status $(KEYLANE_ARGS)
+
+clean:  ## Stop the local stack; delete its data and everything that set-up and tools made
+	@if [ -x $(BIN)/keylane ] && [ -d .keylane ]; then $(BIN)/keylane down --wipe; fi
+	rm -rf .keylane .keylane-tools .venv build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

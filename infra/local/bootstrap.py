@@ -1,0 +1,261 @@
+"""Set-up: `python3 infra/local/bootstrap.py [STEP...]` makes what is missing and leaves what is there.
+
+Steps: python (.venv with the packages), java, redis, jars (Kafka and Spark's connector). All by default.
+Standard library only, since it runs before anything is installed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from keylane_local import tools
+
+MIN_PYTHON = (3, 11)
+ATTEMPTS = 3
+PAUSE_S = 3.0
+TAIL_LINES = 25
+NOTE_EVERY_S = 15.0
+JAVA_PACKAGES = ("openjdk-17-jre-headless", "openjdk-21-jre-headless", "default-jre-headless")
+REDIS_PACKAGES = ("redis-server", "valkey-server", "valkey")
+JAVA_HINT = (
+    "Java 17 or newer is missing. Debian, Ubuntu: sudo apt-get install openjdk-17-jre-headless;"
+    ' macOS: brew install openjdk@17 && export JAVA_HOME="$(brew --prefix openjdk@17)"'
+)
+REDIS_HINT = (
+    "a Redis or Valkey server of version 7.0 or newer is missing. Debian, Ubuntu: sudo apt-get install"
+    " redis-server; macOS: brew install redis"
+)
+
+
+class SetupError(Exception):
+    """A step failed; the text says what to do, `log` has the details."""
+
+    def __init__(self, step: str, reason: str, log: Path | None = None) -> None:
+        super().__init__(reason)
+        self.step = step
+        self.log = log
+
+
+def say(step: str, text: str) -> None:
+    """Print one line of progress."""
+    print(f"[setup] {step:<7} {text}", flush=True)
+
+
+def digest(*parts: str) -> str:
+    """Return a hash of the inputs of a step."""
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+class Setup:
+    """The set-up of one checkout."""
+
+    def __init__(self, root: Path, tools_dir: Path) -> None:
+        self.root = root
+        self.venv = root / ".venv"
+        self.tools = tools_dir
+        self._apt_updated = False
+
+    @property
+    def venv_python(self) -> Path:
+        """The virtual environment's interpreter."""
+        return self.venv / "bin" / "python"
+
+    def python(self) -> None:
+        """Make .venv with the project and all its extras, at the versions of constraints.txt."""
+        inputs = [str(self.root), sys.version]
+        inputs += [
+            (self.root / name).read_text(encoding="utf-8") for name in ("pyproject.toml", "constraints.txt")
+        ]
+        wanted = digest(*inputs)
+        stamp = self.venv / ".keylane-stamp"
+        if _read(stamp) == wanted and self.venv_python.exists():
+            return
+        if importlib.util.find_spec("ensurepip") is None:
+            version = f"{sys.version_info.major}.{sys.version_info.minor}"
+            self._apt("python", (f"python{version}-venv",), "this Python cannot make virtual environments")
+        stamp.unlink(missing_ok=True)
+        self._run("python", "virtual environment", [sys.executable, "-m", "venv", "--clear", ".venv"])
+        install = [
+            "-m",
+            "pip",
+            "install",
+            "--disable-pip-version-check",
+            "-e",
+            ".[dev]",
+            "-c",
+            "constraints.txt",
+        ]
+        self._run("python", "packages", [str(self.venv_python), *install], attempts=ATTEMPTS)
+        stamp.write_text(wanted, encoding="utf-8")
+
+    def java(self) -> None:
+        """See to a Java of version 17 or newer."""
+        if not tools.find_java():
+            self._apt("java", JAVA_PACKAGES, JAVA_HINT, lambda: tools.find_java() is not None)
+
+    def redis(self) -> None:
+        """See to a Redis or Valkey server of version 7.0 or newer."""
+        if not tools.find_redis():
+            self._apt("redis", REDIS_PACKAGES, REDIS_HINT, lambda: tools.find_redis() is not None)
+
+    def jars(self) -> None:
+        """Fetch the jars of pom.xml by the Ivy that PySpark carries."""
+        pom = (self.root / "pom.xml").resolve()
+        stamp = self.tools / "jars.json"
+        wanted = digest(pom.read_text(encoding="utf-8"))
+        have = json.loads(_read(stamp) or "{}")
+        jars = self.tools / "jars"
+        if have.get("inputs") == wanted and all((jars / name).exists() for name in have["jars"]):
+            return
+        ivy = next(self.venv.glob("lib/python*/site-packages/pyspark/jars/ivy-*.jar"), None)
+        java = tools.find_java()
+        if ivy is None or java is None:
+            raise SetupError("jars", "they need the steps python and java first")
+        new = self.tools / "jars.new"
+        shutil.rmtree(new, ignore_errors=True)
+        # Relative, since a pattern would read brackets in the folder's name as its own.
+        pattern = f"{new.name}/[artifact]-[revision](-[classifier]).[ext]"
+        command = [java, "-cp", str(ivy), "org.apache.ivy.Main", "-ivy", str(pom), "-confs", "runtime"]
+        command += ["-retrieve", pattern, "-cache", "ivy-cache"]
+        if settings := os.environ.get("KEYLANE_IVY_SETTINGS"):
+            command += ["-settings", str(Path(settings).absolute())]
+        self._run("jars", "Kafka and Spark's connector", command, attempts=ATTEMPTS, cwd=self.tools)
+        names = sorted(path.name for path in new.glob("*.jar"))
+        if not any(name.startswith("kafka_") for name in names):
+            raise SetupError("jars", "Ivy ended well but fetched no Kafka", self._log("jars"))
+        shutil.rmtree(jars, ignore_errors=True)
+        new.rename(jars)
+        stamp.write_text(json.dumps({"inputs": wanted, "jars": names}), encoding="utf-8")
+
+    def _apt(
+        self, step: str, packages: tuple[str, ...], hint: str, done: Callable[[], bool] | None = None
+    ) -> None:
+        """Install the first of `packages` after which `done` holds; raise with `hint` where that can't be."""
+        if not (hasattr(os, "geteuid") and os.geteuid() == 0 and shutil.which("apt-get")):
+            raise SetupError(step, hint)
+        # At no run level invoke-rc.d starts nothing: the stack starts servers of its own.
+        environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
+        if not self._apt_updated:
+            self._run(step, "apt-get update", ["apt-get", "update"], attempts=ATTEMPTS, env=environment)
+            self._apt_updated = True
+        for package in packages:
+            command = ["apt-get", "install", "-y", "--no-install-recommends", package]
+            try:
+                self._run(step, f"apt-get install {package}", command, attempts=2, env=environment)
+            except SetupError:
+                continue
+            if done is None or done():
+                return
+        raise SetupError(step, hint, self._log(step))
+
+    def _log(self, step: str) -> Path:
+        return self.tools / "logs" / f"{step}.log"
+
+    def _run(
+        self,
+        step: str,
+        what: str,
+        command: list[str],
+        *,
+        attempts: int = 1,
+        cwd: Path | None = None,
+        env: dict[str, str] | None = None,
+    ) -> None:
+        """Run one program, its output in the step's log; raise SetupError when all attempts failed."""
+        log = self._log(step)
+        log.parent.mkdir(parents=True, exist_ok=True)
+        (self.tools / ".gitignore").write_text("*\n", encoding="utf-8")
+        for attempt in range(1, attempts + 1):
+            again = "" if attempt == 1 else f" (attempt {attempt} of {attempts})"
+            say(step, f"{what} ...{again}")
+            started = time.monotonic()
+            with log.open("ab") as output, _Notes(step, what):
+                output.write(f"$ {' '.join(command)}\n".encode())
+                output.flush()
+                code = subprocess.run(
+                    command,
+                    cwd=cwd or self.root,
+                    env=env,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    check=False,
+                ).returncode
+            if code == 0:
+                say(step, f"{what}: done in {time.monotonic() - started:.1f} s")
+                return
+            say(step, f"{what}: failed after {time.monotonic() - started:.1f} s (exit code {code})")
+            if attempt < attempts:
+                time.sleep(PAUSE_S)
+        raise SetupError(step, f"{what} failed", log)
+
+
+class _Notes:
+    """Says every NOTE_EVERY_S that a long step still goes on."""
+
+    def __init__(self, step: str, what: str) -> None:
+        self._step, self._what = step, what
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._go, daemon=True)
+        self._started = time.monotonic()
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self._thread.join()
+
+    def _go(self) -> None:
+        while not self._done.wait(NOTE_EVERY_S):
+            say(self._step, f"{self._what} ... {time.monotonic() - self._started:.0f} s")
+
+
+def _read(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+
+
+def _end_of(log: Path) -> str:
+    return "\n".join((_read(log) or "").splitlines()[-TAIL_LINES:])
+
+
+def main(arguments: list[str]) -> int:
+    """Do the steps named, or all; return the exit code."""
+    if sys.version_info < MIN_PYTHON:
+        found = ".".join(map(str, sys.version_info[:3]))
+        print(f"Keylane needs Python 3.11 or newer, this is {found}: run `make PY=python3.11 ...`")
+        return 1
+    setup = Setup(tools.project_root(), tools.tools_dir())
+    steps = {"python": setup.python, "java": setup.java, "redis": setup.redis, "jars": setup.jars}
+    if unknown := [name for name in arguments if name not in steps]:
+        print(f"no such step: {', '.join(unknown)}; there are {', '.join(steps)}")
+        return 2
+    try:
+        for name, step in steps.items():
+            if not arguments or name in arguments:
+                step()
+    except SetupError as error:
+        if error.log:
+            print(f"\nThe end of {error.log}:\n{_end_of(error.log)}\n")
+        say(error.step, f"FAILED: {error}")
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

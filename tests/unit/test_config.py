@@ -1,0 +1,45 @@
+"""keylane.toml: what is taken, and how a fault is told."""
+
+from __future__ import annotations
+
+import pytest
+
+from keylane.errors import BadConfig
+from keylane_spark.config import load
+
+
+def test_a_topic_needs_its_name_alone(tmp_path):
+    path = tmp_path / "keylane.toml"
+    path.write_text("[topics.flights]\n")
+    config = load(path)
+    assert config.topics["flights"].partitioner == "murmur2"
+    assert config.topics["flights"].stripes == 1
+    assert config.job.fetch_max_wait_ms == 5
+
+
+@pytest.mark.parametrize(
+    ("text", "faults"),
+    [
+        ("[topics.a]\nstripes = 0\n", ["keylane.toml:2: topics.a.stripes: ", "not 0"]),
+        ("[topics.a]\n\n[topics.b]\nstripes = 'x'\n", ["keylane.toml:4: topics.b.stripes: ", "not 'x'"]),
+        ("[topics.a]\npartitioner = 'md5'\n", ["keylane.toml:2: topics.a.partitioner: ", "'murmur2'"]),
+        ("[topics.a]\nstrips = 2\n", ["keylane.toml:2: topics.a.strips: there is no such field"]),
+        ("[job]\nheartbeat_ms = 1\n[topics.a]\n", ["keylane.toml:2: job.heartbeat_ms: "]),
+        ("[topics.'a b']\n", ["keylane.toml:1: topics: ", "'a b' is no name of a Kafka topic"]),
+        ("[job]\n", ["keylane.toml:1: topics: "]),
+        ("[topics.a\n", ["keylane.toml: this is no TOML: ", "line 1"]),
+        ("[topics.a]\nstripes = 0\npartitions = 0\n", [":2: topics.a.stripes", ":3: topics.a.partitions"]),
+    ],
+)
+def test_a_fault_names_line_and_field(tmp_path, text, faults):
+    path = tmp_path / "keylane.toml"
+    path.write_text(text)
+    with pytest.raises(BadConfig) as told:
+        load(path)
+    for fault in faults:
+        assert fault in str(told.value)
+
+
+def test_a_missing_file_is_told_by_its_path(tmp_path):
+    with pytest.raises(BadConfig, match=r"nowhere\.toml: can't be read"):
+        load(tmp_path / "nowhere.toml")

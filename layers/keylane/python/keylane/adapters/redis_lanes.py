@@ -44,7 +44,7 @@ OPEN = b"keylane_open_1"
 IN_FLIGHT = 16
 """Chunks without a reply on one connection: enough to hide a round trip, few enough for Redis' buffers."""
 PATIENCE_S = 60.0
-_TURN_S = 5.0
+TURN_S = 5.0
 """What one answer may take: a node that is silent for longer is taken for dead, and the map is read anew."""
 
 
@@ -103,12 +103,14 @@ class LaneWriter:
         epoch: int,
         *,
         patience_s: float = PATIENCE_S,
+        turn_s: float = TURN_S,
         notify: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._cluster = cluster
         self._clock = clock
         self._epoch = epoch
         self._patience_s = patience_s
+        self._turn_s = turn_s
         self._notify = notify
         self._pending: dict[Node, deque[_Call]] = {}
 
@@ -186,16 +188,16 @@ class LaneWriter:
             self._receive(node, leave=IN_FLIGHT // 2)
 
     def _put(self, node: Node, call: _Call) -> None:
-        connection = self._cluster.connection(node, Deadline.after_ms(_TURN_S * 1000, self._clock))
-        connection._sock.settimeout(_TURN_S)  # noqa: SLF001 (no public way for writes)
+        connection = self._cluster.connection(node, self._turn())
+        connection._sock.settimeout(self._turn_s)  # noqa: SLF001 (no public way for writes)
         connection.send_packed_command([call.packed], check_health=False)
 
     def _receive(self, node: Node, leave: int) -> None:
         """Read replies until `leave` are left."""
         waiting = self._pending[node]
         try:
-            connection = self._cluster.connection(node, Deadline.after_ms(_TURN_S * 1000, self._clock))
-            connection._sock.settimeout(_TURN_S)  # noqa: SLF001
+            connection = self._cluster.connection(node, self._turn())
+            connection._sock.settimeout(self._turn_s)  # noqa: SLF001
             while len(waiting) > leave:
                 reply = read_reply(connection)
                 if isinstance(reply, Exception):
@@ -257,13 +259,14 @@ class LaneWriter:
             return
         if self._cluster.nodes:
             self._notify(f"writing to Redis is held up: {error}")
-        self._cluster.refresh(Deadline.after_ms(_TURN_S * 1000, self._clock))
+        self._cluster.refresh(self._turn())
+
+    def _turn(self) -> Deadline:
+        return Deadline.after_ms(self._turn_s * 1000, self._clock)
 
     def _repeat(self, call: _Call) -> None:
         node = self._cluster.primary(call.lane.slot)
-        (reply,) = self._cluster.roundtrip(
-            node, call.packed, 1, Deadline.after_ms(_TURN_S * 1000, self._clock)
-        )
+        (reply,) = self._cluster.roundtrip(node, call.packed, 1, self._turn())
         if isinstance(reply, Exception):
             self._raise_what_stays(reply, call)
             raise reply
@@ -273,7 +276,7 @@ class LaneWriter:
         node = self._cluster.primary(slot)
         code = files(__package__).joinpath("library.lua").read_bytes()
         load = encode_command(b"FUNCTION", b"LOAD", b"REPLACE", code)
-        (reply,) = self._cluster.roundtrip(node, load, 1, Deadline.after_ms(_TURN_S * 1000, self._clock))
+        (reply,) = self._cluster.roundtrip(node, load, 1, self._turn())
         if isinstance(reply, Exception):
             raise reply
 

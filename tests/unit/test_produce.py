@@ -1,0 +1,67 @@
+"""Writing a key through a fake log."""
+
+from __future__ import annotations
+
+import pytest
+from tests.fakes import FakeLog, FakeTime
+
+from keylane import produce
+from keylane.errors import LogUnavailable, NullKey, TooLarge, UnknownTopic
+from keylane.model import Position
+
+LIMIT = 1000
+
+
+@pytest.fixture
+def log() -> FakeLog:
+    log = FakeLog()
+    log.create("t", 1)
+    return log
+
+
+def put(log: FakeLog, key: bytes, value: bytes, topic: str = "t", timeout_ms: float = 1000) -> Position:
+    return produce.put(log, FakeTime().clock, topic, key, value, limit_bytes=LIMIT, timeout_ms=timeout_ms)
+
+
+def test_each_write_tells_its_position(log: FakeLog):
+    assert put(log, b"k", b"1") == Position(0, 0)
+    assert put(log, b"k", b"2") == Position(0, 1)
+
+
+def test_delete_writes_a_tombstone(log: FakeLog):
+    assert produce.delete(log, FakeTime().clock, "t", b"k", timeout_ms=1000) == Position(0, 0)
+    assert log.topics["t"] == [[(b"k", None)]]
+
+
+def test_empty_value_is_a_value(log: FakeLog):
+    put(log, b"k", b"")
+    assert log.topics["t"] == [[(b"k", b"")]]
+
+
+def test_empty_key_is_refused(log: FakeLog):
+    with pytest.raises(NullKey):
+        put(log, b"", b"v")
+    with pytest.raises(NullKey):
+        produce.delete(log, FakeTime().clock, "t", b"", timeout_ms=1000)
+
+
+def test_key_may_have_64_kib_and_no_more(log: FakeLog):
+    put(log, b"k" * 65_536, b"v")
+    with pytest.raises(TooLarge) as caught:
+        put(log, b"k" * 65_537, b"v")
+    assert (caught.value.what, caught.value.size_bytes, caught.value.limit_bytes) == ("key", 65_537, 65_536)
+
+
+def test_value_may_have_its_limit_and_no_more(log: FakeLog):
+    put(log, b"k", b"v" * LIMIT)
+    with pytest.raises(TooLarge) as caught:
+        put(log, b"k", b"v" * (LIMIT + 1))
+    assert (caught.value.what, caught.value.limit_bytes) == ("value", LIMIT)
+    assert len(log.topics["t"][0]) == 1
+
+
+def test_errors_of_the_log_pass_through(log: FakeLog):
+    with pytest.raises(UnknownTopic):
+        put(log, b"k", b"v", topic="elsewhere")
+    with pytest.raises(LogUnavailable):
+        put(log, b"k", b"v", timeout_ms=0)

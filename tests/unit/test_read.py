@@ -1,0 +1,292 @@
+"""Reading a key through a fake state: routing, freshness, stale layouts, waiting."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.builders import (
+    NOW_MS,
+    a_lane,
+    a_layout,
+    a_watermark,
+    layout_entry,
+    value_entry,
+    value_key,
+    watermark_entry,
+)
+from tests.fakes import FakeState, FakeTime
+
+from keylane import codec, read, routing
+from keylane.errors import (
+    BadRequest,
+    CorruptState,
+    LaneBuilding,
+    NullKey,
+    PositionNotReached,
+    StateUnavailable,
+    TooLarge,
+    UnknownTopic,
+)
+from keylane.model import Position, Record
+
+if TYPE_CHECKING:
+    from keylane.model import Answer, Layout
+
+KEY = b"N14228"
+TTL_S = 30
+
+
+class Reader:
+    """One warm function: its state, its clock, its cached layouts."""
+
+    def __init__(self, *entries: dict[bytes, bytes]) -> None:
+        self.state = FakeState()
+        for each in entries:
+            self.state.entries |= each
+        self.time = FakeTime(NOW_MS)
+        self.layouts = read.Layouts(self.state, self.time.clock, TTL_S)
+
+    def latest(self, topic: str, key: bytes = KEY, **arguments: Any) -> Answer:
+        return read.latest(self.state, self.layouts, self.time.clock, topic, key, **arguments)
+
+
+@pytest.fixture
+def layout() -> Layout:
+    return a_layout()
+
+
+def test_latest_record_comes_with_its_lanes_freshness(layout: Layout):
+    reader = Reader(a_lane(layout, KEY, b"value", offset=42, timestamp_ms=7))
+    answer = reader.latest(layout.topic)
+    partition = routing.partition_for(KEY, 9)
+    assert answer.record == Record(KEY, b"value", partition, 42, 7)
+    assert answer.partition == partition
+    assert answer.watermark == a_watermark()
+    assert answer.age_ms(NOW_MS) == 200
+
+
+def test_warm_read_is_one_round_trip(layout: Layout):
+    reader = Reader(a_lane(layout, KEY, b"value"))
+    reader.latest(layout.topic)
+    reader.state.reads.clear()
+    reader.latest(layout.topic)
+    assert len(reader.state.reads) == 1
+
+
+def test_read_of_an_own_write_is_one_round_trip_when_the_state_is_there(layout: Layout):
+    reader = Reader(a_lane(layout, KEY, b"value"))
+    reader.latest(layout.topic)
+    reader.state.reads.clear()
+    reader.latest(layout.topic, min_position=Position(routing.partition_for(KEY, 9), 99))
+    assert len(reader.state.reads) == 1
+
+
+def test_absent_key_is_an_answer_with_freshness(layout: Layout):
+    reader = Reader(layout_entry(layout), watermark_entry(layout, KEY))
+    answer = reader.latest(layout.topic)
+    assert answer.record is None
+    assert answer.watermark.next_offset == 100
+
+
+def test_tombstones_marker_reads_as_absent(layout: Layout):
+    assert Reader(a_lane(layout, KEY, None)).latest(layout.topic).record is None
+
+
+def test_stray_tells_the_partition_it_came_from(layout: Layout):
+    reader = Reader(a_lane(layout, KEY, b"v", source_partition=8))
+    answer = reader.latest(layout.topic)
+    assert answer.record
+    assert answer.record.position == Position(8, 42)
+    assert answer.partition == routing.partition_for(KEY, 9)
+
+
+@pytest.mark.parametrize("partitioner", ["murmur2", "crc32", "fnv1a"])
+@pytest.mark.parametrize("stripes", [1, 7])
+def test_keys_are_found_whatever_the_layout(partitioner: str, stripes: int):
+    layout = a_layout(partition_count=5, stripes=stripes, partitioner=partitioner, generation=3)
+    for number in range(30):
+        key = b"\xff\x00%d" % number
+        answer = Reader(a_lane(layout, key, b"v%d" % number)).latest(layout.topic, key)
+        assert answer.record
+        assert answer.record.value == b"v%d" % number
+
+
+def test_unknown_topic_is_told_and_not_remembered(layout: Layout):
+    reader = Reader()
+    with pytest.raises(UnknownTopic, match=layout.topic):
+        reader.latest(layout.topic)
+    reader.state.entries |= a_lane(layout, KEY, b"v")
+    assert reader.latest(layout.topic).record
+
+
+def test_layout_is_read_once_in_its_time_to_live(layout: Layout):
+    reader = Reader(a_lane(layout, KEY, b"v"))
+    for _ in range(3):
+        reader.latest(layout.topic)
+    assert reader.state.reads.count([codec.layout_key(layout.topic)]) == 1
+    reader.time.move(TTL_S)
+    reader.latest(layout.topic)
+    assert reader.state.reads.count([codec.layout_key(layout.topic)]) == 2
+
+
+def test_superseded_watermark_sends_the_reader_to_the_new_layout(layout: Layout):
+    reader = Reader(a_lane(layout, KEY, b"old"))
+    reader.latest(layout.topic)
+    grown = replace(layout, partition_count=18, generation=2)
+    reader.state.entries |= watermark_entry(layout, KEY, a_watermark(superseded=True))
+    reader.state.entries |= a_lane(grown, KEY, b"new")
+    answer = reader.latest(layout.topic)
+    assert answer.layout == grown
+    assert answer.record
+    assert answer.record.value == b"new"
+
+
+def test_removed_generation_sends_the_reader_to_the_new_layout(layout: Layout):
+    reader = Reader(a_lane(layout, KEY, b"old"))
+    reader.latest(layout.topic)
+    reader.state.entries = a_lane(replace(layout, generation=2), KEY, b"new")
+    answer = reader.latest(layout.topic)
+    assert answer.record
+    assert answer.record.value == b"new"
+
+
+def test_topic_that_vanished_is_unknown(layout: Layout):
+    reader = Reader(a_lane(layout, KEY, b"old"))
+    reader.latest(layout.topic)
+    reader.state.entries.clear()
+    with pytest.raises(UnknownTopic):
+        reader.latest(layout.topic)
+
+
+def test_lane_without_watermark_is_being_built(layout: Layout):
+    reader = Reader(layout_entry(layout))
+    with pytest.raises(LaneBuilding, match="has not begun") as caught:
+        reader.latest(layout.topic)
+    assert caught.value.partition == routing.partition_for(KEY, 9)
+
+
+def test_lane_that_was_never_complete_is_being_built(layout: Layout):
+    reader = Reader(a_lane(layout, KEY, b"v"), watermark_entry(layout, KEY, a_watermark(complete_as_of_ms=0)))
+    with pytest.raises(LaneBuilding, match="offset 100"):
+        reader.latest(layout.topic)
+
+
+def test_empty_key_has_no_home(layout: Layout):
+    with pytest.raises(NullKey):
+        Reader().latest(layout.topic, b"")
+
+
+def test_key_over_64_kib_is_refused(layout: Layout):
+    with pytest.raises(TooLarge, match="65537"):
+        Reader().latest(layout.topic, b"k" * 65_537)
+
+
+def test_state_that_is_away_is_told(layout: Layout):
+    reader = Reader(a_lane(layout, KEY, b"v"))
+    reader.state.away = True
+    with pytest.raises(StateUnavailable):
+        reader.latest(layout.topic)
+
+
+@pytest.mark.parametrize("data", [b"", b"\x01", b"\x02" + b"\x00" * 30, b"plain text that someone put here"])
+def test_corrupt_value_names_its_key(layout: Layout, data: bytes):
+    reader = Reader(a_lane(layout, KEY, b"v"), {value_key(layout, KEY): data})
+    with pytest.raises(CorruptState) as caught:
+        reader.latest(layout.topic)
+    assert caught.value.where == value_key(layout, KEY).decode()
+
+
+def test_corrupt_key_is_named_in_printable_characters_and_cut(layout: Layout):
+    key = b"\x00\xff\n" * 1000
+    reader = Reader(a_lane(layout, key, b"v"), {value_key(layout, key): b""})
+    with pytest.raises(CorruptState) as caught:
+        reader.latest(layout.topic, key)
+    assert caught.value.where.isprintable()
+    assert "\\x00\\xff\\n" in caught.value.where
+    assert len(caught.value.where) < 250
+
+
+def test_corrupt_watermark_names_its_key(layout: Layout):
+    entry = watermark_entry(layout, KEY)
+    reader = Reader(a_lane(layout, KEY, b"v"), dict.fromkeys(entry, b"x"))
+    with pytest.raises(CorruptState) as caught:
+        reader.latest(layout.topic)
+    assert caught.value.where.encode() in entry
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"not json",
+        codec.encode_layout(a_layout(partitioner="sha1")),
+        codec.encode_layout(a_layout(partition_count=16_384, stripes=2)),
+    ],
+)
+def test_corrupt_layout_names_its_key(layout: Layout, data: bytes):
+    reader = Reader({codec.layout_key(layout.topic): data})
+    with pytest.raises(CorruptState, match=layout.topic):
+        reader.latest(layout.topic)
+
+
+def test_read_waits_until_its_offset_is_in_the_state(layout: Layout):
+    reader = Reader(a_lane(layout, KEY, b"old"))
+
+    def arrive() -> None:
+        if len(reader.time.pauses) == 5:
+            reader.state.entries |= value_entry(layout, KEY, b"new", offset=100)
+            reader.state.entries |= watermark_entry(layout, KEY, a_watermark(101))
+
+    reader.time.on_pause = arrive
+    answer = reader.latest(layout.topic, min_position=100, wait_ms=5_000)
+    assert answer.record
+    assert answer.record.value == b"new"
+    assert reader.time.pauses == [0.002, 0.004, 0.008, 0.016, 0.020]
+
+
+def test_waiting_ends_at_its_bound_and_tells_how_far_the_state_is(layout: Layout):
+    reader = Reader(a_lane(layout, KEY, b"old"))
+    began_s = reader.time.seconds
+    with pytest.raises(PositionNotReached) as caught:
+        reader.latest(layout.topic, min_position=100, wait_ms=300)
+    assert caught.value.next_offset == 100
+    assert reader.time.seconds - began_s == pytest.approx(0.3)
+
+
+def test_no_wait_asks_once(layout: Layout):
+    reader = Reader(a_lane(layout, KEY, b"old"))
+    with pytest.raises(PositionNotReached):
+        reader.latest(layout.topic, min_position=100, wait_ms=0)
+    assert reader.time.pauses == []
+
+
+def test_position_in_another_partition_waits_on_that_partitions_lane(layout: Layout):
+    other = (routing.partition_for(KEY, 9) + 1) % 9
+    reader = Reader(a_lane(layout, KEY, b"old"), watermark_entry(layout, KEY, a_watermark(7), other))
+
+    def arrive() -> None:
+        if len(reader.time.pauses) == 3:
+            # As the writer does: the stray first, then its own partition's watermark.
+            reader.state.entries |= value_entry(layout, KEY, b"stray", offset=7, source_partition=other)
+            reader.state.entries |= watermark_entry(layout, KEY, a_watermark(8), other)
+
+    reader.time.on_pause = arrive
+    answer = reader.latest(layout.topic, min_position=Position(other, 7), wait_ms=1_000)
+    assert answer.record
+    assert answer.record.value == b"stray"
+    assert answer.partition == routing.partition_for(KEY, 9)
+
+
+def test_position_in_another_partition_that_has_not_begun_is_not_reached(layout: Layout):
+    other = (routing.partition_for(KEY, 9) + 1) % 9
+    reader = Reader(a_lane(layout, KEY, b"old"))
+    with pytest.raises(PositionNotReached, match="below 0"):
+        reader.latest(layout.topic, min_position=Position(other, 0), wait_ms=50)
+
+
+def test_partition_that_the_topic_has_not_is_refused(layout: Layout):
+    reader = Reader(a_lane(layout, KEY, b"v"))
+    with pytest.raises(BadRequest, match="partition 9 ") as caught:
+        reader.latest(layout.topic, min_position=Position(9, 0), wait_ms=1_000)
+    assert caught.value.parameter == "min_position"

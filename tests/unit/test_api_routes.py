@@ -1,0 +1,83 @@
+"""Routes: what no function takes is told apart, as problem documents all."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.builders import an_event, headers_of, load_handler
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+
+@pytest.fixture(params=["query", "produce"])
+def handler(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.delenv("KEYLANE_REDIS_NODES", raising=False)
+    monkeypatch.delenv("KEYLANE_KAFKA_BOOTSTRAP", raising=False)
+    return load_handler(request.param)
+
+
+def own_method(handler: ModuleType) -> str:
+    return "GET" if hasattr(handler, "get_key") else "PUT"
+
+
+def problem(answer: dict[str, Any]) -> tuple[int, str]:
+    assert headers_of(answer)["Content-Type"] == "application/problem+json"
+    document = json.loads(answer["body"])
+    assert document["instance"] == "request-1"
+    return answer["statusCode"], document["type"].removeprefix("urn:keylane:problem:")
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "", "/topics", "/topics/t", "/topics/t/key/k", "/topics/t/keys/a/b", "/other", "//"]
+)
+def test_unknown_route_is_told(handler: ModuleType, path: str):
+    answer = handler.lambda_handler(an_event(own_method(handler), path), None)
+    assert problem(answer) == (404, "unknown-route")
+
+
+@pytest.mark.parametrize("method", ["POST", "PATCH", "OPTIONS", "TRACE", "QUERY"])
+def test_wrong_method_is_told_with_those_that_are_right(handler: ModuleType, method: str):
+    answer = handler.lambda_handler(an_event(method, "/topics/t/keys/k"), None)
+    assert problem(answer) == (405, "wrong-method")
+    assert headers_of(answer)["Allow"] == "GET, HEAD, PUT, DELETE"
+
+
+@pytest.mark.parametrize("path", ["/topics/t/keys/", "/topics/t/keys"])
+def test_empty_key_has_its_own_answer(handler: ModuleType, path: str):
+    answer = handler.lambda_handler(an_event(own_method(handler), path), None)
+    assert problem(answer) == (400, "empty-key")
+
+
+def test_empty_topic_is_named(handler: ModuleType):
+    answer = handler.lambda_handler(an_event(own_method(handler), "/topics//keys/k"), None)
+    assert problem(answer) == (400, "bad-request")
+    assert json.loads(answer["body"])["parameter"] == "topic"
+
+
+def test_characters_that_no_url_has_are_named(handler: ModuleType):
+    answer = handler.lambda_handler(an_event(own_method(handler), '/topics/t/keys/"k"'), None)
+    assert problem(answer) == (400, "bad-request")
+    assert "percent-encoded" in json.loads(answer["body"])["detail"]
+
+
+def test_missing_settings_are_an_answer_and_a_log_line(handler: ModuleType, caplog: pytest.LogCaptureFixture):
+    answer = handler.lambda_handler(an_event(own_method(handler), "/topics/t/keys/k", body=b"v"), None)
+    assert problem(answer) == (500, "misconfigured")
+    assert "KEYLANE_" in caplog.text
+    assert "KEYLANE_" not in answer["body"]
+
+
+@pytest.mark.parametrize("event", [{}, {"httpMethod": "GET"}, {"Records": []}, [], None])
+def test_event_of_another_kind_is_no_crash(handler: ModuleType, event: Any, caplog: pytest.LogCaptureFixture):
+    answer = handler.lambda_handler(event, None)
+    assert answer["statusCode"] == 500
+    assert json.loads(answer["body"])["type"] == "urn:keylane:problem:internal"
+    assert "Traceback" in caplog.text
+
+
+def test_head_of_a_problem_has_no_body():
+    answer = load_handler("query").lambda_handler(an_event("HEAD", "/topics/t/keys/"), None)
+    assert (answer["statusCode"], answer["body"]) == (400, "")

@@ -1,0 +1,156 @@
+"""Settings from a mapping: defaults, faults that name their variable, secrets that stay secret."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from keylane.adapters.kafka_producer import KafkaSettings
+from keylane.adapters.redis_cluster import Node, RedisSettings
+from keylane.settings import (
+    ProduceSettings,
+    QuerySettings,
+    SettingsError,
+    kafka_bootstrap,
+    redis_settings,
+)
+
+REDIS = {"KEYLANE_REDIS_NODES": "one:7001,two:7002"}
+KAFKA = {"KEYLANE_KAFKA_BOOTSTRAP": "one:9092,two:9092"}
+
+
+def test_query_needs_its_nodes_alone():
+    settings = QuerySettings.from_environment(REDIS)
+    assert settings == QuerySettings(
+        RedisSettings((Node("one", 7001), Node("two", 7002))),
+        state_timeout_ms=1_000,
+        wait_default_ms=5_000,
+        wait_max_ms=20_000,
+        layout_ttl_s=30,
+    )
+
+
+def test_query_takes_all_its_variables():
+    settings = QuerySettings.from_environment(
+        REDIS
+        | {
+            "KEYLANE_REDIS_USERNAME": "reader",
+            "KEYLANE_REDIS_PASSWORD": "hunter2",
+            "KEYLANE_REDIS_TLS": "true",
+            "KEYLANE_REDIS_TLS_CA_FILE": "ca.pem",
+            "KEYLANE_STATE_TIMEOUT_MS": "700",
+            "KEYLANE_WAIT_DEFAULT_MS": "0",
+            "KEYLANE_WAIT_MAX_MS": "900",
+            "KEYLANE_LAYOUT_TTL_S": "5",
+        }
+    )
+    assert settings.redis == RedisSettings(
+        (Node("one", 7001), Node("two", 7002)), "reader", "hunter2", tls=True, tls_ca_file="ca.pem"
+    )
+    assert (settings.state_timeout_ms, settings.wait_default_ms) == (700, 0)
+    assert (settings.wait_max_ms, settings.layout_ttl_s) == (900, 5)
+
+
+def test_default_wait_is_never_above_the_maximum():
+    assert QuerySettings.from_environment(REDIS | {"KEYLANE_WAIT_MAX_MS": "100"}).wait_default_ms == 100
+
+
+def test_produce_needs_its_brokers_alone():
+    assert ProduceSettings.from_environment(KAFKA) == ProduceSettings(
+        KafkaSettings("one:9092,two:9092", "murmur2", 1_048_576, 5_000), 5_000, 1_048_576
+    )
+
+
+def test_produce_takes_all_its_variables():
+    settings = ProduceSettings.from_environment(
+        KAFKA
+        | {
+            "KEYLANE_PRODUCE_TIMEOUT_MS": "300",
+            "KEYLANE_MAX_VALUE_BYTES": "10",
+            "KEYLANE_PARTITIONER": "crc32",
+        }
+    )
+    assert settings == ProduceSettings(KafkaSettings("one:9092,two:9092", "crc32", 10, 300), 300, 10)
+
+
+def test_password_is_in_no_repr():
+    settings = QuerySettings.from_environment(REDIS | {"KEYLANE_REDIS_PASSWORD": "hunter2"})
+    assert "hunter2" not in repr(settings)
+
+
+@pytest.mark.parametrize(
+    ("variable", "text"),
+    [
+        ("KEYLANE_REDIS_NODES", ""),
+        ("KEYLANE_REDIS_NODES", "  "),
+        ("KEYLANE_REDIS_NODES", "one"),
+        ("KEYLANE_REDIS_NODES", "one:"),
+        ("KEYLANE_REDIS_NODES", ":7001"),
+        ("KEYLANE_REDIS_NODES", "one:seven"),
+        ("KEYLANE_REDIS_NODES", "one:0"),
+        ("KEYLANE_REDIS_NODES", "one:65536"),
+        ("KEYLANE_REDIS_NODES", "one:7001,"),
+        ("KEYLANE_REDIS_NODES", "redis://user:hunter2@one:7001"),
+        ("KEYLANE_REDIS_TLS", "yes"),
+        ("KEYLANE_STATE_TIMEOUT_MS", "0"),
+        ("KEYLANE_STATE_TIMEOUT_MS", "1s"),
+        ("KEYLANE_STATE_TIMEOUT_MS", "-1"),
+        ("KEYLANE_WAIT_MAX_MS", "1.5"),
+        ("KEYLANE_LAYOUT_TTL_S", "long"),
+    ],
+)
+def test_fault_of_query_names_its_variable_and_shows_no_secret(variable: str, text: str):
+    with pytest.raises(SettingsError, match=variable) as caught:
+        QuerySettings.from_environment(REDIS | {variable: text})
+    assert caught.value.variable == variable
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("variable", "text"),
+    [
+        ("KEYLANE_KAFKA_BOOTSTRAP", ""),
+        ("KEYLANE_KAFKA_BOOTSTRAP", "PLAINTEXT://one:9092"),
+        ("KEYLANE_PRODUCE_TIMEOUT_MS", "soon"),
+        ("KEYLANE_MAX_VALUE_BYTES", "1MiB"),
+        ("KEYLANE_PARTITIONER", "murmur3"),
+    ],
+)
+def test_fault_of_produce_names_its_variable(variable: str, text: str):
+    with pytest.raises(SettingsError, match=variable):
+        ProduceSettings.from_environment(KAFKA | {variable: text})
+
+
+def test_missing_variable_is_named():
+    with pytest.raises(SettingsError, match="KEYLANE_REDIS_NODES is not set"):
+        QuerySettings.from_environment({})
+
+
+def test_addresses_may_have_spaces_between_and_brackets():
+    nodes = redis_settings({"KEYLANE_REDIS_NODES": "one:7001, [::1]:7002"}).nodes
+    assert nodes == (Node("one", 7001), Node("::1", 7002))
+    assert kafka_bootstrap({"KEYLANE_KAFKA_BOOTSTRAP": "one:9092, [::1]:9093"}) == "one:9092,[::1]:9093"
+
+
+def test_query_function_carries_no_client_but_its_own():
+    code = """
+import sys
+from keylane import wiring
+wiring.query_maker()
+assert "redis" in sys.modules
+assert not {"confluent_kafka", "boto3", "botocore", "pyspark", "pydantic"} & set(sys.modules)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_produce_function_carries_no_client_but_its_own():
+    code = """
+import sys
+from keylane import wiring
+wiring.produce_maker()
+assert "confluent_kafka" in sys.modules
+assert not {"redis", "boto3", "botocore", "pyspark", "pydantic"} & set(sys.modules)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -84,7 +84,7 @@ def test_json_is_answered_as_json(value: bytes):
         b"[Infinity]",
         b"1 2",
         "\ufeff{}".encode(),
-        "ä\x00".encode(),
+        b"\xc3\xa4\0",
         b"[" * 50_000,
     ],
 )

@@ -1,0 +1,281 @@
+"""The Spark job as a process, between a real broker and a real cluster."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from confluent_kafka import OFFSET_END, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from keylane import routing
+from keylane.adapters.redis_cluster import Cluster
+from keylane.adapters.redis_lanes import Lane
+from keylane.adapters.redis_layouts import LayoutStore
+from keylane.model import Layout
+from keylane_local.tools import tools_dir
+from tests import lanes as t
+from tests.lanes import Event, fold
+
+NUMBERS = itertools.count()
+PARTITIONS = 3
+
+
+class RunningJob:
+    """`python -m keylane_spark` with its output in a file."""
+
+    def __init__(self, folder, environment) -> None:
+        self.log = folder / f"job-{next(NUMBERS)}.log"
+        with self.log.open("wb") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "keylane_spark", "--config", str(folder / "keylane.toml")],
+                env={**os.environ, **environment},
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def wait_for(self, text: str, timeout_s: float = 90) -> str:
+        """The log's first line with this text; fails with the log's end when the job ends before or says none."""
+        until = time.monotonic() + timeout_s
+        while time.monotonic() < until:
+            lines = self.log.read_text(errors="replace").splitlines()
+            for line in lines:
+                if text in line:
+                    return line
+            if self.process.poll() is not None:
+                break
+            time.sleep(0.05)
+        pytest.fail(f"no line with {text!r}:\n" + "\n".join(lines[-30:]))
+
+    def exit_code(self, timeout_s: float = 60) -> int:
+        return self.process.wait(timeout_s)
+
+
+@pytest.fixture
+def topic(kafka):
+    name = f"job-{next(NUMBERS)}"
+    admin = AdminClient({"bootstrap.servers": kafka})
+    admin.create_topics([NewTopic(name, PARTITIONS, 1)])[name].result(30)
+    return name
+
+
+@pytest.fixture
+def job(kafka, redis_cluster, topic, tmp_path):
+    """Starts jobs over `topic`; each is ended, gracefully where it still can be."""
+    jobs = []
+
+    def start(small_batch_records: int = 20_000, stripes: int = 1, **environment) -> RunningJob:
+        (tmp_path / "keylane.toml").write_text(
+            f"[job]\nsmall_batch_records = {small_batch_records}\nmax_batch_records = 40000\n"
+            f"heartbeat_ms = 100\n[topics.{topic}]\nstripes = {stripes}\n"
+        )
+        jobs.append(
+            RunningJob(
+                tmp_path,
+                {
+                    "KEYLANE_KAFKA_BOOTSTRAP": kafka,
+                    "KEYLANE_REDIS_NODES": redis_cluster,
+                    "KEYLANE_JARS": str(tools_dir() / "jars"),
+                    "KEYLANE_CHECKPOINT": str(tmp_path / f"checkpoint-{len(jobs)}"),
+                    **environment,
+                },
+            )
+        )
+        return jobs[-1]
+
+    yield start
+    for running in jobs:
+        if running.process.poll() is None:
+            running.process.terminate()
+            running.process.wait(60)
+
+
+def produce(kafka: str, topic: str, records) -> dict[int, list[Event]]:
+    """Write (key, value) pairs as a Java client would place them; the log of each partition."""
+    log = {partition: [] for partition in range(PARTITIONS)}
+
+    def report(error, message):
+        assert error is None
+        log[message.partition()].append(Event(message.offset(), message.key(), message.value()))
+
+    producer = Producer({"bootstrap.servers": kafka, "partitioner": "murmur2_random", "linger.ms": 5})
+    for key, value in records:
+        producer.produce(topic, key=key, value=value, on_delivery=report)
+        producer.poll(0)
+    assert producer.flush(60) == 0
+    return log
+
+
+def wait_until_written(redis_cluster: str, layout: Layout, log: dict[int, list[Event]]) -> None:
+    for partition, events in log.items():
+        for stripe in range(layout.stripes):
+            lane = Lane.of(layout, partition, stripe)
+            wait_until(lambda lane=lane, events=events: has_reached(redis_cluster, lane, events), f"{lane}")
+
+
+def has_reached(redis_cluster: str, lane: Lane, events: list[Event]) -> bool:
+    watermark = t.held(redis_cluster, lane, [])[1]
+    return watermark is not None and (not events or watermark.next_offset > events[-1].offset)
+
+
+def wait_until(condition, what: str, timeout_s: float = 60) -> None:
+    until = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < until, f"not within {timeout_s} s: {what}"
+        time.sleep(0.02)
+
+
+def state_of(redis_cluster: str, layout: Layout, keys: set[bytes]) -> dict[bytes, bytes]:
+    """The values under these keys, each looked up where routing says."""
+    by_lane: dict[Lane, list[bytes]] = {}
+    for key in keys:
+        partition = routing.partition_for(key, layout.partition_count)
+        by_lane.setdefault(Lane.of(layout, partition, routing.stripe_for(key, layout.stripes)), []).append(
+            key
+        )
+    state = {}
+    for lane, group in by_lane.items():
+        records, _ = t.held(redis_cluster, lane, group)
+        state |= {key: record.value for key, record in records.items()}
+    return state
+
+
+def values(log: dict[int, list[Event]]) -> dict[bytes, bytes]:
+    events = (event for partition in log.values() for event in partition if event.key is not None)
+    return {key: value for key, (value, _) in fold(list(events)).items()}
+
+
+def some_records(seed: int, count: int, keys: int):
+    """Sets and tombstones of repeated keys, and records without a key."""
+    source = random.Random(seed)
+    for number in range(count):
+        key = b"key-%d" % source.randrange(keys)
+        kind = source.random()
+        yield (None if kind < 0.02 else key, None if kind > 0.8 else b'{"n": %d}' % number)
+
+
+@pytest.mark.parametrize("stripes", [1, 4])
+@pytest.mark.parametrize("small_batch_records", [1_000_000, 0], ids=["driver", "tasks"])
+def test_the_state_is_the_fold_of_the_log(job, kafka, redis_cluster, topic, small_batch_records, stripes):
+    log = produce(kafka, topic, some_records(1, 60_000, 3_000))
+    running = job(small_batch_records, stripes)
+    layout = Layout(topic, PARTITIONS, stripes)
+    wait_until_written(redis_cluster, layout, log)
+    keys = {event.key for events in log.values() for event in events if event.key is not None}
+    assert state_of(redis_cluster, layout, keys) == values(log)
+    running.wait_for(f"topic '{topic}' has records without a key")
+    assert LayoutStore(Cluster(t.settings(redis_cluster)), t.CLOCK).get(topic) == layout
+
+
+def test_a_job_that_comes_back_without_its_checkpoint_goes_on_at_the_watermarks(
+    job, kafka, redis_cluster, topic
+):
+    layout = Layout(topic, PARTITIONS)
+    first = produce(kafka, topic, some_records(2, 30_000, 500))
+    running = job()
+    wait_until_written(redis_cluster, layout, first)
+    os.killpg(running.process.pid, signal.SIGKILL)
+    running.exit_code()
+    second = produce(kafka, topic, some_records(3, 3_000, 500))
+    again = job()
+    wait_until_written(redis_cluster, layout, second)
+    assert "batch 0: 3,000 records" in again.wait_for("batch 0: ")
+    log = {partition: first[partition] + second[partition] for partition in first}
+    keys = {event.key for events in log.values() for event in events if event.key is not None}
+    assert state_of(redis_cluster, layout, keys) == values(log)
+
+
+def test_sigterm_stops_it_gracefully(job):
+    running = job()
+    running.wait_for("keylane: ready")
+    running.process.terminate()
+    assert running.exit_code() == 0
+    running.wait_for("keylane: stopped")
+
+
+def test_a_second_job_takes_over_and_the_first_ends_with_a_word(job):
+    """The first notices by its heartbeat, without a record to write."""
+    first = job()
+    first.wait_for("keylane: ready")
+    second = job()
+    second.wait_for("keylane: ready")
+    assert first.exit_code() == 3
+    assert "is written by epoch 2 now, this writer is epoch 1" in first.wait_for("keylane: stops: ")
+    assert second.process.poll() is None
+
+
+def test_an_idle_topic_is_known_complete_as_of_now(job, redis_cluster, topic):
+    job().wait_for("keylane: ready")
+    for partition in range(PARTITIONS):
+        lane = Lane.of(Layout(topic, PARTITIONS), partition, 0)
+        seen = set()
+
+        def is_fresh_again(lane=lane, seen=seen) -> bool:
+            complete_ms = t.held(redis_cluster, lane, [])[1].complete_as_of_ms
+            if t.CLOCK.now_ms() - complete_ms < 1000:
+                seen.add(complete_ms)
+            return len(seen) >= 2
+
+        wait_until(is_fresh_again, f"{lane} complete as of two moments less than a second ago")
+
+
+def test_records_that_retention_removed_leave_lanes_marked_incomplete(job, kafka, redis_cluster, topic):
+    layout = Layout(topic, PARTITIONS)
+    log = produce(kafka, topic, some_records(4, 300, 50))
+    first = job()
+    wait_until_written(redis_cluster, layout, log)
+    first.process.terminate()
+    assert first.exit_code() == 0
+    produce(kafka, topic, some_records(5, 300, 50))
+    remove_all(kafka, topic)
+    later = produce(kafka, topic, some_records(6, 300, 50))
+    job().wait_for(f"INCOMPLETE: partition 0 of topic '{topic}'")
+    wait_until_written(redis_cluster, layout, later)
+    assert t.held(redis_cluster, Lane.of(layout, 0, 0), [])[1].incomplete
+
+
+def remove_all(kafka: str, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": kafka})
+    ends = [TopicPartition(topic, partition, OFFSET_END) for partition in range(PARTITIONS)]
+    for future in admin.delete_records(ends).values():
+        future.result(30)
+
+
+@pytest.mark.parametrize(
+    ("config", "environment", "code", "words"),
+    [
+        ("[topics.x]\nstripes = 0\n", {}, 2, ":2: topics.x.stripes: "),
+        ("[topics.x]\n", {"KEYLANE_REDIS_NODES": "nowhere"}, 2, "KEYLANE_REDIS_NODES has as item 1"),
+        ("[topics.no-such-topic]\n", {}, 4, "topic 'no-such-topic' is not known here"),
+    ],
+)
+def test_what_no_waiting_mends_ends_it_with_a_clear_line(
+    kafka, redis_cluster, tmp_path, config, environment, code, words
+):
+    (tmp_path / "keylane.toml").write_text(config)
+    addresses = {"KEYLANE_KAFKA_BOOTSTRAP": kafka, "KEYLANE_REDIS_NODES": redis_cluster}
+    jars = {"KEYLANE_JARS": str(tools_dir() / "jars")}
+    running = RunningJob(tmp_path, {**addresses, **jars, **environment})
+    assert running.exit_code() == code
+    assert words in running.wait_for("keylane: ")
+    assert "Traceback" not in running.log.read_text()
+
+
+def test_a_layout_that_would_change_in_place_is_refused(job, redis_cluster, topic):
+    LayoutStore(Cluster(t.settings(redis_cluster)), t.CLOCK).put(Layout(topic, 9))
+    running = job()
+    assert running.exit_code() == 4
+    assert "lies in the cluster as 9 partitions" in running.wait_for("keylane: stops: ")
+
+
+def test_redis_away_at_start_is_waited_for(job, redis_cluster, topic, tmp_path):
+    running = job(KEYLANE_REDIS_NODES="127.0.0.1:1")
+    assert "Redis" in running.wait_for("begins anew in")
+    assert running.process.poll() is None

@@ -12,6 +12,7 @@ from keylane_local import guard
 from keylane_local.kafka import Kafka
 from keylane_local.ports import Ports
 from keylane_local.redis_cluster import RedisCluster
+from keylane_local.stack import Stack
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -88,3 +89,13 @@ def kafka(broker: Kafka) -> str:
 def redis_cluster(cluster: RedisCluster) -> str:
     """The nodes of a running Redis Cluster as KEYLANE_REDIS_NODES spells them, "host:port,host:port"."""
     return cluster.addresses
+
+
+@pytest.fixture(scope="session")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """The whole stack with the Spark job and the HTTP front, for the topics of keylane-test.toml."""
+    with (
+        _guarded(tmp_path_factory.mktemp("stack")) as data,
+        Stack(data, TESTS / "keylane-test.toml") as running,
+    ):
+        yield running

@@ -16,10 +16,14 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from keylane_local import tools
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 MIN_PYTHON = (3, 11)
 ATTEMPTS = 3

@@ -56,7 +56,7 @@ def process_of(pid_file: Path) -> psutil.Process | None:
         if abs(process.create_time() - float(saved["started"])) > _SAME_START_S:
             return None
         return None if process.status() == psutil.STATUS_ZOMBIE else process
-    except (FileNotFoundError, psutil.NoSuchProcess, ValueError, KeyError):
+    except (FileNotFoundError, psutil.NoSuchProcess, ValueError, KeyError, TypeError):
         return None
 
 

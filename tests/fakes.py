@@ -60,7 +60,7 @@ class FakeLog:
     """The port Log over lists: one topic's partitions each."""
 
     topics: dict[str, list[list[tuple[bytes, bytes | None]]]] = field(default_factory=dict)
-    limit_bytes: int = 1_100_000
+    limit_bytes: int = 1_179_648
     away: bool = False
 
     def create(self, topic: str, partition_count: int) -> None:

@@ -1,0 +1,102 @@
+"""The port Log: one suite for the fake and for Kafka."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.builders import a_topic
+from tests.fakes import FakeLog
+from tests.servers import create_topic, deadline, records_of
+
+from keylane import routing
+from keylane.adapters.kafka_producer import KafkaProducer, KafkaSettings
+from keylane.errors import LogUnavailable, ProduceFailed, UnknownTopic
+from keylane.model import Position
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from keylane.ports import Log
+
+
+@dataclass
+class Held:
+    """A log, how to make a topic in it, and what it holds."""
+
+    log: Log
+    create: Callable[[str], None]
+    records: Callable[[str, int], list[tuple[bytes, bytes | None]]]
+
+    def append(self, topic: str, key: bytes, value: bytes | None, milliseconds: float = 10_000) -> Position:
+        return self.log.append(topic, key, value, deadline(milliseconds))
+
+
+@pytest.fixture(params=["fake", pytest.param("kafka", marks=pytest.mark.integration)])
+def held(request: pytest.FixtureRequest) -> Iterator[Held]:
+    if request.param == "fake":
+        fake = FakeLog()
+        yield Held(fake, lambda topic: fake.create(topic, 9), lambda topic, p: fake.topics[topic][p])
+        return
+    bootstrap = request.getfixturevalue("kafka")
+    log = KafkaProducer(KafkaSettings(bootstrap))
+    yield Held(
+        log,
+        lambda topic: create_topic(bootstrap, topic),
+        lambda topic, partition: records_of(bootstrap, topic, partition),
+    )
+    log.close()
+
+
+@pytest.fixture
+def topic(held: Held) -> str:
+    name = a_topic()
+    held.create(name)
+    return name
+
+
+def test_each_record_of_a_key_has_the_next_offset(held: Held, topic: str):
+    partition = routing.partition_for(b"k", 9)
+    assert [held.append(topic, b"k", b"%d" % n) for n in range(3)] == [
+        Position(partition, n) for n in range(3)
+    ]
+
+
+def test_keys_go_where_readers_look_for_them(held: Held, topic: str):
+    for number in range(40):
+        key = b"\xff%d" % number
+        assert held.append(topic, key, b"v").partition == routing.partition_for(key, 9)
+
+
+def test_tombstones_and_empty_values_are_kept_apart(held: Held, topic: str):
+    partition = held.append(topic, b"k", b"").partition
+    held.append(topic, b"k", None)
+    held.append(topic, b"k", bytes(range(256)))
+    assert held.records(topic, partition) == [(b"k", b""), (b"k", None), (b"k", bytes(range(256)))]
+
+
+def test_largest_key_and_value_are_taken_together(held: Held, topic: str):
+    assert held.append(topic, b"k" * 65_536, b"v" * 1_048_576).offset == 0
+
+
+def test_value_over_the_brokers_limit_is_refused_by_its_name(held: Held, topic: str):
+    with pytest.raises(ProduceFailed) as caught:
+        held.append(topic, b"k", b"v" * 1_300_000)
+    assert caught.value.code == "MESSAGE_TOO_LARGE"
+    assert not caught.value.retriable
+    assert held.append(topic, b"k", b"v").offset == 0
+
+
+def test_unknown_topic_is_told_each_time_and_found_once_it_is_there(held: Held):
+    name = a_topic()
+    for _ in range(2):
+        with pytest.raises(UnknownTopic, match=name):
+            held.append(name, b"k", b"v")
+    held.create(name)
+    assert held.append(name, b"k", b"v").offset == 0
+
+
+def test_deadline_that_is_over_is_log_unavailable(held: Held, topic: str):
+    with pytest.raises(LogUnavailable):
+        held.append(topic, b"k", b"v", milliseconds=0)

@@ -1,0 +1,129 @@
+"""Servers that a test may break: started for it alone, stopped with it, even if the session is killed."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import TYPE_CHECKING
+
+import redis
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+from redis.backoff import ConstantBackoff
+from redis.retry import Retry
+
+from keylane.adapters.redis_cluster import Cluster
+from keylane.ports import Clock, Deadline
+from keylane.settings import redis_settings
+from keylane_local import guard
+from keylane_local.kafka import Kafka
+from keylane_local.ports import Ports
+from keylane_local.redis_cluster import RedisCluster
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+
+    from keylane_local.redis_node import RedisNode
+
+CLOCK = Clock()
+
+
+def deadline(milliseconds: float = 2_000) -> Deadline:
+    return Deadline.after_ms(milliseconds, CLOCK)
+
+
+def eventually(condition: Callable[[], bool], within_s: float = 20) -> None:
+    """Poll until it holds; fail when it does not within the bound."""
+    end_s = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < end_s, "it did not come to hold"
+        time.sleep(0.02)
+
+
+@contextlib.contextmanager
+def _guarded(data: Path) -> Iterator[Path]:
+    with guard.watch(data / "run") as watcher:
+        try:
+            yield data
+        finally:
+            assert watcher.stdin
+            watcher.stdin.close()
+            watcher.wait(30)
+
+
+@contextlib.contextmanager
+def own_cluster(data: Path) -> Iterator[RedisCluster]:
+    """Three primaries, three replicas; whole and known as such by every node."""
+    ports = Ports()
+    with _guarded(data):
+        cluster = RedisCluster(
+            data / "redis",
+            run=data / "run",
+            logs=data / "logs",
+            ports=[(ports.any(), ports.any()) for _ in range(6)],
+            appendonly=False,
+        )
+        cluster.start()
+        cluster.wait_ready()
+        yield cluster
+
+
+@contextlib.contextmanager
+def own_kafka(data: Path) -> Iterator[Kafka]:
+    """Give a broker of the test's own."""
+    ports = Ports()
+    with _guarded(data):
+        kafka = Kafka(
+            data / "kafka",
+            run=data / "run",
+            log=data / "logs" / "kafka.log",
+            port=ports.any(),
+            controller_port=ports.any(),
+        )
+        kafka.start()
+        kafka.wait_ready()
+        yield kafka
+
+
+def fill(addresses: str, entries: Mapping[bytes, bytes]) -> None:
+    """Set keys with a plain client, and wait until each is on its primary's replicas too."""
+    host, _, port = addresses.split(",", maxsplit=1)[0].rpartition(":")
+    with redis.RedisCluster(host=host, port=int(port), retry=Retry(ConstantBackoff(0.05), 40)) as client:
+        for key, value in entries.items():
+            client.set(key, value)
+            client.wait(1, 5_000, target_nodes=client.get_node_from_key(key.decode("latin-1")))
+
+
+def primary_and_replica(cluster: RedisCluster, slot: int) -> tuple[RedisNode, RedisNode]:
+    """The two nodes that hold the slot, as the cluster's client sees them."""
+    by_port = {node.port: node for node in cluster.nodes}
+    client = Cluster(redis_settings({"KEYLANE_REDIS_NODES": cluster.addresses}))
+    try:
+        eventually(lambda: client.refresh(deadline()) is None and len(client.copies(slot)) > 1)
+        primary, replica = client.copies(slot)
+    finally:
+        client.close()
+    return by_port[primary.port], by_port[replica.port]
+
+
+def create_topic(bootstrap: str, topic: str, partition_count: int = 9) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(topic, partition_count, 1)])[topic].result(20)
+
+
+def records_of(bootstrap: str, topic: str, partition: int) -> list[tuple[bytes, bytes | None]]:
+    """Keys and values of all that the partition holds."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "tests", "enable.auto.commit": False})
+    try:
+        _, end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=10)
+        consumer.assign([TopicPartition(topic, partition, 0)])
+        records: list[tuple[bytes, bytes | None]] = []
+        while len(records) < end:
+            message = consumer.poll(10)
+            assert message is not None  # an empty value makes it false
+            assert not message.error(), message.error()
+            records.append((message.key(), message.value()))
+        return records
+    finally:
+        consumer.close()

@@ -170,7 +170,7 @@ def test_a_hiccup_of_the_mirror_is_tried_again(setup, programs, capsys):
     runs = _with_ivy(
         setup,
         programs,
-        "[ -e tried ] && mkdir -p jars.new && touch jars.new/kafka_2.13-4.3.1.jar && exit 0\ntouch tried; exit 1",
+        "[ -e tried ] || { touch tried; exit 1; }\nmkdir -p jars.new; touch jars.new/kafka_2.13-4.3.1.jar",
     )
     setup.jars()
     assert runs() == 2

@@ -108,8 +108,15 @@ def primary_and_replica(cluster: RedisCluster, slot: int) -> tuple[RedisNode, Re
 
 
 def create_topic(bootstrap: str, topic: str, partition_count: int = 9) -> None:
+    """Create it, and wait until the broker tells of it and of its leaders."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic(topic, partition_count, 1)])[topic].result(20)
+
+    def is_known() -> bool:
+        partitions = admin.list_topics(topic, 10).topics[topic].partitions
+        return len(partitions) == partition_count and all(p.leader >= 0 for p in partitions.values())
+
+    eventually(is_known)
 
 
 def records_of(bootstrap: str, topic: str, partition: int) -> list[tuple[bytes, bytes | None]]:

@@ -25,6 +25,13 @@ _out = Console(highlight=False, soft_wrap=True)
 _err = Console(stderr=True, highlight=False, soft_wrap=True)
 _USUAL_CONFIG = "keylane.toml"
 _FOLLOW_S = 0.2
+_NEXT = """
+The stack stays up. Try next:
+  curl -i {url}/topics/flights/keys/N14228
+  curl -i -X PUT {url}/topics/flights/keys/N1 -H 'Content-Type: application/json' -d '{{"dest": "SFO"}}'
+  curl -i '{url}/topics/flights/keys/N1?envelope=true'
+  .venv/bin/keylane status | logs job -f | down
+"""
 
 _data_dir = click.option(
     "--data-dir",
@@ -101,6 +108,26 @@ def _config(data_dir: Path, given: Path | None, *, needed: bool) -> Path | None:
     if needed:
         raise BadRequest(f"no {_USUAL_CONFIG} in this folder: name yours with --config, or leave --no-job")
     return None
+
+
+@keylane.command()
+@_data_dir
+@click.option("--once", is_flag=True, help="Stop the stack at the end.")
+def demo(data_dir: Path, once: bool) -> None:
+    """Load the flights of New York 2013 and show their answers over HTTP."""
+    from keylane_local import demo as flights  # noqa: PLC0415 - it alone needs what it imports
+
+    config = _config(data_dir, None, needed=True)
+    stack = Stack(data_dir, config, wishes=Wishes(usual=True), progress=_progress())
+    try:
+        stack.up()
+        flights.run(stack, _out)
+    finally:
+        if once:
+            stack.down()
+    if not once:
+        _show(stack)
+        _out.print(_NEXT.format(url=stack.http_url))
 
 
 @keylane.command()

@@ -1,0 +1,49 @@
+"""A plain HTTP client that sends a path just as it is given: percent-encoding is part of what is tested."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from dataclasses import dataclass
+from urllib.parse import quote, urlsplit
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    status: int
+    headers: http.client.HTTPMessage
+    body: bytes
+
+    @property
+    def json(self):
+        return json.loads(self.body)
+
+
+class Client:
+    """One connection; a request has 60 s, far more than any answer may take."""
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        self._connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=60)
+
+    def request(self, method: str, path: str, body: bytes | None = None, **headers: str) -> Answer:
+        names = {name.replace("_", "-"): value for name, value in headers.items()}
+        self._connection.request(method, path, body=body, headers=names)
+        answer = self._connection.getresponse()
+        return Answer(answer.status, answer.headers, answer.read())
+
+    def put(self, topic: str, key: bytes, value: bytes, **headers: str) -> str:
+        """Write, and give the position."""
+        answer = self.request("PUT", path_of(topic, key), value, **headers)
+        assert answer.status == 201, answer.body
+        return answer.json["position"]
+
+    def get(self, topic: str, key: bytes, query: str = "", **headers: str) -> Answer:
+        return self.request("GET", path_of(topic, key) + query, **headers)
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+def path_of(topic: str, key: bytes) -> str:
+    return f"/topics/{topic}/keys/{quote(key, safe='')}"

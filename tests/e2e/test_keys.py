@@ -1,0 +1,184 @@
+"""Keys over HTTP: front, function, Kafka, Spark, Redis, function, front."""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+from concurrent.futures import ThreadPoolExecutor
+from email.utils import parsedate_to_datetime
+
+import pytest
+
+from tests.e2e.client import Client, path_of
+
+TOPIC = "flights"
+
+
+def problem(answer) -> dict:
+    """The problem document, its form checked."""
+    assert answer.headers["Content-Type"] == "application/problem+json"
+    document = answer.json
+    assert document["status"] == answer.status
+    assert document["type"].startswith("urn:keylane:problem:")
+    assert "Traceback" not in document["detail"]
+    return document
+
+
+def test_a_client_reads_its_own_write_with_all_that_is_known_of_it(client, key):
+    before_ms = time.time_ns() // 1_000_000
+    position = client.put(TOPIC, key, b'{"from": "JFK"}')
+    answer = client.get(TOPIC, key, Keylane_Min_Position=position)
+    after_ms = time.time_ns() // 1_000_000
+    partition, offset = map(int, position.split(":"))
+    assert (answer.status, answer.body) == (200, b'{"from": "JFK"}')
+    assert answer.headers["Content-Type"] == "application/json"
+    assert answer.headers["ETag"] == f'"{partition}-{offset}"'
+    assert answer.headers["Keylane-Position"] == position
+    written_ms = int(answer.headers["Keylane-Timestamp"])
+    assert before_ms <= written_ms <= after_ms
+    assert parsedate_to_datetime(answer.headers["Last-Modified"]).timestamp() == written_ms // 1000
+    of_lane, next_offset = map(int, answer.headers["Keylane-Watermark"].split(":"))
+    assert of_lane == partition
+    assert next_offset > offset
+    assert 0 <= int(answer.headers["Keylane-Age-Ms"]) < 30_000
+
+
+@pytest.mark.parametrize("topic", ["flights", "striped"])
+def test_the_last_of_many_writes_is_read_and_min_offset_waits_for_it(client, key, topic):
+    for number in range(20):
+        position = client.put(topic, key, b"%d" % number)
+    answer = client.get(topic, key, f"?min_offset={position.split(':')[1]}")
+    assert (answer.status, answer.body) == (200, b"19")
+
+
+def test_a_deleted_key_is_absent_until_it_is_written_again(client, key):
+    client.put(TOPIC, key, b"1")
+    deleted = client.request("DELETE", path_of(TOPIC, key))
+    assert deleted.status == 200
+    answer = client.get(TOPIC, key, Keylane_Min_Position=deleted.json["position"])
+    assert answer.status == 404
+    assert problem(answer)["type"] == "urn:keylane:problem:key-absent"
+    assert answer.headers["Keylane-Watermark"]
+    assert answer.headers["Keylane-Age-Ms"]
+    position = client.put(TOPIC, key, b"2")
+    assert client.get(TOPIC, key, Keylane_Min_Position=position).body == b"2"
+
+
+@pytest.mark.parametrize(
+    ("value", "content_type"),
+    [
+        (b'{"a": [1, "\xc3\xa9"]}', "application/json"),
+        (b"17", "application/json"),
+        (b"Gr\xc3\xbc\xc3\x9fe", "text/plain; charset=utf-8"),
+        (b"", "text/plain; charset=utf-8"),
+        (bytes(range(256)), "application/octet-stream"),
+    ],
+)
+def test_values_come_back_byte_for_byte_with_their_content_type(client, key, value, content_type):
+    position = client.put(TOPIC, key, value, Content_Type="application/octet-stream")
+    answer = client.get(TOPIC, key, Keylane_Min_Position=position)
+    assert (answer.status, answer.body) == (200, value)
+    assert answer.headers["Content-Type"] == content_type
+
+
+@pytest.mark.parametrize("odd", [b"a/b", b"a b+c", b"100%", "ключ".encode(), b"\x00\xff\xfe", b"?#&=", b".."])
+def test_a_key_may_be_any_bytes(client, key, odd):
+    name = key + odd
+    position = client.put(TOPIC, name, b"odd")
+    assert client.get(TOPIC, name, Keylane_Min_Position=position).body == b"odd"
+    coded = base64.urlsafe_b64encode(name).decode()
+    assert client.request("GET", f"/topics/{TOPIC}/keys/{coded}?key_format=base64").body == b"odd"
+
+
+def test_an_unchanged_value_is_not_sent_again(client, key):
+    position = client.put(TOPIC, key, b"1")
+    etag = client.get(TOPIC, key, Keylane_Min_Position=position).headers["ETag"]
+    answer = client.get(TOPIC, key, If_None_Match=f'"0-0", {etag}')
+    assert (answer.status, answer.body) == (304, b"")
+    assert answer.headers["ETag"] == etag
+    assert answer.headers["Keylane-Age-Ms"]
+    assert client.get(TOPIC, key, If_None_Match='"0-0"').status == 200
+
+
+def test_head_is_get_without_the_body(client, key):
+    position = client.put(TOPIC, key, b"[1]")
+    answer = client.request("HEAD", path_of(TOPIC, key), Keylane_Min_Position=position)
+    assert (answer.status, answer.body) == (200, b"")
+    assert answer.headers["Keylane-Position"] == position
+
+
+def test_the_envelope_tells_value_and_metadata_in_one_document(client, key):
+    position = client.put(TOPIC, key, b'{"a": 1}')
+    document = client.get(TOPIC, key, "?envelope=true", Keylane_Min_Position=position).json
+    assert document["topic"] == TOPIC
+    assert document["key"] == key.decode()
+    assert document["value"] == {"a": 1}
+    assert f"{document['partition']}:{document['offset']}" == position
+
+
+def test_what_has_not_come_is_waited_for_to_a_bound_and_told(client, key):
+    position = client.put(TOPIC, key, b"1")
+    partition, offset = map(int, position.split(":"))
+    began_s = time.monotonic()
+    answer = client.get(TOPIC, key, f"?min_offset={offset + 1_000_000}", Prefer="wait=1")
+    assert 0.9 < time.monotonic() - began_s < 10
+    assert answer.status == 412
+    assert f"{partition}:{offset + 1_000_000}" in problem(answer)["detail"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "kind"),
+    [
+        ("GET", "/topics/nowhere/keys/a", 404, "unknown-topic"),
+        ("GET", "/topics/flights/keys/never-written", 404, "key-absent"),
+        ("GET", "/topics/flights/keys/", 400, "empty-key"),
+        ("PUT", "/topics/flights/keys/", 400, "empty-key"),
+        ("GET", "/topics/fl!ghts/keys/a", 400, "bad-request"),
+        ("GET", "/topics/flights/keys/%ZZ", 400, "bad-request"),
+        ("GET", "/topics/flights/keys/a%2", 400, "bad-request"),
+        ("GET", "/topics/flights/keys/a*?key_format=base64", 400, "bad-request"),
+        ("GET", "/topics/flights/keys/a?key_format=hex", 400, "bad-request"),
+        ("GET", "/topics/flights/keys/a?envelope=maybe", 400, "bad-request"),
+        ("GET", "/topics/flights/keys/a?min_offset=-1", 400, "bad-request"),
+        ("GET", "/topics/flights/keys/a?min_offset=x", 400, "bad-request"),
+        ("GET", "/topics/flights/keys/" + "a" * 65_537, 414, "key-too-large"),
+        ("PUT", "/topics/nowhere/keys/a", 404, "unknown-topic"),
+        ("POST", "/topics/flights/keys/a", 405, "wrong-method"),
+        ("GET", "/nothing/here", 404, "unknown-route"),
+        ("GET", "/", 404, "unknown-route"),
+    ],
+)
+def test_a_request_that_can_not_be_served_says_why(client, method, path, status, kind):
+    answer = client.request(method, path, b"x" if method in {"PUT", "POST"} else None)
+    assert answer.status == status, answer.body
+    assert problem(answer)["type"] == f"urn:keylane:problem:{kind}"
+
+
+def test_a_value_over_the_limit_is_refused_with_kafka_s_name(client, key):
+    answer = client.request("PUT", path_of(TOPIC, key), b"x" * 1_048_577)
+    assert answer.status == 413
+    assert problem(answer)["code"] == "MESSAGE_TOO_LARGE"
+    assert client.get(TOPIC, key).status == 404
+
+
+def test_a_value_at_the_limit_of_the_service_is_taken(client, key):
+    value = json.dumps({"x": "y" * 1_000_000}).encode()
+    position = client.put(TOPIC, key, value)
+    assert client.get(TOPIC, key, Keylane_Min_Position=position).body == value
+
+
+def test_many_clients_each_read_their_own_writes(stack, key):
+    def write_and_read(number: int) -> list[bytes]:
+        client = Client(stack.http_url)
+        mine = b"%b-%d" % (key, number)
+        seen = []
+        for turn in range(10):
+            position = client.put(TOPIC, mine, b"%d" % turn)
+            seen.append(client.get(TOPIC, mine, Keylane_Min_Position=position).body)
+        client.close()
+        return seen
+
+    with ThreadPoolExecutor(8) as pool:
+        for seen in pool.map(write_and_read, range(8)):
+            assert seen == [b"%d" % turn for turn in range(10)]

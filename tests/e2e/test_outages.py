@@ -1,0 +1,87 @@
+"""Parts of the whole stack away: what still answers, what says that it can't, and how it comes back."""
+
+from __future__ import annotations
+
+import time
+
+from keylane import routing
+from keylane.adapters.redis_cluster import Cluster
+from tests import lanes as t
+from tests.e2e.client import path_of
+
+TOPIC = "flights"
+
+
+def primary_of(stack, key: bytes):
+    """The node that takes the writes of the key's slot at the moment."""
+    cluster = Cluster(t.settings(stack.redis_nodes))
+    cluster.refresh(t.Deadline.after_ms(5000, t.CLOCK))
+    slot = routing.slot_for(routing.partition_for(key, 9), 0, 9, 1)
+    port = cluster.primary(slot).port
+    cluster.close()
+    return next(node for node in stack.redis.nodes if node.port == port)
+
+
+def test_reads_go_on_without_the_job_and_tell_how_old_they_are(stack, client, key):
+    position = client.put(TOPIC, key, b"1")
+    assert client.get(TOPIC, key, Keylane_Min_Position=position).status == 200
+    stack.job.kill()
+    killed_s = time.monotonic()
+    try:
+        ages = []
+        while not ages or ages[-1] < 3000:
+            answer = client.get(TOPIC, key)
+            assert (answer.status, answer.body) == (200, b"1")
+            ages.append(int(answer.headers["Keylane-Age-Ms"]))
+            assert time.monotonic() - killed_s < 60
+            time.sleep(0.05)
+        assert ages == sorted(ages)
+        assert ages[-1] >= (time.monotonic() - killed_s) * 1000 - 500
+        later = client.put(TOPIC, key, b"2")
+    finally:
+        stack.job.start()
+        stack.job.wait_ready()
+    answer = client.get(TOPIC, key, Keylane_Min_Position=later, Prefer="wait=20")
+    assert (answer.status, answer.body) == (200, b"2")
+
+
+def test_without_kafka_writes_are_refused_in_time_reads_go_on_and_all_comes_back(stack, client, key):
+    position = client.put(TOPIC, key, b"1")
+    assert client.get(TOPIC, key, Keylane_Min_Position=position).status == 200
+    stack.kafka.stop()
+    try:
+        began_s = time.monotonic()
+        refused = client.request("PUT", path_of(TOPIC, key), b"2")
+        assert refused.status == 503, refused.body
+        assert int(refused.headers["Retry-After"]) >= 1
+        assert refused.json["type"] == "urn:keylane:problem:log-unavailable"
+        assert time.monotonic() - began_s < 10
+        assert client.get(TOPIC, key).body == b"1"
+    finally:
+        stack.kafka.start()
+        stack.kafka.wait_ready()
+    until_s = time.monotonic() + 60
+    while (answer := client.request("PUT", path_of(TOPIC, key), b"3")).status != 201:
+        assert answer.status == 503, answer.body
+        assert time.monotonic() < until_s
+    read = client.get(TOPIC, key, Keylane_Min_Position=answer.json["position"], Prefer="wait=20")
+    assert (read.status, read.body) == (200, b"3")
+
+
+def test_a_killed_primary_costs_no_read(stack, client, key):
+    """Its replica answers at once, and takes the writes once the cluster has promoted it."""
+    position = client.put(TOPIC, key, b"1")
+    assert client.get(TOPIC, key, Keylane_Min_Position=position).status == 200
+    victim = primary_of(stack, key)
+    victim.program.kill()
+    try:
+        until_s = time.monotonic() + 3
+        while time.monotonic() < until_s:
+            answer = client.get(TOPIC, key)
+            assert (answer.status, answer.body) == (200, b"1"), answer.body
+        later = client.put(TOPIC, key, b"2")
+        answer = client.get(TOPIC, key, Keylane_Min_Position=later, Prefer="wait=20")
+        assert (answer.status, answer.body) == (200, b"2")
+    finally:
+        stack.redis.start()
+        stack.redis.wait_ready()

@@ -19,7 +19,9 @@ VALUES = st.none() | st.binary(max_size=40)
 def logs(draw):
     """Events with gaps between the offsets, few keys so that they repeat, tombstones among them."""
     offset, events = draw(st.integers(0, 1 << 40)), []
-    for key, value, gap in draw(st.lists(st.tuples(KEYS, VALUES, st.integers(1, 3)), min_size=1, max_size=60)):
+    for key, value, gap in draw(
+        st.lists(st.tuples(KEYS, VALUES, st.integers(1, 3)), min_size=1, max_size=60)
+    ):
         events.append(Event(offset, key, value))
         offset += gap
     return events
@@ -97,4 +99,6 @@ def test_a_batch_that_is_a_slice_of_a_larger_one_is_cut_as_if_it_were_whole(size
     events = [Event(offset, b"%d" % (offset % 7), b"v%d" % offset) for offset in range(size + 13)]
     whole, part = columns(events), columns(events[13:])
     sliced = type(whole)(whole.keys[13:], whole.values[13:], whole.offsets[13:], whole.timestamps_ms[13:])
-    assert [bytes(c.arguments) for c in chunks(sliced, b"p")] == [bytes(c.arguments) for c in chunks(part, b"p")]
+    assert [bytes(c.arguments) for c in chunks(sliced, b"p")] == [
+        bytes(c.arguments) for c in chunks(part, b"p")
+    ]

@@ -50,7 +50,8 @@ def run(stack: Stack, out: Console) -> None:
     ) as progress:
         load = _load(stack, progress)
     http = urllib3.PoolManager(timeout=_HTTP_TIMEOUT_S, retries=False)
-    out.print(_told(stack, load, _readable_ms(http, stack.http_url)))
+    counts = _keys_by_shard(stack)
+    out.print(_told(load, counts, _readable_ms(http, stack.http_url)))
     for key in SAMPLES:
         _show_read(http, stack.http_url, key, out)
     _write_and_read(http, stack.http_url, out)
@@ -124,12 +125,13 @@ def _readable_ms(http: urllib3.PoolManager, url: str) -> list[float]:
     return sorted(took)
 
 
-def _told(stack: Stack, load: Load, readable_ms: list[float]) -> Table:
-    table = Table("what happened", "", title="From Kafka to HTTP", title_justify="left")
+def _told(load: Load, counts: dict[str, int], readable_ms: list[float]) -> Table:
+    table = Table(title="From Kafka to HTTP", title_justify="left", show_header=False)
     table.add_row("records into Kafka", f"{load.records:,} in {load.produce_s:.1f} s")
     table.add_row("without an aircraft number", f"{load.without_key:,} (no key: counted and skipped)")
-    table.add_row("whole after", f"{load.whole_s:.1f} s: {load.records / load.whole_s:,.0f} records/s, all in all")
-    counts = _keys_by_shard(stack)
+    table.add_row(
+        "whole after", f"{load.whole_s:.1f} s: {load.records / load.whole_s:,.0f} records/s, all in all"
+    )
     table.add_row("keys in the state", f"{sum(counts.values()):,}")
     for shard, count in counts.items():
         table.add_row(f"  on {shard}", f"{count:,}")
@@ -175,5 +177,7 @@ def _write_and_read(http: urllib3.PoolManager, url: str, out: Console) -> None:
     out.print(f"\n[bold]PUT {path}[/], and at once [bold]GET[/] with Keylane-Min-Position: {position}")
     if answer.status != 200 or answer.data != body:  # noqa: PLR2004
         raise PartFailed("http", f"the write was not read back: {answer.status} {answer.data[:300]!r}")
-    out.print(f"{written.status} {written.data.decode()}, then {answer.status} {escape(answer.data.decode())}")
+    out.print(
+        f"{written.status} {written.data.decode()}, then {answer.status} {escape(answer.data.decode())}"
+    )
     out.print(f"[green]its own write, read back[/] {took_ms:.0f} ms after the PUT was sent")

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger("keylane.front")
 # Lambda's bound of a synchronous event.
 MAX_EVENT_BYTES = 6 * 1024 * 1024
+# A key of 64 KiB, percent-encoded: that it is too long is the function's word (API Gateway cuts at 10 KiB).
+LINE_LIMIT_BYTES = 256 * 1024
 _WRITES = frozenset({"PUT", "POST", "DELETE"})
 FUNCTIONS = ("query", "produce")
 
@@ -49,7 +51,9 @@ class Front:
     def __init__(self, functions: Mapping[str, Function], route: Callable[[str], str] = function_for) -> None:
         self.pools = {name: Pool(function) for name, function in functions.items()}
         self._route = route
-        self._http = web.Server(self._serve, access_log=None, auto_decompress=False)
+        self._http = web.Server(
+            self._serve, access_log=None, auto_decompress=False, max_line_size=LINE_LIMIT_BYTES
+        )
         self._server: asyncio.Server | None = None
 
     async def open(self, port: int, host: str = HOST) -> int:

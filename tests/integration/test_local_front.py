@@ -6,11 +6,14 @@ import io
 import json
 import os
 import signal
+import sys
 import textwrap
+from pathlib import Path
 
 import aiohttp
 import pytest
 
+from keylane_local import environments
 from keylane_local.environments import Function
 from keylane_local.front import MAX_EVENT_BYTES, Front
 from keylane_local.runtime_api import InitError
@@ -25,6 +28,7 @@ def lambda_handler(event, context):
         body = {"event": event, "pid": os.getpid(), "remaining_ms": context.get_remaining_time_in_millis(),
                 "name": context.function_name, "arn": context.invoked_function_arn,
                 "cwd": os.getcwd(), "region": os.environ["AWS_REGION"],
+                "client": sys.modules["runtime_client"].__file__,
                 "foreign": os.environ.get("FOREIGN"), "own": os.environ.get("OWN")}
         return {"statusCode": 200, "body": json.dumps(body),
                 "multiValueHeaders": {"X-Many": ["a", "b"]}}
@@ -114,6 +118,24 @@ def test_bytes_go_through_unchanged_both_ways(serving):
             return got.headers["Content-Type"], await got.read()
 
     assert asyncio.run(run()) == ("image/png", body)
+
+
+@pytest.mark.parametrize("do", ["bytes", "raise", "crash"])
+def test_the_stand_in_for_the_native_client_does_the_same(serving, monkeypatch, do):
+    # The stand-in comes first here, so that it is taken where the native module is installed too.
+    monkeypatch.setattr(environments, "_FALLBACK", {sys.platform: environments._FALLBACK["darwin"]})
+
+    async def run():
+        async with serving(max_environments=1) as (_, client):
+            async with client.post(f"/?do={do}", data=b"\x00\xff") as got:
+                first = got.status, await got.read()
+            async with client.get("/") as got:
+                return first, got.status, (await got.json())["client"]
+
+    first, second, used = asyncio.run(run())
+    assert used == str(Path(environments.__file__).parent / "fallback" / "runtime_client.py")
+    assert first == ((200, b"\x00\xff") if do == "bytes" else (502, b'{"message": "Internal server error"}'))
+    assert second == 200
 
 
 def test_requests_at_once_run_in_environments_of_their_own(serving, tmp_path):

@@ -11,18 +11,20 @@ import signal
 import sys
 from collections import deque
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from keylane_local.runtime_api import TOO_LARGE, Answer, InitError, RuntimeApi
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
 _log = logging.getLogger(__name__)
 REGION = "us-east-1"
 _INIT_TIMEOUT_S = 10.0
 _EXIT_TIMEOUT_S = 5.0
+# Where awslambdaric has no native module, its stand-in comes last on the path.
+_FALLBACK = {"darwin": (str(Path(__file__).parent / "fallback"),)}
 # What a function is given of the front's own environment: its settings, and what any process needs.
 _PASSED = ("PATH", "HOME", "TMPDIR", "SSL_CERT_FILE", "VIRTUAL_ENV")
 
@@ -63,7 +65,7 @@ class Function:
             **{name: os.environ[name] for name in _PASSED if name in os.environ},
             "LANG": "en_US.UTF-8",
             "TZ": ":UTC",
-            "PYTHONPATH": str(self.layer),
+            "PYTHONPATH": os.pathsep.join([str(self.layer), *_FALLBACK.get(sys.platform, ())]),
             "PYTHONUNBUFFERED": "1",
             "LAMBDA_TASK_ROOT": str(self.code),
             "_HANDLER": self.handler,

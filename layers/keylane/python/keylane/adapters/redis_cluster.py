@@ -157,6 +157,9 @@ class Cluster:
                 self._take_map(reply, node)
                 return
             cause = reply if isinstance(reply, Exception) else None
+        if isinstance(cause, (AuthenticationError, NoPermissionError)):
+            with translate_redis_errors():
+                raise cause
         raise StateUnavailable("no node of the Redis Cluster tells its map") from cause
 
     def _take_map(self, reply: list[Any], asked: Node) -> None:

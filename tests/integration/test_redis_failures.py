@@ -1,0 +1,219 @@
+"""Reads while a real cluster breaks: killed and hanging nodes, slots on the move, answers that come late."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+import redis
+from tests.builders import a_lane, a_layout, a_topic, an_event, body_of, headers_of, load_handler
+from tests.servers import deadline, eventually, fill, own_cluster, primary_and_replica
+
+from keylane import routing
+from keylane.adapters.redis_cluster import Cluster, encode_command
+from keylane.adapters.redis_state import RedisState
+from keylane.errors import StateUnavailable
+from keylane.settings import redis_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from keylane_local.redis_cluster import RedisCluster
+    from keylane_local.redis_node import RedisNode
+
+
+@pytest.fixture(scope="module")
+def one_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisCluster]:
+    with own_cluster(tmp_path_factory.mktemp("breaking")) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def breaking(one_cluster: RedisCluster) -> RedisCluster:
+    """A cluster to break, whole again for each test."""
+    one_cluster.start()
+    one_cluster.wait_ready()
+    return one_cluster
+
+
+@pytest.fixture
+def state(breaking: RedisCluster) -> Iterator[RedisState]:
+    cluster = Cluster(redis_settings({"KEYLANE_REDIS_NODES": breaking.addresses}))
+    eventually(lambda: cluster.refresh(deadline()) is None and len(cluster.nodes) == 6)
+    state = RedisState(cluster)
+    yield state
+    state.close()
+
+
+@contextmanager
+def stopped(*nodes: RedisNode) -> Iterator[None]:
+    """Make the nodes hang: their sockets take what comes, and nothing answers."""
+    processes = [node.program.process for node in nodes]
+    pids = [process.pid for process in processes if process]
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+
+
+def filled(cluster: RedisCluster, count: int = 1) -> list[bytes]:
+    """Keys of one slot; each holds its own name."""
+    tag = a_topic()
+    keys = [f"{{{tag}}}{number}".encode() for number in range(count)]
+    fill(cluster.addresses, {key: key for key in keys})
+    return keys
+
+
+def test_killed_primary_is_read_from_its_replica_at_once(breaking: RedisCluster, state: RedisState):
+    (key,) = filled(breaking)
+    slot = routing.key_slot(key)
+    assert state.read(slot, [key], deadline()) == [key]
+    primary, replica = primary_and_replica(breaking, slot)
+    primary.kill()
+    began_s = time.monotonic()
+    assert state.read(slot, [key], deadline()) == [key]
+    assert time.monotonic() - began_s < 0.5
+    eventually(lambda: replica.facts()["role"] == "master")
+    assert state.read(slot, [key], deadline()) == [key]
+    eventually(lambda: state._cluster.refresh(deadline()) is None and _port(state, slot) == replica.port)
+    assert state.read(slot, [key], deadline()) == [key]
+
+
+def test_new_function_finds_the_state_while_a_primary_is_dead(breaking: RedisCluster):
+    (key,) = filled(breaking)
+    primary, _ = primary_and_replica(breaking, routing.key_slot(key))
+    primary.kill()
+    state = RedisState(Cluster(redis_settings({"KEYLANE_REDIS_NODES": breaking.addresses})))
+    assert state.read(routing.key_slot(key), [key], deadline()) == [key]
+    state.close()
+
+
+def test_hanging_primary_is_read_from_its_replica_and_slows_one_read_alone(
+    breaking: RedisCluster, state: RedisState
+):
+    (key,) = filled(breaking)
+    slot = routing.key_slot(key)
+    state.read(slot, [key], deadline())
+    primary, _ = primary_and_replica(breaking, slot)
+    with stopped(primary):
+        assert state.read(slot, [key], deadline(600)) == [key]
+        began_s = time.monotonic()
+        assert state.read(slot, [key], deadline(600)) == [key]
+        assert time.monotonic() - began_s < 0.1
+    assert state.read(slot, [key], deadline()) == [key]
+
+
+def test_replica_without_its_primary_that_refuses_is_asked_until_it_is_promoted(
+    breaking: RedisCluster, state: RedisState
+):
+    (key,) = filled(breaking)
+    slot = routing.key_slot(key)
+    primary, replica = primary_and_replica(breaking, slot)
+    replica.command("CONFIG", "SET", "replica-serve-stale-data", "no")
+    try:
+        primary.kill()
+        assert state.read(slot, [key], deadline(20_000)) == [key]
+    finally:
+        replica.command("CONFIG", "SET", "replica-serve-stale-data", "yes")
+
+
+def test_hanging_shard_is_state_unavailable_in_time_and_answers_never_cross(
+    breaking: RedisCluster, state: RedisState
+):
+    keys = filled(breaking, 20)
+    slot = routing.key_slot(keys[0])
+    shard = primary_and_replica(breaking, slot)
+    elsewhere = next(
+        key
+        for key in (filled(breaking)[0] for _ in range(50))
+        if primary_and_replica(breaking, routing.key_slot(key)) != shard
+    )
+    assert state.read(slot, keys, deadline()) == keys
+    with stopped(*shard):
+        for key in keys[:3]:
+            limit = deadline(500)
+            with pytest.raises(StateUnavailable):
+                state.read(slot, [key], limit)
+            assert time.monotonic() - limit.at_s < 0.2
+        assert state.read(routing.key_slot(elsewhere), [elsewhere], deadline()) == [elsewhere]
+    for key in keys[3:]:
+        assert state.read(slot, [key], deadline(5_000)) == [key]
+
+
+def test_late_answer_is_never_taken_for_the_next(breaking: RedisCluster, state: RedisState):
+    first, second = filled(breaking, 2)
+    cluster = state._cluster
+    primary, _ = primary_and_replica(breaking, routing.key_slot(first))
+    node = cluster.primary(routing.key_slot(first))
+    cluster.roundtrip(node, encode_command(b"GET", first), 1, deadline())
+    with stopped(primary):
+        with pytest.raises(redis.TimeoutError):
+            cluster.roundtrip(node, encode_command(b"GET", first), 1, deadline(100))
+        assert not cluster.is_connected(node)
+    assert cluster.roundtrip(node, encode_command(b"GET", second), 1, deadline()) == [second]
+
+
+def test_slot_on_the_move_is_read_where_its_keys_are(breaking: RedisCluster, state: RedisState):
+    here, there = filled(breaking, 2)
+    slot = routing.key_slot(here)
+    source, _ = primary_and_replica(breaking, slot)
+    target, _ = primary_and_replica(breaking, (slot + 8_192) % routing.SLOTS)
+    source_id, target_id = (str(node.command("CLUSTER", "MYID")) for node in (source, target))
+    target.command("CLUSTER", "SETSLOT", slot, "IMPORTING", source_id)
+    source.command("CLUSTER", "SETSLOT", slot, "MIGRATING", target_id)
+    source.command("MIGRATE", "127.0.0.1", target.port, there.decode(), 0, 5_000)
+    assert state.read(slot, [here], deadline()) == [here]
+    assert state.read(slot, [there], deadline()) == [there]
+    source.command("MIGRATE", "127.0.0.1", target.port, here.decode(), 0, 5_000)
+    assert state.read(slot, [here, there], deadline()) == [here, there]
+    for node in (target, source):
+        node.command("CLUSTER", "SETSLOT", slot, "NODE", target_id)
+    assert state.read(slot, [here, there], deadline()) == [here, there]
+    assert _port(state, slot) == target.port
+
+
+def test_query_function_answers_503_in_time_and_goes_on_when_the_shard_does(
+    breaking: RedisCluster, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("KEYLANE_REDIS_NODES", breaking.addresses)
+    monkeypatch.setenv("KEYLANE_STATE_TIMEOUT_MS", "400")
+    layout, key = a_layout(partition_count=1), b"N14228"
+    fill(breaking.addresses, a_lane(layout, key, b"{}"))
+    query = load_handler("query")
+    event = an_event("GET", f"/topics/{layout.topic}/keys/N14228")
+    assert query.lambda_handler(event, None)["statusCode"] == 200
+    with stopped(*primary_and_replica(breaking, 0)):
+        began_s = time.monotonic()
+        answer = query.lambda_handler(event, None)
+        assert time.monotonic() - began_s < 0.7
+        assert answer["statusCode"] == 503
+        assert headers_of(answer)["Retry-After"] == "1"
+        assert b"urn:keylane:problem:state-unavailable" in body_of(answer)
+    assert query.lambda_handler(event, None)["statusCode"] == 200
+    query.parts().state.close()
+
+
+def test_cluster_that_is_gone_and_comes_back_is_read_again(breaking: RedisCluster, state: RedisState):
+    (key,) = filled(breaking)
+    slot = routing.key_slot(key)
+    for node in breaking.nodes:
+        node.kill()
+    limit = deadline(500)
+    with pytest.raises(StateUnavailable):
+        state.read(slot, [key], limit)
+    assert time.monotonic() - limit.at_s < 0.2
+    breaking.start()
+    breaking.wait_ready()
+    fill(breaking.addresses, {key: key})
+    assert state.read(slot, [key], deadline(5_000)) == [key]
+
+
+def _port(state: RedisState, slot: int) -> int:
+    return state._cluster.primary(slot).port

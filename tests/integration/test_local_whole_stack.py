@@ -13,7 +13,8 @@ def call(stack):
     """Give a caller of the stack's HTTP front: (status, body, position of the answer)."""
 
     def request(method, key, body=None, position=None):
-        headers = {"Keylane-Min-Position": position} if position else {}
+        # A job that has just started takes seconds for its first batch on a busy machine.
+        headers = {"Keylane-Min-Position": position, "Prefer": "wait=20"} if position else {}
         address = f"{stack.http_url}/topics/flights/keys/{key}"
         made = urllib.request.Request(address, data=body, method=method, headers=headers)  # noqa: S310
         try:

@@ -45,43 +45,50 @@ class Heartbeat:
         self._interval_s = interval_s
         self._failed = failed
         self._notify = notify
+        self._counts = {topic: layout.partition_count for topic, layout in writer.layouts.items()}
+        self._cluster = Cluster(writer.redis)
+        self._lanes = writer.lanes(self._cluster, clock, notify)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
 
     def start(self) -> None:
-        """Begin to beat."""
+        """Beat once, so that an idle topic is known complete from now on, then in a thread of its own.
+
+        Raises what the first beat meets: Unavailable, Fenced, LaneBehind, CorruptState.
+        """
+        self._beat()
         self._thread.start()
 
     def stop(self) -> None:
         """Stop, and wait for the beat under way."""
         self._stop.set()
-        self._thread.join(timeout=30)
+        if self._thread.is_alive():
+            self._thread.join(timeout=30)
+        self._cluster.close()
 
     def _run(self) -> None:
-        cluster = Cluster(self._writer.redis)
-        counts = {topic: layout.partition_count for topic, layout in self._writer.layouts.items()}
-        lanes = self._writer.lanes(cluster, self._clock, self._notify)
         away = ""
-        while not self._stop.is_set():
-            at_ms = self._clock.now_ms()
+        while not self._stop.wait(self._interval_s):
             try:
-                self._freshness.observe(at_ms, self._broker.end_offsets(counts))
-                for (topic, partition), position in self._positions().items():
-                    complete_ms = self._freshness.complete_as_of_ms((topic, partition), position)
-                    if complete_ms:
-                        layout = self._writer.layouts[topic]
-                        for stripe in range(layout.stripes):
-                            lane = Lane.of(layout, partition, stripe)
-                            lanes.apply(lane, position, position, complete_as_of_ms=complete_ms)
-                lanes.flush()
+                self._beat()
                 away = ""
             except Unavailable as error:
-                lanes.abandon()
+                self._lanes.abandon()
                 if str(error) != away:
                     away = str(error)
                     self._notify(f"heartbeat: {away}")
             except KeylaneError as error:
                 self._failed(error)
-                break
-            self._stop.wait(self._interval_s)
-        cluster.close()
+                return
+
+    def _beat(self) -> None:
+        at_ms = self._clock.now_ms()
+        self._freshness.observe(at_ms, self._broker.end_offsets(self._counts))
+        for (topic, partition), position in self._positions().items():
+            complete_ms = self._freshness.complete_as_of_ms((topic, partition), position)
+            if complete_ms:
+                layout = self._writer.layouts[topic]
+                for stripe in range(layout.stripes):
+                    lane = Lane.of(layout, partition, stripe)
+                    self._lanes.apply(lane, position, position, complete_as_of_ms=complete_ms)
+        self._lanes.flush()

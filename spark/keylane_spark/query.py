@@ -92,20 +92,20 @@ class Query:
             failed=self._fail,
             notify=parts.say,
         )
-        heartbeat.start()
-        parts.say(
-            f"ready: epoch {self._writer.epoch}, {len(self._writer.layouts)} topics, "
-            f"{len(self._positions)} partitions"
-        )
         try:
+            heartbeat.start()
+            parts.say(
+                f"ready: epoch {self._writer.epoch}, {len(self._writer.layouts)} topics, "
+                f"{len(self._positions)} partitions"
+            )
             while not stop.is_set() and query.isActive and self._failure is None:
                 stop.wait(_POLL_S)
+        finally:
             # Stopping a query interrupts its thread: between batches that is no harm at all.
             held = self._batch_lock.acquire(timeout=_BATCH_PATIENCE_S)
             query.stop()
             if held:
                 self._batch_lock.release()
-        finally:
             heartbeat.stop()
             self._cluster.close()
         broken = query.exception()

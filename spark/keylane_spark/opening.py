@@ -100,8 +100,9 @@ def _layout(config: Config, store: LayoutStore, topic: str, partition_count: int
     kept = store.get(topic)
     if kept is not None and kept != layout:
         raise WriterError(
-            f"topic {topic!r} lies in the cluster as {kept.partition_count} partitions, {kept.stripes} "
-            f"stripes, {kept.partitioner}; now it would be {partition_count}, {wanted.stripes}, {wanted.partitioner}. "
+            f"topic {topic!r} lies in the cluster as {kept.partition_count} partitions, "
+            f"{kept.stripes} stripes, {kept.partitioner}; now it would be {partition_count}, "
+            f"{wanted.stripes}, {wanted.partitioner}. "
             f"A layout is not changed in place: put the old values back, or delete the topic's keys"
         )
     return layout

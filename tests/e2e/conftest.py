@@ -3,7 +3,6 @@ from __future__ import annotations
 import itertools
 
 import pytest
-
 from tests.e2e.client import Client
 
 NUMBERS = itertools.count()

@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from email.utils import parsedate_to_datetime
 
 import pytest
-
 from tests.e2e.client import Client, path_of
 
 TOPIC = "flights"

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 
-from keylane import routing
-from keylane.adapters.redis_cluster import Cluster
 from tests import lanes as t
 from tests.e2e.client import path_of
+
+from keylane import routing
+from keylane.adapters.redis_cluster import Cluster
 
 TOPIC = "flights"
 

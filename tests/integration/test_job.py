@@ -13,6 +13,8 @@ import time
 import pytest
 from confluent_kafka import OFFSET_END, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from tests import lanes as t
+from tests.lanes import Event, fold
 
 from keylane import routing
 from keylane.adapters.redis_cluster import Cluster
@@ -20,8 +22,6 @@ from keylane.adapters.redis_lanes import Lane
 from keylane.adapters.redis_layouts import LayoutStore
 from keylane.model import Layout
 from keylane_local.tools import tools_dir
-from tests import lanes as t
-from tests.lanes import Event, fold
 
 NUMBERS = itertools.count()
 PARTITIONS = 3
@@ -42,7 +42,7 @@ class RunningJob:
             )
 
     def wait_for(self, text: str, timeout_s: float = 90) -> str:
-        """The log's first line with this text; fails with the log's end when the job ends before or says none."""
+        """The log's first line with this text; fails when the job says none or ends before."""
         until = time.monotonic() + timeout_s
         while time.monotonic() < until:
             lines = self.log.read_text(errors="replace").splitlines()

@@ -11,6 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from redis import Redis
+from tests import lanes as t
+from tests.lanes import Event, fold
 
 from keylane import codec, routing
 from keylane.adapters.redis_cluster import Cluster
@@ -18,8 +20,6 @@ from keylane.adapters.redis_lanes import Lane
 from keylane.adapters.redis_layouts import LayoutStore
 from keylane.errors import CorruptState, Fenced, LaneBehind, StateUnavailable
 from keylane.model import Layout, Watermark
-from tests import lanes as t
-from tests.lanes import Event, fold
 
 NUMBERS = itertools.count()
 KEYS = [b"a", b"b", b"c", b"d"]

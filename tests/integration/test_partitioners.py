@@ -12,7 +12,7 @@ from redis import Redis
 from keylane import routing
 
 PARTITION_COUNT = 9
-SOURCE = random.Random(9)  # noqa: S311
+SOURCE = random.Random(9)
 KEYS = [SOURCE.randbytes(length) for length in [*range(1, 301), *[20] * 300]]
 
 

@@ -6,10 +6,10 @@ import hiredis
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.lanes import Event, columns, fold
 
 from keylane import codec
 from keylane_spark.columns import chunks
-from tests.lanes import Event, columns, fold
 
 KEYS = st.binary(min_size=1, max_size=3)
 VALUES = st.none() | st.binary(max_size=40)

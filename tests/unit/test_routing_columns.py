@@ -15,7 +15,7 @@ ARROW_TYPES = [pa.binary(), pa.large_binary()]
 
 
 def random_keys(seed: int, count: int, longest: int) -> list[bytes]:
-    source = random.Random(seed)  # noqa: S311
+    source = random.Random(seed)
     return [source.randbytes(source.randint(0, longest)) for _ in range(count)]
 
 
@@ -51,7 +51,7 @@ def test_a_bulk_of_lengths_0_to_300_agrees_over_several_chunks(arrow_type):
 
 @pytest.mark.parametrize("length", [0, 1, 2, 3, 4, 5, 20, 255, 300])
 def test_keys_of_one_length_agree(length):
-    source = random.Random(length)  # noqa: S311
+    source = random.Random(length)
     keys = [source.randbytes(length) for _ in range(500)]
     assert_equal_to_scalar(pa.array(keys, pa.binary()), keys)
 

@@ -18,6 +18,8 @@ from keylane_local.errors import PartFailed
 from keylane_local.watching import Lanes
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rich.console import Console
 
     from keylane_local.stack import Stack
@@ -101,7 +103,7 @@ def _load(stack: Stack, progress: Progress) -> Load:
     raise PartFailed("job", f"the state was not whole within {_WHOLE_TIMEOUT_S:.0f} s", stack.job.log)
 
 
-def _noting(faults: list[str]) -> object:
+def _noting(faults: list[str]) -> Callable[[object, object], None]:
     def report(error: object, _: object) -> None:
         if error is not None:
             faults.append(str(error))

@@ -22,7 +22,7 @@ class Throttled(Exception):
 
 
 class Pool:
-    """At most `max_environments` of them; beyond that requests wait, beyond `max_waiting` they are refused."""
+    """At most `max_environments`; beyond that requests wait, beyond `max_waiting` they are refused."""
 
     def __init__(self, function: Function) -> None:
         self.function = function

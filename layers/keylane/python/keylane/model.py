@@ -8,6 +8,8 @@ from typing import Any, Self
 MAX_LANES = 16384
 """Lanes of one topic: one hash slot each at least."""
 
+_MAX_DIGITS = 18  # below 2**63 for sure
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class Position:
@@ -29,7 +31,7 @@ class Position:
 
 
 def _is_u63(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) <= 18
+    return text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,35 +9,33 @@ from keylane import answers, api, produce, routes, wiring
 if TYPE_CHECKING:
     from aws_lambda_powertools.event_handler import Response
 
-app = routes.resolver()
+app = routes.Resolver()
 parts = wiring.produce_maker()
 
 
-@app.put(routes.KEY)
-def put_key(topic: str, key: str) -> Response[str]:
+@app.key("PUT")
+def put_key(event: api.Event, topic: str, key: str) -> Response[str]:
     """Write the body as the key's value."""
-    make, event = parts(), app.current_event.raw_event
+    use = parts()
     topic_name, key_bytes = api.write_request(event, topic, key)
     position = produce.put(
-        make.log,
-        make.clock,
+        use.log,
+        use.clock,
         topic_name,
         key_bytes,
         api.body_of(event),
-        limit_bytes=make.settings.value_limit_bytes,
-        timeout_ms=make.settings.timeout_ms,
+        limit_bytes=use.settings.value_limit_bytes,
+        timeout_ms=use.settings.timeout_ms,
     )
     return answers.of_position(position, 201)
 
 
-@app.delete(routes.KEY)
-def delete_key(topic: str, key: str) -> Response[str]:
+@app.key("DELETE")
+def delete_key(event: api.Event, topic: str, key: str) -> Response[str]:
     """Write a tombstone for the key."""
-    make = parts()
-    topic_name, key_bytes = api.write_request(app.current_event.raw_event, topic, key)
-    position = produce.delete(
-        make.log, make.clock, topic_name, key_bytes, timeout_ms=make.settings.timeout_ms
-    )
+    use = parts()
+    topic_name, key_bytes = api.write_request(event, topic, key)
+    position = produce.delete(use.log, use.clock, topic_name, key_bytes, timeout_ms=use.settings.timeout_ms)
     return answers.of_position(position, 200)
 
 

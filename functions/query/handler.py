@@ -9,14 +9,14 @@ from keylane import answers, api, read, routes, wiring
 if TYPE_CHECKING:
     from aws_lambda_powertools.event_handler import Response
 
-app = routes.resolver()
+app = routes.Resolver()
 parts = wiring.query_maker()
 
 
-@app.route(routes.KEY, method=["GET", "HEAD"])
-def get_key(topic: str, key: str) -> Response[Any]:
+@app.key("GET", "HEAD")
+def get_key(event: api.Event, topic: str, key: str) -> Response[Any]:
     """Answer with the record's own bytes, or say that there is none."""
-    query, event = parts(), app.current_event.raw_event
+    query = parts()
     request = api.read_request(event, topic, key, query.settings)
     answer = read.latest(
         query.state,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote_to_bytes
@@ -13,8 +14,6 @@ from keylane.errors import BadRequest, NullKey
 from keylane.model import Position
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from keylane.settings import QuerySettings
 
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
@@ -22,7 +21,7 @@ _BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _WAIT = re.compile(r"\d{1,9}(\.\d{1,9})?")
 _OFFSET_DIGITS = 18
 
-Event = dict[str, Any]
+Event = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)

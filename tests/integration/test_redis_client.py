@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import socket
+import threading
+import time
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import pytest
@@ -120,6 +124,46 @@ def test_connection_that_the_server_closed_is_made_anew(client: Cluster, key: by
         other.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
     assert state.read(slot, [key], deadline()) == [key]
     assert not state._suspects
+
+
+@contextmanager
+def server_that_answers(*pieces: bytes, every_s: float) -> Iterator[Node]:
+    """A server that takes one connection, and whatever it is asked sends these pieces, with pauses."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            connection, _ = listener.accept()
+            with connection, suppress(OSError):
+                connection.recv(65_536)
+                for piece in pieces:
+                    connection.sendall(piece)
+                    time.sleep(every_s)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield Node("127.0.0.1", listener.getsockname()[1])
+        thread.join(20)
+
+
+def test_reply_that_comes_in_drops_is_bound_by_the_deadline_as_a_whole(client: Cluster):
+    with server_that_answers(b"*1\r\n$1000\r\n", *[b"x"] * 30, every_s=0.05) as node:
+        began_s = time.monotonic()
+        with pytest.raises(redis.TimeoutError):
+            client.roundtrip(node, encode_command(b"GET", b"k"), 1, deadline(300))
+        assert time.monotonic() - began_s < 0.5
+        assert not client.is_connected(node)
+
+
+@pytest.mark.parametrize("reply", [b"$1\r\nx\r\n$1\r\ny\r\n", b"HTTP/1.1 400 Bad Request\r\n\r\n"])
+def test_reply_that_is_not_what_was_asked_for_is_refused_and_forgotten(
+    client: Cluster, key: bytes, reply: bytes
+):
+    with server_that_answers(reply, every_s=0) as node:
+        with pytest.raises(redis.RedisError):
+            client.roundtrip(node, encode_command(b"GET", b"k"), 1, deadline())
+        assert not client.is_connected(node)
+    right = client.primary(routing.key_slot(key))
+    assert client.roundtrip(right, encode_command(b"GET", key), 1, deadline()) == [key]
 
 
 def test_passwords_are_used_and_wrong_ones_told_without_showing_them(

@@ -11,11 +11,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from redis.connection import Connection, SSLConnection
+import hiredis
+from redis.connection import Connection, DefaultParser, SSLConnection
 from redis.exceptions import (
     AskError,
     AuthenticationError,
     ClusterDownError,
+    InvalidResponse,
     NoPermissionError,
     RedisError,
     ResponseError,
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 SLOTS = 16384
+RECEIVE_BYTES = 65_536
+NOT_YET = object()
 
 
 class Wire(Protocol):
@@ -106,6 +110,7 @@ class Cluster:
         self._slots: list[tuple[Node, ...]] = [()] * SLOTS
         self._nodes: tuple[Node, ...] = ()
         self._connections: dict[Node, Wire] = {}
+        self._reader = new_reader()
         self._turn = 0
 
     @property
@@ -212,18 +217,30 @@ class Cluster:
 
         Whatever goes wrong on the way, the connection is closed and forgotten before the error goes on.
         """
-        connection = self.connection(node, deadline)
+        sock = self.connection(node, deadline)._sock  # noqa: SLF001 (redis-py bounds each recv, not all of them)
+        replies: list[Any] = []
         try:
-            connection._sock.settimeout(seconds_left(deadline))  # noqa: SLF001 (no public way for writes)
-            connection.send_packed_command([packed], check_health=False)
-            if reply_count == 1:
-                return [read_reply(connection)]
-            replies = []
-            for _ in range(reply_count):
-                connection._sock.settimeout(seconds_left(deadline))  # noqa: SLF001
-                replies.append(read_reply(connection))
-        except BaseException:
+            sock.settimeout(seconds_left(deadline))
+            sock.sendall(packed)
+            while True:
+                while len(replies) < reply_count and (reply := self._reader.gets()) is not NOT_YET:
+                    replies.append(reply)
+                if len(replies) == reply_count:
+                    break
+                sock.settimeout(seconds_left(deadline))
+                data = sock.recv(RECEIVE_BYTES)
+                if not data:
+                    raise RedisConnectionError("the server closed the connection")  # noqa: TRY301
+                self._reader.feed(data)
+            if self._reader.has_data():
+                raise InvalidResponse("more came than was asked for")  # noqa: TRY301
+        except BaseException as error:
+            self._reader = new_reader()
             self.drop(node)
+            if isinstance(error, TimeoutError):
+                raise RedisTimeoutError("the server did not answer in time") from error
+            if isinstance(error, OSError):
+                raise RedisConnectionError("the connection broke") from error
             raise
         return replies
 
@@ -237,6 +254,13 @@ class Cluster:
         """Close all connections. The cluster can be used again after it: it connects anew."""
         for node in list(self._connections):
             self.drop(node)
+
+
+def new_reader() -> hiredis.Reader:
+    """Give a parser that makes of error replies redis-py's own errors, as values."""
+    return hiredis.Reader(
+        protocolError=InvalidResponse, replyError=DefaultParser.parse_error, notEnoughData=NOT_YET
+    )
 
 
 def read_reply(connection: Wire) -> Any:

@@ -22,7 +22,7 @@ import psutil
 import state
 from harness import ROOT, Row, latency, report
 
-from keylane.adapters.redis_cluster import encode_command
+from keylane.adapters.redis_wire import encode_command
 from keylane.codec import HEADER_BYTES, WATERMARK_BYTES
 
 if TYPE_CHECKING:

@@ -14,8 +14,9 @@ from tests.builders import a_topic
 from tests.servers import deadline, eventually, fill
 
 from keylane import routing
-from keylane.adapters.redis_cluster import Cluster, Node, announced, encode_command
+from keylane.adapters.redis_cluster import Cluster, Node, announced
 from keylane.adapters.redis_state import RedisState
+from keylane.adapters.redis_wire import encode_command
 from keylane.errors import StateUnavailable
 from keylane.settings import redis_settings
 

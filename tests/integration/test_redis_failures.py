@@ -14,8 +14,9 @@ from tests.builders import a_lane, a_layout, a_topic, an_event, body_of, headers
 from tests.servers import deadline, eventually, fill, own_cluster, primary_and_replica
 
 from keylane import routing
-from keylane.adapters.redis_cluster import Cluster, encode_command
+from keylane.adapters.redis_cluster import Cluster
 from keylane.adapters.redis_state import RedisState
+from keylane.adapters.redis_wire import encode_command
 from keylane.errors import StateUnavailable
 from keylane.settings import redis_settings
 

@@ -1,59 +1,40 @@
 """A thin client of Redis Cluster: who serves a slot, one connection to each node, nothing else.
 
-It stands on redis-py's bare connection (TLS, AUTH and the hiredis parser are in it), because a read is one
+It stands on redis-py's bare connection (TLS and AUTH are in it) and the hiredis parser, because a read is one
 `MGET` and redis-py's own clients take longer around it than the server does: 97 us against 62 us.
 There is no retry here, no pool, no background thread: the callers know what may be repeated.
 """
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import hiredis
-from redis.connection import Connection, DefaultParser, SSLConnection
+from redis.connection import Connection, SSLConnection
 from redis.exceptions import (
-    AskError,
     AuthenticationError,
-    ClusterDownError,
     InvalidResponse,
     NoPermissionError,
     RedisError,
-    ResponseError,
-    TryAgainError,
 )
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
+from keylane.adapters.redis_wire import (
+    NOT_YET,
+    encode_command,
+    new_reader,
+    seconds_left,
+    translate_redis_errors,
+)
 from keylane.errors import StateUnavailable
 from keylane.ports import Deadline
 
 if TYPE_CHECKING:
-    import socket
-    from collections.abc import Iterator
+    from keylane.adapters.redis_wire import Wire
 
 SLOTS = 16384
 RECEIVE_BYTES = 65_536
-NOT_YET = object()
-
-
-class Wire(Protocol):
-    """The part of redis-py's `Connection` that is used here; the class itself has no types."""
-
-    _sock: socket.socket
-
-    def connect(self) -> None:
-        """Connect and authenticate."""
-
-    def send_packed_command(self, command: list[bytes], check_health: bool = True) -> None:
-        """Send RESP as it is."""
-
-    def read_response(self) -> Any:
-        """Give the next reply; an error reply is raised."""
-
-    def disconnect(self) -> None:
-        """Close the socket."""
 
 
 class Node(NamedTuple):
@@ -73,28 +54,6 @@ class RedisSettings:
     tls: bool = False
     tls_ca_file: str | None = None
     connect_timeout_s: float = 1.0
-
-
-def encode_command(*args: bytes) -> bytes:
-    r"""One command as RESP: `encode_command(b"GET", b"k")` -> `*2\r\n$3\r\nGET\r\n$1\r\nk\r\n`."""
-    return b"*%d\r\n%b" % (len(args), b"".join([b"$%d\r\n%b\r\n" % (len(arg), arg) for arg in args]))
-
-
-@contextmanager
-def translate_redis_errors() -> Iterator[None]:
-    """Every error of the client library becomes StateUnavailable; the cause keeps the server's words."""
-    try:
-        yield
-    except (AuthenticationError, NoPermissionError) as error:
-        raise StateUnavailable("Redis refused our credentials", 10) from error
-    except RedisTimeoutError as error:
-        raise StateUnavailable("Redis did not answer in time") from error
-    except (RedisConnectionError, OSError) as error:
-        raise StateUnavailable("Redis can't be reached") from error
-    except (AskError, ClusterDownError, TryAgainError) as error:
-        raise StateUnavailable("the Redis Cluster does not serve this slot for now") from error
-    except RedisError as error:
-        raise StateUnavailable("Redis refused the command") from error
 
 
 class Cluster:
@@ -254,29 +213,6 @@ class Cluster:
         """Close all connections. The cluster can be used again after it: it connects anew."""
         for node in list(self._connections):
             self.drop(node)
-
-
-def new_reader() -> hiredis.Reader:
-    """Give a parser that makes of error replies redis-py's own errors, as values."""
-    return hiredis.Reader(
-        protocolError=InvalidResponse, replyError=DefaultParser.parse_error, notEnoughData=NOT_YET
-    )
-
-
-def read_reply(connection: Wire) -> Any:
-    """The next reply, an error reply of the server as a value; a broken connection raises."""
-    try:
-        return connection.read_response()
-    except ResponseError as error:
-        return error
-
-
-def seconds_left(deadline: Deadline) -> float:
-    """What a socket may wait; raises redis' TimeoutError at 0, which would mean "don't block" to it."""
-    left_s = deadline.remaining_s
-    if left_s <= 0:
-        raise RedisTimeoutError("the deadline is over")
-    return left_s
 
 
 def announced(host: bytes | str | None, port: int, asked: Node) -> Node:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from redis.exceptions import RedisError, ResponseError
 
 from keylane import codec, routing
-from keylane.adapters.redis_cluster import (
+from keylane.adapters.redis_wire import (
     encode_command,
     read_reply,
     translate_redis_errors,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from keylane import codec, routing
-from keylane.adapters.redis_cluster import encode_command, translate_redis_errors
+from keylane.adapters.redis_wire import encode_command, translate_redis_errors
 from keylane.errors import CorruptState
 from keylane.ports import Deadline
 

@@ -17,7 +17,8 @@ from redis.exceptions import (
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from keylane.adapters.redis_cluster import announced, encode_command, translate_redis_errors
+from keylane.adapters.redis_cluster import announced
+from keylane.adapters.redis_wire import encode_command, translate_redis_errors
 from keylane.errors import StateUnavailable
 from keylane.ports import Deadline
 

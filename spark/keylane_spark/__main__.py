@@ -47,7 +47,7 @@ def main(arguments: list[str] | None = None, environment: Mapping[str, str] = os
         return 2
     jars = environment.get("KEYLANE_JARS")
     checkpoint = environment.get("KEYLANE_CHECKPOINT") or tempfile.mkdtemp(prefix="keylane-")
-    spark = session.start(Path(jars) if jars else None)
+    spark = session.start(Path(jars) if jars else None, topics.spark)
     try:
         parts = Parts(topics, spark, Broker(bootstrap, {}), bootstrap, redis, Path(checkpoint), Clock(), _say)
         job.run(parts, stop)

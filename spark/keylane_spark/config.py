@@ -2,6 +2,8 @@
 
     [job]                          every field has a default
     small_batch_records = 20000
+    [spark]                        settings of Spark's own, they win over ours
+    "spark.driver.memory" = "2g"
     [topics.flights]               one table a topic
     partitioner = "murmur2"        as the topic's producers have it
     stripes = 1
@@ -35,12 +37,15 @@ class JobConfig(_Table):
 
     small_batch_records: Annotated[int, Field(ge=0)] = 20_000
     """Batches up to this size are written by the driver (least latency), larger ones by the executors."""
-    max_batch_records: Annotated[int, Field(ge=1)] = 500_000
+    max_batch_records: Annotated[int, Field(ge=1)] = 1_000_000
     fetch_max_wait_ms: Annotated[int, Field(ge=1, le=60_000)] = 5
     """Kafka's fetch.max.wait.ms. At its own default of 500 every batch waits half a second for it."""
     heartbeat_ms: Annotated[int, Field(ge=50, le=60_000)] = 500
     redis_patience_s: Annotated[float, Field(gt=0)] = 60.0
     """How long writes are repeated while Redis takes none, before the query is started anew."""
+
+
+SparkValue = str | int | float | bool
 
 
 class TopicConfig(_Table):
@@ -55,6 +60,8 @@ class Config(_Table):
     """The whole file."""
 
     job: JobConfig = JobConfig()
+    spark: dict[str, SparkValue] = {}
+    """Settings of Spark's own, as in "spark.executor.memory" = "4g": they win over ours."""
     topics: Annotated[dict[str, TopicConfig], Field(min_length=1)]
 
     @field_validator("topics")

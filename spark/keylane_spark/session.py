@@ -7,7 +7,6 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from pyspark import SparkConf
 from pyspark.sql import SparkSession
 
 if TYPE_CHECKING:
@@ -38,26 +37,31 @@ SETTINGS = {
     "spark.sql.streaming.stopTimeout": "20s",
     "spark.ui.showConsoleProgress": "false",
 }
+LOCAL_SETTINGS = {
+    "spark.master": "local[*]",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.memory": "1g",
+}
+"""Without spark-submit, which brings its own."""
 
 
-def start(jars: Path | None) -> SparkSession:
-    """A session; settings of spark-submit or spark-defaults win over ours.
+def start(jars: Path | None, extra: Mapping[str, object]) -> SparkSession:
+    """A session: on this machine's cores, or as spark-submit has it where that started us.
 
     `jars`: a folder with the connector's jars; None where the deployment brings them.
+    `extra`: settings of Spark's own that win over ours.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    given = SparkConf()
-    builder = SparkSession.builder.appName("keylane")
-    settings = dict(SETTINGS)
-    if not given.contains("spark.master"):
-        settings |= {"spark.master": "local[*]", "spark.driver.host": "127.0.0.1"}
-        settings |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.memory": "1g"}
+    settings: dict[str, object] = dict(SETTINGS)
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        settings |= LOCAL_SETTINGS
     if jars is not None:
         needed = [str(path) for path in sorted(jars.glob("*.jar")) if path.name.startswith(CONNECTOR)]
         settings["spark.jars"] = ",".join(needed)
-    for name, value in settings.items():
-        if not given.contains(name):
-            builder = builder.config(name, value)
+    builder = SparkSession.builder.appName("keylane")
+    for name, value in (settings | dict(extra)).items():
+        builder = builder.config(name, str(value).lower() if isinstance(value, bool) else str(value))
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     return spark

@@ -143,7 +143,8 @@ class Query:
         moved = {place for place, span in spans.items() if span.end > span.begin}
         batch = BatchWriter(self._lanes, self._writer.layouts, spans)
         if sum(spans[place].end - spans[place].begin for place in moved) <= self._small:
-            batch.write(rows.toArrow())
+            # A task costs more than its rows here: no more of them than run at once.
+            batch.write(rows.coalesce(self._parts.spark.sparkContext.defaultParallelism).toArrow())
         else:
             self._write_in_tasks(rows, batch)
             moved -= batch.tallies.keys()

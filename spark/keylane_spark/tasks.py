@@ -34,8 +34,9 @@ _ARROW_SCHEMA = pa.schema(
 
 @functools.cache
 def _settle() -> None:
-    """Once for each worker: Spark's worker runs a full collection after every task, 0.1 s over what
-    numpy and pyarrow have made at import, a third of the worker's time. Frozen objects are left out of it.
+    """Once for each worker, freeze what importing numpy and pyarrow has made.
+
+    Spark's worker runs a full collection after every task: 0.1 s over those objects, a third of its time.
     """
     gc.freeze()
 

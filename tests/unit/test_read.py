@@ -242,7 +242,25 @@ def test_read_waits_until_its_offset_is_in_the_state(layout: Layout):
     answer = reader.latest(layout.topic, min_position=100, wait_ms=5_000)
     assert answer.record
     assert answer.record.value == b"new"
-    assert reader.time.pauses == [0.002, 0.004, 0.008, 0.016, 0.020]
+    assert reader.time.pauses == [0.002, 0.004, 0.008, 0.010, 0.010]
+
+
+def test_a_read_that_waits_waits_for_a_lane_that_is_being_built_too(layout: Layout):
+    building = watermark_entry(layout, KEY, a_watermark(50, complete_as_of_ms=0))
+    whole = watermark_entry(layout, KEY, a_watermark(101))
+    reader = Reader(a_lane(layout, KEY, b"new", offset=100), building)
+
+    def arrive() -> None:
+        if len(reader.time.pauses) == 3:
+            reader.state.entries |= whole
+
+    reader.time.on_pause = arrive
+    answer = reader.latest(layout.topic, min_position=100, wait_ms=5_000)
+    assert answer.record
+    assert answer.record.value == b"new"
+    reader.state.entries |= building
+    with pytest.raises(LaneBuilding):
+        reader.latest(layout.topic, min_position=100, wait_ms=50)
 
 
 def test_waiting_ends_at_its_bound_and_tells_how_far_the_state_is(layout: Layout):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from keylane.ports import Clock, State
 
 FIRST_PAUSE_S = 0.002
-LAST_PAUSE_S = 0.020
+LAST_PAUSE_S = 0.010
 
 
 class Layouts:
@@ -65,7 +65,8 @@ def latest(
     """Read the latest record of `key` and how fresh that is; absent is an answer too (`record` is None).
 
     `min_position` must be in the state first (a bare int is an offset of the key's own partition): it is
-    waited for, `wait_ms` at most. Each round of reads takes `timeout_ms` at most.
+    waited for, `wait_ms` at most, and so is a lane that is being built. Each round of reads takes
+    `timeout_ms` at most.
     Raises NullKey, TooLarge, BadRequest, UnknownTopic, LaneBuilding, PositionNotReached, StateUnavailable,
     CorruptState.
     """
@@ -74,25 +75,32 @@ def latest(
     pause_s = FIRST_PAUSE_S
     while True:
         deadline = Deadline.after_ms(timeout_ms, clock)
-        answer = _answer(state, layouts, topic, key, deadline)
-        if min_position is None:
-            return answer
-        wanted = _position(min_position, answer.partition)
-        if wanted.partition == answer.partition:
-            next_offset = answer.watermark.next_offset
-            if next_offset > wanted.offset:
+        not_yet: LaneBuilding | PositionNotReached
+        try:
+            answer = _answer(state, layouts, topic, key, deadline)
+            if min_position is None:
                 return answer
-        else:
-            # A stray of this key: it is written before its own partition's watermarks move.
-            next_offset = _next_offset(
-                state, layouts, topic, key, partition=wanted.partition, deadline=deadline
-            )
-            if next_offset > wanted.offset:
-                return _answer(state, layouts, topic, key, deadline)
+            wanted = _position(min_position, answer.partition)
+            if wanted.partition == answer.partition:
+                next_offset = answer.watermark.next_offset
+                if next_offset > wanted.offset:
+                    return answer
+            else:
+                # A stray of this key: it is written before its own partition's watermarks move.
+                next_offset = _next_offset(
+                    state, layouts, topic, key, partition=wanted.partition, deadline=deadline
+                )
+                if next_offset > wanted.offset:
+                    return _answer(state, layouts, topic, key, deadline)
+            waited_ms = round((clock.monotonic_s() - began_s) * 1000)
+            not_yet = PositionNotReached(str(wanted), next_offset, waited_ms)
+        except LaneBuilding as building:
+            if min_position is None:
+                raise
+            not_yet = building
         left_s = began_s + wait_ms / 1000 - clock.monotonic_s()
         if left_s <= 0:
-            waited_ms = round((clock.monotonic_s() - began_s) * 1000)
-            raise PositionNotReached(str(wanted), next_offset, waited_ms)
+            raise not_yet
         clock.pause_s(min(pause_s, left_s))
         pause_s = min(pause_s * 2, LAST_PAUSE_S)
 

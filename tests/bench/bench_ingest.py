@@ -163,7 +163,7 @@ def empty(stack: Stack) -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--records", type=int, default=2_000_000)
-    options.add_argument("--warm-up", type=int, default=1_000_000)
+    options.add_argument("--warm-up", type=int, default=3_000_000)
     options.add_argument("--value-bytes", type=int, default=170)
     chosen = options.parse_args(arguments)
     value = b'{"v":"' + b"x" * (chosen.value_bytes - 8) + b'"}'

@@ -93,6 +93,7 @@ def held(nodes: str, lane: Lane, keys: Sequence[bytes]) -> tuple[dict[bytes, Rec
     state.close()
     records = {}
     for key, value in zip(keys, values, strict=True):
-        if value is not None:
-            records[key] = codec.decode_record(key, value, lane.partition)
+        record = None if value is None else codec.decode_record(key, value, lane.partition)
+        if record is not None:
+            records[key] = record
     return records, codec.decode_watermark(watermark) if watermark is not None else None

@@ -10,11 +10,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from keylane.adapters.redis_lanes import Lane
-from keylane_spark.columns import Records, chunks
-from keylane_spark.routing_columns import stripe_column
+from keylane.routing import PARTITIONERS
+from keylane_spark.columns import Records, chunks, stray_chunks
+from keylane_spark.routing_columns import partition_column, stripe_column
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+    from numpy.typing import NDArray
 
     from keylane.adapters.redis_lanes import LaneWriter
     from keylane.model import Layout
@@ -39,6 +42,11 @@ class Tally:
     tombstones: int = 0
     null_keys: int = 0
     value_bytes: int = 0
+    strays: int = 0
+    """Records that a reader looks for in another partition; of those, how many each partitioner explains:"""
+    murmur2: int = 0
+    crc32: int = 0
+    fnv1a: int = 0
 
 
 @dataclass(slots=True)
@@ -106,13 +114,36 @@ class BatchWriter:
             rows.column("offset").to_numpy(zero_copy_only=False),
             rows.column("timestamp").cast(pa.int64()).to_numpy(zero_copy_only=False) // 1000,
         )
-        stripes = self.layouts[topic].stripes
+        layout = self.layouts[topic]
+        home = partition_column(records.keys, layout.partition_count, layout.partitioner)
+        stray = home != partition
+        if stray.any():
+            self._write_strays(layout, partition, records.where(stray), home[stray], tally)
+            records = records.where(~stray)
+        stripes = layout.stripes
         if stripes == 1:
             self._write_lane(self._lane(topic, partition, 0), records, tally)
             return
         stripe_of = stripe_column(records.keys, stripes)
         for stripe in np.unique(stripe_of).tolist():
             self._write_lane(self._lane(topic, partition, stripe), records.where(stripe_of == stripe), tally)
+
+    def _write_strays(
+        self, layout: Layout, partition: int, records: Records, home: NDArray[np.int32], tally: Tally
+    ) -> None:
+        """Write each record into the lane where a reader looks for its key, before any watermark moves."""
+        stripe_of = stripe_column(records.keys, layout.stripes)
+        lane_of = home.astype(np.int64) * layout.stripes + stripe_of
+        for number in np.unique(lane_of).tolist():
+            lane = self._lane(layout.topic, number // layout.stripes, number % layout.stripes)
+            for chunk in stray_chunks(records.where(lane_of == number), lane.key_prefix, partition):
+                self.lanes.put_strays(lane, chunk.arguments, chunk.count)
+        self.lanes.flush()
+        tally.strays += len(records)
+        tally.written += len(records)
+        for name in PARTITIONERS:
+            explained = partition_column(records.keys, layout.partition_count, name) == partition
+            setattr(tally, name, getattr(tally, name) + int(explained.sum()))
 
     def _write_lane(self, lane: Lane, records: Records, tally: Tally) -> None:
         begin = self._reached.get(lane, self.spans[lane.topic, lane.partition].begin)

@@ -24,8 +24,11 @@ if TYPE_CHECKING:
 
 MAX_RECORDS = 1000
 MAX_BYTES = 512 * 1024
+STRAY_RECORDS = 200
+"""A stray costs a look at what is there, so a call has fewer."""
 
 _HEADER = np.dtype([("version", "u1"), ("flags", "u1"), ("offset", ">u8"), ("timestamp", ">u8")])
+_STRAY_HEADER = np.dtype([*_HEADER.descr, ("source", ">u4")])
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +90,16 @@ def chunks(
         start = end
 
 
+def stray_chunks(
+    records: Records, key_prefix: bytes, source_partition: int, max_records: int = STRAY_RECORDS
+) -> Iterator[Chunk]:
+    """Cut records of another partition into chunks for the lane of their keys; their envelopes name it."""
+    for start in range(0, len(records), max_records):
+        part = slice(start, min(start + max_records, len(records)))
+        everything = np.ones(part.stop - part.start, np.bool_)
+        yield _encode(records, part, everything, key_prefix, source_partition)
+
+
 def _occurrences(keys: pa.BinaryArray) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """For each row the row of the same key before it (-1: none) and after it (n: none)."""
     n = len(keys)
@@ -134,8 +147,15 @@ def _chunk_end(
         window *= 4
 
 
-def _encode(records: Records, part: slice, kept: NDArray[np.bool_], key_prefix: bytes) -> Chunk:
+def _encode(
+    records: Records,
+    part: slice,
+    kept: NDArray[np.bool_],
+    key_prefix: bytes,
+    source_partition: int | None = None,
+) -> Chunk:
     """The rows of `part` that `kept` (len of part) names, as RESP bulk strings."""
+    header = _HEADER if source_partition is None else _STRAY_HEADER
     rows = Records(
         records.keys[part.start : part.stop],
         records.values[part.start : part.stop],
@@ -149,8 +169,8 @@ def _encode(records: Records, part: slice, kept: NDArray[np.bool_], key_prefix: 
     arguments = pc.binary_join_element_wise(
         _lengths(pc.binary_length(rows.keys), len(key_prefix), b"$", b"\r\n" + key_prefix),
         rows.keys,
-        _lengths(pc.fill_null(pc.binary_length(rows.values), 0), codec.HEADER_BYTES, b"\r\n$", b"\r\n"),
-        _headers(rows),
+        _lengths(pc.fill_null(pc.binary_length(rows.values), 0), header.itemsize, b"\r\n$", b"\r\n"),
+        _headers(rows, header, source_partition),
         rows.values,
         b"\r\n",
         b"",
@@ -175,15 +195,18 @@ def _lengths(lengths: pa.Int32Array, extra: int, before: bytes, after: bytes) ->
     return pa.array(words, pa.binary()).take(encoded.indices)
 
 
-def _headers(rows: Records) -> pa.BinaryArray:
-    headers = np.empty(len(rows), _HEADER)
+def _headers(rows: Records, kind: np.dtype[np.void], source_partition: int | None) -> pa.BinaryArray:
+    headers = np.empty(len(rows), kind)
     headers["version"] = codec.VERSION
     headers["flags"] = 0
+    if source_partition is not None:
+        headers["flags"] = codec.STRAY
+        headers["source"] = source_partition
     if rows.values.null_count:
-        headers["flags"][rows.values.is_null().to_numpy(zero_copy_only=False)] = codec.TOMBSTONE
+        headers["flags"][rows.values.is_null().to_numpy(zero_copy_only=False)] |= codec.TOMBSTONE
     headers["offset"] = rows.offsets
     headers["timestamp"] = np.maximum(rows.timestamps_ms, 0)
-    bounds = np.arange(0, (len(rows) + 1) * _HEADER.itemsize, _HEADER.itemsize, dtype=np.int32)
+    bounds = np.arange(0, (len(rows) + 1) * kind.itemsize, kind.itemsize, dtype=np.int32)
     return pa.BinaryArray.from_buffers(
         pa.binary(), len(rows), [None, pa.py_buffer(bounds), pa.py_buffer(headers)]
     )

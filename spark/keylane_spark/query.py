@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from keylane.adapters.redis_cluster import Cluster
 from keylane.errors import Fenced, KeylaneError, Unavailable
 from keylane_spark import session
+from keylane_spark.audit import Audit
 from keylane_spark.batch import BatchWriter, Span, Tally
 from keylane_spark.freshness import Freshness
 from keylane_spark.heartbeat import Heartbeat
@@ -69,6 +70,7 @@ class Query:
         self._batch_lock = threading.Lock()
         self._failure: KeylaneError | None = None
         self._told_null_keys: set[str] = set()
+        self._audit = Audit(opening.writer.layouts)
 
     def until_stopped(self, stop: threading.Event) -> None:
         """Run until `stop`, which lets a batch under way finish. Raises what broke the query."""
@@ -174,8 +176,12 @@ class Query:
                 )
         records = sum(tally.records for tally in tallies.values())
         skipped = sum(tally.null_keys for tally in tallies.values())
+        strays = sum(tally.strays for tally in tallies.values())
+        for sentence in self._audit.add(tallies):
+            self._parts.say(sentence)
         self._parts.say(
             f"batch {batch_id}: {records:,} records, {records / max(took_s, 1e-3):,.0f}/s, "
             f"{took_s * 1000:.0f} ms, lag {self._freshness.lag(self._positions):,}"
             + (f", {skipped:,} without a key skipped" if skipped else "")
+            + (f", {strays:,} strays" if strays else "")
         )

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 TALLY_SCHEMA = (
     "topic string, partition int, newer_epoch long, "
-    "records long, written long, tombstones long, null_keys long, value_bytes long"
+    "records long, written long, tombstones long, null_keys long, value_bytes long, strays long, "
+    "murmur2 long, crc32 long, fnv1a long"
 )
 _ARROW_SCHEMA = pa.schema(
     [("topic", pa.string()), ("partition", pa.int32()), ("newer_epoch", pa.int64())]

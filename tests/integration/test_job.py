@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 
 import pytest
 from confluent_kafka import OFFSET_END, Producer, TopicPartition
@@ -172,6 +173,84 @@ def test_the_state_is_the_fold_of_the_log(job, kafka, redis_cluster, topic, smal
     assert state_of(redis_cluster, layout, keys) == values(log)
     running.wait_for(f"topic '{topic}' has records without a key")
     assert LayoutStore(Cluster(t.settings(redis_cluster)), t.CLOCK).get(topic) == layout
+
+
+@pytest.mark.parametrize("small_batch_records", [1_000_000, 0], ids=["driver", "tasks"])
+def test_whoever_wrote_a_key_it_is_found_the_newest_wins_and_tombstones_hold(
+    job, kafka, redis_cluster, topic, small_batch_records
+):
+    """A Java client, librdkafka by default, and callers that name a partition, all into one topic."""
+    layout = Layout(topic, PARTITIONS)
+    running = job(small_batch_records)
+    first = produce_by_all(kafka, topic, 7, count=6_000, start_ms=t.BASE_MS, deletes=0)
+    wait_until_reached(redis_cluster, layout, first)
+    running.wait_for(" strays")
+    second = produce_by_all(kafka, topic, 8, count=6_000, start_ms=t.BASE_MS + 10_000_000, deletes=0.3)
+    wait_until_reached(redis_cluster, layout, second)
+    newest = first.newest | second.newest
+    expected = {key: value for key, value in newest.items() if value is not None}
+    assert state_of(redis_cluster, layout, set(newest)) == expected
+    assert len(expected) < len(newest)
+
+
+@dataclass
+class Produced:
+    """What was written last of each key, and the next offset of each partition."""
+
+    newest: dict[bytes, bytes | None]
+    next_offsets: dict[int, int]
+
+
+def produce_by_all(
+    kafka: str, topic: str, seed: int, *, count: int, start_ms: int, deletes: float
+) -> Produced:
+    """Write records with rising timestamps, each by a way drawn by lot."""
+    source = random.Random(seed)
+    newest, next_offsets = {}, {}
+
+    def report(error, message):
+        assert error is None
+        next_offsets[message.partition()] = message.offset() + 1
+
+    # One producer keeps timestamps rising in each partition; test_partitioners shows that clients place so.
+    producer = Producer({"bootstrap.servers": kafka, "linger.ms": 5})
+    for number in range(count):
+        key = b"key-%d" % source.randrange(400)
+        newest[key] = None if source.random() < deletes else b"%d" % (start_ms + number)
+        places = [
+            routing.partition_for(key, PARTITIONS, "murmur2"),
+            routing.partition_for(key, PARTITIONS, "crc32"),
+            source.randrange(PARTITIONS),
+        ]
+        producer.produce(
+            topic,
+            key=key,
+            value=newest[key],
+            partition=source.choice(places),
+            timestamp=start_ms + number,
+            on_delivery=report,
+        )
+    assert producer.flush(60) == 0
+    return Produced(newest, next_offsets)
+
+
+def wait_until_reached(redis_cluster: str, layout: Layout, produced: Produced) -> None:
+    for partition, end in produced.next_offsets.items():
+        lane = Lane.of(layout, partition, 0)
+        wait_until(lambda lane=lane, end=end: reached(redis_cluster, lane) >= end, f"{lane} at {end}")
+
+
+def reached(redis_cluster: str, lane: Lane) -> int:
+    watermark = t.held(redis_cluster, lane, [])[1]
+    return watermark.next_offset if watermark else 0
+
+
+def test_a_topic_that_librdkafka_s_default_filled_is_told_its_partitioner(job, kafka, topic):
+    producer = Producer({"bootstrap.servers": kafka, "linger.ms": 5})
+    for number in range(500):
+        producer.produce(topic, key=b"key-%d" % number, value=b"")
+    assert producer.flush(60) == 0
+    assert "records lie where crc32 puts them, not murmur2" in job().wait_for(f"topic '{topic}': ")
 
 
 def test_a_job_that_comes_back_without_its_checkpoint_goes_on_at_the_watermarks(

@@ -3,8 +3,9 @@
 -- The names carry the protocol's version: a node with an older library answers "Function not found",
 -- and the writer loads this one. Every check comes before the first write: a call writes all or nothing.
 
-local INCOMPLETE = 2
-local TOMBSTONE = 2
+-- Flags of the watermark, then of the envelope
+local INCOMPLETE, HAS_STRAYS = 2, 4
+local STRAY, TOMBSTONE = 1, 2
 -- Lua's C stack holds 8,000 values at most
 local SLICE = 4000
 
@@ -55,8 +56,50 @@ local function write_in_order(args, first, below)
   flush()
 end
 
+-- Timestamp, source partition (-1: the lane's own), offset
+local function order_of(payload)
+  local source = -1
+  if bit.band(string.byte(payload, 2), STRAY) ~= 0 then
+    source = struct.unpack('>I4', payload, 19)
+  end
+  return struct.unpack('>I8', payload, 11), source, offset_of(payload)
+end
+
+-- Whether a record may take the place of another: by offset within one partition; across partitions by
+-- timestamp, and at a tie the lane's own wins, then the lower partition.
+local function is_newer(payload, than)
+  local time, source, offset = order_of(payload)
+  local other_time, other_source, other_offset = order_of(than)
+  if source == other_source then
+    return offset > other_offset
+  end
+  if time ~= other_time then
+    return time > other_time
+  end
+  return source < other_source
+end
+
+-- Writes what is newer than what is there. A tombstone leaves a marker, so that nothing older comes back
+-- from another partition while it lasts.
+local function write_if_newer(args, first, below, marker_ms)
+  for i = first, #args, 2 do
+    local payload = args[i + 1]
+    if offset_of(payload) >= below then
+      local there = redis.call('GET', args[i])
+      if not there or #there < 18 or is_newer(payload, there) then
+        if is_tombstone(payload) then
+          redis.call('SET', args[i], payload, 'PX', marker_ms)
+        else
+          redis.call('SET', args[i], payload)
+        end
+      end
+    end
+  end
+end
+
 -- KEYS: the lane's watermark. ARGV: epoch, from, to, newest timestamp ms, complete as of ms,
--- 1 when there are tombstones, then key and payload in turn, in offset order.
+-- 1 when there are tombstones, how long a tombstone's marker lasts in ms, then key and payload in turn,
+-- in offset order.
 -- Applies the records of [from, to) that the lane does not have yet, and moves the watermark to `to`.
 -- Returns the lane's next offset. Errors: FENCED epoch, BEHIND next offset (-1: no watermark), CORRUPT.
 local function apply(keys, args)
@@ -77,10 +120,12 @@ local function apply(keys, args)
     return redis.error_reply(string.format('BEHIND %.0f', next_offset))
   end
   if next_offset < to then
-    if args[6] == '1' or next_offset > from then
-      write_in_order(args, 7, next_offset)
+    if bit.band(flags, HAS_STRAYS) ~= 0 then
+      write_if_newer(args, 8, next_offset, args[7])
+    elseif args[6] == '1' or next_offset > from then
+      write_in_order(args, 8, next_offset)
     else
-      for i = 7, #args, SLICE do
+      for i = 8, #args, SLICE do
         redis.call('MSET', unpack(args, i, math.min(i + SLICE - 1, #args)))
       end
     end
@@ -90,6 +135,29 @@ local function apply(keys, args)
   redis.call('SET', keys[1],
     encode(flags, next_offset, epoch, newest_before, math.max(complete, complete_before)))
   return next_offset
+end
+
+-- KEYS: the watermark of the lane where readers look. ARGV: epoch, how long a tombstone's marker lasts in
+-- ms, then key and payload in turn: records of other partitions. Leaves the watermark where it is.
+-- Returns 0. Errors: FENCED epoch, BEHIND -1 (no watermark), CORRUPT.
+local function strays(keys, args)
+  local epoch = tonumber(args[1])
+  local stored = redis.call('GET', keys[1])
+  if not stored then
+    return redis.error_reply('BEHIND -1')
+  end
+  local flags, next_offset, owner, newest, complete = decode(stored)
+  if not flags then
+    return redis.error_reply(next_offset)
+  end
+  if owner > epoch then
+    return redis.error_reply(string.format('FENCED %.0f', owner))
+  end
+  if bit.band(flags, HAS_STRAYS) == 0 then
+    redis.call('SET', keys[1], encode(bit.bor(flags, HAS_STRAYS), next_offset, epoch, newest, complete))
+  end
+  write_if_newer(args, 3, 0, args[2])
+  return 0
 end
 
 -- KEYS: the lane's watermark. ARGV: epoch, the oldest offset that the log still has.
@@ -119,3 +187,4 @@ end
 
 redis.register_function('keylane_apply_1', apply)
 redis.register_function('keylane_open_1', open)
+redis.register_function('keylane_strays_1', strays)

@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 
 APPLY = b"keylane_apply_1"
 OPEN = b"keylane_open_1"
+STRAYS = b"keylane_strays_1"
+MARKER_MS = 24 * 3600 * 1000
+"""How long a tombstone that meets strays leaves a marker: nothing older comes back within it."""
 IN_FLIGHT = 16
 """Chunks without a reply on one connection: enough to hide a round trip, few enough for Redis' buffers."""
 PATIENCE_S = 60.0
@@ -104,6 +107,7 @@ class LaneWriter:
         *,
         patience_s: float = PATIENCE_S,
         turn_s: float = TURN_S,
+        marker_ms: int = MARKER_MS,
         notify: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._cluster = cluster
@@ -111,6 +115,7 @@ class LaneWriter:
         self._epoch = epoch
         self._patience_s = patience_s
         self._turn_s = turn_s
+        self._marker = b"%d" % marker_ms
         self._notify = notify
         self._pending: dict[Node, deque[_Call]] = {}
 
@@ -155,10 +160,18 @@ class LaneWriter:
             b"%d" % newest_timestamp_ms,
             b"%d" % complete_as_of_ms,
             b"1" if has_tombstones else b"0",
+            self._marker,
         )
-        # The head counts its own arguments: the records' come on top.
-        head = b"*%d%b" % (10 + 2 * count, head[head.index(b"\r\n") :])
-        self._send(_Call(lane, begin_offset, b"".join((head, arguments)), lambda _: None))
+        self._send(_Call(lane, begin_offset, _with_records(head, arguments, count), lambda _: None))
+
+    def put_strays(self, lane: Lane, arguments: bytes | memoryview, count: int) -> None:
+        """Send records of other partitions to the lane where readers look for their keys.
+
+        Each is written only if newer than what is there. `arguments` as for `apply`, the payloads with their
+        source partition. Errors as `apply`.
+        """
+        head = encode_command(b"FCALL", STRAYS, b"1", lane.watermark_key, b"%d" % self._epoch, self._marker)
+        self._send(_Call(lane, 0, _with_records(head, arguments, count), lambda _: None))
 
     def flush(self) -> None:
         """Wait until everything sent has arrived; errors as `apply`."""
@@ -279,6 +292,12 @@ class LaneWriter:
         (reply,) = self._cluster.roundtrip(node, load, 1, self._turn())
         if isinstance(reply, Exception):
             raise reply
+
+
+def _with_records(head: bytes, arguments: bytes | memoryview, count: int) -> bytes:
+    """The command with its records: the head counts its own arguments, the records' come on top."""
+    own, _, rest = head.partition(b"\r\n")
+    return b"".join((b"*%d\r\n" % (int(own[1:]) + 2 * count), rest, arguments))
 
 
 def _taker(starts: dict[Lane, LaneStart], lane: Lane) -> Callable[[Any], None]:

@@ -1,0 +1,29 @@
+"""Which partitioner a topic's records agree with."""
+
+from __future__ import annotations
+
+from keylane.model import Layout
+from keylane_spark.audit import Audit
+from keylane_spark.batch import Tally
+
+LAYOUTS = {"orders": Layout("orders", 9)}
+
+
+def test_a_topic_that_another_partitioner_filled_is_named_once_with_it():
+    audit = Audit(LAYOUTS)
+    tallies = {("orders", 0): Tally(records=900, strays=800, crc32=800, fnv1a=90)}
+    (sentence,) = audit.add(tallies)
+    assert "800 of 900 records lie where crc32 puts them, not murmur2" in sentence
+    assert audit.add(tallies) == []
+
+
+def test_a_few_strays_or_strays_of_no_partitioner_are_no_reason_to_speak():
+    assert Audit(LAYOUTS).add({("orders", 0): Tally(records=900, strays=60, crc32=60)}) == []
+    assert Audit(LAYOUTS).add({("orders", 0): Tally(records=90, strays=80, crc32=79)}) == []
+    assert Audit(LAYOUTS).add({("orders", 0): Tally(records=30, strays=30, crc32=30)}) == []
+
+
+def test_batches_add_up():
+    audit = Audit(LAYOUTS)
+    batch = {("orders", 3): Tally(records=30, null_keys=10, strays=15, fnv1a=15)}
+    assert [len(audit.add(batch)) for _ in range(4)] == [0, 0, 0, 1]

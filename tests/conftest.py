@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.servers import guarded
 
-from keylane_local import guard
 from keylane_local.kafka import Kafka
 from keylane_local.ports import Ports
 from keylane_local.redis_cluster import RedisCluster
@@ -30,24 +29,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.e2e)
 
 
-@contextlib.contextmanager
-def _guarded(data: Path) -> Iterator[Path]:
-    """Give `data`; what has a pid file in its folder `run` ends with the session, even with a killed one."""
-    with guard.watch(data / "run") as watcher:
-        try:
-            yield data
-        finally:
-            assert watcher.stdin
-            watcher.stdin.close()
-            watcher.wait(30)
-
-
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
     """A running Kafka broker, as the part of the local stack that it is."""
 
     ports = Ports()
-    with _guarded(tmp_path_factory.mktemp("kafka")) as data:
+    with guarded(tmp_path_factory.mktemp("kafka")) as data:
         kafka = Kafka(
             data / "kafka",
             run=data / "run",
@@ -66,7 +53,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisCluster]:
     """A running Redis Cluster of 3 primaries and 3 replicas, as the part of the local stack that it is."""
 
     ports = Ports()
-    with _guarded(tmp_path_factory.mktemp("redis")) as data:
+    with guarded(tmp_path_factory.mktemp("redis")) as data:
         redis_cluster = RedisCluster(
             data / "redis",
             run=data / "run",
@@ -95,7 +82,7 @@ def redis_cluster(cluster: RedisCluster) -> str:
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """The whole stack with the Spark job and the HTTP front, for the topics of keylane-test.toml."""
     with (
-        _guarded(tmp_path_factory.mktemp("stack")) as data,
+        guarded(tmp_path_factory.mktemp("stack")) as data,
         Stack(data, TESTS / "keylane-test.toml") as running,
     ):
         yield running

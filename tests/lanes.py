@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+from redis.cluster import ClusterNode, RedisCluster
 
 from keylane import codec
 from keylane.adapters.redis_cluster import Cluster, Node, RedisSettings
@@ -61,6 +62,11 @@ def fold(events: Sequence[Event]) -> dict[bytes, tuple[bytes, int]]:
 def settings(nodes: str) -> RedisSettings:
     pairs = (node.rpartition(":") for node in nodes.split(","))
     return RedisSettings(tuple(Node(host, int(port)) for host, _, port in pairs))
+
+
+def client(nodes: str) -> RedisCluster:
+    """redis-py's own client, to look and to spoil."""
+    return RedisCluster(startup_nodes=[ClusterNode(*node) for node in settings(nodes).nodes])
 
 
 def writer(nodes: str, epoch: int, **options) -> LaneWriter:

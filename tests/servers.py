@@ -42,7 +42,8 @@ def eventually(condition: Callable[[], bool], within_s: float = 20) -> None:
 
 
 @contextlib.contextmanager
-def _guarded(data: Path) -> Iterator[Path]:
+def guarded(data: Path) -> Iterator[Path]:
+    """Give `data`; what has a pid file in its folder `run` ends with the block, even in a killed session."""
     with guard.watch(data / "run") as watcher:
         try:
             yield data
@@ -56,7 +57,7 @@ def _guarded(data: Path) -> Iterator[Path]:
 def own_cluster(data: Path) -> Iterator[RedisCluster]:
     """Three primaries, three replicas; whole and known as such by every node."""
     ports = Ports()
-    with _guarded(data):
+    with guarded(data):
         cluster = RedisCluster(
             data / "redis",
             run=data / "run",
@@ -73,7 +74,7 @@ def own_cluster(data: Path) -> Iterator[RedisCluster]:
 def own_kafka(data: Path) -> Iterator[Kafka]:
     """Give a broker of the test's own."""
     ports = Ports()
-    with _guarded(data):
+    with guarded(data):
         kafka = Kafka(
             data / "kafka",
             run=data / "run",

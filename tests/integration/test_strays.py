@@ -122,6 +122,19 @@ def test_a_marker_goes_after_its_time(redis_cluster):
         assert t.CLOCK.monotonic_s() < until
 
 
+def test_what_is_no_record_of_ours_is_overwritten_and_ends_no_call_half_done(redis_cluster):
+    lane = new_lane()
+    lanes = opened(redis_cluster, lane)
+    put(lanes, lane, b"b", b"x", source=7, offset=1, time=1)
+    name = lane.key_prefix + b"a"
+    with t.client(redis_cluster) as client:
+        for spoil in (lambda: client.rpush(name, "x"), lambda: client.set(name, b"\x01\x01short")):
+            client.delete(name)
+            spoil()
+            put(lanes, lane, b"a", b"ours", source=7, offset=2, time=1)
+            assert value_of(redis_cluster, lane) == b"ours"
+
+
 def test_strays_of_an_older_epoch_or_for_a_lane_that_is_not_open_are_refused(redis_cluster):
     lane = new_lane()
     old = opened(redis_cluster, lane, epoch=1)

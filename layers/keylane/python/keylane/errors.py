@@ -51,8 +51,8 @@ class NotFound(KeylaneError):
 class UnknownTopic(NotFound):
     """The topic has no layout (on reads), or the broker does not know it (on writes)."""
 
-    def __init__(self, topic: str) -> None:
-        super().__init__(f"topic {topic!r} is not known here: is it in keylane.toml, and does the job run?")
+    def __init__(self, topic: str, advice: str = "is it in keylane.toml, and does the job run?") -> None:
+        super().__init__(f"topic {topic!r} is not known here: {advice}")
         self.topic = topic
 
 

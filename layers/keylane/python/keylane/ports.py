@@ -18,8 +18,8 @@ class State(Protocol):
     def read(self, slot: int, keys: Sequence[bytes], deadline: Deadline) -> list[bytes | None]:
         """Values of `keys` (all of one hash slot), one atomic command on one node; None where absent.
 
-        Raises StateUnavailable when no copy of the shard answers before the deadline,
-        CorruptState when a key holds another type.
+        A key that holds another type than a string is absent too, as for MGET.
+        Raises StateUnavailable when no copy of the shard answers before the deadline.
         """
 
 

@@ -25,7 +25,7 @@ def translate_kafka_errors(topic: str) -> Iterator[None]:
     except KafkaException as error:
         code = error.args[0]
         if code.code() in _UNKNOWN:
-            raise UnknownTopic(topic) from error
+            raise UnknownTopic(topic, "Kafka has no topic of this name") from error
         raise LogUnavailable(f"Kafka did not answer: {code.str()}", 2) from error
     except FutureTimeoutError as error:
         raise LogUnavailable("Kafka did not answer in time", 2) from error

@@ -70,7 +70,7 @@ def translate_kafka_errors(topic: str) -> Iterator[None]:
 def _translated(error: KafkaError, topic: str) -> KeylaneError:
     code = error.code()
     if code in _UNKNOWN_TOPIC:
-        return UnknownTopic(topic)
+        return UnknownTopic(topic, "Kafka has no topic of this name")
     if code in _REFUSED:
         return LogUnavailable("Kafka refused our credentials", 10)
     if code == _INVALID_ARGUMENT:

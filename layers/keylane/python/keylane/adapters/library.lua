@@ -22,6 +22,23 @@ local function decode(data)
   return flags, next_offset, epoch, newest, complete
 end
 
+-- The lane's flags, next offset, newest timestamp, complete as of, unless a newer writer than this epoch has it;
+-- or nil and the error reply.
+local function own(watermark_key, epoch)
+  local stored = redis.call('GET', watermark_key)
+  if not stored then
+    return nil, redis.error_reply('BEHIND -1')
+  end
+  local flags, next_offset, owner, newest, complete = decode(stored)
+  if not flags then
+    return nil, redis.error_reply(next_offset)
+  end
+  if owner > epoch then
+    return nil, redis.error_reply(string.format('FENCED %.0f', owner))
+  end
+  return flags, next_offset, newest, complete
+end
+
 local function is_tombstone(payload)
   return bit.band(string.byte(payload, 2), TOMBSTONE) ~= 0
 end
@@ -65,6 +82,12 @@ local function order_of(payload)
   return struct.unpack('>I8', payload, 11), source, offset_of(payload)
 end
 
+-- Whether what lies there is a record of ours: anything else is overwritten, as SET and MSET do.
+local function is_record(there)
+  return type(there) == 'string' and #there >= 18
+    and (bit.band(string.byte(there, 2), STRAY) == 0 or #there >= 22)
+end
+
 -- Whether a record may take the place of another: by offset within one partition; across partitions by
 -- timestamp, and at a tie the lane's own wins, then the lower partition.
 local function is_newer(payload, than)
@@ -85,8 +108,9 @@ local function write_if_newer(args, first, below, marker_ms)
   for i = first, #args, 2 do
     local payload = args[i + 1]
     if offset_of(payload) >= below then
-      local there = redis.call('GET', args[i])
-      if not there or #there < 18 or is_newer(payload, there) then
+      -- Another type under the key is an error of GET, which must not end the call half done.
+      local there = redis.pcall('GET', args[i])
+      if not is_record(there) or is_newer(payload, there) then
         if is_tombstone(payload) then
           redis.call('SET', args[i], payload, 'PX', marker_ms)
         else
@@ -105,16 +129,9 @@ end
 local function apply(keys, args)
   local epoch, from, to = tonumber(args[1]), tonumber(args[2]), tonumber(args[3])
   local newest, complete = tonumber(args[4]), tonumber(args[5])
-  local stored = redis.call('GET', keys[1])
-  if not stored then
-    return redis.error_reply('BEHIND -1')
-  end
-  local flags, next_offset, owner, newest_before, complete_before = decode(stored)
+  local flags, next_offset, newest_before, complete_before = own(keys[1], epoch)
   if not flags then
-    return redis.error_reply(next_offset)
-  end
-  if owner > epoch then
-    return redis.error_reply(string.format('FENCED %.0f', owner))
+    return next_offset
   end
   if next_offset < from then
     return redis.error_reply(string.format('BEHIND %.0f', next_offset))
@@ -142,16 +159,9 @@ end
 -- Returns 0. Errors: FENCED epoch, BEHIND -1 (no watermark), CORRUPT.
 local function strays(keys, args)
   local epoch = tonumber(args[1])
-  local stored = redis.call('GET', keys[1])
-  if not stored then
-    return redis.error_reply('BEHIND -1')
-  end
-  local flags, next_offset, owner, newest, complete = decode(stored)
+  local flags, next_offset, newest, complete = own(keys[1], epoch)
   if not flags then
-    return redis.error_reply(next_offset)
-  end
-  if owner > epoch then
-    return redis.error_reply(string.format('FENCED %.0f', owner))
+    return next_offset
   end
   if bit.band(flags, HAS_STRAYS) == 0 then
     redis.call('SET', keys[1], encode(bit.bor(flags, HAS_STRAYS), next_offset, epoch, newest, complete))

@@ -8,7 +8,7 @@ import signal
 import threading
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from redis import Redis
 from tests import lanes as t
@@ -74,24 +74,28 @@ def test_a_set_then_a_tombstone_in_one_chunk_ends_deleted_and_the_reverse_ends_s
     assert state_of(redis_cluster, lane) == {b"b": (b"y", 3), b"c": (b"2", 5)}
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@example(log=[(b"a", b"1"), (b"a", b"2")], turns=[(0, 2), (0, 1)], max_records=4)
+@example(log=[(b"a", b"1"), (b"b", b""), (b"a", None)], turns=[(0, 3), (0, 2)], max_records=4)
+@example(log=[(b"a", b"1"), (b"a", b"2"), (b"b", b"")], turns=[(0, 2), (0, 1), (1, 3)], max_records=1)
 @given(
     log=st.lists(st.tuples(st.sampled_from(KEYS), st.none() | st.binary(max_size=5)), max_size=30),
-    replays=st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=4),
+    turns=st.lists(st.tuples(st.integers(0, 1000), st.integers(0, 1000)), max_size=6),
     max_records=st.integers(1, 4),
 )
-def test_whatever_is_repeated_the_state_is_the_fold_of_the_log(redis_cluster, log, replays, max_records):
+def test_whatever_is_repeated_the_state_is_the_fold_of_the_log(redis_cluster, log, turns, max_records):
+    """Each turn writes a part of the log anew, from somewhere that the lane has reached."""
     lane = new_lane()
     events = [Event(offset, key, value) for offset, (key, value) in enumerate(log)]
     lanes = opened(redis_cluster, lane)
     reached = 0
-    for begin, end in [*replays, (0, len(events))]:
-        first, last = min(begin, reached), min(end, len(events))
+    for begin, end in [*turns, (reached, len(events))]:
+        first, last = begin % (reached + 1), end % (len(events) + 1)
         if first <= last:
             t.write(lanes, lane, first, events[first:last], last, max_records=max_records)
             reached = max(reached, last)
-            assert state_of(redis_cluster, lane) == fold(events[:reached])
-    assert t.held(redis_cluster, lane, [])[1].next_offset == len(events)
+        assert state_of(redis_cluster, lane) == fold(events[:reached])
+        assert t.held(redis_cluster, lane, [])[1].next_offset == reached
 
 
 def test_an_older_epoch_is_refused_and_changes_nothing(redis_cluster):

@@ -64,6 +64,7 @@ class Query:
         self._parts = parts
         self._writer = opening.writer
         self._positions: dict[Place, int] = dict(opening.positions)
+        self._checkpoint = parts.checkpoint.absolute() / "keylane-query"
         self._freshness = Freshness()
         self._cluster = Cluster(parts.redis)
         self._lanes = self._writer.lanes(self._cluster, parts.clock, parts.say)
@@ -75,12 +76,13 @@ class Query:
     def until_stopped(self, stop: threading.Event) -> None:
         """Run until `stop`, which lets a batch under way finish. Raises what broke the query."""
         parts, job = self._parts, self._parts.config.job
-        # The offset log of this very query is all that is read of it, see batch_ends.
-        shutil.rmtree(parts.checkpoint, ignore_errors=True)
+        # The offset log of this very query is all that is read of it, see batch_ends. The folder is ours
+        # by its name: the one that the environment names may hold other things.
+        shutil.rmtree(self._checkpoint, ignore_errors=True)
         query = (
             session.source(parts.spark, parts.bootstrap, self._positions, job)
             .writeStream.foreachBatch(self._write_batch)
-            .option("checkpointLocation", parts.checkpoint.absolute().as_uri())
+            .option("checkpointLocation", self._checkpoint.as_uri())
             .queryName("keylane")
             .start()
         )
@@ -134,7 +136,7 @@ class Query:
 
     def _write(self, rows: DataFrame, batch_id: int) -> None:
         began_s = self._parts.clock.monotonic_s()
-        ends = batch_ends(self._parts.checkpoint, batch_id)
+        ends = batch_ends(self._checkpoint, batch_id)
         new = sorted(ends.keys() - self._positions.keys())
         if new:
             raise Unavailable(f"there are new partitions: {new}")

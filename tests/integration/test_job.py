@@ -358,3 +358,11 @@ def test_redis_away_at_start_is_waited_for(job, redis_cluster, topic, tmp_path):
     running = job(KEYLANE_REDIS_NODES="127.0.0.1:1")
     assert "Redis" in running.wait_for("begins anew in")
     assert running.process.poll() is None
+
+
+def test_what_else_lies_in_the_checkpoint_folder_stays(job, tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "precious").write_text("mine")
+    running = job(KEYLANE_CHECKPOINT=str(tmp_path / "elsewhere"))
+    running.wait_for("keylane: ready")
+    assert (tmp_path / "elsewhere" / "precious").read_text() == "mine"

@@ -6,15 +6,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.servers import guarded
+from tests.servers import guarded, own_cluster, own_kafka
 
-from keylane_local.kafka import Kafka
-from keylane_local.ports import Ports
-from keylane_local.redis_cluster import RedisCluster
 from keylane_local.stack import Stack
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from keylane_local.kafka import Kafka
+    from keylane_local.redis_cluster import RedisCluster
 
 
 TESTS = Path(__file__).parent
@@ -32,18 +32,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
     """A running Kafka broker, as the part of the local stack that it is."""
-
-    ports = Ports()
-    with guarded(tmp_path_factory.mktemp("kafka")) as data:
-        kafka = Kafka(
-            data / "kafka",
-            run=data / "run",
-            log=data / "logs" / "kafka.log",
-            port=ports.any(),
-            controller_port=ports.any(),
-        )
-        kafka.start()
-        kafka.wait_ready()
+    with own_kafka(tmp_path_factory.mktemp("kafka")) as kafka:
         yield kafka
         kafka.stop()
 
@@ -51,17 +40,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisCluster]:
     """A running Redis Cluster of 3 primaries and 3 replicas, as the part of the local stack that it is."""
-
-    ports = Ports()
-    with guarded(tmp_path_factory.mktemp("redis")) as data:
-        redis_cluster = RedisCluster(
-            data / "redis",
-            run=data / "run",
-            logs=data / "logs",
-            ports=[(ports.any(), ports.any()) for _ in range(6)],
-        )
-        redis_cluster.start()
-        redis_cluster.wait_ready()
+    with own_cluster(tmp_path_factory.mktemp("redis"), appendonly=True) as redis_cluster:
         yield redis_cluster
         redis_cluster.stop()
 

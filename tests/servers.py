@@ -54,7 +54,7 @@ def guarded(data: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def own_cluster(data: Path) -> Iterator[RedisCluster]:
+def own_cluster(data: Path, *, appendonly: bool = False) -> Iterator[RedisCluster]:
     """Three primaries, three replicas; whole and known as such by every node."""
     ports = Ports()
     with guarded(data):
@@ -63,7 +63,7 @@ def own_cluster(data: Path) -> Iterator[RedisCluster]:
             run=data / "run",
             logs=data / "logs",
             ports=[(ports.any(), ports.any()) for _ in range(6)],
-            appendonly=False,
+            appendonly=appendonly,
         )
         cluster.start()
         cluster.wait_ready()

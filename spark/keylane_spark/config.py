@@ -21,11 +21,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from keylane.errors import BadConfig
+from keylane.model import is_topic_name
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-TOPIC_NAME = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
 
 
 class _Table(BaseModel):
@@ -68,7 +67,7 @@ class Config(_Table):
     @classmethod
     def _names(cls, topics: dict[str, TopicConfig]) -> dict[str, TopicConfig]:
         for name in topics:
-            if not TOPIC_NAME.fullmatch(name):
+            if not is_topic_name(name):
                 raise ValueError(f"{name!r} is no name of a Kafka topic: letters, digits, . _ - are allowed")
         return topics
 

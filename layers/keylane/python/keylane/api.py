@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote_to_bytes
 
 from keylane.errors import BadRequest, NullKey
-from keylane.model import Position
+from keylane.model import Position, is_topic_name
 
 if TYPE_CHECKING:
     from keylane.settings import QuerySettings
 
-_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _WAIT = re.compile(r"\d{1,9}(\.\d{1,9})?")
 _OFFSET_DIGITS = 18
@@ -71,7 +70,7 @@ def headers_of(event: Event) -> dict[str, str]:
 def topic_of(raw: str) -> str:
     """Give the topic's name. Raises BadRequest for what Kafka would not take as one."""
     topic = unquote_to_bytes(raw).decode(errors="replace")
-    if not _TOPIC.fullmatch(topic) or topic in {".", ".."}:
+    if not is_topic_name(topic):
         raise BadRequest(
             f"{topic[:250]!r} can't be a topic's name: 1 to 249 of a-z, A-Z, 0-9, '.', '_' and '-'", "topic"
         )

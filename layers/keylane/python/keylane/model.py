@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Any, Self
+
+_TOPIC_NAME = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
+
+
+def is_topic_name(name: str) -> bool:
+    """Whether Kafka would take it as a topic's name."""
+    return _TOPIC_NAME.fullmatch(name) is not None
+
 
 MAX_LANES = 16384
 """Lanes of one topic: one hash slot each at least."""

@@ -6,15 +6,14 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import IsolationLevel, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
+from keylane.adapters.kafka_errors import UNKNOWN_TOPIC
 from keylane.errors import LogUnavailable, UnknownTopic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-
-_UNKNOWN = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)  # noqa: SLF001
 
 
 @contextmanager
@@ -24,7 +23,7 @@ def translate_kafka_errors(topic: str) -> Iterator[None]:
         yield
     except KafkaException as error:
         code = error.args[0]
-        if code.code() in _UNKNOWN:
+        if code.code() in UNKNOWN_TOPIC:
             raise UnknownTopic(topic, "Kafka has no topic of this name") from error
         raise LogUnavailable(f"Kafka did not answer: {code.str()}", 2) from error
     except FutureTimeoutError as error:

@@ -45,7 +45,7 @@ RETRIABLE = frozenset(
 # librdkafka's own codes are negative, and their names begin with an underscore without being private.
 LOCAL_TIMED_OUT = KafkaError._TIMED_OUT  # noqa: SLF001
 LOCAL_UNKNOWN_TOPIC = KafkaError._UNKNOWN_TOPIC  # noqa: SLF001
-_UNKNOWN_TOPIC = {LOCAL_UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION, KafkaError.UNKNOWN_TOPIC_OR_PART}  # noqa: SLF001
+UNKNOWN_TOPIC = {LOCAL_UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION, KafkaError.UNKNOWN_TOPIC_OR_PART}  # noqa: SLF001
 _REFUSED = {KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED}  # noqa: SLF001
 _INVALID_ARGUMENT = KafkaError._INVALID_ARG  # noqa: SLF001
 
@@ -69,7 +69,7 @@ def translate_kafka_errors(topic: str) -> Iterator[None]:
 
 def _translated(error: KafkaError, topic: str) -> KeylaneError:
     code = error.code()
-    if code in _UNKNOWN_TOPIC:
+    if code in UNKNOWN_TOPIC:
         return UnknownTopic(topic, "Kafka has no topic of this name")
     if code in _REFUSED:
         return LogUnavailable("Kafka refused our credentials", 10)

@@ -7,6 +7,15 @@
     [topics.flights]               one table a topic
     partitioner = "murmur2"        as the topic's producers have it
     stripes = 1
+    ttl = "30d"                    durations: a number and one of ms, s, m, h, d
+    history_count = 100            the records of a key that are kept, by number ...
+    history_age = "7d"             ... and by age
+    index = true                   the topic's keys in order
+    insert_once = true             a key's first value stays
+    headers = true
+    guarded = true                 producers with several partitioners are expected
+    max_value_bytes = 4194304      a larger value is left in Kafka
+    tombstone_marker = "24h"       "0s": none
     partitions = 9                 used by `keylane up` alone, to create the topic where there is none
 
 Addresses and secrets are not in it: they come from the environment, as for the functions.
@@ -16,15 +25,34 @@ from __future__ import annotations
 
 import re
 import tomllib
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from keylane.errors import BadConfig
-from keylane.model import is_topic_name
+from keylane.model import Options, is_topic_name
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+
+_DURATION = re.compile(r"(\d{1,9}) ?(ms|s|m|h|d)")
+_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def _duration_ms(text: object) -> int:
+    match = _DURATION.fullmatch(text) if isinstance(text, str) else None
+    if match is None:
+        raise ValueError('this is no duration: a number and one of ms, s, m, h, d, as in "30d"')
+    return int(match[1]) * _UNITS_MS[match[2]]
 
 
 class _Table(BaseModel):
@@ -42,8 +70,14 @@ class JobConfig(_Table):
     heartbeat_ms: Annotated[int, Field(ge=50, le=60_000)] = 500
     redis_patience_s: Annotated[float, Field(gt=0)] = 60.0
     """How long writes are repeated while Redis takes none, before the query is started anew."""
+    wait_replicas: Annotated[int, Field(ge=0, le=5)] = 0
+    """How many replicas must have a batch before it counts as written (Redis' WAIT)."""
+    wait_timeout_ms: Annotated[int, Field(ge=1, le=60_000)] = 1000
+    isolation: Literal["read_committed", "read_uncommitted"] = "read_committed"
 
 
+Milliseconds = Annotated[int, BeforeValidator(_duration_ms)]
+_Some = Annotated[Milliseconds, Field(ge=1)]
 SparkValue = str | int | float | bool
 
 
@@ -53,6 +87,36 @@ class TopicConfig(_Table):
     partitioner: Literal["murmur2", "crc32", "fnv1a"] = "murmur2"
     stripes: Annotated[int, Field(ge=1, le=16384)] = 1
     partitions: Annotated[int, Field(ge=1, le=16384)] | None = None
+    ttl: _Some | None = None
+    history_count: Annotated[int, Field(ge=1, le=100_000)] | None = None
+    history_age: _Some | None = None
+    index: bool = False
+    insert_once: bool = False
+    headers: bool = False
+    guarded: bool = False
+    max_value_bytes: Annotated[int, Field(ge=1, le=512 * 1024 * 1024 - 1024)] = Options().max_value_bytes
+    tombstone_marker: Milliseconds = Options().marker_ms
+
+    @model_validator(mode="after")
+    def _agree(self) -> Self:
+        if self.insert_once and (self.history_count or self.history_age):
+            raise ValueError("insert_once keeps the first value alone: a history of it has nothing to hold")
+        return self
+
+    @property
+    def options(self) -> Options:
+        """What the layout keeps of this table."""
+        return Options(
+            ttl_ms=self.ttl,
+            history_count=self.history_count,
+            history_age_ms=self.history_age,
+            index=self.index,
+            insert_once=self.insert_once,
+            headers=self.headers,
+            guarded=self.guarded,
+            max_value_bytes=self.max_value_bytes,
+            marker_ms=self.tombstone_marker,
+        )
 
 
 class Config(_Table):

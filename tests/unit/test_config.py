@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from keylane.errors import BadConfig
+from keylane.model import Options
 from keylane_spark.config import load
 
 
@@ -17,6 +18,26 @@ def test_a_topic_needs_its_name_alone(tmp_path):
     assert config.job.fetch_max_wait_ms == 5
 
 
+def test_retention_and_options_become_those_of_the_layout(tmp_path):
+    path = tmp_path / "keylane.toml"
+    path.write_text(
+        "[topics.a]\nttl = '30d'\nhistory_count = 100\nhistory_age = '90 m'\nindex = true\nheaders = true\n"
+        "guarded = true\nmax_value_bytes = 1000\ntombstone_marker = '0s'\n[topics.b]\ninsert_once = true\n"
+    )
+    topics = load(path).topics
+    assert topics["a"].options == Options(
+        30 * 86_400_000,
+        100,
+        5_400_000,
+        index=True,
+        headers=True,
+        guarded=True,
+        max_value_bytes=1000,
+        marker_ms=0,
+    )
+    assert topics["b"].options == Options(insert_once=True)
+
+
 @pytest.mark.parametrize(
     ("text", "faults"),
     [
@@ -25,6 +46,10 @@ def test_a_topic_needs_its_name_alone(tmp_path):
         ("[topics.a]\npartitioner = 'md5'\n", ["keylane.toml:2: topics.a.partitioner: ", "'murmur2'"]),
         ("[topics.a]\nstrips = 2\n", ["keylane.toml:2: topics.a.strips: there is no such field"]),
         ("[job]\nheartbeat_ms = 1\n[topics.a]\n", ["keylane.toml:2: job.heartbeat_ms: "]),
+        ("[topics.a]\nttl = '30 days'\n", [":2: topics.a.ttl: ", "this is no duration", "'30 days'"]),
+        ("[topics.a]\nttl = 30\n", [":2: topics.a.ttl: ", "this is no duration"]),
+        ("[topics.a]\nttl = '0s'\n", [":2: topics.a.ttl: "]),
+        ("[topics.a]\ninsert_once = true\nhistory_count = 3\n", [":1: topics.a: insert_once"]),
         ("[topics.'a b']\n", ["keylane.toml:1: topics: ", "'a b' is no name of a Kafka topic"]),
         ("[job]\n", ["keylane.toml:1: topics: "]),
         ("[topics.a\n", ["keylane.toml: this is no TOML: ", "line 1"]),

@@ -1,25 +1,38 @@
 """Bytes in Redis: keys, the record envelope, the watermark record, the layout record.
 
-Envelope, before the value's own bytes (all numbers big-endian):
+Envelope, before the value's own bytes (all numbers big-endian); what a flag names stands in this order:
 
     0       version         u8   1
     1       flags           u8   bit 0: a source partition follows (the record is a stray)
-                                 bit 1: tombstone (on the way to a lane; kept as a marker for strays alone)
+                                 bit 1: tombstone (kept as a marker, and in histories)
+                                 bit 2: an order timestamp follows
+                                 bit 3: headers follow
+                                 bit 4: the value is left in Kafka, its size follows
     2..9    offset          u64
     10..17  timestamp ms    u64
-    18..21  source partition u32 only with flag bit 0
-    ...     value           untouched, to the end
+    source partition        u32
+    order timestamp ms      u64  the highest timestamp of the key's records so far in this partition,
+                                 where that is not the record's own: what counts across partitions
+    headers                 u32  bytes that follow, then for each header: u16 length and UTF-8 of its name,
+                                 i32 length (-1: null) and bytes of its value
+    size in Kafka           u64
+    value                   untouched, to the end
 
-Watermark record, 34 bytes:
+A history's member is the same with the offset first (offset, version, flags, timestamp, ...), so that
+members of one score lie in offset order.
 
-    0       version         u8   1
-    1       flags           u8   bit 0: superseded by a newer generation; bit 1: incomplete
+Watermark record, 42 bytes:
+
+    0       version         u8   2
+    1       flags           u8   bit 0: superseded by a newer generation; bit 1: incomplete;
+                                 bit 2: the lane has met strays
     2..9    next offset     u64
     10..17  epoch           u64
     18..25  newest timestamp ms    u64
     26..33  complete as of ms      u64
+    34..41  log end         u64  where the partition ended when last seen
 
-Layout record: JSON with the fields of `model.Layout`.
+Layout record: JSON with the fields of `model.Layout`; of its options those that differ from the defaults.
 Timestamps before 1970 are stored as 0: Kafka has -1 for "none".
 """
 
@@ -28,17 +41,27 @@ from __future__ import annotations
 import json
 import struct
 
-from keylane.model import Layout, Record, Watermark
+from keylane.model import Layout, Options, Record, Watermark
 
 VERSION = 1
 STRAY = 0b01
 TOMBSTONE = 0b10
+ORDER = 0b100
+HEADERS = 0b1000
+LEFT_IN_KAFKA = 0b1_0000
+
+WATERMARK_VERSION = 2
 SUPERSEDED = 0b01
 INCOMPLETE = 0b10
+HAS_STRAYS = 0b100
 
 HEADER = struct.Struct(">BBQQ")
 _SOURCE = struct.Struct(">I")
-_WATERMARK = struct.Struct(">BBQQQQ")
+_U64 = struct.Struct(">Q")
+_U32 = struct.Struct(">I")
+_U16 = struct.Struct(">H")
+_I32 = struct.Struct(">i")
+_WATERMARK = struct.Struct(">BBQQQQQ")
 HEADER_BYTES = HEADER.size
 WATERMARK_BYTES = _WATERMARK.size
 
@@ -57,6 +80,16 @@ def value_key(tag: bytes, topic: str, generation: int, key: bytes) -> bytes:
     return value_key_prefix(tag, topic, generation) + key
 
 
+def history_key(tag: bytes, topic: str, generation: int, key: bytes) -> bytes:
+    """Key of a record key's history: `{tag}:T:g:h:<key>`."""
+    return b"{%b}:%b:%d:h:%b" % (tag, topic.encode(), generation, key)
+
+
+def index_key(tag: bytes, topic: str, generation: int, partition: int, stripe: int) -> bytes:
+    """Key of a lane's ordered index: `{tag}:T:g:i:<partition>.<stripe>`."""
+    return b"{%b}:%b:%d:i:%d.%d" % (tag, topic.encode(), generation, partition, stripe)
+
+
 def watermark_key(tag: bytes, topic: str, generation: int, partition: int, stripe: int) -> bytes:
     """Key of a lane's watermark record: `{tag}:T:g:w:<partition>.<stripe>`."""
     return b"{%b}:%b:%d:w:%d.%d" % (tag, topic.encode(), generation, partition, stripe)
@@ -73,13 +106,49 @@ def epoch_key(topic: str) -> bytes:
 
 
 def encode_record(
-    value: bytes | None, offset: int, timestamp_ms: int, source_partition: int | None = None
+    value: bytes | None,
+    offset: int,
+    timestamp_ms: int,
+    source_partition: int | None = None,
+    *,
+    order_ms: int | None = None,
+    headers: tuple[tuple[str, bytes | None], ...] | None = None,
+    left_in_kafka_bytes: int | None = None,
 ) -> bytes:
-    """Envelope and value; a value of None is a tombstone. `source_partition` marks a stray."""
-    flags = (STRAY if source_partition is not None else 0) | (TOMBSTONE if value is None else 0)
-    head = HEADER.pack(VERSION, flags, offset, max(0, timestamp_ms))
-    source = b"" if source_partition is None else _SOURCE.pack(source_partition)
-    return head + source + (value or b"")
+    """Envelope and value; a value of None is a tombstone, unless it is left in Kafka.
+
+    `source_partition` marks a stray; `order_ms` where it is not the timestamp.
+    """
+    parts = [b""]
+    flags = 0
+    if source_partition is not None:
+        flags |= STRAY
+        parts.append(_SOURCE.pack(source_partition))
+    if order_ms is not None:
+        flags |= ORDER
+        parts.append(_U64.pack(order_ms))
+    if headers is not None:
+        flags |= HEADERS
+        block = encode_headers(headers)
+        parts += _U32.pack(len(block)), block
+    if left_in_kafka_bytes is not None:
+        flags |= LEFT_IN_KAFKA
+        parts.append(_U64.pack(left_in_kafka_bytes))
+    elif value is None:
+        flags |= TOMBSTONE
+    else:
+        parts.append(value)
+    parts[0] = HEADER.pack(VERSION, flags, offset, max(0, timestamp_ms))
+    return b"".join(parts)
+
+
+def encode_headers(headers: tuple[tuple[str, bytes | None], ...]) -> bytes:
+    """The headers' block, without its length."""
+    parts: list[bytes] = []
+    for name, value in headers:
+        text = name.encode()
+        parts += _U16.pack(len(text)), text, _I32.pack(-1 if value is None else len(value)), value or b""
+    return b"".join(parts)
 
 
 def decode_record(key: bytes, data: bytes, partition: int) -> Record | None:
@@ -92,27 +161,82 @@ def decode_record(key: bytes, data: bytes, partition: int) -> Record | None:
     version, flags, offset, timestamp_ms = HEADER.unpack_from(data)
     if version != VERSION:
         raise CodecError(f"envelope version {version} is unknown, {VERSION} is known")
-    start = HEADER_BYTES
-    if flags & STRAY:
-        start += _SOURCE.size
-        if len(data) < start:
-            raise CodecError(f"{len(data)} bytes are too few for a stray's envelope of {start}")
-        (partition,) = _SOURCE.unpack_from(data, HEADER_BYTES)
+    if not flags:
+        return Record(key, data[HEADER_BYTES:], partition, offset, timestamp_ms)
+    try:
+        start, source, headers, left_bytes = _decode_optional(data, flags)
+    except struct.error as error:
+        raise CodecError(f"{len(data)} bytes are too few for the envelope that their flags name") from error
+    if len(data) < start:
+        raise CodecError(f"{len(data)} bytes are too few for an envelope of {start}")
     if flags & TOMBSTONE:
         return None
-    return Record(key, data[start:], partition, offset, timestamp_ms)
+    home = partition if source is None else source
+    return Record(key, data[start:], home, offset, timestamp_ms, headers, left_bytes)
+
+
+def _decode_optional(
+    data: bytes, flags: int
+) -> tuple[int, int | None, tuple[tuple[str, bytes | None], ...], int | None]:
+    """Where the value begins, then source partition, headers and size in Kafka. Raises struct.error."""
+    start = HEADER_BYTES
+    source = left_bytes = None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    if flags & STRAY:
+        (source,) = _SOURCE.unpack_from(data, start)
+        start += _SOURCE.size
+    if flags & ORDER:
+        start += _U64.size
+    if flags & HEADERS:
+        (size,) = _U32.unpack_from(data, start)
+        start += _U32.size
+        headers = _decode_headers(data, start, start + size)
+        start += size
+    if flags & LEFT_IN_KAFKA:
+        (left_bytes,) = _U64.unpack_from(data, start)
+        start += _U64.size
+    return start, source, headers, left_bytes
+
+
+def _decode_headers(data: bytes, start: int, end: int) -> tuple[tuple[str, bytes | None], ...]:
+    headers: list[tuple[str, bytes | None]] = []
+    while start < end:
+        (size,) = _U16.unpack_from(data, start)
+        start += _U16.size
+        try:
+            name = data[start : start + size].decode()
+        except UnicodeDecodeError as error:
+            raise CodecError(f"a header's name is not UTF-8: {error}") from error
+        start += size
+        (size,) = _I32.unpack_from(data, start)
+        start += _I32.size
+        headers.append((name, None if size < 0 else data[start : start + size]))
+        start += max(size, 0)
+    if start != end:
+        raise CodecError(f"the headers end at byte {start}, their block at {end}")
+    return tuple(headers)
+
+
+def decode_history_member(key: bytes, member: bytes, partition: int) -> Record | None:
+    """As `decode_record`, for a member of a key's history: None for a tombstone. Raises CodecError."""
+    return decode_record(key, member[8:10] + member[:8] + member[10:], partition)
 
 
 def encode_watermark(watermark: Watermark) -> bytes:
-    """34 bytes; the Lua library writes the same layout."""
-    flags = (SUPERSEDED if watermark.superseded else 0) | (INCOMPLETE if watermark.incomplete else 0)
+    """42 bytes; the Lua library writes the same layout."""
+    flags = (
+        (SUPERSEDED if watermark.superseded else 0)
+        | (INCOMPLETE if watermark.incomplete else 0)
+        | (HAS_STRAYS if watermark.has_strays else 0)
+    )
     return _WATERMARK.pack(
-        VERSION,
+        WATERMARK_VERSION,
         flags,
         watermark.next_offset,
         watermark.epoch,
         watermark.newest_timestamp_ms,
         watermark.complete_as_of_ms,
+        watermark.log_end,
     )
 
 
@@ -120,11 +244,18 @@ def decode_watermark(data: bytes) -> Watermark:
     """Raises CodecError for bytes of another length or version."""
     if len(data) != WATERMARK_BYTES:
         raise CodecError(f"a watermark record has {WATERMARK_BYTES} bytes, not {len(data)}")
-    version, flags, next_offset, epoch, newest_ms, complete_ms = _WATERMARK.unpack(data)
-    if version != VERSION:
-        raise CodecError(f"watermark version {version} is unknown, {VERSION} is known")
+    version, flags, next_offset, epoch, newest_ms, complete_ms, log_end = _WATERMARK.unpack(data)
+    if version != WATERMARK_VERSION:
+        raise CodecError(f"watermark version {version} is unknown, {WATERMARK_VERSION} is known")
     return Watermark(
-        next_offset, epoch, newest_ms, complete_ms, bool(flags & SUPERSEDED), bool(flags & INCOMPLETE)
+        next_offset,
+        epoch,
+        newest_ms,
+        complete_ms,
+        superseded=bool(flags & SUPERSEDED),
+        incomplete=bool(flags & INCOMPLETE),
+        has_strays=bool(flags & HAS_STRAYS),
+        log_end=log_end,
     )
 
 
@@ -137,7 +268,7 @@ def encode_layout(layout: Layout) -> bytes:
             "stripes": layout.stripes,
             "partitioner": layout.partitioner,
             "generation": layout.generation,
-            "options": layout.options,
+            "options": layout.options.to_dict(),
         },
         sort_keys=True,
     ).encode()
@@ -153,7 +284,7 @@ def decode_layout(data: bytes) -> Layout:
             stripes=int(fields["stripes"]),
             partitioner=str(fields["partitioner"]),
             generation=int(fields["generation"]),
-            options=dict(fields.get("options", {})),
+            options=Options.from_dict(dict(fields.get("options", {}))),
         )
     except (ValueError, KeyError, TypeError) as error:
         raise CodecError(f"this is no layout record: {error!r}") from error

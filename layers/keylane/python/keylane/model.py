@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, fields
 from typing import Any, Self
 
 _TOPIC_NAME = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
@@ -44,6 +44,48 @@ def _is_u63(text: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
+class Options:
+    """What a topic's state keeps of its records. Any of them but `marker_ms` decides what is stored.
+
+    `ttl_ms`: a record is gone that long after its timestamp. `history_count`, `history_age_ms`: how many
+    records of a key its history keeps, and for how long; with neither there is none. `index`: the lane's
+    live keys in order. `insert_once`: a key's first value stays until a tombstone. `headers`: kept.
+    `guarded`: records are expected in other partitions than their keys' from the first one on.
+    `max_value_bytes`: a larger value is left in Kafka, the state has its position. `marker_ms`: how long a
+    tombstone leaves a marker, so that nothing older comes back from another partition; 0: none.
+    """
+
+    ttl_ms: int | None = None
+    history_count: int | None = None
+    history_age_ms: int | None = None
+    index: bool = False
+    insert_once: bool = False
+    headers: bool = False
+    guarded: bool = False
+    max_value_bytes: int = 4 * 1024 * 1024
+    marker_ms: int = 24 * 3600 * 1000
+
+    @property
+    def has_history(self) -> bool:
+        """Whether a key's earlier records are kept."""
+        return self.history_count is not None or self.history_age_ms is not None
+
+    def to_dict(self) -> dict[str, Any]:
+        """What differs from the defaults, for JSON."""
+        return {
+            field.name: value
+            for field in fields(self)
+            if (value := getattr(self, field.name)) != field.default
+        }
+
+    @classmethod
+    def from_dict(cls, given: dict[str, Any]) -> Self:
+        """Make it of `to_dict`'s; unknown names are a newer writer's, and are left alone."""
+        known = {field.name for field in fields(cls)}
+        return cls(**{name: value for name, value in given.items() if name in known})
+
+
+@dataclass(frozen=True, slots=True)
 class Layout:
     """How a topic lies in the cluster: what a reader must know to find a key."""
 
@@ -52,7 +94,7 @@ class Layout:
     stripes: int = 1
     partitioner: str = "murmur2"
     generation: int = 1
-    options: dict[str, Any] = field(default_factory=dict)
+    options: Options = Options()
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +102,7 @@ class Record:
     """The latest record of a key as it lies in its lane.
 
     `partition` is the source partition: the key's own, unless the record is a stray.
+    `left_in_kafka_bytes`: size of a value over the topic's limit; `value` is empty then.
     """
 
     key: bytes
@@ -67,6 +110,8 @@ class Record:
     partition: int
     offset: int
     timestamp_ms: int
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    left_in_kafka_bytes: int | None = None
 
     @property
     def position(self) -> Position:
@@ -81,6 +126,8 @@ class Watermark:
     `next_offset`: everything below it is in the state.
     `newest_timestamp_ms`: the newest record's timestamp, 0 when there was none.
     `complete_as_of_ms`: a wall-clock time at which the lane held all that the broker had, 0 when never.
+    `log_end`: where the partition ended when the writer last looked, 0 when never.
+    `has_strays`: the lane has met records of other partitions, and compares before it writes.
     """
 
     next_offset: int
@@ -89,6 +136,8 @@ class Watermark:
     complete_as_of_ms: int = 0
     superseded: bool = False
     incomplete: bool = False
+    has_strays: bool = False
+    log_end: int = 0
 
 
 @dataclass(frozen=True, slots=True)

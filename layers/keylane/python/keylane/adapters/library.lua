@@ -9,17 +9,17 @@ local STRAY, TOMBSTONE = 1, 2
 -- Lua's C stack holds 8,000 values at most
 local SLICE = 4000
 
-local function encode(flags, next_offset, epoch, newest, complete)
-  return struct.pack('>BBI8I8I8I8', 1, flags, next_offset, epoch, newest, complete)
+local function encode(flags, next_offset, epoch, newest, complete, log_end)
+  return struct.pack('>BBI8I8I8I8I8', 2, flags, next_offset, epoch, newest, complete, log_end)
 end
 
--- flags, next offset, epoch, newest timestamp, complete as of; or nil and an error's text
+-- flags, next offset, epoch, newest timestamp, complete as of, log end; or nil and an error's text
 local function decode(data)
-  if #data ~= 34 or string.byte(data, 1) ~= 1 then
+  if #data ~= 42 or string.byte(data, 1) ~= 2 then
     return nil, 'CORRUPT the watermark record has ' .. #data .. ' bytes'
   end
-  local _, flags, next_offset, epoch, newest, complete = struct.unpack('>BBI8I8I8I8', data)
-  return flags, next_offset, epoch, newest, complete
+  local _, flags, next_offset, epoch, newest, complete, log_end = struct.unpack('>BBI8I8I8I8I8', data)
+  return flags, next_offset, epoch, newest, complete, log_end
 end
 
 -- The lane's flags, next offset, newest timestamp, complete as of, unless a newer writer than this epoch has it;
@@ -29,14 +29,14 @@ local function own(watermark_key, epoch)
   if not stored then
     return nil, redis.error_reply('BEHIND -1')
   end
-  local flags, next_offset, owner, newest, complete = decode(stored)
+  local flags, next_offset, owner, newest, complete, log_end = decode(stored)
   if not flags then
     return nil, redis.error_reply(next_offset)
   end
   if owner > epoch then
     return nil, redis.error_reply(string.format('FENCED %.0f', owner))
   end
-  return flags, next_offset, newest, complete
+  return flags, next_offset, newest, complete, log_end
 end
 
 local function is_tombstone(payload)
@@ -129,7 +129,7 @@ end
 local function apply(keys, args)
   local epoch, from, to = tonumber(args[1]), tonumber(args[2]), tonumber(args[3])
   local newest, complete = tonumber(args[4]), tonumber(args[5])
-  local flags, next_offset, newest_before, complete_before = own(keys[1], epoch)
+  local flags, next_offset, newest_before, complete_before, log_end = own(keys[1], epoch)
   if not flags then
     return next_offset
   end
@@ -150,7 +150,7 @@ local function apply(keys, args)
     newest_before = math.max(newest, newest_before)
   end
   redis.call('SET', keys[1],
-    encode(flags, next_offset, epoch, newest_before, math.max(complete, complete_before)))
+    encode(flags, next_offset, epoch, newest_before, math.max(complete, complete_before), log_end))
   return next_offset
 end
 
@@ -159,12 +159,12 @@ end
 -- Returns 0. Errors: FENCED epoch, BEHIND -1 (no watermark), CORRUPT.
 local function strays(keys, args)
   local epoch = tonumber(args[1])
-  local flags, next_offset, newest, complete = own(keys[1], epoch)
+  local flags, next_offset, newest, complete, log_end = own(keys[1], epoch)
   if not flags then
     return next_offset
   end
   if bit.band(flags, HAS_STRAYS) == 0 then
-    redis.call('SET', keys[1], encode(bit.bor(flags, HAS_STRAYS), next_offset, epoch, newest, complete))
+    redis.call('SET', keys[1], encode(bit.bor(flags, HAS_STRAYS), next_offset, epoch, newest, complete, log_end))
   end
   write_if_newer(args, 3, 0, args[2])
   return 0
@@ -178,10 +178,10 @@ local function open(keys, args)
   local epoch, oldest = tonumber(args[1]), tonumber(args[2])
   local stored = redis.call('GET', keys[1])
   if not stored then
-    redis.call('SET', keys[1], encode(0, oldest, epoch, 0, 0))
+    redis.call('SET', keys[1], encode(0, oldest, epoch, 0, 0, 0))
     return { oldest, 0 }
   end
-  local flags, next_offset, owner, newest, complete = decode(stored)
+  local flags, next_offset, owner, newest, complete, log_end = decode(stored)
   if not flags then
     return redis.error_reply(next_offset)
   end
@@ -191,10 +191,10 @@ local function open(keys, args)
   if next_offset < oldest then
     flags, next_offset = bit.bor(flags, INCOMPLETE), oldest
   end
-  redis.call('SET', keys[1], encode(flags, next_offset, epoch, newest, complete))
+  redis.call('SET', keys[1], encode(flags, next_offset, epoch, newest, complete, log_end))
   return { next_offset, bit.band(flags, INCOMPLETE) / INCOMPLETE }
 end
 
-redis.register_function('keylane_apply_1', apply)
-redis.register_function('keylane_open_1', open)
-redis.register_function('keylane_strays_1', strays)
+redis.register_function('keylane_apply_2', apply)
+redis.register_function('keylane_open_2', open)
+redis.register_function('keylane_strays_2', strays)

@@ -36,12 +36,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from keylane.adapters.redis_cluster import Cluster, Node
-    from keylane.model import Layout
+    from keylane.model import Layout, Options
     from keylane.ports import Clock
 
-APPLY = b"keylane_apply_1"
-OPEN = b"keylane_open_1"
-STRAYS = b"keylane_strays_1"
+APPLY = b"keylane_apply_2"
+OPEN = b"keylane_open_2"
+STRAYS = b"keylane_strays_2"
 MARKER_MS = 24 * 3600 * 1000
 """How long a tombstone that meets strays leaves a marker: nothing older comes back within it."""
 IN_FLIGHT = 16
@@ -53,7 +53,7 @@ TURN_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """Where the records of one (topic, partition, stripe) go."""
+    """Where the records of one (topic, partition, stripe) go, and what is kept of them."""
 
     topic: str
     partition: int
@@ -61,11 +61,17 @@ class Lane:
     slot: int
     watermark_key: bytes
     key_prefix: bytes
+    options: Options
 
     @classmethod
     def of(cls, layout: Layout, partition: int, stripe: int) -> Lane:
-        """Compute the lane by the layout, which must be a valid one."""
-        slot = routing.slot_for(partition, stripe, layout.partition_count, layout.stripes)
+        """Compute the lane by the layout, which must be a valid one.
+
+        A partition beyond the layout's (the topic has grown) has a watermark alone, for all of its records
+        are at home in others: it lies in the slot of the partition modulo the layout's count.
+        """
+        home = partition % layout.partition_count
+        slot = routing.slot_for(home, stripe, layout.partition_count, layout.stripes)
         tag = routing.hash_tag(slot)
         return cls(
             layout.topic,
@@ -74,6 +80,7 @@ class Lane:
             slot,
             codec.watermark_key(tag, layout.topic, layout.generation, partition, stripe),
             codec.value_key_prefix(tag, layout.topic, layout.generation),
+            layout.options,
         )
 
     def __str__(self) -> str:

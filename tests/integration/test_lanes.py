@@ -19,7 +19,7 @@ from keylane.adapters.redis_cluster import Cluster
 from keylane.adapters.redis_lanes import Lane
 from keylane.adapters.redis_layouts import LayoutStore
 from keylane.errors import CorruptState, Fenced, LaneBehind, StateUnavailable
-from keylane.model import Layout, Options
+from keylane.model import Layout, Options, Watermark
 
 NUMBERS = itertools.count()
 KEYS = [b"a", b"b", b"c", b"d"]

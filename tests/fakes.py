@@ -41,18 +41,27 @@ class FakeTime:
 
 @dataclass
 class FakeState:
-    """The port State over a dict; it refuses keys of another slot than the one named, as a cluster does."""
+    """The port State over a dict; it refuses keys of another slot than the one named, as a cluster does.
+
+    `moving` slots are read key by key, with `between` called after the first.
+    """
 
     entries: dict[bytes, bytes] = field(default_factory=dict)
     reads: list[list[bytes]] = field(default_factory=list)
     away: bool = False
+    moving: set[int] = field(default_factory=set)
+    between: Callable[[], None] = lambda: None
 
     def read(self, slot: int, keys: Sequence[bytes], deadline: Deadline) -> list[bytes | None]:
         self.reads.append(list(keys))
         assert {routing.key_slot(key) for key in keys} == {slot}
         if self.away or not deadline.remaining_s:
             raise StateUnavailable("Redis did not answer in time")
-        return [self.entries.get(key) for key in keys]
+        if slot not in self.moving:
+            return [self.entries.get(key) for key in keys]
+        last = self.entries.get(keys[-1])
+        self.between()
+        return [*(self.entries.get(key) for key in keys[:-1]), last]
 
 
 @dataclass

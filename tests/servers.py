@@ -17,11 +17,11 @@ from keylane.ports import Clock, Deadline
 from keylane.settings import redis_settings
 from keylane_local import guard
 from keylane_local.kafka import Kafka
-from keylane_local.ports import Ports
-from keylane_local.redis_cluster import RedisCluster
+from keylane_local.ports import HOST, Ports
+from keylane_local.redis_cluster import SLOTS, RedisCluster
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from keylane_local.redis_node import RedisNode
@@ -106,6 +106,42 @@ def primary_and_replica(cluster: RedisCluster, slot: int) -> tuple[RedisNode, Re
     finally:
         client.close()
     return by_port[primary.port], by_port[replica.port]
+
+
+class SlotMove:
+    """A hash slot on its way from its primary to another shard's, key by key, as resharding tools do it."""
+
+    def __init__(self, cluster: RedisCluster, slot: int) -> None:
+        self.slot = slot
+        self.source, _ = primary_and_replica(cluster, slot)
+        self.target, _ = primary_and_replica(cluster, (slot + SLOTS // 2) % SLOTS)
+        self._ids = [str(node.command("CLUSTER", "MYID")) for node in (self.source, self.target)]
+
+    def begin(self) -> None:
+        self.target.command("CLUSTER", "SETSLOT", self.slot, "IMPORTING", self._ids[0])
+        self.source.command("CLUSTER", "SETSLOT", self.slot, "MIGRATING", self._ids[1])
+
+    def move(self, *keys: bytes) -> None:
+        _migrate(self.source, self.target, keys)
+
+    def finish(self) -> None:
+        """The target has the slot, with what has been moved; both know."""
+        for node in (self.target, self.source):
+            node.command("CLUSTER", "SETSLOT", self.slot, "NODE", self._ids[1])
+
+    def undo(self) -> None:
+        """All is as it was, with the keys."""
+        self.source.command("CLUSTER", "SETSLOT", self.slot, "STABLE")
+        with redis.Redis(port=self.target.port) as client:
+            keys = client.execute_command("CLUSTER GETKEYSINSLOT", self.slot, 100_000)
+        _migrate(self.target, self.source, keys)
+        self.target.command("CLUSTER", "SETSLOT", self.slot, "STABLE")
+
+
+def _migrate(source: RedisNode, target: RedisNode, keys: Sequence[bytes]) -> None:
+    if keys:
+        with redis.Redis(port=source.port) as client:
+            client.execute_command("MIGRATE", HOST, target.port, "", 0, 5_000, "REPLACE", "KEYS", *keys)
 
 
 def create_topic(bootstrap: str, topic: str, partition_count: int = 9) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.builders import a_topic
 from tests.fakes import FakeState
-from tests.servers import deadline, fill
+from tests.servers import SlotMove, deadline, fill
 
 from keylane import routing
 from keylane.adapters.redis_cluster import Cluster
@@ -20,7 +22,22 @@ if TYPE_CHECKING:
 
     from keylane.ports import State
 
-    Held = tuple[State, Callable[[dict[bytes, bytes]], None]]
+    Put = Callable[[dict[bytes, bytes]], None]
+    Held = tuple[State, Put]
+
+
+@dataclass
+class Moving:
+    """A state of which one slot moves from `begin` on: `leave` takes keys to the other side.
+
+    `between` makes something happen after the first of several keys that are read one by one.
+    """
+
+    state: State
+    put: Put
+    begin: Callable[[], None]
+    leave: Callable[..., None]
+    between: Callable[[Callable[[], None]], None]
 
 
 @pytest.fixture(params=["fake", pytest.param("redis", marks=pytest.mark.integration)])
@@ -40,6 +57,40 @@ def held(request: pytest.FixtureRequest) -> Iterator[Held]:
 def tag() -> bytes:
     """A hash tag of the test's own, between its braces."""
     return b"{%b}" % a_topic().encode()
+
+
+@pytest.fixture(params=["fake", pytest.param("redis", marks=pytest.mark.integration)])
+def in_motion(request: pytest.FixtureRequest, tag: bytes) -> Iterator[Moving]:
+    """The slot of `tag`, which can be made to move."""
+    slot = routing.key_slot(tag)
+    if request.param == "fake":
+        fake = FakeState()
+        begin = partial(fake.moving.add, slot)
+        yield Moving(fake, fake.entries.update, begin, lambda *_: None, partial(setattr, fake, "between"))
+        return
+    addresses = request.getfixturevalue("redis_cluster")
+    cluster = Cluster(redis_settings({"KEYLANE_REDIS_NODES": addresses}))
+    state = RedisState(cluster)
+    move = SlotMove(request.getfixturevalue("cluster"), slot)
+    yield Moving(
+        state, partial(fill, addresses), move.begin, move.move, partial(after_the_first_value, cluster)
+    )
+    move.undo()
+    state.close()
+
+
+def after_the_first_value(cluster: Cluster, happens: Callable[[], None]) -> None:
+    """Make it happen once, as soon as the client has read one key alone."""
+    roundtrip = cluster.roundtrip
+
+    def watched(*arguments: Any) -> list[Any]:
+        replies = roundtrip(*arguments)
+        if isinstance(replies[-1], list) and len(replies[-1]) == 1:
+            cluster.roundtrip = roundtrip
+            happens()
+        return replies
+
+    cluster.roundtrip = watched
 
 
 def read(state: State, *keys: bytes, milliseconds: float = 2_000) -> list[bytes | None]:
@@ -84,3 +135,33 @@ def test_deadline_that_is_over_is_state_unavailable(held: Held, tag: bytes):
     with pytest.raises(StateUnavailable):
         read(state, tag + b"1", milliseconds=0)
     assert read(state, tag + b"1") == [None]
+
+
+def test_keys_on_both_sides_of_a_moving_slot_come_in_the_order_asked_for(in_motion: Moving, tag: bytes):
+    stays, leaves, absent = tag + b"stays", tag + b"leaves", tag + b"absent"
+    in_motion.put({stays: b"here", leaves: b"there"})
+    in_motion.begin()
+    in_motion.leave(leaves)
+    assert read(in_motion.state, stays, absent, leaves) == [b"here", None, b"there"]
+    assert read(in_motion.state, leaves, stays) == [b"there", b"here"]
+    in_motion.leave(stays)
+    assert read(in_motion.state, stays, absent, leaves) == [b"here", None, b"there"]
+
+
+def test_absent_key_of_a_moving_slot_is_none_at_once(in_motion: Moving, tag: bytes):
+    in_motion.put({tag + b"mark": b"5"})
+    in_motion.begin()
+    assert read(in_motion.state, tag + b"absent", tag + b"mark", milliseconds=300) == [None, b"5"]
+    assert read(in_motion.state, tag + b"absent", milliseconds=300) == [None]
+    in_motion.leave(tag + b"mark")
+    assert read(in_motion.state, tag + b"absent", tag + b"mark", milliseconds=300) == [None, b"5"]
+
+
+def test_last_key_of_a_moving_slot_is_read_before_the_others(in_motion: Moving, tag: bytes):
+    """So what is written in between is in the value, and not yet in the watermark that tells of it."""
+    value, mark = tag + b"value", tag + b"mark"
+    in_motion.put({value: b"old", mark: b"5"})
+    in_motion.begin()
+    in_motion.leave(value)
+    in_motion.between(lambda: in_motion.put({value: b"new", mark: b"6"}))
+    assert read(in_motion.state, value, mark) == [b"new", b"5"]

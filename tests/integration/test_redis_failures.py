@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 import redis
 from tests.builders import a_lane, a_layout, a_topic, an_event, body_of, headers_of, load_handler
-from tests.servers import deadline, eventually, fill, own_cluster, primary_and_replica
+from tests.servers import SlotMove, deadline, eventually, fill, own_cluster, primary_and_replica
 
 from keylane import routing
 from keylane.adapters.redis_cluster import Cluster
@@ -164,20 +164,37 @@ def test_late_answer_is_never_taken_for_the_next(breaking: RedisCluster, state: 
 def test_slot_on_the_move_is_read_where_its_keys_are(breaking: RedisCluster, state: RedisState):
     here, there = filled(breaking, 2)
     slot = routing.key_slot(here)
-    source, _ = primary_and_replica(breaking, slot)
-    target, _ = primary_and_replica(breaking, (slot + 8_192) % routing.SLOTS)
-    source_id, target_id = (str(node.command("CLUSTER", "MYID")) for node in (source, target))
-    target.command("CLUSTER", "SETSLOT", slot, "IMPORTING", source_id)
-    source.command("CLUSTER", "SETSLOT", slot, "MIGRATING", target_id)
-    source.command("MIGRATE", "127.0.0.1", target.port, there.decode(), 0, 5_000)
+    move = SlotMove(breaking, slot)
+    move.begin()
+    move.move(there)
     assert state.read(slot, [here], deadline()) == [here]
     assert state.read(slot, [there], deadline()) == [there]
-    source.command("MIGRATE", "127.0.0.1", target.port, here.decode(), 0, 5_000)
     assert state.read(slot, [here, there], deadline()) == [here, there]
-    for node in (target, source):
-        node.command("CLUSTER", "SETSLOT", slot, "NODE", target_id)
+    move.move(here)
     assert state.read(slot, [here, there], deadline()) == [here, there]
-    assert _port(state, slot) == target.port
+    move.finish()
+    assert state.read(slot, [here, there], deadline()) == [here, there]
+    assert _port(state, slot) == move.target.port
+
+
+def test_replica_is_not_believed_that_a_key_is_absent_which_has_left(
+    breaking: RedisCluster, state: RedisState
+):
+    """A replica does not know that its primary is giving the slot away: it just lacks the keys."""
+    here, there = filled(breaking, 2)
+    slot = routing.key_slot(here)
+    move = SlotMove(breaking, slot)
+    move.begin()
+    move.move(there)
+    try:
+        assert state.read(slot, [there, here], deadline()) == [there, here]
+        with stopped(move.source):
+            assert state.read(slot, [here], deadline()) == [here]
+            with pytest.raises(StateUnavailable):
+                state.read(slot, [there, here], deadline(500))
+        assert state.read(slot, [there, here], deadline()) == [there, here]
+    finally:
+        move.undo()
 
 
 def test_query_function_answers_503_in_time_and_goes_on_when_the_shard_does(

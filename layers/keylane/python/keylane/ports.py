@@ -18,6 +18,9 @@ class State(Protocol):
     def read(self, slot: int, keys: Sequence[bytes], deadline: Deadline) -> list[bytes | None]:
         """Values of `keys` (all of one hash slot), one atomic command on one node; None where absent.
 
+        While the slot moves from one node to another key by key, they may be read one by one instead: the
+        last key first, the others after it. So put a lane's watermark last: a value is then as new as the
+        watermark claims, or newer.
         A key that holds another type than a string is absent too, as for MGET.
         Raises StateUnavailable when no copy of the shard answers before the deadline.
         """

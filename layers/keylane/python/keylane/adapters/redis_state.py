@@ -1,4 +1,15 @@
-"""The port `State` over Redis Cluster: one `MGET` on the slot's primary, and what to do when that fails."""
+"""The port `State` over Redis Cluster: one `MGET` on the slot's primary, and what to do when that fails.
+
+Where a slot is moved key by key, a command finds its keys on both sides or is sent from one to the other:
+
+1. ASK: the keys have left. The other side is asked, for this command alone.
+2. TRYAGAIN: some have left, or some are absent, which the server can't tell from it. The keys are then read
+   one by one, the last first, each where it is by then.
+3. MOVED: the slot has arrived. The map is read anew.
+
+A replica doesn't know that keys have left. While a slot is known to move, an answer of one counts only if
+no key is absent in it.
+"""
 
 from __future__ import annotations
 
@@ -44,10 +55,19 @@ PASSING = (
 SUSPECT_FOR_S = 1.0
 """A node that failed a read is asked last for this long: a hanging primary must not slow every read."""
 
+MOVING_FOR_S = 10.0
+"""A slot from which keys were seen to leave is taken to be moving for this long after."""
+
 SHARE = 3
 """One node gets a third of the time that is left, so that a hanging one leaves time for another copy."""
 
 MIN_SHARE_MS = 20.0
+USUAL_MS = 100.0
+"""What a connected node gets where another copy is in good standing: fifty times what a read takes."""
+
+PROBE_MS = 50.0
+"""What a node gets that failed lately, where another copy is in good standing."""
+
 REFRESH_MS = 50.0
 PAUSE_S = 0.01
 
@@ -58,6 +78,7 @@ class RedisState:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._suspects: dict[Node, float] = {}
+        self._moving: dict[int, float] = {}
 
     def read(self, slot: int, keys: Sequence[bytes], deadline: Deadline) -> list[bytes | None]:
         """As `State.read` has it. The primary is asked, and where it fails its replicas.
@@ -65,7 +86,6 @@ class RedisState:
         A replica may be behind its primary, and its watermark says so: the answer stays honest.
         When no copy answers, the map is read anew and all is tried again until the deadline.
         """
-        packed = encode_command(b"MGET", *keys)
         with translate_redis_errors():
             if not self._cluster.nodes:
                 self._cluster.refresh(deadline)
@@ -73,12 +93,13 @@ class RedisState:
                 cause: Exception | None = None
                 for node in self._in_order(slot, deadline):
                     try:
-                        values = self._ask(node, slot, packed, deadline)
+                        values = self._ask(node, slot, keys, deadline)
                     except AuthenticationError:
                         raise
                     except PASSING as error:
-                        self._suspects[node] = deadline.clock.monotonic_s() + SUSPECT_FOR_S
                         cause = error
+                        continue
+                    if None in values and self._may_have_left(slot, node, deadline):
                         continue
                     if cause:
                         self._refresh_soon(deadline, node)
@@ -95,26 +116,67 @@ class RedisState:
         if not self._suspects:
             return copies
         now_s = deadline.clock.monotonic_s()
-        self._suspects = {node: until_s for node, until_s in self._suspects.items() if until_s > now_s}
-        return sorted(copies, key=self._suspects.__contains__)
+        return sorted(copies, key=lambda node: self._suspects.get(node, now_s) > now_s)
 
-    def _ask(self, node: Node, slot: int, packed: bytes, deadline: Deadline) -> list[bytes | None]:
-        """Ask one node, and those that it sends us to."""
+    def _part(self, node: Node, slot: int, deadline: Deadline) -> Deadline:
+        """What of the time that is left this node gets before the next copy's turn."""
         left_ms = deadline.remaining_s * 1000
-        part_ms = min(max(left_ms / SHARE, MIN_SHARE_MS), left_ms)
-        part = Deadline.after_ms(part_ms, deadline.clock)
-        prefix = b"" if node == self._cluster.primary(slot) else READONLY
+        part_ms = max(left_ms / SHARE, MIN_SHARE_MS)
+        if any(copy != node and copy not in self._suspects for copy in self._cluster.copies(slot)):
+            if node in self._suspects:
+                part_ms = min(part_ms, PROBE_MS)
+            elif self._cluster.is_connected(node):
+                part_ms = min(part_ms, USUAL_MS)
+        return Deadline.after_ms(min(part_ms, left_ms), deadline.clock)
+
+    def _ask(self, node: Node, slot: int, keys: Sequence[bytes], deadline: Deadline) -> list[bytes | None]:
+        """Read from one node, and those that it sends us to."""
+        part = self._part(node, slot, deadline)
+        try:
+            return self._follow(node, slot, encode_command(b"MGET", *keys), part)
+        except TryAgainError:
+            self._note_moving(slot, deadline)
+        values = [self._follow(node, slot, encode_command(b"MGET", key), part)[0] for key in reversed(keys)]
+        return values[::-1]
+
+    def _follow(self, node: Node, slot: int, packed: bytes, deadline: Deadline) -> list[bytes | None]:
+        """Send one command to the node, and where that says the keys are elsewhere, to there."""
+        prefix = b"" if self._is_primary(node, slot) else READONLY
         while True:
-            reply = self._roundtrip(node, prefix, packed, part)
+            try:
+                reply = self._roundtrip(node, prefix, packed, deadline)
+                if not isinstance(reply, (list, AskError, TryAgainError)):
+                    raise reply
+            except PASSING:
+                self._suspects[node] = deadline.clock.monotonic_s() + SUSPECT_FOR_S
+                raise
+            if self._suspects:
+                self._suspects.pop(node, None)
             if isinstance(reply, list):
                 return reply
-            if not isinstance(reply, AskError):
+            if isinstance(reply, TryAgainError):
                 raise reply
             node, prefix = announced(reply.host, reply.port, node), ASKING
             if isinstance(reply, MovedError):
-                self._refresh_soon(part, node)
+                self._refresh_soon(deadline, node)
                 self._cluster.learn(slot, node)
+                self._moving.pop(slot, None)
                 prefix = b""
+            else:
+                self._note_moving(slot, deadline)
+
+    def _note_moving(self, slot: int, deadline: Deadline) -> None:
+        self._moving[slot] = deadline.clock.monotonic_s() + MOVING_FOR_S
+
+    def _may_have_left(self, slot: int, node: Node, deadline: Deadline) -> bool:
+        """Whether what this node lacks may be on the other side of a slot that moves."""
+        until_s = self._moving.get(slot)
+        if until_s is None or self._is_primary(node, slot):
+            return False
+        return deadline.clock.monotonic_s() < until_s
+
+    def _is_primary(self, node: Node, slot: int) -> bool:
+        return self._cluster.copies(slot)[:1] == (node,)
 
     def _roundtrip(
         self, node: Node, prefix: bytes, packed: bytes, deadline: Deadline

@@ -26,6 +26,7 @@ def get_key(event: api.Event, topic: str, key: str) -> Response[Any]:
         request.key,
         min_position=request.min_position,
         wait_ms=request.wait_ms,
+        partial=request.partial,
         timeout_ms=query.settings.state_timeout_ms,
     )
     return answers.of_record(

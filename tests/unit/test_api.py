@@ -31,7 +31,7 @@ def refused(parameter: str, **request: Any) -> str:
 
 
 def test_plain_request_has_defaults():
-    assert parsed() == api.ReadRequest("flights", b"k", None, 5_000, False, None)
+    assert parsed() == api.ReadRequest("flights", b"k", None, 5_000, False, False, None)
 
 
 @pytest.mark.parametrize("topic", ["a", "A.b_c-9", "...", "_", "x" * 249])

@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 from tests.builders import NOW_MS, a_layout, a_watermark
 
 from keylane import answers
-from keylane.model import Answer, Position, Record
+from keylane.model import Answer, Options, Position, Record
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.event_handler import Response
 
+PLAIN = Options()
 RECORD = Record(b"N14228", b'{"origin": "EWR"}', 3, 42, NOW_MS - 1_000)
 
 
@@ -25,9 +26,10 @@ def respond(
     if_none_match: str | None = None,
     envelope: bool = False,
     now_ms: int = NOW_MS,
+    options: Options = PLAIN,
     **watermark: Any,
 ) -> Response[Any]:
-    answer = Answer(a_layout("flights"), 5, record, a_watermark(**watermark))
+    answer = Answer(a_layout("flights", options=options), 5, record, a_watermark(**watermark))
     return answers.of_record(answer, "request-1", now_ms, if_none_match=if_none_match, envelope=envelope)
 
 
@@ -105,6 +107,59 @@ def test_what_is_no_text_is_answered_as_bytes(value: bytes):
 def test_values_come_as_they_were_written(value: bytes):
     body = respond(of_value(value)).body
     assert (body if isinstance(body, bytes) else body.encode()) == value
+
+
+LEFT = Record(b"N14228", b"", 3, 42, NOW_MS, left_in_kafka_bytes=5_000_000)
+
+
+def test_a_value_left_in_kafka_is_told_with_its_position_and_size():
+    response = respond(LEFT)
+    assert response.status_code == 422
+    assert json.loads(response.body)["type"] == "urn:keylane:problem:value-left-in-kafka"
+    assert response.headers["Keylane-Position"] == "3:42"
+    assert response.headers["Keylane-Value-Bytes"] == "5000000"
+    assert response.headers["ETag"] == '"3-42"'
+    assert response.headers["Keylane-Age-Ms"] == "200"
+    assert respond(LEFT, if_none_match='"3-42"').status_code == 304
+
+
+def test_the_envelope_of_a_value_left_in_kafka_has_its_size_in_place_of_it():
+    response = respond(LEFT, envelope=True)
+    document = json.loads(response.body)
+    assert response.status_code == 200
+    assert (document["value"], document["value_format"], document["value_bytes"]) == (
+        None,
+        "left-in-kafka",
+        5_000_000,
+    )
+    assert document["position"] == "3:42"
+
+
+def test_the_envelope_shows_headers_where_the_topic_keeps_them():
+    headers = (("trace", b"\xc3\xa9"), ("trace", b"\xff"), ("none", None), ("json", b"{}"))
+    record = Record(b"k", b"1", 3, 42, NOW_MS, headers)
+    kept = json.loads(respond(record, envelope=True, options=Options(headers=True)).body)
+    assert kept["headers"] == [
+        {"name": "trace", "value": "\u00e9", "value_format": "text"},
+        {"name": "trace", "value": "/w==", "value_format": "base64"},
+        {"name": "none", "value": None, "value_format": "null"},
+        {"name": "json", "value": "{}", "value_format": "text"},
+    ]
+    assert "headers" not in json.loads(respond(record, envelope=True).body)
+
+
+@pytest.mark.parametrize(("record", "status"), [(RECORD, 200), (None, 404)])
+def test_an_answer_of_a_lane_that_is_being_built_says_so_and_has_no_age(record, status):
+    response = respond(record, complete_as_of_ms=0)
+    assert response.status_code == status
+    assert response.headers["Keylane-Building"] == "true"
+    assert "Keylane-Age-Ms" not in response.headers
+
+
+def test_the_envelope_of_a_lane_that_is_being_built_has_no_age():
+    document = json.loads(respond(envelope=True, complete_as_of_ms=0).body)
+    assert document["building"] is True
+    assert "age_ms" not in document
 
 
 def test_absent_key_is_told_with_its_freshness():

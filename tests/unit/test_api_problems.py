@@ -124,3 +124,11 @@ def test_cause_of_an_outage_is_in_the_log(caplog: pytest.LogCaptureFixture):
         _, document, _ = answered(error)
     assert "10.0.0.1" in caplog.text
     assert "10.0.0.1" not in json.dumps(document)
+
+
+def test_a_lane_that_is_being_built_tells_its_progress_in_numbers():
+    response = problems.response_to(errors.LaneBuilding("t", 3, 250, 1000), "request-1")
+    document = json.loads(response.body)
+    assert (document["next_offset"], document["log_end"], document["percent"]) == (250, 1000, 25)
+    unknown = json.loads(problems.response_to(errors.LaneBuilding("t", 3, None), "request-1").body)
+    assert "percent" not in unknown

@@ -11,6 +11,7 @@ from tests.builders import (
     a_lane,
     a_layout,
     a_watermark,
+    lane_of,
     layout_entry,
     value_entry,
     value_key,
@@ -152,12 +153,24 @@ def test_removed_generation_sends_the_reader_to_the_new_layout(layout: Layout):
     assert answer.record.value == b"new"
 
 
-def test_topic_that_vanished_is_unknown(layout: Layout):
+def test_topic_whose_state_vanished_is_being_built_and_then_unknown(layout: Layout):
     reader = Reader(a_lane(layout, KEY, b"old"))
     reader.latest(layout.topic)
     reader.state.entries.clear()
+    with pytest.raises(LaneBuilding, match="has not begun"):
+        reader.latest(layout.topic)
+    reader.time.move(TTL_S)
     with pytest.raises(UnknownTopic):
         reader.latest(layout.topic)
+
+
+def test_superseded_lane_whose_generation_is_still_named_is_answered_as_it_is(layout: Layout):
+    reader = Reader(a_lane(layout, KEY, b"v"), watermark_entry(layout, KEY, a_watermark(superseded=True)))
+    for _ in range(2):
+        answer = reader.latest(layout.topic)
+        assert answer.record
+        assert answer.record.value == b"v"
+    assert len(reader.state.reads) == 5  # the lane twice, the layout at first and each time to be sure
 
 
 def test_lane_without_watermark_is_being_built(layout: Layout):
@@ -169,8 +182,29 @@ def test_lane_without_watermark_is_being_built(layout: Layout):
 
 def test_lane_that_was_never_complete_is_being_built(layout: Layout):
     reader = Reader(a_lane(layout, KEY, b"v"), watermark_entry(layout, KEY, a_watermark(complete_as_of_ms=0)))
-    with pytest.raises(LaneBuilding, match="offset 100"):
+    with pytest.raises(LaneBuilding, match=r"offset 100$"):
         reader.latest(layout.topic)
+
+
+def test_lane_that_is_being_built_tells_how_far_it_is(layout: Layout):
+    building = a_watermark(complete_as_of_ms=0, log_end=400)
+    reader = Reader(a_lane(layout, KEY, b"v"), watermark_entry(layout, KEY, building))
+    with pytest.raises(LaneBuilding, match=r"offset 100 of 400 \(25 %\)") as caught:
+        reader.latest(layout.topic)
+    assert caught.value.percent == 25
+
+
+@pytest.mark.parametrize("value", [b"v", None])
+def test_partial_read_answers_from_a_lane_that_is_being_built(layout: Layout, value: bytes | None):
+    building = watermark_entry(layout, KEY, a_watermark(complete_as_of_ms=0))
+    answer = Reader(a_lane(layout, KEY, value), building).latest(layout.topic, partial=True)
+    assert answer.is_building
+    assert (answer.record.value if answer.record else None) == value
+
+
+def test_partial_read_of_a_lane_that_has_not_begun_has_nothing_to_answer(layout: Layout):
+    with pytest.raises(LaneBuilding, match="has not begun"):
+        Reader(layout_entry(layout)).latest(layout.topic, partial=True)
 
 
 def test_empty_key_has_no_home(layout: Layout):
@@ -303,8 +337,25 @@ def test_position_in_another_partition_that_has_not_begun_is_not_reached(layout:
         reader.latest(layout.topic, min_position=Position(other, 0), wait_ms=50)
 
 
-def test_partition_that_the_topic_has_not_is_refused(layout: Layout):
+def test_position_in_a_partition_by_which_the_topic_has_grown_waits_on_its_watermark(layout: Layout):
+    reader = Reader(a_lane(layout, KEY, b"old"))
+    stripe_home, _, tag = lane_of(layout, KEY, 13 % 9)
+    mark_key = codec.watermark_key(tag, layout.topic, layout.generation, 13, 0)
+    assert stripe_home == 4
+
+    def arrive() -> None:
+        if len(reader.time.pauses) == 3:
+            reader.state.entries |= value_entry(layout, KEY, b"stray", offset=7, source_partition=13)
+            reader.state.entries[mark_key] = codec.encode_watermark(a_watermark(8))
+
+    reader.time.on_pause = arrive
+    answer = reader.latest(layout.topic, min_position=Position(13, 7), wait_ms=1_000)
+    assert answer.record
+    assert answer.record.value == b"stray"
+
+
+def test_partition_that_no_topic_has_is_refused(layout: Layout):
     reader = Reader(a_lane(layout, KEY, b"v"))
-    with pytest.raises(BadRequest, match="partition 9 ") as caught:
-        reader.latest(layout.topic, min_position=Position(9, 0), wait_ms=1_000)
+    with pytest.raises(BadRequest, match="partition 16384 ") as caught:
+        reader.latest(layout.topic, min_position=Position(16_384, 0), wait_ms=1_000)
     assert caught.value.parameter == "min_position"

@@ -1,6 +1,6 @@
 """Answers as HTTP: a record as its own bytes or in an envelope, an absent one, a written position.
 
-Headers of a read, on 200, 304 and 404 `key-absent` alike:
+Headers of a read, on 200, 304, 404 `key-absent` and 422 `value-left-in-kafka` alike:
 
     ETag                "partition-offset" of the record (not on 404)
     Last-Modified       the record's timestamp (not on 404, nor where the record has none)
@@ -8,6 +8,8 @@ Headers of a read, on 200, 304 and 404 `key-absent` alike:
     Keylane-Timestamp   the record's timestamp in ms since 1970 (not on 404)
     Keylane-Watermark   partition:next_offset of the lane: everything below it is in this answer
     Keylane-Age-Ms      a bound on staleness: nothing acknowledged longer ago than this is missing
+    Keylane-Building    `true`, and no age, where `?partial=true` asked a lane that isn't whole yet
+    Keylane-Value-Bytes size of a value that is left in Kafka (on 422 alone)
     Keylane-Incomplete  `true` where the topic's retention has removed records that the state never saw
 
 `?envelope=true` answers with JSON instead:
@@ -18,7 +20,9 @@ Headers of a read, on 200, 304 and 404 `key-absent` alike:
 
 `key_format` is `text` or, where the key isn't UTF-8, `base64`. `value` is the JSON itself, digit by digit as
 it was written (`value_format` `json`), else its text (`text`), else base64 (`base64`).
-`incomplete` is there, and true, where the header would be.
+`incomplete` and `building` are there, and true, where the headers would be; `age_ms` where it is known.
+Where the topic keeps them there are `headers`, [{"name": ..., "value": ..., "value_format": ...}, ...].
+A value that is left in Kafka is null, its `value_format` `left-in-kafka`, with `value_bytes`.
 """
 
 from __future__ import annotations
@@ -31,7 +35,7 @@ from typing import TYPE_CHECKING, Any
 from aws_lambda_powertools.event_handler import Response
 
 from keylane import problems
-from keylane.errors import KeyAbsent
+from keylane.errors import KeyAbsent, ValueLeftInKafka
 
 if TYPE_CHECKING:
     from keylane.model import Answer, Position, Record
@@ -56,15 +60,17 @@ _json = json.JSONDecoder(parse_float=len, parse_int=len, parse_constant=_no_cons
 def of_record(
     answer: Answer, request_id: str, now_ms: int, *, if_none_match: str | None, envelope: bool
 ) -> Response[Any]:
-    """200, 304 where the client has this record already, or 404 `key-absent`."""
+    """200, 304 where the client has this record already, 404 `key-absent`, 422 `value-left-in-kafka`."""
     record = answer.record
-    age_ms = answer.age_ms(now_ms)
     headers = {
         "Cache-Control": "no-cache",
         "X-Content-Type-Options": "nosniff",
         "Keylane-Watermark": _watermark(answer),
-        "Keylane-Age-Ms": str(age_ms),
     }
+    if answer.is_building:
+        headers["Keylane-Building"] = "true"
+    else:
+        headers["Keylane-Age-Ms"] = str(answer.age_ms(now_ms))
     if answer.watermark.incomplete:
         headers["Keylane-Incomplete"] = "true"
     if record is None:
@@ -78,15 +84,19 @@ def of_record(
         headers["Last-Modified"] = http_date(min(record.timestamp_ms, now_ms))
     if if_none_match is not None and matches(if_none_match, etag):
         return Response(304, None, "", headers)
-    content_type, text = sniff(record.value)
     if envelope:
-        body = _envelope(answer, record, age_ms, content_type, text)
-        return Response(200, JSON, body, headers)
+        return Response(200, JSON, _envelope(answer, record, now_ms), headers)
+    if record.left_in_kafka_bytes is not None:
+        left = ValueLeftInKafka(str(record.position), record.left_in_kafka_bytes)
+        headers["Keylane-Value-Bytes"] = str(left.size_bytes)
+        return problems.problem(problems.kind_of(left), str(left), request_id, headers=headers)
+    content_type, text = sniff(record.value)
     return Response(200, content_type, record.value if text is None else text, headers)
 
 
-def _envelope(answer: Answer, record: Record, age_ms: int, content_type: str, text: str | None) -> str:
+def _envelope(answer: Answer, record: Record, now_ms: int) -> str:
     key, key_format = _key(record.key)
+    freshness = {"building": True} if answer.is_building else {"age_ms": answer.age_ms(now_ms)}
     fields = {
         "topic": answer.layout.topic,
         "partition": record.partition,
@@ -96,15 +106,32 @@ def _envelope(answer: Answer, record: Record, age_ms: int, content_type: str, te
         "key": key,
         "key_format": key_format,
         "watermark": _watermark(answer),
-        "age_ms": age_ms,
+        **freshness,
         **({"incomplete": True} if answer.watermark.incomplete else {}),
-        "value_format": _FORMATS[content_type],
     }
+    if answer.layout.options.headers:
+        fields["headers"] = [_header(name, value) for name, value in record.headers]
+    if record.left_in_kafka_bytes is not None:
+        left = {"value": None, "value_format": "left-in-kafka", "value_bytes": record.left_in_kafka_bytes}
+        return json.dumps(fields | left)
+    value, value_format = _value(record.value)
+    return f'{json.dumps(fields)[:-1]}, "value_format": "{value_format}", "value": {value}}}'
+
+
+def _value(value: bytes) -> tuple[str, str]:
+    """Spell a value as JSON, and name its format."""
+    content_type, text = sniff(value)
     if text is None:
-        value = json.dumps(base64.b64encode(record.value).decode())
-    else:
-        value = text if content_type == JSON else json.dumps(text)
-    return f'{json.dumps(fields)[:-1]}, "value": {value}}}'
+        return json.dumps(base64.b64encode(value).decode()), _FORMATS[content_type]
+    return text if content_type == JSON else json.dumps(text), _FORMATS[content_type]
+
+
+def _header(name: str, value: bytes | None) -> dict[str, str | None]:
+    """Headers are text by custom: none is taken for JSON, whatever it looks like."""
+    if value is None:
+        return {"name": name, "value": None, "value_format": "null"}
+    text, value_format = _key(value)
+    return {"name": name, "value": text, "value_format": value_format}
 
 
 def _watermark(answer: Answer) -> str:

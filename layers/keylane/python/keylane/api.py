@@ -32,6 +32,7 @@ class ReadRequest:
     min_position: Position | int | None
     wait_ms: float
     envelope: bool
+    partial: bool
     if_none_match: str | None
 
 
@@ -39,8 +40,8 @@ def read_request(event: Event, topic: str, key: str, settings: QuerySettings) ->
     """Parse a GET or HEAD of a key. Raises BadRequest, which names the parameter at fault.
 
     `topic` and `key` are the raw parts of the path, still percent-encoded.
-    Query: `key_format`, `min_offset`, `envelope`. Headers: `Keylane-Min-Position`, `Prefer: wait=SECONDS`,
-    `If-None-Match`.
+    Query: `key_format`, `min_offset`, `envelope`, `partial`. Headers: `Keylane-Min-Position`,
+    `Prefer: wait=SECONDS`, `If-None-Match`.
     """
     query = event.get("queryStringParameters") or {}
     headers = headers_of(event)
@@ -49,7 +50,8 @@ def read_request(event: Event, topic: str, key: str, settings: QuerySettings) ->
         key_of(key, query),
         _min_position(query, headers),
         _wait_ms(headers.get("prefer"), settings),
-        _envelope(query),
+        _switch(query, "envelope"),
+        _switch(query, "partial"),
         headers.get("if-none-match"),
     )
 
@@ -143,11 +145,11 @@ def _wait_ms(prefer: str | None, settings: QuerySettings) -> float:
     return settings.wait_default_ms
 
 
-def _envelope(query: Mapping[str, str]) -> bool:
-    envelope = query.get("envelope", "false")
-    if envelope not in {"true", "false"}:
-        raise BadRequest(f"envelope is {envelope[:50]!r}, neither true nor false", "envelope")
-    return envelope == "true"
+def _switch(query: Mapping[str, str], name: str) -> bool:
+    value = query.get(name, "false")
+    if value not in {"true", "false"}:
+        raise BadRequest(f"{name} is {value[:50]!r}, neither true nor false", name)
+    return value == "true"
 
 
 def body_of(event: Event) -> bytes:

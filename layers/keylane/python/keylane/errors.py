@@ -8,6 +8,7 @@
     │   └── KeyAbsent               the topic is there, the key isn't
     ├── TooLarge                    a key or value over its limit
     ├── PositionNotReached          a read waited for a position, and it did not come in time
+    ├── ValueLeftInKafka            a value over its topic's limit: the state has its position alone
     ├── Unavailable                 try again later; carries `retry_after_s`
     │   ├── StateUnavailable        Redis did not answer
     │   ├── LaneBuilding            the lane isn't whole yet
@@ -17,6 +18,7 @@
     ├── BadConfig                   keylane.toml or the environment is not as it must be
     └── WriterError                 the writer's side
         ├── Fenced                  a newer writer has taken over
+        ├── TopicChanged            a topic is not as it was when its lanes were opened: open them anew
         └── LaneBehind              a lane expects older records than it was given: repair it
 
 Sentences are for people and may go to clients: no secret and no address in them.
@@ -85,6 +87,18 @@ class PositionNotReached(KeylaneError):
         self.next_offset = next_offset
 
 
+class ValueLeftInKafka(KeylaneError):
+    """The record's value is over the topic's limit: the state has its position and size alone."""
+
+    def __init__(self, position: str, size_bytes: int) -> None:
+        super().__init__(
+            f"the value has {size_bytes} bytes, more than the topic's state keeps: "
+            f"it is in Kafka alone, at position {position}"
+        )
+        self.position = position
+        self.size_bytes = size_bytes
+
+
 class Unavailable(KeylaneError):
     """A part is away for now: the same request may do later."""
 
@@ -98,14 +112,27 @@ class StateUnavailable(Unavailable):
 
 
 class LaneBuilding(Unavailable):
-    """The lane isn't whole yet: an answer now could be older than what the caller has seen."""
+    """The lane isn't whole yet: an answer now could be older than what the caller has seen.
 
-    def __init__(self, topic: str, partition: int, next_offset: int | None) -> None:
-        progress = "has not begun" if next_offset is None else f"stands at offset {next_offset}"
-        super().__init__(f"partition {partition} of topic {topic!r} is being built: it {progress}", 2)
+    `next_offset` is None when it has not begun, `log_end` 0 when nobody has seen where the log ends.
+    """
+
+    def __init__(self, topic: str, partition: int, next_offset: int | None, log_end: int = 0) -> None:
         self.topic = topic
         self.partition = partition
         self.next_offset = next_offset
+        self.log_end = log_end
+        progress = "has not begun" if next_offset is None else f"stands at offset {next_offset}"
+        if self.percent is not None:
+            progress += f" of {log_end} ({self.percent} %)"
+        super().__init__(f"partition {partition} of topic {topic!r} is being built: it {progress}", 2)
+
+    @property
+    def percent(self) -> int | None:
+        """How much of the partition is in the state, None where that isn't known."""
+        if self.next_offset is None or not self.log_end:
+            return None
+        return min(100, self.next_offset * 100 // self.log_end)
 
 
 class LogUnavailable(Unavailable):
@@ -139,13 +166,17 @@ class WriterError(KeylaneError):
 
 
 class Fenced(WriterError):
-    """A newer writer has taken over this lane: stop, and write nothing more."""
+    """A newer writer has taken over: stop, and write nothing more. `lane` may be a whole topic's name."""
 
     def __init__(self, lane: str, epoch: int, newer_epoch: int) -> None:
         super().__init__(f"lane {lane} is written by epoch {newer_epoch} now, this writer is epoch {epoch}")
         self.lane = lane
         self.epoch = epoch
         self.newer_epoch = newer_epoch
+
+
+class TopicChanged(WriterError):
+    """A topic is not as it was when its lanes were opened (grown, made anew, back): open them anew."""
 
 
 class LaneBehind(WriterError):

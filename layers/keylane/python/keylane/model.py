@@ -149,6 +149,11 @@ class Answer:
     record: Record | None
     watermark: Watermark
 
+    @property
+    def is_building(self) -> bool:
+        """Whether the lane was never whole yet: it has no age, and what it lacks may still come."""
+        return not self.watermark.complete_as_of_ms
+
     def age_ms(self, now_ms: int) -> int:
         """A bound on staleness: nothing acknowledged longer ago than this is missing."""
         return max(0, now_ms - self.watermark.complete_as_of_ms)

@@ -5,6 +5,7 @@ title      the same sentence for every problem of the type
 status     as in the status line
 detail     what happened this time, for people
 code       Kafka's own upper-case name, where Kafka has one for it
+next_offset, log_end, percent   of `lane-building`: how far the lane is, where that is known
 parameter  the part of the request at fault, where one is
 instance   the request's id, to be found in the logs
 """
@@ -51,6 +52,7 @@ KINDS: dict[type[errors.KeylaneError], Kind] = {
     errors.KeyAbsent: Kind(404, "key-absent", "The topic holds no record under this key"),
     errors.TooLarge: VALUE_TOO_LARGE,
     errors.PositionNotReached: Kind(412, "position-not-reached", "The state has not reached the position"),
+    errors.ValueLeftInKafka: Kind(422, "value-left-in-kafka", "The value is too large for the state"),
     errors.Unavailable: Kind(503, "unavailable", "A part of the service is away for now"),
     errors.StateUnavailable: Kind(503, "state-unavailable", "The state can't be reached for now"),
     errors.LaneBuilding: Kind(503, "lane-building", "The state is being built"),
@@ -60,6 +62,7 @@ KINDS: dict[type[errors.KeylaneError], Kind] = {
     errors.BadConfig: MISCONFIGURED,
     errors.WriterError: INTERNAL,
     errors.Fenced: INTERNAL,
+    errors.TopicChanged: INTERNAL,
     errors.LaneBehind: INTERNAL,
 }
 """Every public error of `errors`: a test sees to it."""
@@ -103,7 +106,14 @@ def response_to(error: Exception, request_id: str) -> Response[str]:
         _log.warning("request %s: %s: %s; cause: %r", request_id, kind.name, error, error.__cause__)
     if kind.status == 503:  # noqa: PLR2004 (Service Unavailable)
         headers["Retry-After"] = str(getattr(error, "retry_after_s", 1))
-    return problem(kind, str(error), request_id, parameter=getattr(error, "parameter", None), headers=headers)
+    parameter = getattr(error, "parameter", None)
+    return problem(kind, str(error), request_id, parameter=parameter, more=_progress(error), headers=headers)
+
+
+def _progress(error: Exception) -> dict[str, int]:
+    if not isinstance(error, errors.LaneBuilding) or error.percent is None or error.next_offset is None:
+        return {}
+    return {"next_offset": error.next_offset, "log_end": error.log_end, "percent": error.percent}
 
 
 def problem(
@@ -112,6 +122,7 @@ def problem(
     request_id: str,
     *,
     parameter: str | None = None,
+    more: dict[str, int] | None = None,
     headers: dict[str, str] | None = None,
 ) -> Response[str]:
     """Make the problem document."""
@@ -125,6 +136,7 @@ def problem(
         document["code"] = kind.code
     if parameter:
         document["parameter"] = parameter
+    document |= more or {}
     document["instance"] = request_id
     return Response(
         kind.status,

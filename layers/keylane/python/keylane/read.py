@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from keylane import codec, routing
 from keylane.errors import BadRequest, CorruptState, LaneBuilding, PositionNotReached, UnknownTopic
 from keylane.keys import check_key, printable
-from keylane.model import Answer, Position
+from keylane.model import MAX_LANES, Answer, Position
 from keylane.ports import Deadline
 
 if TYPE_CHECKING:
@@ -19,7 +19,11 @@ LAST_PAUSE_S = 0.010
 
 
 class Layouts:
-    """The topics' layouts, each read once and kept for `ttl_s` seconds. Unknown topics aren't kept."""
+    """The topics' layouts, each read once and kept for `ttl_s` seconds. Unknown topics aren't kept.
+
+    One whose record vanished is kept for the rest of its time: the state was lost a moment ago, and the
+    writer is about to build it anew.
+    """
 
     def __init__(self, state: State, clock: Clock, ttl_s: float) -> None:
         self._state = state
@@ -39,7 +43,6 @@ class Layouts:
         key = codec.layout_key(topic)
         (data,) = self._state.read(routing.key_slot(key), [key], deadline)
         if data is None:
-            self._kept.pop(topic, None)
             raise UnknownTopic(topic)
         try:
             layout = codec.decode_layout(data)
@@ -61,12 +64,13 @@ def latest(
     min_position: Position | int | None = None,
     wait_ms: float = 0,
     timeout_ms: float = 1000,
+    partial: bool = False,
 ) -> Answer:
     """Read the latest record of `key` and how fresh that is; absent is an answer too (`record` is None).
 
     `min_position` must be in the state first (a bare int is an offset of the key's own partition): it is
-    waited for, `wait_ms` at most, and so is a lane that is being built. Each round of reads takes
-    `timeout_ms` at most.
+    waited for, `wait_ms` at most, and so is a lane that is being built; with `partial` what that has is
+    answered as it is. Each round of reads takes `timeout_ms` at most.
     Raises NullKey, TooLarge, BadRequest, UnknownTopic, LaneBuilding, PositionNotReached, StateUnavailable,
     CorruptState.
     """
@@ -77,7 +81,7 @@ def latest(
         deadline = Deadline.after_ms(timeout_ms, clock)
         not_yet: LaneBuilding | PositionNotReached
         try:
-            answer = _answer(state, layouts, topic, key, deadline)
+            answer = _answer(state, layouts, topic, key, deadline, partial=partial)
             if min_position is None:
                 return answer
             wanted = _position(min_position, answer.partition)
@@ -91,7 +95,7 @@ def latest(
                     state, layouts, topic, key, partition=wanted.partition, deadline=deadline
                 )
                 if next_offset > wanted.offset:
-                    return _answer(state, layouts, topic, key, deadline)
+                    return _answer(state, layouts, topic, key, deadline, partial=partial)
             waited_ms = round((clock.monotonic_s() - began_s) * 1000)
             not_yet = PositionNotReached(str(wanted), next_offset, waited_ms)
         except LaneBuilding as building:
@@ -109,17 +113,34 @@ def _position(wanted: Position | int, partition: int) -> Position:
     return wanted if isinstance(wanted, Position) else Position(partition, wanted)
 
 
-def _answer(state: State, layouts: Layouts, topic: str, key: bytes, deadline: Deadline) -> Answer:
-    """Read by the cached layout, and once more by a fresh one where the lane says that it is old."""
+def _answer(
+    state: State, layouts: Layouts, topic: str, key: bytes, deadline: Deadline, *, partial: bool
+) -> Answer:
+    """Read by the cached layout, and once more by a newer one where the lane says that there may be one.
+
+    A lane that is superseded while the layout record still names its generation is answered as it is: the
+    switch is under way, and nobody has seen the next generation yet.
+    """
     layout = layouts.get(topic, deadline)
     answer = _answer_by(state, layout, key, deadline)
     if answer is None or answer.watermark.superseded:
-        layout = layouts.refresh(topic, deadline)
-        answer = _answer_by(state, layout, key, deadline)
-    if answer is None or not answer.watermark.complete_as_of_ms:
-        partition = routing.partition_for(key, layout.partition_count, layout.partitioner)
-        raise LaneBuilding(topic, partition, answer.watermark.next_offset if answer else None)
+        try:
+            newer = layouts.refresh(topic, deadline)
+        except UnknownTopic:
+            # It was there a moment ago: the state is lost, and will be built anew.
+            raise _building(layout, key, None) from None
+        if newer.generation != layout.generation:
+            layout, answer = newer, _answer_by(state, newer, key, deadline)
+    if answer is None or (answer.is_building and not partial):
+        raise _building(layout, key, answer)
     return answer
+
+
+def _building(layout: Layout, key: bytes, answer: Answer | None) -> LaneBuilding:
+    partition = routing.partition_for(key, layout.partition_count, layout.partitioner)
+    if answer is None:
+        return LaneBuilding(layout.topic, partition, None)
+    return LaneBuilding(layout.topic, partition, answer.watermark.next_offset, answer.watermark.log_end)
 
 
 def _answer_by(state: State, layout: Layout, key: bytes, deadline: Deadline) -> Answer | None:
@@ -143,15 +164,16 @@ def _answer_by(state: State, layout: Layout, key: bytes, deadline: Deadline) -> 
 def _next_offset(
     state: State, layouts: Layouts, topic: str, key: bytes, *, partition: int, deadline: Deadline
 ) -> int:
-    """How far the lane of `partition` is that has the key's own stripe number (0: not begun)."""
-    layout = layouts.get(topic, deadline)
-    if partition >= layout.partition_count:
-        layout = layouts.refresh(topic, deadline)  # the topic may have grown
-    if partition >= layout.partition_count:
+    """How far the lane of `partition` is that has the key's own stripe number (0: not begun).
+
+    A partition beyond the layout's is one by which the topic has grown: it has watermarks too.
+    """
+    if partition >= MAX_LANES:
         raise BadRequest(
-            f"partition {partition} is none of topic {topic!r}, which has {layout.partition_count}",
+            f"partition {partition} is none of topic {topic!r}: {MAX_LANES} at most are served",
             "min_position",
         )
+    layout = layouts.get(topic, deadline)
     slot, _, mark_key = _lane(layout, partition, key)
     (mark,) = state.read(slot, (mark_key,), deadline)
     return 0 if mark is None else _watermark(mark_key, mark).next_offset
@@ -160,7 +182,8 @@ def _next_offset(
 def _lane(layout: Layout, partition: int, key: bytes) -> tuple[int, bytes, bytes]:
     """Hash slot, hash tag and watermark's key of the lane of `partition` with the key's stripe number."""
     stripe = routing.stripe_for(key, layout.stripes)
-    slot = routing.slot_for(partition, stripe, layout.partition_count, layout.stripes)
+    home = partition % layout.partition_count
+    slot = routing.slot_for(home, stripe, layout.partition_count, layout.stripes)
     tag = routing.hash_tag(slot)
     return slot, tag, codec.watermark_key(tag, layout.topic, layout.generation, partition, stripe)
 

@@ -16,7 +16,7 @@ from tests.lanes import Event, fold
 
 from keylane import codec, routing
 from keylane.adapters.redis_cluster import Cluster
-from keylane.adapters.redis_lanes import Lane
+from keylane.adapters.redis_lanes import Lane, LaneStart
 from keylane.adapters.redis_layouts import LayoutStore
 from keylane.errors import CorruptState, Fenced, LaneBehind, StateUnavailable
 from keylane.model import Layout, Options, Watermark
@@ -169,6 +169,59 @@ def test_a_new_lane_begins_where_the_log_begins_and_is_whole(redis_cluster):
     lane = new_lane()
     starts = t.writer(redis_cluster, 1).open([(lane, 25)])
     assert (starts[lane].next_offset, starts[lane].incomplete) == (25, False)
+
+
+def test_a_new_lane_may_be_known_to_have_lost_records_but_one_that_is_there_knows_better(redis_cluster):
+    lane = new_lane()
+    starts = t.writer(redis_cluster, 1).open([(lane, 25)], incomplete=[lane])
+    assert starts[lane] == LaneStart(25, incomplete=True, has_strays=False, complete_as_of_ms=0)
+    whole = new_lane()
+    opened(redis_cluster, whole)
+    starts = t.writer(redis_cluster, 2).open([(whole, 0)], incomplete=[whole])
+    assert not starts[whole].incomplete
+
+
+def test_an_opened_lane_tells_of_its_strays_and_of_the_time_it_was_complete(redis_cluster):
+    lane = new_lane()
+    lanes = opened(redis_cluster, lane)
+    lanes.apply(lane, 0, 7, complete_as_of_ms=500)
+    lanes.put_strays(lane, b"", 0)
+    lanes.flush()
+    starts = t.writer(redis_cluster, 2).open([(lane, 0)])
+    assert starts[lane] == LaneStart(7, incomplete=False, has_strays=True, complete_as_of_ms=500)
+
+
+def test_a_superseded_lane_says_so_and_serves_again_when_it_is_opened(redis_cluster):
+    lanes_of = [new_lane(), new_lane(partition=8)]
+    lanes = opened(redis_cluster, lanes_of[0])
+    lanes.open([(lanes_of[1], 3)])
+    unopened = new_lane()
+    lanes.supersede([*lanes_of, unopened])
+    assert [t.held(redis_cluster, lane, [])[1].superseded for lane in lanes_of] == [True, True]
+    assert t.held(redis_cluster, unopened, [])[1] is None
+    lanes.apply(lanes_of[0], 0, 1)
+    lanes.flush()
+    assert t.held(redis_cluster, lanes_of[0], [])[1].superseded
+    opened(redis_cluster, lanes_of[0], epoch=2)
+    assert not t.held(redis_cluster, lanes_of[0], [])[1].superseded
+
+
+def test_an_older_writer_supersedes_nothing(redis_cluster):
+    lane = new_lane()
+    old = opened(redis_cluster, lane, epoch=1)
+    opened(redis_cluster, lane, epoch=2)
+    with pytest.raises(Fenced):
+        old.supersede([lane])
+    assert not t.held(redis_cluster, lane, [])[1].superseded
+
+
+def test_the_end_of_the_log_is_kept_where_it_was_looked_at(redis_cluster):
+    lane = new_lane()
+    lanes = opened(redis_cluster, lane)
+    for log_end, known in [(0, 0), (500, 500), (0, 500), (900, 900)]:
+        lanes.apply(lane, 0, 0, log_end=log_end)
+        lanes.flush()
+        assert t.held(redis_cluster, lane, [])[1].log_end == known
 
 
 def test_the_time_of_completeness_never_goes_back(redis_cluster):

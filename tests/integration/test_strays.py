@@ -12,14 +12,14 @@ from tests import lanes as t
 from keylane import codec
 from keylane.adapters.redis_lanes import Lane
 from keylane.errors import Fenced, LaneBehind
-from keylane.model import Layout
+from keylane.model import Layout, Options
 
 NUMBERS = itertools.count()
 KEYS = [b"a", b"b"]
 
 
-def new_lane() -> Lane:
-    return Lane.of(Layout(f"strays-{next(NUMBERS)}", 9), 4, 0)
+def new_lane(**options) -> Lane:
+    return Lane.of(Layout(f"strays-{next(NUMBERS)}", 9, options=Options(**options)), 4, 0)
 
 
 def put(lanes, lane: Lane, key: bytes, value: bytes | None, *, source: int, offset: int, time: int) -> None:
@@ -112,8 +112,8 @@ def test_a_lane_that_has_met_strays_marks_its_own_tombstones_too(redis_cluster):
 
 
 def test_a_marker_goes_after_its_time(redis_cluster):
-    lane = new_lane()
-    lanes = opened(redis_cluster, lane, marker_ms=1)
+    lane = new_lane(marker_ms=1)
+    lanes = opened(redis_cluster, lane)
     put(lanes, lane, b"a", None, source=7, offset=30, time=500)
     put(lanes, lane, b"b", b"x", source=7, offset=31, time=500)
     until = t.CLOCK.monotonic_s() + 10

@@ -15,40 +15,29 @@ Not to be shared between threads, as `Cluster`.
 
 from __future__ import annotations
 
-import random
 from collections import deque
 from dataclasses import dataclass
-from importlib.resources import files
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import RedisError
 
 from keylane import codec, routing
-from keylane.adapters.redis_wire import (
-    encode_command,
-    read_reply,
-    translate_redis_errors,
-)
-from keylane.errors import CorruptState, Fenced, LaneBehind, StateUnavailable
+from keylane.adapters import redis_library as library
+from keylane.adapters.redis_library import PATIENCE_S, TURN_S, Refused
+from keylane.adapters.redis_wire import encode_command, read_reply
+from keylane.errors import CorruptState, Fenced, KeylaneError, LaneBehind, StateUnavailable
 from keylane.ports import Deadline
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection, Iterable
 
     from keylane.adapters.redis_cluster import Cluster, Node
     from keylane.model import Layout, Options
     from keylane.ports import Clock
 
-APPLY = b"keylane_apply_2"
-OPEN = b"keylane_open_2"
-STRAYS = b"keylane_strays_2"
-MARKER_MS = 24 * 3600 * 1000
-"""How long a tombstone that meets strays leaves a marker: nothing older comes back within it."""
 IN_FLIGHT = 16
 """Chunks without a reply on one connection: enough to hide a round trip, few enough for Redis' buffers."""
-PATIENCE_S = 60.0
-TURN_S = 5.0
-"""What one answer may take: a node that is silent for longer is taken for dead, and the map is read anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +82,8 @@ class LaneStart:
 
     next_offset: int
     incomplete: bool
+    has_strays: bool
+    complete_as_of_ms: int
 
 
 @dataclass(slots=True)
@@ -114,7 +105,8 @@ class LaneWriter:
         *,
         patience_s: float = PATIENCE_S,
         turn_s: float = TURN_S,
-        marker_ms: int = MARKER_MS,
+        wait_replicas: int = 0,
+        wait_ms: int = 1000,
         notify: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._cluster = cluster
@@ -122,21 +114,34 @@ class LaneWriter:
         self._epoch = epoch
         self._patience_s = patience_s
         self._turn_s = turn_s
-        self._marker = b"%d" % marker_ms
+        self._wait_replicas = wait_replicas
+        self._wait_ms = wait_ms
         self._notify = notify
         self._pending: dict[Node, deque[_Call]] = {}
 
-    def open(self, lanes: Iterable[tuple[Lane, int]]) -> dict[Lane, LaneStart]:
+    def open(
+        self, lanes: Iterable[tuple[Lane, int]], incomplete: Collection[Lane] = ()
+    ) -> dict[Lane, LaneStart]:
         """Take each lane for this epoch; the int is the oldest offset that the log still has of it.
 
-        Raises Fenced (a writer has this epoch or a newer one), CorruptState, StateUnavailable.
+        A lane that is new and in `incomplete` begins as one that has lost records. A superseded lane serves
+        again. Raises Fenced (a writer has this epoch or a newer one), CorruptState, StateUnavailable.
         """
         starts: dict[Lane, LaneStart] = {}
         for lane, oldest in lanes:
-            arguments = (OPEN, b"1", lane.watermark_key, b"%d" % self._epoch, b"%d" % oldest)
-            self._send(_Call(lane, oldest, encode_command(b"FCALL", *arguments), _taker(starts, lane)))
+            packed = self._command(library.OPEN, lane, b"%d" % oldest, b"%d" % (lane in incomplete))
+            self._send(_Call(lane, oldest, packed, _taker(starts, lane)))
         self.flush()
         return starts
+
+    def supersede(self, lanes: Iterable[Lane]) -> None:
+        """Tell readers of these lanes that theirs is not the current generation; all are told on return.
+
+        Lanes without a watermark are left alone. Errors as `open`.
+        """
+        for lane in lanes:
+            self._send(_Call(lane, 0, self._command(library.SUPERSEDE, lane), lambda _: None))
+        self.flush()
 
     def apply(
         self,
@@ -149,25 +154,25 @@ class LaneWriter:
         has_tombstones: bool = False,
         newest_timestamp_ms: int = 0,
         complete_as_of_ms: int = 0,
+        log_end: int = 0,
     ) -> None:
         """Send the records of [begin, end) on their way; `flush` tells that they have arrived.
 
         `arguments`: `count` pairs of key and payload as RESP bulk strings, in offset order (see codec).
-        Without records it moves the watermark alone. Raises what an earlier chunk met: Fenced,
-        LaneBehind, CorruptState, StateUnavailable.
+        Without records it moves the watermark alone. `log_end`: where the partition was seen to end, 0 when
+        it was not looked at. Raises what an earlier chunk met: Fenced, LaneBehind, CorruptState,
+        StateUnavailable.
         """
-        head = encode_command(
-            b"FCALL",
-            APPLY,
-            b"1",
-            lane.watermark_key,
-            b"%d" % self._epoch,
+        head = self._command(
+            library.APPLY,
+            lane,
             b"%d" % begin_offset,
             b"%d" % end_offset,
             b"%d" % newest_timestamp_ms,
             b"%d" % complete_as_of_ms,
-            b"1" if has_tombstones else b"0",
-            self._marker,
+            b"%d" % log_end,
+            b"%d" % has_tombstones,
+            *_rules(lane.options),
         )
         self._send(_Call(lane, begin_offset, _with_records(head, arguments, count), lambda _: None))
 
@@ -177,7 +182,7 @@ class LaneWriter:
         Each is written only if newer than what is there. `arguments` as for `apply`, the payloads with their
         source partition. Errors as `apply`.
         """
-        head = encode_command(b"FCALL", STRAYS, b"1", lane.watermark_key, b"%d" % self._epoch, self._marker)
+        head = self._command(library.STRAYS, lane, *_rules(lane.options))
         self._send(_Call(lane, 0, _with_records(head, arguments, count), lambda _: None))
 
     def flush(self) -> None:
@@ -190,6 +195,9 @@ class LaneWriter:
         for node in self._pending:
             self._cluster.drop(node)
         self._pending.clear()
+
+    def _command(self, function: bytes, lane: Lane, *arguments: bytes) -> bytes:
+        return encode_command(b"FCALL", function, b"1", lane.watermark_key, b"%d" % self._epoch, *arguments)
 
     def _send(self, call: _Call) -> None:
         try:
@@ -219,86 +227,57 @@ class LaneWriter:
             connection = self._cluster.connection(node, self._turn())
             connection._sock.settimeout(self._turn_s)  # noqa: SLF001
             while len(waiting) > leave:
-                reply = read_reply(connection)
-                if isinstance(reply, Exception):
-                    self._raise_what_stays(reply, waiting[0])
-                    raise reply
+                reply = library.check(read_reply(connection))
                 waiting.popleft().take(reply)
-        except (Fenced, LaneBehind, CorruptState):
+        except Refused as refused:
             self.abandon()
-            raise
+            raise self._refusal(refused, waiting[0]) from refused
         except (RedisError, OSError) as error:
             self._recover(error)
             return
         if not waiting:
             self._pending.pop(node, None)
 
-    def _raise_what_stays(self, error: Exception, call: _Call) -> None:
-        """Raise the error that no repeating mends; return for those that pass."""
-        word, _, detail = str(error).partition(" ")
-        if word == "FENCED":
-            raise Fenced(str(call.lane), self._epoch, int(detail)) from error
-        if word == "BEHIND":
-            stands_at = int(detail)
-            raise LaneBehind(
-                str(call.lane), stands_at if stands_at >= 0 else None, call.begin_offset
-            ) from error
-        if word in ("CORRUPT", "WRONGTYPE"):
-            raise CorruptState(ascii(call.lane.watermark_key)[2:-1], str(error)) from error
+    def _refusal(self, refused: Refused, call: _Call) -> KeylaneError:
+        if refused.word == "FENCED":
+            return Fenced(str(call.lane), self._epoch, int(refused.detail))
+        if refused.word == "BEHIND":
+            stands_at = int(refused.detail)
+            return LaneBehind(str(call.lane), stands_at if stands_at >= 0 else None, call.begin_offset)
+        return CorruptState(ascii(call.lane.watermark_key)[2:-1], str(refused))
 
-    def _recover(self, error: Exception, *more: _Call) -> None:
+    def _recover(self, error: Exception | None, *more: _Call) -> None:
         """Send all that has no reply yet again, wherever its lanes are now, until each has its reply.
 
         All nodes', not just the one in trouble: the map may change, and a lane's chunks stay in order.
         """
-        calls = deque([*(call for waiting in self._pending.values() for call in waiting), *more])
+        calls = [*(call for waiting in self._pending.values() for call in waiting), *more]
         self.abandon()
-        until = Deadline.after_ms(self._patience_s * 1000, self._clock)
-        pause_s = 0.02
-        while calls:
+        for call in calls:
             try:
-                with translate_redis_errors():
-                    self._mend(error, calls[0])
-                    while calls:
-                        self._repeat(calls[0])
-                        calls.popleft()
-            except StateUnavailable as unavailable:
-                error = unavailable.__cause__ if isinstance(unavailable.__cause__, Exception) else unavailable
-                if until.remaining_s <= 0:
-                    raise StateUnavailable(
-                        f"Redis took no writes for {self._patience_s:.0f} s: {error}", 10
-                    ) from error
-                if not _is_library_missing(error):
-                    self._clock.pause_s(min(pause_s * random.uniform(0.5, 1.0), until.remaining_s))  # noqa: S311
-                    pause_s = min(pause_s * 2, 2.0)
-
-    def _mend(self, error: Exception, call: _Call) -> None:
-        """Do what the error asks for before its call is repeated."""
-        if _is_library_missing(error):
-            self._load_library(call.lane.slot)
-            return
-        if self._cluster.nodes:
-            self._notify(f"writing to Redis is held up: {error}")
-        self._cluster.refresh(self._turn())
+                reply = library.call(
+                    self._cluster,
+                    call.lane.slot,
+                    call.packed,
+                    self._clock,
+                    patience_s=self._patience_s,
+                    turn_s=self._turn_s,
+                    notify=self._notify,
+                    error=error,
+                )
+            except Refused as refused:
+                raise self._refusal(refused, call) from refused
+            error = None
+            call.take(reply)
 
     def _turn(self) -> Deadline:
         return Deadline.after_ms(self._turn_s * 1000, self._clock)
 
-    def _repeat(self, call: _Call) -> None:
-        node = self._cluster.primary(call.lane.slot)
-        (reply,) = self._cluster.roundtrip(node, call.packed, 1, self._turn())
-        if isinstance(reply, Exception):
-            self._raise_what_stays(reply, call)
-            raise reply
-        call.take(reply)
 
-    def _load_library(self, slot: int) -> None:
-        node = self._cluster.primary(slot)
-        code = files(__package__).joinpath("library.lua").read_bytes()
-        load = encode_command(b"FUNCTION", b"LOAD", b"REPLACE", code)
-        (reply,) = self._cluster.roundtrip(node, load, 1, self._turn())
-        if isinstance(reply, Exception):
-            raise reply
+@cache
+def _rules(options: Options) -> tuple[bytes, ...]:
+    """What the library must know of a topic's options."""
+    return (b"%d" % options.marker_ms,)
 
 
 def _with_records(head: bytes, arguments: bytes | memoryview, count: int) -> bytes:
@@ -309,10 +288,7 @@ def _with_records(head: bytes, arguments: bytes | memoryview, count: int) -> byt
 
 def _taker(starts: dict[Lane, LaneStart], lane: Lane) -> Callable[[Any], None]:
     def take(reply: Any) -> None:
-        starts[lane] = LaneStart(int(reply[0]), bool(reply[1]))
+        next_offset, incomplete, has_strays, complete_ms = reply
+        starts[lane] = LaneStart(int(next_offset), bool(incomplete), bool(has_strays), int(complete_ms))
 
     return take
-
-
-def _is_library_missing(error: Exception) -> bool:
-    return isinstance(error, ResponseError) and "Function not found" in str(error)

@@ -1,0 +1,139 @@
+"""200 reads a second while a node of a real cluster is killed, hangs, or comes back."""
+
+from __future__ import annotations
+
+import os
+import signal
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.builders import a_topic
+from tests.servers import deadline, eventually, fill, own_cluster, primary_and_replica
+from tests.steady import SteadyReads
+
+from keylane import routing
+from keylane.adapters.redis_cluster import Cluster
+from keylane.adapters.redis_state import RedisState
+from keylane.settings import redis_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from keylane_local.redis_cluster import RedisCluster
+    from keylane_local.redis_node import RedisNode
+
+SLOTS = (0, 3_000, 6_000, 9_000, 12_000, 15_000)
+VICTIM = SLOTS[0]
+READERS = 4
+
+
+@pytest.fixture(scope="module")
+def one_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisCluster]:
+    with own_cluster(tmp_path_factory.mktemp("outages"), appendonly=True) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def whole(one_cluster: RedisCluster) -> RedisCluster:
+    """A cluster to break, whole again for each test."""
+    one_cluster.start()
+    one_cluster.wait_ready()
+    return one_cluster
+
+
+@pytest.fixture
+def reads(whole: RedisCluster) -> Iterator[SteadyReads]:
+    """Reads of keys of all shards, as several functions at once make them; each key holds its own name."""
+    keys = {slot: b"{%b}%b" % (routing.hash_tag(slot), a_topic().encode()) for slot in SLOTS}
+    fill(whole.addresses, {key: key for key in keys.values()})
+    states = [RedisState(Cluster(redis_settings({"KEYLANE_REDIS_NODES": whole.addresses}))) for _ in range(4)]
+
+    def reader(state: RedisState) -> Callable[[int], None]:
+        def read(number: int) -> None:
+            slot = SLOTS[number // READERS % len(SLOTS)]
+            assert state.read(slot, [keys[slot]], deadline(1_000)) == [keys[slot]]
+
+        return read
+
+    with SteadyReads([reader(state) for state in states]) as steady:
+        eventually(lambda: len(steady.done) > 100)
+        yield steady
+    for state in states:
+        state.close()
+
+
+def and_then_some(reads: SteadyReads, seconds: float = 1.0) -> None:
+    """Let as many reads more come back as that many seconds have."""
+    wanted = len(reads.done) + seconds * reads.per_s
+    eventually(lambda: len(reads.done) >= wanted)
+
+
+def primary_again(node: RedisNode) -> bool:
+    return node.running and node.facts()["role"] == "master"
+
+
+@contextmanager
+def hanging(node: RedisNode) -> Iterator[None]:
+    process = node.program.process
+    assert process
+    os.kill(process.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(process.pid, signal.SIGCONT)
+
+
+def test_killed_primary_costs_no_read_until_its_replica_is_promoted_nor_when_it_comes_back(
+    whole: RedisCluster, reads: SteadyReads
+):
+    primary, replica = primary_and_replica(whole, VICTIM)
+    primary.kill()
+    eventually(lambda: primary_again(replica))
+    and_then_some(reads)
+    primary.start()
+    whole.wait_ready()
+    and_then_some(reads)
+    assert reads.failures == []
+    assert reads.longest_s < 0.5
+
+
+def test_hanging_primary_costs_no_read_until_its_replica_is_promoted_nor_when_it_wakes(
+    whole: RedisCluster, reads: SteadyReads
+):
+    primary, replica = primary_and_replica(whole, VICTIM)
+    with hanging(primary):
+        eventually(lambda: primary_again(replica))
+        and_then_some(reads)
+    whole.wait_ready()
+    and_then_some(reads)
+    assert reads.failures == []
+    assert reads.longest_s < 0.5
+
+
+def test_killed_replica_costs_no_read(whole: RedisCluster, reads: SteadyReads):
+    _, replica = primary_and_replica(whole, VICTIM)
+    replica.kill()
+    and_then_some(reads, 4)
+    assert reads.failures == []
+    assert reads.longest_s < 0.5
+
+
+def test_primary_without_a_replica_costs_its_own_reads_alone_and_they_come_back_with_it(
+    whole: RedisCluster, reads: SteadyReads
+):
+    primary, replica = primary_and_replica(whole, VICTIM)
+    replica.kill()
+    and_then_some(reads, 0.5)
+    assert reads.failures == []
+    primary.kill()
+    began = len(reads.done)
+    eventually(lambda: len(reads.failures) > READERS)
+    assert len(reads.done) > began
+    primary.start()
+    replica.start()
+    whole.wait_ready()
+    and_then_some(reads)
+    failed = len(reads.failures)
+    and_then_some(reads)
+    assert len(reads.failures) == failed

@@ -1,0 +1,62 @@
+"""Reads at a steady rate, each at its own time whether or not the one before has come back."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Self
+
+from keylane.errors import KeylaneError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    Read = Callable[[int], None]
+
+
+@dataclass(slots=True)
+class SteadyReads:
+    """Runs while its block does: `readers`, each in a thread of its own, share `per_s` reads a second.
+
+    A reader is called with the number of its read, and raises what goes wrong. A read that could not begin
+    in time begins late, and counts from when it should have begun.
+    """
+
+    readers: Sequence[Read]
+    per_s: float = 200
+    failures: list[Exception] = field(default_factory=list)
+    done: list[tuple[float, float]] = field(default_factory=list)
+    _threads: list[threading.Thread] = field(default_factory=list)
+    _over: threading.Event = field(default_factory=threading.Event)
+
+    def __enter__(self) -> Self:
+        begin_s = time.monotonic()
+        for turn, read in enumerate(self.readers):
+            thread = threading.Thread(target=self._run, args=(read, begin_s, turn))
+            self._threads.append(thread)
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        for thread in self._threads:
+            thread.join(60)
+
+    @property
+    def longest_s(self) -> float:
+        """What the slowest read took."""
+        return max(end_s - due_s for due_s, end_s in self.done)
+
+    def _run(self, read: Read, begin_s: float, turn: int) -> None:
+        number = turn
+        while not self._over.is_set():
+            due_s = begin_s + number / self.per_s
+            if self._over.wait(max(0.0, due_s - time.monotonic())):
+                return
+            try:
+                read(number)
+                self.done.append((due_s, time.monotonic()))
+            except (KeylaneError, AssertionError) as error:
+                self.failures.append(error)
+            number += len(self.readers)

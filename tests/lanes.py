@@ -14,7 +14,8 @@ from keylane.adapters.redis_cluster import Cluster, Node, RedisSettings
 from keylane.adapters.redis_lanes import LaneWriter
 from keylane.adapters.redis_state import RedisState
 from keylane.ports import Clock, Deadline
-from keylane_spark.columns import Records, chunks
+from keylane_spark.columns import chunks
+from keylane_spark.records import Records
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,26 +11,36 @@ import pyarrow.compute as pc
 
 from keylane.adapters.redis_lanes import Lane
 from keylane.routing import PARTITIONERS
-from keylane_spark.columns import Records, chunks, stray_chunks
+from keylane_spark.columns import STRAY_RECORDS, Chunk, Folder
+from keylane_spark.records import from_rows
 from keylane_spark.routing_columns import partition_column, stripe_column
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from numpy.typing import NDArray
 
     from keylane.adapters.redis_lanes import LaneWriter
     from keylane.model import Layout
+    from keylane_spark.columns import Folded
     from keylane_spark.freshness import Place
+    from keylane_spark.records import Records
+
+MAX_OPEN_BYTES = 64 * 1024 * 1024
+"""What the open chunks of all lanes may come to: a task's partition may have thousands of stripes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """What a batch covers of one partition: [begin, end), and when the partition was seen to end there."""
+    """What a batch covers of one partition: [begin, end), and until when that makes its lanes complete.
+
+    `log_end`: where the partition ended when last seen; 0: nobody looked.
+    """
 
     begin: int
     end: int
     complete_as_of_ms: int = 0
+    log_end: int = 0
 
 
 @dataclass(slots=True)
@@ -41,7 +51,8 @@ class Tally:
     written: int = 0
     tombstones: int = 0
     null_keys: int = 0
-    value_bytes: int = 0
+    record_bytes: int = 0
+    left_in_kafka: int = 0
     strays: int = 0
     """Records that a reader looks for in another partition; of those, how many each partitioner explains:"""
     murmur2: int = 0
@@ -51,7 +62,11 @@ class Tally:
 
 @dataclass(slots=True)
 class BatchWriter:
-    """Writes the rows of a batch, then moves every stripe's watermark to the batch's end."""
+    """Writes the rows of a batch, then moves every stripe's watermark to the batch's end.
+
+    Each lane's last chunk stays open until the batch ends, so that a key is written once however often the
+    batch has it. Order of a partition's writes: strays, wait for them, then chunks that move its watermark.
+    """
 
     lanes: LaneWriter
     layouts: Mapping[str, Layout]
@@ -59,11 +74,15 @@ class BatchWriter:
     tallies: dict[Place, Tally] = field(default_factory=dict)
     _reached: dict[Lane, int] = field(default_factory=dict)
     _lanes: dict[tuple[str, int, int], Lane] = field(default_factory=dict)
+    _folders: dict[Lane, Folder] = field(default_factory=dict)
+    _stray_folders: dict[Place, dict[Lane, Folder]] = field(default_factory=dict)
+    _strays_under_way: bool = False
 
     def write(self, rows: pa.RecordBatch | pa.Table) -> None:
         """Rows: partition int32, offset int64, timestamp, key and value binary; topic if there are several.
 
-        In offset order within a partition. What was sent has arrived when `finish` returns.
+        And headers, list<struct<key string, value binary>>, if a topic keeps them. In offset order within a
+        partition. What was given has arrived when `finish` returns.
         """
         for batch in rows.to_batches() if isinstance(rows, pa.Table) else (rows,):
             for topic, part in self._by_topic(batch):
@@ -71,21 +90,18 @@ class BatchWriter:
                 for partition in np.unique(partitions).tolist():
                     mask = partitions == partition
                     one = part if mask.all() else part.filter(pa.array(mask))
-                    self._write_partition(topic, partition, one)
+                    self._write_partition((topic, partition), one)
+            self._bound_memory()
 
-    def finish(self, places: Iterable[Place]) -> None:
+    def finish(self, places: Collection[Place]) -> None:
         """Move the watermarks of these partitions, records or none, and wait until all has arrived."""
-        for topic, partition in places:
-            span = self.spans[topic, partition]
-            for stripe in range(self.layouts[topic].stripes):
-                lane = self._lane(topic, partition, stripe)
-                self.lanes.apply(
-                    lane,
-                    self._reached.get(lane, span.begin),
-                    span.end,
-                    complete_as_of_ms=span.complete_as_of_ms,
-                )
-                self._reached[lane] = span.end
+        for place in places:
+            self._send_open_strays(place)
+        for place in places:
+            for stripe in range(self.layouts[place[0]].stripes):
+                lane = self._lane(*place, stripe)
+                folder = self._folders.pop(lane, None)
+                self._apply(lane, folder.take() if folder else None, self.spans[place])
         self.lanes.flush()
 
     def _by_topic(self, batch: pa.RecordBatch) -> Iterable[tuple[str, pa.RecordBatch]]:
@@ -98,68 +114,100 @@ class BatchWriter:
             return [(names[0], batch)]
         return [(name, batch.filter(pc.equal(topics, name))) for name in names]
 
-    def _write_partition(self, topic: str, partition: int, rows: pa.RecordBatch) -> None:
-        tally = self.tallies.setdefault((topic, partition), Tally())
+    def _write_partition(self, place: Place, rows: pa.RecordBatch) -> None:
+        topic, partition = place
+        layout = self.layouts[topic]
+        tally = self._tally(place)
         keys = rows.column("key")
         tally.records += len(keys)
         if keys.null_count:
             tally.null_keys += keys.null_count
             rows = rows.filter(keys.is_valid())
-        values = rows.column("value")
-        tally.tombstones += values.null_count
-        tally.value_bytes += pc.sum(pc.binary_length(values)).as_py() or 0
-        records = Records(
-            rows.column("key"),
-            values,
-            rows.column("offset").to_numpy(zero_copy_only=False),
-            rows.column("timestamp").cast(pa.int64()).to_numpy(zero_copy_only=False) // 1000,
-        )
-        layout = self.layouts[topic]
+        records = from_rows(rows, layout.options)
+        tally.tombstones += records.values.null_count
+        tally.record_bytes += int(records.sizes.sum())
+        if records.left_bytes is not None:
+            tally.left_in_kafka += int(np.count_nonzero(records.left_bytes))
+            tally.record_bytes += int(records.left_bytes.sum())
         home = partition_column(records.keys, layout.partition_count, layout.partitioner)
         stray = home != partition
         if stray.any():
             self._write_strays(layout, partition, records.where(stray), home[stray], tally)
             records = records.where(~stray)
-        stripes = layout.stripes
-        if stripes == 1:
-            self._write_lane(self._lane(topic, partition, 0), records, tally)
-            return
-        stripe_of = stripe_column(records.keys, stripes)
+        stripe_of = stripe_column(records.keys, layout.stripes)
         for stripe in np.unique(stripe_of).tolist():
-            self._write_lane(self._lane(topic, partition, stripe), records.where(stripe_of == stripe), tally)
+            mask = stripe_of == stripe
+            lane = self._lane(topic, partition, stripe)
+            folder = self._folders.setdefault(lane, Folder(layout.options))
+            for folded in folder.add(records if mask.all() else records.where(mask)):
+                self._apply(lane, folded)
 
     def _write_strays(
         self, layout: Layout, partition: int, records: Records, home: NDArray[np.int32], tally: Tally
     ) -> None:
-        """Write each record into the lane where a reader looks for its key, before any watermark moves."""
-        stripe_of = stripe_column(records.keys, layout.stripes)
-        lane_of = home.astype(np.int64) * layout.stripes + stripe_of
+        """Take each record to the lane where a reader looks for its key."""
+        place = layout.topic, partition
+        folders = self._stray_folders.setdefault(place, {})
+        lane_of = home.astype(np.int64) * layout.stripes + stripe_column(records.keys, layout.stripes)
         for number in np.unique(lane_of).tolist():
             lane = self._lane(layout.topic, number // layout.stripes, number % layout.stripes)
-            for chunk in stray_chunks(records.where(lane_of == number), lane.key_prefix, partition):
-                self.lanes.put_strays(lane, chunk.arguments, chunk.count)
-        self.lanes.flush()
+            folder = folders.setdefault(lane, Folder(layout.options, STRAY_RECORDS))
+            for folded in folder.add(records.where(lane_of == number)):
+                self._put_strays(place, lane, folded)
         tally.strays += len(records)
-        tally.written += len(records)
         for name in PARTITIONERS:
             explained = partition_column(records.keys, layout.partition_count, name) == partition
             setattr(tally, name, getattr(tally, name) + int(explained.sum()))
 
-    def _write_lane(self, lane: Lane, records: Records, tally: Tally) -> None:
-        begin = self._reached.get(lane, self.spans[lane.topic, lane.partition].begin)
-        for chunk in chunks(records, lane.key_prefix):
-            self.lanes.apply(
-                lane,
-                begin,
-                chunk.end_offset,
-                arguments=chunk.arguments,
-                count=chunk.count,
-                has_tombstones=chunk.has_tombstones,
-                newest_timestamp_ms=chunk.newest_timestamp_ms,
-            )
-            tally.written += chunk.count
-            begin = chunk.end_offset
-        self._reached[lane] = begin
+    def _send_open_strays(self, place: Place) -> None:
+        for lane, folder in self._stray_folders.pop(place, {}).items():
+            if (folded := folder.take()) is not None:
+                self._put_strays(place, lane, folded)
+
+    def _put_strays(self, place: Place, lane: Lane, folded: Folded) -> None:
+        chunk = folded.chunk(lane.key_prefix, place[1])
+        self.lanes.put_strays(lane, chunk.arguments, chunk.count)
+        self._tally(place).written += chunk.count
+        self._strays_under_way = True
+
+    def _apply(self, lane: Lane, folded: Folded | None, ends: Span | None = None) -> None:
+        """Send a chunk; `ends`: it is the lane's last of this batch, records or none."""
+        place = lane.topic, lane.partition
+        self._send_open_strays(place)
+        if self._strays_under_way:
+            self.lanes.flush()
+            self._strays_under_way = False
+        begin = self._reached.get(lane, self.spans[place].begin)
+        chunk = folded.chunk(lane.key_prefix) if folded else Chunk.empty(begin)
+        end = ends.end if ends else chunk.end_offset
+        self.lanes.apply(
+            lane,
+            begin,
+            end,
+            arguments=chunk.arguments,
+            count=chunk.count,
+            has_tombstones=chunk.has_tombstones,
+            newest_timestamp_ms=chunk.newest_timestamp_ms,
+            complete_as_of_ms=ends.complete_as_of_ms if ends else 0,
+            log_end=ends.log_end if ends else 0,
+        )
+        if chunk.count:
+            self._tally(place).written += chunk.count
+        self._reached[lane] = end
+
+    def _bound_memory(self) -> None:
+        """Send all that is open where many lanes' open chunks, each small, come to too much."""
+        strays = [folder for folders in self._stray_folders.values() for folder in folders.values()]
+        if sum(folder.open_bytes for folder in (*self._folders.values(), *strays)) <= MAX_OPEN_BYTES:
+            return
+        for place in list(self._stray_folders):
+            self._send_open_strays(place)
+        for lane, folder in self._folders.items():
+            if (folded := folder.take()) is not None:
+                self._apply(lane, folded)
+
+    def _tally(self, place: Place) -> Tally:
+        return self.tallies.setdefault(place, Tally())
 
     def _lane(self, topic: str, partition: int, stripe: int) -> Lane:
         lane = self._lanes.get((topic, partition, stripe))

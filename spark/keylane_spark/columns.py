@@ -1,60 +1,33 @@
-"""Columns of records -> bytes of the lane protocol, without a Python loop over rows.
+"""Columns of records -> chunks of the lane protocol, without a Python loop over rows.
 
 A batch of one lane is cut into chunks; a chunk is one call of the `keylane` library. What a chunk
-carries is the fold of its records: of each key the last one. A chunk ends where it would carry too
-many records or bytes, so a key written a million times in a row is one write, and the watermark
-still moves chunk by chunk with nothing missing below it.
+carries is the fold of its records (see folding). A chunk ends where it would carry too many records or
+bytes, so a key written a million times in a row is one write, and the watermark still moves chunk by
+chunk with nothing missing below it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
-from keylane import codec
+from keylane.model import Options
+from keylane_spark.folding import Repeats, kept, most_per_key, needless_sets, risen
+from keylane_spark.payloads import bulk_strings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from numpy.typing import NDArray
+    from keylane_spark.records import Records
 
 MAX_RECORDS = 1000
 MAX_BYTES = 512 * 1024
 STRAY_RECORDS = 200
 """A stray costs a look at what is there, so a call has fewer."""
 
-_HEADER = np.dtype([("version", "u1"), ("flags", "u1"), ("offset", ">u8"), ("timestamp", ">u8")])
-_STRAY_HEADER = np.dtype([*_HEADER.descr, ("source", ">u4")])
-
-
-@dataclass(frozen=True, slots=True)
-class Records:
-    """Columns of one lane's records in offset order: keys without nulls, a null value is a tombstone.
-
-    `keys`, `values`: binary (n); `offsets`, `timestamps_ms`: int64 (n).
-    """
-
-    keys: pa.BinaryArray
-    values: pa.BinaryArray
-    offsets: NDArray[np.int64]
-    timestamps_ms: NDArray[np.int64]
-
-    def __len__(self) -> int:
-        return len(self.keys)
-
-    def where(self, mask: NDArray[np.bool_]) -> Records:
-        """The rows of a boolean mask (n)."""
-        selection = pa.array(mask)
-        return Records(
-            self.keys.filter(selection),
-            self.values.filter(selection),
-            self.offsets[mask],
-            self.timestamps_ms[mask],
-        )
+_PLAIN = Options()
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,142 +44,162 @@ class Chunk:
     has_tombstones: bool
     arguments: memoryview
 
+    @classmethod
+    def empty(cls, end_offset: int) -> Chunk:
+        """No records."""
+        return cls(end_offset, 0, 0, has_tombstones=False, arguments=memoryview(b""))
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """The fold of the records since the chunk before and below `end_offset`; newest timestamp of them all."""
+
+    records: Records
+    end_offset: int
+    newest_timestamp_ms: int
+
+    def chunk(self, key_prefix: bytes, source_partition: int | None = None) -> Chunk:
+        """As bytes; a source partition marks the records as strays."""
+        return Chunk(
+            self.end_offset,
+            self.newest_timestamp_ms,
+            len(self.records),
+            self.records.values.null_count > 0,
+            bulk_strings(self.records, key_prefix, source_partition),
+        )
+
+
+class Folder:
+    """Cuts the records of one lane into chunks, however they are spread over batches.
+
+    What it keeps between two calls of `add` is the fold of the chunk that has room yet: within a chunk's
+    bounds (but for one record, which may be larger), and copies, so that no batch is kept alive.
+    """
+
+    def __init__(
+        self, options: Options = _PLAIN, max_records: int = MAX_RECORDS, max_bytes: int = MAX_BYTES
+    ) -> None:
+        self._options = options
+        self._max_records = max_records
+        self._max_bytes = max_bytes
+        self._open: Folded | None = None
+        self.open_bytes = 0
+
+    def add(self, records: Records) -> Iterator[Folded]:
+        """Give the chunks that these records, in offset order after the earlier ones, make full."""
+        if not len(records):
+            return
+        end_offset = int(records.offsets[-1]) + 1
+        newest_ms = 0
+        if self._open is not None:
+            newest_ms = self._open.newest_timestamp_ms
+            records = self._open.records.then(records)
+        self._open = None
+        part = _Part(records, self._options)
+        start = 0
+        while (end := part.chunk_end(start, self._max_records, self._max_bytes)) < len(part):
+            yield part.fold(start, end, newest_ms)
+            start, newest_ms = end, 0
+        rest = part.fold(start, end, newest_ms)
+        self._open = replace(rest, records=rest.records.copy(), end_offset=end_offset)
+        self.open_bytes = int(rest.records.sizes.sum())
+
+    def take(self) -> Folded | None:
+        """Give the chunk that has room yet, and begin a new one; None: there is nothing."""
+        taken, self._open, self.open_bytes = self._open, None, 0
+        return taken
+
 
 def chunks(
-    records: Records, key_prefix: bytes, max_records: int = MAX_RECORDS, max_bytes: int = MAX_BYTES
+    records: Records,
+    key_prefix: bytes,
+    max_records: int = MAX_RECORDS,
+    max_bytes: int = MAX_BYTES,
+    *,
+    options: Options = _PLAIN,
+    source_partition: int | None = None,
 ) -> Iterator[Chunk]:
     """Cut records into chunks that carry at most `max_records` records, and `max_bytes` bytes but for one.
 
-    `key_prefix` stands before each record's own key in Redis.
+    `key_prefix` stands before each record's own key in Redis; `source_partition` marks strays.
     """
-    previous, following = _occurrences(records.keys)
-    sizes = _payload_sizes(records)
-    start = 0
-    while start < len(records):
-        end = _chunk_end(start, previous, sizes, max_records, max_bytes)
-        part = slice(start, end)
-        kept = following[part] >= end
-        yield _encode(records, part, kept, key_prefix)
-        start = end
+    folder = Folder(options, max_records, max_bytes)
+    for folded in folder.add(records):
+        yield folded.chunk(key_prefix, source_partition)
+    if (last := folder.take()) is not None:
+        yield last.chunk(key_prefix, source_partition)
 
 
-def stray_chunks(
-    records: Records, key_prefix: bytes, source_partition: int, max_records: int = STRAY_RECORDS
-) -> Iterator[Chunk]:
-    """Cut records of another partition into chunks for the lane of their keys; their envelopes name it."""
-    for start in range(0, len(records), max_records):
-        part = slice(start, min(start + max_records, len(records)))
-        everything = np.ones(part.stop - part.start, np.bool_)
-        yield _encode(records, part, everything, key_prefix, source_partition)
+class _Part:
+    """Records of one lane with what is known of their keys."""
+
+    def __init__(self, records: Records, options: Options) -> None:
+        self._repeats = _repeats(records)
+        if self._repeats is not None and options.insert_once:
+            needless = needless_sets(self._repeats, records.tombstones)
+            if needless.any():
+                records = records.where(~needless)
+                self._repeats = _repeats(records)
+        self._records = records
+        self._options = options
+        self._sizes = records.sizes
+        self._most_per_key = most_per_key(options, len(records))
+        if self._repeats is None:
+            self._replaced = np.full(len(records), -1, np.int64)
+        elif self._most_per_key == 1:
+            self._replaced = self._repeats.previous
+        else:
+            self._replaced = self._repeats.previous_but(self._most_per_key)
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def chunk_end(self, start: int, max_records: int, max_bytes: int) -> int:
+        """Where the chunk that begins at `start` ends: the furthest row within both limits, one row at least.
+
+        A record that takes the place of an earlier one counts by what it adds, in bytes only where it is
+        known which one goes.
+        """
+        window = max_records
+        while True:
+            stop = min(start + window, len(self))
+            replaced = self._replaced[start:stop]
+            is_more = replaced < start
+            sizes = self._sizes[start:stop]
+            if self._most_per_key == 1:
+                sizes = sizes - np.where(is_more, 0, self._sizes[replaced])
+            over = (np.cumsum(is_more) > max_records) | (np.cumsum(sizes) > max_bytes)
+            if over.any():
+                return start + max(1, int(over.argmax()))
+            if stop == len(self):
+                return stop
+            window *= 4
+
+    def fold(self, start: int, end: int, newest_ms: int) -> Folded:
+        """The rows [start, end), folded."""
+        rows = self._records.part(start, end)
+        end_offset = int(rows.offsets[-1]) + 1
+        newest_ms = max(newest_ms, int(rows.timestamps_ms.max()))
+        if self._repeats is not None:
+            rows = self._fold_repeats(self._repeats, rows, start, end)
+        return Folded(rows, end_offset, newest_ms)
+
+    def _fold_repeats(self, repeats: Repeats, rows: Records, start: int, end: int) -> Records:
+        before = repeats.previous[start:end]
+        again = np.flatnonzero(before >= start)
+        if not len(again):
+            return rows
+        order_falls = (rows.order[before[again] - start] > rows.order[again]).any()
+        if self._most_per_key == 1 and not order_falls:
+            return rows.where(repeats.following[start:end] >= end)
+        own = Repeats(repeats.codes[start:end])
+        if order_falls:
+            rows = replace(rows, order_ms=risen(own, rows.order))
+        return rows.where(kept(own, rows.timestamps_ms, rows.tombstones, self._options))
 
 
-def _occurrences(keys: pa.BinaryArray) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """For each row the row of the same key before it (-1: none) and after it (n: none)."""
-    n = len(keys)
-    encoded = keys.dictionary_encode()
-    previous = np.full(n, -1, np.int64)
-    following = np.full(n, n, np.int64)
-    if len(encoded.dictionary) < n:
-        codes = encoded.indices.to_numpy(zero_copy_only=False)
-        order = np.argsort(codes, kind="stable")
-        same = codes[order[1:]] == codes[order[:-1]]
-        previous[order[1:][same]] = order[:-1][same]
-        following[order[:-1][same]] = order[1:][same]
-    return previous, following
-
-
-def _payload_sizes(records: Records) -> NDArray[np.int64]:
-    keys = pc.binary_length(records.keys)
-    values = pc.fill_null(pc.binary_length(records.values), 0)
-    sizes: NDArray[np.int64] = pc.add(keys, values).to_numpy(zero_copy_only=False).astype(np.int64)
-    return sizes + codec.HEADER_BYTES
-
-
-def _chunk_end(
-    start: int,
-    previous: NDArray[np.int64],
-    sizes: NDArray[np.int64],
-    max_records: int,
-    max_bytes: int,
-) -> int:
-    """Where the chunk that begins at `start` ends: the furthest row within both limits, one row at least.
-
-    The bytes of a key written again are counted at its first row: near enough for a bound on latency.
-    """
-    window = max_records
-    while True:
-        stop = min(start + window, len(previous))
-        first_seen = previous[start:stop] < start
-        count = np.cumsum(first_seen)
-        size = np.cumsum(np.where(first_seen, sizes[start:stop], 0))
-        fits = int(
-            min(np.searchsorted(count, max_records, "right"), np.searchsorted(size, max_bytes, "right"))
-        )
-        if fits < stop - start or stop == len(previous):
-            return start + max(1, fits)
-        window *= 4
-
-
-def _encode(
-    records: Records,
-    part: slice,
-    kept: NDArray[np.bool_],
-    key_prefix: bytes,
-    source_partition: int | None = None,
-) -> Chunk:
-    """The rows of `part` that `kept` (len of part) names, as RESP bulk strings."""
-    header = _HEADER if source_partition is None else _STRAY_HEADER
-    rows = Records(
-        records.keys[part.start : part.stop],
-        records.values[part.start : part.stop],
-        records.offsets[part],
-        records.timestamps_ms[part],
-    )
-    end_offset = int(rows.offsets[-1]) + 1
-    newest = max(0, int(rows.timestamps_ms.max()))
-    if not kept.all():
-        rows = rows.where(kept)
-    arguments = pc.binary_join_element_wise(
-        _lengths(pc.binary_length(rows.keys), len(key_prefix), b"$", b"\r\n" + key_prefix),
-        rows.keys,
-        _lengths(pc.fill_null(pc.binary_length(rows.values), 0), header.itemsize, b"\r\n$", b"\r\n"),
-        _headers(rows, header, source_partition),
-        rows.values,
-        b"\r\n",
-        b"",
-        null_handling="replace",
-        null_replacement=b"",
-    )
-    _, ends, data = arguments.buffers()
-    bounds = np.frombuffer(ends, np.int32)[arguments.offset :]
-    return Chunk(
-        end_offset,
-        newest,
-        len(rows),
-        rows.values.null_count > 0,
-        memoryview(data)[bounds[0] : bounds[len(rows)]],
-    )
-
-
-def _lengths(lengths: pa.Int32Array, extra: int, before: bytes, after: bytes) -> pa.BinaryArray:
-    """`before`, each length + `extra` in decimal, `after`: made once for each length that occurs."""
-    encoded = lengths.dictionary_encode()
-    words = [b"%b%d%b" % (before, length + extra, after) for length in encoded.dictionary.to_pylist()]
-    return pa.array(words, pa.binary()).take(encoded.indices)
-
-
-def _headers(rows: Records, kind: np.dtype[np.void], source_partition: int | None) -> pa.BinaryArray:
-    headers = np.empty(len(rows), kind)
-    headers["version"] = codec.VERSION
-    headers["flags"] = 0
-    if source_partition is not None:
-        headers["flags"] = codec.STRAY
-        headers["source"] = source_partition
-    if rows.values.null_count:
-        headers["flags"][rows.values.is_null().to_numpy(zero_copy_only=False)] |= codec.TOMBSTONE
-    headers["offset"] = rows.offsets
-    headers["timestamp"] = np.maximum(rows.timestamps_ms, 0)
-    bounds = np.arange(0, (len(rows) + 1) * kind.itemsize, kind.itemsize, dtype=np.int32)
-    return pa.BinaryArray.from_buffers(
-        pa.binary(), len(rows), [None, pa.py_buffer(bounds), pa.py_buffer(headers)]
-    )
+def _repeats(records: Records) -> Repeats | None:
+    encoded = records.keys.dictionary_encode()
+    if len(encoded.dictionary) == len(records):
+        return None
+    return Repeats(encoded.indices.to_numpy(zero_copy_only=False))

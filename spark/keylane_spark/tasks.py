@@ -22,14 +22,13 @@ if TYPE_CHECKING:
     from keylane_spark.freshness import Place
     from keylane_spark.opening import Writer
 
-TALLY_SCHEMA = (
-    "topic string, partition int, newer_epoch long, "
-    "records long, written long, tombstones long, null_keys long, value_bytes long, strays long, "
-    "murmur2 long, crc32 long, fnv1a long"
+_COUNTS = [field.name for field in dataclasses.fields(Tally)]
+TALLY_SCHEMA = ", ".join(
+    ["topic string", "partition int", "newer_epoch long", *(f"{name} long" for name in _COUNTS)]
 )
 _ARROW_SCHEMA = pa.schema(
     [("topic", pa.string()), ("partition", pa.int32()), ("newer_epoch", pa.int64())]
-    + [(field.name, pa.int64()) for field in dataclasses.fields(Tally)]
+    + [(name, pa.int64()) for name in _COUNTS]
 )
 
 

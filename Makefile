@@ -4,8 +4,11 @@ BIN := .venv/bin
 PYTEST_ARGS ?=
 KEYLANE_ARGS ?=
 BENCH_ARGS ?=
+TORTURE_ARGS ?=
+N ?= 200
+SEED ?=
 
-.PHONY: help setup setup-python demo test check up down status clean bench bench-lookup bench-ingest bench-freshness bench-coldstart
+.PHONY: help setup setup-python demo test check up down status clean bench bench-lookup bench-ingest bench-freshness bench-coldstart torture torture-mutants
 
 help:  ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,6 +44,12 @@ bench: bench-lookup bench-coldstart bench-freshness bench-ingest  ## bench-looku
 
 bench-lookup bench-ingest bench-freshness bench-coldstart: bench-%: setup
 	@$(BIN)/python tests/bench/bench_$*.py $(BENCH_ARGS)
+
+torture: setup  ## Random trouble on real servers against a fold of the log (N=200 SEED=random; N=1 SEED=s replays)
+	@$(BIN)/python -m tests.torture -n $(N) $(if $(SEED),--seed $(SEED)) $(TORTURE_ARGS)
+
+torture-mutants: setup  ## Remove each guard in turn: the torture must fail
+	@$(BIN)/python -m tests.torture.mutants $(TORTURE_ARGS)
 
 clean:  ## Stop the local stack; delete its data and everything that set-up and tools made
 	@if [ -x $(BIN)/keylane ] && [ -d .keylane ]; then $(BIN)/keylane down --wipe; fi

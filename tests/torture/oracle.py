@@ -1,0 +1,147 @@
+"""What the state must be: a fold of the log in plain Python, by the order rule as docs/decisions.md has it.
+
+Nothing here is shared with the writer but the partitioner's name of a key's own partition.
+"""
+
+from __future__ import annotations
+
+import bisect
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, IsolationLevel, KafkaError, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from keylane import routing
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class Logged(NamedTuple):
+    """A committed record as Kafka has it; a value of None is a tombstone."""
+
+    partition: int
+    offset: int
+    timestamp_ms: int
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+    order_ms: int
+    """The highest timestamp of the key's records in this partition up to this one."""
+
+
+@dataclass(slots=True)
+class KeyLog:
+    """The committed records of one key: by partition, in offset order."""
+
+    home: int
+    records: dict[int, list[Logged]] = field(default_factory=dict)
+
+    def rank(self, record: Logged) -> tuple[int, bool, int, int]:
+        """What decides which of two records stays: the higher one."""
+        return record.order_ms, record.partition == self.home, -record.partition, record.offset
+
+    def newest(self) -> Logged | None:
+        """The record that stands at the end, a tombstone too."""
+        lasts = [records[-1] for records in self.records.values()]
+        return max(lasts, key=self.rank, default=None)
+
+    def newest_at(self, next_offset: int) -> Logged | None:
+        """The last record of the key's own partition below an offset."""
+        records = self.records.get(self.home, [])
+        index = bisect.bisect_left(records, next_offset, key=lambda record: record.offset)
+        return records[index - 1] if index else None
+
+    def at(self, partition: int, offset: int) -> Logged | None:
+        """The record at a position, None where there is none of this key."""
+        records = self.records.get(partition, [])
+        index = bisect.bisect_left(records, offset, key=lambda record: record.offset)
+        return records[index] if index < len(records) and records[index].offset == offset else None
+
+    def history(self, count: int) -> list[Logged]:
+        """The newest `count` records, tombstones too, oldest first."""
+        everything = [record for records in self.records.values() for record in records]
+        return sorted(everything, key=lambda record: (record.timestamp_ms, record.offset))[-count:]
+
+
+class Log:
+    """All that was committed to the topics, read on after each schedule."""
+
+    def __init__(self, bootstrap: str, topics: Mapping[str, int]) -> None:
+        """`topics`: partition counts by name."""
+        self._topics = topics
+        self._admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 2})
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": bootstrap,
+                "group.id": "torture",
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "isolation.level": "read_committed",
+                "auto.offset.reset": "error",
+                "fetch.wait.max.ms": 20,
+                "log_level": 2,
+            }
+        )
+        self.next_offsets = {
+            (topic, partition): 0 for topic, count in topics.items() for partition in range(count)
+        }
+        self.keys: dict[tuple[str, bytes], KeyLog] = {}
+
+    def ends(self) -> dict[tuple[str, int], int]:
+        """Where each partition ends, what open transactions hold back left out."""
+        asked = {TopicPartition(*place): OffsetSpec.latest() for place in self.next_offsets}
+        futures = self._admin.list_offsets(
+            asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=10
+        )
+        return {(place.topic, place.partition): f.result(15).offset for place, f in futures.items()}
+
+    def read_on(self, timeout_s: float = 60) -> dict[tuple[str, int], int]:
+        """Read to the present ends, which it gives."""
+        ends = self.ends()
+        open_ = {place for place, end in ends.items() if end > self.next_offsets[place]}
+        self._consumer.assign([TopicPartition(*place, self.next_offsets[place]) for place in sorted(open_)])
+        until = time.monotonic() + timeout_s
+        while open_:
+            assert time.monotonic() < until, f"the log could not be read to its ends: {open_}"
+            for message in self._consumer.consume(2_000, 0.05):
+                place = message.topic(), message.partition()
+                error = message.error()
+                if error is None:
+                    self._take(message)
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    if message.offset() >= ends[place]:
+                        open_.discard(place)
+                else:
+                    assert error.retriable() or not error.fatal(), error
+        self.next_offsets = ends
+        return ends
+
+    def close(self) -> None:
+        self._consumer.close()
+
+    def of(self, topic: str, key: bytes) -> KeyLog:
+        """The records of a key; empty for one that has none."""
+        log = self.keys.get((topic, key))
+        if log is None:
+            log = KeyLog(routing.partition_for(key, self._topics[topic]))
+            self.keys[topic, key] = log
+        return log
+
+    def _take(self, message) -> None:
+        kind, timestamp_ms = message.timestamp()
+        assert kind != TIMESTAMP_NOT_AVAILABLE
+        records = self.of(message.topic(), message.key()).records.setdefault(message.partition(), [])
+        if records and records[-1].offset >= message.offset():
+            return  # read before: an end moved while it was read
+        records.append(
+            Logged(
+                message.partition(),
+                message.offset(),
+                timestamp_ms,
+                message.value(),
+                tuple(message.headers() or ()),
+                max(timestamp_ms, records[-1].order_ms if records else 0),
+            )
+        )

@@ -1,0 +1,138 @@
+"""Readers that never stop while a schedule runs; what each of them saw is judged afterwards."""
+
+from __future__ import annotations
+
+import queue
+import random
+import threading
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+from tests.servers import CLOCK
+
+from keylane.adapters.redis_cluster import Cluster
+from keylane.adapters.redis_state import RedisState
+from keylane.errors import KeylaneError
+from keylane.read import Layouts, latest
+
+if TYPE_CHECKING:
+    from keylane.adapters.redis_cluster import RedisSettings
+    from keylane.model import Answer, Position
+
+READERS = 2
+WAITERS = 2
+TIMEOUT_MS = 3_000
+"""One read's bound: more than a function's second, for the processors are few and Spark has them."""
+WAIT_MS = 30_000
+LAYOUT_TTL_S = 0.3
+_PAUSE_S = 0.003
+
+
+class Seen(NamedTuple):
+    """One read: what it gave, or its error. Times in monotonic seconds; `waited_for`: min_position."""
+
+    reader: int
+    topic: str
+    key: bytes
+    began_s: float
+    ended_s: float
+    answer: Answer | None
+    error: KeylaneError | None
+    waited_for: Position | None = None
+
+
+class Readers:
+    """Threads with a client each: some read at random, some wait for positions that writes returned."""
+
+    def __init__(self, settings: RedisSettings, seed: int) -> None:
+        self._settings = settings
+        self._keys: list[tuple[str, bytes]] = []
+        self._positions: queue.Queue[tuple[str, bytes, Position]] = queue.Queue()
+        self._seen: list[list[Seen]] = [[] for _ in range(READERS + WAITERS)]
+        self._idle = threading.Event()
+        self._stop = threading.Event()
+        self._waiting = 0
+        self.broken: list[str] = []
+        self._threads = [
+            threading.Thread(target=self._run, args=(number, seed), daemon=True, name=f"reader-{number}")
+            for number in range(READERS + WAITERS)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def turn_to(self, keys: list[tuple[str, bytes]]) -> None:
+        """Read these from now on."""
+        self._keys = keys
+
+    def wait_for(self, topic: str, key: bytes, position: Position) -> None:
+        """Let one of the waiters read the key as of a position; more than they can do is dropped."""
+        if self._positions.qsize() < WAITERS * 2:
+            self._positions.put((topic, key, position))
+
+    def take(self) -> list[list[Seen]]:
+        """What each reader saw since it was last asked, in its order; all positions are waited for first."""
+        self._positions.join()
+        self._keys = []
+        time.sleep(_PAUSE_S)
+        taken = self._seen
+        self._seen = [[] for _ in taken]
+        return taken
+
+    def close(self) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join(WAIT_MS / 1000 + 10)
+
+    def _run(self, number: int, seed: int) -> None:
+        state = RedisState(Cluster(self._settings))
+        layouts = Layouts(state, CLOCK, LAYOUT_TTL_S)
+        source = random.Random(f"{seed}/{number}")
+        try:
+            while not self._stop.is_set():
+                if number >= READERS:
+                    self._await_one(number, state, layouts)
+                elif keys := self._keys:
+                    self._seen[number].append(_read(number, state, layouts, *source.choice(keys)))
+                    time.sleep(_PAUSE_S)
+                else:
+                    time.sleep(0.01)
+        except Exception as error:  # noqa: BLE001 - an error that is none of ours is a finding
+            self.broken.append(f"reader {number} broke: {error!r}")
+        finally:
+            state.close()
+
+    def _await_one(self, number: int, state: RedisState, layouts: Layouts) -> None:
+        try:
+            topic, key, position = self._positions.get(timeout=0.1)
+        except queue.Empty:
+            return
+        try:
+            self._seen[number].append(_read(number, state, layouts, topic, key, position))
+        finally:
+            self._positions.task_done()
+
+
+def _read(
+    number: int,
+    state: RedisState,
+    layouts: Layouts,
+    topic: str,
+    key: bytes,
+    position: Position | None = None,
+) -> Seen:
+    began_s = time.monotonic()
+    answer, failure = None, None
+    try:
+        answer = latest(
+            state,
+            layouts,
+            CLOCK,
+            topic,
+            key,
+            min_position=position,
+            wait_ms=WAIT_MS if position else 0,
+            timeout_ms=TIMEOUT_MS,
+        )
+    except KeylaneError as error:
+        failure = error
+    return Seen(number, topic, key, began_s, time.monotonic(), answer, failure, position)

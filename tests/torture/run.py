@@ -1,0 +1,156 @@
+"""One schedule on a running stack: carried out, healed, compared."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tests.servers import CLOCK
+from tests.torture.checks import check_seen, check_state, check_watermarks
+from tests.torture.nemesis import Nemesis, Trouble
+from tests.torture.oracle import Log
+from tests.torture.producing import Producers
+from tests.torture.readers import Readers
+from tests.torture.schedule import Event, Pause, Produce, Schedule, Shape
+from tests.torture.stack import MIXED, TOPICS, TortureStack, wait_until
+
+from keylane_local.errors import PartFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+SHAPES = tuple(Shape(name, partitions, mixed=name == MIXED) for name, partitions in TOPICS.items())
+REACHED_WITHIN_S = 60
+MAX_FAULTS = 4
+"""Sentences told of one schedule: the first ones say most."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of a schedule. `broken`: the stack is of no use to another one."""
+
+    schedule: Schedule
+    seconds: float
+    faults: list[str]
+    reads: int
+    waits: int
+    records: int
+    broken: bool = False
+
+
+@dataclass(slots=True)
+class Tormentor:
+    """A stack with its producers, readers and log, for schedule after schedule."""
+
+    stack: TortureStack
+    producers: Producers
+    readers: Readers
+    log: Log
+    expected_primaries: list[int] = field(default_factory=list)
+    unplanned: int = 0
+    """Failovers that no schedule had asked for: a machine too busy for its nodes' heartbeats."""
+
+    @classmethod
+    def of(cls, stack: TortureStack, seed: int) -> Tormentor:
+        readers = Readers(stack.redis, seed)
+        producers = Producers(stack.kafka.bootstrap, readers.wait_for)
+        return cls(stack, producers, readers, Log(stack.kafka.bootstrap, TOPICS))
+
+    def close(self) -> None:
+        self.readers.close()
+        self.log.close()
+
+    def run(self, schedule: Schedule) -> Outcome:
+        """Carry out a schedule and judge it."""
+        began_s = time.monotonic()
+        nemesis = Nemesis(self.stack, schedule.seed)
+        before = self._primaries()
+        self.readers.turn_to([(topic, key) for topic, keys in schedule.keys.items() for key in keys])
+        faults: list[str] = []
+        broken = False
+        seen: list = []
+        try:
+            self._carry_out(schedule, nemesis)
+            faults += self._heal(nemesis)
+            ends = self.log.read_on()
+            self._wait_reached(ends)
+            seen = self.readers.take()
+            nemesis.troubles += self._unplanned(before, nemesis.troubles, began_s)
+            faults += _first(check_seen(seen, self.log, nemesis.troubles, self.stack))
+            layouts = self.stack.layouts()
+            faults += _first(check_watermarks(ends, layouts, self.stack))
+            faults += _first(check_state(schedule.keys, self.log, layouts, self.stack))
+        except (TimeoutError, PartFailed, AssertionError) as error:
+            broken = True
+            self.readers.take()
+            faults += [f"{error}", f"the job says:\n{self.stack.job.tail()}"]
+        faults += self.readers.broken
+        if self.stack.job.has_ended:
+            broken = True
+            faults.append(f"the job has ended:\n{self.stack.job.tail()}")
+        return Outcome(
+            schedule,
+            time.monotonic() - began_s,
+            faults,
+            sum(len(own) for own in seen),
+            sum(one.waited_for is not None for own in seen for one in own),
+            sum(len(step.writes) for step in schedule.steps if isinstance(step, Produce)),
+            broken or bool(self.readers.broken),
+        )
+
+    def check_all(self) -> list[str]:
+        """Compare every key of every schedule once more."""
+        keys: dict[str, list[bytes]] = {}
+        for topic, key in self.log.keys:
+            keys.setdefault(topic, []).append(key)
+        return _first(check_state(keys, self.log, self.stack.layouts(), self.stack))
+
+    def _carry_out(self, schedule: Schedule, nemesis: Nemesis) -> None:
+        base_ms = CLOCK.now_ms()
+        for step in schedule.steps:
+            match step:
+                case Produce():
+                    self.producers.send(schedule, step, base_ms)
+                case Event():
+                    nemesis.begin(step)
+                case Pause():
+                    time.sleep(step.seconds)
+
+    def _heal(self, nemesis: Nemesis) -> list[str]:
+        nemesis.finish()
+        self.stack.wait_whole()
+        self.producers.finish()
+        return nemesis.faults + self.producers.take_faults()
+
+    def _wait_reached(self, ends: dict[tuple[str, int], int]) -> None:
+        """Until every watermark is at its log's end; what is not so after a minute stands in the error."""
+
+        def left() -> list[str]:
+            layouts = self.stack.layouts()
+            missing = [f"{topic} has no layout" for topic in TOPICS if topic not in layouts]
+            return missing + list(check_watermarks(ends, layouts, self.stack))
+
+        try:
+            wait_until(lambda: not left(), REACHED_WITHIN_S, "all watermarks at their logs' ends")
+        except TimeoutError as error:
+            raise TimeoutError(f"{error}: {'; '.join(left())}") from None
+
+    def _primaries(self) -> list[int]:
+        return [self.stack.shard(number)[0].port for number in range(self.stack.cluster.shards)]
+
+    def _unplanned(self, before: list[int], planned: list[Trouble], began_s: float) -> list[Trouble]:
+        """Troubles for shards whose primary changed though no event was there to change it."""
+        touched = {trouble.shard for trouble in planned}
+        changed = [
+            shard
+            for shard, (old, new) in enumerate(zip(before, self._primaries(), strict=True))
+            if old != new and shard not in touched
+        ]
+        self.unplanned += len(changed)
+        return [Trouble("unplanned", shard, began_s) for shard in changed]
+
+
+def _first(faults: Iterable[str]) -> list[str]:
+    return list(itertools.islice(faults, MAX_FAULTS))

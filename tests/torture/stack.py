@@ -1,0 +1,241 @@
+"""The real parts that are tortured: a broker, a Redis Cluster of 3 and 3, and the job as a process."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+import redis
+from tests.servers import CLOCK, create_topic, guarded, own_cluster, own_kafka
+
+from keylane import codec, routing
+from keylane.adapters.redis_cluster import Cluster
+from keylane.adapters.redis_lanes import Lane
+from keylane.adapters.redis_layouts import LayoutStore
+from keylane.settings import redis_settings
+from keylane_local.parts import READY
+from keylane_local.processes import Program, stop_now, tail
+from keylane_local.tools import find_java, tools_dir
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from keylane.model import Layout, Watermark
+    from keylane_local.kafka import Kafka
+    from keylane_local.redis_cluster import RedisCluster
+    from keylane_local.redis_node import RedisNode
+
+PLAIN, RICH, MIXED = "plain", "rich", "mixed"
+TOPICS = {PLAIN: 6, RICH: 4, MIXED: 6}
+STRIPES = {PLAIN: 1, RICH: 2, MIXED: 1}
+HISTORY = 5
+CONFIG = f"""\
+[job]
+small_batch_records = 600
+max_batch_records = 8000
+heartbeat_ms = 100
+[spark]
+"spark.master" = "local[2]"
+"spark.sql.execution.arrow.maxRecordsPerBatch" = "1500"
+[topics.{PLAIN}]
+[topics.{RICH}]
+stripes = {STRIPES[RICH]}
+[topics.{MIXED}]
+"""
+
+NODE_TIMEOUT_MS = 1_500
+READY_WITHIN_S = 90
+WHOLE_WITHIN_S = 60
+
+
+class Job:
+    """`python -m keylane_spark`: its processes are this machine's, to stop and to kill."""
+
+    def __init__(self, number: int, home: Path, environment: dict[str, str]) -> None:
+        self.log = home / f"job-{number}.log"
+        self.checkpoint = home / f"checkpoint-{number}"
+        java = find_java()
+        assert java
+        self._program = Program(
+            f"job-{number}",
+            [sys.executable, "-u", "-m", "keylane_spark", "--config", home / "keylane.toml"],
+            pid_file=home / "run" / f"job-{number}.json",
+            log=self.log,
+            cwd=home,
+            env={
+                **environment,
+                "KEYLANE_CHECKPOINT": str(self.checkpoint),
+                "JAVA_HOME": str(Path(java).resolve().parents[1]),
+            },
+        )
+        self._program.start()
+        process = self._program.process
+        assert process, tail(self.log)
+        self.process = process
+
+    def wait_ready(self) -> None:
+        """Wait until its query runs. Raises PartFailed."""
+        self._program.wait_until(lambda: self._program.said(READY), READY_WITHIN_S)
+
+    @property
+    def has_ended(self) -> bool:
+        return not self.process.is_running() or self.process.status() == psutil.STATUS_ZOMBIE
+
+    def family(self) -> list[psutil.Process]:
+        """The driver, its JVM, and Spark's Python workers."""
+        with contextlib.suppress(psutil.NoSuchProcess):
+            return [self.process, *self.process.children(recursive=True)]
+        return []
+
+    def workers(self) -> list[psutil.Process]:
+        """The Python workers, without the daemon that forks them."""
+        found = []
+        for process in self.family():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                parent = process.parent()
+                if parent and "pyspark.daemon" in parent.cmdline():
+                    found.append(process)
+        return found
+
+    def end(self) -> None:
+        """Kill what is left of it."""
+        stop_now(self.process)
+
+    def tail(self) -> str:
+        return tail(self.log, 15)
+
+
+class TortureStack:
+    """All parts, up; `job` is the one that should be writing."""
+
+    def __init__(self, home: Path, kafka: Kafka, cluster: RedisCluster) -> None:
+        self.home = home
+        self.kafka = kafka
+        self.cluster = cluster
+        self.redis = redis_settings({"KEYLANE_REDIS_NODES": cluster.addresses})
+        self.jobs = 0
+        self._map = Cluster(self.redis)
+        self._lock = threading.Lock()
+        for node in cluster.nodes:
+            settle(node)
+        for topic, partitions in TOPICS.items():
+            create_topic(kafka.bootstrap, topic, partitions)
+        self.job = self.new_job()
+        self.job.wait_ready()
+
+    def new_job(self) -> Job:
+        """Start another job; it is nobody's yet."""
+        with self._lock:
+            self.jobs += 1
+            number = self.jobs
+        environment = {
+            "KEYLANE_KAFKA_BOOTSTRAP": self.kafka.bootstrap,
+            "KEYLANE_REDIS_NODES": self.cluster.addresses,
+            "KEYLANE_JARS": str(tools_dir() / "jars"),
+        }
+        return Job(number, self.home, environment)
+
+    def shard(self, number: int) -> tuple[RedisNode, RedisNode]:
+        """Primary and replica of a shard that is whole."""
+        first, second = self.cluster.nodes[number], self.cluster.nodes[number + self.cluster.shards]
+        return (first, second) if is_primary(first) else (second, first)
+
+    def shard_of(self, slot: int) -> int:
+        """The shard of a slot: they are equal and contiguous, and nodes never leave theirs."""
+        shards = self.cluster.shards
+        return (slot * shards + shards - 1) // 16384
+
+    def layouts(self) -> dict[str, Layout]:
+        """The topics' layouts as readers go by them."""
+        cluster = Cluster(self.redis)
+        try:
+            store = LayoutStore(cluster, CLOCK)
+            found = {topic: store.get(topic) for topic in TOPICS}
+            return {topic: layout for topic, layout in found.items() if layout is not None}
+        finally:
+            cluster.close()
+
+    def watermarks(self, layouts: dict[str, Layout]) -> dict[tuple[str, int, int], Watermark | None]:
+        """Every lane's, from the primaries, by topic, partition and stripe."""
+        found = {}
+        lanes = [
+            Lane.of(layout, partition, stripe)
+            for layout in layouts.values()
+            for partition in range(layout.partition_count)
+            for stripe in range(layout.stripes)
+        ]
+        with self.primaries() as clients:
+            for lane in lanes:
+                data = clients[self.shard_of(lane.slot)].get(lane.watermark_key)
+                found[lane.topic, lane.partition, lane.stripe] = data and codec.decode_watermark(data)
+        return found
+
+    @contextlib.contextmanager
+    def primaries(self) -> Iterator[list[redis.Redis]]:
+        """A client of each shard's primary, with replies as bytes."""
+        nodes = [self.shard(number)[0] for number in range(self.cluster.shards)]
+        with contextlib.ExitStack() as stack:
+            yield [stack.enter_context(redis.Redis(port=node.port, socket_timeout=5)) for node in nodes]
+
+    def wait_whole(self) -> None:
+        """Wait until broker and cluster are as at the start, roles aside. Raises PartFailed."""
+        self.kafka.wait_ready()
+        self.cluster.wait_ready(WHOLE_WITHIN_S)
+
+
+def slot_of(layout: Layout, key: bytes) -> int:
+    """The slot in which readers look for a key."""
+    partition = routing.partition_for(key, layout.partition_count, layout.partitioner)
+    return routing.slot_for(
+        partition, routing.stripe_for(key, layout.stripes), layout.partition_count, layout.stripes
+    )
+
+
+def is_primary(node: RedisNode) -> bool:
+    return node.running and node.facts()["role"] == "master"
+
+
+def settle(node: RedisNode) -> None:
+    """Set what a node must have in a torture: it forgets it when it is started anew."""
+    # A replica that has fallen behind is promoted all the same: that is how writes get lost.
+    node.command("CONFIG", "SET", "cluster-replica-validity-factor", 0)
+    node.command("CONFIG", "SET", "cluster-node-timeout", NODE_TIMEOUT_MS)
+
+
+@contextlib.contextmanager
+def running_stack(home: Path) -> Iterator[TortureStack]:
+    """Start everything below `home`; all of it ends with the block, even in a killed session."""
+    home.mkdir(parents=True, exist_ok=True)
+    (home / "keylane.toml").write_text(CONFIG)
+    with (
+        guarded(home),
+        own_kafka(home / "k") as kafka,
+        own_cluster(home / "r", appendonly=True) as cluster,
+    ):
+        stack = TortureStack(home, kafka, cluster)
+        try:
+            yield stack
+        finally:
+            stack.job.end()
+            for process in psutil.Process(os.getpid()).children():
+                # Jobs that an event has left behind.
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    if "keylane_spark" in process.cmdline():
+                        stop_now(process)
+            cluster.stop()
+            kafka.stop()
+
+
+def wait_until(condition, within_s: float, what: str) -> None:
+    """Poll; raise TimeoutError that says what did not come."""
+    until = time.monotonic() + within_s
+    while not condition():
+        if time.monotonic() > until:
+            raise TimeoutError(f"{what}: not within {within_s:.0f} s")
+        time.sleep(0.02)

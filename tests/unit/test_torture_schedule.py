@@ -1,0 +1,59 @@
+"""The torture's schedules: drawn from a seed, and worth their time."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+
+from tests.torture.schedule import EVENTS, Event, Produce, Shape, draw
+
+TOPICS = (Shape("plain", 6), Shape("mixed", 6, mixed=True))
+
+
+def test_equal_seeds_give_equal_schedules_and_others_give_others():
+    assert draw(7, TOPICS) == draw(7, TOPICS)
+    assert len({draw(seed, TOPICS).steps for seed in range(20)}) == 20
+
+
+def test_a_focus_is_the_first_event_of_its_schedule():
+    for kind in EVENTS:
+        assert draw(3, TOPICS, kind).events[0] == kind
+
+
+def test_among_a_hundred_schedules_every_event_and_every_kind_of_write_occurs():
+    schedules = [draw(seed, TOPICS) for seed in range(100)]
+    assert {kind for schedule in schedules for kind in schedule.events} == set(EVENTS)
+    produced = [step for schedule in schedules for step in schedule.steps if isinstance(step, Produce)]
+    assert {step.transaction for step in produced} == {None, "commit", "abort"}
+    writes = [write for step in produced for write in step.writes]
+    assert {write.size is None for write in writes} == {True, False}
+    assert max(Counter((step.topic, write.key) for step in produced for write in step.writes).values()) > 1000
+
+
+def test_records_of_every_partition_follow_each_event_so_that_it_has_something_to_spoil():
+    for seed in range(20):
+        steps = draw(seed, TOPICS).steps
+        for number, step in enumerate(steps):
+            if isinstance(step, Event):
+                after = [
+                    later.topic for later in steps[number + 1 : number + 5] if isinstance(later, Produce)
+                ]
+                assert set(after) >= {"plain", "mixed"}
+
+
+def test_a_serial_names_one_record_and_every_schedule_has_keys_of_its_own():
+    one, other = draw(1, TOPICS), draw(2, TOPICS)
+    serials = [write.serial for step in one.steps if isinstance(step, Produce) for write in step.writes]
+    assert len(serials) == len(set(serials))
+    assert not set(one.keys["plain"]) & set(other.keys["plain"])
+
+
+def test_only_mixed_topics_have_records_in_other_partitions_and_clocks_go_back_at_times():
+    plain, mixed = ([], [])
+    for seed in range(20):
+        for step in draw(seed, TOPICS).steps:
+            if isinstance(step, Produce):
+                (mixed if step.topic == "mixed" else plain).extend(step.writes)
+    assert {write.place for write in plain} == {"murmur2"}
+    assert {write.place for write in mixed} == {"murmur2", "crc32", "fnv1a", *range(6)}
+    assert any(now.time_ms < before.time_ms for before, now in itertools.pairwise(mixed))

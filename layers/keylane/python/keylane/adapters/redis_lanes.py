@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 IN_FLIGHT = 16
 """Chunks without a reply on one connection: enough to hide a round trip, few enough for Redis' buffers."""
+LONGEST_MS = 10**15
+"""Longer times are as this one, 31,000 years: Redis refuses a date beyond 63 bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +174,7 @@ class LaneWriter:
             b"%d" % complete_as_of_ms,
             b"%d" % log_end,
             b"%d" % has_tombstones,
-            *_rules(lane.options),
+            *_rules(lane.options, len(lane.key_prefix)),
         )
         self._send(_Call(lane, begin_offset, _with_records(head, arguments, count), lambda _: None))
 
@@ -182,7 +184,7 @@ class LaneWriter:
         Each is written only if newer than what is there. `arguments` as for `apply`, the payloads with their
         source partition. Errors as `apply`.
         """
-        head = self._command(library.STRAYS, lane, *_rules(lane.options))
+        head = self._command(library.STRAYS, lane, *_rules(lane.options, len(lane.key_prefix)))
         self._send(_Call(lane, 0, _with_records(head, arguments, count), lambda _: None))
 
     def flush(self) -> None:
@@ -275,9 +277,15 @@ class LaneWriter:
 
 
 @cache
-def _rules(options: Options) -> tuple[bytes, ...]:
-    """What the library must know of a topic's options."""
-    return (b"%d" % options.marker_ms,)
+def _rules(options: Options, prefix_bytes: int) -> tuple[bytes, ...]:
+    """A topic's options as the library takes them: numbers, 0 for none; the second: whether any matters.
+
+    `prefix_bytes`: how much of a Redis key stands before the record's own.
+    """
+    kept = (options.ttl_ms or 0, options.history_count or 0, options.history_age_ms or 0)
+    compared = options.guarded or options.insert_once or options.index or any(kept)
+    numbers = (options.marker_ms, compared, prefix_bytes, *kept, options.insert_once, options.index)
+    return tuple(b"%d" % min(number, LONGEST_MS) for number in numbers)
 
 
 def _with_records(head: bytes, arguments: bytes | memoryview, count: int) -> bytes:

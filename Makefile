@@ -42,7 +42,7 @@ status:  ## Show the local stack's parts
 
 bench: bench-lookup bench-coldstart bench-freshness bench-ingest  ## bench-lookup, -coldstart, -freshness and -ingest, one after the other
 
-bench-lookup bench-ingest bench-freshness bench-coldstart: bench-%: setup
+bench-lookup bench-ingest bench-freshness bench-coldstart bench-outage bench-wait: bench-%: setup
 	@$(BIN)/python tests/bench/bench_$*.py $(BENCH_ARGS)
 
 torture: setup  ## Random trouble on real servers against a fold of the log (N=200 SEED=random; N=1 SEED=s replays)

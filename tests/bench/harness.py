@@ -65,9 +65,13 @@ def report(
     *,
     reference: str,
     settings: Mapping[str, Any] | None = None,
+    facts: Mapping[str, Any] | None = None,
     aim: str = "",
 ) -> Path:
-    """Print rows and their ratio to the row named `reference`; return the JSON file that holds them too."""
+    """Print rows and their ratio to the row named `reference`; return the JSON file that holds them too.
+
+    `facts` are what else was found, as in {"longest gap, s": 0.4}.
+    """
     base = next(row.figures for row in rows if row.name == reference)
     ratios = [
         {name: row.figures[name] / base[name] for name in row.figures if base.get(name)} for row in rows
@@ -81,6 +85,7 @@ def report(
             {"name": row.name, "figures": dict(row.figures), "ratio": ratio}
             for row, ratio in zip(rows, ratios, strict=True)
         ],
+        "facts": dict(facts or {}),
         "settings": dict(settings or {}),
         "machine": machine(),
     }
@@ -119,6 +124,8 @@ def _print(document: Mapping[str, Any]) -> None:
         cells = [_cell(row["figures"].get(name), row["ratio"].get(name)) for name in names]
         table.add_row(row["name"], *cells)
     console.print(table)
+    for name, fact in document["facts"].items():
+        console.print(f"{name}: {fact}", highlight=False)
     host = document["machine"]
     console.print(
         f"ratios beside {document['reference']!r}; {host['cores']} cores ({host['processor']}),"

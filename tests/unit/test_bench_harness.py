@@ -33,13 +33,16 @@ def test_no_samples_have_no_percentile(harness):
 
 def test_a_report_holds_figures_ratios_and_the_machine(harness, capsys):
     rows = [harness.Row("bare", {"p50": 50.0, "max": 0.0}), harness.Row("ours", {"p50": 80.0, "max": 4.0})]
-    path = harness.report("toy", "us", rows, reference="bare", settings={"keys": 3}, aim="2x")
+    facts = {"longest gap, s": 0.4}
+    path = harness.report("toy", "us", rows, reference="bare", settings={"keys": 3}, facts=facts, aim="2x")
     document = json.loads(path.read_text())
     assert path.name == "toy.json"
     assert [row["ratio"] for row in document["rows"]] == [{"p50": 1.0}, {"p50": 1.6}]
     assert document["settings"] == {"keys": 3}
+    assert document["facts"] == facts
     assert {"cores", "memory_gib", "python", "date", "redis_server"} <= document["machine"].keys()
     printed = capsys.readouterr().out
     assert "80.0" in printed
     assert "1.60x" in printed
+    assert "longest gap, s: 0.4" in printed
     assert "aim: 2x" in printed

@@ -1,0 +1,140 @@
+"""The price of waiting for a replica: a lane writer whose `flush` sends WAIT, beside one that doesn't.
+
+Both write the same records to lanes of the same slots of one real cluster of 3 + 3, in turns. A large batch
+is many chunks to every lane and one flush, a small one is one record to every lane and one flush.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from typing import TYPE_CHECKING
+
+import redis
+import state
+from harness import Row, percentile, report
+
+from keylane import codec
+from keylane.adapters.redis_cluster import Cluster
+from keylane.adapters.redis_lanes import Lane, LaneWriter
+from keylane.adapters.redis_wire import encode_command
+from keylane.model import Layout
+from keylane.ports import Clock
+from keylane.settings import redis_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+PARTITIONS = 9
+CHUNK = 1000
+WITHOUT, WITH = "wait_replicas = 0", "wait_replicas = 1"
+CLOCK = Clock()
+
+
+class Way:
+    """A writer with lanes of its own, and what its batches took."""
+
+    def __init__(self, nodes: str, topic: str, wait_replicas: int, value: bytes) -> None:
+        self.large_s: list[float] = []
+        self.small_ms: list[float] = []
+        self.held_up: list[str] = []
+        self._cluster = Cluster(redis_settings(state.environment(nodes)))
+        self._writer = LaneWriter(
+            self._cluster, CLOCK, 1, wait_replicas=wait_replicas, notify=self.held_up.append
+        )
+        layout = Layout(topic, PARTITIONS)
+        self._lanes = {Lane.of(layout, partition, 0): 0 for partition in range(PARTITIONS)}
+        self._writer.open((lane, 0) for lane in self._lanes)
+        self._chunks = {lane: bulk(lane, CHUNK, value) for lane in self._lanes}
+        self._records = {lane: bulk(lane, 1, value) for lane in self._lanes}
+
+    def large(self, chunks: int) -> None:
+        began = time.perf_counter()
+        for _ in range(chunks):
+            for lane, arguments in self._chunks.items():
+                self._apply(lane, arguments, CHUNK)
+        self._writer.flush()
+        self.large_s.append(time.perf_counter() - began)
+
+    def small(self) -> None:
+        began = time.perf_counter()
+        for lane, arguments in self._records.items():
+            self._apply(lane, arguments, 1)
+        self._writer.flush()
+        self.small_ms.append((time.perf_counter() - began) * 1000)
+
+    def row(self, name: str, records: int) -> Row:
+        figures = {"records/s": records * len(self.large_s) / sum(self.large_s)}
+        return Row(
+            name, figures | {f"p{percent}, ms": percentile(self.small_ms, percent) for percent in (50, 99)}
+        )
+
+    def close(self) -> None:
+        self._cluster.close()
+
+    def _apply(self, lane: Lane, arguments: bytes, count: int) -> None:
+        begin = self._lanes[lane]
+        self._lanes[lane] = begin + count
+        self._writer.apply(lane, begin, begin + count, arguments=arguments, count=count)
+
+
+def bulk(lane: Lane, count: int, value: bytes) -> bytes:
+    """Keys and payloads as the writer takes them; their offsets matter to nobody here."""
+    pairs = [
+        argument
+        for number in range(count)
+        for argument in (lane.key_prefix + b"key-%06d" % number, codec.encode_record(value, number, 0))
+    ]
+    return encode_command(*pairs).partition(b"\r\n")[2]
+
+
+def waits(nodes: str) -> int:
+    """How many WAITs the cluster's nodes were sent."""
+    count = 0
+    for address in nodes.split(","):
+        host, _, port = address.rpartition(":")
+        with redis.Redis(host, int(port)) as client:
+            count += client.info("commandstats").get("cmdstat_wait", {"calls": 0})["calls"]
+    return count
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--rounds", type=int, default=20, help="large batches, each way")
+    options.add_argument("--chunks", type=int, default=10, help=f"of {CHUNK} records, to a lane in a batch")
+    options.add_argument("--samples", type=int, default=2000, help="small batches, each way")
+    options.add_argument("--value-bytes", type=int, default=170)
+    chosen = options.parse_args(arguments)
+    value = b"x" * chosen.value_bytes
+    with state.cluster() as nodes:
+        ways = {
+            WITHOUT: Way(nodes, "without", 0, value),
+            WITH: Way(nodes, "with", 1, value),
+        }
+        for way in ways.values():  # memory and connections
+            way.large(chosen.chunks)
+            way.large_s.clear()
+        for _ in range(chosen.rounds):
+            for way in ways.values():
+                way.large(chosen.chunks)
+        for _ in range(chosen.samples):
+            for way in ways.values():
+                way.small()
+        for way in ways.values():
+            if way.held_up:
+                raise SystemExit(f"the cluster was not well: {way.held_up[:3]}")
+            way.close()
+        if not waits(nodes):
+            raise SystemExit("no WAIT was sent: there is nothing to compare")
+    records = chosen.chunks * CHUNK * PARTITIONS
+    report(
+        "wait",
+        "large batches: records/s; small ones: ms",
+        [way.row(name, records) for name, way in ways.items()],
+        reference=WITHOUT,
+        settings=vars(chosen),
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,107 @@
+"""A whole stack under a steady load, and how a scenario's story is told."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Self
+
+import redis
+from harness import Row, report
+from load import Reads, Writes
+from verdict import figures, lost, statuses, went_back
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Sequence
+
+    from keylane_local.stack import Stack
+
+TOPIC = "outage"
+UP = "all parts up"
+
+
+class Run:
+    """One scenario's stack under its load."""
+
+    def __init__(self, stack: Stack, chosen: argparse.Namespace) -> None:
+        self.stack = stack
+        self.chosen = chosen
+        self.writes = Writes(stack, TOPIC, chosen.keys, chosen.value_bytes)
+        self.reads = Reads(stack.http_url, TOPIC, chosen.keys, chosen.reads_per_s)
+
+    def __enter__(self) -> Self:
+        self.writes.fill()
+        if lost(self.stack, TOPIC, self.writes.acknowledged):
+            raise SystemExit("the state was not whole before anything happened")
+        self.writes.steadily(self.chosen.writes_per_s)
+        self.reads.start()
+        time.sleep(self.chosen.quiet_s)  # the functions' environments start
+        self.begin_s = time.monotonic()
+        time.sleep(self.chosen.quiet_s)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.rest()
+
+    def rest(self) -> None:
+        """End the load."""
+        self.reads.stop()
+        self.writes.stop()
+
+    def row(self, name: str, from_s: float, to_s: float) -> Row:
+        return Row(name, figures(self.reads.between(from_s, to_s)))
+
+    def finish(self, bench: str, rows: Sequence[Row], facts: dict[str, Any]) -> None:
+        """After the load has ended: every key is looked at, and all is told."""
+        seen = self.reads.between(self.begin_s, time.monotonic())
+        facts |= {
+            "failed reads by status": statuses(seen),
+            "reads that went back in time": went_back(seen),
+            "records that Kafka refused": self.writes.refused,
+            "keys lost": f"{lost(self.stack, TOPIC, self.writes.acknowledged)} of {self.chosen.keys}",
+        }
+        aim = "no failed read, no key lost"
+        report(f"outage-{bench}", "ms", rows, reference=UP, settings=vars(self.chosen), facts=facts, aim=aim)
+
+
+def wait_until(holds: Callable[[], bool], what: str, within_s: float = 300) -> float:
+    until_s = time.monotonic() + within_s
+    while not holds():
+        if time.monotonic() > until_s:
+            raise SystemExit(f"{what} did not come within {within_s:.0f} s")
+        time.sleep(0.1)
+    return time.monotonic()
+
+
+class Memory:
+    """used_memory of all primaries together, looked at four times a second while the block runs."""
+
+    def __init__(self, stack: Stack) -> None:
+        self._clients = [redis.Redis(port=node.port) for node in stack.redis.primaries()]
+        self._samples: list[int] = []
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._look()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join(10)
+        self._look()
+        for client in self._clients:
+            client.close()
+
+    def told(self) -> dict[str, float]:
+        found = {"before": self._samples[0], "peak": max(self._samples), "after": self._samples[-1]}
+        return {name: round(size / 2**20, 1) for name, size in found.items()}
+
+    def _run(self) -> None:
+        while not self._over.wait(0.25):
+            self._look()
+
+    def _look(self) -> None:
+        self._samples.append(sum(client.info("memory")["used_memory"] for client in self._clients))

@@ -17,13 +17,12 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from redis.exceptions import RedisError
 
-from keylane import codec, routing
 from keylane.adapters import redis_library as library
+from keylane.adapters.lane import Lane, LaneStart, rules
 from keylane.adapters.redis_library import PATIENCE_S, TURN_S, Refused
 from keylane.adapters.redis_wire import encode_command, read_reply
 from keylane.errors import CorruptState, Fenced, KeylaneError, LaneBehind, StateUnavailable
@@ -33,59 +32,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
     from keylane.adapters.redis_cluster import Cluster, Node
-    from keylane.model import Layout, Options
     from keylane.ports import Clock
+
+__all__ = ["Lane", "LaneStart", "LaneWriter"]
 
 IN_FLIGHT = 16
 """Chunks without a reply on one connection: enough to hide a round trip, few enough for Redis' buffers."""
-LONGEST_MS = 10**15
-"""Longer times are as this one, 31,000 years: Redis refuses a date beyond 63 bits."""
-
-
-@dataclass(frozen=True, slots=True)
-class Lane:
-    """Where the records of one (topic, partition, stripe) go, and what is kept of them."""
-
-    topic: str
-    partition: int
-    stripe: int
-    slot: int
-    watermark_key: bytes
-    key_prefix: bytes
-    options: Options
-
-    @classmethod
-    def of(cls, layout: Layout, partition: int, stripe: int) -> Lane:
-        """Compute the lane by the layout, which must be a valid one.
-
-        A partition beyond the layout's (the topic has grown) has a watermark alone, for all of its records
-        are at home in others: it lies in the slot of the partition modulo the layout's count.
-        """
-        home = partition % layout.partition_count
-        slot = routing.slot_for(home, stripe, layout.partition_count, layout.stripes)
-        tag = routing.hash_tag(slot)
-        return cls(
-            layout.topic,
-            partition,
-            stripe,
-            slot,
-            codec.watermark_key(tag, layout.topic, layout.generation, partition, stripe),
-            codec.value_key_prefix(tag, layout.topic, layout.generation),
-            layout.options,
-        )
-
-    def __str__(self) -> str:
-        return f"{self.topic}/{self.partition}.{self.stripe}"
-
-
-@dataclass(frozen=True, slots=True)
-class LaneStart:
-    """Where an opened lane stands; `incomplete`: the log has lost records that the lane never saw."""
-
-    next_offset: int
-    incomplete: bool
-    has_strays: bool
-    complete_as_of_ms: int
 
 
 @dataclass(slots=True)
@@ -97,7 +49,11 @@ class _Call:
 
 
 class LaneWriter:
-    """Writes lanes for one epoch. `notify` is told in a sentence of each pause that trouble costs."""
+    """Writes lanes for one epoch. `notify` is told in a sentence of each pause that trouble costs.
+
+    With `wait_replicas` what was written counts as arrived once so many replicas of its shard have it; where
+    they don't within `wait_ms`, `notify` is told, once until they do again, and it counts all the same.
+    """
 
     def __init__(
         self,
@@ -120,6 +76,8 @@ class LaneWriter:
         self._wait_ms = wait_ms
         self._notify = notify
         self._pending: dict[Node, deque[_Call]] = {}
+        self._written: set[Node] = set()
+        self._is_short = False
 
     def open(
         self, lanes: Iterable[tuple[Lane, int]], incomplete: Collection[Lane] = ()
@@ -174,7 +132,7 @@ class LaneWriter:
             b"%d" % complete_as_of_ms,
             b"%d" % log_end,
             b"%d" % has_tombstones,
-            *_rules(lane.options, len(lane.key_prefix)),
+            *rules(lane.options, len(lane.key_prefix)),
         )
         self._send(_Call(lane, begin_offset, _with_records(head, arguments, count), lambda _: None))
 
@@ -184,13 +142,29 @@ class LaneWriter:
         Each is written only if newer than what is there. `arguments` as for `apply`, the payloads with their
         source partition. Errors as `apply`.
         """
-        head = self._command(library.STRAYS, lane, *_rules(lane.options, len(lane.key_prefix)))
+        head = self._command(library.STRAYS, lane, *rules(lane.options, len(lane.key_prefix)))
         self._send(_Call(lane, 0, _with_records(head, arguments, count), lambda _: None))
 
     def flush(self) -> None:
         """Wait until everything sent has arrived; errors as `apply`."""
         while self._pending:
             self._receive(next(iter(self._pending)), leave=0)
+        if self._wait_replicas and self._written:
+            self._wait()
+            self._written.clear()
+
+    def _wait(self) -> None:
+        wanted = self._wait_replicas
+        try:
+            reached = library.replicas_reached(
+                self._cluster, self._written, wanted, self._wait_ms, self._turn()
+            )
+            trouble = f"{reached} of {wanted} replicas have the writes" if reached < wanted else ""
+        except StateUnavailable as error:
+            trouble = f"it is not known whether {wanted} replicas have the writes: {error}"
+        if trouble and not self._is_short:
+            self._notify(trouble)
+        self._is_short = bool(trouble)
 
     def abandon(self) -> None:
         """Forget what is under way: after an error, when the batch will be written anew."""
@@ -218,6 +192,7 @@ class LaneWriter:
             self._receive(node, leave=IN_FLIGHT // 2)
 
     def _put(self, node: Node, call: _Call) -> None:
+        self._written.add(node)
         connection = self._cluster.connection(node, self._turn())
         connection._sock.settimeout(self._turn_s)  # noqa: SLF001 (no public way for writes)
         connection.send_packed_command([call.packed], check_health=False)
@@ -270,22 +245,11 @@ class LaneWriter:
             except Refused as refused:
                 raise self._refusal(refused, call) from refused
             error = None
+            self._written.add(self._cluster.primary(call.lane.slot))
             call.take(reply)
 
     def _turn(self) -> Deadline:
         return Deadline.after_ms(self._turn_s * 1000, self._clock)
-
-
-@cache
-def _rules(options: Options, prefix_bytes: int) -> tuple[bytes, ...]:
-    """A topic's options as the library takes them: numbers, 0 for none; the second: whether any matters.
-
-    `prefix_bytes`: how much of a Redis key stands before the record's own.
-    """
-    kept = (options.ttl_ms or 0, options.history_count or 0, options.history_age_ms or 0)
-    compared = options.guarded or options.insert_once or options.index or any(kept)
-    numbers = (options.marker_ms, compared, prefix_bytes, *kept, options.insert_once, options.index)
-    return tuple(b"%d" % min(number, LONGEST_MS) for number in numbers)
 
 
 def _with_records(head: bytes, arguments: bytes | memoryview, count: int) -> bytes:

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from redis.exceptions import ResponseError
 
-from keylane.adapters.redis_wire import encode_command, translate_redis_errors
+from keylane.adapters.redis_wire import encode_command, read_reply, translate_redis_errors
 from keylane.errors import StateUnavailable
 from keylane.ports import Deadline
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
-    from keylane.adapters.redis_cluster import Cluster
+    from keylane.adapters.redis_cluster import Cluster, Node
     from keylane.ports import Clock
 
 APPLY = b"keylane_apply_2"
@@ -28,6 +28,9 @@ OPEN = b"keylane_open_2"
 SUPERSEDE = b"keylane_supersede_2"
 EPOCH = b"keylane_epoch_2"
 LAYOUT = b"keylane_layout_2"
+
+_PARTS = ("watermark", "records", "writes", "merge", "lanes", "layouts")
+"""The library's files: what stands in one may be used in those behind it."""
 
 PATIENCE_S = 60.0
 TURN_S = 5.0
@@ -87,6 +90,30 @@ def call(
                 pause_s = min(pause_s * 2, 2.0)
 
 
+def replicas_reached(
+    cluster: Cluster, nodes: Iterable[Node], wanted: int, wait_ms: int, turn: Deadline
+) -> int:
+    """How many replicas, of each node the fewest, have all that was written over our connections.
+
+    Waits `wait_ms` for `wanted` of them (Redis' WAIT), on all nodes at once. Raises StateUnavailable.
+    """
+    packed = encode_command(b"WAIT", b"%d" % wanted, b"%d" % wait_ms)
+    # A connection that broke knows of no writes: its node has been told of, and is asked nothing.
+    asked = [node for node in nodes if cluster.is_connected(node)]
+    try:
+        with translate_redis_errors():
+            for node in asked:
+                connection = cluster.connection(node, turn)
+                connection._sock.settimeout(turn.remaining_s + wait_ms / 1000)  # noqa: SLF001 (as in redis_lanes)
+                connection.send_packed_command([packed], check_health=False)
+            replies = [check(read_reply(cluster.connection(node, turn))) for node in asked]
+    except BaseException:
+        for node in asked:
+            cluster.drop(node)
+        raise
+    return min(map(int, replies), default=wanted)
+
+
 def _mend(
     cluster: Cluster, slot: int, error: Exception, turn: Deadline, notify: Callable[[str], None]
 ) -> None:
@@ -100,7 +127,8 @@ def _mend(
 
 
 def _load(cluster: Cluster, slot: int, turn: Deadline) -> None:
-    code = files(__package__).joinpath("library.lua").read_bytes()
+    folder = files(__package__).joinpath("library")
+    code = b"".join(folder.joinpath(f"{part}.lua").read_bytes() for part in _PARTS)
     load = encode_command(b"FUNCTION", b"LOAD", b"REPLACE", code)
     (reply,) = cluster.roundtrip(cluster.primary(slot), load, 1, turn)
     if isinstance(reply, Exception):

@@ -1,0 +1,97 @@
+-- The functions that a writer calls for a lane.
+
+-- KEYS: the lane's watermark. ARGV: epoch, from, to, newest timestamp ms, complete as of ms, log end (0: as
+-- before), 1 when there are tombstones, the options' 8, then key and payload in turn, in offset order.
+-- Applies the records of [from, to) that the lane does not have yet, and moves the watermark to `to`.
+-- Returns the lane's next offset. Errors: FENCED epoch, BEHIND next offset (-1: no watermark), CORRUPT.
+local function apply(keys, args)
+  local epoch, from, to = tonumber(args[1]), tonumber(args[2]), tonumber(args[3])
+  local newest, complete, log_end = tonumber(args[4]), tonumber(args[5]), tonumber(args[6])
+  local flags, next_offset, newest_before, complete_before, log_end_before = own(keys[1], epoch)
+  if not flags then
+    return next_offset
+  end
+  if next_offset < from then
+    return redis.error_reply(string.format('BEHIND %.0f', next_offset))
+  end
+  if args[9] == '1' or bit.band(flags, HAS_STRAYS) ~= 0 then
+    merge(keys[1], args, 8, 16, next_offset)
+  elseif next_offset < to then
+    if args[7] == '1' or next_offset > from or #args > 15 + SLICE then
+      write(args, 16, next_offset, args[8])
+    elseif #args > 15 then
+      redis.call('MSET', unpack(args, 16))
+    end
+  end
+  if next_offset < to then
+    next_offset = to
+    newest_before = math.max(newest, newest_before)
+  end
+  redis.call('SET', keys[1], encode(flags, next_offset, epoch, newest_before,
+    math.max(complete, complete_before), math.max(log_end, log_end_before)))
+  return next_offset
+end
+
+-- KEYS: the watermark of the lane where readers look. ARGV: epoch, the options' 8, then key and payload in turn:
+-- records of other partitions. Leaves the watermark where it is.
+-- Returns 0. Errors: FENCED epoch, BEHIND -1 (no watermark), CORRUPT.
+local function strays(keys, args)
+  local epoch = tonumber(args[1])
+  local flags, next_offset, newest, complete, log_end = own(keys[1], epoch)
+  if not flags then
+    return next_offset
+  end
+  merge(keys[1], args, 2, 10, 0)
+  if bit.band(flags, HAS_STRAYS) == 0 then
+    redis.call('SET', keys[1], encode(bit.bor(flags, HAS_STRAYS), next_offset, epoch, newest, complete, log_end))
+  end
+  return 0
+end
+
+-- KEYS: the lane's watermark. ARGV: epoch, the oldest offset that the log still has, 1 when a new lane has
+-- lost records already.
+-- Takes the lane for this epoch, and for readers again if it was superseded; a new lane begins at the oldest
+-- offset, one whose next offset the log has lost goes on there and is marked incomplete.
+-- Returns next offset, 1 when it is incomplete, 1 when it has met strays, complete as of ms.
+-- Errors: FENCED epoch, CORRUPT.
+local function open(keys, args)
+  local epoch, oldest = tonumber(args[1]), tonumber(args[2])
+  local stored = redis.call('GET', keys[1])
+  local flags, next_offset, owner, newest, complete, log_end = tonumber(args[3]) * INCOMPLETE, oldest, 0, 0, 0, 0
+  if stored then
+    flags, next_offset, owner, newest, complete, log_end = decode(stored)
+    if not flags then
+      return redis.error_reply(next_offset)
+    end
+    if owner >= epoch then
+      return redis.error_reply(string.format('FENCED %.0f', owner))
+    end
+    flags = bit.band(flags, bit.bnot(SUPERSEDED))
+    if next_offset < oldest then
+      flags, next_offset = bit.bor(flags, INCOMPLETE), oldest
+    end
+  end
+  redis.call('SET', keys[1], encode(flags, next_offset, epoch, newest, complete, log_end))
+  return { next_offset, bit.band(flags, INCOMPLETE) / INCOMPLETE, bit.band(flags, HAS_STRAYS) / HAS_STRAYS, complete }
+end
+
+-- KEYS: the lane's watermark. ARGV: epoch.
+-- Tells readers of the lane that its generation is not the current one. Returns 1; 0 where there is no lane.
+-- Errors: FENCED epoch, CORRUPT.
+local function supersede(keys, args)
+  local epoch = tonumber(args[1])
+  if redis.call('EXISTS', keys[1]) == 0 then
+    return 0
+  end
+  local flags, next_offset, newest, complete, log_end = own(keys[1], epoch)
+  if not flags then
+    return next_offset
+  end
+  redis.call('SET', keys[1], encode(bit.bor(flags, SUPERSEDED), next_offset, epoch, newest, complete, log_end))
+  return 1
+end
+
+redis.register_function('keylane_apply_2', apply)
+redis.register_function('keylane_strays_2', strays)
+redis.register_function('keylane_open_2', open)
+redis.register_function('keylane_supersede_2', supersede)

@@ -1,0 +1,56 @@
+-- The functions that fence a topic's layout.
+
+-- A topic's epoch counter: the last epoch given out (0: none) and the run that took it; or nil and the error.
+local function last_epoch(key)
+  local stored = redis.call('GET', key) or '0'
+  local epoch, run = string.match(stored, '^(%d+) ?(.*)$')
+  if not epoch then
+    return nil, redis.error_reply('CORRUPT the epoch counter is no number')
+  end
+  return tonumber(epoch), run
+end
+
+-- KEYS: a topic's epoch counter. ARGV: the epoch that this run holds (-1: none yet), a number to go above, the
+-- run's own name ('': it has none).
+-- Returns an epoch higher than every one given out before. Errors: FENCED epoch when another run has taken one
+-- since (a run's own, whose reply was lost, is no other's), CORRUPT.
+local function take_epoch(keys, args)
+  local expected, run = tonumber(args[1]), args[3]
+  local last, owner = last_epoch(keys[1])
+  if not last then
+    return owner
+  end
+  if expected >= 0 and last > expected and (run == '' or run ~= owner) then
+    return redis.error_reply(string.format('FENCED %.0f', last))
+  end
+  local epoch = math.max(last, tonumber(args[2])) + 1
+  local name = string.format('%.0f', epoch)
+  redis.call('SET', keys[1], run == '' and name or name .. ' ' .. run)
+  return epoch
+end
+
+-- KEYS: a topic's epoch counter, layout record, writer's record. ARGV: epoch, the new layout record, the new
+-- writer's record; of these, an empty one stays as it is. Returns 0. Errors: FENCED epoch, CORRUPT.
+local function set_layout(keys, args)
+  local last, fault = last_epoch(keys[1])
+  if not last then
+    return fault
+  end
+  if last > tonumber(args[1]) then
+    return redis.error_reply(string.format('FENCED %.0f', last))
+  end
+  local changed = {}
+  for i = 2, 3 do
+    if args[i] ~= '' then
+      changed[#changed + 1] = keys[i]
+      changed[#changed + 1] = args[i]
+    end
+  end
+  if #changed > 0 then
+    redis.call('MSET', unpack(changed))
+  end
+  return 0
+end
+
+redis.register_function('keylane_epoch_2', take_epoch)
+redis.register_function('keylane_layout_2', set_layout)

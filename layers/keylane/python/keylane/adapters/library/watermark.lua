@@ -1,0 +1,37 @@
+#!lua name=keylane
+-- Keylane's lane protocol, server side; the files of this folder are one library, in the order that
+-- redis_library.py names. Layout of the records: keylane/codec.py.
+-- The names carry the protocol's version: a node with an older library answers "Function not found",
+-- and the writer loads this one. Every check comes before the first write: a call writes all or nothing.
+
+local SUPERSEDED, INCOMPLETE, HAS_STRAYS = 1, 2, 4
+
+local function encode(flags, next_offset, epoch, newest, complete, log_end)
+  return struct.pack('>BBI8I8I8I8I8', 2, flags, next_offset, epoch, newest, complete, log_end)
+end
+
+-- flags, next offset, epoch, newest timestamp, complete as of, log end; or nil and an error's text
+local function decode(data)
+  if #data ~= 42 or string.byte(data, 1) ~= 2 then
+    return nil, 'CORRUPT the watermark record has ' .. #data .. ' bytes'
+  end
+  local _, flags, next_offset, epoch, newest, complete, log_end = struct.unpack('>BBI8I8I8I8I8', data)
+  return flags, next_offset, epoch, newest, complete, log_end
+end
+
+-- The lane's flags, next offset, newest timestamp, complete as of, unless a newer writer than this epoch has it;
+-- or nil and the error reply.
+local function own(watermark_key, epoch)
+  local stored = redis.call('GET', watermark_key)
+  if not stored then
+    return nil, redis.error_reply('BEHIND -1')
+  end
+  local flags, next_offset, owner, newest, complete, log_end = decode(stored)
+  if not flags then
+    return nil, redis.error_reply(next_offset)
+  end
+  if owner > epoch then
+    return nil, redis.error_reply(string.format('FENCED %.0f', owner))
+  end
+  return flags, next_offset, newest, complete, log_end
+end

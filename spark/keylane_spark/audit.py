@@ -1,4 +1,4 @@
-"""Whether a topic's records lie where its declared partitioner puts them, and if not, which one did."""
+"""What is to be told of a topic's records: another partitioner placed them, values are left in Kafka."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ENOUGH = 50
 
 
 class Audit:
-    """Sums of the tallies by topic, and a sentence, once, about a topic with another partitioner."""
+    """Sums of the tallies by topic; each thing is told once."""
 
     def __init__(self, layouts: Mapping[str, Layout]) -> None:
         self._layouts = layouts
@@ -25,17 +25,26 @@ class Audit:
         self._strays = dict.fromkeys(layouts, 0)
         self._explained = {topic: dict.fromkeys(PARTITIONERS, 0) for topic in layouts}
         self._told: set[str] = set()
+        self._told_left: set[str] = set()
 
     def add(self, tallies: Mapping[Place, Tally]) -> list[str]:
         """Take note of a batch; what there is to say of it."""
+        sentences = []
         for (topic, _), tally in tallies.items():
             self._keyed[topic] += tally.records - tally.null_keys
             self._strays[topic] += tally.strays
             for name in PARTITIONERS:
                 self._explained[topic][name] += getattr(tally, name)
-        return [sentence for topic in self._layouts if (sentence := self._sentence(topic))]
+            if tally.left_in_kafka and topic not in self._told_left:
+                self._told_left.add(topic)
+                limit = self._layouts[topic].options.max_value_bytes
+                sentences.append(
+                    f"topic {topic!r} has values over {limit:,} bytes: they are left in Kafka, "
+                    f"reads tell where"
+                )
+        return sentences + [sentence for topic in self._layouts if (sentence := self._partitioner(topic))]
 
-    def _sentence(self, topic: str) -> str | None:
+    def _partitioner(self, topic: str) -> str | None:
         strays, keyed = self._strays[topic], self._keyed[topic]
         # Keys spread by another partitioner still meet their own partition by chance, one in N.
         if topic in self._told or strays < _ENOUGH or strays * 2 < keyed:

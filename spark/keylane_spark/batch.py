@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from keylane.adapters.redis_lanes import Lane
 from keylane.routing import PARTITIONERS
-from keylane_spark.columns import STRAY_RECORDS, Chunk, Folder
+from keylane_spark.columns import MAX_BYTES, STRAY_RECORDS, Chunk, Folder
 from keylane_spark.records import from_rows
 from keylane_spark.routing_columns import partition_column, stripe_column
 
@@ -167,6 +167,7 @@ class BatchWriter:
     def _put_strays(self, place: Place, lane: Lane, folded: Folded) -> None:
         chunk = folded.chunk(lane.key_prefix, place[1])
         self.lanes.put_strays(lane, chunk.arguments, chunk.count)
+        self._wait_for_a_huge_one(chunk)
         self._tally(place).written += chunk.count
         self._strays_under_way = True
 
@@ -191,9 +192,15 @@ class BatchWriter:
             complete_as_of_ms=ends.complete_as_of_ms if ends else 0,
             log_end=ends.log_end if ends else 0,
         )
+        self._wait_for_a_huge_one(chunk)
         if chunk.count:
             self._tally(place).written += chunk.count
         self._reached[lane] = end
+
+    def _wait_for_a_huge_one(self, chunk: Chunk) -> None:
+        """Many chunks may be under way, but not many whose one record is larger than a chunk should be."""
+        if len(chunk.arguments) > 2 * MAX_BYTES:
+            self.lanes.flush()
 
     def _bound_memory(self) -> None:
         """Send all that is open where many lanes' open chunks, each small, come to too much."""

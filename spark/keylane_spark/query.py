@@ -21,6 +21,7 @@ from keylane.errors import Fenced, KeylaneError, Unavailable
 from keylane_spark import session
 from keylane_spark.audit import Audit
 from keylane_spark.batch import BatchWriter, Span, Tally
+from keylane_spark.driver_share import DriverShare
 from keylane_spark.freshness import Freshness
 from keylane_spark.heartbeat import Heartbeat
 from keylane_spark.offset_log import batch_ends
@@ -72,6 +73,7 @@ class Query:
         self._failure: KeylaneError | None = None
         self._told_null_keys: set[str] = set()
         self._audit = Audit(opening.writer.layouts)
+        self._share = DriverShare(parts.config.job.small_batch_records)
 
     def until_stopped(self, stop: threading.Event) -> None:
         """Run until `stop`, which lets a batch under way finish. Raises what broke the query."""
@@ -79,8 +81,9 @@ class Query:
         # The offset log of this very query is all that is read of it, see batch_ends. The folder is ours
         # by its name: the one that the environment names may hold other things.
         shutil.rmtree(self._checkpoint, ignore_errors=True)
+        headers = any(layout.options.headers for layout in self._writer.layouts.values())
         query = (
-            session.source(parts.spark, parts.bootstrap, self._positions, job)
+            session.source(parts.spark, parts.bootstrap, self._positions, job, headers=headers)
             .writeStream.foreachBatch(self._write_batch)
             .option("checkpointLocation", self._checkpoint.as_uri())
             .queryName("keylane")
@@ -146,21 +149,20 @@ class Query:
         }
         moved = {place for place, span in spans.items() if span.end > span.begin}
         batch = BatchWriter(self._lanes, self._writer.layouts, spans)
-        if sum(spans[place].end - spans[place].begin for place in moved) <= self._small:
-            # A task costs more than its rows here: no more of them than run at once.
-            batch.write(rows.coalesce(self._parts.spark.sparkContext.defaultParallelism).toArrow())
+        count = sum(spans[place].end - spans[place].begin for place in moved)
+        # A task costs more than its rows here: no more of them than run at once.
+        table = self._share.take(rows, count, self._parts.spark.sparkContext.defaultParallelism)
+        if table is not None:
+            batch.write(table)
         else:
             self._write_in_tasks(rows, batch)
             moved -= batch.tallies.keys()
+        self._share.note(batch.tallies)
         # A task finishes its own partition; the others, without a row maybe, are finished here.
         batch.finish(sorted(moved))
         for place, span in spans.items():
             self._positions[place] = span.end
         self._report(batch_id, batch.tallies, self._parts.clock.monotonic_s() - began_s)
-
-    @property
-    def _small(self) -> int:
-        return self._parts.config.job.small_batch_records
 
     def _write_in_tasks(self, rows: DataFrame, batch: BatchWriter) -> None:
         write = partition_writer(self._writer, batch.spans)
@@ -179,6 +181,7 @@ class Query:
         records = sum(tally.records for tally in tallies.values())
         skipped = sum(tally.null_keys for tally in tallies.values())
         strays = sum(tally.strays for tally in tallies.values())
+        left = sum(tally.left_in_kafka for tally in tallies.values())
         for sentence in self._audit.add(tallies):
             self._parts.say(sentence)
         self._parts.say(
@@ -186,4 +189,5 @@ class Query:
             f"{took_s * 1000:.0f} ms, lag {self._freshness.lag(self._positions):,}"
             + (f", {skipped:,} without a key skipped" if skipped else "")
             + (f", {strays:,} strays" if strays else "")
+            + (f", {left:,} values left in Kafka" if left else "")
         )

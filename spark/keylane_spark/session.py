@@ -27,6 +27,8 @@ SETTINGS = {
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
+    # What a task holds at a time of a batch with large values, however large the batch is.
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(16 * 1024 * 1024),
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
     "spark.sql.streaming.minBatchesToRetain": "10",
     # The checkpoint is the driver's own, on its local disk. The default manager there forks a `chmod` for
@@ -70,15 +72,23 @@ def start(jars: Path | None, extra: Mapping[str, object]) -> SparkSession:
 
 
 def source(
-    spark: SparkSession, bootstrap: str, positions: Mapping[Place, int], config: JobConfig
+    spark: SparkSession,
+    bootstrap: str,
+    positions: Mapping[Place, int],
+    config: JobConfig,
+    *,
+    headers: bool = False,
 ) -> DataFrame:
-    """Rows of all topics from the given positions on; a column `topic` where there are several."""
+    """Rows of all topics from the given positions on; a column `topic` where there are several.
+
+    And `headers` where a topic keeps them.
+    """
     topics = sorted({topic for topic, _ in positions})
     starts = {
         topic: {str(partition): offset for (name, partition), offset in positions.items() if name == topic}
         for topic in topics
     }
-    columns = ["partition", "offset", "timestamp", "key", "value"]
+    columns = ["partition", "offset", "timestamp", "key", "value", *(["headers"] if headers else [])]
     return (
         spark.readStream.format("kafka")
         .option("kafka.bootstrap.servers", bootstrap)
@@ -91,6 +101,7 @@ def source(
         .option("kafka.max.poll.records", 5000)
         # A range that retention has removed must stop the query: its start marks the lanes incomplete.
         .option("failOnDataLoss", "true")
+        .option("includeHeaders", headers)
         .load()
         .select(*(["topic"] if len(topics) > 1 else []), *columns)
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from keylane.model import Layout
+from keylane.model import Layout, Options
 from keylane_spark.audit import Audit
 from keylane_spark.batch import Tally
 
@@ -27,3 +27,11 @@ def test_batches_add_up():
     audit = Audit(LAYOUTS)
     batch = {("orders", 3): Tally(records=30, null_keys=10, strays=15, fnv1a=15)}
     assert [len(audit.add(batch)) for _ in range(4)] == [0, 0, 0, 1]
+
+
+def test_a_topic_s_first_value_that_is_left_in_kafka_is_told():
+    audit = Audit({"orders": Layout("orders", 9, options=Options(max_value_bytes=1_000_000))})
+    tallies = {("orders", 0): Tally(records=9, left_in_kafka=1), ("orders", 1): Tally(left_in_kafka=1)}
+    (sentence,) = audit.add(tallies)
+    assert "has values over 1,000,000 bytes: they are left in Kafka" in sentence
+    assert audit.add(tallies) == []

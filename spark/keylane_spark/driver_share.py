@@ -1,0 +1,76 @@
+"""Which batches the driver writes itself: the small ones, by records and by bytes.
+
+How many bytes a batch has is known when it has been read. So the driver reads with a bound on each record
+that bounds them all; where one is larger, the batch is read again, by tasks.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+import pyarrow.compute as pc
+from pyspark.sql import functions as f
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import pyarrow as pa
+    from pyspark.sql import Column, DataFrame
+
+    from keylane_spark.batch import Tally
+    from keylane_spark.freshness import Place
+
+MAX_BYTES = 64 * 1024 * 1024
+"""What a batch may be reckoned to have for the driver; what it reads is below twice that, whatever comes."""
+
+_REMEMBERED = 20
+_CONTENTS = ("key", "value", "headers")
+
+
+class DriverShare:
+    """`max_records`: larger batches are left to tasks. Remembers how large records were of late."""
+
+    def __init__(self, max_records: int) -> None:
+        self._max_records = max_records
+        self._record_bytes: deque[float] = deque([0.0], _REMEMBERED)
+
+    def take(self, rows: DataFrame, record_count: int, max_tasks: int) -> pa.Table | None:
+        """Read a batch of so many records at most; None: it is one for tasks."""
+        reckoned = record_count * max(self._record_bytes)
+        if record_count > self._max_records or reckoned > MAX_BYTES:
+            return None
+        # A power of two: Spark compiles the query for each limit that it sees.
+        limit = 1 << (2 * MAX_BYTES // max(1, record_count)).bit_length() - 1
+        fits = _size(rows) <= limit
+        bounded = [
+            f.when(fits, rows[name]).alias(name) if name in _CONTENTS else rows[name] for name in rows.columns
+        ]
+        table = rows.select(*bounded, fits.alias("fits")).coalesce(max_tasks).toArrow()
+        if pc.all(table.column("fits")).as_py() is False:
+            self._record_bytes.append(limit)
+            return None
+        return table
+
+    def note(self, tallies: Mapping[Place, Tally]) -> None:
+        """Learn from a batch how large the records of each partition are."""
+        means = [tally.record_bytes / tally.records for tally in tallies.values() if tally.records]
+        if means:
+            self._record_bytes.append(max(means))
+
+
+def _size(rows: DataFrame) -> Column:
+    """Bytes of a record's key, value and headers."""
+    size = _length(rows["key"]) + _length(rows["value"])
+    if "headers" not in rows.columns:
+        return size
+    headers = f.aggregate(
+        rows["headers"],
+        f.lit(0),
+        lambda bytes_, header: bytes_ + _length(header["key"]) + _length(header["value"]),
+    )
+    return size + f.coalesce(headers, f.lit(0))
+
+
+def _length(column: Column) -> Column:
+    return f.coalesce(f.octet_length(column), f.lit(0))

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 from tests.servers import guarded, own_cluster, own_kafka
 
 from keylane_local.stack import Stack
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
 
 
 TESTS = Path(__file__).parent
+
+# How long an example takes says more about the machine than about the code.
+settings.register_profile("keylane", deadline=None)
+settings.load_profile("keylane")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from keylane.model import Options
-from keylane_spark.folding import Repeats, kept, most_per_key, needless_sets, risen
+from keylane_spark.folding import Repeats, first_set_stays, kept, most_per_key, needless_sets, risen
 from keylane_spark.payloads import bulk_strings
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ class _Part:
 
     def __init__(self, records: Records, options: Options) -> None:
         self._repeats = _repeats(records)
-        if self._repeats is not None and options.insert_once:
+        if self._repeats is not None and first_set_stays(options):
             needless = needless_sets(self._repeats, records.tombstones)
             if needless.any():
                 records = records.where(~needless)

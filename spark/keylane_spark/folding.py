@@ -5,7 +5,8 @@ A chunk carries of each key
 - the last record;
 - with a history of c records: the newest c by (timestamp, offset), and the last by offset; with a history
   that only an age bounds: every record;
-- where the first value stays: the last tombstone and the first set after it, or the first set.
+- where the first value stays: the last tombstone and the first set after it, or the first set; with a time
+  to live all sets after it, for who comes first may be gone already.
 
 Keys come as codes, one number per distinct key. Rows stand in offset order.
 """
@@ -55,7 +56,9 @@ def most_per_key(options: Options, row_count: int) -> int:
     """How many records of one key a chunk may carry."""
     if options.has_history:
         return row_count if options.history_count is None else options.history_count + 1
-    return 2 if options.insert_once else 1
+    if options.insert_once:
+        return 2 if first_set_stays(options) else row_count
+    return 1
 
 
 def kept(repeats: Repeats, timestamps_ms: Ints, tombstones: Mask, options: Options) -> Mask:
@@ -67,8 +70,14 @@ def kept(repeats: Repeats, timestamps_ms: Ints, tombstones: Mask, options: Optio
         last |= _newest(repeats.codes, timestamps_ms, options.history_count)
         return last
     if options.insert_once:
-        return _standing(repeats, tombstones) & ~needless_sets(repeats, tombstones)
+        standing = _standing(repeats, tombstones)
+        return standing & ~needless_sets(repeats, tombstones) if first_set_stays(options) else standing
     return last
+
+
+def first_set_stays(options: Options) -> bool:
+    """Whether a set after a set of its key changes nothing, whenever it is applied."""
+    return options.insert_once and options.ttl_ms is None
 
 
 def needless_sets(repeats: Repeats, tombstones: Mask) -> Mask:

@@ -26,6 +26,7 @@ KINDS = {
     "history of 3": Options(history_count=3, history_age_ms=5),
     "history by age": Options(history_age_ms=5),
     "first value": Options(insert_once=True),
+    "first value for a time": Options(insert_once=True, ttl_ms=5),
 }
 
 
@@ -102,7 +103,8 @@ def plain_fold(events, options: Options) -> list[bytes]:
             kept = own
         elif options.insert_once:
             begin = max((i for i, event in enumerate(own) if event.value is None), default=-1)
-            kept = [*([own[begin]] if begin >= 0 else []), *own[begin + 1 :][:1]]
+            sets = own[begin + 1 :] if options.ttl_ms else own[begin + 1 :][:1]
+            kept = [*([own[begin]] if begin >= 0 else []), *sets]
         for event in kept:
             order = max(e.timestamp_ms for e in own if e.offset <= event.offset)
             carried.append((event, order if order > max(0, event.timestamp_ms) else None))

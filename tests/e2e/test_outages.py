@@ -25,7 +25,7 @@ def primary_of(stack, key: bytes):
 
 def test_reads_go_on_without_the_job_and_tell_how_old_they_are(stack, client, key):
     position = client.put(TOPIC, key, b"1")
-    assert client.get(TOPIC, key, Keylane_Min_Position=position).status == 200
+    assert client.get(TOPIC, key, Keylane_Min_Position=position, Prefer="wait=20").status == 200
     stack.job.kill()
     killed_s = time.monotonic()
     try:
@@ -48,7 +48,7 @@ def test_reads_go_on_without_the_job_and_tell_how_old_they_are(stack, client, ke
 
 def test_without_kafka_writes_are_refused_in_time_reads_go_on_and_all_comes_back(stack, client, key):
     position = client.put(TOPIC, key, b"1")
-    assert client.get(TOPIC, key, Keylane_Min_Position=position).status == 200
+    assert client.get(TOPIC, key, Keylane_Min_Position=position, Prefer="wait=20").status == 200
     stack.kafka.stop()
     try:
         began_s = time.monotonic()
@@ -72,7 +72,7 @@ def test_without_kafka_writes_are_refused_in_time_reads_go_on_and_all_comes_back
 def test_a_killed_primary_costs_no_read(stack, client, key):
     """Its replica answers at once, and takes the writes once the cluster has promoted it."""
     position = client.put(TOPIC, key, b"1")
-    assert client.get(TOPIC, key, Keylane_Min_Position=position).status == 200
+    assert client.get(TOPIC, key, Keylane_Min_Position=position, Prefer="wait=20").status == 200
     victim = primary_of(stack, key)
     victim.program.kill()
     try:
@@ -86,3 +86,24 @@ def test_a_killed_primary_costs_no_read(stack, client, key):
     finally:
         stack.redis.start()
         stack.redis.wait_ready()
+
+
+def test_a_hanging_primary_costs_no_read(stack, client, key):
+    """As long as nobody knows that it is dead, its replica answers for it."""
+    position = client.put(TOPIC, key, b"1")
+    assert client.get(TOPIC, key, Keylane_Min_Position=position, Prefer="wait=20").status == 200
+    victim = primary_of(stack, key).program.process
+    victim.suspend()
+    try:
+        until_s = time.monotonic() + 1.5
+        while time.monotonic() < until_s:
+            began_s = time.monotonic()
+            answer = client.get(TOPIC, key)
+            assert (answer.status, answer.body) == (200, b"1"), answer.body
+            assert time.monotonic() - began_s < 1
+    finally:
+        victim.resume()
+        stack.redis.wait_ready()
+    later = client.put(TOPIC, key, b"2")
+    answer = client.get(TOPIC, key, Keylane_Min_Position=later, Prefer="wait=20")
+    assert (answer.status, answer.body) == (200, b"2")

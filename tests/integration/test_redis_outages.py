@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -109,6 +110,21 @@ def test_hanging_primary_costs_no_read_until_its_replica_is_promoted_nor_when_it
     and_then_some(reads)
     assert reads.failures == []
     assert reads.longest_s < 0.5
+
+
+def test_new_function_finds_the_state_while_a_primary_hangs(whole: RedisCluster):
+    key = b"{%b}%b" % (routing.hash_tag(VICTIM), a_topic().encode())
+    fill(whole.addresses, {key: key})
+    primary, _ = primary_and_replica(whole, VICTIM)
+    addresses = whole.addresses.split(",")
+    with hanging(primary):
+        for turn in range(len(addresses)):  # whichever node is asked first
+            nodes = ",".join(addresses[turn:] + addresses[:turn])
+            state = RedisState(Cluster(redis_settings({"KEYLANE_REDIS_NODES": nodes})))
+            began_s = time.monotonic()
+            assert state.read(VICTIM, [key], deadline(1_000)) == [key]
+            assert time.monotonic() - began_s < 0.6
+            state.close()
 
 
 def test_killed_replica_costs_no_read(whole: RedisCluster, reads: SteadyReads):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import redis
 import state
@@ -88,14 +88,32 @@ def bulk(lane: Lane, count: int, value: bytes) -> bytes:
     return encode_command(*pairs).partition(b"\r\n")[2]
 
 
-def waits(nodes: str) -> int:
-    """How many WAITs the cluster's nodes were sent."""
-    count = 0
-    for address in nodes.split(","):
-        host, _, port = address.rpartition(":")
-        with redis.Redis(host, int(port)) as client:
-            count += client.info("commandstats").get("cmdstat_wait", {"calls": 0})["calls"]
-    return count
+class Nodes:
+    """The cluster from beside: whether its replicas are level, and whether WAIT was sent at all."""
+
+    def __init__(self, nodes: str) -> None:
+        addresses = (address.rpartition(":") for address in nodes.split(","))
+        self._clients = [redis.Redis(host, int(port)) for host, _, port in addresses]
+
+    def settle(self) -> None:
+        """Wait until the replicas have all, so that no batch pays for the one before it."""
+        until = time.monotonic() + 60
+        while not all(self._is_level(client.info("replication")) for client in self._clients):
+            if time.monotonic() > until:
+                raise SystemExit("the replicas did not catch up")
+            time.sleep(0.005)
+
+    def waits(self) -> int:
+        """How many WAITs they were sent."""
+        stats = (client.info("commandstats") for client in self._clients)
+        return sum(each.get("cmdstat_wait", {"calls": 0})["calls"] for each in stats)
+
+    def close(self) -> None:
+        for client in self._clients:
+            client.close()
+
+    def _is_level(self, facts: dict[str, Any]) -> bool:
+        return facts["role"] != "master" or facts["slave0"]["offset"] == facts["master_repl_offset"]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -111,12 +129,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
             WITHOUT: Way(nodes, "without", 0, value),
             WITH: Way(nodes, "with", 1, value),
         }
+        others = Nodes(nodes)
         for way in ways.values():  # memory and connections
             way.large(chosen.chunks)
             way.large_s.clear()
         for _ in range(chosen.rounds):
             for way in ways.values():
+                others.settle()
                 way.large(chosen.chunks)
+        others.settle()
         for _ in range(chosen.samples):
             for way in ways.values():
                 way.small()
@@ -124,8 +145,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
             if way.held_up:
                 raise SystemExit(f"the cluster was not well: {way.held_up[:3]}")
             way.close()
-        if not waits(nodes):
+        if not others.waits():
             raise SystemExit("no WAIT was sent: there is nothing to compare")
+        others.close()
     records = chosen.chunks * CHUNK * PARTITIONS
     report(
         "wait",

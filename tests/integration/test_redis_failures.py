@@ -197,6 +197,26 @@ def test_replica_is_not_believed_that_a_key_is_absent_which_has_left(
         move.undo()
 
 
+def test_key_that_has_left_to_a_node_that_hangs_is_unavailable_not_absent(
+    breaking: RedisCluster, state: RedisState
+):
+    here, there = filled(breaking, 2)
+    slot = routing.key_slot(here)
+    move = SlotMove(breaking, slot)
+    move.begin()
+    move.move(there)
+    try:
+        with stopped(move.target):
+            with pytest.raises(StateUnavailable):
+                state.read(slot, [there, here], deadline(500))
+            began_s = time.monotonic()
+            assert state.read(slot, [here], deadline()) == [here]
+            assert time.monotonic() - began_s < 0.1
+        assert state.read(slot, [there, here], deadline()) == [there, here]
+    finally:
+        move.undo()
+
+
 def test_query_function_answers_503_in_time_and_goes_on_when_the_shard_does(
     breaking: RedisCluster, monkeypatch: pytest.MonkeyPatch
 ):

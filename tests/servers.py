@@ -129,6 +129,11 @@ class SlotMove:
         for node in (self.target, self.source):
             node.command("CLUSTER", "SETSLOT", self.slot, "NODE", self._ids[1])
 
+    def turn_round(self) -> None:
+        """From now on it is the way back."""
+        self.source, self.target = self.target, self.source
+        self._ids.reverse()
+
     def undo(self) -> None:
         """All is as it was, with the keys."""
         self.source.command("CLUSTER", "SETSLOT", self.slot, "STABLE")

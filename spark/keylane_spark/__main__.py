@@ -49,7 +49,8 @@ def main(arguments: list[str] | None = None, environment: Mapping[str, str] = os
     checkpoint = environment.get("KEYLANE_CHECKPOINT") or tempfile.mkdtemp(prefix="keylane-")
     spark = session.start(Path(jars) if jars else None, topics.spark)
     try:
-        parts = Parts(topics, spark, Broker(bootstrap, {}), bootstrap, redis, Path(checkpoint), Clock(), _say)
+        broker = Broker(bootstrap, {}, committed_only=topics.job.isolation == "read_committed")
+        parts = Parts(topics, spark, broker, bootstrap, redis, Path(checkpoint), Clock(), _say, _write)
         job.run(parts, stop)
     except Fenced as error:
         _say(f"stops: {error}")
@@ -65,7 +66,11 @@ def main(arguments: list[str] | None = None, environment: Mapping[str, str] = os
 
 def _say(text: str) -> None:
     now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    sys.stdout.write(f"keylane: {text}   [{now}]\n")
+    _write(f"keylane: {text}   [{now}]")
+
+
+def _write(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 
 

@@ -74,6 +74,10 @@ class JobConfig(_Table):
     """How many replicas must have a batch before it counts as written (Redis' WAIT)."""
     wait_timeout_ms: Annotated[int, Field(ge=1, le=60_000)] = 1000
     isolation: Literal["read_committed", "read_uncommitted"] = "read_committed"
+    sweep_keys_per_s: Annotated[int, Field(ge=1)] = 20_000
+    """How fast generations of no more use are removed from Redis."""
+    metrics: Literal["none", "emf"] = "none"
+    """"emf": lines for CloudWatch every ten seconds, see keylane_spark.metrics."""
 
 
 Milliseconds = Annotated[int, BeforeValidator(_duration_ms)]

@@ -1,4 +1,4 @@
-"""The heartbeat: sees the broker's end offsets, and tells idle lanes that they are complete.
+"""The heartbeat: sees the broker's end offsets, tells idle lanes that they are complete, looks at the topics.
 
 A thread of its own, with connections of its own. What a batch is about to write it leaves alone: a lane
 is told only of ends that the job has written past.
@@ -7,23 +7,31 @@ is told only of ends that the job has written past.
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from keylane.adapters.redis_cluster import Cluster
 from keylane.adapters.redis_lanes import Lane
 from keylane.errors import KeylaneError, Unavailable
+from keylane_spark.freshness import topic_complete_as_of_ms
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from keylane.adapters.kafka_broker import Broker
     from keylane.ports import Clock
     from keylane_spark.freshness import Freshness, Place
-    from keylane_spark.opening import Writer
+    from keylane_spark.writer import Writer
+
+_LOOK_S = 2.0
 
 
 class Heartbeat:
-    """Beats until `stop`; `failed` is called with what ends it (a fence, a lane that went back)."""
+    """Beats until `stop`; `failed` is called with what ends it (a fence, a lane that went back).
+
+    `strays`: topics whose lanes are only as complete as all of the topic's partitions. `look` is called every
+    two seconds: it raises TopicChanged when the topics aren't as they were.
+    """
 
     def __init__(
         self,
@@ -33,6 +41,8 @@ class Heartbeat:
         clock: Clock,
         freshness: Freshness,
         positions: Callable[[], dict[Place, int]],
+        strays: Collection[str],
+        look: Callable[[], None],
         interval_s: float,
         failed: Callable[[KeylaneError], None],
         notify: Callable[[str], None],
@@ -45,9 +55,14 @@ class Heartbeat:
         self._interval_s = interval_s
         self._failed = failed
         self._notify = notify
-        self._counts = {topic: layout.partition_count for topic, layout in writer.layouts.items()}
+        self._strays = strays
+        self._look = look
+        self._next_look_s = clock.monotonic_s() + _LOOK_S
+        self._counts = Counter(topic for topic, _ in positions())
         self._cluster = Cluster(writer.redis)
-        self._lanes = writer.lanes(self._cluster, clock, notify)
+        self._lanes = writer.lanes(self._cluster, clock, notify, durable=False)
+        self.told_as_of_ms = 0
+        """As of when all lanes have been told that they are complete; 0: not all of them yet."""
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
 
@@ -82,13 +97,24 @@ class Heartbeat:
                 return
 
     def _beat(self) -> None:
+        if self._clock.monotonic_s() >= self._next_look_s:
+            self._look()
+            self._next_look_s = self._clock.monotonic_s() + _LOOK_S
         at_ms = self._clock.now_ms()
-        self._freshness.observe(at_ms, self._broker.end_offsets(self._counts))
-        for (topic, partition), position in self._positions().items():
+        ends = self._broker.end_offsets(self._counts)
+        self._freshness.observe(at_ms, ends)
+        positions = self._positions()
+        whole_ms = topic_complete_as_of_ms(self._freshness, positions, self._strays)
+        told_ms = []
+        for (topic, partition), position in positions.items():
             complete_ms = self._freshness.complete_as_of_ms((topic, partition), position)
-            if complete_ms:
-                layout = self._writer.layouts[topic]
-                for stripe in range(layout.stripes):
-                    lane = Lane.of(layout, partition, stripe)
-                    self._lanes.apply(lane, position, position, complete_as_of_ms=complete_ms)
+            complete_ms = min(complete_ms, whole_ms.get(topic, complete_ms))
+            told_ms.append(complete_ms)
+            layout = self._writer.layouts[topic]
+            for stripe in range(layout.stripes):
+                lane = Lane.of(layout, partition, stripe)
+                end = ends[topic, partition]
+                self._lanes.apply(lane, position, position, complete_as_of_ms=complete_ms, log_end=end)
         self._lanes.flush()
+        self._freshness.reached(positions)
+        self.told_as_of_ms = min(told_ms, default=0)

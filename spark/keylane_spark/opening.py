@@ -2,6 +2,13 @@
 
 The watermarks are the checkpoint. Wherever Spark's own stands, or if it is lost, the state says what it
 holds, and the query begins at just that: what a failover lost is read again, what is there is not.
+
+A start in order (whatever it is broken off after, the next one does the same again):
+
+1. One epoch for all topics, above every counter: from here on older writers are refused.
+2. For each topic the plan: what is served, what is built beside it, what is removed.
+3. The topic's record with all that, and this run as its owner; the layout, where it changes at once.
+4. The lanes of what is served, then those of what is built.
 """
 
 from __future__ import annotations
@@ -9,111 +16,195 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from keylane.adapters.redis_cluster import Cluster, RedisSettings
-from keylane.adapters.redis_lanes import Lane, LaneWriter
-from keylane.adapters.redis_layouts import LayoutStore
-from keylane.errors import Fenced, WriterError
-from keylane.model import Layout
+from keylane.adapters.redis_cluster import Cluster
+from keylane.adapters.redis_lanes import Lane
+from keylane.adapters.topic_record import TopicRecord
+from keylane.errors import Fenced, UnknownTopic, WriterError
+from keylane_spark.generations import plan, wanted_layout
+from keylane_spark.writer import Opening, Openings, Writer, lanes_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Collection, Mapping
 
-    from keylane.adapters.kafka_broker import Broker
-    from keylane.ports import Clock
-    from keylane_spark.config import Config
+    from keylane.adapters.kafka_broker import TopicShape
+    from keylane.adapters.redis_lanes import LaneWriter
+    from keylane.model import Layout
     from keylane_spark.freshness import Place
+    from keylane_spark.generations import Plan
+    from keylane_spark.ownership import Ownership
+    from keylane_spark.query import Parts
 
 _TRIES = 5
 
 
-@dataclass(frozen=True, slots=True)
-class Writer:
-    """What a task must know to write: where, in which layout, as which writer."""
+class _Gone(Exception):
+    """Topics whose state is ahead of their log, with a sentence about each."""
 
-    redis: RedisSettings
-    layouts: Mapping[str, Layout]
-    epoch: int
-    patience_s: float
-
-    def lanes(self, cluster: Cluster, clock: Clock, notify: Callable[[str], None]) -> LaneWriter:
-        """A lane writer over a cluster of this thread's own."""
-        return LaneWriter(cluster, clock, self.epoch, patience_s=self.patience_s, notify=notify)
+    def __init__(self, sentences: Mapping[str, str]) -> None:
+        super().__init__(sentences)
+        self.sentences = sentences
 
 
-@dataclass(frozen=True, slots=True)
-class Opening:
-    """A begun writer, and the next offset of each partition. `incomplete`: partitions with lost records."""
+def open_topics(parts: Parts, ownership: Ownership) -> Openings:
+    """Take all topics of the config that there are.
 
-    writer: Writer
-    positions: dict[Place, int]
-    incomplete: list[Place]
-
-
-def open_topics(
-    config: Config, broker: Broker, redis: RedisSettings, clock: Clock, notify: Callable[[str], None]
-) -> Opening:
-    """Take all topics of the config. Raises UnknownTopic, LogUnavailable, StateUnavailable, WriterError."""
-    cluster = Cluster(redis)
+    Raises UnknownTopic (at the first start if any is missing, later if all are), Fenced, LogUnavailable,
+    StateUnavailable, CorruptState, WriterError.
+    """
+    topics = parts.config.topics
+    shapes = parts.broker.describe(topics)
+    missing = [topic for topic in topics if topic not in shapes]
+    if missing and not (ownership.has_begun and shapes):
+        raise UnknownTopic(missing[0], "Kafka has no topic of this name")
+    for topic in missing:
+        parts.say(f"topic {topic!r} is away: its state stays as it is until the topic is back")
+    above, anew = 0, dict[str, str]()
+    cluster = Cluster(parts.redis)
     try:
-        store = LayoutStore(cluster, clock)
-        counts = {topic: broker.partition_count(topic) for topic in config.topics}
-        layouts = {topic: _layout(config, store, topic, count) for topic, count in counts.items()}
-        oldest = broker.oldest_offsets(counts)
-        lanes = [
-            (Lane.of(layout, partition, stripe), oldest[layout.topic, partition])
-            for layout in layouts.values()
-            for partition in range(layout.partition_count)
-            for stripe in range(layout.stripes)
-        ]
-        above = 0
         for _ in range(_TRIES):
-            # One epoch for all topics of the job: above each topic's own counter.
-            above = max(store.next_epoch(topic, above) for topic in layouts)
-            writer = Writer(redis, layouts, above, config.job.redis_patience_s)
+            epoch = ownership.take(shapes, above)
             try:
-                starts = writer.lanes(cluster, clock, notify).open(lanes)
+                openings = _Start(parts, ownership, cluster, shapes, epoch, anew).open()
             except Fenced as fenced:
+                if ownership.has_begun and fenced.newer_epoch > epoch:
+                    raise
                 # The counter was lost with a failover: the lanes know better.
                 above = max(above, fenced.newer_epoch)
                 continue
-            break
-        else:
-            raise WriterError(f"other writers took the lanes {_TRIES} times: is the job running twice?")
+            except _Gone as gone:
+                anew |= gone.sentences
+                continue
+            ownership.has_begun = True
+            return openings
+    finally:
+        cluster.close()
+    raise WriterError(f"other writers took the lanes {_TRIES} times: is the job running twice?")
+
+
+@dataclass(frozen=True, slots=True)
+class _Start:
+    """One try, with one epoch. `anew`: topics whose state can't be used, and why."""
+
+    parts: Parts
+    ownership: Ownership
+    cluster: Cluster
+    shapes: Mapping[str, TopicShape]
+    epoch: int
+    anew: Mapping[str, str]
+
+    def open(self) -> Openings:
+        counts = {topic: shape.partition_count for topic, shape in self.shapes.items()}
+        oldest = self.parts.broker.oldest_offsets(counts)
+        plans: dict[str, Plan] = {}
+        lost: set[Place] = set()
+        for topic, count in counts.items():
+            first = tuple(oldest[topic, partition] for partition in range(count))
+            plans[topic], began = self._begin(topic, first)
+            lost |= {(topic, partition) for partition in range(count) if first[partition] > began[partition]}
+        served = {topic: each.serving for topic, each in plans.items()}
+        mixed = {topic for topic, layout in served.items() if counts[topic] > layout.partition_count}
+        serving = self._take(served, oldest, _incomplete(lost, mixed))
+        self._check_ends(serving, counts)
+        built = {topic: each.building for topic, each in plans.items() if each.building}
+        if not built:
+            return Openings(serving, None, self.shapes)
+        mixed = set(serving.strays) | {topic for topic, new in built.items() if _moves(served[topic], new)}
+        return Openings(serving, self._take(built, oldest, _incomplete(lost, mixed)), self.shapes)
+
+    def _begin(self, topic: str, oldest: tuple[int, ...]) -> tuple[Plan, tuple[int, ...]]:
+        """Plan what to do with the topic, and put it on record; the plan, and where the state began."""
+        owned, shape = self.ownership, self.shapes[topic]
+        kept, record = owned.layout(topic), owned.record(topic)
+        last_layout, last_record = owned.remembered(topic)
+        anew = self.anew.get(topic, "")
+        if record and record.topic_id != shape.topic_id:
+            anew = "it was deleted and created anew"
+        elif kept and kept.partition_count > shape.partition_count:
+            anew = anew or f"it has {shape.partition_count} partitions, its state {kept.partition_count}"
+        listed = record.remove if record else ()
+        built = record.building if record else None
+        taken = {*listed, *(each.generation for each in (kept, last_layout, built) if each)}
+        left: list[int] = []
+
+        def free(layout: Layout) -> Layout:
+            found, used = owned.free(layout, taken)
+            left.extend(used)
+            return found
+
+        wanted = wanted_layout(topic, shape.partition_count, self.parts.config.topics[topic])
+        planned = plan(wanted, kept, record, anew=anew, free=free)
+        if planned.why:
+            self.parts.say(f"topic {topic!r}: {planned.why}")
+        known = record or last_record
+        began = oldest
+        if known and known.topic_id == shape.topic_id and not anew:
+            began = known.began + oldest[len(known.began) :]
+        new = TopicRecord(shape.topic_id, began, owned.owner(self.epoch), planned.building)
+        if kept and kept.generation != planned.serving.generation:
+            # Another topic's records: readers that have the old layout must ask for the new one.
+            self._lanes({}).supersede(lanes_of(kept))
+        owned.change(topic, layout=planned.serving, record=new.removing([*listed, *planned.remove, *left]))
+        return planned, began
+
+    def _take(
+        self, layouts: Mapping[str, Layout], oldest: Mapping[Place, int], lost: Collection[Place | str]
+    ) -> Opening:
+        """Open all lanes of these layouts, those of partitions by which a topic has grown among them.
+
+        `lost`: partitions, or whole topics, without their first records.
+        """
+        lanes = [
+            (Lane.of(layouts[topic], partition, stripe), offset)
+            for (topic, partition), offset in oldest.items()
+            if topic in layouts
+            for stripe in range(layouts[topic].stripes)
+        ]
+        incomplete_lanes = {
+            lane for lane, _ in lanes if lane.topic in lost or (lane.topic, lane.partition) in lost
+        }
         positions: dict[Place, int] = {}
         incomplete: set[Place] = set()
-        for lane, start in starts.items():
+        strays = {topic for topic, layout in layouts.items() if layout.options.guarded}
+        for lane, start in self._lanes(layouts).open(lanes, incomplete_lanes).items():
             place = lane.topic, lane.partition
             positions[place] = min(start.next_offset, positions.get(place, start.next_offset))
             if start.incomplete:
                 incomplete.add(place)
-        _check_ends(broker, counts, positions)
-        for layout in layouts.values():
-            store.put(layout)
-        return Opening(writer, positions, sorted(incomplete))
-    finally:
-        cluster.close()
+            if start.has_strays or lane.partition >= layouts[lane.topic].partition_count:
+                strays.add(lane.topic)
+        return Opening(self._writer(layouts), positions, sorted(incomplete), frozenset(strays))
 
+    def _lanes(self, layouts: Mapping[str, Layout]) -> LaneWriter:
+        return self._writer(layouts).lanes(self.cluster, self.parts.clock, self.parts.say)
 
-def _layout(config: Config, store: LayoutStore, topic: str, partition_count: int) -> Layout:
-    wanted = config.topics[topic]
-    layout = Layout(topic, partition_count, wanted.stripes, wanted.partitioner)
-    kept = store.get(topic)
-    if kept is not None and kept != layout:
-        raise WriterError(
-            f"topic {topic!r} lies in the cluster as {kept.partition_count} partitions, "
-            f"{kept.stripes} stripes, {kept.partitioner}; now it would be {partition_count}, "
-            f"{wanted.stripes}, {wanted.partitioner}. "
-            f"A layout is not changed in place: put the old values back, or delete the topic's keys"
+    def _writer(self, layouts: Mapping[str, Layout]) -> Writer:
+        job = self.parts.config.job
+        return Writer(
+            self.parts.redis,
+            layouts,
+            self.epoch,
+            job.redis_patience_s,
+            job.wait_replicas,
+            job.wait_timeout_ms,
         )
-    return layout
+
+    def _check_ends(self, opening: Opening, counts: Mapping[str, int]) -> None:
+        ends = self.parts.broker.highest_offsets(counts)
+        gone = {
+            topic: f"partition {partition} ends at {ends[topic, partition]}, "
+            f"but its state holds all below {position}"
+            for (topic, partition), position in opening.positions.items()
+            if position > ends[topic, partition]
+        }
+        if gone:
+            raise _Gone(gone)
 
 
-def _check_ends(broker: Broker, counts: Mapping[str, int], positions: Mapping[Place, int]) -> None:
-    ends = broker.end_offsets(counts)
-    for (topic, partition), position in positions.items():
-        if position > ends[topic, partition]:
-            raise WriterError(
-                f"partition {partition} of topic {topic!r} ends at {ends[topic, partition]}, "
-                f"but its state holds all below {position}: was the topic deleted and made anew? "
-                f"The state of the old one must be removed first"
-            )
+def _incomplete(lost: Collection[Place], mixed: Collection[str]) -> set[Place | str]:
+    """Partitions without their first records, and topics of `mixed` as a whole: keys may be from any."""
+    return {*lost, *({topic for topic, _ in lost} & set(mixed))}
+
+
+def _moves(old: Layout, new: Layout) -> bool:
+    """Whether a key's partition may be another one in the new layout."""
+    return (old.partition_count, old.partitioner) != (new.partition_count, new.partitioner)

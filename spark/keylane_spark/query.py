@@ -17,12 +17,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from keylane.adapters.redis_cluster import Cluster
-from keylane.errors import Fenced, KeylaneError, Unavailable
+from keylane.errors import Fenced, KeylaneError, TopicChanged, Unavailable
 from keylane_spark import session
 from keylane_spark.audit import Audit
 from keylane_spark.batch import BatchWriter, Span, Tally
 from keylane_spark.driver_share import DriverShare
-from keylane_spark.freshness import Freshness
+from keylane_spark.freshness import Freshness, topic_complete_as_of_ms
 from keylane_spark.heartbeat import Heartbeat
 from keylane_spark.offset_log import batch_ends
 from keylane_spark.tasks import TALLY_SCHEMA, partition_writer
@@ -32,21 +32,24 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
     from keylane.adapters.kafka_broker import Broker
     from keylane.adapters.redis_cluster import RedisSettings
     from keylane.ports import Clock
     from keylane_spark.config import Config
     from keylane_spark.freshness import Place
-    from keylane_spark.opening import Opening
+    from keylane_spark.metrics import Meter
+    from keylane_spark.stray_totals import StrayTotals
+    from keylane_spark.writer import Opening
 
-_POLL_S = 0.1
 _BATCH_PATIENCE_S = 20.0
+_BUILDING_BATCH_RECORDS = 200_000
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What the job works with. `say` gets a line for people per event and batch."""
+    """What the job works with. `say` gets lines for people, `write` those for programs."""
 
     config: Config
     spark: SparkSession
@@ -56,70 +59,129 @@ class Parts:
     checkpoint: Path
     clock: Clock
     say: Callable[[str], None]
+    write: Callable[[str], None] = lambda _: None
 
 
 class Query:
-    """Runs in Spark's thread (`_write_batch`), the heartbeat's, and the one that waits for its end."""
+    """Runs in Spark's thread (`_write_batch`), the heartbeat's, and the one that starts and stops it.
 
-    def __init__(self, parts: Parts, opening: Opening) -> None:
+    `building`: it fills a generation that nobody reads yet, in smaller batches, so that the one that serves
+    stays fresh beside it.
+    """
+
+    def __init__(
+        self,
+        parts: Parts,
+        opening: Opening,
+        totals: StrayTotals,
+        meter: Meter,
+        *,
+        building: bool = False,
+        look: Callable[[], None] = lambda: None,
+    ) -> None:
         self._parts = parts
+        self._opening = opening
         self._writer = opening.writer
+        self._name = "keylane-building" if building else "keylane-query"
+        self._building = building
         self._positions: dict[Place, int] = dict(opening.positions)
-        self._checkpoint = parts.checkpoint.absolute() / "keylane-query"
+        self._strays = set(opening.strays)
+        self._checkpoint = parts.checkpoint.absolute() / self._name
         self._freshness = Freshness()
         self._cluster = Cluster(parts.redis)
-        self._lanes = self._writer.lanes(self._cluster, parts.clock, parts.say)
+        self._lanes = self._writer.lanes(self._cluster, parts.clock, self._say)
         self._batch_lock = threading.Lock()
         self._failure: KeylaneError | None = None
         self._told_null_keys: set[str] = set()
         self._audit = Audit(opening.writer.layouts)
         self._share = DriverShare(parts.config.job.small_batch_records)
-
-    def until_stopped(self, stop: threading.Event) -> None:
-        """Run until `stop`, which lets a batch under way finish. Raises what broke the query."""
-        parts, job = self._parts, self._parts.config.job
-        # The offset log of this very query is all that is read of it, see batch_ends. The folder is ours
-        # by its name: the one that the environment names may hold other things.
-        shutil.rmtree(self._checkpoint, ignore_errors=True)
-        headers = any(layout.options.headers for layout in self._writer.layouts.values())
-        query = (
-            session.source(parts.spark, parts.bootstrap, self._positions, job, headers=headers)
-            .writeStream.foreachBatch(self._write_batch)
-            .option("checkpointLocation", self._checkpoint.as_uri())
-            .queryName("keylane")
-            .start()
-        )
-        heartbeat = Heartbeat(
+        self._totals = totals
+        self._meter = meter
+        self._query: StreamingQuery | None = None
+        self._heartbeat = Heartbeat(
             writer=self._writer,
             broker=parts.broker,
             clock=parts.clock,
             freshness=self._freshness,
             positions=self._positions.copy,
-            interval_s=job.heartbeat_ms / 1000,
+            strays=self._strays,
+            look=look,
+            interval_s=parts.config.job.heartbeat_ms / 1000,
             failed=self._fail,
-            notify=parts.say,
+            notify=self._say,
         )
-        try:
-            heartbeat.start()
-            parts.say(
-                f"ready: epoch {self._writer.epoch}, {len(self._writer.layouts)} topics, "
-                f"{len(self._positions)} partitions"
-            )
-            while not stop.is_set() and query.isActive and self._failure is None:
-                stop.wait(_POLL_S)
-        finally:
-            # Stopping a query interrupts its thread: between batches that is no harm at all.
-            held = self._batch_lock.acquire(timeout=_BATCH_PATIENCE_S)
-            query.stop()
-            if held:
-                self._batch_lock.release()
-            heartbeat.stop()
-            self._cluster.close()
-        broken = query.exception()
+
+    def start(self) -> None:
+        """Begin. Raises what the first heartbeat meets."""
+        parts, job = self._parts, self._parts.config.job
+        if self._building:
+            smaller = min(job.max_batch_records, _BUILDING_BATCH_RECORDS)
+            job = job.model_copy(update={"max_batch_records": smaller})
+        # The offset log of this very query is all that is read of it, see batch_ends. The folder is ours
+        # by its name: the one that the environment names may hold other things.
+        shutil.rmtree(self._checkpoint, ignore_errors=True)
+        headers = any(layout.options.headers for layout in self._writer.layouts.values())
+        self._query = (
+            session.source(parts.spark, parts.bootstrap, self._positions, job, headers=headers)
+            .writeStream.foreachBatch(self._write_batch)
+            .option("checkpointLocation", self._checkpoint.as_uri())
+            .queryName(self._name)
+            .start()
+        )
+        self._heartbeat.start()
+
+    def stop(self) -> bool:
+        """Stop, after the batch under way; whether that came to its end."""
+        # Stopping a query interrupts its thread: between batches that is no harm at all.
+        held = self._batch_lock.acquire(timeout=_BATCH_PATIENCE_S)
+        if self._query is not None:
+            self._query.stop()
+        if held:
+            self._batch_lock.release()
+        self._heartbeat.stop()
+        self._cluster.close()
+        return held
+
+    def check(self) -> None:
+        """Raise what broke the query, if anything has."""
+        self.raise_failure()
+        if self._query is not None and not self._query.isActive:
+            broken = self._query.exception()
+            reason = str(broken).strip().partition("\n")[0] if broken else "it ended by itself"
+            raise Unavailable(f"the query broke: {reason}")
+
+    @property
+    def positions(self) -> dict[Place, int]:
+        """The next offset of each partition; all below it is in the lanes."""
+        return self._positions.copy()
+
+    @property
+    def failure(self) -> KeylaneError | None:
+        """What has gone wrong in a batch or a heartbeat, if anything."""
+        return self._failure
+
+    def raise_failure(self) -> None:
+        """Raise what has gone wrong in a batch or a heartbeat, if anything; of use after `stop` too."""
         if self._failure is not None:
             raise self._failure
-        if broken is not None and not stop.is_set():
-            raise Unavailable(f"the query broke: {str(broken).strip().partition(chr(10))[0]}")
+
+    @property
+    def whole_as_of_ms(self) -> int:
+        """As of when all lanes have been told that they are complete; 0: not all of them yet."""
+        return self._heartbeat.told_as_of_ms
+
+    def gauge(self) -> None:
+        """Tell the meter how things stand."""
+        for topic in self._writer.layouts:
+            self._meter.gauge(
+                topic,
+                lag=self._freshness.lag(self._positions, topic),
+                age_ms=self._parts.clock.now_ms() - self.whole_as_of_ms if self.whole_as_of_ms else None,
+                incomplete=sum(name == topic for name, _ in self._opening.incomplete),
+            )
+
+    def _say(self, text: str) -> None:
+        self._parts.say(f"building: {text}" if self._building else text)
 
     def _fail(self, error: KeylaneError) -> None:
         self._failure = self._failure or error
@@ -134,7 +196,7 @@ class Query:
                 raise
             except Exception:
                 self._lanes.abandon()
-                self._parts.say(f"batch {batch_id} failed\n{traceback.format_exc()}")
+                self._say(f"batch {batch_id} failed\n{traceback.format_exc()}")
                 raise
 
     def _write(self, rows: DataFrame, batch_id: int) -> None:
@@ -142,11 +204,14 @@ class Query:
         ends = batch_ends(self._checkpoint, batch_id)
         new = sorted(ends.keys() - self._positions.keys())
         if new:
-            raise Unavailable(f"there are new partitions: {new}")
-        spans = {
-            place: Span(begin, ends[place], self._freshness.complete_as_of_ms(place, ends[place]))
-            for place, begin in self._positions.items()
-        }
+            raise TopicChanged(f"there are new partitions: {new}")
+        # Of a topic with strays what this batch brings is not whole before all of its partitions are written.
+        whole_ms = topic_complete_as_of_ms(self._freshness, self._positions, self._strays)
+        spans = {}
+        for place, begin in self._positions.items():
+            complete_ms = self._freshness.complete_as_of_ms(place, ends[place])
+            complete_ms = min(complete_ms, whole_ms.get(place[0], complete_ms))
+            spans[place] = Span(begin, ends[place], complete_ms, self._freshness.end(place))
         moved = {place for place, span in spans.items() if span.end > span.begin}
         batch = BatchWriter(self._lanes, self._writer.layouts, spans)
         count = sum(spans[place].end - spans[place].begin for place in moved)
@@ -158,10 +223,14 @@ class Query:
             self._write_in_tasks(rows, batch)
             moved -= batch.tallies.keys()
         self._share.note(batch.tallies)
+        self._strays |= {topic for (topic, _), tally in batch.tallies.items() if tally.strays}
         # A task finishes its own partition; the others, without a row maybe, are finished here.
         batch.finish(sorted(moved))
         for place, span in spans.items():
             self._positions[place] = span.end
+        self._freshness.reached(self._positions)
+        self._totals.add(self._writer.layouts, batch.tallies)
+        self._meter.batch(batch.tallies)
         self._report(batch_id, batch.tallies, self._parts.clock.monotonic_s() - began_s)
 
     def _write_in_tasks(self, rows: DataFrame, batch: BatchWriter) -> None:
@@ -175,16 +244,14 @@ class Query:
         for (topic, _), tally in tallies.items():
             if tally.null_keys and topic not in self._told_null_keys:
                 self._told_null_keys.add(topic)
-                self._parts.say(
-                    f"topic {topic!r} has records without a key: they have no home, and are skipped"
-                )
+                self._say(f"topic {topic!r} has records without a key: they have no home, and are skipped")
         records = sum(tally.records for tally in tallies.values())
         skipped = sum(tally.null_keys for tally in tallies.values())
         strays = sum(tally.strays for tally in tallies.values())
         left = sum(tally.left_in_kafka for tally in tallies.values())
         for sentence in self._audit.add(tallies):
-            self._parts.say(sentence)
-        self._parts.say(
+            self._say(sentence)
+        self._say(
             f"batch {batch_id}: {records:,} records, {records / max(took_s, 1e-3):,.0f}/s, "
             f"{took_s * 1000:.0f} ms, lag {self._freshness.lag(self._positions):,}"
             + (f", {skipped:,} without a key skipped" if skipped else "")

@@ -95,7 +95,9 @@ def source(
         .option("subscribe", ",".join(topics))
         .option("startingOffsets", json.dumps(starts))
         .option("maxOffsetsPerTrigger", config.max_batch_records)
-        .option("kafka.isolation.level", "read_committed")
+        .option("kafka.isolation.level", config.isolation)
+        # A topic that is deleted must not come back by our asking for it.
+        .option("kafka.allow.auto.create.topics", "false")
         .option("kafka.fetch.max.wait.ms", config.fetch_max_wait_ms)
         .option("kafka.max.partition.fetch.bytes", 4 * 1024 * 1024)
         .option("kafka.max.poll.records", 5000)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from keylane_spark.batch import Span
     from keylane_spark.freshness import Place
-    from keylane_spark.opening import Writer
+    from keylane_spark.writer import Writer
 
 _COUNTS = [field.name for field in dataclasses.fields(Tally)]
 TALLY_SCHEMA = ", ".join(

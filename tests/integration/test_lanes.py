@@ -296,5 +296,6 @@ def test_epochs_only_rise_and_layouts_are_kept(redis_cluster):
     assert store.next_epoch(topic, above=10) == 11
     assert store.next_epoch(topic) == 12
     assert store.get(topic) is None
-    store.put(Layout(topic, 9, 2, "crc32", 3, Options(index=True)))
-    assert store.get(topic) == Layout(topic, 9, 2, "crc32", 3, Options(index=True))
+    layout = Layout(topic, 9, 2, "crc32", 3, Options(index=True))
+    store.change(topic, 12, layout=layout)
+    assert store.get(topic) == layout

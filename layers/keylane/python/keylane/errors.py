@@ -26,6 +26,8 @@ Sentences are for people and may go to clients: no secret and no address in them
 
 from __future__ import annotations
 
+from typing import Self
+
 
 class KeylaneError(Exception):
     """The root: whoever catches this catches all that is ours."""
@@ -173,6 +175,11 @@ class Fenced(WriterError):
         self.lane = lane
         self.epoch = epoch
         self.newer_epoch = newer_epoch
+
+    def by(self, successor: str) -> Self:
+        """Give the same error, its sentence saying who took over."""
+        self.args = (f"{self.args[0]}: {successor} took over",)
+        return self
 
 
 class TopicChanged(WriterError):

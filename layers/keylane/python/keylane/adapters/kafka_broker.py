@@ -1,9 +1,10 @@
-"""What the job asks of the Kafka cluster itself: partition counts, and the offsets that a topic has."""
+"""What the job asks of the Kafka cluster itself: ids, partition counts, and the offsets that a topic has."""
 
 from __future__ import annotations
 
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from confluent_kafka import IsolationLevel, KafkaException, TopicCollection, TopicPartition
@@ -13,7 +14,15 @@ from keylane.adapters.kafka_errors import UNKNOWN_TOPIC
 from keylane.errors import LogUnavailable, UnknownTopic
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
+
+
+@dataclass(frozen=True, slots=True)
+class TopicShape:
+    """What a topic is at the moment; `topic_id` is another one once it was deleted and created again."""
+
+    topic_id: str
+    partition_count: int
 
 
 @contextmanager
@@ -33,35 +42,55 @@ def translate_kafka_errors(topic: str) -> Iterator[None]:
 class Broker:
     """Metadata and offsets, by confluent-kafka's admin client. May be used by several threads."""
 
-    def __init__(self, bootstrap: str, options: Mapping[str, str], *, timeout_s: float = 10.0) -> None:
+    def __init__(
+        self,
+        bootstrap: str,
+        options: Mapping[str, str],
+        *,
+        timeout_s: float = 10.0,
+        committed_only: bool = True,
+    ) -> None:
         self._admin = AdminClient(
             {"bootstrap.servers": bootstrap, "log_level": 3, "socket.timeout.ms": 10_000, **options}
         )
         self._timeout_s = timeout_s
+        self._isolation = IsolationLevel.READ_COMMITTED if committed_only else IsolationLevel.READ_UNCOMMITTED
 
-    def partition_count(self, topic: str) -> int:
-        """How many partitions the topic has. Raises UnknownTopic, LogUnavailable."""
-        with translate_kafka_errors(topic):
-            described = self._admin.describe_topics(TopicCollection([topic]), request_timeout=self._timeout_s)
-            return len(described[topic].result(self._timeout_s).partitions)
+    def describe(self, topics: Iterable[str]) -> dict[str, TopicShape]:
+        """The shapes of those topics that there are. Raises LogUnavailable."""
+        futures = self._admin.describe_topics(TopicCollection(list(topics)), request_timeout=self._timeout_s)
+        shapes = {}
+        for topic, future in futures.items():
+            with suppress(UnknownTopic), translate_kafka_errors(topic):
+                described = future.result(self._timeout_s)
+                shapes[topic] = TopicShape(str(described.topic_id), len(described.partitions))
+        return shapes
 
     def oldest_offsets(self, counts: Mapping[str, int]) -> dict[tuple[str, int], int]:
         """The oldest offset that each partition still has. Raises UnknownTopic, LogUnavailable."""
-        return self._offsets(counts, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
+        return self._offsets(counts, OffsetSpec.earliest(), self._isolation)  # type: ignore[no-untyped-call]
 
     def end_offsets(self, counts: Mapping[str, int]) -> dict[tuple[str, int], int]:
-        """The next offset of each partition, without what an open transaction holds back."""
-        return self._offsets(counts, OffsetSpec.latest())  # type: ignore[no-untyped-call]
+        """The next offset of each partition, as a reader of our isolation level sees it.
 
-    def _offsets(self, counts: Mapping[str, int], spec: OffsetSpec) -> dict[tuple[str, int], int]:
+        That of committed records alone ends before what an open transaction holds back.
+        """
+        return self._offsets(counts, OffsetSpec.latest(), self._isolation)  # type: ignore[no-untyped-call]
+
+    def highest_offsets(self, counts: Mapping[str, int]) -> dict[tuple[str, int], int]:
+        """The next offset of each partition with all that is open in transactions."""
+        spec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        return self._offsets(counts, spec, IsolationLevel.READ_UNCOMMITTED)
+
+    def _offsets(
+        self, counts: Mapping[str, int], spec: OffsetSpec, isolation: IsolationLevel
+    ) -> dict[tuple[str, int], int]:
         asked = {
             TopicPartition(topic, partition): spec
             for topic, count in counts.items()
             for partition in range(count)
         }
-        futures = self._admin.list_offsets(
-            asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=self._timeout_s
-        )
+        futures = self._admin.list_offsets(asked, isolation_level=isolation, request_timeout=self._timeout_s)
         offsets = {}
         for place, future in futures.items():
             with translate_kafka_errors(place.topic):

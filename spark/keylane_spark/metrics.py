@@ -1,0 +1,90 @@
+"""What the job tells a monitoring system: CloudWatch's embedded metric format, a line of JSON for each topic.
+
+`[job] metrics = "emf"` turns it on: a log group takes the lines from the job's output and makes metrics of
+them (https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Embedded_Metric_Format.html).
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING
+
+from aws_lambda_powertools.metrics import EphemeralMetrics, MetricUnit
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from keylane.ports import Clock
+    from keylane_spark.batch import Tally
+    from keylane_spark.freshness import Place
+
+NAMESPACE = "Keylane"
+INTERVAL_S = 10.0
+
+
+class Meter:
+    """Sums up what happens to each topic, and writes it every ten seconds. May be shared between threads.
+
+    Metrics: Lag (records), Age (ms, none while a lane is being built), IncompletePartitions; since the last
+    line: Records, Batches, Strays, LeftInKafka, Restarts.
+    """
+
+    def __init__(self, clock: Clock, write: Callable[[str], None] | None) -> None:
+        self._clock = clock
+        self._write = write
+        self._lock = threading.Lock()
+        self._counts: dict[str, Counter[str]] = defaultdict(Counter)
+        self._gauges: dict[str, dict[str, int]] = {}
+        self._next_s = clock.monotonic_s() + INTERVAL_S
+
+    def batch(self, tallies: Mapping[Place, Tally]) -> None:
+        """Count a batch."""
+        with self._lock:
+            for topic in {topic for topic, _ in tallies}:
+                self._counts[topic]["Batches"] += 1
+            for (topic, _), tally in tallies.items():
+                counts = self._counts[topic]
+                counts["Records"] += tally.records
+                counts["Strays"] += tally.strays
+                counts["LeftInKafka"] += getattr(tally, "left_in_kafka", 0)
+
+    def restart(self, topics: Iterable[str]) -> None:
+        """Count a start of the writer that was none by plan."""
+        with self._lock:
+            for topic in topics:
+                self._counts[topic]["Restarts"] += 1
+
+    def gauge(self, topic: str, *, lag: int, age_ms: int | None, incomplete: int) -> None:
+        """Note how a topic stands."""
+        with self._lock:
+            self._gauges[topic] = {"Lag": lag, "IncompletePartitions": incomplete}
+            if age_ms is not None:
+                self._gauges[topic]["Age"] = age_ms
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the next lines should be written."""
+        return self._write is not None and self._clock.monotonic_s() >= self._next_s
+
+    def flush(self) -> None:
+        """Write a line for each topic, and begin the counts anew."""
+        self._next_s = self._clock.monotonic_s() + INTERVAL_S
+        with self._lock:
+            counts, self._counts = self._counts, defaultdict(Counter)
+            gauges = dict(self._gauges)
+        if self._write is None:
+            return
+        for topic in sorted(counts.keys() | gauges.keys()):
+            self._write(_line(topic, counts[topic], gauges.get(topic, {})))
+
+
+def _line(topic: str, counts: Mapping[str, int], gauges: Mapping[str, int]) -> str:
+    metrics = EphemeralMetrics(namespace=NAMESPACE)
+    metrics.add_dimension("topic", topic)
+    for name in ("Records", "Batches", "Strays", "LeftInKafka", "Restarts"):
+        metrics.add_metric(name, MetricUnit.Count, counts.get(name, 0))
+    for name, value in gauges.items():
+        metrics.add_metric(name, MetricUnit.Milliseconds if name == "Age" else MetricUnit.Count, value)
+    return json.dumps(metrics.serialize_metric_set())

@@ -322,3 +322,16 @@ def test_a_stray_s_tombstone_deletes_an_insert_once_value_that_is_older_and_none
     put(lanes, lane, Row(HOME, 2, b"a", b"older than the tombstone", 150))
     put(lanes, lane, Row(HOME, 3, b"c", b"newer", 201))
     assert values(cluster_map, lane) == {b"b": b"x", b"c": b"newer"}
+
+
+def test_an_insert_once_value_that_was_left_out_stays_out_when_it_is_read_again(cluster_map):
+    """The first value has expired meanwhile."""
+    lane = new_lane(insert_once=True, ttl_ms=HOUR_MS)
+    lanes = opened(cluster_map, lane)
+    now_ms = log.server_time_ms(cluster_map, lane)
+    rows = [Row(HOME, 0, b"a", b"x", now_ms - HOUR_MS + 100), Row(HOME, 1, b"a", b"second", now_ms)]
+    put(lanes, lane, *rows)
+    assert values(cluster_map, lane) == {b"a": b"x"}
+    eventually(lambda: values(cluster_map, lane) == {})
+    put(lanes, lane, *rows, Row(HOME, 2, b"b", b"y", now_ms))
+    assert values(cluster_map, lane) == {b"b": b"y"}

@@ -14,11 +14,13 @@ local function apply(keys, args)
   if next_offset < from then
     return redis.error_reply(string.format('BEHIND %.0f', next_offset))
   end
+  -- A chunk that reaches further than the lane ends where it should, whatever it repeats: it carries the last
+  -- record of each of its keys. One that does not is no news.
   if args[9] == '1' or bit.band(flags, HAS_STRAYS) ~= 0 then
-    merge(keys[1], args, 8, 16, next_offset)
+    merge(keys[1], args, 8, next_offset < to and 16 or #args + 1, next_offset)
   elseif next_offset < to then
-    if args[7] == '1' or next_offset > from or #args > 15 + SLICE then
-      write(args, 16, next_offset, args[8])
+    if args[7] == '1' or #args > 15 + SLICE then
+      write(args, 16, args[8])
     elseif #args > 15 then
       redis.call('MSET', unpack(args, 16))
     end

@@ -34,13 +34,14 @@ end
 
 -- Drops what a history need not hold: all but the newest so many, and what is too old but for the newest of
 -- those, which tells what held when the time kept begins. A key that is gone loses its history in the end, but
--- not before its marker: what comes late must find it.
-local function trim(key, rules)
-  if rules.history_count > 0 then
+-- not before its marker: what comes late must find it. `size`: how many there are at most.
+local function trim(key, size, rules)
+  if rules.history_count > 0 and size > rules.history_count then
     redis.call('ZREMRANGEBYRANK', key, 0, -rules.history_count - 1)
   end
   if rules.history_age_ms > 0 then
-    local old = redis.call('ZCOUNT', key, '-inf', '(' .. string.format('%.0f', rules.now - rules.history_age_ms))
+    local horizon = '(' .. string.format('%.0f', rules.now - rules.history_age_ms)
+    local old = size > 1 and redis.call('ZCOUNT', key, '-inf', horizon) or 0
     if old > 1 then
       redis.call('ZREMRANGEBYRANK', key, 0, old - 2)
     end
@@ -55,62 +56,81 @@ local function trim(key, rules)
   end
 end
 
--- What becomes of each key by the records from offset `below` on: name -> the record to keep (nil: what is there
--- stays), and what its history gets. Reads all that will be touched, and writes nothing.
+-- Whether a record may take the place of what an entry holds: by offset within one partition; across partitions
+-- by order timestamp, and at a tie the lane's own wins, then the lower partition.
+local function is_newer(offset, order, source, entry)
+  if not entry.offset then
+    return true
+  elseif source == entry.source then
+    return offset > entry.offset
+  elseif order ~= entry.order then
+    return order > entry.order
+  end
+  return source < entry.source
+end
+
+local function add_to_history(entry, payload, time, source, rest)
+  local history = entry.history or {}
+  history[#history + 1] = time
+  history[#history + 1] = history_member(payload, source, rest)
+  entry.history = history
+end
+
+-- What becomes of each key by the records from offset `below` on: key -> what it will hold, `payload` where that
+-- is new. Reads all that will be touched, and writes nothing.
 local function plan(args, first, below, rules)
   local entries = {}
   for i = first, #args, 2 do
-    local record = parse(args[i + 1])
-    if record.offset >= below then
-      local key = args[i]
+    local key, payload = args[i], args[i + 1]
+    local offset, time, order, source, live, rest = parse(payload)
+    if offset >= below then
       local entry = entries[key]
       if not entry then
-        entry = { key = key, there = held(key), history = {} }
+        local there, _, there_order, there_source, there_live = held(key)
+        entry = { offset = there, order = there_order, source = there_source, live = there_live, payload = false }
         entries[key] = entry
       end
       if rules.history then
-        entry.history[#entry.history + 1] = record.time
-        entry.history[#entry.history + 1] = history_member(record)
+        add_to_history(entry, payload, time, source, rest)
       end
-      local there = entry.there
-      local is_first = not (rules.insert_once and record.live and there and there.live)
-      if is_first and (not there or is_newer(record, there)) then
-        if there and there.source == record.source then
-          record.order = math.max(record.order, there.order)
+      local is_second = rules.insert_once and live and entry.live
+      if not is_second and is_newer(offset, order, source, entry) then
+        local is_due = rules.ttl_ms > 0 and time + rules.ttl_ms <= rules.now
+        if source == entry.source and entry.order > order then
+          payload = stored(payload, source, rest, entry.order, live and not is_due)
+          order = entry.order
+        elseif is_due or not live then
+          payload = stored(payload, source, rest, order > time and order, false)
         end
-        if rules.ttl_ms > 0 and record.time + rules.ttl_ms <= rules.now then
-          record.live = false
-        end
-        entry.there, entry.kept = record, record
+        entry.offset, entry.order, entry.source, entry.live = offset, order, source, live and not is_due
+        entry.time, entry.payload = time, payload
       end
     end
   end
   for key, entry in pairs(entries) do
-    if rules.history then
+    if entry.history then
       entry.history_key = rules.history .. string.sub(key, rules.prefix + 1)
-      redis.call('ZCARD', entry.history_key)
+      entry.history_size = redis.call('ZCARD', entry.history_key) + #entry.history / 2
     end
   end
-  if rules.index and next(entries) then
-    redis.call('ZCARD', rules.index)
-  end
-  if rules.expiries and next(entries) then
-    redis.call('ZCARD', rules.expiries)
+  for _, name in pairs(next(entries) and { rules.index, rules.expiries } or {}) do
+    if name then
+      redis.call('ZCARD', name)
+    end
   end
   return entries
 end
 
-local function put(entry, rules, sets)
-  local key, record = entry.key, entry.kept
-  if record.live and rules.ttl_ms > 0 then
-    redis.call('SET', key, stored(record), 'PXAT', math.min(record.time + rules.ttl_ms, LATEST))
-  elseif record.live then
+local function put(key, entry, rules, sets)
+  if entry.live and rules.ttl_ms > 0 then
+    redis.call('SET', key, entry.payload, 'PXAT', math.min(entry.time + rules.ttl_ms, LATEST))
+  elseif entry.live then
     sets[#sets + 1] = key
-    sets[#sets + 1] = stored(record)
+    sets[#sets + 1] = entry.payload
   elseif rules.marker_ms == '0' then
     redis.call('DEL', key)
   else
-    redis.call('SET', key, stored(record), 'PX', rules.marker_ms)
+    redis.call('SET', key, entry.payload, 'PX', rules.marker_ms)
   end
 end
 
@@ -119,20 +139,20 @@ local function update_index(entries, rules, expired)
   local added, expiries, removed = {}, {}, {}
   for _, name in ipairs(expired) do
     local entry = entries[rules.value_prefix .. name]
-    if not (entry and entry.kept) then
+    if not (entry and entry.payload) then
       removed[#removed + 1] = name
     end
   end
   for key, entry in pairs(entries) do
     local name = string.sub(key, rules.prefix + 1)
-    if entry.kept and entry.kept.live then
+    if entry.payload and entry.live then
       added[#added + 1] = 0
       added[#added + 1] = name
       if rules.expiries then
-        expiries[#expiries + 1] = math.min(entry.kept.time + rules.ttl_ms, LATEST)
+        expiries[#expiries + 1] = math.min(entry.time + rules.ttl_ms, LATEST)
         expiries[#expiries + 1] = name
       end
-    elseif entry.kept then
+    elseif entry.payload then
       removed[#removed + 1] = name
     end
   end
@@ -144,19 +164,20 @@ local function update_index(entries, rules, expired)
   end
 end
 
--- Writes what is newer than what is there, by the topic's options; first: of the arguments, at: of its options.
+-- Writes what is newer than what is there, by the topic's options: its arguments begin at `at`, the records'
+-- at `first`.
 local function merge(watermark_key, args, at, first, below)
   local rules = rules_of(watermark_key, args, at)
   local expired = due(rules, DUE + (#args - first + 1) / 2)
   local entries = plan(args, first, below, rules)
   local sets = {}
-  for _, entry in pairs(entries) do
-    if entry.kept then
-      put(entry, rules, sets)
+  for key, entry in pairs(entries) do
+    if entry.payload then
+      put(key, entry, rules, sets)
     end
-    if rules.history then
+    if entry.history then
       in_slices('ZADD', entry.history_key, entry.history)
-      trim(entry.history_key, rules)
+      trim(entry.history_key, entry.history_size, rules)
     end
   end
   in_slices('MSET', nil, sets)

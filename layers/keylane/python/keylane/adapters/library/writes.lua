@@ -18,13 +18,11 @@ end
 -- In a slot that is moved key by key, what touches a key that is not here fails. So where one command does not
 -- write it all, all keys are looked at before the first is written.
 
--- Writes of each key the last payload from offset `below` on, be it a set or a tombstone.
-local function write(args, first, below, marker_ms)
+-- Writes of each key the last payload, be it a set or a tombstone.
+local function write(args, first, marker_ms)
   local last, names, sets, deleted = {}, {}, {}, {}
   for i = first, #args, 2 do
-    if offset_of(args[i + 1]) >= below then
-      last[args[i]] = args[i + 1]
-    end
+    last[args[i]] = args[i + 1]
   end
   for key, payload in pairs(last) do
     names[#names + 1] = key

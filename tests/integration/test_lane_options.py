@@ -155,6 +155,18 @@ def test_where_times_go_back_every_order_of_reading_leaves_the_same_record(clust
     assert left == {log.fold(rows, Options(), 0).values.get(b"a", (0, 0, None))[2]}
 
 
+@pytest.mark.parametrize("options", [{}, {"guarded": True}])
+def test_a_tombstone_s_marker_keeps_the_order_of_the_records_that_its_chunk_left_out(cluster_map, options):
+    lane = new_lane(**options)
+    lanes = opened(cluster_map, lane)
+    rows = [Row(HOME, 0, b"a", b"x", 900), Row(HOME, 1, b"a", None, 500)]
+    log.send(lanes, lane, rows, 0, 2, fold=True)
+    put(lanes, lane, Row(7, 0, b"a", b"older", 899))
+    assert values(cluster_map, lane) == {}
+    put(lanes, lane, Row(7, 1, b"a", b"newer", 901))
+    assert values(cluster_map, lane) == {b"a": b"newer"}
+
+
 @pytest.mark.parametrize("options", [{}, {"guarded": True}, {"index": True}])
 def test_a_tombstone_leaves_a_marker_in_every_lane(cluster_map, options):
     lane = new_lane(marker_ms=HOUR_MS, **options)

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from keylane.adapters.redis_lanes import Lane
 from keylane.routing import PARTITIONERS
-from keylane_spark.columns import MAX_BYTES, STRAY_RECORDS, Chunk, Folder
+from keylane_spark.columns import COMPARED_RECORDS, MAX_BYTES, MAX_RECORDS, Chunk, Folder
 from keylane_spark.records import from_rows
 from keylane_spark.routing_columns import partition_column, stripe_column
 
@@ -138,7 +138,8 @@ class BatchWriter:
         for stripe in np.unique(stripe_of).tolist():
             mask = stripe_of == stripe
             lane = self._lane(topic, partition, stripe)
-            folder = self._folders.setdefault(lane, Folder(layout.options))
+            most = COMPARED_RECORDS if layout.options.compared else MAX_RECORDS
+            folder = self._folders.setdefault(lane, Folder(layout.options, most))
             for folded in folder.add(records if mask.all() else records.where(mask)):
                 self._apply(lane, folded)
 
@@ -151,7 +152,7 @@ class BatchWriter:
         lane_of = home.astype(np.int64) * layout.stripes + stripe_column(records.keys, layout.stripes)
         for number in np.unique(lane_of).tolist():
             lane = self._lane(layout.topic, number // layout.stripes, number % layout.stripes)
-            folder = folders.setdefault(lane, Folder(layout.options, STRAY_RECORDS))
+            folder = folders.setdefault(lane, Folder(layout.options, COMPARED_RECORDS))
             for folded in folder.add(records.where(lane_of == number)):
                 self._put_strays(place, lane, folded)
         tally.strays += len(records)

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 MAX_RECORDS = 1000
 MAX_BYTES = 512 * 1024
-STRAY_RECORDS = 200
-"""A stray costs a look at what is there, so a call has fewer."""
+COMPARED_RECORDS = 200
+"""Bound of a call whose records are compared with what is there: each takes five to twenty times as long."""
 
 _PLAIN = Options()
 

@@ -70,6 +70,11 @@ class Options:
         """Whether a key's earlier records are kept."""
         return self.history_count is not None or self.history_age_ms is not None
 
+    @property
+    def compared(self) -> bool:
+        """Whether every record is compared with what is there, not only where strays were met."""
+        return self.guarded or self.insert_once or self.index or self.has_history or self.ttl_ms is not None
+
     def to_dict(self) -> dict[str, Any]:
         """What differs from the defaults, for JSON."""
         return {

@@ -68,6 +68,5 @@ def rules(options: Options, prefix_bytes: int) -> tuple[bytes, ...]:
     `prefix_bytes`: how much of a Redis key stands before the record's own.
     """
     kept = (options.ttl_ms or 0, options.history_count or 0, options.history_age_ms or 0)
-    compared = options.guarded or options.insert_once or options.index or any(kept)
-    numbers = (options.marker_ms, compared, prefix_bytes, *kept, options.insert_once, options.index)
+    numbers = (options.marker_ms, options.compared, prefix_bytes, *kept, options.insert_once, options.index)
     return tuple(b"%d" % min(number, LONGEST_MS) for number in numbers)

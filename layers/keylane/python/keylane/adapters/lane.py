@@ -53,7 +53,11 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class LaneStart:
-    """Where an opened lane stands; `incomplete`: the log has lost records that the lane never saw."""
+    """Where an opened lane stands.
+
+    `incomplete`: the log has lost records that the lane never saw. `has_strays`, `complete_as_of_ms`: as in
+    `model.Watermark`.
+    """
 
     next_offset: int
     incomplete: bool
@@ -63,7 +67,7 @@ class LaneStart:
 
 @cache
 def rules(options: Options, prefix_bytes: int) -> tuple[bytes, ...]:
-    """A topic's options as the library takes them: numbers, 0 for none; the second: whether any matters.
+    """A topic's options as the library takes them (`rules_of` in merge.lua): numbers, 0 for none.
 
     `prefix_bytes`: how much of a Redis key stands before the record's own.
     """

@@ -5,9 +5,9 @@ How a chunk gets into its lane:
 1. `apply` sends it at once to the lane's primary and remembers it until its reply has come.
 2. A lane's chunks go over one connection in order, each names the offset it begins at, and the server
    refuses one that does not follow: so many may be under way, and a lost one stops those behind it.
-3. What may pass (a connection lost, a node moved, loading or full, the library missing) is repeated from
-   the first chunk without a reply, with pauses, until `patience_s` is over. What a lane already has is
-   skipped by the server, so repeating is no harm.
+3. What may pass (a connection lost, a node loading or full, a slot on its way, the library missing) is
+   repeated from the first chunk without a reply, with pauses, until `patience_s` is over. What a lane
+   already has is skipped by the server, so repeating is no harm.
 4. `Fenced` and `LaneBehind` come out at once: they don't pass.
 
 Not to be shared between threads, as `Cluster`.

@@ -5,7 +5,9 @@ local DUE = 200
 -- Times end here: doubles are exact up to it, and Redis takes it
 local LATEST = 9007199254740991
 
--- A topic's options: 8 arguments (see redis_lanes._rules), with the names that follow from the watermark's.
+-- A topic's options with the names that follow from the watermark's. Their 8 arguments (see rules in lane.py): how
+-- long a marker lasts, 1 where records are compared, length of `{tag}:T:g:v:`, time to live, how many records and
+-- how long a history keeps, 1 where the first value stays, 1 for an index. Times in ms, 0 for none.
 local function rules_of(watermark_key, args, at)
   local prefix = tonumber(args[at + 2])
   local base, lane = string.sub(watermark_key, 1, prefix - 2), string.sub(watermark_key, prefix + 1)
@@ -46,7 +48,7 @@ local function trim(key, size, rules)
       redis.call('ZREMRANGEBYRANK', key, 0, old - 2)
     end
     local newest, time = unpack(redis.call('ZRANGE', key, -1, -1, 'WITHSCORES'))
-    local is_set = bit.band(string.byte(newest, 10), TOMBSTONE) == 0
+    local is_set = bit.band(string.byte(newest, 10) or 0, TOMBSTONE) == 0
     if is_set and rules.ttl_ms == 0 then
       redis.call('PERSIST', key)
     else

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 def main(arguments: list[str] | None = None) -> int:
     given = _parser().parse_args(arguments)
     seed = random.SystemRandom().randrange(1_000_000) if given.seed is None else given.seed
-    schedules = [draw(seed + number, SHAPES, given.focus) for number in range(given.n)]
+    shapes = tuple(shape for shape in SHAPES if not given.topics or shape.name in given.topics)
+    schedules = [draw(seed + number, shapes, given.focus) for number in range(given.n)]
     console = Console()
     console.print(f"torture: {given.n} schedules, seed {seed}")
     began_s = time.monotonic()
@@ -49,6 +50,8 @@ def main(arguments: list[str] | None = None) -> int:
         summary = torture(schedules, home, begun, told, stop_at_first=given.stop_at_first)
     summary |= {"seed": seed, "seconds": round(time.monotonic() - began_s)}
     console.print_json(json.dumps(summary))
+    if given.summary:
+        Path(given.summary).write_text(json.dumps(summary), encoding="utf-8")
     return 1 if summary["failed"] else 0
 
 
@@ -99,6 +102,7 @@ def _summary(outcomes: list[Outcome], totals: Counter[str]) -> dict[str, Any]:
         "schedules": len(outcomes),
         "failed": totals["failed"] + bool(totals["left_wrong"]),
         "failed_seeds": [outcome.schedule.seed for outcome in outcomes if outcome.faults],
+        "first_fault": next((outcome.faults[0] for outcome in outcomes if outcome.faults), None),
         "keys_wrong_at_the_end": totals["left_wrong"],
         "unplanned_failovers": totals["unplanned_failovers"],
         "events": {kind: events[kind] for kind in EVENTS},
@@ -133,8 +137,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("-n", type=int, default=200, help="schedules (default 200)")
     parser.add_argument("--seed", type=int, help="of the first schedule, the others follow (default: random)")
     parser.add_argument("--focus", choices=EVENTS, help="every schedule has this event")
+    parser.add_argument("--topics", nargs="*", choices=[shape.name for shape in SHAPES], help="only these")
     parser.add_argument("--stop-at-first", action="store_true", help="end after a schedule that failed")
     parser.add_argument("--keep", help="folder for the servers' data and logs (default: a temporary one)")
+    parser.add_argument("--summary", help="file for the summary too")
     parser.add_argument("--verbose", action="store_true", help="a line for each schedule, failed or not")
     return parser
 

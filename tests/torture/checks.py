@@ -234,15 +234,21 @@ def _check_index(
 
 
 def check_watermarks(
-    ends: Mapping[tuple[str, int], int], layouts: Mapping[str, Layout], stack: TortureStack
+    ends: Mapping[tuple[str, int], int],
+    written_ms: int,
+    layouts: Mapping[str, Layout],
+    stack: TortureStack,
 ) -> Iterator[str]:
-    """Every stripe's watermark is at its partition's end, and says nothing that is not so."""
+    """Every stripe's watermark is at its partition's end, known complete as of the last write, and honest."""
     for (topic, partition, stripe), watermark in stack.watermarks(dict(layouts)).items():
         lane, end = f"{topic}/{partition}.{stripe}", ends[topic, partition]
         if watermark is None:
             yield f"lane {lane} has no watermark, its log ends at {end}"
         elif watermark.next_offset != end:
             yield f"lane {lane} stands at {watermark.next_offset}, its log ends at {end}"
+        elif watermark.complete_as_of_ms < written_ms:
+            late_ms = written_ms - watermark.complete_as_of_ms
+            yield f"lane {lane} is known complete as of {late_ms} ms before the last write's end"
         elif watermark.superseded or watermark.incomplete:
             yield f"lane {lane} says superseded or incomplete: {watermark}"
         elif watermark.has_strays and topic != MIXED:

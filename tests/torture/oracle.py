@@ -10,7 +10,14 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, IsolationLevel, KafkaError, TopicPartition
+from confluent_kafka import (
+    TIMESTAMP_NOT_AVAILABLE,
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from keylane import routing
@@ -71,7 +78,8 @@ class Log:
     def __init__(self, bootstrap: str, topics: Mapping[str, int]) -> None:
         """`topics`: partition counts by name."""
         self._topics = topics
-        self._admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 2})
+        self._bootstrap = bootstrap
+        self._admin = self._new_admin()
         self._consumer = Consumer(
             {
                 "bootstrap.servers": bootstrap,
@@ -89,8 +97,22 @@ class Log:
         }
         self.keys: dict[tuple[str, bytes], KeyLog] = {}
 
-    def ends(self) -> dict[tuple[str, int], int]:
+    def ends(self, within_s: float = 60) -> dict[tuple[str, int], int]:
         """Where each partition ends, what open transactions hold back left out."""
+        until = time.monotonic() + within_s
+        while True:
+            try:
+                return self._ends()
+            except KafkaException:
+                if time.monotonic() > until:
+                    raise
+                # A broker that was killed leaves the client with an old leader epoch, for minutes.
+                self._admin = self._new_admin()
+
+    def _new_admin(self) -> AdminClient:
+        return AdminClient({"bootstrap.servers": self._bootstrap, "log_level": 2})
+
+    def _ends(self) -> dict[tuple[str, int], int]:
         asked = {TopicPartition(*place): OffsetSpec.latest() for place in self.next_offsets}
         futures = self._admin.list_offsets(
             asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=10

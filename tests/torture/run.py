@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tests.servers import CLOCK
@@ -15,8 +15,6 @@ from tests.torture.producing import Producers
 from tests.torture.readers import Readers
 from tests.torture.schedule import Event, Pause, Produce, Schedule, Shape
 from tests.torture.stack import MIXED, TOPICS, TortureStack, wait_until
-
-from keylane_local.errors import PartFailed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -48,7 +46,6 @@ class Tormentor:
     producers: Producers
     readers: Readers
     log: Log
-    expected_primaries: list[int] = field(default_factory=list)
     unplanned: int = 0
     """Failovers that no schedule had asked for: a machine too busy for its nodes' heartbeats."""
 
@@ -74,18 +71,18 @@ class Tormentor:
         try:
             self._carry_out(schedule, nemesis)
             faults += self._heal(nemesis)
+            written_ms = CLOCK.now_ms()
             ends = self.log.read_on()
-            self._wait_reached(ends)
+            self._wait_reached(ends, written_ms)
             seen = self.readers.take()
             nemesis.troubles += self._unplanned(before, nemesis.troubles, began_s)
             faults += _first(check_seen(seen, self.log, nemesis.troubles, self.stack))
             layouts = self.stack.layouts()
-            faults += _first(check_watermarks(ends, layouts, self.stack))
+            faults += _first(check_watermarks(ends, written_ms, layouts, self.stack))
             faults += _first(check_state(schedule.keys, self.log, layouts, self.stack))
-        except (TimeoutError, PartFailed, AssertionError) as error:
+        except Exception as error:  # noqa: BLE001 - what could not be carried out or judged has failed
             broken = True
-            self.readers.take()
-            faults += [f"{error}", f"the job says:\n{self.stack.job.tail()}"]
+            faults += [f"{error!r}", f"the job says:\n{self.stack.job.tail()}"]
         faults += self.readers.broken
         if self.stack.job.has_ended:
             broken = True
@@ -124,16 +121,19 @@ class Tormentor:
         self.producers.finish()
         return nemesis.faults + self.producers.take_faults()
 
-    def _wait_reached(self, ends: dict[tuple[str, int], int]) -> None:
-        """Until every watermark is at its log's end; what is not so after a minute stands in the error."""
+    def _wait_reached(self, ends: dict[tuple[str, int], int], written_ms: int) -> None:
+        """Until every watermark is at its log's end and known to be; or what is not so, as an error."""
 
         def left() -> list[str]:
             layouts = self.stack.layouts()
             missing = [f"{topic} has no layout" for topic in TOPICS if topic not in layouts]
-            return missing + list(check_watermarks(ends, layouts, self.stack))
+            return missing + list(check_watermarks(ends, written_ms, layouts, self.stack))
+
+        def settled() -> bool:
+            return self.stack.job.has_ended or not left()
 
         try:
-            wait_until(lambda: not left(), REACHED_WITHIN_S, "all watermarks at their logs' ends")
+            wait_until(settled, REACHED_WITHIN_S, "all watermarks at their logs' ends")
         except TimeoutError as error:
             raise TimeoutError(f"{error}: {'; '.join(left())}") from None
 

@@ -26,20 +26,6 @@ EVENTS = {
     "empty-redis": 2,
 }
 
-Event_ = Literal[
-    "kill-driver",
-    "kill-worker",
-    "kill-primary",
-    "kill-broker",
-    "pause-primary",
-    "pause-broker",
-    "pause-driver",
-    "lose-checkpoint",
-    "lose-writes",
-    "zombie",
-    "empty-redis",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Write:
@@ -119,9 +105,9 @@ class Shape:
     mixed: bool = False
 
 
-def draw(seed: int, topics: tuple[Shape, ...], focus: str | None = None) -> Schedule:
-    """The schedule of a seed; `focus` names an event that it has first of all."""
-    return Schedule(seed, tuple(_Drawing(random.Random(seed), topics).steps(focus)))
+def draw(seed: int, topics: tuple[Shape, ...], focus: str | None = None, *, alone: bool = False) -> Schedule:
+    """The schedule of a seed; `focus` names an event that it has first of all, or `alone`."""
+    return Schedule(seed, tuple(_Drawing(random.Random(seed), topics).steps(focus, alone=alone)))
 
 
 class _Drawing:
@@ -132,11 +118,11 @@ class _Drawing:
         self._time_ms = 0
         self._keys = source.choice((8, 40, 120))
 
-    def steps(self, focus: str | None) -> Iterator[Step]:
+    def steps(self, focus: str | None, *, alone: bool) -> Iterator[Step]:
         source = self._source
-        kinds = source.choices(list(EVENTS), list(EVENTS.values()), k=source.choice((0, 1, 1, 1, 1, 2, 2)))
+        kinds = source.choices(list(EVENTS), list(EVENTS.values()), k=source.choice((0, 1, 1, 1, 1, 2, 2, 3)))
         if focus is not None:
-            kinds = [focus, *kinds[1:]]
+            kinds = [focus] if alone else [focus, *kinds[1:]]
         count = source.randint(5, 10)
         at = sorted(source.randrange(1, count) for _ in kinds)
         for number in range(count):

@@ -46,6 +46,9 @@ heartbeat_ms = 100
 [topics.{PLAIN}]
 [topics.{RICH}]
 stripes = {STRIPES[RICH]}
+history_count = {HISTORY}
+index = true
+headers = true
 [topics.{MIXED}]
 """
 

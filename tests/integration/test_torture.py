@@ -1,0 +1,36 @@
+"""One schedule of the torture for each kind of trouble; `make torture` runs hundreds, of random ones."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.torture.__main__ import describe
+from tests.torture.run import SHAPES, Tormentor
+from tests.torture.schedule import EVENTS, draw
+from tests.torture.stack import running_stack
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SEED = 1000
+
+
+@pytest.fixture(scope="module")
+def tormentor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tormentor]:
+    with running_stack(tmp_path_factory.mktemp("torture")) as stack:
+        running = Tormentor.of(stack, SEED)
+        yield running
+        running.close()
+
+
+@pytest.mark.parametrize("event", EVENTS)
+def test_the_state_is_the_fold_of_the_log_and_no_reader_saw_anything_else(tormentor, event):
+    outcome = tormentor.run(draw(SEED + list(EVENTS).index(event), SHAPES, event, alone=True))
+    assert not outcome.faults, describe(outcome)
+    assert outcome.reads
+    assert outcome.waits
+
+
+def test_what_earlier_trouble_left_is_still_the_fold_of_the_log(tormentor):
+    assert tormentor.check_all() == []

@@ -1,0 +1,167 @@
+"""`python -m tests.torture.mutants`: without each of its guards in turn the state must be caught out.
+
+For each mutant the checkout is copied, one guard is taken out of the copy by exact replacement of text (which
+fails loudly where the text is gone), and the torture runs there until a schedule fails. Random schedules
+meet some guards seldom: `focus` names the event that every schedule of a mutant has then.
+Exit code 1 when a mutant lives.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from keylane_local.tools import project_root, tools_dir
+
+_LANES = "layers/keylane/python/keylane/adapters/library/lanes.lua"
+_WATERMARK = "layers/keylane/python/keylane/adapters/library/watermark.lua"
+_COLUMNS = "spark/keylane_spark/columns.py"
+_FOLDING = "spark/keylane_spark/folding.py"
+_SOURCES = ("layers", "spark", "infra", "tests")
+
+
+class GuardGone(Exception):
+    """The text of a guard is no longer where it was: the mutant must be written anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """In one file, `old` stands once and becomes `new`."""
+
+    path: str
+    old: str
+    new: str
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """The project without one guard."""
+
+    name: str
+    replacements: tuple[Replacement, ...]
+    focus: str | None
+
+
+MUTANTS = (
+    # What a lane has already is applied again, and the watermark goes where the chunk ends.
+    Mutant(
+        "offset guard",
+        (
+            Replacement(_LANES, "merge(keys[1], args, 8, 16, next_offset)", "merge(keys[1], args, 8, 16, 0)"),
+            Replacement(_LANES, "  elseif next_offset < to then\n    if args[7]", "  else\n    if args[7]"),
+            Replacement(_LANES, "write(args, 16, next_offset, args[8])", "write(args, 16, 0, args[8])"),
+            Replacement(
+                _LANES, "  if next_offset < to then\n    next_offset = to", "  do\n    next_offset = to"
+            ),
+        ),
+        focus=None,
+    ),
+    # Whoever writes is let in, whatever its epoch.
+    Mutant(
+        "epoch check", (Replacement(_WATERMARK, "if owner > epoch then", "if false then"),), focus="zombie"
+    ),
+    # A chunk that begins beyond the lane's next offset is taken: what a failover lost stays lost.
+    Mutant(
+        "repair", (Replacement(_LANES, "if next_offset < from then", "if false then"),), focus="lose-writes"
+    ),
+    # Within a chunk sets come after tombstones, as in a sink that sends deletes first.
+    Mutant(
+        "tombstone order",
+        (
+            Replacement(
+                _COLUMNS,
+                "return rows.where(repeats.following[start:end] >= end)",
+                "pass",
+            ),
+            Replacement(
+                _FOLDING,
+                "    last: Mask = repeats.following == len(timestamps_ms)\n",
+                "    by_kind = np.lexsort((~tombstones, repeats.codes))\n"
+                "    last: Mask = np.zeros(len(tombstones), np.bool_)\n"
+                "    ends = np.append(repeats.codes[by_kind][1:] != repeats.codes[by_kind][:-1], True)\n"
+                "    last[by_kind[ends]] = True\n",
+            ),
+        ),
+        focus=None,
+    ),
+)
+
+
+def make(mutant: Mutant, home: Path) -> None:
+    """Copy the checkout to `home` and take the guard out. Raises GuardGone."""
+    for folder in _SOURCES:
+        shutil.copytree(
+            project_root() / folder, home / folder, ignore=shutil.ignore_patterns("__pycache__", ".*")
+        )
+    for replacement in mutant.replacements:
+        path = home / replacement.path
+        text = path.read_text(encoding="utf-8")
+        if text.count(replacement.old) != 1:
+            raise GuardGone(f"{mutant.name}: {replacement.path} has no such text once: {replacement.old!r}")
+        path.write_text(text.replace(replacement.old, replacement.new), encoding="utf-8")
+
+
+def run(mutant: Mutant, seed: int, bound: int) -> dict[str, Any]:
+    """The torture's summary, of `bound` schedules at most: it ends with the first that fails."""
+    with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
+        home = Path(folder)
+        make(mutant, home / "checkout")
+        summary = home / "summary.json"
+        focus = ["--focus", mutant.focus] if mutant.focus else []
+        subprocess.run(
+            [
+                *(sys.executable, "-m", "tests.torture", "-n", str(bound), "--seed", str(seed)),
+                *("--stop-at-first", "--keep", str(home / "servers"), "--summary", str(summary), *focus),
+            ],
+            cwd=home / "checkout",
+            env={
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join(
+                    str(home / "checkout" / part)
+                    for part in ("layers/keylane/python", "spark", "infra/local")
+                ),
+                "KEYLANE_TOOLS": str(tools_dir()),
+            },
+            check=False,
+        )
+        return dict(json.loads(summary.read_text(encoding="utf-8")))
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="tests.torture.mutants", description=__doc__)
+    parser.add_argument("-n", type=int, default=25, help="schedules for each mutant at most (default 25)")
+    parser.add_argument("--seed", type=int, help="of each mutant's first schedule (default: random)")
+    parser.add_argument("--only", choices=[mutant.name for mutant in MUTANTS])
+    given = parser.parse_args(arguments)
+    seed = random.SystemRandom().randrange(1_000_000) if given.seed is None else given.seed
+    alive = []
+    lines = []
+    for mutant in MUTANTS:
+        if given.only not in (None, mutant.name):
+            continue
+        summary = run(mutant, seed, given.n)
+        failed = summary["failed_seeds"]
+        how = f" --focus {mutant.focus}" if mutant.focus else ""
+        if failed:
+            lines.append(
+                f"without the {mutant.name}: seed {failed[0]} failed, number {summary['schedules']} of "
+                f"--seed {seed}{how}: {summary['first_fault']}"
+            )
+        else:
+            alive.append(mutant.name)
+            lines.append(f"without the {mutant.name}: ALIVE after {summary['schedules']} of seed {seed}{how}")
+    print("\n".join(lines))
+    return 1 if alive else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

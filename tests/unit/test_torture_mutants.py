@@ -1,0 +1,25 @@
+"""The guards that the torture's mutants take out are where they are looked for."""
+
+from __future__ import annotations
+
+import dataclasses
+import py_compile
+
+import pytest
+from tests.torture.mutants import MUTANTS, GuardGone, Replacement, make
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_each_guard_can_be_taken_out(mutant, tmp_path):
+    make(mutant, tmp_path)
+    for replacement in mutant.replacements:
+        changed = tmp_path / replacement.path
+        assert replacement.new in changed.read_text()
+        if changed.suffix == ".py":
+            py_compile.compile(str(changed), doraise=True)
+
+
+def test_a_guard_that_is_gone_is_told(tmp_path):
+    gone = Replacement(MUTANTS[0].replacements[0].path, "no such text", "")
+    with pytest.raises(GuardGone, match="no such text"):
+        make(dataclasses.replace(MUTANTS[0], replacements=(gone,)), tmp_path)

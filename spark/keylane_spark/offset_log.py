@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from keylane.errors import WriterError
+from keylane.errors import Unavailable, WriterError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,14 +19,22 @@ if TYPE_CHECKING:
 
 
 def batch_ends(checkpoint: Path, batch_id: int) -> dict[Place, int]:
-    """The end offset of each partition in a batch. Raises WriterError when the log isn't as expected."""
+    """The end offset of each partition in a batch.
+
+    Raises Unavailable when the log is gone (a new query makes its own), WriterError when it has another
+    format.
+    """
     path = checkpoint / "offsets" / str(batch_id)
     try:
-        _, _, source = path.read_text(encoding="utf-8").splitlines()
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise Unavailable(f"Spark's offset log of batch {batch_id} is gone: {error}") from error
+    try:
+        _, _, source = text.splitlines()
         return {
             (topic, int(partition)): int(offset)
             for topic, partitions in json.loads(source).items()
             for partition, offset in partitions.items()
         }
-    except (OSError, ValueError, AttributeError) as error:
+    except (ValueError, AttributeError) as error:
         raise WriterError(f"Spark's offset log of batch {batch_id} can't be read: {error}") from error

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from keylane.adapters.redis_cluster import Cluster
 from keylane.adapters.redis_lanes import Lane
 from keylane.adapters.topic_record import TopicRecord
-from keylane.errors import Fenced, UnknownTopic, WriterError
+from keylane.errors import Fenced, StateUnavailable, UnknownTopic
 from keylane_spark.generations import plan, wanted_layout
 from keylane_spark.writer import Opening, Openings, Writer, lanes_of
 
@@ -78,7 +78,8 @@ def open_topics(parts: Parts, ownership: Ownership) -> Openings:
             return openings
     finally:
         cluster.close()
-    raise WriterError(f"other writers took the lanes {_TRIES} times: is the job running twice?")
+    # A node that comes and goes makes us meet our own epoch, as a reply that was lost does.
+    raise StateUnavailable(f"the lanes were taken {_TRIES} times meanwhile: is the job running twice?")
 
 
 @dataclass(frozen=True, slots=True)

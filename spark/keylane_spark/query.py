@@ -16,6 +16,8 @@ import traceback
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from py4j.protocol import Py4JError
+
 from keylane.adapters.redis_cluster import Cluster
 from keylane.errors import Fenced, KeylaneError, TopicChanged, Unavailable
 from keylane_spark import session
@@ -135,7 +137,11 @@ class Query:
         # Stopping a query interrupts its thread: between batches that is no harm at all.
         held = self._batch_lock.acquire(timeout=_BATCH_PATIENCE_S)
         if self._query is not None:
-            self._query.stop()
+            try:
+                self._query.stop()
+            except Py4JError as error:
+                # It did not end in time: what it still writes is of an old epoch, or what the lanes have.
+                self._say(f"the query did not stop: {type(error).__name__}")
         if held:
             self._batch_lock.release()
         self._heartbeat.stop()

@@ -12,6 +12,7 @@ import pytest
 from tests.builders import a_topic, an_event, headers_of, load_handler
 from tests.servers import create_topic, deadline, eventually, own_kafka, records_of
 
+from keylane.adapters.kafka_broker import Broker
 from keylane.adapters.kafka_producer import KafkaProducer, KafkaSettings
 from keylane.errors import LogUnavailable
 
@@ -120,3 +121,20 @@ def test_address_where_no_broker_is_is_log_unavailable_in_time():
             log.append("t", b"k", b"v", limit)
         assert time.monotonic() - limit.at_s < 0.2
     log.close()
+
+
+def test_the_job_sees_the_offsets_of_a_broker_that_crashed_and_came_back(breaking: Kafka, topic: str):
+    """Its client knows the partition under a leader epoch that is no longer."""
+    broker = Broker(breaking.bootstrap, {})
+    assert broker.end_offsets({topic: 1}) == {(topic, 0): 0}
+    breaking.kill()
+    breaking.start()
+    breaking.wait_ready()
+
+    def sees_it() -> bool:
+        try:
+            return broker.end_offsets({topic: 1}) == {(topic, 0): 0}
+        except LogUnavailable:
+            return False
+
+    eventually(sees_it, 30)

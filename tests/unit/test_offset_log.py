@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from keylane.errors import WriterError
+from keylane.errors import Unavailable, WriterError
 from keylane_spark.offset_log import batch_ends
 
 
@@ -22,6 +22,6 @@ def test_another_format_is_an_error_that_names_the_batch(tmp_path, text):
         batch_ends(tmp_path, 4)
 
 
-def test_a_batch_without_a_file_is_an_error(tmp_path):
-    with pytest.raises(WriterError, match="batch 9"):
+def test_a_log_that_is_gone_passes_with_the_next_query(tmp_path):
+    with pytest.raises(Unavailable, match="batch 9"):
         batch_ends(tmp_path, 9)

@@ -50,9 +50,13 @@ class Broker:
         timeout_s: float = 10.0,
         committed_only: bool = True,
     ) -> None:
-        self._admin = AdminClient(
-            {"bootstrap.servers": bootstrap, "log_level": 3, "socket.timeout.ms": 10_000, **options}
-        )
+        self._options: dict[str, str | int | float | bool] = {
+            "bootstrap.servers": bootstrap,
+            "log_level": 3,
+            "socket.timeout.ms": 10_000,
+            **options,
+        }
+        self._admin = AdminClient(self._options)
         self._timeout_s = timeout_s
         self._isolation = IsolationLevel.READ_COMMITTED if committed_only else IsolationLevel.READ_UNCOMMITTED
 
@@ -92,7 +96,13 @@ class Broker:
         }
         futures = self._admin.list_offsets(asked, isolation_level=isolation, request_timeout=self._timeout_s)
         offsets = {}
-        for place, future in futures.items():
-            with translate_kafka_errors(place.topic):
-                offsets[place.topic, place.partition] = future.result(self._timeout_s).offset
+        try:
+            for place, future in futures.items():
+                with translate_kafka_errors(place.topic):
+                    offsets[place.topic, place.partition] = future.result(self._timeout_s).offset
+        except LogUnavailable:
+            # A client asks by the leader epochs that it has, and keeps them for minutes; a broker that was
+            # started anew refuses the old ones.
+            self._admin = AdminClient(self._options)
+            raise
         return offsets

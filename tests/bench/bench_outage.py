@@ -109,7 +109,7 @@ def without_primary(run: Run) -> None:
         [
             run.row(UP, run.begin_s, killed_s),
             run.row("until its keys' writes are readable", killed_s, readable_s),
-            run.row("from then on, the node's return in it", readable_s, end_s),
+            run.row("from then on, node started again", readable_s, end_s),
         ],
         {
             "keys of the killed primary": f"{len(of_victim)} of {run.chosen.keys}",
@@ -160,15 +160,17 @@ def grown(run: Run) -> None:
         end_s = time.monotonic()
     run.rest()
     state.close()
+    moved = sum(position.partition >= PARTITIONS for _, position in run.writes.acknowledged.values())
     run.finish(
         "growth",
         [
             run.row(UP, run.begin_s, grown_s),
-            run.row("from growth until the switch", grown_s, switched_s),
-            run.row("from the switch until all old is removed", switched_s, removed_s),
-            run.row("after it", removed_s, end_s),
+            run.row("grown, not yet switched", grown_s, switched_s),
+            run.row("switched, old not yet removed", switched_s, removed_s),
+            run.row("after that", removed_s, end_s),
         ],
         {
+            "keys with their last record in a new partition": f"{moved} of {run.chosen.keys}",
             "from growth until the layout names the new generation, s": round(switched_s - grown_s, 1),
             "from there until the old one is removed, s": round(removed_s - switched_s, 1),
             "memory of the primaries, MiB": memory.told(),

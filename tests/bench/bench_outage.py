@@ -136,7 +136,7 @@ def wait_readable(stack: Stack, key: int, position: str) -> float:
         connection.close()
         return status == 200
 
-    return wait_until(is_readable, f"the record at {position}", within_s=60)
+    return wait_until(stack, is_readable, f"the record at {position}", within_s=60)
 
 
 def grown(run: Run) -> None:
@@ -152,10 +152,10 @@ def grown(run: Run) -> None:
 
     with Memory(run.stack) as memory:
         grown_s = time.monotonic()
-        admin = AdminClient({"bootstrap.servers": run.stack.kafka_bootstrap})
+        admin = AdminClient({"bootstrap.servers": run.stack.kafka_bootstrap, "log_level": 0})
         admin.create_partitions([NewPartitions(TOPIC, GROWN)])[TOPIC].result(20)
-        switched_s = wait_until(lambda: layouts.get(TOPIC) not in (None, old), "the switch")
-        removed_s = wait_until(is_removed, "the old generation's end")
+        switched_s = wait_until(run.stack, lambda: layouts.get(TOPIC) not in (None, old), "the switch")
+        removed_s = wait_until(run.stack, is_removed, "the old generation's end")
         time.sleep(run.chosen.quiet_s)
         end_s = time.monotonic()
     run.rest()

@@ -11,6 +11,8 @@ from harness import Row, report
 from load import Reads, Writes
 from verdict import figures, lost, statuses, went_back
 
+from keylane_local.processes import tail
+
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Sequence
@@ -41,8 +43,10 @@ class Run:
         time.sleep(self.chosen.quiet_s)
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object, *_: object) -> None:
         self.rest()
+        if kind:
+            print(tail(self.stack.job.log))
 
     def rest(self) -> None:
         """End the load."""
@@ -65,9 +69,12 @@ class Run:
         report(f"outage-{bench}", "ms", rows, reference=UP, settings=vars(self.chosen), facts=facts, aim=aim)
 
 
-def wait_until(holds: Callable[[], bool], what: str, within_s: float = 300) -> float:
+def wait_until(stack: Stack, holds: Callable[[], bool], what: str, within_s: float = 300) -> float:
+    """The moment at which it holds; the bench ends where that does not come, or the job has ended."""
     until_s = time.monotonic() + within_s
     while not holds():
+        if not stack.job.running:
+            raise SystemExit(f"the job ended before {what} came")
         if time.monotonic() > until_s:
             raise SystemExit(f"{what} did not come within {within_s:.0f} s")
         time.sleep(0.1)

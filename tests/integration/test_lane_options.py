@@ -290,6 +290,16 @@ def test_headers_and_sizes_pass_through_whatever_the_library_adds(cluster_map):
     assert members == [payload[2:10] + payload[:2] + payload[10:] for payload in by_time]
 
 
+def test_a_history_holds_a_record_once_however_its_chunks_were_cut(cluster_map):
+    """With the first record in its chunk the second has an order timestamp, alone it has none."""
+    lane = new_lane(history_count=5)
+    lanes = opened(cluster_map, lane)
+    rows = [Row(7, 0, b"a", b"x", 900), Row(7, 1, b"a", b"y", 500)]
+    log.send(lanes, lane, rows, 0, 2, fold=True)
+    put(lanes, lane, rows[1])
+    assert log.held(cluster_map, lane, KEYS).histories == {b"a": [(500, log.member(rows[1]))]}
+
+
 def test_a_history_ends_only_where_its_key_is_gone(cluster_map):
     """As of a time within the age, an untouched key's last record holds, however old it is."""
     lane = new_lane(history_age_ms=HOUR_MS, marker_ms=1)

@@ -62,7 +62,7 @@ def most_per_key(options: Options, row_count: int) -> int:
 
 
 def kept(repeats: Repeats, timestamps_ms: Ints, tombstones: Mask, options: Options) -> Mask:
-    """The rows that a chunk of these rows carries."""
+    """The rows that a chunk of these rows carries; needless sets are no longer among them."""
     last: Mask = repeats.following == len(timestamps_ms)
     if options.has_history:
         if options.history_count is None:
@@ -70,8 +70,7 @@ def kept(repeats: Repeats, timestamps_ms: Ints, tombstones: Mask, options: Optio
         last |= _newest(repeats.codes, timestamps_ms, options.history_count)
         return last
     if options.insert_once:
-        standing = _standing(repeats, tombstones)
-        return standing & ~needless_sets(repeats, tombstones) if first_set_stays(options) else standing
+        return _standing(repeats, tombstones)
     return last
 
 

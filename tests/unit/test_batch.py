@@ -109,7 +109,7 @@ def test_a_stray_written_a_hundred_thousand_times_is_one_write_before_its_partit
 
 
 @settings(max_examples=50, deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 20), st.booleans()), min_size=1, max_size=60), st.integers(1, 30))
+@given(st.lists(st.tuples(st.integers(0, 20), st.booleans()), min_size=30, max_size=60), st.integers(1, 30))
 def test_a_watermark_moves_past_a_stray_when_it_has_arrived(picks, step):
     """Values so large that chunks of both kinds are full in the middle of a batch."""
     own, foreign = keys_of(0, 21), keys_of(1, 21)
@@ -126,9 +126,30 @@ def test_a_watermark_moves_past_a_stray_when_it_has_arrived(picks, step):
             arrived |= sent
         else:
             assert {key for key, _ in rows[: call[2]] if key in foreign} <= arrived
+            is_last = call[2] == 10_000_000
+            assert (call[4]["complete_as_of_ms"], call[4]["log_end"]) == ((77, 88) if is_last else (0, 0))
     assert {key for _, lane, *call in lanes.named("apply") for key, _ in call[2]} == {
         key for key, _ in rows if key in own
     }
+
+
+def test_strays_of_all_partitions_are_waited_for_at_once():
+    lanes, writer = a_writer()
+    (key,) = keys_of(2, 1)
+    for partition in (0, 1):
+        writer.write(a_batch((key, b"x"), partition=partition))
+    writer.finish([("orders", 0), ("orders", 1)])
+    assert [call[0] for call in lanes.calls] == ["strays", "strays", "flush", "apply", "apply", "flush"]
+
+
+def test_a_huge_record_is_waited_for_before_more_is_sent():
+    lanes, writer = a_writer()
+    rows = [
+        (key, bytes(size)) for key, size in zip(keys_of(0, 3), (600_000, 2_000_000, 600_000), strict=True)
+    ]
+    writer.write(a_batch(*rows))
+    writer.finish([("orders", 0)])
+    assert [call[0] for call in lanes.calls] == ["apply", "apply", "flush", "apply", "flush"]
 
 
 def test_a_partition_without_records_and_one_beyond_the_layout_have_their_watermarks_moved():

@@ -157,6 +157,7 @@ def test_where_the_first_value_stays_a_chunk_has_the_last_tombstone_and_the_firs
         for key in {key for key, _ in rows}:
             kinds = [value is None for own, value in rows if own == key]
             assert kinds in ([True], [False], [True, False])
+    assert folded.end_offset == log[-1].offset + 1
 
 
 def put_first_values(state, rows):

@@ -93,6 +93,7 @@ class Query:
         self._cluster = Cluster(parts.redis)
         self._lanes = self._writer.lanes(self._cluster, parts.clock, self._say)
         self._batch_lock = threading.Lock()
+        self._is_over = False
         self._failure: KeylaneError | None = None
         self._told_null_keys: set[str] = set()
         self._audit = Audit(opening.writer.layouts)
@@ -136,6 +137,7 @@ class Query:
         """Stop, after the batch under way; whether that came to its end."""
         # Stopping a query interrupts its thread: between batches that is no harm at all.
         held = self._batch_lock.acquire(timeout=_BATCH_PATIENCE_S)
+        self._is_over = True
         if self._query is not None:
             try:
                 self._query.stop()
@@ -194,6 +196,8 @@ class Query:
 
     def _write_batch(self, rows: DataFrame, batch_id: int) -> None:
         with self._batch_lock:
+            if self._is_over:
+                return
             try:
                 self._write(rows, batch_id)
             except KeylaneError as error:

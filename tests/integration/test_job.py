@@ -7,15 +7,15 @@ import os
 import random
 import signal
 import socket
-import subprocess
-import sys
 import time
 from dataclasses import dataclass
 
 import pytest
 from confluent_kafka import OFFSET_END, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from tests import jobs
 from tests import lanes as t
+from tests.jobs import RunningJob
 from tests.lanes import Event, fold
 
 from keylane import routing
@@ -29,37 +29,6 @@ NUMBERS = itertools.count()
 PARTITIONS = 3
 
 
-class RunningJob:
-    """`python -m keylane_spark` with its output in a file."""
-
-    def __init__(self, folder, environment) -> None:
-        self.log = folder / f"job-{next(NUMBERS)}.log"
-        with self.log.open("wb") as output:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "keylane_spark", "--config", str(folder / "keylane.toml")],
-                env={**os.environ, **environment},
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-
-    def wait_for(self, text: str, timeout_s: float = 90) -> str:
-        """The log's first line with this text; fails when the job says none or ends before."""
-        until = time.monotonic() + timeout_s
-        while time.monotonic() < until:
-            lines = self.log.read_text(errors="replace").splitlines()
-            for line in lines:
-                if text in line:
-                    return line
-            if self.process.poll() is not None:
-                break
-            time.sleep(0.05)
-        pytest.fail(f"no line with {text!r}:\n" + "\n".join(lines[-30:]))
-
-    def exit_code(self, timeout_s: float = 60) -> int:
-        return self.process.wait(timeout_s)
-
-
 @pytest.fixture
 def topic(kafka):
     name = f"job-{next(NUMBERS)}"
@@ -71,32 +40,19 @@ def topic(kafka):
 @pytest.fixture
 def job(kafka, redis_cluster, topic, tmp_path):
     """Starts jobs over `topic`; each is ended, gracefully where it still can be."""
-    jobs = []
+    started = []
 
     def start(small_batch_records: int = 20_000, stripes: int = 1, **environment) -> RunningJob:
-        (tmp_path / "keylane.toml").write_text(
+        config = (
             f"[job]\nsmall_batch_records = {small_batch_records}\nmax_batch_records = 40000\n"
             f"heartbeat_ms = 100\n[topics.{topic}]\nstripes = {stripes}\n"
         )
-        jobs.append(
-            RunningJob(
-                tmp_path,
-                {
-                    "KEYLANE_KAFKA_BOOTSTRAP": kafka,
-                    "KEYLANE_REDIS_NODES": redis_cluster,
-                    "KEYLANE_JARS": str(tools_dir() / "jars"),
-                    "KEYLANE_CHECKPOINT": str(tmp_path / f"checkpoint-{len(jobs)}"),
-                    **environment,
-                },
-            )
-        )
-        return jobs[-1]
+        started.append(jobs.start(kafka, redis_cluster, tmp_path, config, **environment))
+        return started[-1]
 
     yield start
-    for running in jobs:
-        if running.process.poll() is None:
-            running.process.terminate()
-            running.process.wait(60)
+    for running in started:
+        running.end()
 
 
 def produce(kafka: str, topic: str, records) -> dict[int, list[Event]]:

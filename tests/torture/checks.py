@@ -38,6 +38,8 @@ def check_seen(
             layout = now.answer.layout
             lane = now.topic, now.answer.partition, routing.stripe_for(now.key, layout.stripes)
             shard = stack.shard_of(slot_of(layout, now.key))
+            if now.waited_for is not None and not _may_lack_strays(now, shard, troubles):
+                yield from _check_waited(now, key_log)
             before = last_of_lane.get(lane)
             went_back = before is not None and _went_back(before, now)
             if before is not None and went_back and not _is_excused(before, now, shard, troubles):
@@ -51,7 +53,7 @@ def check_seen(
                 }
             last_of_lane[lane] = now
             previous = last_of_key.get((now.topic, now.key))
-            if previous is not None:
+            if previous is not None and not _is_excused(previous, now, shard, troubles):
                 yield from _check_order(previous, now, key_log)
             if now.answer.record is not None:
                 last_of_key[now.topic, now.key] = now
@@ -80,8 +82,6 @@ def _check_content(now: Seen, key_log: KeyLog) -> Iterator[str]:
             yield f"{_where(now)}: below {next_offset} the log has {_tell(own)}, a read gave {_tell(logged)}"
     elif own is not None and own.value is not None and not _has_tombstone_above(key_log, own):
         yield f"{_where(now)}: below {next_offset} the log has {_tell(own)}, a read gave nothing"
-    if now.waited_for is not None:
-        yield from _check_waited(now, key_log)
 
 
 def _check_waited(now: Seen, key_log: KeyLog) -> Iterator[str]:
@@ -128,6 +128,17 @@ def _went_back(before: Seen, now: Seen) -> bool:
 def _is_excused(before: Seen, now: Seen, shard: int, troubles: list[Trouble]) -> bool:
     """Whether a copy that was behind may have answered, or acknowledged writes were lost, in between."""
     return any(trouble.touches(shard, before.began_s, now.ended_s) for trouble in troubles)
+
+
+def _may_lack_strays(now: Seen, shard: int, troubles: list[Trouble]) -> bool:
+    """Whether a failover may have taken what was waited for from the key's lane, and none has brought it back.
+
+    The watermark waited for is a shard's that does not know of it.
+    """
+    assert now.answer
+    assert now.waited_for
+    is_stray = now.waited_for.partition != now.answer.partition
+    return is_stray and any(trouble.touches(shard, 0, now.ended_s) for trouble in troubles)
 
 
 def _same_lane(one: Seen, other: Seen) -> bool:

@@ -110,7 +110,10 @@ def make(mutant: Mutant, home: Path) -> None:
 
 
 def run(mutant: Mutant, seed: int, bound: int) -> dict[str, Any]:
-    """The torture's summary, of `bound` schedules at most: it ends with the first that fails."""
+    """The torture's summary, of `bound` schedules at most: it ends with the first that fails.
+
+    Without replacements it is the project as it stands.
+    """
     with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
         home = Path(folder)
         make(mutant, home / "checkout")
@@ -151,9 +154,14 @@ def main(arguments: list[str] | None = None) -> int:
         failed = summary["failed_seeds"]
         how = f" --focus {mutant.focus}" if mutant.focus else ""
         if failed:
+            # What fails with its guard in place proves nothing of the guard.
+            control = run(Mutant("control", (), mutant.focus), failed[0], 1)
+            if control["failed_seeds"]:
+                alive.append(mutant.name)
+            verdict = "FAILS WITH IT TOO" if control["failed_seeds"] else "passes with it"
             lines.append(
                 f"without the {mutant.name}: seed {failed[0]} failed, number {summary['schedules']} of "
-                f"--seed {seed}{how}: {summary['first_fault']}"
+                f"--seed {seed}{how}, and {verdict}: {summary['first_fault']}"
             )
         else:
             alive.append(mutant.name)

@@ -153,3 +153,10 @@ def test_a_stray_that_is_newer_than_the_lane_s_own_record_is_no_fault():
 )
 def test_in_a_mixed_topic_no_key_goes_back_and_none_returns(reads):
     assert faults(*reads, log=MIXED_LOG)
+
+
+def test_a_stray_waited_for_may_lack_after_a_failover_of_its_lane_alone():
+    reads = mixed(1, 1, 0, waited_for=Position(OTHER, 3))
+    assert faults(reads, log=MIXED_LOG)
+    assert faults(reads, log=MIXED_LOG, troubles=(Trouble("lose-writes", 0, 0.1, 0.2),)) == []
+    assert faults(reads, log=MIXED_LOG, troubles=(Trouble("lose-writes", 1, 0.1, 0.2),))

@@ -131,7 +131,7 @@ def _is_excused(before: Seen, now: Seen, shard: int, troubles: list[Trouble]) ->
 
 
 def _may_lack_strays(now: Seen, shard: int, troubles: list[Trouble]) -> bool:
-    """Whether a failover may have taken what was waited for from the key's lane, and none has brought it back.
+    """Whether a failover may have taken from the key's lane what was waited for.
 
     The watermark waited for is a shard's that does not know of it.
     """

@@ -63,7 +63,7 @@ def send(
     pairs = [part for row, order in carried for part in (lane.key_prefix + row.key, envelope(row, order))]
     body = b"".join(b"$%d\r\n%b\r\n" % (len(part), part) for part in pairs)
     if rows and rows[0].stray_source is not None:
-        lanes.put_strays(lane, body, len(carried))
+        lanes.put_strays(lane, body, len(carried), rows[0].source, end)
     else:
         newest = max((row.time for row in rows), default=0)
         gone = any(row.value is None for row in rows)

@@ -65,7 +65,8 @@ class BatchWriter:
     """Writes the rows of a batch, then moves every stripe's watermark to the batch's end.
 
     Each lane's last chunk stays open until the batch ends, so that a key is written once however often the
-    batch has it. Order of a partition's writes: strays, wait for them, then chunks that move its watermark.
+    batch has it. Order of a partition's writes: strays, wait for them, a note of who has them, then chunks
+    that move its watermark.
     """
 
     lanes: LaneWriter
@@ -77,6 +78,8 @@ class BatchWriter:
     _folders: dict[Lane, Folder] = field(default_factory=dict)
     _stray_folders: dict[Place, dict[Lane, Folder]] = field(default_factory=dict)
     _strays_under_way: bool = False
+    _given: dict[Place, dict[Lane, int]] = field(default_factory=dict)
+    """Below which offset each lane has been given a partition's strays, until that is noted."""
 
     def write(self, rows: pa.RecordBatch | pa.Table) -> None:
         """Rows: partition int32, offset int64, timestamp, key and value binary; topic if there are several.
@@ -167,7 +170,8 @@ class BatchWriter:
 
     def _put_strays(self, place: Place, lane: Lane, folded: Folded) -> None:
         chunk = folded.chunk(lane.key_prefix, place[1])
-        self.lanes.put_strays(lane, chunk.arguments, chunk.count)
+        self.lanes.put_strays(lane, chunk.arguments, chunk.count, place[1], chunk.end_offset)
+        self._given.setdefault(place, {})[lane] = chunk.end_offset
         self._wait_for_a_huge_one(chunk)
         self._tally(place).written += chunk.count
         self._strays_under_way = True
@@ -179,6 +183,8 @@ class BatchWriter:
         if self._strays_under_way:
             self.lanes.flush()
             self._strays_under_way = False
+        if given := self._given.pop(place, None):
+            self.lanes.note_strays(self._lane(*place, 0), given)
         begin = self._reached.get(lane, self.spans[place].begin)
         chunk = folded.chunk(lane.key_prefix) if folded else Chunk.empty(begin)
         end = ends.end if ends else chunk.end_offset

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from keylane.adapters.redis_cluster import Cluster
 from keylane.adapters.redis_lanes import Lane
-from keylane.errors import KeylaneError, Unavailable
+from keylane.errors import KeylaneError, StateUnavailable, Unavailable
 from keylane_spark.freshness import topic_complete_as_of_ms
 
 if TYPE_CHECKING:
@@ -116,5 +116,11 @@ class Heartbeat:
                 end = ends[topic, partition]
                 self._lanes.apply(lane, position, position, complete_as_of_ms=complete_ms, log_end=end)
         self._lanes.flush()
+        if self._strays and self._lanes.troubles:
+            self._failed(
+                StateUnavailable(
+                    "Redis was in trouble: strays may be lost with it, so all lanes are opened anew"
+                )
+            )
         self._freshness.reached(positions)
         self.told_as_of_ms = min(told_ms, default=0)

@@ -1,7 +1,8 @@
 """How a writer begins: an epoch for each topic, its layout, and every lane taken at its own watermark.
 
 The watermarks are the checkpoint. Wherever Spark's own stands, or if it is lost, the state says what it
-holds, and the query begins at just that: what a failover lost is read again, what is there is not.
+holds, and the query begins at just that: what a failover lost is read again, what is there is not. Strays
+that a lane has lost are read again from the partition that gave them, whatever that one's watermark says.
 
 A start in order (whatever it is broken off after, the next one does the same again):
 
@@ -16,8 +17,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from keylane.adapters.lane import Lane, lost_strays
 from keylane.adapters.redis_cluster import Cluster
-from keylane.adapters.redis_lanes import Lane
 from keylane.adapters.topic_record import TopicRecord
 from keylane.errors import Fenced, StateUnavailable, UnknownTopic
 from keylane_spark.generations import plan, wanted_layout
@@ -166,13 +167,22 @@ class _Start:
         positions: dict[Place, int] = {}
         incomplete: set[Place] = set()
         strays = {topic for topic, layout in layouts.items() if layout.options.guarded}
-        for lane, start in self._lanes(layouts).open(lanes, incomplete_lanes).items():
+        writer = self._lanes(layouts)
+        starts = writer.open(lanes, incomplete_lanes)
+        for lane, start in starts.items():
             place = lane.topic, lane.partition
             positions[place] = min(start.next_offset, positions.get(place, start.next_offset))
             if start.incomplete:
                 incomplete.add(place)
             if start.has_strays or lane.partition >= layouts[lane.topic].partition_count:
                 strays.add(lane.topic)
+        for lane, source, offset in lost_strays(starts):
+            place = lane.topic, source
+            self.parts.say(f"lane {lane} has lost strays: partition {source} is read again from {offset}")
+            positions[place] = min(positions[place], max(offset, oldest[place]))
+            if offset < oldest[place] and place in lost:
+                writer.mark_incomplete([lane])
+                incomplete.add((lane.topic, lane.partition))
         return Opening(self._writer(layouts), positions, sorted(incomplete), frozenset(strays))
 
     def _lanes(self, layouts: Mapping[str, Layout]) -> LaneWriter:

@@ -245,6 +245,16 @@ def test_what_expires_leaves_the_index_at_the_next_write_or_heartbeat(cluster_ma
         assert log.ask(cluster_map, lane, expiries) == [[b"b", b"c"][: 1 + count]]
 
 
+def test_a_key_that_has_expired_and_is_set_again_stays_in_the_index(cluster_map):
+    lane = new_lane(ttl_ms=HOUR_MS, index=True)
+    lanes = opened(cluster_map, lane)
+    soon = log.server_time_ms(cluster_map, lane) - HOUR_MS + 50
+    put(lanes, lane, Row(HOME, 0, b"a", b"x", soon))
+    eventually(lambda: values(cluster_map, lane) == {})
+    put(lanes, lane, Row(HOME, 1, b"a", b"again", soon + HOUR_MS))
+    assert log.held(cluster_map, lane, KEYS) == log.Held({b"a": (HOME, 1, b"again")}, {}, [b"a"])
+
+
 def test_an_index_of_many_keys_that_expire_does_not_grow(cluster_map):
     """Each chunk brings five hundred keys that live for a moment."""
     lane = new_lane(ttl_ms=HOUR_MS, index=True)

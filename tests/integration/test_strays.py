@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests import lanes as t
 
 from keylane import codec
-from keylane.adapters.redis_lanes import Lane
+from keylane.adapters.lane import Lane, lost_strays
 from keylane.errors import Fenced, LaneBehind
 from keylane.model import Layout, Options
 
@@ -178,3 +178,58 @@ def test_in_whatever_order_partitions_are_read_the_newest_of_a_key_wins(redis_cl
     ]
     expected = max(lasts, key=lambda last: last[:2])[2] if lasts else None
     assert value_of(redis_cluster, lane) == expected
+
+
+def test_a_lane_that_has_lost_strays_is_named_with_what_must_be_read_again(redis_cluster):
+    """A failover of its shard alone takes the strays back, and the note of them; their partition's stays."""
+    layout = Layout(f"strays-{next(NUMBERS)}", 9)
+    home, source, other = (Lane.of(layout, partition, 0) for partition in (4, 7, 8))
+    lanes = t.writer(redis_cluster, 1)
+    lanes.open([(lane, 0) for lane in (home, source, other)])
+    name = home.key_prefix[:-2] + b"s:4.0"
+
+    def give(first: int, end: int) -> None:
+        row = codec.encode_record(b"%d" % first, first, first, 7)
+        pair = (home.key_prefix + b"a", row)
+        body = b"".join(b"$%d\r\n%b\r\n" % (len(part), part) for part in pair)
+        lanes.put_strays(home, body, 1, 7, end)
+        lanes.flush()
+        lanes.note_strays(source, {home: end})
+        lanes.apply(source, first, end)
+        lanes.flush()
+
+    give(0, 10)
+    with t.client(redis_cluster) as client:
+        before = client.get(home.key_prefix + b"a"), client.hgetall(name)
+        give(10, 30)
+        starts = t.writer(redis_cluster, 2).open([(lane, 0) for lane in (home, source, other)])
+        assert starts[home].taken == {7: 30}
+        assert starts[source].given == {"4.0": 30}
+        assert list(lost_strays(starts)) == []
+        client.set(home.key_prefix + b"a", before[0])
+        client.hset(name, mapping=before[1])
+        starts = t.writer(redis_cluster, 3).open([(lane, 0) for lane in (home, source, other)])
+        assert list(lost_strays(starts)) == [(home, 7, 10)]
+        client.delete(name, home.watermark_key)
+        starts = t.writer(redis_cluster, 4).open([(lane, 0) for lane in (home, source, other)])
+        assert list(lost_strays(starts)) == [(home, 7, 0)]
+
+
+def test_what_was_given_and_taken_never_goes_back_by_a_repeated_call(redis_cluster):
+    lane = new_lane()
+    lanes = opened(redis_cluster, lane)
+    for end in (30, 10):
+        lanes.put_strays(lane, b"", 0, 7, end)
+        lanes.note_strays(lane, {lane: end})
+    lanes.flush()
+    (start,) = t.writer(redis_cluster, 2).open([(lane, 0)]).values()
+    assert (start.taken, start.given) == ({7: 30}, {"4.0": 30})
+
+
+def test_an_older_writer_gives_nothing(redis_cluster):
+    lane = new_lane()
+    old = opened(redis_cluster, lane, epoch=1)
+    opened(redis_cluster, lane, epoch=2)
+    old.note_strays(lane, {lane: 5})
+    with pytest.raises(Fenced):
+        old.flush()

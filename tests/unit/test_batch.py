@@ -28,8 +28,13 @@ class NotedLanes:
     def apply(self, lane, begin, end, *, arguments=b"", count=0, **more) -> None:
         self.calls.append(("apply", lane, begin, end, decoded(lane, arguments, count), more))
 
-    def put_strays(self, lane, arguments, count) -> None:
-        self.calls.append(("strays", lane, decoded(lane, arguments, count)))
+    def put_strays(self, lane, arguments, count, source_partition, end_offset) -> None:
+        records = decoded(lane, arguments, count)
+        assert {record.partition for _, record in records} == {source_partition}
+        self.calls.append(("strays", lane, records, end_offset))
+
+    def note_strays(self, source, given) -> None:
+        self.calls.append(("note", source, given))
 
     def flush(self) -> None:
         self.calls.append(("flush",))
@@ -102,8 +107,10 @@ def test_a_stray_written_a_hundred_thousand_times_is_one_write_before_its_partit
     for first in range(0, 100_000, 20_000):
         writer.write(a_batch(*[(hot, b"%d" % (first + 19_999))] * 20_000, first_offset=first))
     writer.finish([("orders", 0)])
-    (_, lane, ((_, record),)), (flush, *_), (apply, own, _, _, records, _), _ = lanes.calls
+    (_, lane, ((_, record),), end), (flush, *_), note, (apply, own, _, _, records, _), _ = lanes.calls
     assert lane == Lane.of(LAYOUT, 1, 0)
+    assert note == ("note", own, {lane: end})
+    assert end == 100_000
     assert (record.value, record.partition, record.offset) == (b"99999", 0, 99_999)
     assert (flush, apply, own.partition, records) == ("flush", "apply", 0, [])
 
@@ -118,14 +125,18 @@ def test_a_watermark_moves_past_a_stray_when_it_has_arrived(picks, step):
     for first in range(0, len(rows), step):
         writer.write(a_batch(*rows[first : first + step], first_offset=first))
     writer.finish([("orders", 0)])
-    sent, arrived = set(), set()
+    sent, arrived, noted = set(), set(), 0
     for name, *call in lanes.calls:
         if name == "strays":
             sent |= {key for key, _ in call[1]}
         elif name == "flush":
             arrived |= sent
+        elif name == "note":
+            (noted,) = call[1].values()
+            assert {key for key, _ in rows[:noted] if key in foreign} <= arrived
         else:
             assert {key for key, _ in rows[: call[2]] if key in foreign} <= arrived
+            assert not [key for key, _ in rows[noted : call[2]] if key in foreign]
             is_last = call[2] == 10_000_000
             assert (call[4]["complete_as_of_ms"], call[4]["log_end"]) == ((77, 88) if is_last else (0, 0))
     assert {key for _, lane, *call in lanes.named("apply") for key, _ in call[2]} == {
@@ -139,7 +150,8 @@ def test_strays_of_all_partitions_are_waited_for_at_once():
     for partition in (0, 1):
         writer.write(a_batch((key, b"x"), partition=partition))
     writer.finish([("orders", 0), ("orders", 1)])
-    assert [call[0] for call in lanes.calls] == ["strays", "strays", "flush", "apply", "apply", "flush"]
+    kinds = [call[0] for call in lanes.calls]
+    assert kinds == ["strays", "strays", "flush", "note", "apply", "note", "apply", "flush"]
 
 
 def test_a_huge_record_is_waited_for_before_more_is_sent():
@@ -163,7 +175,7 @@ def test_a_partition_without_records_and_one_beyond_the_layout_have_their_waterm
         (4, 0, 10_000_000),
         (4, 1, 10_000_000),
     ]
-    ((_, lane, ((_, record),)),) = lanes.named("strays")
+    ((_, lane, ((_, record),), _),) = lanes.named("strays")
     assert (lane.partition, record.partition) == (1, 4)
 
 

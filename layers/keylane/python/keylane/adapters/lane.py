@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from keylane import codec, routing
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
     from keylane.model import Layout, Options
 
 LONGEST_MS = 10**15
@@ -47,8 +49,13 @@ class Lane:
             layout.options,
         )
 
+    @property
+    def name(self) -> str:
+        """As Redis keys have it, among the topic's."""
+        return f"{self.partition}.{self.stripe}"
+
     def __str__(self) -> str:
-        return f"{self.topic}/{self.partition}.{self.stripe}"
+        return f"{self.topic}/{self.name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +63,45 @@ class LaneStart:
     """Where an opened lane stands.
 
     `incomplete`: the log has lost records that the lane never saw. `has_strays`, `complete_as_of_ms`: as in
-    `model.Watermark`.
+    `model.Watermark`. `taken`: below which offset of another partition the lane has all strays of that one;
+    `given`, in a partition's first lane: below which offset of it another lane ("partition.stripe") was
+    given all strays.
     """
 
     next_offset: int
     incomplete: bool
     has_strays: bool
     complete_as_of_ms: int
+    taken: Mapping[int, int] = field(default_factory=dict)
+    given: Mapping[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, reply: Any) -> LaneStart:
+        """Make it of the library's reply."""
+        next_offset, incomplete, has_strays, complete_ms, taken, given = reply
+        return cls(
+            int(next_offset),
+            bool(incomplete),
+            bool(has_strays),
+            int(complete_ms),
+            {int(partition): int(to) for partition, to in zip(taken[::2], taken[1::2], strict=True)},
+            {name.decode(): int(to) for name, to in zip(given[::2], given[1::2], strict=True)},
+        )
+
+
+def lost_strays(starts: Mapping[Lane, LaneStart]) -> Iterator[tuple[Lane, int, int]]:
+    """Lanes that lack strays they were given: lane, source partition, offset from which on to read it again.
+
+    A lane loses acknowledged strays with a failover of its own shard; the partition that they came from lies
+    in another, and its watermark knows of nothing.
+    """
+    by_name = {(lane.topic, lane.name): lane for lane in starts}
+    for source, start in starts.items():
+        for name, to in start.given.items():
+            lane = by_name[source.topic, name]
+            has = starts[lane].taken.get(source.partition, 0)
+            if has < to:
+                yield lane, source.partition, has
 
 
 @cache

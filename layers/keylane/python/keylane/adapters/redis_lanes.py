@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from redis.exceptions import RedisError
 
+from keylane import codec
 from keylane.adapters import redis_library as library
 from keylane.adapters.lane import Lane, LaneStart, rules
 from keylane.adapters.redis_library import PATIENCE_S, TURN_S, Refused
@@ -29,7 +30,7 @@ from keylane.errors import CorruptState, Fenced, KeylaneError, LaneBehind, State
 from keylane.ports import Deadline
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from keylane.adapters.redis_cluster import Cluster, Node
     from keylane.ports import Clock
@@ -78,6 +79,8 @@ class LaneWriter:
         self._pending: dict[Node, deque[_Call]] = {}
         self._written: set[Node] = set()
         self._is_short = False
+        self.troubles = 0
+        """How often Redis has held us up: what it had acknowledged before may be lost with a failover."""
 
     def open(
         self, lanes: Iterable[tuple[Lane, int]], incomplete: Collection[Lane] = ()
@@ -89,7 +92,8 @@ class LaneWriter:
         """
         starts: dict[Lane, LaneStart] = {}
         for lane, oldest in lanes:
-            packed = self._command(library.OPEN, lane, b"%d" % oldest, b"%d" % (lane in incomplete))
+            prefix = b"%d" % len(lane.key_prefix)
+            packed = self._command(library.OPEN, lane, b"%d" % oldest, b"%d" % (lane in incomplete), prefix)
             self._send(_Call(lane, oldest, packed, _taker(starts, lane)))
         self.flush()
         return starts
@@ -99,8 +103,15 @@ class LaneWriter:
 
         Lanes without a watermark are left alone. Errors as `open`.
         """
+        self._mark(lanes, codec.SUPERSEDED)
+
+    def mark_incomplete(self, lanes: Iterable[Lane]) -> None:
+        """Tell readers of these lanes that records are lost for good. Errors as `open`."""
+        self._mark(lanes, codec.INCOMPLETE)
+
+    def _mark(self, lanes: Iterable[Lane], flag: int) -> None:
         for lane in lanes:
-            self._send(_Call(lane, 0, self._command(library.SUPERSEDE, lane), lambda _: None))
+            self._send(_Call(lane, 0, self._command(library.MARK, lane, b"%d" % flag), lambda _: None))
         self.flush()
 
     def apply(
@@ -136,14 +147,32 @@ class LaneWriter:
         )
         self._send(_Call(lane, begin_offset, _with_records(head, arguments, count), lambda _: None))
 
-    def put_strays(self, lane: Lane, arguments: bytes | memoryview, count: int) -> None:
-        """Send records of other partitions to the lane where readers look for their keys.
+    def put_strays(
+        self,
+        lane: Lane,
+        arguments: bytes | memoryview,
+        count: int,
+        source_partition: int = -1,
+        end_offset: int = 0,
+    ) -> None:
+        """Send records of another partition to the lane where readers look for their keys.
 
         Each is written only if newer than what is there. `arguments` as for `apply`, the payloads with their
-        source partition. Errors as `apply`.
+        source partition; with these the lane has all strays of `source_partition` below `end_offset` (-1:
+        nothing is said of that). Errors as `apply`.
         """
-        head = self._command(library.STRAYS, lane, *rules(lane.options, len(lane.key_prefix)))
+        numbers = b"%d" % source_partition, b"%d" % end_offset
+        head = self._command(library.STRAYS, lane, *rules(lane.options, len(lane.key_prefix)), *numbers)
         self._send(_Call(lane, 0, _with_records(head, arguments, count), lambda _: None))
+
+    def note_strays(self, source: Lane, given: Mapping[Lane, int]) -> None:
+        """Note in a partition's first lane which lanes have been given its strays, each below which offset.
+
+        After they have arrived, before the partition's watermark moves. Errors as `apply`.
+        """
+        pairs = [part for lane, to in given.items() for part in (lane.name.encode(), b"%d" % to)]
+        packed = self._command(library.GAVE, source, b"%d" % len(source.key_prefix), *pairs)
+        self._send(_Call(source, 0, packed, lambda _: None))
 
     def flush(self) -> None:
         """Wait until everything sent has arrived; errors as `apply`."""
@@ -239,7 +268,7 @@ class LaneWriter:
                     self._clock,
                     patience_s=self._patience_s,
                     turn_s=self._turn_s,
-                    notify=self._notify,
+                    notify=self._held_up,
                     error=error,
                 )
             except Refused as refused:
@@ -247,6 +276,10 @@ class LaneWriter:
             error = None
             self._written.add(self._cluster.primary(call.lane.slot))
             call.take(reply)
+
+    def _held_up(self, sentence: str) -> None:
+        self.troubles += 1
+        self._notify(sentence)
 
     def _turn(self) -> Deadline:
         return Deadline.after_ms(self._turn_s * 1000, self._clock)
@@ -260,7 +293,6 @@ def _with_records(head: bytes, arguments: bytes | memoryview, count: int) -> byt
 
 def _taker(starts: dict[Lane, LaneStart], lane: Lane) -> Callable[[Any], None]:
     def take(reply: Any) -> None:
-        next_offset, incomplete, has_strays, complete_ms = reply
-        starts[lane] = LaneStart(int(next_offset), bool(incomplete), bool(has_strays), int(complete_ms))
+        starts[lane] = LaneStart.of(reply)
 
     return take

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 APPLY = b"keylane_apply_2"
 STRAYS = b"keylane_strays_2"
 OPEN = b"keylane_open_2"
-SUPERSEDE = b"keylane_supersede_2"
+GAVE = b"keylane_gave_2"
+MARK = b"keylane_mark_2"
 EPOCH = b"keylane_epoch_2"
 LAYOUT = b"keylane_layout_2"
 

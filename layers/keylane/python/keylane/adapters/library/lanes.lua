@@ -34,27 +34,63 @@ local function apply(keys, args)
   return next_offset
 end
 
--- KEYS: the watermark of the lane where readers look. ARGV: epoch, the options' 8, then key and payload in turn:
--- records of other partitions. Leaves the watermark where it is.
+-- KEYS: the watermark of the lane where readers look. ARGV: epoch, the options' 8, the partition that the records
+-- come from (-1: not to be noted), the offset below which the lane has all of that one's strays now, then key and
+-- payload in turn. Leaves the watermark where it is.
 -- Returns 0. Errors: FENCED epoch, BEHIND -1 (no watermark), CORRUPT.
 local function strays(keys, args)
-  local epoch = tonumber(args[1])
+  local epoch, source, to = tonumber(args[1]), args[10], tonumber(args[11])
   local flags, next_offset, newest, complete, log_end = own(keys[1], epoch)
   if not flags then
     return next_offset
   end
-  merge(keys[1], args, 2, 10, 0)
+  local taken = key_of(keys[1], tonumber(args[4]), 's')
+  local before = source ~= '-1' and tonumber(redis.call('HGET', taken, source) or 0)
+  merge(keys[1], args, 2, 12, 0)
+  if before and to > before then
+    redis.call('HSET', taken, source, args[11])
+  end
   if bit.band(flags, HAS_STRAYS) == 0 then
     redis.call('SET', keys[1], encode(bit.bor(flags, HAS_STRAYS), next_offset, epoch, newest, complete, log_end))
   end
   return 0
 end
 
+-- KEYS: the watermark of a partition's first lane. ARGV: epoch, length of `{tag}:T:g:w:`, then in turn a lane
+-- and the offset below which that lane has been given all of this partition's strays.
+-- To be called before the watermark moves: so where a lane has lost strays with a failover, this tells.
+-- Returns 0. Errors: FENCED epoch, BEHIND -1 (no watermark), CORRUPT.
+local function gave(keys, args)
+  local flags, next_offset, newest, complete, log_end = own(keys[1], tonumber(args[1]))
+  if not flags then
+    return next_offset
+  end
+  local given, changed = key_of(keys[1], tonumber(args[2]), 'o'), {}
+  for i = 3, #args, 2 do
+    if tonumber(args[i + 1]) > tonumber(redis.call('HGET', given, args[i]) or 0) then
+      changed[#changed + 1] = args[i]
+      changed[#changed + 1] = args[i + 1]
+    end
+  end
+  in_slices('HSET', given, changed)
+  redis.call('SET', keys[1],
+    encode(bit.bor(flags, GAVE_STRAYS), next_offset, tonumber(args[1]), newest, complete, log_end))
+  return 0
+end
+
+local function noted(flags, flag, watermark_key, prefix, kind)
+  if bit.band(flags, flag) == 0 then
+    return {}
+  end
+  return redis.call('HGETALL', key_of(watermark_key, tonumber(prefix), kind))
+end
+
 -- KEYS: the lane's watermark. ARGV: epoch, the oldest offset that the log still has, 1 when a new lane has
--- lost records already.
+-- lost records already, length of `{tag}:T:g:w:`.
 -- Takes the lane for this epoch, and for readers again if it was superseded; a new lane begins at the oldest
 -- offset, one whose next offset the log has lost goes on there and is marked incomplete.
--- Returns next offset, 1 when it is incomplete, 1 when it has met strays, complete as of ms.
+-- Returns next offset, 1 when it is incomplete, 1 when it has met strays, complete as of ms, the strays that it
+-- has (partition and offset in turn, see strays), those that its partition gave (lane and offset, see gave).
 -- Errors: FENCED epoch, CORRUPT.
 local function open(keys, args)
   local epoch, oldest = tonumber(args[1]), tonumber(args[2])
@@ -73,14 +109,16 @@ local function open(keys, args)
       flags, next_offset = bit.bor(flags, INCOMPLETE), oldest
     end
   end
+  local taken = noted(flags, HAS_STRAYS, keys[1], args[4], 's')
+  local given = noted(flags, GAVE_STRAYS, keys[1], args[4], 'o')
   redis.call('SET', keys[1], encode(flags, next_offset, epoch, newest, complete, log_end))
-  return { next_offset, bit.band(flags, INCOMPLETE) / INCOMPLETE, bit.band(flags, HAS_STRAYS) / HAS_STRAYS, complete }
+  local incomplete, has_strays = bit.band(flags, INCOMPLETE) / INCOMPLETE, bit.band(flags, HAS_STRAYS) / HAS_STRAYS
+  return { next_offset, incomplete, has_strays, complete, taken, given }
 end
 
--- KEYS: the lane's watermark. ARGV: epoch.
--- Tells readers of the lane that its generation is not the current one. Returns 1; 0 where there is no lane.
--- Errors: FENCED epoch, CORRUPT.
-local function supersede(keys, args)
+-- KEYS: the lane's watermark. ARGV: epoch, what to tell readers of the lane: SUPERSEDED, its generation is not
+-- the current one, or INCOMPLETE. Returns 1; 0 where there is no lane. Errors: FENCED epoch, CORRUPT.
+local function mark(keys, args)
   local epoch = tonumber(args[1])
   if redis.call('EXISTS', keys[1]) == 0 then
     return 0
@@ -89,11 +127,12 @@ local function supersede(keys, args)
   if not flags then
     return next_offset
   end
-  redis.call('SET', keys[1], encode(bit.bor(flags, SUPERSEDED), next_offset, epoch, newest, complete, log_end))
+  redis.call('SET', keys[1], encode(bit.bor(flags, tonumber(args[2])), next_offset, epoch, newest, complete, log_end))
   return 1
 end
 
 redis.register_function('keylane_apply_2', apply)
 redis.register_function('keylane_strays_2', strays)
 redis.register_function('keylane_open_2', open)
-redis.register_function('keylane_supersede_2', supersede)
+redis.register_function('keylane_mark_2', mark)
+redis.register_function('keylane_gave_2', gave)

@@ -10,7 +10,7 @@ local LATEST = 9007199254740991
 -- how long a history keeps, 1 where the first value stays, 1 for an index. Times in ms, 0 for none.
 local function rules_of(watermark_key, args, at)
   local prefix = tonumber(args[at + 2])
-  local base, lane = string.sub(watermark_key, 1, prefix - 2), string.sub(watermark_key, prefix + 1)
+  local base = string.sub(watermark_key, 1, prefix - 2)
   local seconds, micros = unpack(redis.call('TIME'))
   return {
     now = tonumber(seconds) * 1000 + math.floor(tonumber(micros) / 1000),
@@ -22,8 +22,8 @@ local function rules_of(watermark_key, args, at)
     history_age_ms = tonumber(args[at + 5]),
     insert_once = args[at + 6] == '1',
     history = (args[at + 4] ~= '0' or args[at + 5] ~= '0') and base .. 'h:',
-    index = args[at + 7] == '1' and base .. 'i:' .. lane,
-    expiries = args[at + 7] == '1' and args[at + 3] ~= '0' and base .. 'x:' .. lane,
+    index = args[at + 7] == '1' and key_of(watermark_key, prefix, 'i'),
+    expiries = args[at + 7] == '1' and args[at + 3] ~= '0' and key_of(watermark_key, prefix, 'x'),
   }
 end
 

@@ -4,7 +4,7 @@
 -- The names carry the protocol's version: a node with an older library answers "Function not found",
 -- and the writer loads this one. Every check comes before the first write: a call writes all or nothing.
 
-local SUPERSEDED, INCOMPLETE, HAS_STRAYS = 1, 2, 4
+local SUPERSEDED, INCOMPLETE, HAS_STRAYS, GAVE_STRAYS = 1, 2, 4, 8
 
 local function encode(flags, next_offset, epoch, newest, complete, log_end)
   return struct.pack('>BBI8I8I8I8I8', 2, flags, next_offset, epoch, newest, complete, log_end)
@@ -34,4 +34,9 @@ local function own(watermark_key, epoch)
     return nil, redis.error_reply(string.format('FENCED %.0f', owner))
   end
   return flags, next_offset, newest, complete, log_end
+end
+
+-- The lane's key of another kind: `{tag}:T:g:<kind>:<lane>`; `prefix`: length of all before the lane.
+local function key_of(watermark_key, prefix, kind)
+  return string.sub(watermark_key, 1, prefix - 2) .. kind .. ':' .. string.sub(watermark_key, prefix + 1)
 end

@@ -2,6 +2,8 @@
 
     [job]                          every field has a default
     small_batch_records = 20000
+    metrics = "emf"                lines for CloudWatch; default "none"
+    sweep_keys_per_s = 20000       how fast old generations are removed
     [spark]                        settings of Spark's own, they win over ours
     "spark.driver.memory" = "2g"
     [topics.flights]               one table a topic

@@ -139,6 +139,7 @@ def test_what_has_not_come_is_waited_for_to_a_bound_and_told(client, key):
         ("GET", "/topics/flights/keys/a*?key_format=base64", 400, "bad-request"),
         ("GET", "/topics/flights/keys/a?key_format=hex", 400, "bad-request"),
         ("GET", "/topics/flights/keys/a?envelope=maybe", 400, "bad-request"),
+        ("GET", "/topics/flights/keys/a?partial=maybe", 400, "bad-request"),
         ("GET", "/topics/flights/keys/a?min_offset=-1", 400, "bad-request"),
         ("GET", "/topics/flights/keys/a?min_offset=x", 400, "bad-request"),
         ("GET", "/topics/flights/keys/" + "a" * 65_537, 414, "key-too-large"),
@@ -165,6 +166,18 @@ def test_a_value_at_the_limit_of_the_service_is_taken(client, key):
     value = json.dumps({"x": "y" * 1_000_000}).encode()
     position = client.put(TOPIC, key, value)
     assert client.get(TOPIC, key, Keylane_Min_Position=position).body == value
+
+
+def test_a_value_over_its_topic_s_limit_is_left_in_kafka_and_told_with_its_position(client, key):
+    client.put("limited", key, b"x" * 100)
+    position = client.put("limited", key, b"x" * 101)
+    answer = client.get("limited", key, Keylane_Min_Position=position)
+    assert answer.status == 422
+    assert problem(answer)["type"] == "urn:keylane:problem:value-left-in-kafka"
+    assert answer.headers["Keylane-Position"] == position
+    assert answer.headers["Keylane-Value-Bytes"] == "101"
+    document = client.get("limited", key, "?envelope=true").json
+    assert (document["value"], document["value_bytes"], document["headers"]) == (None, 101, [])
 
 
 def test_many_clients_each_read_their_own_writes(stack, key):

@@ -109,6 +109,8 @@ def _configuration(settings: KafkaSettings) -> dict[str, Any]:
         "allow.auto.create.topics": False,
         # How long an unknown topic is waited for: creation is not this function's doing.
         "topic.metadata.propagation.max.ms": 0,
+        # A topic that grows is noticed within this. At the default of 5 minutes its writers disagree so long.
+        "topic.metadata.refresh.interval.ms": 10_000,
         # A broker that comes back is found within a fraction of a second.
         "reconnect.backoff.ms": 20,
         "reconnect.backoff.max.ms": 500,

@@ -138,14 +138,15 @@ class Query:
         # Stopping a query interrupts its thread: between batches that is no harm at all.
         held = self._batch_lock.acquire(timeout=_BATCH_PATIENCE_S)
         self._is_over = True
+        if held:
+            # Not kept while the query stops: that waits for a batch that has just begun, which finds it over.
+            self._batch_lock.release()
         if self._query is not None:
             try:
                 self._query.stop()
             except Py4JError as error:
                 # It did not end in time: what it still writes is of an old epoch, or what the lanes have.
                 self._say(f"the query did not stop: {type(error).__name__}")
-        if held:
-            self._batch_lock.release()
         self._heartbeat.stop()
         self._cluster.close()
         return held

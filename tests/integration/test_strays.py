@@ -11,7 +11,7 @@ from tests import lanes as t
 
 from keylane import codec
 from keylane.adapters.lane import Lane, lost_strays
-from keylane.errors import Fenced, LaneBehind
+from keylane.errors import Fenced, LaneBehind, StraysLost
 from keylane.model import Layout, Options
 
 NUMBERS = itertools.count()
@@ -233,3 +233,17 @@ def test_an_older_writer_gives_nothing(redis_cluster):
     old.note_strays(lane, {lane: 5})
     with pytest.raises(Fenced):
         old.flush()
+
+
+def test_a_lane_that_has_failed_over_takes_no_stray_until_it_is_opened_anew(redis_cluster):
+    """A later stray would say that the lane has all before it, and hide what the failover took."""
+    lane = new_lane()
+    lanes = opened(redis_cluster, lane)
+    put(lanes, lane, b"a", b"x", source=7, offset=1, time=1)
+    with t.client(redis_cluster) as client:
+        client.set(lane.watermark_key.replace(b":w:", b":l:"), b"f" * 40)  # another node's history
+    with pytest.raises(StraysLost):
+        put(lanes, lane, b"a", b"y", source=7, offset=2, time=2)
+    assert value_of(redis_cluster, lane) == b"x"
+    put(opened(redis_cluster, lane, epoch=2), lane, b"a", b"y", source=7, offset=2, time=2)
+    assert value_of(redis_cluster, lane) == b"y"

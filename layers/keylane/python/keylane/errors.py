@@ -20,6 +20,7 @@
         ├── Fenced                  a newer writer has taken over
         ├── TopicChanged            a topic is not as it was when its lanes were opened: open them anew
         └── LaneBehind              a lane expects older records than it was given: repair it
+            └── StraysLost          a lane may lack records of other partitions: repair it
 
 Sentences are for people and may go to clients: no secret and no address in them.
 """
@@ -194,3 +195,11 @@ class LaneBehind(WriterError):
         self.lane = lane
         self.next_offset = next_offset
         self.given = given
+
+
+class StraysLost(LaneBehind):
+    """A failover may have taken records of other partitions from this lane: they come before newer ones."""
+
+    def __init__(self, lane: str) -> None:
+        super().__init__(lane, None, 0)
+        self.args = (f"lane {lane} has failed over: strays that it had taken may be lost",)

@@ -64,6 +64,7 @@ KINDS: dict[type[errors.KeylaneError], Kind] = {
     errors.Fenced: INTERNAL,
     errors.TopicChanged: INTERNAL,
     errors.LaneBehind: INTERNAL,
+    errors.StraysLost: INTERNAL,
 }
 """Every public error of `errors`: a test sees to it."""
 

@@ -26,7 +26,7 @@ from keylane.adapters import redis_library as library
 from keylane.adapters.lane import Lane, LaneStart, rules
 from keylane.adapters.redis_library import PATIENCE_S, TURN_S, Refused
 from keylane.adapters.redis_wire import encode_command, read_reply
-from keylane.errors import CorruptState, Fenced, KeylaneError, LaneBehind, StateUnavailable
+from keylane.errors import CorruptState, Fenced, KeylaneError, LaneBehind, StateUnavailable, StraysLost
 from keylane.ports import Deadline
 
 if TYPE_CHECKING:
@@ -250,6 +250,8 @@ class LaneWriter:
         if refused.word == "BEHIND":
             stands_at = int(refused.detail)
             return LaneBehind(str(call.lane), stands_at if stands_at >= 0 else None, call.begin_offset)
+        if refused.word == "LOST":
+            return StraysLost(str(call.lane))
         return CorruptState(ascii(call.lane.watermark_key)[2:-1], str(refused))
 
     def _recover(self, error: Exception | None, *more: _Call) -> None:

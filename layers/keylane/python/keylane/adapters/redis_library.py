@@ -39,7 +39,7 @@ TURN_S = 5.0
 
 
 class Refused(Exception):
-    """The library's own no: `word` is FENCED, BEHIND, CORRUPT (or Redis' WRONGTYPE), `detail` the rest."""
+    """The library's own no: `word` is FENCED, BEHIND, LOST, CORRUPT or Redis' WRONGTYPE."""
 
     def __init__(self, word: str, detail: str) -> None:
         super().__init__(f"{word} {detail}")
@@ -51,7 +51,7 @@ def check(reply: Any) -> Any:
     """Give the reply back; raise an error reply: Refused where no repeating mends it, else as it is."""
     if isinstance(reply, Exception):
         word, _, detail = str(reply).partition(" ")
-        if word in ("FENCED", "BEHIND", "CORRUPT", "WRONGTYPE"):
+        if word in ("FENCED", "BEHIND", "LOST", "CORRUPT", "WRONGTYPE"):
             raise Refused(word, detail) from reply
         raise reply
     return reply

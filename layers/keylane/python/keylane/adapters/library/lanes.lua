@@ -37,12 +37,16 @@ end
 -- KEYS: the watermark of the lane where readers look. ARGV: epoch, the options' 8, the partition that the records
 -- come from (-1: not to be noted), the offset below which the lane has all of that one's strays now, then key and
 -- payload in turn. Leaves the watermark where it is.
--- Returns 0. Errors: FENCED epoch, BEHIND -1 (no watermark), CORRUPT.
+-- Returns 0. Errors: FENCED epoch, BEHIND -1 (no watermark), CORRUPT, and LOST: the lane has failed over since it
+-- was opened. What it took of a partition before may be missing, and a later stray must not hide that.
 local function strays(keys, args)
   local epoch, source, to = tonumber(args[1]), args[10], tonumber(args[11])
   local flags, next_offset, newest, complete, log_end = own(keys[1], epoch)
   if not flags then
     return next_offset
+  end
+  if redis.call('GET', key_of(keys[1], tonumber(args[4]), 'l')) ~= lineage() then
+    return redis.error_reply('LOST strays')
   end
   local taken = key_of(keys[1], tonumber(args[4]), 's')
   local before = source ~= '-1' and tonumber(redis.call('HGET', taken, source) or 0)
@@ -111,7 +115,8 @@ local function open(keys, args)
   end
   local taken = noted(flags, HAS_STRAYS, keys[1], args[4], 's')
   local given = noted(flags, GAVE_STRAYS, keys[1], args[4], 'o')
-  redis.call('SET', keys[1], encode(flags, next_offset, epoch, newest, complete, log_end))
+  local watermark = encode(flags, next_offset, epoch, newest, complete, log_end)
+  redis.call('MSET', keys[1], watermark, key_of(keys[1], tonumber(args[4]), 'l'), lineage())
   local incomplete, has_strays = bit.band(flags, INCOMPLETE) / INCOMPLETE, bit.band(flags, HAS_STRAYS) / HAS_STRAYS
   return { next_offset, incomplete, has_strays, complete, taken, given }
 end

@@ -40,3 +40,9 @@ end
 local function key_of(watermark_key, prefix, kind)
   return string.sub(watermark_key, 1, prefix - 2) .. kind .. ':' .. string.sub(watermark_key, prefix + 1)
 end
+
+-- What a node calls its history of writes. A replica that is promoted begins another one, and so does a node that
+-- is started anew: what had been acknowledged before may be missing then.
+local function lineage()
+  return string.match(redis.call('INFO', 'replication'), 'master_replid:(%x+)') or ''
+end

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from keylane.adapters.redis_cluster import Cluster
 from keylane.adapters.redis_lanes import Lane
-from keylane.errors import KeylaneError, StateUnavailable, Unavailable
+from keylane.errors import KeylaneError, Unavailable
 from keylane_spark.freshness import topic_complete_as_of_ms
 
 if TYPE_CHECKING:
@@ -104,7 +104,8 @@ class Heartbeat:
         ends = self._broker.end_offsets(self._counts)
         self._freshness.observe(at_ms, ends)
         positions = self._positions()
-        whole_ms = topic_complete_as_of_ms(self._freshness, positions, self._strays)
+        strays = frozenset(self._strays)
+        whole_ms = topic_complete_as_of_ms(self._freshness, positions, strays)
         told_ms = []
         for (topic, partition), position in positions.items():
             complete_ms = self._freshness.complete_as_of_ms((topic, partition), position)
@@ -114,13 +115,14 @@ class Heartbeat:
             for stripe in range(layout.stripes):
                 lane = Lane.of(layout, partition, stripe)
                 end = ends[topic, partition]
-                self._lanes.apply(lane, position, position, complete_as_of_ms=complete_ms, log_end=end)
-        self._lanes.flush()
-        if self._strays and self._lanes.troubles:
-            self._failed(
-                StateUnavailable(
-                    "Redis was in trouble: strays may be lost with it, so all lanes are opened anew"
+                self._lanes.apply(
+                    lane,
+                    position,
+                    position,
+                    complete_as_of_ms=complete_ms,
+                    log_end=end,
+                    has_strays=topic in strays,
                 )
-            )
+        self._lanes.flush()
         self._freshness.reached(positions)
         self.told_as_of_ms = min(told_ms, default=0)

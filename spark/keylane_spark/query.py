@@ -24,7 +24,7 @@ from keylane_spark import session
 from keylane_spark.audit import Audit
 from keylane_spark.batch import BatchWriter, Span, Tally
 from keylane_spark.driver_share import DriverShare
-from keylane_spark.freshness import Freshness, topic_complete_as_of_ms
+from keylane_spark.freshness import Freshness
 from keylane_spark.heartbeat import Heartbeat
 from keylane_spark.offset_log import batch_ends
 from keylane_spark.tasks import TALLY_SCHEMA, partition_writer
@@ -216,12 +216,11 @@ class Query:
         new = sorted(ends.keys() - self._positions.keys())
         if new:
             raise TopicChanged(f"there are new partitions: {new}")
-        # Of a topic with strays what this batch brings is not whole before all of its partitions are written.
-        whole_ms = topic_complete_as_of_ms(self._freshness, self._positions, self._strays)
         spans = {}
         for place, begin in self._positions.items():
+            # Of a topic with strays the heartbeat tells: once all is written, and nothing was lost.
             complete_ms = self._freshness.complete_as_of_ms(place, ends[place])
-            complete_ms = min(complete_ms, whole_ms.get(place[0], complete_ms))
+            complete_ms = 0 if place[0] in self._strays else complete_ms
             spans[place] = Span(begin, ends[place], complete_ms, self._freshness.end(place))
         moved = {place for place, span in spans.items() if span.end > span.begin}
         batch = BatchWriter(self._lanes, self._writer.layouts, spans)

@@ -18,6 +18,7 @@ from tests.servers import SlotMove, deadline, eventually, primary_and_replica
 
 from keylane.adapters.redis_cluster import Cluster
 from keylane.adapters.redis_lanes import Lane, LaneWriter
+from keylane.errors import StraysLost
 from keylane.model import Layout, Options
 
 if TYPE_CHECKING:
@@ -45,13 +46,23 @@ class Writing:
         self.cluster = t.Cluster(t.settings(nodes))
         self.told: list[str] = []
         self.lane = lane
-        self.lanes = LaneWriter(self.cluster, t.CLOCK, 1, notify=self.told.append)
-        self.lanes.open([(lane, 0)])
+        self.epoch = 0
+        self.open()
         self._thread: threading.Thread | None = None
         self._failure: list[BaseException] = []
 
+    def open(self) -> None:
+        self.epoch += 1
+        self.lanes = LaneWriter(self.cluster, t.CLOCK, self.epoch, notify=self.told.append)
+        self.lanes.open([(self.lane, 0)])
+
     def send(self, *rows: Row) -> None:
-        log.send(self.lanes, self.lane, rows, rows[0].offset, rows[-1].offset + 1)
+        try:
+            log.send(self.lanes, self.lane, rows, rows[0].offset, rows[-1].offset + 1)
+        except StraysLost:
+            # The slot is another node's now: as far as a stray can tell its lane has failed over.
+            self.open()
+            log.send(self.lanes, self.lane, rows, rows[0].offset, rows[-1].offset + 1)
 
     def begin(self, action: Callable[[], None]) -> None:
         def run() -> None:

@@ -247,3 +247,18 @@ def test_a_lane_that_has_failed_over_takes_no_stray_until_it_is_opened_anew(redi
     assert value_of(redis_cluster, lane) == b"x"
     put(opened(redis_cluster, lane, epoch=2), lane, b"a", b"y", source=7, offset=2, time=2)
     assert value_of(redis_cluster, lane) == b"y"
+
+
+def test_a_lane_that_has_failed_over_is_not_told_that_it_is_complete(redis_cluster):
+    lane = new_lane()
+    lanes = opened(redis_cluster, lane)
+    lanes.apply(lane, 0, 0, complete_as_of_ms=5, has_strays=True)
+    lanes.flush()
+    with t.client(redis_cluster) as client:
+        client.set(lane.watermark_key.replace(b":w:", b":l:"), b"f" * 40)
+    with pytest.raises(StraysLost):
+        lanes.apply(lane, 0, 0, complete_as_of_ms=6, has_strays=True), lanes.flush()
+    assert t.held(redis_cluster, lane, [])[1].complete_as_of_ms == 5
+    lanes.apply(lane, 0, 1, complete_as_of_ms=7)  # a topic that has none is not held up
+    lanes.flush()
+    assert t.held(redis_cluster, lane, [])[1].complete_as_of_ms == 7

@@ -79,8 +79,6 @@ class LaneWriter:
         self._pending: dict[Node, deque[_Call]] = {}
         self._written: set[Node] = set()
         self._is_short = False
-        self.troubles = 0
-        """How often Redis has held us up: what it had acknowledged before may be lost with a failover."""
 
     def open(
         self, lanes: Iterable[tuple[Lane, int]], incomplete: Collection[Lane] = ()
@@ -126,16 +124,17 @@ class LaneWriter:
         newest_timestamp_ms: int = 0,
         complete_as_of_ms: int = 0,
         log_end: int = 0,
+        has_strays: bool = False,
     ) -> None:
         """Send the records of [begin, end) on their way; `flush` tells that they have arrived.
 
         `arguments`: `count` pairs of key and payload as RESP bulk strings, in offset order (see codec).
         Without records it moves the watermark alone. `log_end`: where the partition was seen to end, 0 when
-        it was not looked at. Raises what an earlier chunk met: Fenced, LaneBehind, CorruptState,
-        StateUnavailable.
+        it was not looked at. `has_strays`: refused by a lane that may have lost some. Raises what an earlier
+        chunk met: Fenced, LaneBehind, StraysLost, CorruptState, StateUnavailable.
         """
         head = self._command(
-            library.APPLY,
+            library.WHOLE if has_strays else library.APPLY,
             lane,
             b"%d" % begin_offset,
             b"%d" % end_offset,
@@ -270,7 +269,7 @@ class LaneWriter:
                     self._clock,
                     patience_s=self._patience_s,
                     turn_s=self._turn_s,
-                    notify=self._held_up,
+                    notify=self._notify,
                     error=error,
                 )
             except Refused as refused:
@@ -278,10 +277,6 @@ class LaneWriter:
             error = None
             self._written.add(self._cluster.primary(call.lane.slot))
             call.take(reply)
-
-    def _held_up(self, sentence: str) -> None:
-        self.troubles += 1
-        self._notify(sentence)
 
     def _turn(self) -> Deadline:
         return Deadline.after_ms(self._turn_s * 1000, self._clock)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from keylane.ports import Clock
 
 APPLY = b"keylane_apply_2"
+WHOLE = b"keylane_whole_2"
 STRAYS = b"keylane_strays_2"
 OPEN = b"keylane_open_2"
 GAVE = b"keylane_gave_2"

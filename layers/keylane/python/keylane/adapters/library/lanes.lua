@@ -45,7 +45,7 @@ local function strays(keys, args)
   if not flags then
     return next_offset
   end
-  if redis.call('GET', key_of(keys[1], tonumber(args[4]), 'l')) ~= lineage() then
+  if has_failed_over(keys[1], args[4]) then
     return redis.error_reply('LOST strays')
   end
   local taken = key_of(keys[1], tonumber(args[4]), 's')
@@ -136,7 +136,21 @@ local function mark(keys, args)
   return 1
 end
 
+-- As apply, for a topic with strays: says of no lane that it is complete which has failed over since it was opened.
+-- Errors as apply, and LOST.
+local function apply_whole(keys, args)
+  local flags, fault = own(keys[1], tonumber(args[1]))
+  if not flags then
+    return fault
+  end
+  if has_failed_over(keys[1], args[10]) then
+    return redis.error_reply('LOST strays')
+  end
+  return apply(keys, args)
+end
+
 redis.register_function('keylane_apply_2', apply)
+redis.register_function('keylane_whole_2', apply_whole)
 redis.register_function('keylane_strays_2', strays)
 redis.register_function('keylane_open_2', open)
 redis.register_function('keylane_mark_2', mark)

@@ -46,3 +46,9 @@ end
 local function lineage()
   return string.match(redis.call('INFO', 'replication'), 'master_replid:(%x+)') or ''
 end
+
+-- Whether the lane lies on another node than the one that opened it, or on that one started anew; `prefix`: length
+-- of `{tag}:T:g:w:`. It may have come with its slot, and nothing is lost then: who opens it sees.
+local function has_failed_over(watermark_key, prefix)
+  return redis.call('GET', key_of(watermark_key, tonumber(prefix), 'l')) ~= lineage()
+end

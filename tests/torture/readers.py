@@ -23,7 +23,7 @@ READERS = 2
 WAITERS = 2
 TIMEOUT_MS = 3_000
 """One read's bound: more than a function's second, for the processors are few and Spark has them."""
-WAIT_MS = 90_000
+WAIT_MS = 120_000
 LAYOUT_TTL_S = 0.3
 _PAUSE_S = 0.003
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from keylane import routing
 from keylane.errors import LogUnavailable, ProduceFailed, StateUnavailable, UnknownTopic
@@ -13,7 +13,7 @@ from keylane.ports import Clock
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from keylane.ports import Deadline
+    from keylane.ports import Call, Deadline
 
 
 class FakeTime:
@@ -41,7 +41,7 @@ class FakeTime:
 
 @dataclass
 class FakeState:
-    """The port State over a dict; it refuses keys of another slot than the one named, as a cluster does.
+    """The port State over dicts; it refuses keys of another slot than the one named, as a cluster does.
 
     `moving` slots are read key by key, with `between` called after the first.
     """
@@ -51,6 +51,9 @@ class FakeState:
     away: bool = False
     moving: set[int] = field(default_factory=set)
     between: Callable[[], None] = lambda: None
+    sorted_sets: dict[bytes, dict[bytes, float]] = field(default_factory=dict)
+    hashes: dict[bytes, dict[bytes, bytes]] = field(default_factory=dict)
+    runs: list[list[tuple[bytes, ...]]] = field(default_factory=list)
 
     def read(self, slot: int, keys: Sequence[bytes], deadline: Deadline) -> list[bytes | None]:
         self.reads.append(list(keys))
@@ -62,6 +65,56 @@ class FakeState:
         last = self.entries.get(keys[-1])
         self.between()
         return [*(self.entries.get(key) for key in keys[:-1]), last]
+
+    def run(self, calls: Sequence[Call], deadline: Deadline) -> list[Any]:
+        self.runs.append([call.words for call in calls])
+        if self.away or not deadline.remaining_s or any(c.atomic and c.slot in self.moving for c in calls):
+            raise StateUnavailable("Redis did not answer in time")
+        return [self._run(call.slot, *call.words) for call in calls]
+
+    def _run(self, slot: int, name: bytes, *words: bytes) -> Any:
+        keys = words if name == b"MGET" else words[:1]
+        assert {routing.key_slot(key) for key in keys} == {slot}
+        if name == b"MGET":
+            return [self.entries.get(key) for key in keys]
+        commands: dict[bytes, Callable[..., Any]] = {
+            b"GET": self.entries.get,
+            b"GETRANGE": lambda key, first, last: self.entries.get(key, b"")[int(first) : int(last) + 1],
+            b"HGETALL": lambda key: [word for pair in self.hashes.get(key, {}).items() for word in pair],
+            b"ZCARD": lambda key: len(self.sorted_sets.get(key, {})),
+            b"ZRANGE": lambda key, first, last: self._ranked(key)[int(first) : int(last) + 1],
+            b"ZRANGEBYLEX": self._by_lex,
+            b"ZREVRANGEBYSCORE": self._by_score,
+        }
+        return commands[name](*words)
+
+    def _ranked(self, key: bytes) -> list[bytes]:
+        scores = self.sorted_sets.get(key, {})
+        return sorted(scores, key=lambda member: (scores[member], member))
+
+    def _by_lex(self, key: bytes, low: bytes, high: bytes, *limit: bytes) -> list[bytes]:
+        def is_in(member: bytes) -> bool:
+            above = low == b"-" or member > low[1:] or (low[:1] == b"[" and member == low[1:])
+            below = high == b"+" or member < high[1:] or (high[:1] == b"[" and member == high[1:])
+            return above and below
+
+        found = [member for member in self._ranked(key) if is_in(member)]
+        return found[int(limit[1]) : int(limit[1]) + int(limit[2])]
+
+    def _by_score(self, key: bytes, high: bytes, low: bytes, *limit: bytes) -> list[bytes]:
+        def is_in(score: float) -> bool:
+            above = score > float(low[1:]) if low[:1] == b"(" else score >= float(low)
+            below = score < float(high[1:]) if high[:1] == b"(" else score <= float(high)
+            return above and below
+
+        scores = self.sorted_sets.get(key, {})
+        found = [member for member in reversed(self._ranked(key)) if is_in(scores[member])]
+        return found[int(limit[1]) : int(limit[1]) + int(limit[2])] if limit else found
+
+    def hosts(self, slots: Sequence[int], deadline: Deadline) -> list[str]:
+        if self.away or not deadline.remaining_s:
+            raise StateUnavailable("no node of the Redis Cluster tells its map")
+        return [f"redis-{slot * 3 // routing.SLOTS}:7000" for slot in slots]
 
 
 @dataclass

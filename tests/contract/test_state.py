@@ -14,7 +14,9 @@ from tests.servers import SlotMove, deadline, fill
 from keylane import routing
 from keylane.adapters.redis_cluster import Cluster
 from keylane.adapters.redis_state import RedisState
+from keylane.adapters.redis_wire import encode_command
 from keylane.errors import StateUnavailable
+from keylane.ports import Call
 from keylane.settings import redis_settings
 
 if TYPE_CHECKING:
@@ -77,6 +79,21 @@ def in_motion(request: pytest.FixtureRequest, tag: bytes) -> Iterator[Moving]:
     )
     move.undo()
     state.close()
+
+
+def add_members(held: Held, key: bytes, members: dict[bytes, float]) -> None:
+    """Make a sorted set, in the fake or in Redis."""
+    state, _ = held
+    if isinstance(state, FakeState):
+        state.sorted_sets[key] = members
+        return
+    slot = routing.key_slot(key)
+    words = [word for member, score in members.items() for word in (b"%d" % score, member)]
+    node = state._cluster.primary(slot) if state._cluster.nodes else None
+    if node is None:
+        state.hosts([slot], deadline())
+        node = state._cluster.primary(slot)
+    state._cluster.roundtrip(node, encode_command(b"ZADD", key, *words), 1, deadline())
 
 
 def after_the_first_value(cluster: Cluster, happens: Callable[[], None]) -> None:
@@ -165,3 +182,79 @@ def test_last_key_of_a_moving_slot_is_read_before_the_others(in_motion: Moving, 
     in_motion.leave(value)
     in_motion.between(lambda: in_motion.put({value: b"new", mark: b"6"}))
     assert read(in_motion.state, value, mark) == [b"new", b"5"]
+
+
+def run(state: State, *calls: tuple[bytes, ...], milliseconds: float = 2_000) -> list[Any]:
+    return state.run([Call(routing.key_slot(words[1]), words) for words in calls], deadline(milliseconds))
+
+
+def test_replies_of_all_shards_come_in_the_calls_order(held: Held):
+    state, put = held
+    keys = [b"{%b}%b" % (routing.hash_tag(slot), a_topic().encode()) for slot in range(0, 16_384, 1_365)]
+    put({key: key for key in keys})
+    calls = [(b"GET", key) for key in keys] + [(b"MGET", key, key + b"absent") for key in reversed(keys)]
+    assert run(state, *calls) == [*keys, *([key, None] for key in reversed(keys))]
+    assert run(state) == []
+
+
+def test_a_sorted_set_is_read_by_name_by_score_and_by_rank(held: Held, tag: bytes):
+    state, _ = held
+    add_members(held, tag, {b"a": 0, b"b": 0, b"c": 0})
+    add_members(held, tag + b"h", {b"x": 1, b"y": 5, b"z": 5})
+    limit = (b"LIMIT", b"0", b"2")
+    assert run(
+        state,
+        (b"ZRANGEBYLEX", tag, b"[b", b"+", *limit),
+        (b"ZRANGEBYLEX", tag, b"-", b"(c", b"LIMIT", b"1", b"9"),
+        (b"ZRANGEBYLEX", tag + b"none", b"-", b"+", *limit),
+        (b"ZREVRANGEBYSCORE", tag + b"h", b"5", b"-inf", *limit),
+        (b"ZREVRANGEBYSCORE", tag + b"h", b"(5", b"1", *limit),
+        (b"ZCARD", tag + b"h"),
+        (b"ZRANGE", tag + b"h", b"0", b"0"),
+    ) == [[b"b", b"c"], [b"b"], [], [b"z", b"y"], [b"x"], 3, [b"x"]]
+
+
+def test_part_of_a_value_and_a_hash_that_is_not_there_are_empty(held: Held, tag: bytes):
+    state, put = held
+    put({tag + b"1": b"value"})
+    parts = run(
+        state, (b"GETRANGE", tag + b"1", b"0", b"1"), (b"GETRANGE", tag + b"2", b"0", b"1"), (b"HGETALL", tag)
+    )
+    assert parts == [b"va", b"", []]
+
+
+def test_calls_of_a_slot_that_moves_are_answered_in_their_order(in_motion: Moving, tag: bytes):
+    mark, value = tag + b"mark", tag + b"value"
+    in_motion.put({mark: b"5", value: b"new"})
+    in_motion.begin()
+    in_motion.leave(mark)
+    calls = ((b"GET", mark), (b"MGET", value, mark, tag + b"absent"), (b"GET", value), (b"GET", tag + b"no"))
+    expected = [b"5", [b"new", b"5", None], b"new", None]
+    assert run(in_motion.state, *calls, milliseconds=500) == expected
+    in_motion.leave(value)
+    assert run(in_motion.state, *calls, milliseconds=500) == expected
+
+
+def test_an_atomic_call_is_not_answered_key_by_key(in_motion: Moving, tag: bytes):
+    first, second = tag + b"1", tag + b"2"
+    in_motion.put({first: b"one", second: b"two"})
+    in_motion.begin()
+    in_motion.leave(first)
+    call = Call(routing.key_slot(tag), (b"MGET", first, second))
+    assert in_motion.state.run([call], deadline(500)) == [[b"one", b"two"]]
+    with pytest.raises(StateUnavailable):
+        in_motion.state.run([call._replace(atomic=True)], deadline(300))
+
+
+def test_run_after_its_deadline_is_state_unavailable(held: Held, tag: bytes):
+    state, _ = held
+    with pytest.raises(StateUnavailable):
+        run(state, (b"GET", tag), milliseconds=0)
+    assert run(state, (b"GET", tag)) == [None]
+
+
+def test_every_slot_has_a_host(held: Held):
+    state, _ = held
+    hosts = state.hosts(range(0, 16_384, 1_365), deadline())
+    assert len(set(hosts)) == 3
+    assert all(host.rpartition(":")[2].isdigit() for host in hosts)

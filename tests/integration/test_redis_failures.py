@@ -18,6 +18,7 @@ from keylane.adapters.redis_cluster import Cluster
 from keylane.adapters.redis_state import RedisState
 from keylane.adapters.redis_wire import encode_command
 from keylane.errors import StateUnavailable
+from keylane.ports import Call
 from keylane.settings import redis_settings
 
 if TYPE_CHECKING:
@@ -109,6 +110,34 @@ def test_hanging_primary_is_read_from_its_replica_and_slows_one_read_alone(
         assert state.read(slot, [key], deadline(600)) == [key]
         assert time.monotonic() - began_s < 0.1
     assert state.read(slot, [key], deadline()) == [key]
+
+
+def test_calls_of_all_shards_are_answered_while_a_primary_hangs_or_is_dead(
+    breaking: RedisCluster, state: RedisState
+):
+    keys = [filled(breaking)[0] for _ in range(12)]
+    calls = [Call(routing.key_slot(key), (b"GET", key)) for key in keys]
+    assert state.run(calls, deadline()) == keys
+    primary, _ = primary_and_replica(breaking, calls[0].slot)
+    with stopped(primary):
+        assert state.run(calls, deadline(1_000)) == keys
+        began_s = time.monotonic()
+        assert state.run(calls, deadline(1_000)) == keys
+        assert time.monotonic() - began_s < 0.2
+    assert state.run(calls, deadline()) == keys
+    primary.kill()
+    assert state.run(calls, deadline()) == keys
+
+
+def test_replies_of_a_call_that_failed_are_never_taken_for_the_next(
+    breaking: RedisCluster, state: RedisState
+):
+    keys = [filled(breaking)[0] for _ in range(12)]
+    calls = [Call(routing.key_slot(key), (b"GET", key)) for key in keys]
+    state.run(calls, deadline())
+    with pytest.raises(StateUnavailable):
+        state.run([*calls, Call(calls[0].slot, (b"ZCARD", keys[0]))], deadline())
+    assert state.run(calls, deadline()) == keys
 
 
 def test_replica_without_its_primary_that_refuses_is_asked_until_it_is_promoted(

@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from keylane.model import Position
+
+
+class Call(NamedTuple):
+    """One command that reads keys of one hash slot: its name, then its arguments.
+
+    `atomic`: an MGET that is never read key by key: while its slot moves it may be unavailable instead.
+    """
+
+    slot: int
+    words: tuple[bytes, ...]
+    atomic: bool = False
 
 
 class State(Protocol):
@@ -24,6 +35,18 @@ class State(Protocol):
         A key that holds another type than a string is absent too, as for MGET.
         Raises StateUnavailable when no copy of the shard answers before the deadline.
         """
+
+    def run(self, calls: Sequence[Call], deadline: Deadline) -> list[Any]:
+        """Replies to read commands, in the calls' order: bytes, whole numbers, None, or lists of these.
+
+        All nodes work at the same time. The calls of one slot are answered by one node, in their order and,
+        while the slot moves, one after the other: so put the watermark's call first, and whatever follows
+        is as new as that claims, or newer. The keys of an MGET are read as `read` reads them.
+        Raises StateUnavailable when no copy of a shard answers before the deadline.
+        """
+
+    def hosts(self, slots: Sequence[int], deadline: Deadline) -> list[str]:
+        """The address of each slot's primary, "host:port". Raises StateUnavailable where none is known."""
 
 
 class Log(Protocol):

@@ -176,32 +176,52 @@ class Cluster:
 
         Whatever goes wrong on the way, the connection is closed and forgotten before the error goes on.
         """
+        self.send(node, packed, deadline)
+        return self.receive(node, reply_count, deadline)
+
+    def send(self, node: Node, packed: bytes, deadline: Deadline) -> None:
+        """Send commands whose replies `receive` reads: nothing else may use the node before it has.
+
+        Errors close and forget the connection, as `roundtrip`'s.
+        """
         sock = self.connection(node, deadline)._sock  # noqa: SLF001 (redis-py bounds each recv, not all of them)
-        replies: list[Any] = []
         try:
             sock.settimeout(seconds_left(deadline))
             sock.sendall(packed)
+        except BaseException as error:
+            self._failed(node, error)
+            raise
+
+    def receive(self, node: Node, reply_count: int, deadline: Deadline) -> list[Any]:
+        """Read the replies to what was sent, as `roundtrip` gives them."""
+        sock = self._connections[node]._sock  # noqa: SLF001 (as above)
+        replies: list[Any] = []
+        try:
             while True:
-                while len(replies) < reply_count and (reply := self._reader.gets()) is not NOT_YET:
-                    replies.append(reply)
-                if len(replies) == reply_count:
-                    break
                 sock.settimeout(seconds_left(deadline))
                 data = sock.recv(RECEIVE_BYTES)
                 if not data:
                     raise RedisConnectionError("the server closed the connection")  # noqa: TRY301
                 self._reader.feed(data)
+                while len(replies) < reply_count and (reply := self._reader.gets()) is not NOT_YET:
+                    replies.append(reply)
+                if len(replies) == reply_count:
+                    break
             if self._reader.has_data():
                 raise InvalidResponse("more came than was asked for")  # noqa: TRY301
         except BaseException as error:
-            self._reader = new_reader()
-            self.drop(node)
-            if isinstance(error, TimeoutError):
-                raise RedisTimeoutError("the server did not answer in time") from error
-            if isinstance(error, OSError):
-                raise RedisConnectionError("the connection broke") from error
+            self._failed(node, error)
             raise
         return replies
+
+    def _failed(self, node: Node, error: BaseException) -> None:
+        """Forget the connection; a socket's own error is raised as the client library's."""
+        self._reader = new_reader()
+        self.drop(node)
+        if isinstance(error, TimeoutError):
+            raise RedisTimeoutError("the server did not answer in time") from error
+        if isinstance(error, OSError):
+            raise RedisConnectionError("the connection broke") from error
 
     def drop(self, node: Node) -> None:
         """Close and forget the connection to `node`, if there is one."""

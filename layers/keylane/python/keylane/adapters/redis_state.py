@@ -1,4 +1,4 @@
-"""The port `State` over Redis Cluster: one `MGET` on the slot's primary, and what to do when that fails.
+"""The port `State` over Redis Cluster: commands to each slot's primary, and what to do when that fails.
 
 Where a slot is moved key by key, a command finds its keys on both sides or is sent from one to the other:
 
@@ -13,8 +13,8 @@ no key is absent in it.
 
 from __future__ import annotations
 
-from contextlib import suppress
-from typing import TYPE_CHECKING, cast
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
 
 from redis.exceptions import (
     AskError,
@@ -22,7 +22,6 @@ from redis.exceptions import (
     ClusterDownError,
     InvalidResponse,
     MovedError,
-    RedisError,
     TryAgainError,
 )
 from redis.exceptions import ConnectionError as RedisConnectionError
@@ -31,12 +30,14 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from keylane.adapters.redis_cluster import announced
 from keylane.adapters.redis_wire import encode_command, translate_redis_errors
 from keylane.errors import StateUnavailable
-from keylane.ports import Deadline
+from keylane.ports import Call, Deadline
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from keylane.adapters.redis_cluster import Cluster, Node
+
+    Slots = dict[int, list[int]]  # hash slot -> numbers of its calls
 
 READONLY = encode_command(b"READONLY")
 ASKING = encode_command(b"ASKING")
@@ -65,15 +66,19 @@ MIN_SHARE_MS = 20.0
 USUAL_MS = 100.0
 """What a connected node gets where another copy is in good standing: fifty times what a read takes."""
 
+COMMAND_MS = 1.0
+"""And what it gets for each further one that is sent with it."""
+
 PROBE_MS = 50.0
 """What a node gets that failed lately, where another copy is in good standing."""
 
 REFRESH_MS = 50.0
 PAUSE_S = 0.01
+ROUNDS = 2
 
 
 class RedisState:
-    """Reads of one hash slot. As its cluster: one thread at a time."""
+    """Reads of one hash slot or of many. As its cluster: one thread at a time."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -89,26 +94,126 @@ class RedisState:
         with translate_redis_errors():
             if not self._cluster.nodes:
                 self._cluster.refresh(deadline)
-            while True:
-                cause: Exception | None = None
-                for node in self._in_order(slot, deadline):
-                    try:
-                        values = self._ask(node, slot, keys, deadline)
-                    except AuthenticationError:
-                        raise
-                    except PASSING as error:
-                        cause = error
-                        continue
-                    if None in values and self._may_have_left(slot, node, deadline):
-                        continue
-                    if cause:
-                        self._refresh_soon(deadline, node)
-                    return values
-                self._wait_for_change(slot, deadline, cause)
+            values: list[bytes | None] = self._ask_copies(slot, (Call(slot, (b"MGET", *keys)),), deadline)[0]
+            return values
+
+    def run(self, calls: Sequence[Call], deadline: Deadline) -> list[Any]:
+        """As `State.run` has it: rounds in which all nodes work at once, then slot by slot as `read`.
+
+        A round asks the best copy of each slot for all that is still unanswered. What moves, and what two
+        rounds did not answer, is asked with the patience and in the order that one slot needs.
+        """
+        replies: list[Any] = [None] * len(calls)
+        left: Slots = {}
+        for number, call in enumerate(calls):
+            left.setdefault(call.slot, []).append(number)
+        with translate_redis_errors():
+            if not self._cluster.nodes:
+                self._cluster.refresh(deadline)
+            for _ in range(ROUNDS):
+                left = self._round(calls, left, replies, deadline)
+                if not left:
+                    return replies
+            for slot, numbers in left.items():
+                found = self._ask_copies(slot, [calls[number] for number in numbers], deadline)
+                for number, reply in zip(numbers, found, strict=True):
+                    replies[number] = reply
+        return replies
+
+    def hosts(self, slots: Sequence[int], deadline: Deadline) -> list[str]:
+        """As `State.hosts` has it, by the map as it is now."""
+        with translate_redis_errors():
+            self._cluster.refresh(deadline)
+        return [f"{node.host}:{node.port}" for node in map(self._cluster.primary, slots)]
 
     def close(self) -> None:
         """Close the connections."""
         self._cluster.close()
+
+    def _ask_copies(self, slot: int, calls: Sequence[Call], deadline: Deadline) -> list[Any]:
+        """Replies of the first copy that answers, with patience until the deadline."""
+        while True:
+            cause: Exception | None = None
+            for node in self._in_order(slot, deadline):
+                try:
+                    replies = self._ask(node, slot, calls, deadline)
+                except AuthenticationError:
+                    raise
+                except PASSING as error:
+                    cause = error
+                    continue
+                if self._may_have_left(slot, node, deadline) and any(map(_lacks, replies)):
+                    continue
+                if cause:
+                    self._refresh_soon(deadline, node)
+                return replies
+            self._wait_for_change(slot, deadline, cause)
+
+    def _round(self, calls: Sequence[Call], asked: Slots, replies: list[Any], deadline: Deadline) -> Slots:
+        """Send to all nodes, then take what they answer; give the slots that have no answer yet."""
+        left: Slots = {}
+        by_node: dict[Node, Slots] = {}
+        for slot, numbers in asked.items():
+            copies = self._in_order(slot, deadline)
+            (by_node.setdefault(copies[0], {}) if copies else left)[slot] = numbers
+        unread: dict[Node, tuple[int, bool]] = {}
+        try:
+            for node, part in by_node.items():
+                packed = [encode_command(*calls[number].words) for each in part.values() for number in each]
+                slot = next(iter(part))
+                if not self._is_primary(node, slot):
+                    packed.insert(0, READONLY)
+                kept = self._cluster.is_connected(node)
+                with self._judged(node, deadline, kept=kept):
+                    self._cluster.send(node, b"".join(packed), self._part(node, slot, deadline, len(packed)))
+                    unread[node] = len(packed), kept
+            for node, part in by_node.items():
+                got: list[Any] = []
+                if node in unread:
+                    count, kept = unread.pop(node)
+                    with self._judged(node, deadline, kept=kept):
+                        # Counted from here: its answer may be there already, however slow others were.
+                        limit = self._part(node, next(iter(part)), deadline, count)
+                        got = self._cluster.receive(node, count, limit)
+                left |= self._take(node, part, got, replies, deadline)
+        finally:
+            for node in unread:
+                self._cluster.drop(node)
+        return left
+
+    @contextmanager
+    def _judged(self, node: Node, deadline: Deadline, *, kept: bool) -> Iterator[None]:
+        """What fails here is asked again: of another copy, or of this one where its connection was stale."""
+        try:
+            yield
+        except AuthenticationError:
+            raise
+        except PASSING as error:
+            if not (kept and isinstance(error, RedisConnectionError)):
+                self._suspects[node] = deadline.clock.monotonic_s() + SUSPECT_FOR_S
+
+    def _take(self, node: Node, part: Slots, got: list[Any], replies: list[Any], deadline: Deadline) -> Slots:
+        """Keep what a node answered, all of a slot or nothing; give the slots to be asked again."""
+        count = sum(map(len, part.values()))
+        if len(got) < count:
+            return part
+        self._suspects.pop(node, None)
+        got = got[len(got) - count :]  # without READONLY's
+        left: Slots = {}
+        begin = 0
+        for slot, numbers in part.items():
+            found = got[begin : begin + len(numbers)]
+            begin += len(numbers)
+            faults = [reply for reply in found if isinstance(reply, Exception)]
+            for fault in faults:
+                if not isinstance(fault, PASSING):
+                    raise fault
+            if faults or (self._may_have_left(slot, node, deadline) and any(map(_lacks, found))):
+                left[slot] = numbers
+                continue
+            for number, reply in zip(numbers, found, strict=True):
+                replies[number] = reply
+        return left
 
     def _in_order(self, slot: int, deadline: Deadline) -> Sequence[Node]:
         """The slot's nodes, primary first, those that failed lately last."""
@@ -118,44 +223,52 @@ class RedisState:
         now_s = deadline.clock.monotonic_s()
         return sorted(copies, key=lambda node: self._suspects.get(node, now_s) > now_s)
 
-    def _part(self, node: Node, slot: int, deadline: Deadline) -> Deadline:
-        """What of the time that is left this node gets before the next copy's turn."""
+    def _part(self, node: Node, slot: int, deadline: Deadline, commands: int = 1) -> Deadline:
+        """What of the time that is left this node gets for so many commands before the next copy's turn."""
         left_ms = deadline.remaining_s * 1000
         part_ms = max(left_ms / SHARE, MIN_SHARE_MS)
         if any(copy != node and copy not in self._suspects for copy in self._cluster.copies(slot)):
             if node in self._suspects:
                 part_ms = min(part_ms, PROBE_MS)
             elif self._cluster.is_connected(node):
-                part_ms = min(part_ms, USUAL_MS)
+                part_ms = min(part_ms, USUAL_MS + (commands - 1) * COMMAND_MS)
         return Deadline.after_ms(min(part_ms, left_ms), deadline.clock)
 
-    def _ask(self, node: Node, slot: int, keys: Sequence[bytes], deadline: Deadline) -> list[bytes | None]:
-        """Read from one node, and those that it sends us to."""
-        part = self._part(node, slot, deadline)
+    def _ask(self, node: Node, slot: int, calls: Sequence[Call], deadline: Deadline) -> list[Any]:
+        """Ask one node, and those that it sends us to: one command after the other."""
+        part = self._part(node, slot, deadline, len(calls))
+        return [self._ask_one(node, slot, call.words, part, atomic=call.atomic) for call in calls]
+
+    def _ask_one(
+        self, node: Node, slot: int, words: tuple[bytes, ...], part: Deadline, *, atomic: bool
+    ) -> Any:
         try:
-            return self._follow(node, slot, encode_command(b"MGET", *keys), part)
+            return self._follow(node, slot, encode_command(*words), part)
         except TryAgainError:
-            self._note_moving(slot, deadline)
-        values = [self._follow(node, slot, encode_command(b"MGET", key), part)[0] for key in reversed(keys)]
+            self._note_moving(slot, part)
+            if atomic or words[0] != b"MGET":
+                raise
+        keys = reversed(words[1:])
+        values = [self._follow(node, slot, encode_command(b"MGET", key), part)[0] for key in keys]
         return values[::-1]
 
-    def _follow(self, node: Node, slot: int, packed: bytes, deadline: Deadline) -> list[bytes | None]:
+    def _follow(self, node: Node, slot: int, packed: bytes, deadline: Deadline) -> Any:
         """Send one command to the node, and where that says the keys are elsewhere, to there."""
         prefix = b"" if self._is_primary(node, slot) else READONLY
         while True:
             try:
                 reply = self._roundtrip(node, prefix, packed, deadline)
-                if not isinstance(reply, (list, AskError, TryAgainError)):
+                if isinstance(reply, Exception) and not isinstance(reply, (AskError, TryAgainError)):
                     raise reply
             except PASSING:
                 self._suspects[node] = deadline.clock.monotonic_s() + SUSPECT_FOR_S
                 raise
             if self._suspects:
                 self._suspects.pop(node, None)
-            if isinstance(reply, list):
-                return reply
             if isinstance(reply, TryAgainError):
                 raise reply
+            if not isinstance(reply, AskError):
+                return reply
             node, prefix = announced(reply.host, reply.port, node), ASKING
             if isinstance(reply, MovedError):
                 self._refresh_soon(deadline, node)
@@ -178,9 +291,7 @@ class RedisState:
     def _is_primary(self, node: Node, slot: int) -> bool:
         return self._cluster.copies(slot)[:1] == (node,)
 
-    def _roundtrip(
-        self, node: Node, prefix: bytes, packed: bytes, deadline: Deadline
-    ) -> list[bytes | None] | RedisError:
+    def _roundtrip(self, node: Node, prefix: bytes, packed: bytes, deadline: Deadline) -> Any:
         reply_count = 2 if prefix else 1
         kept = self._cluster.is_connected(node)
         try:
@@ -190,7 +301,7 @@ class RedisState:
                 raise
             # A server or a firewall closes idle connections, and a frozen Lambda learns of it only now.
             replies = self._cluster.roundtrip(node, prefix + packed, reply_count, deadline)
-        return cast("list[bytes | None] | RedisError", replies[-1])
+        return replies[-1]
 
     def _refresh_soon(self, deadline: Deadline, ask_first: Node) -> None:
         """Read the map anew if that is a matter of milliseconds: the present read goes on without it."""
@@ -205,3 +316,8 @@ class RedisState:
             self._cluster.refresh(deadline)
         if not deadline.remaining_s:
             raise cause or StateUnavailable(f"no Redis node is known to serve slot {slot}")
+
+
+def _lacks(reply: Any) -> bool:
+    """Whether the reply tells of something that isn't there."""
+    return not reply or (isinstance(reply, list) and None in reply)

@@ -1,10 +1,11 @@
-"""GET and HEAD of a key: its latest record, straight from the one shard that holds it."""
+"""Reads: a key's latest record, many keys, joins, each straight from the shards that hold them."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from keylane import answers, api, read, routes, wiring
+from keylane import answers, api, documents, join, lists, many, read, routes, wiring
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.event_handler import Response
@@ -13,11 +14,12 @@ app = routes.Resolver()
 parts = wiring.query_maker()
 
 
-@app.key("GET", "HEAD")
+@app.key("GET", "HEAD", parameters=api.READ, answer="Record")
 def get_key(event: api.Event, topic: str, key: str) -> Response[Any]:
     """Answer with the record's own bytes, or say that there is none."""
     query = parts()
     request = api.read_request(event, topic, key, query.settings)
+    known = request.if_none_match
     answer = read.latest(
         query.state,
         query.layouts,
@@ -25,17 +27,58 @@ def get_key(event: api.Event, topic: str, key: str) -> Response[Any]:
         request.topic,
         request.key,
         min_position=request.min_position,
+        max_age_ms=request.max_age_ms,
+        is_known=known and partial(answers.is_known, if_none_match=known),
         wait_ms=request.wait_ms,
+        patience_ms=request.wait_ms if request.is_wait_asked else 0,
         partial=request.partial,
         timeout_ms=query.settings.state_timeout_ms,
     )
-    return answers.of_record(
+    response = answers.of_record(
         answer,
         api.request_id_of(event),
         query.clock.now_ms(),
-        if_none_match=request.if_none_match,
+        if_none_match=known,
         envelope=request.envelope,
+        fields=request.fields,
     )
+    if request.preference_applied:
+        response.headers["Preference-Applied"] = request.preference_applied
+    return response
+
+
+@app.at("/topics/{topic}/keys:read", "POST", parameters=lists.MANY, body=lists.MANY_BODY, answer="Records")
+def read_keys(event: api.Event, topic: str) -> Response[Any]:
+    """Answer with the latest records of many keys."""
+    query = parts()
+    request = lists.many_request(event, topic)
+    rows, marks = many.many(
+        query.state,
+        query.layouts,
+        query.clock,
+        request.topic,
+        request.keys,
+        atomic=request.atomic,
+        **request.terms.bounds(query.settings),
+    )
+    return documents.of_many(rows, marks, query.clock.now_ms(), request.terms.fields)
+
+
+@app.at("/join/{key}", "GET", "HEAD", parameters=lists.JOIN, answer="Joined")
+def join_topics(event: api.Event, key: str) -> Response[Any]:
+    """Answer with the latest records of one key in several topics."""
+    query = parts()
+    request = lists.join_request(event, key)
+    found = join.join(
+        query.state,
+        query.layouts,
+        query.clock,
+        request.topics,
+        request.key,
+        atomic=request.atomic,
+        **request.terms.bounds(query.settings),
+    )
+    return documents.of_join(request.key, found, query.clock.now_ms(), request.terms.fields)
 
 
 def lambda_handler(event: dict[str, Any], context: Any) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from harness import Row, latency, report
 from keylane import read
 from keylane.adapters.redis_cluster import Cluster
 from keylane.adapters.redis_state import RedisState
+from keylane.layouts import Layouts
 from keylane.ports import Clock
 from keylane.settings import redis_settings
 from keylane_local.stack import Stack
@@ -76,7 +77,7 @@ class Reader:
     def __init__(self, stack: Stack) -> None:
         self._clock = Clock()
         self._state = RedisState(Cluster(redis_settings(stack.environment())))
-        self._layouts = read.Layouts(self._state, self._clock, 300)
+        self._layouts = Layouts(self._state, self._clock, 300)
 
     def wait_for(self, key: bytes, offset: int, value: bytes) -> float:
         answer = read.latest(

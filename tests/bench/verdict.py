@@ -13,6 +13,7 @@ from keylane import read
 from keylane.adapters.redis_cluster import Cluster
 from keylane.adapters.redis_state import RedisState
 from keylane.errors import KeylaneError
+from keylane.layouts import Layouts
 from keylane.ports import Clock, Deadline
 from keylane.settings import redis_settings
 
@@ -90,7 +91,7 @@ def lost(stack: Stack, topic: str, acknowledged: Mapping[int, tuple[int, Positio
     clock = Clock()
     until = Deadline.after_ms(WAIT_MS, clock)
     state = RedisState(Cluster(redis_settings(stack.environment())))
-    layouts = read.Layouts(state, clock, 1)
+    layouts = Layouts(state, clock, 1)
     count = 0
     for key, (number, position) in acknowledged.items():
         try:

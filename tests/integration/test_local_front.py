@@ -72,7 +72,7 @@ def serving(tmp_path, monkeypatch):
             variables={"OWN": "given"},
             **bounds,
         )
-        front = Front({"test": function}, route=lambda _: "test")
+        front = Front({"test": function}, route=lambda *_: "test")
         port = await front.open(0)
         try:
             async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as client:

@@ -16,6 +16,7 @@ from keylane import read
 from keylane.adapters.redis_cluster import Cluster
 from keylane.adapters.redis_lanes import Lane
 from keylane.adapters.redis_state import RedisState
+from keylane.layouts import Layouts
 from keylane.model import Layout
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ class Reader:
 
     def __init__(self, nodes: str, log: Log) -> None:
         self.state = RedisState(Cluster(t.settings(nodes)))
-        self.layouts = read.Layouts(self.state, t.CLOCK, 300)
+        self.layouts = Layouts(self.state, t.CLOCK, 300)
         self.log = log
         self.seen: dict[int, int] = {}
 

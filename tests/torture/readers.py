@@ -13,7 +13,8 @@ from tests.servers import CLOCK
 from keylane.adapters.redis_cluster import Cluster
 from keylane.adapters.redis_state import RedisState
 from keylane.errors import KeylaneError
-from keylane.read import Layouts, latest
+from keylane.layouts import Layouts
+from keylane.read import latest
 
 if TYPE_CHECKING:
     from keylane.adapters.redis_cluster import RedisSettings

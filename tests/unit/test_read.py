@@ -26,10 +26,12 @@ from keylane.errors import (
     LaneBuilding,
     NullKey,
     PositionNotReached,
+    StateTooOld,
     StateUnavailable,
     TooLarge,
     UnknownTopic,
 )
+from keylane.layouts import Layouts
 from keylane.model import Position, Record
 
 if TYPE_CHECKING:
@@ -47,7 +49,7 @@ class Reader:
         for each in entries:
             self.state.entries |= each
         self.time = FakeTime(NOW_MS)
-        self.layouts = read.Layouts(self.state, self.time.clock, TTL_S)
+        self.layouts = Layouts(self.state, self.time.clock, TTL_S)
 
     def latest(self, topic: str, key: bytes = KEY, **arguments: Any) -> Answer:
         return read.latest(self.state, self.layouts, self.time.clock, topic, key, **arguments)
@@ -359,3 +361,52 @@ def test_partition_that_no_topic_has_is_refused(layout: Layout):
     with pytest.raises(BadRequest, match="partition 16384 ") as caught:
         reader.latest(layout.topic, min_position=Position(16_384, 0), wait_ms=1_000)
     assert caught.value.parameter == "min_position"
+
+
+def test_state_that_is_older_than_asked_for_is_refused_or_waited_for(layout: Layout):
+    reader = Reader(a_lane(layout, KEY, b"v"))
+    assert reader.latest(layout.topic, max_age_ms=200)
+    with pytest.raises(StateTooOld) as caught:
+        reader.latest(layout.topic, max_age_ms=199)
+    assert (caught.value.age_ms, reader.time.pauses) == (200, [])
+
+    def written() -> None:
+        now_ms = reader.time.now_ms
+        reader.state.entries |= watermark_entry(layout, KEY, a_watermark(complete_as_of_ms=now_ms - 10))
+
+    reader.time.on_pause = written
+    assert reader.latest(layout.topic, max_age_ms=100, patience_ms=1_000).record
+    assert len(reader.time.pauses) == 1
+
+
+def test_lane_that_was_never_whole_is_too_old_for_any_age(layout: Layout):
+    reader = Reader(a_lane(layout, KEY, b"v"), watermark_entry(layout, KEY, a_watermark(complete_as_of_ms=0)))
+    with pytest.raises(StateTooOld) as caught:
+        reader.latest(layout.topic, max_age_ms=10**12, partial=True)
+    assert caught.value.age_ms is None
+
+
+def test_known_record_is_waited_on_until_it_changes(layout: Layout):
+    reader = Reader(a_lane(layout, KEY, b"old"))
+
+    def is_known(answer: Answer) -> bool:
+        return answer.record is not None and answer.record.offset == 42
+
+    def changed() -> None:
+        if len(reader.time.pauses) == 6:
+            reader.state.entries |= value_entry(layout, KEY, b"new", offset=43)
+
+    reader.time.on_pause = changed
+    answer = reader.latest(layout.topic, is_known=is_known, patience_ms=5_000)
+    assert answer.record
+    assert answer.record.value == b"new"
+    assert reader.time.pauses == pytest.approx([0.005, 0.01, 0.02, 0.04, 0.05, 0.05])
+
+
+def test_known_record_that_does_not_change_is_answered_at_the_bound(layout: Layout):
+    reader = Reader(a_lane(layout, KEY, b"old"))
+    assert reader.latest(layout.topic, is_known=lambda _: True, patience_ms=1_000).record
+    assert sum(reader.time.pauses) == pytest.approx(1)
+    reader.time.pauses.clear()
+    assert reader.latest(layout.topic, is_known=lambda _: True).record
+    assert reader.time.pauses == []

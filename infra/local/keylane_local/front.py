@@ -41,15 +41,17 @@ _WRITES = frozenset({"PUT", "POST", "DELETE"})
 FUNCTIONS = ("query", "produce")
 
 
-def function_for(method: str) -> str:
-    """Name the function that serves `method`; query answers what nobody serves, with a clear error."""
-    return "produce" if method in _WRITES else "query"
+def function_for(method: str, path: str) -> str:
+    """Name the function that serves a request; query answers what nobody serves, with a clear error."""
+    return "produce" if method in _WRITES and not path.endswith(":read") else "query"
 
 
 class Front:
-    """Serves HTTP on one port by the functions of `pools`, chosen by `route` (method -> name)."""
+    """Serves HTTP on one port by the functions of `pools`, chosen by `route` (method, path -> name)."""
 
-    def __init__(self, functions: Mapping[str, Function], route: Callable[[str], str] = function_for) -> None:
+    def __init__(
+        self, functions: Mapping[str, Function], route: Callable[[str, str], str] = function_for
+    ) -> None:
         self.pools = {name: Pool(function) for name, function in functions.items()}
         self._route = route
         self._http = web.Server(
@@ -80,7 +82,7 @@ class Front:
     async def _serve(self, request: BaseRequest) -> web.StreamResponse:
         started = time.perf_counter()
         request_id = str(uuid.uuid4())
-        function = self._route(request.method)
+        function = self._route(request.method, request.raw_path.partition("?")[0])
         response = await self._answer(request, request_id, function)
         http = web.Response(status=response.status, body=response.body)
         http.headers.popall("Content-Type", None)

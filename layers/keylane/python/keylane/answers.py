@@ -22,6 +22,7 @@ Headers of a read, on 200, 304, 404 `key-absent` and 422 `value-left-in-kafka` a
 it was written (`value_format` `json`), else its text (`text`), else base64 (`base64`).
 `incomplete` and `building` are there, and true, where the headers would be; `age_ms` where it is known.
 Where the topic keeps them there are `headers`, [{"name": ..., "value": ..., "value_format": ...}, ...].
+With `?fields=` the value of an object has these alone; any other value is `no_fields` and shown as it is.
 A value that is left in Kafka is null, its `value_format` `left-in-kafka`, with `value_bytes`.
 """
 
@@ -35,9 +36,11 @@ from typing import TYPE_CHECKING, Any
 from aws_lambda_powertools.event_handler import Response
 
 from keylane import problems
-from keylane.errors import KeyAbsent, ValueLeftInKafka
+from keylane.errors import KeyAbsent, NoJsonObject, ValueLeftInKafka
+from keylane.fields import project
 
 if TYPE_CHECKING:
+    from keylane.fields import Fields
     from keylane.model import Answer, Position, Record
 
 JSON = "application/json"
@@ -58,9 +61,18 @@ _json = json.JSONDecoder(parse_float=len, parse_int=len, parse_constant=_no_cons
 
 
 def of_record(
-    answer: Answer, request_id: str, now_ms: int, *, if_none_match: str | None, envelope: bool
+    answer: Answer,
+    request_id: str,
+    now_ms: int,
+    *,
+    if_none_match: str | None,
+    envelope: bool,
+    fields: Fields | None = None,
 ) -> Response[Any]:
-    """200, 304 where the client has this record already, 404 `key-absent`, 422 `value-left-in-kafka`."""
+    """200, 304 where the client has this record already, 404 `key-absent`, 422 `value-left-in-kafka`.
+
+    409 `no-json-object` where `fields` are asked for of a value that has none.
+    """
     record = answer.record
     headers = {
         "Cache-Control": "no-cache",
@@ -76,7 +88,7 @@ def of_record(
     if record is None:
         absent = KeyAbsent(answer.layout.topic)
         return problems.problem(problems.kind_of(absent), str(absent), request_id, headers=headers)
-    etag = f'"{record.partition}-{record.offset}"'
+    etag = etag_of(record)
     headers["ETag"] = etag
     headers["Keylane-Position"] = str(record.position)
     headers["Keylane-Timestamp"] = str(record.timestamp_ms)
@@ -84,38 +96,68 @@ def of_record(
         headers["Last-Modified"] = http_date(min(record.timestamp_ms, now_ms))
     if if_none_match is not None and matches(if_none_match, etag):
         return Response(304, None, "", headers)
+    picked = None
+    if fields is not None and record.left_in_kafka_bytes is None:
+        picked = project(record.value, fields)
+        if picked is None:
+            error = NoJsonObject()
+            kind = problems.kind_of(error)
+            return problems.problem(kind, str(error), request_id, parameter="fields", headers=headers)
     if envelope:
-        return Response(200, JSON, _envelope(answer, record, now_ms), headers)
+        return Response(200, JSON, envelope_of(answer, record, now_ms, fields), headers)
     if record.left_in_kafka_bytes is not None:
         left = ValueLeftInKafka(str(record.position), record.left_in_kafka_bytes)
         headers["Keylane-Value-Bytes"] = str(left.size_bytes)
         return problems.problem(problems.kind_of(left), str(left), request_id, headers=headers)
-    content_type, text = sniff(record.value)
+    content_type, text = sniff(record.value) if picked is None else (JSON, picked)
     return Response(200, content_type, record.value if text is None else text, headers)
 
 
-def _envelope(answer: Answer, record: Record, now_ms: int) -> str:
-    key, key_format = _key(record.key)
+def envelope_of(answer: Answer, record: Record, now_ms: int, fields: Fields | None = None) -> str:
+    """The JSON document of one record; `fields` as in `with_value`."""
     freshness = {"building": True} if answer.is_building else {"age_ms": answer.age_ms(now_ms)}
-    fields = {
+    described = {
         "topic": answer.layout.topic,
-        "partition": record.partition,
-        "offset": record.offset,
-        "position": str(record.position),
-        "timestamp": record.timestamp_ms,
-        "key": key,
-        "key_format": key_format,
+        **metadata_of(record),
         "watermark": _watermark(answer),
         **freshness,
         **({"incomplete": True} if answer.watermark.incomplete else {}),
     }
     if answer.layout.options.headers:
-        fields["headers"] = [_header(name, value) for name, value in record.headers]
+        described["headers"] = headers_of(record)
+    return with_value(described, record, fields)
+
+
+def metadata_of(record: Record) -> dict[str, Any]:
+    """What a record is, but for its value and headers."""
+    return {
+        "partition": record.partition,
+        "offset": record.offset,
+        "position": str(record.position),
+        "timestamp": record.timestamp_ms,
+        **key_of(record.key),
+    }
+
+
+def key_of(key: bytes) -> dict[str, str]:
+    """A key and its format."""
+    text, key_format = _key(key)
+    return {"key": text, "key_format": key_format}
+
+
+def with_value(described: dict[str, Any], record: Record, fields: Fields | None) -> str:
+    """Add the value, or its `fields`; where it has none, `no_fields` and the value as it is."""
     if record.left_in_kafka_bytes is not None:
         left = {"value": None, "value_format": "left-in-kafka", "value_bytes": record.left_in_kafka_bytes}
-        return json.dumps(fields | left)
-    value, value_format = _value(record.value)
-    return f'{json.dumps(fields)[:-1]}, "value_format": "{value_format}", "value": {value}}}'
+        return json.dumps(described | left)
+    picked = None if fields is None else project(record.value, fields)
+    if picked is not None:
+        value, value_format = picked, "json"
+    else:
+        value, value_format = _value(record.value)
+        if fields is not None:
+            described["no_fields"] = True
+    return f'{json.dumps(described)[:-1]}, "value_format": "{value_format}", "value": {value}}}'
 
 
 def _value(value: bytes) -> tuple[str, str]:
@@ -124,6 +166,11 @@ def _value(value: bytes) -> tuple[str, str]:
     if text is None:
         return json.dumps(base64.b64encode(value).decode()), _FORMATS[content_type]
     return text if content_type == JSON else json.dumps(text), _FORMATS[content_type]
+
+
+def headers_of(record: Record) -> list[dict[str, str | None]]:
+    """The record's own headers."""
+    return [_header(name, value) for name, value in record.headers]
 
 
 def _header(name: str, value: bytes | None) -> dict[str, str | None]:
@@ -156,6 +203,16 @@ def sniff(value: bytes) -> tuple[str, str | None]:
     except (ValueError, RecursionError):
         return TEXT, text
     return JSON, text
+
+
+def etag_of(record: Record) -> str:
+    """The record's strong tag: `"partition-offset"`."""
+    return f'"{record.partition}-{record.offset}"'
+
+
+def is_known(answer: Answer, if_none_match: str) -> bool:
+    """Whether the client has this answer's record already."""
+    return answer.record is not None and matches(if_none_match, etag_of(answer.record))
 
 
 def matches(if_none_match: str, etag: str) -> bool:

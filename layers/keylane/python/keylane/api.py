@@ -12,13 +12,52 @@ from urllib.parse import unquote_to_bytes
 
 from keylane.errors import BadRequest, NullKey
 from keylane.model import Position, is_topic_name
+from keylane.parameters import (
+    FIELD_CHARACTERS,
+    FIELDS_LIMIT,
+    Parameter,
+    choice,
+    read_fields,
+    switch,
+    text,
+    whole,
+)
 
 if TYPE_CHECKING:
+    from keylane.fields import Fields
     from keylane.settings import QuerySettings
 
 _BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _WAIT = re.compile(r"\d{1,9}(\.\d{1,9})?")
-_OFFSET_DIGITS = 18
+
+KEY_FORMAT = choice(
+    "key_format", "how keys are written in the request: as text, or as base64", ("text", "base64")
+)
+MIN_OFFSET = whole("min_offset", "an offset of the key's partition that the state must have", 0, 10**18 - 1)
+ENVELOPE = switch("envelope", "answer with one JSON document of value and metadata")
+PARTIAL = switch("partial", "answer from lanes that are still being built, too")
+MAX_AGE_MS = whole("max_age_ms", "refuse a state that may be older, in milliseconds", 0, 10**12)
+FIELDS = Parameter(
+    "fields",
+    "of values that are JSON objects these fields alone, as in a,b.c",
+    {"type": "string", "maxLength": FIELDS_LIMIT * (FIELD_CHARACTERS + 1)},
+    read_fields,
+)
+MIN_POSITION = text(
+    "Keylane-Min-Position", "a position that the state must have, as in 3:1042", 40, place="header"
+)
+PREFER = text("Prefer", "wait=SECONDS: how long may be waited", 1000, place="header")
+IF_NONE_MATCH = text(
+    "If-None-Match",
+    "ETags that the client has; with Prefer: wait it is told of a change",
+    10_000,
+    place="header",
+)
+READ = (
+    *(KEY_FORMAT, MIN_OFFSET, ENVELOPE, PARTIAL, MAX_AGE_MS, FIELDS),
+    *(MIN_POSITION, PREFER, IF_NONE_MATCH),
+)
+"""What a read of one key takes."""
 
 Event = Mapping[str, Any]
 
@@ -34,6 +73,15 @@ class ReadRequest:
     envelope: bool
     partial: bool
     if_none_match: str | None
+    is_wait_asked: bool = False
+    max_age_ms: int | None = None
+    fields: Fields | None = None
+
+    @property
+    def preference_applied(self) -> str | None:
+        """What `Preference-Applied` tells, None where there was nothing to wait for."""
+        waits = self.min_position is not None or self.max_age_ms is not None or self.if_none_match
+        return f"wait={self.wait_ms / 1000:g}" if self.is_wait_asked and waits else None
 
 
 def read_request(event: Event, topic: str, key: str, settings: QuerySettings) -> ReadRequest:
@@ -43,22 +91,32 @@ def read_request(event: Event, topic: str, key: str, settings: QuerySettings) ->
     Query: `key_format`, `min_offset`, `envelope`, `partial`. Headers: `Keylane-Min-Position`,
     `Prefer: wait=SECONDS`, `If-None-Match`.
     """
-    query = event.get("queryStringParameters") or {}
+    query = query_of(event)
     headers = headers_of(event)
+    wait_ms = _wait_ms(headers.get("prefer"))
     return ReadRequest(
         topic_of(topic),
         key_of(key, query),
         _min_position(query, headers),
-        _wait_ms(headers.get("prefer"), settings),
-        _switch(query, "envelope"),
-        _switch(query, "partial"),
+        settings.wait_default_ms if wait_ms is None else min(wait_ms, settings.wait_max_ms),
+        ENVELOPE.of(query),
+        PARTIAL.of(query),
         headers.get("if-none-match"),
+        wait_ms is not None,
+        MAX_AGE_MS.of(query),
+        FIELDS.of(query),
     )
 
 
 def write_request(event: Event, topic: str, key: str) -> tuple[str, bytes]:
     """Parse topic and key of a PUT or DELETE, as `read_request` does."""
-    return topic_of(topic), key_of(key, event.get("queryStringParameters") or {})
+    return topic_of(topic), key_of(key, query_of(event))
+
+
+def query_of(event: Event) -> dict[str, str]:
+    """Query parameters; of one that came several times the last."""
+    query: dict[str, str] = event.get("queryStringParameters") or {}
+    return query
 
 
 def headers_of(event: Event) -> dict[str, str]:
@@ -71,10 +129,14 @@ def headers_of(event: Event) -> dict[str, str]:
 
 def topic_of(raw: str) -> str:
     """Give the topic's name. Raises BadRequest for what Kafka would not take as one."""
-    topic = unquote_to_bytes(raw).decode(errors="replace")
+    return topic_name(unquote_to_bytes(raw).decode(errors="replace"), "topic")
+
+
+def topic_name(topic: str, parameter: str) -> str:
+    """Give the name back. Raises BadRequest for what Kafka would not take as one."""
     if not is_topic_name(topic):
         raise BadRequest(
-            f"{topic[:250]!r} can't be a topic's name: 1 to 249 of a-z, A-Z, 0-9, '.', '_' and '-'", "topic"
+            f"{topic[:250]!r} can't be a topic's name: 1 to 249 of a-z, A-Z, 0-9, '.', '_' and '-'", parameter
         )
     return topic
 
@@ -92,19 +154,16 @@ def key_of(raw: str, query: Mapping[str, str]) -> bytes:
         key = unquote_to_bytes(raw)
     except UnicodeEncodeError as error:
         raise BadRequest("the key holds characters that are no Unicode text", "key") from error
-    key_format = query.get("key_format", "text")
-    if key_format == "base64":
-        key = _from_base64(key)
-    elif key_format != "text":
-        raise BadRequest(f"key_format is {key_format[:50]!r}, neither text nor base64", "key_format")
+    if KEY_FORMAT.of(query) == "base64":
+        key = from_base64(key, "key")
     if not key:
         raise NullKey
     return key
 
 
-def _from_base64(text: bytes) -> bytes:
+def from_base64(given: bytes, parameter: str) -> bytes:
     """Decode the standard or the URL-safe alphabet, padded or not, and nothing that merely looks like it."""
-    digits = text.rstrip(b"=")
+    digits = given.rstrip(b"=")
     padded = digits + b"=" * (-len(digits) % 4)
     for altchars in (b"+/", b"-_"):
         try:
@@ -112,9 +171,11 @@ def _from_base64(text: bytes) -> bytes:
         except binascii.Error:
             continue
         # Spare bits that aren't 0 would be a second spelling of the same key.
-        if text in {digits, padded} and base64.b64encode(data, altchars) == padded:
+        if given in {digits, padded} and base64.b64encode(data, altchars) == padded:
             return data
-    raise BadRequest("the key is not base64 (standard or URL-safe alphabet, padding optional)", "key")
+    raise BadRequest(
+        f"{parameter} is not base64 (standard or URL-safe alphabet, padding optional)", parameter
+    )
 
 
 def _min_position(query: Mapping[str, str], headers: Mapping[str, str]) -> Position | int | None:
@@ -122,9 +183,8 @@ def _min_position(query: Mapping[str, str], headers: Mapping[str, str]) -> Posit
     if offset is not None and position is not None:
         raise BadRequest("give min_offset or Keylane-Min-Position, not both", "min_offset")
     if offset is not None:
-        if not (offset.isascii() and offset.isdigit() and len(offset) <= _OFFSET_DIGITS):
-            raise BadRequest(f"min_offset is {offset[:50]!r}, not a whole number of 0 or more", "min_offset")
-        return int(offset)
+        found: int = MIN_OFFSET.of(query)
+        return found
     if position is not None:
         try:
             return Position.parse(position.strip())
@@ -133,23 +193,16 @@ def _min_position(query: Mapping[str, str], headers: Mapping[str, str]) -> Posit
     return None
 
 
-def _wait_ms(prefer: str | None, settings: QuerySettings) -> float:
-    """Give the bound on waiting: `wait` of RFC 7240, up to the settings' maximum; others aren't ours."""
+def _wait_ms(prefer: str | None) -> float | None:
+    """Give the bound on waiting, `wait` of RFC 7240, None without one; other preferences aren't ours."""
     for preference in (prefer or "").split(","):
         name, _, value = preference.partition(";")[0].partition("=")
         if name.strip().lower() == "wait":
             seconds = value.strip().strip('"')
             if not _WAIT.fullmatch(seconds):
                 raise BadRequest(f"wait is {seconds[:50]!r}, not a number of seconds", "Prefer")
-            return min(float(seconds) * 1000, settings.wait_max_ms)
-    return settings.wait_default_ms
-
-
-def _switch(query: Mapping[str, str], name: str) -> bool:
-    value = query.get(name, "false")
-    if value not in {"true", "false"}:
-        raise BadRequest(f"{name} is {value[:50]!r}, neither true nor false", name)
-    return value == "true"
+            return float(seconds) * 1000
+    return None
 
 
 def body_of(event: Event) -> bytes:

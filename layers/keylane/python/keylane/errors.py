@@ -7,11 +7,13 @@
     │   ├── UnknownTopic            no layout, or not a topic of the broker
     │   └── KeyAbsent               the topic is there, the key isn't
     ├── TooLarge                    a key or value over its limit
+    ├── NoJsonObject                fields were asked for of a value that has none
     ├── PositionNotReached          a read waited for a position, and it did not come in time
     ├── ValueLeftInKafka            a value over its topic's limit: the state has its position alone
     ├── Unavailable                 try again later; carries `retry_after_s`
     │   ├── StateUnavailable        Redis did not answer
     │   ├── LaneBuilding            the lane isn't whole yet
+    │   ├── StateTooOld             the state is older than the caller takes
     │   └── LogUnavailable          Kafka did not answer
     ├── CorruptState                bytes under a lane's key that aren't ours
     ├── ProduceFailed               Kafka refused the record; carries Kafka's own name for it
@@ -79,6 +81,13 @@ class TooLarge(KeylaneError):
         self.limit_bytes = limit_bytes
 
 
+class NoJsonObject(KeylaneError):
+    """Fields were asked for of a value that is no JSON object."""
+
+    def __init__(self) -> None:
+        super().__init__("the value is no JSON object, so it has no fields: ask without them")
+
+
 class PositionNotReached(KeylaneError):
     """A read waited for a position, and the state did not reach it in time."""
 
@@ -136,6 +145,16 @@ class LaneBuilding(Unavailable):
         if self.next_offset is None or not self.log_end:
             return None
         return min(100, self.next_offset * 100 // self.log_end)
+
+
+class StateTooOld(Unavailable):
+    """The state is older than the caller takes; `age_ms` is None where it was never whole."""
+
+    def __init__(self, age_ms: int | None, max_age_ms: int) -> None:
+        age = "was never whole" if age_ms is None else f"may be {age_ms} ms old"
+        super().__init__(f"the state {age}, at most {max_age_ms} ms are asked for")
+        self.age_ms = age_ms
+        self.max_age_ms = max_age_ms
 
 
 class LogUnavailable(Unavailable):

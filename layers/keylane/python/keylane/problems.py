@@ -5,6 +5,7 @@ title      the same sentence for every problem of the type
 status     as in the status line
 detail     what happened this time, for people
 code       Kafka's own upper-case name, where Kafka has one for it
+age_ms     of `state-too-old`: a bound on how old the state is, where it has one
 next_offset, log_end, percent   of `lane-building`: how far the lane is, where that is known
 parameter  the part of the request at fault, where one is
 instance   the request's id, to be found in the logs
@@ -51,11 +52,13 @@ KINDS: dict[type[errors.KeylaneError], Kind] = {
     errors.UnknownTopic: Kind(404, "unknown-topic", "The topic is not known", "UNKNOWN_TOPIC_OR_PARTITION"),
     errors.KeyAbsent: Kind(404, "key-absent", "The topic holds no record under this key"),
     errors.TooLarge: VALUE_TOO_LARGE,
+    errors.NoJsonObject: Kind(409, "no-json-object", "The value has no fields"),
     errors.PositionNotReached: Kind(412, "position-not-reached", "The state has not reached the position"),
     errors.ValueLeftInKafka: Kind(422, "value-left-in-kafka", "The value is too large for the state"),
     errors.Unavailable: Kind(503, "unavailable", "A part of the service is away for now"),
     errors.StateUnavailable: Kind(503, "state-unavailable", "The state can't be reached for now"),
     errors.LaneBuilding: Kind(503, "lane-building", "The state is being built"),
+    errors.StateTooOld: Kind(503, "state-too-old", "The state is older than asked for"),
     errors.LogUnavailable: Kind(503, "log-unavailable", "Kafka can't be reached for now"),
     errors.CorruptState: Kind(500, "corrupt-state", "The state under this key can't be read"),
     errors.ProduceFailed: Kind(502, "produce-failed", "Kafka refused the record"),
@@ -112,6 +115,8 @@ def response_to(error: Exception, request_id: str) -> Response[str]:
 
 
 def _progress(error: Exception) -> dict[str, int]:
+    if isinstance(error, errors.StateTooOld) and error.age_ms is not None:
+        return {"age_ms": error.age_ms, "max_age_ms": error.max_age_ms}
     if not isinstance(error, errors.LaneBuilding) or error.percent is None or error.next_offset is None:
         return {}
     return {"next_offset": error.next_offset, "log_end": error.log_end, "percent": error.percent}

@@ -5,53 +5,30 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from keylane import codec, routing
-from keylane.errors import BadRequest, CorruptState, LaneBuilding, PositionNotReached, UnknownTopic
+from keylane.errors import (
+    BadRequest,
+    CorruptState,
+    LaneBuilding,
+    PositionNotReached,
+    StateTooOld,
+    UnknownTopic,
+)
 from keylane.keys import check_key, printable
 from keylane.model import MAX_LANES, Answer, Position
 from keylane.ports import Deadline
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from keylane.layouts import Layouts
     from keylane.model import Layout, Watermark
     from keylane.ports import Clock, State
 
 FIRST_PAUSE_S = 0.002
 LAST_PAUSE_S = 0.010
-
-
-class Layouts:
-    """The topics' layouts, each read once and kept for `ttl_s` seconds. Unknown topics aren't kept.
-
-    One whose record vanished is kept for the rest of its time: the state was lost a moment ago, and the
-    writer is about to build it anew.
-    """
-
-    def __init__(self, state: State, clock: Clock, ttl_s: float) -> None:
-        self._state = state
-        self._clock = clock
-        self._ttl_s = ttl_s
-        self._kept: dict[str, tuple[Layout, float]] = {}
-
-    def get(self, topic: str, deadline: Deadline) -> Layout:
-        """Give the topic's layout, not older than `ttl_s`. Errors as `refresh`."""
-        kept = self._kept.get(topic)
-        if kept is not None and self._clock.monotonic_s() < kept[1]:
-            return kept[0]
-        return self.refresh(topic, deadline)
-
-    def refresh(self, topic: str, deadline: Deadline) -> Layout:
-        """Read the topic's layout anew. Raises UnknownTopic, CorruptState, StateUnavailable."""
-        key = codec.layout_key(topic)
-        (data,) = self._state.read(routing.key_slot(key), [key], deadline)
-        if data is None:
-            raise UnknownTopic(topic)
-        try:
-            layout = codec.decode_layout(data)
-            routing.check_partitioning(layout.partition_count, layout.partitioner)
-            routing.slot_for(0, 0, layout.partition_count, layout.stripes)  # refuses more lanes than slots
-        except ValueError as error:
-            raise CorruptState(printable(key), str(error)) from error
-        self._kept[topic] = (layout, self._clock.monotonic_s() + self._ttl_s)
-        return layout
+FIRST_POLL_PAUSE_S = 0.005
+LAST_POLL_PAUSE_S = 0.050
+"""Who waits for a change has waited long: a read every 50 ms is cheap, and nobody sees the difference."""
 
 
 def latest(
@@ -62,7 +39,10 @@ def latest(
     key: bytes,
     *,
     min_position: Position | int | None = None,
+    max_age_ms: int | None = None,
+    is_known: Callable[[Answer], bool] | None = None,
     wait_ms: float = 0,
+    patience_ms: float = 0,
     timeout_ms: float = 1000,
     partial: bool = False,
 ) -> Answer:
@@ -70,43 +50,77 @@ def latest(
 
     `min_position` must be in the state first (a bare int is an offset of the key's own partition): it is
     waited for, `wait_ms` at most, and so is a lane that is being built; with `partial` what that has is
-    answered as it is. Each round of reads takes `timeout_ms` at most.
-    Raises NullKey, TooLarge, BadRequest, UnknownTopic, LaneBuilding, PositionNotReached, StateUnavailable,
-    CorruptState.
+    answered as it is. For a state not older than `max_age_ms`, and for an answer that the caller does not
+    know yet (`is_known`), `patience_ms` at most are waited. Each round of reads takes `timeout_ms` at most.
+    Raises NullKey, TooLarge, BadRequest, UnknownTopic, LaneBuilding, PositionNotReached, StateTooOld,
+    StateUnavailable, CorruptState.
     """
     check_key(key)
     began_s = clock.monotonic_s()
-    pause_s = FIRST_PAUSE_S
+    pause_s = FIRST_POLL_PAUSE_S if min_position is None else FIRST_PAUSE_S
     while True:
         deadline = Deadline.after_ms(timeout_ms, clock)
-        not_yet: LaneBuilding | PositionNotReached
+        not_yet: LaneBuilding | PositionNotReached | StateTooOld | None = None
+        bound_ms, longest_s = patience_ms, LAST_POLL_PAUSE_S
         try:
             answer = _answer(state, layouts, topic, key, deadline, partial=partial)
-            if min_position is None:
+            if min_position is not None and not _has(
+                state, layouts, answer, key, min_position=min_position, deadline=deadline, began_s=began_s
+            ):
+                answer = _answer(state, layouts, topic, key, deadline, partial=partial)
+            _check_age(answer, clock, max_age_ms)
+            if is_known is None or not is_known(answer):
                 return answer
-            wanted = _position(min_position, answer.partition)
-            if wanted.partition == answer.partition:
-                next_offset = answer.watermark.next_offset
-                if next_offset > wanted.offset:
-                    return answer
-            else:
-                # A stray of this key: it is written before its own partition's watermarks move.
-                next_offset = _next_offset(
-                    state, layouts, topic, key, partition=wanted.partition, deadline=deadline
-                )
-                if next_offset > wanted.offset:
-                    return _answer(state, layouts, topic, key, deadline, partial=partial)
-            waited_ms = round((clock.monotonic_s() - began_s) * 1000)
-            not_yet = PositionNotReached(str(wanted), next_offset, waited_ms)
-        except LaneBuilding as building:
+        except (LaneBuilding, PositionNotReached) as error:
             if min_position is None:
                 raise
-            not_yet = building
-        left_s = began_s + wait_ms / 1000 - clock.monotonic_s()
-        if left_s <= 0:
+            not_yet, bound_ms, longest_s = error, wait_ms, LAST_PAUSE_S
+        except StateTooOld as error:
+            not_yet = error
+        left_s = began_s + bound_ms / 1000 - clock.monotonic_s()
+        if left_s <= 0 and not_yet:
             raise not_yet
+        if left_s <= 0:
+            return answer
         clock.pause_s(min(pause_s, left_s))
-        pause_s = min(pause_s * 2, LAST_PAUSE_S)
+        pause_s = min(pause_s * 2, longest_s)
+
+
+def _has(
+    state: State,
+    layouts: Layouts,
+    answer: Answer,
+    key: bytes,
+    *,
+    min_position: Position | int,
+    deadline: Deadline,
+    began_s: float,
+) -> bool:
+    """Whether the answer has the position; False: the state has it now, so ask again.
+
+    Raises PositionNotReached.
+    """
+    wanted = _position(min_position, answer.partition)
+    if wanted.partition == answer.partition:
+        next_offset = answer.watermark.next_offset
+        if next_offset > wanted.offset:
+            return True
+    else:
+        # A stray of this key: it is written before its own partition's watermarks move.
+        topic = answer.layout.topic
+        next_offset = _next_offset(state, layouts, topic, key, partition=wanted.partition, deadline=deadline)
+        if next_offset > wanted.offset:
+            return False
+    waited_ms = round((deadline.clock.monotonic_s() - began_s) * 1000)
+    raise PositionNotReached(str(wanted), next_offset, waited_ms)
+
+
+def _check_age(answer: Answer, clock: Clock, max_age_ms: int | None) -> None:
+    if max_age_ms is None:
+        return
+    age_ms = None if answer.is_building else answer.age_ms(clock.now_ms())
+    if age_ms is None or age_ms > max_age_ms:
+        raise StateTooOld(age_ms, max_age_ms)
 
 
 def _position(wanted: Position | int, partition: int) -> Position:

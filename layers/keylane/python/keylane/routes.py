@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from aws_lambda_powertools.event_handler import APIGatewayRestResolver
@@ -13,16 +14,41 @@ from keylane.api import request_id_of
 from keylane.errors import BadRequest, NullKey
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from aws_lambda_powertools.event_handler import Response
 
     from keylane.api import Event
+    from keylane.parameters import Parameter
 
     KeyRoute = Callable[[Event, str, str], Response[Any]]
+    Handler = Callable[..., Response[Any]]
 
 METHODS = ("GET", "HEAD", "PUT", "DELETE")
+KEY_PATH = "/topics/{topic}/keys/{key}"
 _KEY_PATH = re.compile(r"/topics/([^/]*)/keys(?:/([^/]*))?/*")
+_NAMED = re.compile(r"\\\{\w+\\\}")
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A path, its methods, and what the OpenAPI document tells of it.
+
+    `path`: as in `/join/{key}`; the handler gets the event and these parts, percent-encoded.
+    `body`: the JSON schema of a request's body, None without one; `answer` names that of the answer.
+    """
+
+    path: str
+    methods: tuple[str, ...]
+    handler: Handler
+    parameters: tuple[Parameter, ...] = ()
+    body: dict[str, Any] | None = None
+    answer: str = ""
+    pattern: re.Pattern[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        pattern = re.compile(_NAMED.sub("([^/]+)", re.escape(self.path)))
+        object.__setattr__(self, "pattern", pattern)
 
 
 class Resolver(APIGatewayRestResolver):
@@ -34,26 +60,56 @@ class Resolver(APIGatewayRestResolver):
     def __init__(self) -> None:
         super().__init__()
         self._key_routes: dict[str, KeyRoute] = {}
+        self.table: list[Route] = []
         self.exception_handler(Exception)(self._failed)
         self.not_found(self._not_found)
 
-    def key(self, *methods: str) -> Callable[[KeyRoute], KeyRoute]:
+    def key(
+        self, *methods: str, parameters: tuple[Parameter, ...] = (), answer: str = ""
+    ) -> Callable[[KeyRoute], KeyRoute]:
         """Register a function of the event and the raw topic and key of its path, percent-encoded both."""
 
         def register(route: KeyRoute) -> KeyRoute:
             self._key_routes.update(dict.fromkeys(methods, route))
+            self.table.append(Route(KEY_PATH, methods, route, parameters, answer=answer))
             return route
 
         return register
 
+    def at(
+        self,
+        path: str,
+        *methods: str,
+        parameters: tuple[Parameter, ...] = (),
+        body: dict[str, Any] | None = None,
+        answer: str = "",
+    ) -> Callable[[Handler], Handler]:
+        """Register a function of the event and the raw parts of its path, as `Route` has it."""
+
+        def register(handler: Handler) -> Handler:
+            self.table.append(Route(path, methods, handler, parameters, body, answer))
+            return handler
+
+        return register
+
     def resolve(self, event: Event, context: Any) -> dict[str, Any]:
-        """Answer one event; what a key's route raises becomes a problem document."""
-        route = self._key_routes.get(event["httpMethod"])
-        path = _KEY_PATH.fullmatch(event["path"])
-        if not (route and path and path[1] and path[2]):
-            return super().resolve(event, context)
+        """Answer one event; what a route raises becomes a problem document."""
+        method, path = event["httpMethod"], event["path"]
+        key_path = _KEY_PATH.fullmatch(path)
+        route: Handler | None = None
+        if key_path and key_path[1] and key_path[2]:
+            route, parts = self._key_routes.get(method), key_path.groups()
+        if route is None:
+            found = [(each, match) for each in self.table if (match := each.pattern.fullmatch(path))]
+            taking = [(each.handler, match.groups()) for each, match in found if method in each.methods]
+            if taking:
+                route, parts = taking[0]
+            elif found and found[0][0].path != KEY_PATH:
+                return proxy_answer(_wrong_method([m for each, _ in found for m in each.methods], event))
+            else:
+                return super().resolve(event, context)
         try:
-            response = route(event, path[1], path[2])
+            response = route(event, *parts)
         except Exception as error:  # noqa: BLE001 (all are answered, the unforeseen ones logged)
             response = problems.response_to(error, request_id_of(event))
         return proxy_answer(response)
@@ -99,6 +155,12 @@ def _no_route(event: Event) -> Response[str]:
         return problems.response_to(BadRequest("the topic's name is empty", "topic"), request_id)
     if event["httpMethod"] in METHODS and not path[2]:
         return problems.response_to(NullKey(), request_id)
-    allow = ", ".join(METHODS)
+    return _wrong_method(METHODS, event)
+
+
+def _wrong_method(methods: Sequence[str], event: Event) -> Response[str]:
+    allow = ", ".join(methods)
     headers = {"Allow": allow}
-    return problems.problem(problems.WRONG_METHOD, f"the path takes {allow}", request_id, headers=headers)
+    return problems.problem(
+        problems.WRONG_METHOD, f"the path takes {allow}", request_id_of(event), headers=headers
+    )

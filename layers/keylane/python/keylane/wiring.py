@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
+from keylane.layouts import Layouts
 from keylane.ports import Clock
-from keylane.read import Layouts
 from keylane.settings import ProduceSettings, QuerySettings
 
 if TYPE_CHECKING:

@@ -1,0 +1,86 @@
+"""Answers of several records as one JSON document, with the freshness of all lanes that they come from.
+
+    {"records": [{... as ?envelope=true has it}, {"key": "b", "key_format": "text", "absent": true}],
+     "watermarks": {"3": 2077, "5": 1401}, "age_ms": 212}
+
+`watermarks`: partition -> everything below is in the answer. `age_ms` is that of the oldest lane; where one
+is still being built there is `building` instead. `incomplete` where retention has removed what a lane never
+saw.
+Headers: Keylane-Age-Ms, Keylane-Building and Keylane-Incomplete, as of one record.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from aws_lambda_powertools.event_handler import Response
+
+from keylane.answers import JSON, envelope_of, key_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from keylane.fields import Fields
+    from keylane.lanes import Marks
+    from keylane.model import Answer
+
+
+def of_many(
+    rows: Iterable[tuple[bytes, Answer]], marks: Marks, now_ms: int, fields: Fields | None
+) -> Response[str]:
+    """Records in the order asked for."""
+    records = [row_of(key, answer, now_ms, fields) for key, answer in rows]
+    return document(f'"records": [{", ".join(records)}]', freshness_of(marks, now_ms))
+
+
+def of_join(key: bytes, answers: Sequence[Answer], now_ms: int, fields: Fields | None) -> Response[str]:
+    """One key's records by topic: `{"key": ..., "records": {"a": {...}, "b": {..., "absent": true}}, ...}`.
+
+    `watermarks` are by topic too.
+    """
+    records = [
+        f"{json.dumps(answer.layout.topic)}: {row_of(key, answer, now_ms, fields)}" for answer in answers
+    ]
+    freshness: dict[str, Any] = {
+        "watermarks": {
+            answer.layout.topic: {str(answer.partition): answer.watermark.next_offset} for answer in answers
+        }
+    }
+    if any(answer.is_building for answer in answers):
+        freshness["building"] = True
+    else:
+        freshness["age_ms"] = max(answer.age_ms(now_ms) for answer in answers)
+    if any(answer.watermark.incomplete for answer in answers):
+        freshness["incomplete"] = True
+    return document(f'{json.dumps(key_of(key))[1:-1]}, "records": {{{", ".join(records)}}}', freshness)
+
+
+def row_of(key: bytes, answer: Answer, now_ms: int, fields: Fields | None) -> str:
+    """One record's envelope, or that there is none."""
+    if answer.record is None:
+        return json.dumps({**key_of(key), "absent": True})
+    return envelope_of(answer, answer.record, now_ms, fields)
+
+
+def freshness_of(marks: Marks, now_ms: int) -> dict[str, Any]:
+    """What the document tells of the lanes."""
+    offsets = sorted(marks.next_offsets.items())
+    return {
+        "watermarks": {str(partition): next_offset for partition, next_offset in offsets},
+        **({"building": True} if marks.is_building else {"age_ms": marks.age_ms(now_ms)}),
+        **({"incomplete": True} if marks.is_incomplete else {}),
+    }
+
+
+def document(inner: str, freshness: dict[str, Any]) -> Response[str]:
+    """The document: what is JSON text already, then the freshness."""
+    headers = {"Cache-Control": "no-cache", "X-Content-Type-Options": "nosniff"}
+    for name, header in (
+        ("age_ms", "Keylane-Age-Ms"),
+        ("building", "Keylane-Building"),
+        ("incomplete", "Keylane-Incomplete"),
+    ):
+        if name in freshness:
+            headers[header] = json.dumps(freshness[name])
+    return Response(200, JSON, f"{{{inner}, {json.dumps(freshness)[1:-1]}}}", headers)

@@ -1,0 +1,85 @@
+"""Reading many keys of a topic: one command a lane, all shards at once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from keylane import codec
+from keylane.errors import BadRequest
+from keylane.keys import check_key, printable
+from keylane.lanes import decode_value, home_of
+from keylane.layouts import healed
+from keylane.ports import Call, Deadline
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from keylane.lanes import Home, Marks
+    from keylane.layouts import Layouts
+    from keylane.model import Answer, Record
+    from keylane.ports import Clock, State
+
+
+def many(
+    state: State,
+    layouts: Layouts,
+    clock: Clock,
+    topic: str,
+    keys: Sequence[bytes],
+    *,
+    atomic: bool = False,
+    max_age_ms: int | None = None,
+    timeout_ms: float = 1000,
+    partial: bool = False,
+) -> tuple[list[tuple[bytes, Answer]], Marks]:
+    """Read the latest record of each key, in the order asked for; absent is an answer too.
+
+    The keys of one lane are read by one atomic command; with `atomic` all are of one lane.
+    Raises as `read.latest`, and BadRequest for an atomic read of several lanes.
+    """
+    for key in keys:
+        check_key(key)
+    deadline = Deadline.after_ms(timeout_ms, clock)
+
+    def ask(marks: Marks) -> tuple[dict[bytes, Home], dict[bytes, Record | None]]:
+        homes = {key: home_of(marks.layout, key) for key in keys}
+        if atomic:
+            _check_one_lane(homes)
+        return homes, latest_of(state, marks, homes, deadline, atomic=atomic)
+
+    (homes, records), marks = healed(layouts, topic, deadline, ask, partial=partial)
+    marks.check_age(clock.now_ms(), max_age_ms)
+    return [(key, marks.answer(homes[key], records[key])) for key in keys], marks
+
+
+def latest_of(
+    state: State, marks: Marks, homes: Mapping[bytes, Home], deadline: Deadline, *, atomic: bool = False
+) -> dict[bytes, Record | None]:
+    """Read the records of these keys, and note their lanes' watermarks: one command a lane."""
+    by_home: dict[Home, list[bytes]] = {}
+    for key, home in homes.items():
+        by_home.setdefault(home, []).append(key)
+    layout = marks.layout
+    calls = []
+    for home, keys in by_home.items():
+        prefix = codec.value_key_prefix(home.tag, layout.topic, layout.generation)
+        words = (b"MGET", *(prefix + key for key in keys), home.watermark_key)
+        calls.append(Call(home.slot, words, atomic))
+    records = {}
+    for call, (home, keys), reply in zip(calls, by_home.items(), state.run(calls, deadline), strict=True):
+        *values, mark = reply
+        marks.note(home, mark)
+        for where, key, value in zip(call.words[1:-1], keys, values, strict=True):
+            records[key] = decode_value(where, key, value, home.partition)
+    return records
+
+
+def _check_one_lane(homes: Mapping[bytes, Home]) -> None:
+    first, *others = homes
+    for key in others:
+        if homes[key] != homes[first]:
+            raise BadRequest(
+                f"keys {printable(first)!r} and {printable(key)!r} lie in different lanes "
+                f"({homes[first]} and {homes[key]}): they can't be read at one moment",
+                "atomic",
+            )

@@ -1,0 +1,78 @@
+"""Several records over HTTP, on the whole stack."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+
+from tests.e2e.client import Client, path_of
+
+TOPIC = "flights"
+
+
+def post(client: Client, topic: str, keys: list[bytes], query: str = ""):
+    body = json.dumps({"keys": [key.decode() for key in keys]}).encode()
+    return client.request("POST", f"/topics/{topic}/keys:read{query}", body, Content_Type="application/json")
+
+
+def test_many_keys_of_all_shards_are_read_at_once(client, key):
+    for topic in ("flights", "striped"):
+        keys = [b"%b-%d" % (key, number) for number in range(40)]
+        positions = [client.put(topic, each, b'{"n": "%b"}' % each) for each in keys]
+        for each, position in zip(keys, positions, strict=True):
+            assert client.get(topic, each, Keylane_Min_Position=position).status == 200
+        answer = post(client, topic, [*keys, key + b"-never"], "?fields=n&max_age_ms=60000")
+        assert answer.status == 200
+        *records, absent = answer.json["records"]
+        assert [record["value"]["n"] for record in records] == [each.decode() for each in keys]
+        assert [record["position"] for record in records] == positions
+        assert absent["absent"]
+        for position in positions:
+            partition, offset = position.split(":")
+            assert answer.json["watermarks"][partition] > 0 if topic == "striped" else int(offset)
+        assert 0 <= answer.json["age_ms"] < 60_000
+
+
+def test_one_key_of_two_topics_is_read_at_one_moment(client, key):
+    for topic in ("flights", "joined"):
+        position = client.put(topic, key, topic.encode())
+        assert client.get(topic, key, Keylane_Min_Position=position).status == 200
+    answer = client.request("GET", f"/join/{key.decode()}?topics=joined,flights")
+    assert answer.status == 200
+    assert {name: record["value"] for name, record in answer.json["records"].items()} == {
+        "flights": "flights",
+        "joined": "joined",
+    }
+    unlike = client.request("GET", f"/join/{key.decode()}?topics=flights,striped")
+    assert unlike.status == 400
+    assert unlike.json["parameter"] == "topics"
+
+
+def test_a_change_is_told_to_who_waits_for_it(client, key, stack):
+    position = client.put(TOPIC, key, b"1")
+    etag = client.get(TOPIC, key, Keylane_Min_Position=position).headers["ETag"]
+
+    def write_later() -> None:
+        time.sleep(0.3)
+        other = Client(stack.http_url)
+        other.put(TOPIC, key, b"2")
+        other.close()
+
+    writer = threading.Thread(target=write_later)
+    writer.start()
+    answer = client.get(TOPIC, key, If_None_Match=etag, Prefer="wait=15")
+    writer.join()
+    assert (answer.status, answer.body) == (200, b"2")
+    assert answer.headers["Preference-Applied"] == "wait=15"
+    etag = answer.headers["ETag"]
+    assert client.get(TOPIC, key, If_None_Match=etag, Prefer="wait=0.2").status == 304
+
+
+def test_fields_and_the_age_that_is_taken(client, key):
+    position = client.put(TOPIC, key, b'{"a": {"b": 1.50}, "c": 2}')
+    assert client.get(TOPIC, key, "?fields=a.b", Keylane_Min_Position=position).body == b'{"a": {"b": 1.50}}'
+    refused = client.request("GET", path_of(TOPIC, key) + "?max_age_ms=0")
+    assert refused.status in {200, 503}
+    assert client.request("GET", path_of(TOPIC, key) + "?max_age_ms=60000").status == 200
+    assert client.request("GET", path_of(TOPIC, key) + "?max_age_ms=x").json["parameter"] == "max_age_ms"

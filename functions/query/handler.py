@@ -1,14 +1,16 @@
-"""Reads: a key's latest record, many keys, joins, each straight from the shards that hold them."""
+"""Reads: a key's latest record and its past, many keys, joins, ranges, straight from their shards."""
 
 from __future__ import annotations
 
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from keylane import answers, api, documents, join, lists, many, read, routes, wiring
+from keylane import answers, api, documents, history, join, lists, many, ranges, read, routes, wiring
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.event_handler import Response
+
+    from keylane.model import Position
 
 app = routes.Resolver()
 parts = wiring.query_maker()
@@ -19,6 +21,8 @@ def get_key(event: api.Event, topic: str, key: str) -> Response[Any]:
     """Answer with the record's own bytes, or say that there is none."""
     query = parts()
     request = api.read_request(event, topic, key, query.settings)
+    if request.as_of is not None:
+        return _as_of(event, query, request, request.as_of)
     known = request.if_none_match
     answer = read.latest(
         query.state,
@@ -45,6 +49,70 @@ def get_key(event: api.Event, topic: str, key: str) -> Response[Any]:
     if request.preference_applied:
         response.headers["Preference-Applied"] = request.preference_applied
     return response
+
+
+def _as_of(
+    event: api.Event, query: wiring.Query, request: api.ReadRequest, moment: int | Position
+) -> Response[Any]:
+    answer = history.as_of(
+        query.state,
+        query.layouts,
+        query.clock,
+        request.topic,
+        request.key,
+        moment=moment,
+        max_age_ms=request.max_age_ms,
+        timeout_ms=query.settings.state_timeout_ms,
+        partial=request.partial,
+    )
+    return answers.of_record(
+        answer,
+        api.request_id_of(event),
+        query.clock.now_ms(),
+        if_none_match=request.if_none_match,
+        envelope=request.envelope,
+        fields=request.fields,
+    )
+
+
+@app.at("/topics/{topic}/keys", "GET", "HEAD", parameters=lists.RANGE, answer="Page")
+def get_keys(event: api.Event, topic: str) -> Response[Any]:
+    """Answer with a page of the topic's keys in order."""
+    query = parts()
+    request = lists.range_request(event, topic)
+    page = ranges.page(
+        query.state,
+        query.layouts,
+        query.clock,
+        request.topic,
+        request.span,
+        limit=request.limit,
+        after=request.after,
+        keys_only=request.keys_only,
+        as_of_ms=request.as_of_ms,
+        **request.terms.bounds(query.settings),
+    )
+    return documents.of_range(page, request, query.clock.now_ms())
+
+
+@app.at("/topics/{topic}/keys/{key}/history", "GET", "HEAD", parameters=lists.HISTORY, answer="History")
+def get_history(event: api.Event, topic: str, key: str) -> Response[Any]:
+    """Answer with a page of a key's records, newest first."""
+    query = parts()
+    request = lists.history_request(event, topic, key)
+    page = history.page(
+        query.state,
+        query.layouts,
+        query.clock,
+        request.topic,
+        request.key,
+        from_ms=request.from_ms,
+        to_ms=request.to_ms,
+        limit=request.limit,
+        after=request.after,
+        **request.terms.bounds(query.settings),
+    )
+    return documents.of_history(page, request, query.clock.now_ms())
 
 
 @app.at("/topics/{topic}/keys:read", "POST", parameters=lists.MANY, body=lists.MANY_BODY, answer="Records")

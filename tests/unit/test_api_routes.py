@@ -50,7 +50,7 @@ def test_wrong_method_is_told_with_those_that_are_right(handler: ModuleType, met
     assert headers_of(answer)["Allow"] == "GET, HEAD, PUT, DELETE"
 
 
-@pytest.mark.parametrize("path", ["/topics/t/keys/", "/topics/t/keys"])
+@pytest.mark.parametrize("path", ["/topics/t/keys/", "/topics/t/keys//"])
 def test_empty_key_has_its_own_answer(handler: ModuleType, path: str):
     answer = handler.lambda_handler(an_event(own_method(handler), path), None)
     assert problem(answer) == (400, "empty-key")

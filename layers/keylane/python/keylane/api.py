@@ -17,6 +17,7 @@ from keylane.parameters import (
     FIELDS_LIMIT,
     Parameter,
     choice,
+    read_as_of,
     read_fields,
     switch,
     text,
@@ -43,6 +44,12 @@ FIELDS = Parameter(
     {"type": "string", "maxLength": FIELDS_LIMIT * (FIELD_CHARACTERS + 1)},
     read_fields,
 )
+AS_OF = Parameter(
+    "as_of",
+    "the record that was in force then: a time (ms since 1970 or ISO 8601) or a position",
+    {"type": "string", "examples": ["2026-11-21T10:00:00Z", "3:1042"]},
+    read_as_of,
+)
 MIN_POSITION = text(
     "Keylane-Min-Position", "a position that the state must have, as in 3:1042", 40, place="header"
 )
@@ -54,7 +61,7 @@ IF_NONE_MATCH = text(
     place="header",
 )
 READ = (
-    *(KEY_FORMAT, MIN_OFFSET, ENVELOPE, PARTIAL, MAX_AGE_MS, FIELDS),
+    *(KEY_FORMAT, MIN_OFFSET, ENVELOPE, PARTIAL, MAX_AGE_MS, FIELDS, AS_OF),
     *(MIN_POSITION, PREFER, IF_NONE_MATCH),
 )
 """What a read of one key takes."""
@@ -76,11 +83,13 @@ class ReadRequest:
     is_wait_asked: bool = False
     max_age_ms: int | None = None
     fields: Fields | None = None
+    as_of: int | Position | None = None
 
     @property
     def preference_applied(self) -> str | None:
         """What `Preference-Applied` tells, None where there was nothing to wait for."""
-        waits = self.min_position is not None or self.max_age_ms is not None or self.if_none_match
+        asked = (self.min_position, self.max_age_ms, self.if_none_match)
+        waits = self.as_of is None and any(each is not None for each in asked)
         return f"wait={self.wait_ms / 1000:g}" if self.is_wait_asked and waits else None
 
 
@@ -88,16 +97,20 @@ def read_request(event: Event, topic: str, key: str, settings: QuerySettings) ->
     """Parse a GET or HEAD of a key. Raises BadRequest, which names the parameter at fault.
 
     `topic` and `key` are the raw parts of the path, still percent-encoded.
-    Query: `key_format`, `min_offset`, `envelope`, `partial`. Headers: `Keylane-Min-Position`,
-    `Prefer: wait=SECONDS`, `If-None-Match`.
+    Query: `key_format`, `min_offset`, `envelope`, `partial`, `max_age_ms`, `fields`,
+    `as_of`. Headers: `Keylane-Min-Position`, `Prefer: wait=SECONDS`, `If-None-Match`.
     """
     query = query_of(event)
     headers = headers_of(event)
     wait_ms = _wait_ms(headers.get("prefer"))
+    min_position = _min_position(query, headers)
+    as_of = AS_OF.of(query)
+    if as_of is not None and min_position is not None:
+        raise BadRequest("as_of asks for the past: no position is waited for", "as_of")
     return ReadRequest(
         topic_of(topic),
         key_of(key, query),
-        _min_position(query, headers),
+        min_position,
         settings.wait_default_ms if wait_ms is None else min(wait_ms, settings.wait_max_ms),
         ENVELOPE.of(query),
         PARTIAL.of(query),
@@ -105,6 +118,7 @@ def read_request(event: Event, topic: str, key: str, settings: QuerySettings) ->
         wait_ms is not None,
         MAX_AGE_MS.of(query),
         FIELDS.of(query),
+        as_of,
     )
 
 

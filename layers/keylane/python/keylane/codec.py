@@ -41,7 +41,7 @@ from __future__ import annotations
 import json
 import struct
 
-from keylane.model import Layout, Options, Record, Watermark
+from keylane.model import HistoryEntry, Layout, Options, Position, Record, Watermark
 
 VERSION = 1
 STRAY = 0b01
@@ -220,6 +220,17 @@ def _decode_headers(data: bytes, start: int, end: int) -> tuple[tuple[str, bytes
 def decode_history_member(key: bytes, member: bytes, partition: int) -> Record | None:
     """As `decode_record`, for a member of a key's history: None for a tombstone. Raises CodecError."""
     return decode_record(key, member[8:10] + member[:8] + member[10:], partition)
+
+
+def decode_history_entry(key: bytes, member: bytes, partition: int) -> HistoryEntry:
+    """As `decode_history_member`, with position and time of tombstones too. Raises CodecError."""
+    record = decode_history_member(key, member, partition)
+    if record is not None:
+        return HistoryEntry(record.position, record.timestamp_ms, record)
+    (offset,) = _U64.unpack_from(member)
+    (timestamp_ms,) = _U64.unpack_from(member, 10)
+    (source,) = _SOURCE.unpack_from(member, HEADER_BYTES) if member[9] & STRAY else (partition,)
+    return HistoryEntry(Position(source, offset), timestamp_ms, None)
 
 
 def encode_watermark(watermark: Watermark) -> bytes:

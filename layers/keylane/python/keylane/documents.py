@@ -16,14 +16,21 @@ from typing import TYPE_CHECKING, Any
 
 from aws_lambda_powertools.event_handler import Response
 
-from keylane.answers import JSON, envelope_of, key_of
+from keylane import cursors
+from keylane.answers import JSON, envelope_of, headers_of, key_of, with_value
+from keylane.errors import HistoryTooShort, TooLarge
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from keylane import history, ranges
     from keylane.fields import Fields
     from keylane.lanes import Marks
+    from keylane.lists import HistoryRequest, RangeRequest
     from keylane.model import Answer
+
+ANSWER_LIMIT_BYTES = 5 * 1024 * 1024
+"""What a Lambda may answer is 6 MB of JSON, in which this document is a string: quotes are escaped."""
 
 
 def of_many(
@@ -56,6 +63,61 @@ def of_join(key: bytes, answers: Sequence[Answer], now_ms: int, fields: Fields |
     return document(f'{json.dumps(key_of(key))[1:-1]}, "records": {{{", ".join(records)}}}', freshness)
 
 
+def of_range(page: ranges.Page, request: RangeRequest, now_ms: int) -> Response[str]:
+    """A page of keys in order; `next` is there where it goes on.
+
+    A row whose history is too short for `as_of` has `"history_too_short": true` and `since_ms` alone.
+    """
+    records = []
+    for key, found in page.rows:
+        if found is None:
+            records.append(json.dumps(key_of(key)))
+        elif isinstance(found, HistoryTooShort):
+            unknown = {"history_too_short": True, "since_ms": found.since_ms}
+            records.append(json.dumps({**key_of(key), **unknown}))
+        else:
+            records.append(row_of(key, found, now_ms, request.terms.fields))
+    return _page(records, page.next_after, page.marks, request, now_ms=now_ms)
+
+
+def of_history(page: history.Page, request: HistoryRequest, now_ms: int) -> Response[str]:
+    """A page of a history, newest first: `{"key": ..., "records": [...], "next": ...}`.
+
+    A record has position, timestamp and value as in an envelope, a tombstone `"deleted": true` instead.
+    """
+    records = []
+    for entry in page.entries:
+        described: dict[str, Any] = {
+            "partition": entry.position.partition,
+            "offset": entry.position.offset,
+            "position": str(entry.position),
+            "timestamp": entry.timestamp_ms,
+        }
+        if entry.record is None:
+            records.append(json.dumps({**described, "deleted": True}))
+            continue
+        if page.marks.layout.options.headers:
+            described["headers"] = headers_of(entry.record)
+        records.append(with_value(described, entry.record, request.terms.fields))
+    return _page(records, page.next_after, page.marks, request, now_ms=now_ms, described=key_of(request.key))
+
+
+def _page(
+    records: list[str],
+    next_after: bytes | None,
+    marks: Marks,
+    request: RangeRequest | HistoryRequest,
+    *,
+    now_ms: int,
+    described: dict[str, str] | None = None,
+) -> Response[str]:
+    head = f"{json.dumps(described)[1:-1]}, " if described else ""
+    freshness = freshness_of(marks, now_ms)
+    if next_after is not None:
+        freshness = {"next": cursors.encode(request.topic, request.asked, next_after), **freshness}
+    return document(f'{head}"records": [{", ".join(records)}]', freshness)
+
+
 def row_of(key: bytes, answer: Answer, now_ms: int, fields: Fields | None) -> str:
     """One record's envelope, or that there is none."""
     if answer.record is None:
@@ -83,4 +145,7 @@ def document(inner: str, freshness: dict[str, Any]) -> Response[str]:
     ):
         if name in freshness:
             headers[header] = json.dumps(freshness[name])
-    return Response(200, JSON, f"{{{inner}, {json.dumps(freshness)[1:-1]}}}", headers)
+    body = f"{{{inner}, {json.dumps(freshness)[1:-1]}}}"
+    if len(body) > ANSWER_LIMIT_BYTES // 4 and len(body.encode()) > ANSWER_LIMIT_BYTES:
+        raise TooLarge("answer", len(body.encode()), ANSWER_LIMIT_BYTES)
+    return Response(200, JSON, body, headers)

@@ -7,6 +7,10 @@
     │   ├── UnknownTopic            no layout, or not a topic of the broker
     │   └── KeyAbsent               the topic is there, the key isn't
     ├── TooLarge                    a key or value over its limit
+    ├── NotKept                     the topic's state does not keep what was asked for
+    │   ├── NoIndex                 its keys in order
+    │   └── NoHistory               its keys' earlier records
+    ├── HistoryTooShort             a time before what a history holds
     ├── NoJsonObject                fields were asked for of a value that has none
     ├── PositionNotReached          a read waited for a position, and it did not come in time
     ├── ValueLeftInKafka            a value over its topic's limit: the state has its position alone
@@ -75,10 +79,41 @@ class TooLarge(KeylaneError):
     """A key or value over its limit."""
 
     def __init__(self, what: str, size_bytes: int, limit_bytes: int) -> None:
-        super().__init__(f"the {what} has {size_bytes} bytes, {limit_bytes} at most are taken")
+        super().__init__(f"the {what} has {size_bytes} bytes, {limit_bytes} at most go through")
         self.what = what
         self.size_bytes = size_bytes
         self.limit_bytes = limit_bytes
+
+
+class NotKept(KeylaneError):
+    """The topic's state does not keep what was asked for; the sentence names the option that would."""
+
+
+class NoIndex(NotKept):
+    """The topic's keys are not kept in order."""
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(f"topic {topic!r} has no index: `index = true` in keylane.toml makes one")
+        self.topic = topic
+
+
+class NoHistory(NotKept):
+    """The topic's earlier records are not kept."""
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(
+            f"topic {topic!r} keeps no history: `history_count` or `history_age` in keylane.toml makes one"
+        )
+        self.topic = topic
+
+
+class HistoryTooShort(KeylaneError):
+    """A time before what the key's history holds: it knows all from `since_ms` on."""
+
+    def __init__(self, topic: str, since_ms: int) -> None:
+        super().__init__(f"topic {topic!r} holds this key's history from {since_ms} on (ms since 1970)")
+        self.topic = topic
+        self.since_ms = since_ms
 
 
 class NoJsonObject(KeylaneError):

@@ -6,9 +6,11 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from keylane import api
+from keylane import api, cursors
 from keylane.errors import BadRequest
-from keylane.parameters import Parameter, switch, text
+from keylane.keys import KEY_LIMIT_BYTES
+from keylane.parameters import Parameter, moment, switch, text, whole
+from keylane.ranges import Span
 
 if TYPE_CHECKING:
     from keylane.api import Event
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
 KEYS_LIMIT = 1000
 TOPICS_LIMIT = 10
 TOPICS_LEAST = 2
+KEY_CHARACTERS = 90_000
+"""A key of 64 KiB in base64."""
 
 ATOMIC = switch("atomic", "read all keys at one moment: they must share a lane")
 JOIN_ATOMIC = switch("atomic", "read all topics at one moment, or not at all", default=True)
@@ -25,6 +29,22 @@ TOPICS = text("topics", "2 to 10 topics, divided by commas", TOPICS_LIMIT * 250,
 COMMON = (api.PARTIAL, api.MAX_AGE_MS, api.FIELDS)
 MANY: tuple[Parameter, ...] = (ATOMIC, *COMMON)
 JOIN: tuple[Parameter, ...] = (TOPICS, api.KEY_FORMAT, JOIN_ATOMIC, *COMMON)
+LIMIT = whole("limit", "how many records a page has at most", 1, 1000, 100)
+CURSOR = text(
+    "cursor", "`next` of the page before, asked for with the same bounds", cursors.LONGEST_CHARACTERS
+)
+KEYS_ONLY = switch("keys_only", "the keys without their records")
+PREFIX = text("prefix", "keys that begin with this", KEY_CHARACTERS)
+FROM_KEY = text("from", "keys from this one on, in bytewise order", KEY_CHARACTERS)
+TO_KEY = text("to", "keys below this one", KEY_CHARACTERS)
+FROM_TIME = moment("from", "records from this time on: ms since 1970, or ISO 8601")
+TO_TIME = moment("to", "records before this time")
+AS_OF_TIME = moment("as_of", "the records that were in force at this time, of the keys that are there now")
+RANGE: tuple[Parameter, ...] = (
+    *(PREFIX, FROM_KEY, TO_KEY, api.KEY_FORMAT, LIMIT, CURSOR, KEYS_ONLY, AS_OF_TIME),
+    *COMMON,
+)
+HISTORY: tuple[Parameter, ...] = (api.KEY_FORMAT, FROM_TIME, TO_TIME, LIMIT, CURSOR, *COMMON)
 
 MANY_BODY: dict[str, Any] = {
     "type": "object",
@@ -101,6 +121,85 @@ def join_request(event: Event, key: str) -> JoinRequest:
     if len(set(topics)) < len(topics):
         raise BadRequest("topics names one of them twice", "topics")
     return JoinRequest(topics, api.key_of(key, query), JOIN_ATOMIC.of(query), terms_of(query))
+
+
+@dataclass(frozen=True, slots=True)
+class RangeRequest:
+    """A page of a topic's keys; `asked` is what its cursor holds of it."""
+
+    topic: str
+    span: Span
+    limit: int
+    after: bytes | None
+    keys_only: bool
+    as_of_ms: int | None
+    asked: bytes
+    terms: Terms
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryRequest:
+    """A page of a key's history; `asked` is what its cursor holds of it."""
+
+    topic: str
+    key: bytes
+    from_ms: int | None
+    to_ms: int | None
+    limit: int
+    after: bytes | None
+    asked: bytes
+    terms: Terms
+
+
+def range_request(event: Event, topic: str) -> RangeRequest:
+    """Parse a GET of a topic's keys in order. Raises BadRequest, which names the parameter at fault."""
+    query = api.query_of(event)
+    name = api.topic_of(topic)
+    span = _span(query)
+    as_of_ms = AS_OF_TIME.of(query)
+    asked = cursors.digest("keys", span.low, span.high, as_of_ms)
+    after = _after(query, name, asked)
+    return RangeRequest(
+        name, span, LIMIT.of(query), after, KEYS_ONLY.of(query), as_of_ms, asked, terms_of(query)
+    )
+
+
+def _span(query: dict[str, str]) -> Span:
+    prefix, low, high = PREFIX.of(query), FROM_KEY.of(query), TO_KEY.of(query)
+    is_base64 = api.KEY_FORMAT.of(query) == "base64"
+    if prefix is not None and (low is not None or high is not None):
+        raise BadRequest("give prefix, or from and to, not both", "prefix")
+    if prefix is not None:
+        return Span.of_prefix(_bound(prefix, "prefix", is_base64=is_base64))
+    first = _bound(low or "", "from", is_base64=is_base64)
+    last = None if high is None else _bound(high, "to", is_base64=is_base64)
+    if last is not None and last < first:
+        raise BadRequest("to is below from", "to")
+    return Span(first, last)
+
+
+def _bound(given: str, parameter: str, *, is_base64: bool) -> bytes:
+    data = bytes_of(given, parameter, is_base64=is_base64)
+    if len(data) > KEY_LIMIT_BYTES:
+        raise BadRequest(f"{parameter} has {len(data)} bytes, a key {KEY_LIMIT_BYTES} at most", parameter)
+    return data
+
+
+def history_request(event: Event, topic: str, key: str) -> HistoryRequest:
+    """Parse a GET of a key's history. Raises BadRequest, which names the parameter at fault."""
+    query = api.query_of(event)
+    name, data = api.topic_of(topic), api.key_of(key, query)
+    from_ms, to_ms = FROM_TIME.of(query), TO_TIME.of(query)
+    if from_ms is not None and to_ms is not None and to_ms < from_ms:
+        raise BadRequest("to is before from", "to")
+    asked = cursors.digest("history", data, from_ms, to_ms)
+    after = _after(query, name, asked)
+    return HistoryRequest(name, data, from_ms, to_ms, LIMIT.of(query), after, asked, terms_of(query))
+
+
+def _after(query: dict[str, str], topic: str, asked: bytes) -> bytes | None:
+    cursor = CURSOR.of(query)
+    return None if cursor is None else cursors.decode(cursor, topic, asked)
 
 
 def terms_of(query: dict[str, str]) -> Terms:

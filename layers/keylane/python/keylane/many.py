@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from keylane import codec
 from keylane.errors import BadRequest
 from keylane.keys import check_key, printable
-from keylane.lanes import decode_value, home_of
+from keylane.lanes import home_of
 from keylane.layouts import healed
-from keylane.ports import Call, Deadline
+from keylane.ports import Deadline
+from keylane.values import latest_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -50,28 +50,6 @@ def many(
     (homes, records), marks = healed(layouts, topic, deadline, ask, partial=partial)
     marks.check_age(clock.now_ms(), max_age_ms)
     return [(key, marks.answer(homes[key], records[key])) for key in keys], marks
-
-
-def latest_of(
-    state: State, marks: Marks, homes: Mapping[bytes, Home], deadline: Deadline, *, atomic: bool = False
-) -> dict[bytes, Record | None]:
-    """Read the records of these keys, and note their lanes' watermarks: one command a lane."""
-    by_home: dict[Home, list[bytes]] = {}
-    for key, home in homes.items():
-        by_home.setdefault(home, []).append(key)
-    layout = marks.layout
-    calls = []
-    for home, keys in by_home.items():
-        prefix = codec.value_key_prefix(home.tag, layout.topic, layout.generation)
-        words = (b"MGET", *(prefix + key for key in keys), home.watermark_key)
-        calls.append(Call(home.slot, words, atomic))
-    records = {}
-    for call, (home, keys), reply in zip(calls, by_home.items(), state.run(calls, deadline), strict=True):
-        *values, mark = reply
-        marks.note(home, mark)
-        for where, key, value in zip(call.words[1:-1], keys, values, strict=True):
-            records[key] = decode_value(where, key, value, home.partition)
-    return records
 
 
 def _check_one_lane(homes: Mapping[bytes, Home]) -> None:

@@ -125,6 +125,15 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
+class HistoryEntry:
+    """One record of a key's history; `record` is None for a tombstone."""
+
+    position: Position
+    timestamp_ms: int
+    record: Record | None
+
+
+@dataclass(frozen=True, slots=True)
 class Watermark:
     """What a lane knows of itself.
 

@@ -5,6 +5,7 @@ title      the same sentence for every problem of the type
 status     as in the status line
 detail     what happened this time, for people
 code       Kafka's own upper-case name, where Kafka has one for it
+since_ms   of `history-too-short`: from when on the history is known
 age_ms     of `state-too-old`: a bound on how old the state is, where it has one
 next_offset, log_end, percent   of `lane-building`: how far the lane is, where that is known
 parameter  the part of the request at fault, where one is
@@ -42,6 +43,7 @@ MISCONFIGURED = Kind(500, "misconfigured", "The service is not set up as it shou
 UNKNOWN_ROUTE = Kind(404, "unknown-route", "There is nothing at this path")
 WRONG_METHOD = Kind(405, "wrong-method", "This path does not take this method")
 KEY_TOO_LARGE = Kind(414, "key-too-large", "The key is too large")
+ANSWER_TOO_LARGE = Kind(413, "answer-too-large", "The answer is too large: ask for less at a time")
 VALUE_TOO_LARGE = Kind(413, "value-too-large", "The value is too large", "MESSAGE_TOO_LARGE")
 
 KINDS: dict[type[errors.KeylaneError], Kind] = {
@@ -52,6 +54,10 @@ KINDS: dict[type[errors.KeylaneError], Kind] = {
     errors.UnknownTopic: Kind(404, "unknown-topic", "The topic is not known", "UNKNOWN_TOPIC_OR_PARTITION"),
     errors.KeyAbsent: Kind(404, "key-absent", "The topic holds no record under this key"),
     errors.TooLarge: VALUE_TOO_LARGE,
+    errors.NotKept: Kind(409, "not-kept", "The topic's state does not keep this"),
+    errors.NoIndex: Kind(409, "no-index", "The topic's keys are not kept in order"),
+    errors.NoHistory: Kind(409, "no-history", "The topic keeps no history"),
+    errors.HistoryTooShort: Kind(410, "history-too-short", "The key's history does not reach back so far"),
     errors.NoJsonObject: Kind(409, "no-json-object", "The value has no fields"),
     errors.PositionNotReached: Kind(412, "position-not-reached", "The state has not reached the position"),
     errors.ValueLeftInKafka: Kind(422, "value-left-in-kafka", "The value is too large for the state"),
@@ -87,6 +93,8 @@ def kind_of(error: Exception) -> Kind:
     """Look an error up in the table; what is none of ours is internal."""
     if isinstance(error, errors.TooLarge) and error.what == "key":
         return KEY_TOO_LARGE
+    if isinstance(error, errors.TooLarge) and error.what == "answer":
+        return ANSWER_TOO_LARGE
     if isinstance(error, errors.ProduceFailed):
         if error.code in {"MESSAGE_TOO_LARGE", "RECORD_LIST_TOO_LARGE"}:
             return VALUE_TOO_LARGE
@@ -115,6 +123,8 @@ def response_to(error: Exception, request_id: str) -> Response[str]:
 
 
 def _progress(error: Exception) -> dict[str, int]:
+    if isinstance(error, errors.HistoryTooShort):
+        return {"since_ms": error.since_ms}
     if isinstance(error, errors.StateTooOld) and error.age_ms is not None:
         return {"age_ms": error.age_ms, "max_age_ms": error.max_age_ms}
     if not isinstance(error, errors.LaneBuilding) or error.percent is None or error.next_offset is None:

@@ -1,0 +1,267 @@
+"""Reading a topic's keys in order: all lanes' indexes at once, merged, a page at a time."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from math import isqrt
+from typing import TYPE_CHECKING
+
+from keylane import codec, past
+from keylane.errors import HistoryTooShort, NoHistory, NoIndex
+from keylane.lanes import homes_of
+from keylane.layouts import healed
+from keylane.model import Record
+from keylane.ports import Call, Deadline
+from keylane.values import latest_of, present
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from keylane.lanes import Home, Marks
+    from keylane.layouts import Layouts
+    from keylane.model import Answer, Layout
+    from keylane.ports import Clock, State
+
+PAGE_BYTES = 4 * 1024 * 1024
+"""A page ends where its values are larger than this: base64 of them still fits into a Lambda's answer."""
+STEP = 100
+"""So many values are read at a time: that bounds what is held of a page that ends early."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Keys from `low` on and below `high` (None: to the end), in bytewise order."""
+
+    low: bytes = b""
+    high: bytes | None = None
+
+    @classmethod
+    def of_prefix(cls, prefix: bytes) -> Span:
+        """All keys that begin with it."""
+        trimmed = prefix.rstrip(b"\xff")
+        return cls(prefix, trimmed[:-1] + bytes((trimmed[-1] + 1,)) if trimmed else None)
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Keys and what they hold, in key order. `next_after`: the page ended at this key, None: at the end.
+
+    Rows hold no answer where keys alone were asked for, and an error where the history is too short.
+    """
+
+    rows: list[tuple[bytes, Answer | HistoryTooShort | None]]
+    next_after: bytes | None
+    marks: Marks
+
+
+def page(
+    state: State,
+    layouts: Layouts,
+    clock: Clock,
+    topic: str,
+    span: Span,
+    *,
+    limit: int = 100,
+    after: bytes | None = None,
+    keys_only: bool = False,
+    as_of_ms: int | None = None,
+    max_age_ms: int | None = None,
+    timeout_ms: float = 1000,
+    partial: bool = False,
+) -> Page:
+    """Read up to `limit` keys of the span that come behind `after`, and their latest records.
+
+    Keys that are gone when their values are read are left out and the page is filled up; it is shorter,
+    even empty, where that takes long, and where values are large. With `as_of_ms` the records are those that
+    were in force then, of the keys that are there now. Raises NoIndex, NoHistory, UnknownTopic, LaneBuilding,
+    StateTooOld, StateUnavailable, CorruptState.
+    """
+    deadline = Deadline.after_ms(timeout_ms, clock)
+
+    def check(layout: Layout) -> None:
+        if not layout.options.index:
+            raise NoIndex(topic)
+        if as_of_ms is not None and not layout.options.has_history:
+            raise NoHistory(topic)
+
+    try:
+        check(layouts.get(topic, deadline))
+    except (NoIndex, NoHistory):
+        check(layouts.refresh(topic, deadline))
+
+    def ask(marks: Marks) -> tuple[list[_Row], bytes | None]:
+        check(marks.layout)
+        lanes = _Lanes(state, marks, span, after=after, limit=limit, deadline=deadline)
+
+        def read(names: list[tuple[bytes, Home]]) -> list[_Row]:
+            return _read(
+                state, marks, dict(names), deadline, keys_only=keys_only, as_of_ms=as_of_ms, clock=clock
+            )
+
+        return _fill(lanes, read, limit, deadline, timeout_ms)
+
+    (rows, next_after), marks = healed(layouts, topic, deadline, ask, partial=partial)
+    marks.check_age(clock.now_ms(), max_age_ms)
+    return Page([(row.key, row.answer(marks)) for row in rows], next_after, marks)
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    key: bytes
+    home: Home
+    found: Record | HistoryTooShort | None
+
+    def answer(self, marks: Marks) -> Answer | HistoryTooShort | None:
+        return marks.answer(self.home, self.found) if isinstance(self.found, Record) else self.found
+
+    @property
+    def size_bytes(self) -> int:
+        value_bytes = len(self.found.value) if isinstance(self.found, Record) else 0
+        return value_bytes + len(self.key)
+
+
+def _fill(
+    lanes: _Lanes,
+    read: Callable[[list[tuple[bytes, Home]]], list[_Row]],
+    limit: int,
+    deadline: Deadline,
+    timeout_ms: float,
+) -> tuple[list[_Row], bytes | None]:
+    """Rows of a page, and the last key that was looked at, None where there is nothing behind it."""
+    rows: list[_Row] = []
+    size_bytes = 0
+    while len(rows) < limit:
+        names = lanes.take(min(limit - len(rows), STEP))
+        if not names:
+            return rows, None
+        for row in read(names):
+            size_bytes += row.size_bytes
+            if rows and size_bytes > PAGE_BYTES:
+                return rows, rows[-1].key
+            rows.append(row)
+        if deadline.remaining_s * 1000 < timeout_ms / 2:
+            break
+    return rows, lanes.last if lanes.has_more() else None
+
+
+def _read(
+    state: State,
+    marks: Marks,
+    homes: dict[bytes, Home],
+    deadline: Deadline,
+    *,
+    keys_only: bool,
+    as_of_ms: int | None,
+    clock: Clock,
+) -> list[_Row]:
+    """What is there under these keys."""
+    if as_of_ms is not None:
+        found = past.in_force(
+            state, marks, homes, as_of_ms=as_of_ms, now_ms=clock.now_ms(), deadline=deadline
+        )
+        return [
+            _Row(key, home, None if keys_only else found[key])
+            for key, home in homes.items()
+            if found[key] is not None
+        ]
+    if keys_only:
+        # Without a time to live the index is exact: it is written with the values.
+        there = present(state, marks, homes, deadline) if marks.layout.options.ttl_ms else homes.keys()
+        return [_Row(key, home, None) for key, home in homes.items() if key in there]
+    records = latest_of(state, marks, homes, deadline)
+    return [_Row(key, home, record) for key, home in homes.items() if (record := records[key]) is not None]
+
+
+@dataclass(slots=True)
+class _Lane:
+    home: Home
+    index_key: bytes
+    low: bytes
+    keys: deque[bytes] = field(default_factory=deque)
+    is_over: bool = False
+
+
+class _Lanes:
+    """The indexes of all lanes, merged: each is read a batch at a time, so memory is bounded.
+
+    A batch is what a lane's share of a page comes to, and three deviations more: most pages take one round.
+    """
+
+    def __init__(
+        self,
+        state: State,
+        marks: Marks,
+        span: Span,
+        *,
+        after: bytes | None,
+        limit: int,
+        deadline: Deadline,
+    ) -> None:
+        layout = marks.layout
+        low = b"(" + after if after is not None else b"[" + span.low if span.low else b"-"
+        self._state = state
+        self._marks = marks
+        self._deadline = deadline
+        self._high = b"+" if span.high is None else b"(" + span.high
+        self._lanes = [
+            _Lane(home, codec.index_key(home.tag, *_index_of(layout, home)), low) for home in homes_of(layout)
+        ]
+        share = -(-limit // len(self._lanes))
+        self._batch = min(limit, share + 3 * isqrt(share)) + 1
+        self._heap: list[tuple[bytes, int]] = []
+        self._dry = list(range(len(self._lanes)))
+        self.last = after
+
+    def take(self, count: int) -> list[tuple[bytes, Home]]:
+        """The next keys in order, fewer than `count` only at the end."""
+        taken: list[tuple[bytes, Home]] = []
+        while len(taken) < count and self.has_more():
+            key, number = heappop(self._heap)
+            taken.append((key, self._lanes[number].home))
+            self._push(number)
+        if taken:
+            self.last = taken[-1][0]
+        return taken
+
+    def has_more(self) -> bool:
+        """Whether there is a next key; lanes of which none is in hand are read on."""
+        while self._dry:
+            dry, self._dry = self._dry, []
+            # Those that will be dry soon are read on with them: fewer rounds.
+            soon = [number for number, lane in enumerate(self._lanes) if self._is_low(lane)]
+            self._refill(soon)
+            for number in dry:
+                self._push(number)
+        return bool(self._heap)
+
+    def _is_low(self, lane: _Lane) -> bool:
+        return not lane.is_over and len(lane.keys) <= self._batch // 2
+
+    def _push(self, number: int) -> None:
+        lane = self._lanes[number]
+        if lane.keys:
+            heappush(self._heap, (lane.keys.popleft(), number))
+        elif not lane.is_over:
+            self._dry.append(number)
+
+    def _refill(self, numbers: list[int]) -> None:
+        calls = []
+        for number in numbers:
+            lane = self._lanes[number]
+            words = (b"ZRANGEBYLEX", lane.index_key, lane.low, self._high)
+            calls.append(Call(lane.home.slot, (b"GET", lane.home.watermark_key)))
+            calls.append(Call(lane.home.slot, (*words, b"LIMIT", b"0", b"%d" % self._batch)))
+        replies = self._state.run(calls, self._deadline)
+        for number, mark, keys in zip(numbers, replies[::2], replies[1::2], strict=True):
+            lane = self._lanes[number]
+            self._marks.note(lane.home, mark)
+            lane.keys.extend(keys)
+            lane.is_over = len(keys) < self._batch
+            if keys:
+                lane.low = b"(" + keys[-1]
+
+
+def _index_of(layout: Layout, home: Home) -> tuple[str, int, int, int]:
+    return layout.topic, layout.generation, home.partition, home.stripe

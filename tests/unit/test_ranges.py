@@ -1,0 +1,251 @@
+"""Ranges through a fake state: merged over all lanes, a page at a time, whatever is written meanwhile."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.builders import NOW_MS, a_layout, a_watermark, lane_of, layout_entry, value_key
+from tests.fakes import FakeState, FakeTime
+
+from keylane import codec, ranges
+from keylane.errors import HistoryTooShort, LaneBuilding, NoHistory, NoIndex, StateTooOld
+from keylane.lanes import homes_of
+from keylane.layouts import Layouts
+from keylane.model import Options
+from keylane.ranges import Span
+
+if TYPE_CHECKING:
+    from keylane.model import Layout
+
+INDEXED = Options(index=True)
+
+
+@dataclass
+class Topic:
+    """A topic in a fake state, written as the writer does it."""
+
+    layout: Layout
+    state: FakeState = field(default_factory=FakeState)
+    time: FakeTime = field(default_factory=lambda: FakeTime(NOW_MS))
+
+    def __post_init__(self) -> None:
+        self.layouts = Layouts(self.state, self.time.clock, 30)
+        self.publish(self.layout)
+
+    def publish(self, layout: Layout) -> None:
+        self.layout = layout
+        self.state.entries |= layout_entry(layout)
+        for home in homes_of(layout):
+            self.state.entries[home.watermark_key] = codec.encode_watermark(a_watermark())
+
+    def put(self, *keys: bytes, value: bytes = b"v") -> None:
+        for key in keys:
+            partition, stripe, tag = lane_of(self.layout, key)
+            index = codec.index_key(tag, self.layout.topic, self.layout.generation, partition, stripe)
+            self.state.sorted_sets.setdefault(index, {})[key] = 0
+            self.state.entries[value_key(self.layout, key)] = codec.encode_record(value, 1, NOW_MS)
+
+    def drop(self, key: bytes) -> None:
+        """Its time is over, and its name still in the index."""
+        del self.state.entries[value_key(self.layout, key)]
+
+    def page(self, span: Span | None = None, **arguments: Any) -> ranges.Page:
+        return ranges.page(
+            self.state, self.layouts, self.time.clock, self.layout.topic, span or Span(), **arguments
+        )
+
+    def pages(self, span: Span | None = None, **arguments: Any) -> list[list[bytes]]:
+        found, after = [], None
+        while True:
+            page = self.page(span, after=after, **arguments)
+            found.append([key for key, _ in page.rows])
+            after = page.next_after
+            if after is None:
+                return found
+
+
+def a_topic_of(*keys: bytes, **fields: Any) -> Topic:
+    topic = Topic(a_layout(**{"options": INDEXED} | fields))
+    topic.put(*keys)
+    return topic
+
+
+def flat(pages: list[list[bytes]]) -> list[bytes]:
+    return [key for page in pages for key in page]
+
+
+KEYS = [b"k%03d" % number for number in range(200)]
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (9, 1), (3, 4), (60, 5)])
+@pytest.mark.parametrize("limit", [1, 7, 100, 1_000])
+def test_all_keys_come_once_in_order_whatever_the_lanes_and_pages(shape: tuple[int, int], limit: int):
+    topic = a_topic_of(*KEYS, partition_count=shape[0], stripes=shape[1])
+    pages = topic.pages(limit=limit)
+    assert flat(pages) == KEYS
+    assert all(len(page) == limit for page in pages[:-1])
+    assert pages[-1]
+
+
+@settings(max_examples=60)
+@given(
+    keys=st.sets(st.binary(min_size=1, max_size=3), max_size=40),
+    low=st.binary(max_size=2),
+    high=st.none() | st.binary(max_size=2),
+    prefix=st.binary(max_size=2),
+    limit=st.integers(1, 10),
+)
+def test_spans_are_bytewise(keys: set[bytes], low: bytes, high: bytes | None, prefix: bytes, limit: int):
+    topic = a_topic_of(*keys, partition_count=4)
+    within = [key for key in sorted(keys) if key >= low and (high is None or key < high)]
+    assert flat(topic.pages(Span(low, high), limit=limit)) == within
+    begun = [key for key in sorted(keys) if key.startswith(prefix)]
+    assert flat(topic.pages(Span.of_prefix(prefix), limit=limit)) == begun
+
+
+def test_prefix_of_highest_bytes_has_no_end():
+    assert Span.of_prefix(b"a\xff\xff") == Span(b"a\xff\xff", b"b")
+    assert Span.of_prefix(b"\xff") == Span(b"\xff", None)
+
+
+def test_a_page_takes_one_round_for_keys_and_one_for_values():
+    topic = a_topic_of(*KEYS)
+    topic.page(limit=50)
+    topic.state.runs.clear()
+    page = topic.page(limit=50)
+    assert len(page.rows) == 50
+    names = [{name for name, *_ in commands} for commands in topic.state.runs]
+    assert names == [{b"GET", b"ZRANGEBYLEX"}, {b"MGET"}]
+
+
+def test_a_page_of_keys_alone_reads_no_values():
+    topic = a_topic_of(*KEYS)
+    page = topic.page(limit=50, keys_only=True)
+    assert page.rows == [(key, None) for key in KEYS[:50]]
+    assert {name for commands in topic.state.runs for name, *_ in commands} == {b"GET", b"ZRANGEBYLEX"}
+
+
+def test_keys_that_are_gone_are_left_out_and_the_page_is_filled_up():
+    topic = a_topic_of(*KEYS, options=Options(index=True, ttl_ms=1_000))
+    for key in KEYS[:30]:
+        topic.drop(key)
+    topic.state.entries[value_key(topic.layout, KEYS[31])] = codec.encode_record(None, 2, NOW_MS)
+    expected = [KEYS[30], *KEYS[32:41]]
+    assert [key for key, _ in topic.page(limit=10).rows] == expected
+    assert [key for key, _ in topic.page(limit=10, keys_only=True).rows] == expected
+
+
+def test_a_page_that_takes_long_ends_early_and_goes_on():
+    topic = a_topic_of(*KEYS)
+    for key in KEYS[:150]:
+        topic.drop(key)
+    run = topic.state.run
+
+    def slowly(*arguments: Any) -> list[Any]:
+        topic.time.move(0.15)
+        return run(*arguments)
+
+    topic.state.run = slowly
+    pages = topic.pages(limit=40)
+    assert pages[0] == []
+    assert flat(pages) == KEYS[150:]
+
+
+def test_large_values_end_a_page_early():
+    topic = a_topic_of(*KEYS[:5])
+    topic.put(*KEYS[:5], value=b"x" * (2 * 1024 * 1024))
+    assert topic.pages() == [[KEYS[0]], [KEYS[1]], [KEYS[2]], [KEYS[3]], [KEYS[4]]]
+
+
+def test_what_is_written_between_pages_comes_where_it_belongs():
+    topic = a_topic_of(*KEYS[::2])
+    first = topic.page(limit=50)
+    assert first.next_after == KEYS[98]
+    topic.put(KEYS[1], KEYS[99])
+    rest = topic.page(after=first.next_after, limit=1_000)
+    assert [key for key, _ in rest.rows] == [KEYS[99], *KEYS[100::2]]
+
+
+def test_a_page_goes_on_after_the_layout_has_changed():
+    topic = a_topic_of(*KEYS)
+    old = topic.layout
+    first = topic.page(limit=50)
+    topic.publish(a_layout(old.topic, 18, generation=2, options=INDEXED))
+    topic.put(*KEYS)
+    for home in homes_of(old):
+        topic.state.entries[home.watermark_key] = codec.encode_watermark(a_watermark(superseded=True))
+    rest = topic.page(after=first.next_after, limit=1_000)
+    assert [key for key, _ in rest.rows] == KEYS[50:]
+    assert rest.marks.layout.generation == 2
+
+
+def test_a_layout_that_is_removed_while_it_is_read_is_no_shorter_page():
+    topic = a_topic_of(*KEYS)
+    old = topic.layout
+    topic.page(limit=1)
+    run = topic.state.run
+
+    def swept(calls: Any, deadline: Any) -> list[Any]:
+        if any(call.words[0] == b"MGET" for call in calls) and topic.layout == old:
+            topic.publish(a_layout(old.topic, 18, generation=2, options=INDEXED))
+            topic.put(*KEYS)
+            for home in homes_of(old):
+                del topic.state.entries[home.watermark_key]
+            for key in KEYS:
+                del topic.state.entries[value_key(old, key)]
+        return run(calls, deadline)
+
+    topic.state.run = swept
+    assert [key for key, _ in topic.page(limit=1_000).rows] == KEYS
+
+
+def test_topic_without_an_index_says_which_option_makes_one():
+    topic = a_topic_of(*KEYS, options=Options())
+    with pytest.raises(NoIndex, match="index = true"):
+        topic.page()
+    topic.publish(a_layout(topic.layout.topic, generation=2, options=INDEXED))
+    topic.put(*KEYS)
+    assert topic.page().rows
+    with pytest.raises(NoHistory, match="history_count"):
+        topic.page(as_of_ms=NOW_MS)
+
+
+def test_freshness_is_that_of_all_lanes():
+    topic = a_topic_of(*KEYS)
+    home = homes_of(topic.layout)[4]
+    old = a_watermark(7, complete_as_of_ms=NOW_MS - 900)
+    topic.state.entries[home.watermark_key] = codec.encode_watermark(old)
+    page = topic.page(max_age_ms=900)
+    assert page.marks.next_offsets == {partition: 7 if partition == 4 else 100 for partition in range(9)}
+    with pytest.raises(StateTooOld):
+        topic.page(max_age_ms=899)
+    topic.state.entries[home.watermark_key] = codec.encode_watermark(a_watermark(complete_as_of_ms=0))
+    with pytest.raises(LaneBuilding):
+        topic.page()
+    assert topic.page(partial=True).marks.is_building
+
+
+def test_records_of_a_time_are_those_that_were_in_force():
+    topic = a_topic_of(b"a", b"b", b"c", options=Options(index=True, history_count=2))
+    add_history(topic, b"a", [(1, 10, b"1"), (2, 20, b"2")])
+    add_history(topic, b"b", [(1, 15, None), (2, 20, b"2")])
+    add_history(topic, b"c", [(1, 12, b"1")])
+    rows = dict(topic.page(as_of_ms=15).rows)
+    assert {key: answer.record.value for key, answer in rows.items()} == {b"a": b"1", b"c": b"1"}
+    early = dict(topic.page(as_of_ms=9).rows)
+    assert list(early) == [b"a", b"b"]
+    assert isinstance(early[b"a"], HistoryTooShort)
+    assert early[b"b"].since_ms == 15
+
+
+def add_history(topic: Topic, key: bytes, records: list[tuple[int, int, bytes | None]]) -> None:
+    """Offset, timestamp and value of each."""
+    name = codec.history_key(lane_of(topic.layout, key)[2], topic.layout.topic, 1, key)
+    members = topic.state.sorted_sets.setdefault(name, {})
+    for offset, timestamp_ms, value in records:
+        data = codec.encode_record(value, offset, timestamp_ms)
+        members[data[2:10] + data[:2] + data[10:]] = timestamp_ms

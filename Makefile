@@ -8,7 +8,7 @@ TORTURE_ARGS ?=
 N ?= 200
 SEED ?=
 
-.PHONY: help setup setup-python demo test check up down status clean bench bench-lookup bench-ingest bench-freshness bench-coldstart torture torture-mutants
+.PHONY: help setup setup-python demo test check up down status clean bench bench-lookup bench-ingest bench-freshness bench-coldstart torture torture-mutants openapi
 
 help:  ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,6 +30,9 @@ check: setup-python  ## Lint, format, types, import rules
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+openapi: setup-python  ## Write docs/openapi.json from the code
+	@$(BIN)/python -m keylane_local.openapi
 
 up: setup  ## Start the local stack
 	@$(BIN)/keylane up $(KEYLANE_ARGS)

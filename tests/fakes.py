@@ -114,7 +114,7 @@ class FakeState:
     def hosts(self, slots: Sequence[int], deadline: Deadline) -> list[str]:
         if self.away or not deadline.remaining_s:
             raise StateUnavailable("no node of the Redis Cluster tells its map")
-        return [f"redis-{slot * 3 // routing.SLOTS}:7000" for slot in slots]
+        return [f"redis-{(slot * 3 + 2) // routing.SLOTS}:7000" for slot in slots]
 
 
 @dataclass

@@ -5,7 +5,20 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from keylane import answers, api, documents, history, join, lists, many, ranges, read, routes, wiring
+from keylane import (
+    answers,
+    api,
+    documents,
+    history,
+    join,
+    lists,
+    many,
+    ranges,
+    read,
+    routes,
+    topics,
+    wiring,
+)
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.event_handler import Response
@@ -147,6 +160,25 @@ def join_topics(event: api.Event, key: str) -> Response[Any]:
         **request.terms.bounds(query.settings),
     )
     return documents.of_join(request.key, found, query.clock.now_ms(), request.terms.fields)
+
+
+@app.at("/topics/{topic}", "GET", "HEAD", answer="Topic")
+def get_topic(event: api.Event, topic: str) -> Response[Any]:
+    """Answer with a topic's layout, and where its lanes lie and stand."""
+    query = parts()
+    found = topics.describe(
+        query.state, query.layouts, query.clock, api.topic_of(topic), query.settings.state_timeout_ms
+    )
+    return documents.of_topic(found, query.clock.now_ms())
+
+
+@app.at("/metadata/partitions", "GET", "HEAD", parameters=lists.METADATA, answer="Partitions")
+def get_partitions(event: api.Event) -> Response[Any]:
+    """Answer with the nodes of a topic's partitions."""
+    query = parts()
+    topic = lists.metadata_request(event)
+    found = topics.partitions(query.state, query.layouts, query.clock, topic, query.settings.state_timeout_ms)
+    return documents.of_partitions(found)
 
 
 def lambda_handler(event: dict[str, Any], context: Any) -> dict[str, Any]:

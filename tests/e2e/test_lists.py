@@ -106,3 +106,18 @@ def test_a_history_and_what_was_in_force(client, key):
     assert client.get("bookings", key, "?as_of=2100-01-01").status == 404
     assert client.get("bookings", key, "?as_of=2013-01-01").status == 404
     assert client.get("flights", key, "?as_of=2013-01-01").status == 409
+
+
+def test_a_topic_tells_its_layout_and_its_lanes(client, key):
+    position = client.put("striped", key, b"1")
+    client.get("striped", key, Keylane_Min_Position=position)
+    topic = client.request("GET", "/topics/striped").json
+    assert (topic["partitions"], topic["stripes"], topic["partitioner"]) == (3, 4, "murmur2")
+    assert len(topic["lanes"]) == 12
+    assert len({lane["shard"] for lane in topic["lanes"]}) == 3
+    partition, offset = map(int, position.split(":"))
+    assert all(lane["next_offset"] > offset for lane in topic["lanes"] if lane["partition"] == partition)
+    hosts = client.request("GET", "/metadata/partitions?topic=flights").json
+    assert sorted(number for numbers in hosts.values() for number in numbers) == list(range(9))
+    assert client.request("GET", "/topics/nowhere").status == 404
+    assert client.request("GET", "/metadata/partitions").json["parameter"] == "topic"

@@ -31,7 +31,7 @@ def problem(answer: dict[str, Any]) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize(
-    "path", ["/", "", "/topics", "/topics/t", "/topics/t/key/k", "/topics/t/keys/a/b", "/other", "//"]
+    "path", ["/", "", "/topics", "/topics/t/", "/topics/t/key/k", "/topics/t/keys/a/b", "/other", "//"]
 )
 def test_unknown_route_is_told(handler: ModuleType, path: str):
     answer = handler.lambda_handler(an_event(own_method(handler), path), None)

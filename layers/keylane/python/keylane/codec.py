@@ -100,6 +100,14 @@ def layout_key(topic: str) -> bytes:
     return b"{keylane}:layout:" + topic.encode()
 
 
+def strays_key(topic: str) -> bytes:
+    """Key of a topic's stray totals: a hash of `GENERATION.strays` and `GENERATION.PARTITIONER`.
+
+    The latter: how many of them lie where that partitioner puts them.
+    """
+    return b"{keylane}:strays:" + topic.encode()
+
+
 def epoch_key(topic: str) -> bytes:
     """Key of the counter that numbers a topic's writers."""
     return b"{keylane}:epoch:" + topic.encode()

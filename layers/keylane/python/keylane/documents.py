@@ -12,6 +12,7 @@ Headers: Keylane-Age-Ms, Keylane-Building and Keylane-Incomplete, as of one reco
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from aws_lambda_powertools.event_handler import Response
@@ -23,7 +24,7 @@ from keylane.errors import HistoryTooShort, TooLarge
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from keylane import history, ranges
+    from keylane import history, ranges, topics
     from keylane.fields import Fields
     from keylane.lanes import Marks
     from keylane.lists import HistoryRequest, RangeRequest
@@ -116,6 +117,60 @@ def _page(
     if next_after is not None:
         freshness = {"next": cursors.encode(request.topic, request.asked, next_after), **freshness}
     return document(f'{head}"records": [{", ".join(records)}]', freshness)
+
+
+def of_topic(topic: topics.TopicView, now_ms: int) -> Response[str]:
+    """Layout, options, totals, and each lane; `age_ms` is missing where a lane was never whole."""
+    layout = topic.layout
+    lanes = [_lane(lane, now_ms) for lane in topic.lanes]
+    ages = [lane["age_ms"] for lane in lanes if "age_ms" in lane]
+    return _plain(
+        {
+            "topic": layout.topic,
+            "partitions": layout.partition_count,
+            "stripes": layout.stripes,
+            "partitioner": layout.partitioner,
+            "generation": layout.generation,
+            "options": asdict(layout.options),
+            "building": any(lane["building"] for lane in lanes),
+            "incomplete": any(lane["incomplete"] for lane in lanes),
+            "lag": sum(lane["lag"] for lane in lanes),
+            **({"age_ms": max(ages)} if len(ages) == len(lanes) else {}),
+            "strays": {"strays": 0} | topic.strays,
+            "lanes": lanes,
+        }
+    )
+
+
+def _lane(lane: topics.LaneView, now_ms: int) -> dict[str, Any]:
+    home, mark = lane.home, lane.watermark
+    next_offset = mark.next_offset if mark else 0
+    log_end = mark.log_end if mark else 0
+    described = {
+        "partition": home.partition,
+        "stripe": home.stripe,
+        "slot": home.slot,
+        "shard": lane.shard,
+        "next_offset": next_offset,
+        "log_end": log_end,
+        "lag": max(0, log_end - next_offset),
+        "building": not (mark and mark.complete_as_of_ms),
+        "incomplete": bool(mark and mark.incomplete),
+        "has_strays": bool(mark and mark.has_strays),
+    }
+    if mark and mark.complete_as_of_ms:
+        described["age_ms"] = max(0, now_ms - mark.complete_as_of_ms)
+    return described
+
+
+def of_partitions(partitions: dict[str, list[int]]) -> Response[str]:
+    """`{"host:port": [0, 1, 2], ...}`."""
+    return _plain(partitions)
+
+
+def _plain(fields: dict[str, Any]) -> Response[str]:
+    headers = {"Cache-Control": "no-cache", "X-Content-Type-Options": "nosniff"}
+    return Response(200, JSON, json.dumps(fields), headers)
 
 
 def row_of(key: bytes, answer: Answer, now_ms: int, fields: Fields | None) -> str:

@@ -26,6 +26,8 @@ KEY_CHARACTERS = 90_000
 ATOMIC = switch("atomic", "read all keys at one moment: they must share a lane")
 JOIN_ATOMIC = switch("atomic", "read all topics at one moment, or not at all", default=True)
 TOPICS = text("topics", "2 to 10 topics, divided by commas", TOPICS_LIMIT * 250, required=True)
+TOPIC = text("topic", "a topic", 249, required=True)
+METADATA: tuple[Parameter, ...] = (TOPIC,)
 COMMON = (api.PARTIAL, api.MAX_AGE_MS, api.FIELDS)
 MANY: tuple[Parameter, ...] = (ATOMIC, *COMMON)
 JOIN: tuple[Parameter, ...] = (TOPICS, api.KEY_FORMAT, JOIN_ATOMIC, *COMMON)
@@ -200,6 +202,11 @@ def history_request(event: Event, topic: str, key: str) -> HistoryRequest:
 def _after(query: dict[str, str], topic: str, asked: bytes) -> bytes | None:
     cursor = CURSOR.of(query)
     return None if cursor is None else cursors.decode(cursor, topic, asked)
+
+
+def metadata_request(event: Event) -> str:
+    """Parse a GET of a topic's partitions: its name. Raises BadRequest."""
+    return api.topic_name(TOPIC.of(api.query_of(event)), "topic")
 
 
 def terms_of(query: dict[str, str]) -> Terms:

@@ -12,7 +12,7 @@ from keylane import codec, routing
 from keylane.adapters import redis_library as library
 from keylane.adapters.redis_lanes import Lane
 from keylane.adapters.redis_wire import encode_command, translate_redis_errors
-from keylane.adapters.topic_record import TopicRecord, strays_key, topic_key
+from keylane.adapters.topic_record import TopicRecord, topic_key
 from keylane.errors import CorruptState, Fenced
 from keylane.ports import Deadline
 
@@ -112,13 +112,13 @@ class LayoutStore:
 
     def add_strays(self, layout: Layout, counts: Mapping[str, int]) -> None:
         """Add to the totals of a topic's generation: at least once, a repeated call counts again."""
-        key = strays_key(layout.topic)
+        key = codec.strays_key(layout.topic)
         for name, count in counts.items():
             self._command(key, b"HINCRBY", key, b"%d.%b" % (layout.generation, name.encode()), b"%d" % count)
 
     def strays(self, layout: Layout) -> dict[str, int]:
         """The totals of a topic's generation, as `add_strays` has named them."""
-        key = strays_key(layout.topic)
+        key = codec.strays_key(layout.topic)
         flat = self._command(key, b"HGETALL", key)
         prefix = f"{layout.generation}."
         names = [name.decode() for name in flat[::2]]
@@ -130,7 +130,7 @@ class LayoutStore:
 
     def forget_strays(self, topic: str, generation: int) -> None:
         """Remove the totals of a generation that is removed."""
-        key = strays_key(topic)
+        key = codec.strays_key(topic)
         names = [name for name in self._command(key, b"HKEYS", key) if name.startswith(b"%d." % generation)]
         if names:
             self._command(key, b"HDEL", key, *names)

@@ -22,14 +22,6 @@ def topic_key(topic: str) -> bytes:
     return b"{keylane}:topic:" + topic.encode()
 
 
-def strays_key(topic: str) -> bytes:
-    """Key of a topic's stray totals: a hash of `GENERATION.strays` and `GENERATION.PARTITIONER`.
-
-    The latter: how many of them lie where that partitioner puts them.
-    """
-    return b"{keylane}:strays:" + topic.encode()
-
-
 @dataclass(frozen=True, slots=True)
 class Owner:
     """The writer of an epoch, as people look for it."""

@@ -1,0 +1,257 @@
+"""The OpenAPI document of all reads, made from the query function's routes.
+
+`python -m keylane_local.openapi` writes docs/openapi.json.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from typing import TYPE_CHECKING, Any
+
+import keylane
+from keylane import problems
+from keylane.keys import KEY_LIMIT_BYTES
+from keylane_local.tools import project_root
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from keylane.parameters import Parameter
+    from keylane.routes import Resolver, Route
+
+_COUNT = {"type": "integer", "minimum": 0}
+_TEXT = {"type": "string"}
+_FLAG = {"type": "boolean"}
+
+
+def _object(required: tuple[str, ...], **properties: Any) -> dict[str, Any]:
+    return {"type": "object", "required": list(required), "properties": properties}
+
+
+def _list(name: str) -> dict[str, Any]:
+    return {"type": "array", "items": {"$ref": f"#/components/schemas/{name}"}}
+
+
+_KEY = {"key": _TEXT, "key_format": {"enum": ["text", "base64"]}}
+_PLACE = {"partition": _COUNT, "offset": _COUNT, "position": _TEXT, "timestamp": _COUNT}
+_HEADER = _object(("name", "value", "value_format"), name=_TEXT, value={}, value_format=_TEXT)
+_VALUE = {
+    "value": {"description": "JSON itself, or text, or base64, as value_format says"},
+    "value_format": {"enum": ["json", "text", "base64", "left-in-kafka"]},
+    "value_bytes": _COUNT,
+    "headers": {"type": "array", "items": _HEADER},
+    "no_fields": _FLAG,
+}
+_FRESHNESS = {
+    "watermarks": {
+        "type": "object",
+        "description": "partition -> everything below is in the answer",
+        "additionalProperties": _COUNT,
+    },
+    "age_ms": {**_COUNT, "description": "nothing acknowledged longer ago than this is missing"},
+    "building": _FLAG,
+    "incomplete": _FLAG,
+}
+_PAGE = {"next": {"type": "string", "description": "the cursor of the next page; missing at the end"}}
+
+SCHEMAS: dict[str, Any] = {
+    "Record": _object(
+        ("topic", *_PLACE, *_KEY, "value", "value_format", "watermark"),
+        topic=_TEXT,
+        watermark=_TEXT,
+        age_ms=_COUNT,
+        building=_FLAG,
+        incomplete=_FLAG,
+        **_PLACE,
+        **_KEY,
+        **_VALUE,
+    ),
+    "Row": {
+        "description": "a record; or its key alone, with absent or history_too_short where that is why",
+        **_object(
+            tuple(_KEY),
+            **_KEY,
+            **_PLACE,
+            **_VALUE,
+            absent=_FLAG,
+            history_too_short=_FLAG,
+            since_ms=_COUNT,
+        ),
+    },
+    "Entry": {
+        "description": "a record of a history; a tombstone is `deleted` and has no value",
+        **_object(tuple(_PLACE), **_PLACE, **_VALUE, deleted=_FLAG),
+    },
+    "Records": _object(("records", "watermarks"), records=_list("Row"), **_FRESHNESS),
+    "Page": _object(("records", "watermarks"), records=_list("Row"), **_PAGE, **_FRESHNESS),
+    "History": _object(
+        (*_KEY, "records", "watermarks"), **_KEY, records=_list("Entry"), **_PAGE, **_FRESHNESS
+    ),
+    "Joined": _object(
+        (*_KEY, "records", "watermarks"),
+        **_KEY,
+        **_FRESHNESS
+        | {
+            "records": {
+                "type": "object",
+                "description": "by topic",
+                "additionalProperties": {"$ref": "#/components/schemas/Row"},
+            },
+            "watermarks": {
+                "type": "object",
+                "description": "by topic, then by partition",
+                "additionalProperties": {"type": "object", "additionalProperties": _COUNT},
+            },
+        },
+    ),
+    "Lane": _object(
+        ("partition", "stripe", "slot", "shard", "next_offset", "log_end", "lag", "building", "incomplete"),
+        partition=_COUNT,
+        stripe=_COUNT,
+        slot={"type": "integer", "minimum": 0, "maximum": 16383},
+        shard=_TEXT,
+        next_offset=_COUNT,
+        log_end=_COUNT,
+        lag=_COUNT,
+        building=_FLAG,
+        incomplete=_FLAG,
+        has_strays=_FLAG,
+        age_ms=_COUNT,
+    ),
+    "Topic": _object(
+        ("topic", "partitions", "stripes", "partitioner", "generation", "options", "lanes"),
+        topic=_TEXT,
+        partitions=_COUNT,
+        stripes=_COUNT,
+        partitioner={"enum": ["murmur2", "crc32", "fnv1a"]},
+        generation=_COUNT,
+        options={"type": "object"},
+        building=_FLAG,
+        incomplete=_FLAG,
+        lag=_COUNT,
+        age_ms=_COUNT,
+        strays={"type": "object", "additionalProperties": _COUNT},
+        lanes=_list("Lane"),
+    ),
+    "Partitions": {
+        "type": "object",
+        "description": "host:port -> partitions",
+        "additionalProperties": {"type": "array", "items": _COUNT},
+    },
+    "Problem": _object(
+        ("type", "title", "status", "detail", "instance"),
+        type={"type": "string", "pattern": "^urn:keylane:problem:"},
+        title=_TEXT,
+        status={"type": "integer"},
+        detail=_TEXT,
+        code=_TEXT,
+        parameter=_TEXT,
+        instance=_TEXT,
+    ),
+}
+_PATH_PARTS = {
+    "topic": ("a topic", {"type": "string", "pattern": "^[a-zA-Z0-9._-]{1,249}$"}),
+    "key": (
+        "a key, percent-encoded, or base64 with key_format=base64",
+        {"type": "string", "minLength": 1, "maxLength": KEY_LIMIT_BYTES},
+    ),
+}
+
+
+def document() -> dict[str, Any]:
+    """The whole document."""
+    paths: dict[str, Any] = {}
+    for route in query_routes().table:
+        for method in route.methods:
+            paths.setdefault(route.path, {})[method.lower()] = _operation(route, method)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Keylane reads",
+            "version": keylane.__version__,
+            "description": "Kafka topics, queryable over HTTPS. Each answer tells how fresh it is.",
+        },
+        "paths": dict(sorted(paths.items())),
+        "components": {
+            "schemas": SCHEMAS,
+            "responses": {
+                "Problem": {
+                    "description": "what went wrong, with a stable type",
+                    "content": {problems.CONTENT_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
+                }
+            },
+        },
+    }
+
+
+def query_routes() -> Resolver:
+    """The resolver of the query function."""
+    path = project_root() / "functions" / "query" / "handler.py"
+    spec = importlib.util.spec_from_file_location("keylane_query_handler", path)
+    if spec is None or spec.loader is None:
+        raise FileNotFoundError(path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    found: Resolver = module.app
+    return found
+
+
+def _operation(route: Route, method: str) -> dict[str, Any]:
+    name = route.handler.__name__
+    operation: dict[str, Any] = {
+        "operationId": name if method != "HEAD" else f"head_{name}",
+        "summary": (route.handler.__doc__ or "").partition("\n")[0],
+        "parameters": [*_path_parameters(route), *map(_parameter, route.parameters)],
+        "responses": _responses(route, method),
+    }
+    if route.body is not None:
+        content = {"application/json": {"schema": route.body}}
+        operation["requestBody"] = {"required": True, "content": content}
+    return operation
+
+
+def _path_parameters(route: Route) -> list[dict[str, Any]]:
+    return [
+        {"name": name, "in": "path", "required": True, "description": description, "schema": schema}
+        for name, (description, schema) in _PATH_PARTS.items()
+        if f"{{{name}}}" in route.path
+    ]
+
+
+def _parameter(parameter: Parameter) -> dict[str, Any]:
+    return {
+        "name": parameter.name,
+        "in": parameter.place,
+        "required": parameter.required,
+        "description": parameter.description,
+        "schema": parameter.schema,
+    }
+
+
+def _responses(route: Route, method: str) -> dict[str, Any]:
+    schema = {"$ref": f"#/components/schemas/{route.answer}"}
+    content: dict[str, Any] = {"application/json": {"schema": schema}}
+    if route.answer == "Record":
+        # Without envelope=true it is the value itself, whatever that is.
+        any_of = {"anyOf": [schema, {}]}
+        content = {"application/json": {"schema": any_of}, "text/plain": {}, "application/octet-stream": {}}
+    answered: dict[str, Any] = {"description": "the answer"}
+    if method != "HEAD":
+        answered["content"] = content
+    responses: dict[str, Any] = {"200": answered}
+    if route.answer == "Record":
+        responses["304"] = {"description": "it is still the record that the client has"}
+    own = (problems.KEY_TOO_LARGE, problems.ANSWER_TOO_LARGE)
+    for status in sorted({kind.status for kind in (*problems.KINDS.values(), *own)}):
+        responses[str(status)] = {"$ref": "#/components/responses/Problem"}
+    return responses
+
+
+def write(path: Path) -> None:
+    """Write the document."""
+    path.write_text(json.dumps(document(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write(project_root() / "docs" / "openapi.json")

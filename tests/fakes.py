@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from keylane import routing
-from keylane.errors import LogUnavailable, ProduceFailed, StateUnavailable, UnknownTopic
+from keylane.errors import LogUnavailable, ProduceFailed, StateUnavailable, TooLarge, UnknownTopic
 from keylane.model import Position
 from keylane.ports import Clock
 
@@ -54,6 +54,7 @@ class FakeState:
     sorted_sets: dict[bytes, dict[bytes, float]] = field(default_factory=dict)
     hashes: dict[bytes, dict[bytes, bytes]] = field(default_factory=dict)
     runs: list[list[tuple[bytes, ...]]] = field(default_factory=list)
+    limit_bytes: int = 32 * 1024 * 1024
 
     def read(self, slot: int, keys: Sequence[bytes], deadline: Deadline) -> list[bytes | None]:
         self.reads.append(list(keys))
@@ -70,7 +71,11 @@ class FakeState:
         self.runs.append([call.words for call in calls])
         if self.away or not deadline.remaining_s or any(c.atomic and c.slot in self.moving for c in calls):
             raise StateUnavailable("Redis did not answer in time")
-        return [self._run(call.slot, *call.words) for call in calls]
+        replies = [self._run(call.slot, *call.words) for call in calls]
+        size_bytes = sum(map(_size, replies))
+        if size_bytes > self.limit_bytes:
+            raise TooLarge("answer", size_bytes, self.limit_bytes)
+        return replies
 
     def _run(self, slot: int, name: bytes, *words: bytes) -> Any:
         keys = words if name == b"MGET" else words[:1]
@@ -115,6 +120,12 @@ class FakeState:
         if self.away or not deadline.remaining_s:
             raise StateUnavailable("no node of the Redis Cluster tells its map")
         return [f"redis-{(slot * 3 + 2) // routing.SLOTS}:7000" for slot in slots]
+
+
+def _size(reply: Any) -> int:
+    if isinstance(reply, list):
+        return sum(map(_size, reply))
+    return len(reply) if isinstance(reply, bytes) else 0
 
 
 @dataclass

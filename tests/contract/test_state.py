@@ -15,7 +15,7 @@ from keylane import routing
 from keylane.adapters.redis_cluster import Cluster
 from keylane.adapters.redis_state import RedisState
 from keylane.adapters.redis_wire import encode_command
-from keylane.errors import StateUnavailable
+from keylane.errors import StateUnavailable, TooLarge
 from keylane.ports import Call
 from keylane.settings import redis_settings
 
@@ -258,3 +258,11 @@ def test_every_slot_has_a_host(held: Held):
     hosts = state.hosts(range(0, 16_384, 1_365), deadline())
     assert len(set(hosts)) == 3
     assert all(host.rpartition(":")[2].isdigit() for host in hosts)
+
+
+def test_more_than_can_be_held_is_too_large_and_no_harm_is_left(held: Held, tag: bytes):
+    state, put = held
+    put({tag + b"%d" % number: bytes(9 * 1024 * 1024) for number in range(4)})
+    with pytest.raises(TooLarge):
+        run(state, (b"MGET", *(tag + b"%d" % number for number in range(4))), milliseconds=10_000)
+    assert run(state, (b"GET", tag)) == [None]

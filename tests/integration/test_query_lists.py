@@ -223,3 +223,19 @@ def test_fields_of_objects_alone_are_shown(ask: Ask, layout: Layout, redis_clust
     assert (one["value"], one.get("no_fields")) == ({"n": 0}, None)
     assert (other["value"], other["no_fields"]) == ([1], True)
     assert problem(ask(path, query={"fields": "a,,b"})) == (400, "bad-request", "fields")
+
+
+def test_a_topic_tells_its_lanes_and_their_shards(ask: Ask, layout: Layout, redis_cluster: str):
+    document = json.loads(ask(f"/topics/{layout.topic}")["body"])
+    begun = {lane_of(layout, key)[0] for key in KEYS}
+    assert (document["partitions"], document["generation"]) == (9, 1)
+    assert {lane["partition"] for lane in document["lanes"] if not lane["building"]} == begun
+    hosts = json.loads(ask("/metadata/partitions", query={"topic": layout.topic})["body"])
+    assert len(hosts) == 3
+    assert sorted(sum(hosts.values(), [])) == list(range(9))  # noqa: RUF017 (three short lists)
+    assert set(hosts) <= set(redis_cluster.split(","))
+    assert {lane["shard"] for lane in document["lanes"]} == set(hosts)
+    for lane in document["lanes"]:
+        assert lane["partition"] in hosts[lane["shard"]]
+    assert problem(ask("/topics/nowhere"))[:2] == (404, "unknown-topic")
+    assert problem(ask("/metadata/partitions")) == (400, "bad-request", "topic")

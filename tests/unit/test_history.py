@@ -143,6 +143,14 @@ def test_a_page_is_one_round_trip_and_large_ones_end_early():
     assert kept.pages() == rows[::-1]
 
 
+def test_records_too_large_to_be_held_together_are_read_a_few_at_a_time():
+    rows = [Row(number, number, bytes(1_000)) for number in range(60)]
+    kept = Kept(*rows)
+    kept.state.limit_bytes = 5_000
+    assert kept.pages(limit=50) == rows[::-1]
+    assert kept.as_of(Position(kept.partition, 30)).offset == 30
+
+
 def test_many_records_of_one_time_are_paged_through():
     rows = [Row(5, offset, b"v") for offset in range(450)]
     assert Kept(*rows, history_count=1_000).pages(limit=7) == rows[::-1]

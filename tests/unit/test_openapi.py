@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,9 +55,7 @@ def test_operations_have_names_of_their_own_and_summaries():
 def test_every_parameter_of_the_path_is_described():
     for path, _, operation in operations():
         described = {each["name"] for each in operation["parameters"] if each["in"] == "path"}
-        assert described == {
-            part[1:-1] for part in path.split("/") for part in [part.split(":")[0]] if part[:1] == "{"
-        }
+        assert described == set(re.findall(r"{(\w+)}", path))
 
 
 BOUNDED = [

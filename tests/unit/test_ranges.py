@@ -161,6 +161,15 @@ def test_large_values_end_a_page_early():
     assert topic.pages() == [[KEYS[0]], [KEYS[1]], [KEYS[2]], [KEYS[3]], [KEYS[4]]]
 
 
+def test_values_too_large_to_be_held_together_come_in_smaller_pages():
+    topic = a_topic_of(*KEYS[:40])
+    topic.put(*KEYS[:40], value=bytes(1_000))
+    topic.state.limit_bytes = 6_000
+    pages = topic.pages()
+    assert flat(pages) == KEYS[:40]
+    assert all(0 < len(page) <= 5 for page in pages)
+
+
 def test_what_is_written_between_pages_comes_where_it_belongs():
     topic = a_topic_of(*KEYS[::2])
     first = topic.page(limit=50)

@@ -43,7 +43,8 @@ FUNCTIONS = ("query", "produce")
 
 def function_for(method: str, path: str) -> str:
     """Name the function that serves a request; query answers what nobody serves, with a clear error."""
-    return "produce" if method in _WRITES and not path.endswith(":read") else "query"
+    is_read = method == "POST" and path.endswith("/keys:read")
+    return "produce" if method in _WRITES and not is_read else "query"
 
 
 class Front:

@@ -6,8 +6,7 @@ import base64
 import binascii
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote_to_bytes
 
 from keylane.errors import BadRequest, NullKey
@@ -60,6 +59,8 @@ IF_NONE_MATCH = text(
     10_000,
     place="header",
 )
+_CHOICES = (ENVELOPE, PARTIAL, MAX_AGE_MS, FIELDS, AS_OF)
+_NO_CHOICE = [each.default for each in _CHOICES]
 READ = (
     *(KEY_FORMAT, MIN_OFFSET, ENVELOPE, PARTIAL, MAX_AGE_MS, FIELDS, AS_OF),
     *(MIN_POSITION, PREFER, IF_NONE_MATCH),
@@ -69,8 +70,7 @@ READ = (
 Event = Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class ReadRequest:
+class ReadRequest(NamedTuple):
     """A read of one key, as its client asked for it."""
 
     topic: str
@@ -88,9 +88,11 @@ class ReadRequest:
     @property
     def preference_applied(self) -> str | None:
         """What `Preference-Applied` tells, None where there was nothing to wait for."""
+        if not self.is_wait_asked:
+            return None
         asked = (self.min_position, self.max_age_ms, self.if_none_match)
         waits = self.as_of is None and any(each is not None for each in asked)
-        return f"wait={self.wait_ms / 1000:g}" if self.is_wait_asked and waits else None
+        return f"wait={self.wait_ms / 1000:g}" if waits else None
 
 
 def read_request(event: Event, topic: str, key: str, settings: QuerySettings) -> ReadRequest:
@@ -104,7 +106,10 @@ def read_request(event: Event, topic: str, key: str, settings: QuerySettings) ->
     headers = headers_of(event)
     wait_ms = _wait_ms(headers.get("prefer"))
     min_position = _min_position(query, headers)
-    as_of = AS_OF.of(query)
+    # Most reads have no query: nothing is looked up for them.
+    envelope, partial, max_age_ms, fields, as_of = (
+        [each.of(query) for each in _CHOICES] if query else _NO_CHOICE
+    )
     if as_of is not None and min_position is not None:
         raise BadRequest("as_of asks for the past: no position is waited for", "as_of")
     return ReadRequest(
@@ -112,12 +117,12 @@ def read_request(event: Event, topic: str, key: str, settings: QuerySettings) ->
         key_of(key, query),
         min_position,
         settings.wait_default_ms if wait_ms is None else min(wait_ms, settings.wait_max_ms),
-        ENVELOPE.of(query),
-        PARTIAL.of(query),
+        envelope,
+        partial,
         headers.get("if-none-match"),
         wait_ms is not None,
-        MAX_AGE_MS.of(query),
-        FIELDS.of(query),
+        max_age_ms,
+        fields,
         as_of,
     )
 
@@ -168,7 +173,7 @@ def key_of(raw: str, query: Mapping[str, str]) -> bytes:
         key = unquote_to_bytes(raw)
     except UnicodeEncodeError as error:
         raise BadRequest("the key holds characters that are no Unicode text", "key") from error
-    if KEY_FORMAT.of(query) == "base64":
+    if query and KEY_FORMAT.of(query) == "base64":
         key = from_base64(key, "key")
     if not key:
         raise NullKey

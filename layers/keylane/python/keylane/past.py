@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from keylane import codec
-from keylane.errors import CorruptState, HistoryTooShort
+from keylane.errors import CorruptState, HistoryTooShort, TooLarge
 from keylane.keys import printable
 from keylane.ports import Call
 
@@ -82,24 +82,25 @@ def in_force_at(
     best: HistoryEntry | None = None
     oldest: HistoryEntry | None = None
     count = 0
-    while True:
-        words = (b"ZREVRANGEBYSCORE", name, b"+inf", b"-inf", b"LIMIT", b"%d" % count)
-        mark, members = state.run(
-            [
-                Call(home.slot, (b"GET", home.watermark_key)),
-                Call(home.slot, (*words, b"%d" % SCANNED_AT_ONCE)),
-            ],
-            deadline,
+    is_over = False
+    while not is_over:
+        members, is_over = _newest(
+            state,
+            marks,
+            home,
+            name,
+            high=b"+inf",
+            low=b"-inf",
+            skip=count,
+            count=SCANNED_AT_ONCE,
+            deadline=deadline,
         )
-        marks.note(home, mark)
         for member in members:
             oldest = _decode(name, key, member, home)
             at = oldest.position
             if at.partition == position.partition and at.offset <= position.offset:
                 best = oldest if best is None or at > best.position else best
         count += len(members)
-        if len(members) < SCANNED_AT_ONCE:
-            break
     if best is not None:
         return best.record
     since_ms = _held_since_ms(layout, count, oldest.timestamp_ms if oldest else None, now_ms)
@@ -130,25 +131,49 @@ def entries(
         high = b"%d" % int.from_bytes(after[:8], "big")
     found: list[bytes] = []
     seen = size_bytes = 0
-    while len(found) <= limit and size_bytes <= most_bytes:
+    is_over = False
+    while not is_over and len(found) <= limit and size_bytes <= most_bytes:
         count = min(limit + 1 - len(found), SCANNED_AT_ONCE)
-        words = (b"ZREVRANGEBYSCORE", name, high, low, b"LIMIT", b"%d" % seen, b"%d" % count)
-        mark, members = state.run(
-            [Call(home.slot, (b"GET", home.watermark_key)), Call(home.slot, words)], deadline
+        members, is_over = _newest(
+            state, marks, home, name, high=high, low=low, skip=seen, count=count, deadline=deadline
         )
-        marks.note(home, mark)
         seen += len(members)
         # Records of one timestamp may lie on both sides of the place.
         behind = [member for member in members if after is None or _place(member)[: len(after)] < after]
         found += behind
         size_bytes += sum(map(len, behind))
-        if len(members) < count:
-            break
     kept = _within(found[:limit], most_bytes)
     return (
         [_decode(name, key, member, home) for member in kept],
         _place(kept[-1]) if len(kept) < len(found) else None,
     )
+
+
+def _newest(
+    state: State,
+    marks: Marks,
+    home: Home,
+    name: bytes,
+    *,
+    high: bytes,
+    low: bytes,
+    skip: int,
+    count: int,
+    deadline: Deadline,
+) -> tuple[list[bytes], bool]:
+    """Members newest first, and whether there are no more; fewer where they are too large together."""
+    while True:
+        words = (b"ZREVRANGEBYSCORE", name, high, low, b"LIMIT", b"%d" % skip, b"%d" % count)
+        calls = [Call(home.slot, (b"GET", home.watermark_key)), Call(home.slot, words)]
+        try:
+            mark, members = state.run(calls, deadline)
+        except TooLarge:
+            if count == 1:
+                raise
+            count = max(1, count // 8)
+            continue
+        marks.note(home, mark)
+        return members, len(members) < count
 
 
 def _within(members: list[bytes], most_bytes: int) -> list[bytes]:

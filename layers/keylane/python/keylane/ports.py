@@ -42,7 +42,8 @@ class State(Protocol):
         All nodes work at the same time. The calls of one slot are answered by one node, in their order and,
         while the slot moves, one after the other: so put the watermark's call first, and whatever follows
         is as new as that claims, or newer. The keys of an MGET are read as `read` reads them.
-        Raises StateUnavailable when no copy of a shard answers before the deadline.
+        Raises StateUnavailable when no copy of a shard answers before the deadline, TooLarge where a
+        shard's replies are larger than can be held.
         """
 
     def hosts(self, slots: Sequence[int], deadline: Deadline) -> list[str]:

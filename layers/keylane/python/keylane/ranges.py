@@ -9,7 +9,7 @@ from math import isqrt
 from typing import TYPE_CHECKING
 
 from keylane import codec, past
-from keylane.errors import HistoryTooShort, NoHistory, NoIndex
+from keylane.errors import HistoryTooShort, NoHistory, NoIndex, TooLarge
 from keylane.lanes import homes_of
 from keylane.layouts import healed
 from keylane.model import Record
@@ -136,14 +136,31 @@ def _fill(
         names = lanes.take(min(limit - len(rows), STEP))
         if not names:
             return rows, None
-        for row in read(names):
+        found, count = _read_what_fits(read, names)
+        for row in found:
             size_bytes += row.size_bytes
             if rows and size_bytes > PAGE_BYTES:
                 return rows, rows[-1].key
             rows.append(row)
+        if count < len(names):
+            return rows, names[count - 1][0]
         if deadline.remaining_s * 1000 < timeout_ms / 2:
             break
     return rows, lanes.last if lanes.has_more() else None
+
+
+def _read_what_fits(
+    read: Callable[[list[tuple[bytes, Home]]], list[_Row]], names: list[tuple[bytes, Home]]
+) -> tuple[list[_Row], int]:
+    """Rows of the first so many of the names: fewer than all where their values are too large together."""
+    count = len(names)
+    while True:
+        try:
+            return read(names[:count]), count
+        except TooLarge:
+            if count == 1:
+                raise
+            count = max(1, count // 8)
 
 
 def _read(

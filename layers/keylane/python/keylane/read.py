@@ -56,6 +56,9 @@ def latest(
     StateUnavailable, CorruptState.
     """
     check_key(key)
+    if min_position is None and max_age_ms is None and is_known is None:
+        deadline = Deadline.after_ms(timeout_ms, clock)
+        return _answer(state, layouts, topic, key, deadline, partial=partial)
     began_s = clock.monotonic_s()
     pause_s = FIRST_POLL_PAUSE_S if min_position is None else FIRST_PAUSE_S
     while True:

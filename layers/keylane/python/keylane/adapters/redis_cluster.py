@@ -27,7 +27,7 @@ from keylane.adapters.redis_wire import (
     seconds_left,
     translate_redis_errors,
 )
-from keylane.errors import StateUnavailable
+from keylane.errors import StateUnavailable, TooLarge
 from keylane.ports import Deadline
 
 if TYPE_CHECKING:
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 SLOTS = 16384
 RECEIVE_BYTES = 65_536
+REPLIES_LIMIT_BYTES = 32 * 1024 * 1024
+"""More is never held of one node's replies: no Lambda could answer with it."""
 
 
 class Node(NamedTuple):
@@ -193,15 +195,22 @@ class Cluster:
             raise
 
     def receive(self, node: Node, reply_count: int, deadline: Deadline) -> list[Any]:
-        """Read the replies to what was sent, as `roundtrip` gives them."""
+        """Read the replies to what was sent, as `roundtrip` gives them.
+
+        Raises TooLarge for more than REPLIES_LIMIT_BYTES.
+        """
         sock = self._connections[node]._sock  # noqa: SLF001 (as above)
         replies: list[Any] = []
+        size_bytes = 0
         try:
             while True:
                 sock.settimeout(seconds_left(deadline))
                 data = sock.recv(RECEIVE_BYTES)
                 if not data:
                     raise RedisConnectionError("the server closed the connection")  # noqa: TRY301
+                size_bytes += len(data)
+                if size_bytes > REPLIES_LIMIT_BYTES:
+                    raise TooLarge("answer", size_bytes, REPLIES_LIMIT_BYTES)  # noqa: TRY301
                 self._reader.feed(data)
                 while len(replies) < reply_count and (reply := self._reader.gets()) is not NOT_YET:
                     replies.append(reply)

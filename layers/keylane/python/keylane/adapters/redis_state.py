@@ -30,13 +30,15 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from keylane.adapters.redis_cluster import announced
 from keylane.adapters.redis_wire import encode_command, translate_redis_errors
 from keylane.errors import StateUnavailable
-from keylane.ports import Call, Deadline
+from keylane.ports import Deadline
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from keylane.adapters.redis_cluster import Cluster, Node
+    from keylane.ports import Call
 
+    Commands = Sequence[tuple[tuple[bytes, ...], bool]]  # words, and whether they must stay together
     Slots = dict[int, list[int]]  # hash slot -> numbers of its calls
 
 READONLY = encode_command(b"READONLY")
@@ -94,7 +96,7 @@ class RedisState:
         with translate_redis_errors():
             if not self._cluster.nodes:
                 self._cluster.refresh(deadline)
-            values: list[bytes | None] = self._ask_copies(slot, (Call(slot, (b"MGET", *keys)),), deadline)[0]
+            values: list[bytes | None] = self._ask_copies(slot, (((b"MGET", *keys), False),), deadline)[0]
             return values
 
     def run(self, calls: Sequence[Call], deadline: Deadline) -> list[Any]:
@@ -115,7 +117,8 @@ class RedisState:
                 if not left:
                     return replies
             for slot, numbers in left.items():
-                found = self._ask_copies(slot, [calls[number] for number in numbers], deadline)
+                commands = [(calls[number].words, calls[number].atomic) for number in numbers]
+                found = self._ask_copies(slot, commands, deadline)
                 for number, reply in zip(numbers, found, strict=True):
                     replies[number] = reply
         return replies
@@ -130,19 +133,19 @@ class RedisState:
         """Close the connections."""
         self._cluster.close()
 
-    def _ask_copies(self, slot: int, calls: Sequence[Call], deadline: Deadline) -> list[Any]:
+    def _ask_copies(self, slot: int, commands: Commands, deadline: Deadline) -> list[Any]:
         """Replies of the first copy that answers, with patience until the deadline."""
         while True:
             cause: Exception | None = None
             for node in self._in_order(slot, deadline):
                 try:
-                    replies = self._ask(node, slot, calls, deadline)
+                    replies = self._ask(node, slot, commands, deadline)
                 except AuthenticationError:
                     raise
                 except PASSING as error:
                     cause = error
                     continue
-                if self._may_have_left(slot, node, deadline) and any(map(_lacks, replies)):
+                if self._moving and self._may_have_left(slot, node, deadline) and any(map(_lacks, replies)):
                     continue
                 if cause:
                     self._refresh_soon(deadline, node)
@@ -234,10 +237,13 @@ class RedisState:
                 part_ms = min(part_ms, USUAL_MS + (commands - 1) * COMMAND_MS)
         return Deadline.after_ms(min(part_ms, left_ms), deadline.clock)
 
-    def _ask(self, node: Node, slot: int, calls: Sequence[Call], deadline: Deadline) -> list[Any]:
+    def _ask(self, node: Node, slot: int, commands: Commands, deadline: Deadline) -> list[Any]:
         """Ask one node, and those that it sends us to: one command after the other."""
-        part = self._part(node, slot, deadline, len(calls))
-        return [self._ask_one(node, slot, call.words, part, atomic=call.atomic) for call in calls]
+        part = self._part(node, slot, deadline, len(commands))
+        replies = []
+        for words, atomic in commands:  # no comprehension: the read of one key comes this way
+            replies.append(self._ask_one(node, slot, words, part, atomic=atomic))
+        return replies
 
     def _ask_one(
         self, node: Node, slot: int, words: tuple[bytes, ...], part: Deadline, *, atomic: bool

@@ -45,7 +45,7 @@ def get_key(event: api.Event, topic: str, key: str) -> Response[Any]:
         request.key,
         min_position=request.min_position,
         max_age_ms=request.max_age_ms,
-        is_known=known and partial(answers.is_known, if_none_match=known),
+        is_known=partial(answers.is_known, if_none_match=known) if known else None,
         wait_ms=request.wait_ms,
         patience_ms=request.wait_ms if request.is_wait_asked else 0,
         partial=request.partial,

@@ -15,7 +15,7 @@ import pytest
 
 from keylane_local import environments
 from keylane_local.environments import Function
-from keylane_local.front import MAX_EVENT_BYTES, Front
+from keylane_local.front import MAX_EVENT_BYTES, Front, function_for
 from keylane_local.runtime_api import InitError
 
 HANDLER = """
@@ -282,3 +282,19 @@ def test_closing_the_front_ends_its_environments(serving):
     for pid in asyncio.run(run()):
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "function"),
+    [
+        ("GET", "/topics/t/keys/k", "query"),
+        ("POST", "/topics/t/keys:read", "query"),
+        ("GET", "/join/k", "query"),
+        ("PUT", "/topics/t/keys/a:read", "produce"),
+        ("PUT", "/topics/t/keys/keys:read", "produce"),
+        ("DELETE", "/topics/t/keys/k", "produce"),
+        ("POST", "/push", "produce"),
+    ],
+)
+def test_reads_go_to_the_query_function_and_writes_to_the_other(method, path, function):
+    assert function_for(method, path) == function

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 PAGE_BYTES = 4 * 1024 * 1024
 """A page ends where its values are larger than this: base64 of them still fits into a Lambda's answer."""
-STEP = 100
-"""So many values are read at a time: that bounds what is held of a page that ends early."""
+FIRST_STEP = 100
+"""So many values are read first; then as many as will fit into the page by the size of these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +132,9 @@ def _fill(
     """Rows of a page, and the last key that was looked at, None where there is nothing behind it."""
     rows: list[_Row] = []
     size_bytes = 0
+    step = FIRST_STEP
     while len(rows) < limit:
-        names = lanes.take(min(limit - len(rows), STEP))
+        names = lanes.take(min(limit - len(rows), step))
         if not names:
             return rows, None
         found, count = _read_what_fits(read, names)
@@ -144,6 +145,7 @@ def _fill(
             rows.append(row)
         if count < len(names):
             return rows, names[count - 1][0]
+        step = max(FIRST_STEP, (PAGE_BYTES - size_bytes) * len(rows) // max(1, size_bytes))
         if deadline.remaining_s * 1000 < timeout_ms / 2:
             break
     return rows, lanes.last if lanes.has_more() else None

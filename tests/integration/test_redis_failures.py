@@ -206,6 +206,28 @@ def test_slot_on_the_move_is_read_where_its_keys_are(breaking: RedisCluster, sta
     assert _port(state, slot) == move.target.port
 
 
+def test_calls_of_many_slots_are_answered_while_one_moves_and_has_moved(
+    breaking: RedisCluster, state: RedisState
+):
+    here, there = filled(breaking, 2)
+    others = [filled(breaking)[0] for _ in range(6)]
+    slot = routing.key_slot(here)
+    calls = [Call(routing.key_slot(key), (b"GET", key)) for key in others]
+    calls += [Call(slot, (b"GET", there)), Call(slot, (b"MGET", here, there)), Call(slot, (b"GET", here))]
+    expected = [*others, there, [here, there], here]
+    move = SlotMove(breaking, slot)
+    assert state.run(calls, deadline()) == expected
+    move.begin()
+    move.move(there)
+    assert state.run(calls, deadline()) == expected
+    move.move(here)
+    assert state.run(calls, deadline()) == expected
+    move.finish()
+    assert state.run(calls, deadline()) == expected
+    assert _port(state, slot) == move.target.port
+    assert state.run(calls, deadline()) == expected
+
+
 def test_replica_is_not_believed_that_a_key_is_absent_which_has_left(
     breaking: RedisCluster, state: RedisState
 ):

@@ -267,5 +267,10 @@ def test_strange_members_and_empty_keys_are_refused():
     for ask in (kept.page, lambda: kept.as_of(9), lambda: kept.as_of(Position(kept.partition, 1))):
         with pytest.raises(CorruptState):
             ask()
+    kept.add(Row(6, 1, b"v"))
+    place = kept.page(limit=1).next_after
+    kept.state.sorted_sets[kept.name] |= {b"": 1, b"short": 2}
+    with pytest.raises(CorruptState):
+        kept.page(after=place)
     with pytest.raises(NullKey):
         history.page(kept.state, kept.layouts, kept.time.clock, kept.layout.topic, b"")

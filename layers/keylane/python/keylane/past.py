@@ -188,7 +188,8 @@ def _within(members: list[bytes], most_bytes: int) -> list[bytes]:
 
 def _place(member: bytes) -> bytes:
     """Where a member stands among its key's: timestamp, then what tells it from others of the same."""
-    return member[10:18] + member[: 22 if member[9] & codec.STRAY else 18]
+    is_stray = len(member) > 9 and member[9] & codec.STRAY  # noqa: PLR2004 (the flags' byte; see codec)
+    return member[10:18] + member[: 22 if is_stray else 18]
 
 
 def _name(layout: Layout, home: Home, key: bytes) -> bytes:

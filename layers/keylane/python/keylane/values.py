@@ -50,4 +50,4 @@ def present(state: State, marks: Marks, homes: Mapping[bytes, Home], deadline: D
     for home, mark in zip(lanes, replies, strict=False):
         marks.note(home, mark)
     heads = dict(zip(homes, replies[len(lanes) :], strict=True))
-    return {key for key, head in heads.items() if head and not head[1] & codec.TOMBSTONE}
+    return {key for key, head in heads.items() if head and not (head[-1] & codec.TOMBSTONE and len(head) > 1)}

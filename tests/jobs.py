@@ -16,7 +16,7 @@ import pytest
 from confluent_kafka import Producer
 from tests import lanes as t
 
-from keylane import codec, read, routing
+from keylane import codec, layouts, read, routing
 from keylane.adapters.lane import Lane
 from keylane.adapters.redis_cluster import Cluster
 from keylane.adapters.redis_layouts import LayoutStore
@@ -147,7 +147,7 @@ class Reader:
     def __init__(self, state: RedisState, topic: str, layout_ttl_s: float) -> None:
         self._state = state
         self._topic = topic
-        self._layouts = read.Layouts(state, t.CLOCK, layout_ttl_s)
+        self._layouts = layouts.Layouts(state, t.CLOCK, layout_ttl_s)
 
     def latest(self, key: bytes, **arguments):
         return read.latest(self._state, self._layouts, t.CLOCK, self._topic, key, **arguments)

@@ -228,12 +228,14 @@ def _check_index(
 ) -> Iterator[str]:
     """Just the live keys, each in the index of its lane."""
     held: set[tuple[int, int, bytes]] = set()
-    prefix = keys[0].partition(b"/")[0] + b"/"
+    prefixes = {key.partition(b"/")[0] + b"/" for key in keys}
     for partition, stripe in itertools.product(range(layout.partition_count), range(layout.stripes)):
         slot = routing.slot_for(partition, stripe, layout.partition_count, layout.stripes)
         name = codec.index_key(routing.hash_tag(slot), topic, layout.generation, partition, stripe)
-        found = clients[stack.shard_of(slot)].zrangebylex(name, b"[" + prefix, b"[" + prefix + b"\xff")
-        held.update((partition, stripe, key) for key in found)
+        client = clients[stack.shard_of(slot)]
+        for prefix in prefixes:
+            found = client.zrangebylex(name, b"[" + prefix, b"[" + prefix + b"\xff")
+            held.update((partition, stripe, key) for key in found)
     wanted = {
         (log.of(topic, key).home, routing.stripe_for(key, layout.stripes), key)
         for key in keys

@@ -32,7 +32,7 @@ class Home:
 @lru_cache(maxsize=32_768)
 def _home(shape: tuple[str, int, int, int], partition: int, stripe: int) -> Home:
     topic, generation, partition_count, stripes = shape
-    slot = routing.slot_for(partition, stripe, partition_count, stripes)
+    slot = routing.slot_for(partition % partition_count, stripe, partition_count, stripes)
     tag = routing.hash_tag(slot)
     mark = codec.watermark_key(tag, topic, generation, partition, stripe)
     return Home(partition, stripe, slot, tag, mark)
@@ -42,10 +42,24 @@ def _shape(layout: Layout) -> tuple[str, int, int, int]:
     return layout.topic, layout.generation, layout.partition_count, layout.stripes
 
 
+def home(layout: Layout, partition: int, stripe: int) -> Home:
+    """The lane of a partition's stripe, by a layout that was checked.
+
+    A partition beyond the layout's (the topic has grown) has a watermark alone, for all of its records
+    are at home in others: it lies in the slot of the partition modulo the layout's count.
+    """
+    return _home(_shape(layout), partition, stripe)
+
+
+def home_in(layout: Layout, partition: int, key: bytes) -> Home:
+    """The lane of a partition that has the key's own stripe number."""
+    return home(layout, partition, routing.stripe_for(key, layout.stripes))
+
+
 def home_of(layout: Layout, key: bytes) -> Home:
     """The lane of a key, by a layout that was checked."""
     partition = routing.partition_for(key, layout.partition_count, layout.partitioner)
-    return _home(_shape(layout), partition, routing.stripe_for(key, layout.stripes))
+    return home_in(layout, partition, key)
 
 
 def homes_of(layout: Layout) -> list[Home]:

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 from keylane import codec, routing
 from keylane.errors import (
     BadRequest,
-    CorruptState,
     LaneBuilding,
     PositionNotReached,
     StateTooOld,
     UnknownTopic,
 )
-from keylane.keys import check_key, printable
+from keylane.keys import check_key
+from keylane.lanes import decode_value, decode_watermark, home_in, home_of
 from keylane.model import MAX_LANES, Answer, Position
 from keylane.ports import Deadline
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from keylane.layouts import Layouts
-    from keylane.model import Layout, Watermark
+    from keylane.model import Layout
     from keylane.ports import Clock, State
 
 FIRST_PAUSE_S = 0.002
@@ -162,20 +162,14 @@ def _building(layout: Layout, key: bytes, answer: Answer | None) -> LaneBuilding
 
 def _answer_by(state: State, layout: Layout, key: bytes, deadline: Deadline) -> Answer | None:
     """Read value and watermark in one atomic command; None where the lane has no watermark."""
-    partition = routing.partition_for(key, layout.partition_count, layout.partitioner)
-    slot, tag, mark_key = _lane(layout, partition, key)
-    value_key = codec.value_key(tag, layout.topic, layout.generation, key)
-    value, mark = state.read(slot, (value_key, mark_key), deadline)
+    home = home_of(layout, key)
+    value_key = codec.value_key(home.tag, layout.topic, layout.generation, key)
+    value, mark = state.read(home.slot, (value_key, home.watermark_key), deadline)
     if mark is None:
         return None
-    watermark = _watermark(mark_key, mark)
-    if value is None:
-        return Answer(layout, partition, None, watermark)
-    try:
-        record = codec.decode_record(key, value, partition)
-    except codec.CodecError as error:
-        raise CorruptState(printable(value_key), str(error)) from error
-    return Answer(layout, partition, record, watermark)
+    watermark = decode_watermark(home.watermark_key, mark)
+    record = decode_value(value_key, key, value, home.partition)
+    return Answer(layout, home.partition, record, watermark)
 
 
 def _next_offset(
@@ -191,22 +185,6 @@ def _next_offset(
             "min_position",
         )
     layout = layouts.get(topic, deadline)
-    slot, _, mark_key = _lane(layout, partition, key)
-    (mark,) = state.read(slot, (mark_key,), deadline)
-    return 0 if mark is None else _watermark(mark_key, mark).next_offset
-
-
-def _lane(layout: Layout, partition: int, key: bytes) -> tuple[int, bytes, bytes]:
-    """Hash slot, hash tag and watermark's key of the lane of `partition` with the key's stripe number."""
-    stripe = routing.stripe_for(key, layout.stripes)
-    home = partition % layout.partition_count
-    slot = routing.slot_for(home, stripe, layout.partition_count, layout.stripes)
-    tag = routing.hash_tag(slot)
-    return slot, tag, codec.watermark_key(tag, layout.topic, layout.generation, partition, stripe)
-
-
-def _watermark(key: bytes, data: bytes) -> Watermark:
-    try:
-        return codec.decode_watermark(data)
-    except codec.CodecError as error:
-        raise CorruptState(printable(key), str(error)) from error
+    home = home_in(layout, partition, key)
+    (mark,) = state.read(home.slot, (home.watermark_key,), deadline)
+    return 0 if mark is None else decode_watermark(home.watermark_key, mark).next_offset

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from keylane import codec, routing
+from keylane import codec, lanes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -31,21 +31,15 @@ class Lane:
 
     @classmethod
     def of(cls, layout: Layout, partition: int, stripe: int) -> Lane:
-        """Compute the lane by the layout, which must be a valid one.
-
-        A partition beyond the layout's (the topic has grown) has a watermark alone, for all of its records
-        are at home in others: it lies in the slot of the partition modulo the layout's count.
-        """
-        home = partition % layout.partition_count
-        slot = routing.slot_for(home, stripe, layout.partition_count, layout.stripes)
-        tag = routing.hash_tag(slot)
+        """The lane by the layout, which must be a valid one; of partitions beyond it see `lanes.home`."""
+        home = lanes.home(layout, partition, stripe)
         return cls(
             layout.topic,
             partition,
             stripe,
-            slot,
-            codec.watermark_key(tag, layout.topic, layout.generation, partition, stripe),
-            codec.value_key_prefix(tag, layout.topic, layout.generation),
+            home.slot,
+            home.watermark_key,
+            codec.value_key_prefix(home.tag, layout.topic, layout.generation),
             layout.options,
         )
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
-from tests.servers import guarded, own_cluster, own_kafka
+from tests.servers import guarded, own_cluster, own_kafka, wait_writable
 
 from keylane_local.stack import Stack
 
@@ -69,4 +69,5 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         guarded(tmp_path_factory.mktemp("stack")) as data,
         Stack(data, TESTS / "keylane-test.toml") as running,
     ):
+        wait_writable(running.kafka)
         yield running

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import time
+import uuid
 from typing import TYPE_CHECKING
 
 import redis
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from redis.backoff import ConstantBackoff
 from redis.retry import Retry
@@ -83,8 +84,31 @@ def own_kafka(data: Path) -> Iterator[Kafka]:
             controller_port=ports.any(),
         )
         kafka.start()
-        kafka.wait_ready()
+        wait_writable(kafka)
         yield kafka
+
+
+def wait_writable(kafka: Kafka, within_s: float = 60) -> None:
+    """Until the broker takes a write of an idempotent producer, in a topic of this call's own.
+
+    One that has just started answers the request for a producer's id with "coordinator load in progress",
+    for longer than a test's short timeout may be.
+    """
+    kafka.wait_ready(within_s)
+    topic = f"scratch-{uuid.uuid4().hex}"
+    create_topic(kafka.bootstrap, topic, 1)
+    errors: list[object] = []
+    producer = Producer(
+        {
+            "bootstrap.servers": kafka.bootstrap,
+            "enable.idempotence": True,
+            "message.timeout.ms": round(within_s * 1000),
+            "retry.backoff.ms": 20,
+        }
+    )
+    producer.produce(topic, b"", on_delivery=lambda error, _: errors.append(error))
+    assert producer.flush(within_s) == 0, "no write was taken"
+    assert errors == [None]
 
 
 def fill(addresses: str, entries: Mapping[bytes, bytes]) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.builders import a_topic, an_event, headers_of, load_handler
-from tests.servers import create_topic, deadline, eventually, own_kafka, records_of
+from tests.servers import create_topic, deadline, eventually, own_kafka, records_of, wait_writable
 
 from keylane.adapters.kafka_broker import Broker
 from keylane.adapters.kafka_producer import KafkaProducer, KafkaSettings
@@ -32,9 +32,9 @@ def one_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
 
 @pytest.fixture
 def breaking(one_broker: Kafka) -> Kafka:
-    """A broker to break, up again for each test."""
+    """A broker to break, up again for each test and ready for its writes."""
     one_broker.start()
-    one_broker.wait_ready()
+    wait_writable(one_broker)
     return one_broker
 
 

@@ -5,6 +5,7 @@ import uuid
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from tests.servers import wait_writable
 
 
 def _new_topic(kafka: str, partitions: int = 1) -> str:
@@ -60,7 +61,7 @@ def test_what_was_written_survives_a_crash_of_the_broker(broker, kafka):
     broker.kill()
     assert not broker.running
     broker.start()
-    broker.wait_ready()
+    wait_writable(broker)  # others write to it after this test
     consumer = Consumer({"bootstrap.servers": kafka, "group.id": "unused"})
     try:
         consumer.assign([TopicPartition(topic, 0, 0)])

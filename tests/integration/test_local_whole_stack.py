@@ -6,6 +6,7 @@ import urllib.request
 import uuid
 
 import pytest
+from tests.servers import wait_writable
 
 
 @pytest.fixture
@@ -47,6 +48,7 @@ def test_a_part_that_crashed_is_started_again_and_the_path_is_whole(stack, call,
     assert not part.running
     part.start()
     part.wait_ready()
+    wait_writable(stack.kafka)
     status, body, position = call("PUT", key, b"after")
     assert (status, sorted(json.loads(body))) == (201, ["offset", "partition", "position"])
     assert call("GET", key, position=position)[:2] == (200, b"after")

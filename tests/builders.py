@@ -35,9 +35,12 @@ def a_watermark(next_offset: int = 100, **fields: Any) -> Watermark:
 
 def lane_of(layout: Layout, key: bytes, partition: int | None = None) -> tuple[int, int, bytes]:
     """Partition, stripe and hash tag of the lane of a key, or of the same stripe in another partition."""
+    part = (
+        key if layout.partition_by == "key" else key.split(layout.partition_by[len("prefix:") :].encode())[0]
+    )
     if partition is None:
-        partition = routing.partition_for(key, layout.partition_count, layout.partitioner)
-    stripe = routing.stripe_for(key, layout.stripes)
+        partition = routing.partition_for(part, layout.partition_count, layout.partitioner)
+    stripe = routing.stripe_for(part, layout.stripes)
     slot = routing.slot_for(partition, stripe, layout.partition_count, layout.stripes)
     return partition, stripe, routing.hash_tag(slot)
 

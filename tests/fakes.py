@@ -133,6 +133,7 @@ class FakeLog:
     """The port Log over lists: one topic's partitions each."""
 
     topics: dict[str, list[list[tuple[bytes, bytes | None]]]] = field(default_factory=dict)
+    partition_by: dict[str, str] = field(default_factory=dict)
     limit_bytes: int = 1_179_648
     away: bool = False
 
@@ -147,6 +148,7 @@ class FakeLog:
         if len(key) + len(value or b"") > self.limit_bytes:
             raise ProduceFailed("MESSAGE_TOO_LARGE", "Kafka refused the record", retriable=False)
         partitions = self.topics[topic]
-        partition = routing.partition_for(key, len(partitions))
+        part = routing.partition_key(key, self.partition_by.get(topic, "key"))
+        partition = routing.partition_for(part, len(partitions))
         partitions[partition].append((key, value))
         return Position(partition, len(partitions[partition]) - 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from keylane.model import WHOLE_KEY
 from keylane.routing import PARTITIONERS
 
 if TYPE_CHECKING:
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from keylane_spark.freshness import Place
 
 _ENOUGH = 50
+EXPLANATIONS = (*PARTITIONERS, "whole_key")
+"""What may have placed a stray: `batch.Tally` counts each."""
 
 
 class Audit:
@@ -23,7 +26,7 @@ class Audit:
         self._layouts = layouts
         self._keyed = dict.fromkeys(layouts, 0)
         self._strays = dict.fromkeys(layouts, 0)
-        self._explained = {topic: dict.fromkeys(PARTITIONERS, 0) for topic in layouts}
+        self._explained = {topic: dict.fromkeys(EXPLANATIONS, 0) for topic in layouts}
         self._told: set[str] = set()
         self._told_left: set[str] = set()
 
@@ -33,7 +36,7 @@ class Audit:
         for (topic, _), tally in tallies.items():
             self._keyed[topic] += tally.records - tally.null_keys
             self._strays[topic] += tally.strays
-            for name in PARTITIONERS:
+            for name in EXPLANATIONS:
                 self._explained[topic][name] += getattr(tally, name)
             if tally.left_in_kafka and topic not in self._told_left:
                 self._told_left.add(topic)
@@ -49,12 +52,20 @@ class Audit:
         # Keys spread by another partitioner still meet their own partition by chance, one in N.
         if topic in self._told or strays < _ENOUGH or strays * 2 < keyed:
             return None
-        declared = self._layouts[topic].partitioner
+        layout = self._layouts[topic]
         for name, count in self._explained[topic].items():
-            if count == strays:
-                self._told.add(topic)
+            if count != strays:
+                continue
+            self._told.add(topic)
+            found = f"topic {topic!r}: {strays:,} of {keyed:,} records lie where "
+            if name == "whole_key":
                 return (
-                    f"topic {topic!r}: {strays:,} of {keyed:,} records lie where {name} puts them, not "
-                    f"{declared}: named as partitioner in keylane.toml it makes them cheaper to write"
+                    f"{found}{layout.partitioner} of the whole key puts them: its producers don't do as "
+                    f"partition_by = {layout.partition_by!r} says, which makes them dearer to write"
                 )
+            of = "" if layout.partition_by == WHOLE_KEY else f" by {layout.partition_by!r}"
+            return (
+                f"{found}{name}{of} puts them, not {layout.partitioner}: named as partitioner in "
+                f"keylane.toml it makes them cheaper to write"
+            )
         return None

@@ -10,10 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from keylane.adapters.redis_lanes import Lane
+from keylane.model import WHOLE_KEY
 from keylane.routing import PARTITIONERS
 from keylane_spark.columns import COMPARED_RECORDS, MAX_BYTES, MAX_RECORDS, Chunk, Folder
 from keylane_spark.records import from_rows
-from keylane_spark.routing_columns import partition_column, stripe_column
+from keylane_spark.routing_columns import partition_column, partition_keys, stripe_column
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -58,6 +59,8 @@ class Tally:
     murmur2: int = 0
     crc32: int = 0
     fnv1a: int = 0
+    whole_key: int = 0
+    """And, of a topic that is partitioned by a part of its keys, how many lie where all of the key says."""
 
 
 @dataclass(slots=True)
@@ -132,12 +135,13 @@ class BatchWriter:
         if records.left_bytes is not None:
             tally.left_in_kafka += int(np.count_nonzero(records.left_bytes))
             tally.record_bytes += int(records.left_bytes.sum())
-        home = partition_column(records.keys, layout.partition_count, layout.partitioner)
+        parts = partition_keys(records.keys, layout.partition_by)
+        home = partition_column(parts, layout.partition_count, layout.partitioner)
         stray = home != partition
         if stray.any():
             self._write_strays(layout, partition, records.where(stray), home[stray], tally)
             records = records.where(~stray)
-        stripe_of = stripe_column(records.keys, layout.stripes)
+        stripe_of = stripe_column(partition_keys(records.keys, layout.partition_by), layout.stripes)
         for stripe in np.unique(stripe_of).tolist():
             mask = stripe_of == stripe
             lane = self._lane(topic, partition, stripe)
@@ -152,7 +156,8 @@ class BatchWriter:
         """Take each record to the lane where a reader looks for its key."""
         place = layout.topic, partition
         folders = self._stray_folders.setdefault(place, {})
-        lane_of = home.astype(np.int64) * layout.stripes + stripe_column(records.keys, layout.stripes)
+        parts = partition_keys(records.keys, layout.partition_by)
+        lane_of = home.astype(np.int64) * layout.stripes + stripe_column(parts, layout.stripes)
         for number in np.unique(lane_of).tolist():
             lane = self._lane(layout.topic, number // layout.stripes, number % layout.stripes)
             folder = folders.setdefault(lane, Folder(layout.options, COMPARED_RECORDS))
@@ -160,8 +165,13 @@ class BatchWriter:
                 self._put_strays(place, lane, folded)
         tally.strays += len(records)
         for name in PARTITIONERS:
-            explained = partition_column(records.keys, layout.partition_count, name) == partition
+            explained = partition_column(parts, layout.partition_count, name) == partition
             setattr(tally, name, getattr(tally, name) + int(explained.sum()))
+        if layout.partition_by != WHOLE_KEY:
+            explained = (
+                partition_column(records.keys, layout.partition_count, layout.partitioner) == partition
+            )
+            tally.whole_key += int(explained.sum())
 
     def _send_open_strays(self, place: Place) -> None:
         for lane, folder in self._stray_folders.pop(place, {}).items():

@@ -8,6 +8,7 @@
     "spark.driver.memory" = "2g"
     [topics.flights]               one table a topic
     partitioner = "murmur2"        as the topic's producers have it
+    partition_by = "prefix:|"      its producers look at what stands before the first "|" of a key alone
     stripes = 1
     ttl = "30d"                    durations: a number and one of ms, s, m, h, d
     history_count = 100            the records of a key that are kept, by number ...
@@ -30,6 +31,7 @@ import tomllib
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -40,7 +42,8 @@ from pydantic import (
 )
 
 from keylane.errors import BadConfig
-from keylane.model import Options, is_topic_name
+from keylane.model import WHOLE_KEY, Options, is_topic_name
+from keylane.routing import separator_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -87,10 +90,16 @@ _Some = Annotated[Milliseconds, Field(ge=1)]
 SparkValue = str | int | float | bool
 
 
+def _partition_by(text: str) -> str:
+    separator_of(text)
+    return text
+
+
 class TopicConfig(_Table):
     """One topic."""
 
     partitioner: Literal["murmur2", "crc32", "fnv1a"] = "murmur2"
+    partition_by: Annotated[str, AfterValidator(_partition_by)] = WHOLE_KEY
     stripes: Annotated[int, Field(ge=1, le=16384)] = 1
     partitions: Annotated[int, Field(ge=1, le=16384)] | None = None
     ttl: _Some | None = None

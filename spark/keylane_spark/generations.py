@@ -31,7 +31,15 @@ class Plan:
 
 def wanted_layout(topic: str, partition_count: int, config: TopicConfig) -> Layout:
     """The layout that the config asks for, its generation still open."""
-    return Layout(topic, partition_count, config.stripes, config.partitioner, 0, config.options)
+    return Layout(
+        topic,
+        partition_count,
+        config.stripes,
+        config.partitioner,
+        0,
+        config.options,
+        config.partition_by,
+    )
 
 
 def plan(
@@ -85,6 +93,7 @@ def _fields(layout: Layout) -> dict[str, object]:
         "partition_count": layout.partition_count,
         "stripes": layout.stripes,
         "partitioner": layout.partitioner,
+        "partition_by": layout.partition_by,
         **{name: getattr(options, name) for name in options.__slots__ if name != "marker_ms"},
     }
 

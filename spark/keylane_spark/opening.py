@@ -218,4 +218,7 @@ def _incomplete(lost: Collection[Place], mixed: Collection[str]) -> set[Place | 
 
 def _moves(old: Layout, new: Layout) -> bool:
     """Whether a key's partition may be another one in the new layout."""
-    return (old.partition_count, old.partitioner) != (new.partition_count, new.partitioner)
+    before, after = (
+        (layout.partition_count, layout.partitioner, layout.partition_by) for layout in (old, new)
+    )
+    return before != after

@@ -1,7 +1,7 @@
 """The functions of `keylane.routing` over whole columns: the same results, without a Python loop over rows.
 
 A column of keys is a pyarrow binary, large_binary, string or large_string array (a slice too), a ChunkedArray
-of them, or a pair of numpy arrays `(data, offsets)`: row i is `data[offsets[i]:offsets[i + 1]]`.
+of them, a pair of numpy arrays `(data, offsets)`: row i is `data[offsets[i]:offsets[i + 1]]`, or `Slices`.
 Nulls raise ValueError: a null key has no home, the caller filters those rows. Empty keys are keys.
 
 How: rows are taken in chunks that fit the processor's cache, the longest rows first; so those that still have
@@ -10,12 +10,13 @@ a block of four bytes are always a prefix, and one numpy step per block serves t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from keylane.routing import check_partitioning
+from keylane.routing import check_partitioning, separator_of
 from keylane_spark.hashing import CRC32, FNV1A, MMH3, MURMUR2, ColumnHash
 
 if TYPE_CHECKING:
@@ -26,6 +27,27 @@ _CHUNK_ROWS = 16_384
 _BLOCK_BYTES = 4
 _FEW_ROWS = 32  # a Python loop beats numpy's calls on so few; and one huge key does not hold up its chunk
 _TAIL_MASKS = np.array([0, 0xFF, 0xFFFF, 0xFFFFFF], dtype=np.uint32)
+
+
+class Slices(NamedTuple):
+    """Keys as parts of one buffer (bytes, uint8): row i is `data[starts[i]:starts[i] + lengths[i]]`."""
+
+    data: NDArray[np.uint8]
+    starts: NDArray[np.signedinteger[Any]]
+    lengths: NDArray[np.signedinteger[Any]]
+
+
+def partition_keys(keys: pa.Array, partition_by: str) -> pa.Array | Slices:
+    """What of each key its partition and stripe are computed from: `routing.partition_key`, not copied.
+
+    `keys`: one Arrow array without nulls. Raises ValueError as that does.
+    """
+    separator = separator_of(partition_by)
+    if not separator:
+        return keys
+    all_of_them = _slices(keys)
+    ends = pc.find_substring(keys, pattern=separator).to_numpy(zero_copy_only=False)
+    return all_of_them._replace(lengths=np.where(ends < 0, all_of_them.lengths, ends))
 
 
 def murmur2_column(keys: Any) -> NDArray[np.int32]:
@@ -56,23 +78,31 @@ def _hash_column(keys: Any, hash_: ColumnHash) -> NDArray[np.uint32]:
         return np.concatenate(
             [np.empty(0, np.uint32), *(_hash_column(chunk, hash_) for chunk in keys.chunks)]
         )
-    data, offsets = keys if isinstance(keys, tuple) else _views(keys)
+    data, starts, lengths = _slices(keys)
     if len(data) < _BLOCK_BYTES:
         data = np.concatenate([data, np.zeros(_BLOCK_BYTES, dtype=np.uint8)])
-    rows = len(offsets) - 1
-    hashes = np.empty(rows, dtype=np.uint32)
-    for first in range(0, rows, _CHUNK_ROWS):
-        end = min(first + _CHUNK_ROWS, rows)
-        hashes[first:end] = _hash_rows(data, offsets[first : end + 1], hash_)
+    hashes = np.empty(len(starts), dtype=np.uint32)
+    for first in range(0, len(starts), _CHUNK_ROWS):
+        chunk = slice(first, first + _CHUNK_ROWS)
+        hashes[chunk] = _hash_rows(data, starts[chunk], lengths[chunk].astype(np.uint32), hash_)
     return hashes
 
 
 def _row_count(keys: Any) -> int:
+    if isinstance(keys, Slices):
+        return len(keys.starts)
     if isinstance(keys, tuple):
         return len(keys[1]) - 1
     if keys.null_count:
         raise ValueError(f"{keys.null_count} of {len(keys)} keys are null: they have no home, filter them")
     return len(keys)
+
+
+def _slices(keys: Any) -> Slices:
+    if isinstance(keys, Slices):
+        return keys
+    data, offsets = keys if isinstance(keys, tuple) else _views(keys)
+    return Slices(data, offsets[:-1], np.diff(offsets))
 
 
 def _views(keys: Any) -> tuple[NDArray[np.uint8], NDArray[np.signedinteger[Any]]]:
@@ -94,20 +124,22 @@ def _views(keys: Any) -> tuple[NDArray[np.uint8], NDArray[np.signedinteger[Any]]
 
 
 def _hash_rows(
-    data: NDArray[np.uint8], offsets: NDArray[np.signedinteger[Any]], hash_: ColumnHash
+    data: NDArray[np.uint8],
+    starts: NDArray[np.signedinteger[Any]],
+    lengths: NDArray[np.uint32],
+    hash_: ColumnHash,
 ) -> NDArray[np.uint32]:
-    lengths = np.diff(offsets).astype(np.uint32)
     if len(lengths) > _FEW_ROWS and lengths.min() == lengths.max():
-        return _hash_longest_first(data, offsets[:-1], lengths, hash_)
+        return _hash_longest_first(data, starts, lengths, hash_)
     hashes = np.empty(len(lengths), dtype=np.uint32)
     order = np.argsort(lengths)[::-1]
     blocks = lengths[order[: _FEW_ROWS + 1]] // _BLOCK_BYTES
     few = int(np.count_nonzero(blocks > blocks[-1])) if len(order) > _FEW_ROWS else len(order)
     for row in order[:few]:
-        hashes[row] = hash_.one(data[offsets[row] : offsets[row + 1]].tobytes())
+        hashes[row] = hash_.one(data[starts[row] : starts[row] + lengths[row]].tobytes())
     if few < len(order):
         rest = order[few:]
-        hashes[rest] = _hash_longest_first(data, offsets[rest], lengths[rest], hash_)
+        hashes[rest] = _hash_longest_first(data, starts[rest], lengths[rest], hash_)
     return hashes
 
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from keylane.errors import Unavailable
-from keylane.routing import PARTITIONERS
+from keylane_spark.audit import EXPLANATIONS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,7 +31,7 @@ class StrayTotals:
             if tally.strays:
                 counts = self._pending.setdefault(layouts[topic], Counter())
                 counts["strays"] += tally.strays
-                for name in PARTITIONERS:
+                for name in EXPLANATIONS:
                     counts[name] += getattr(tally, name)
         with suppress(Unavailable):
             for layout in list(self._pending):

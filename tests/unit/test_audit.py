@@ -23,6 +23,16 @@ def test_a_few_strays_or_strays_of_no_partitioner_are_no_reason_to_speak():
     assert Audit(LAYOUTS).add({("orders", 0): Tally(records=30, strays=30, crc32=30)}) == []
 
 
+def test_producers_that_look_at_the_whole_key_are_told_of_by_what_the_topic_is_partitioned():
+    audit = Audit({"trips": Layout("trips", 9, partition_by="prefix:|")})
+    (sentence,) = audit.add({("trips", 0): Tally(records=900, strays=800, crc32=90, whole_key=800)})
+    assert "800 of 900 records lie where murmur2 of the whole key puts them" in sentence
+    assert "'prefix:|'" in sentence
+    audit = Audit({"trips": Layout("trips", 9, partition_by="prefix:|")})
+    (sentence,) = audit.add({("trips", 0): Tally(records=900, strays=800, crc32=800)})
+    assert "lie where crc32 by 'prefix:|' puts them, not murmur2" in sentence
+
+
 def test_batches_add_up():
     audit = Audit(LAYOUTS)
     batch = {("orders", 3): Tally(records=30, null_keys=10, strays=15, fnv1a=15)}

@@ -154,6 +154,25 @@ def test_strays_of_all_partitions_are_waited_for_at_once():
     assert kinds == ["strays", "strays", "flush", "note", "apply", "note", "apply", "flush"]
 
 
+def test_a_part_of_the_key_decides_on_lane_and_stray():
+    layout = Layout("orders", 3, stripes=2, partition_by="prefix:|")
+    own, foreign = keys_of(0, 1)[0], keys_of(2, 1)[0]
+    lanes, writer = a_writer(layout)
+    writer.write(
+        a_batch(*[(b"%b|%d" % (name, number), b"x") for name in (own, foreign) for number in range(9)])
+    )
+    writer.finish([("orders", 0)])
+    written = [(lane, key) for _, lane, _, _, records, _ in lanes.named("apply") for key, _ in records]
+    assert {lane for lane, _ in written} == {Lane.of(layout, 0, routing.stripe_for(own, 2))}
+    assert {key for _, key in written} == {b"%b|%d" % (own, number) for number in range(9)}
+    strays = [(lane, key) for _, lane, records, _ in lanes.named("strays") for key, _ in records]
+    assert {lane for lane, _ in strays} == {Lane.of(layout, 2, routing.stripe_for(foreign, 2))}
+    tally = writer.tallies["orders", 0]
+    by_all = [b"%b|%d" % (foreign, number) for number in range(9)]
+    assert (tally.strays, tally.murmur2) == (9, 0)
+    assert tally.whole_key == sum(routing.partition_for(key, 3) == 0 for key in by_all)
+
+
 def test_a_huge_record_is_waited_for_before_more_is_sent():
     lanes, writer = a_writer()
     rows = [

@@ -79,9 +79,17 @@ def test_keys_have_their_golden_bytes():
 
 def test_layout_has_its_golden_bytes():
     assert codec.encode_layout(Layout("flights", 9)) == (
-        b'{"generation": 1, "options": {}, "partition_count": 9, "partitioner": "murmur2", '
-        b'"stripes": 1, "topic": "flights"}'
+        b'{"generation": 1, "options": {}, "partition_by": "key", '
+        b'"partition_count": 9, '
+        b'"partitioner": "murmur2", "stripes": 1, "topic": "flights"}'
     )
+
+
+def test_layout_says_by_what_its_keys_are_partitioned():
+    layout = Layout("trips", 9, partition_by="prefix:→")
+    assert codec.decode_layout(codec.encode_layout(layout)) == layout
+    older = codec.encode_layout(Layout("trips", 9)).replace(b'"partition_by": "key", ', b"")
+    assert codec.decode_layout(older) == Layout("trips", 9)
 
 
 def test_timestamp_that_kafka_has_not_is_stored_as_zero():

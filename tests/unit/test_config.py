@@ -14,6 +14,7 @@ def test_a_topic_needs_its_name_alone(tmp_path):
     path.write_text("[topics.flights]\n")
     config = load(path)
     assert config.topics["flights"].partitioner == "murmur2"
+    assert config.topics["flights"].partition_by == "key"
     assert config.topics["flights"].stripes == 1
     assert config.job.fetch_max_wait_ms == 5
 
@@ -44,6 +45,8 @@ def test_retention_and_options_become_those_of_the_layout(tmp_path):
         ("[topics.a]\nstripes = 0\n", ["keylane.toml:2: topics.a.stripes: ", "not 0"]),
         ("[topics.a]\n\n[topics.b]\nstripes = 'x'\n", ["keylane.toml:4: topics.b.stripes: ", "not 'x'"]),
         ("[topics.a]\npartitioner = 'md5'\n", ["keylane.toml:2: topics.a.partitioner: ", "'murmur2'"]),
+        ("[topics.a]\npartition_by = '|'\n", [":2: topics.a.partition_by: ", '"prefix:"', "not '|'"]),
+        ("[topics.a]\npartition_by = 'prefix:123456789'\n", [":2: topics.a.partition_by: ", "8 bytes"]),
         ("[topics.a]\nstrips = 2\n", ["keylane.toml:2: topics.a.strips: there is no such field"]),
         ("[job]\nheartbeat_ms = 1\n[topics.a]\n", ["keylane.toml:2: job.heartbeat_ms: "]),
         ("[topics.a]\nttl = '30 days'\n", [":2: topics.a.ttl: ", "this is no duration", "'30 days'"]),

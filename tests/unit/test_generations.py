@@ -40,6 +40,7 @@ def planned(
 CHANGES: dict[str, Any] = {
     "stripes": 3,
     "partitioner": "crc32",
+    "partition_by": "prefix:|",
     "ttl": "1h",
     "history_count": 5,
     "history_age": "1d",

@@ -127,6 +127,17 @@ def test_atomic_reads_are_of_one_lane():
         reader.many(layout.topic, together, atomic=True)
 
 
+@pytest.mark.parametrize("stripes", [1, 4])
+def test_keys_of_one_partition_key_are_read_at_one_moment(stripes: int):
+    layout = a_layout(stripes=stripes, partition_by="prefix:|")
+    keys = [b"ann|%d" % number for number in range(40)]
+    reader = Reader(a_topic_with(layout, [*keys, *KEYS]))
+    assert reader.many(layout.topic, keys, atomic=True) == [(key, b"v" + key) for key in keys]
+    assert [len(commands) for commands in reader.state.runs] == [1]
+    with pytest.raises(BadRequest, match="different lanes"):
+        reader.many(layout.topic, KEYS, atomic=True)
+
+
 def test_stale_layout_is_read_anew_once():
     layout = a_layout()
     reader = Reader(a_topic_with(layout, KEYS))
@@ -191,6 +202,7 @@ def test_join_reads_all_topics_by_one_command():
         ("partition_count", {"partition_count": 8}),
         ("stripes", {"stripes": 2}),
         ("partitioner", {"partitioner": "crc32"}),
+        ("partition_by", {"partition_by": "prefix:|"}),
     ],
 )
 def test_join_of_topics_that_lie_otherwise_says_which_and_in_what(field: str, other: dict[str, Any]):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.builders import NOW_MS, a_layout, a_watermark, lane_of, layout_entry, value_key
 from tests.fakes import FakeState, FakeTime
 
-from keylane import codec, ranges
+from keylane import codec, ranges, routing
 from keylane.errors import HistoryTooShort, LaneBuilding, NoHistory, NoIndex, StateTooOld
 from keylane.lanes import homes_of
 from keylane.layouts import Layouts
@@ -110,6 +110,68 @@ def test_spans_are_bytewise(keys: set[bytes], low: bytes, high: bytes | None, pr
 def test_prefix_of_highest_bytes_has_no_end():
     assert Span.of_prefix(b"a\xff\xff") == Span(b"a\xff\xff", b"b")
     assert Span.of_prefix(b"\xff") == Span(b"\xff", None)
+
+
+BY_CUSTOMER = {"options": INDEXED, "partition_by": "prefix:|"}
+TRIPS = [b"%b|%03d" % (name, number) for name in (b"ann", b"bob", b"eve") for number in range(60)]
+
+
+@pytest.mark.parametrize("shape", [(9, 1), (3, 4)])
+def test_a_span_of_one_partition_key_asks_one_lane_alone(shape: tuple[int, int]):
+    topic = a_topic_of(*TRIPS, partition_count=shape[0], stripes=shape[1], **BY_CUSTOMER)
+    partition = lane_of(topic.layout, b"bob")[0]
+    topic.page()
+    for span, keys in (
+        (Span.of_prefix(b"bob|"), TRIPS[60:120]),
+        (Span.of_prefix(b"bob|01"), TRIPS[70:80]),
+        (Span(b"bob|010", b"bob|020"), TRIPS[70:80]),
+        (Span(b"bob|", b"bob}"), TRIPS[60:120]),
+        (Span(b"bob|050", b"bob|"), []),
+    ):
+        topic.state.runs.clear()
+        page = topic.page(span, limit=70)
+        assert [key for key, _ in page.rows] == keys
+        assert list(page.marks.next_offsets) == [partition]
+        assert [len(commands) for commands in topic.state.runs] == ([2, 1] if keys else [2])
+        assert flat(topic.pages(span, limit=7)) == keys
+
+
+@pytest.mark.parametrize(
+    "span",
+    [
+        Span(),
+        Span.of_prefix(b"bob"),
+        Span(b"bob|"),
+        Span(b"bob|", b"bob}|"),
+        Span(b"bob", b"bob|1"),
+        Span(b"ann|", b"bob|"),
+    ],
+)
+def test_a_span_that_may_have_several_partition_keys_asks_all_lanes(span: Span):
+    topic = a_topic_of(*TRIPS, **BY_CUSTOMER)
+    page = topic.page(span, limit=200)
+    within = [key for key in TRIPS if key >= span.low and (span.high is None or key < span.high)]
+    assert [key for key, _ in page.rows] == within
+    assert len(page.marks.next_offsets) == 9
+
+
+TEXTS = st.text("a|}", max_size=5).map(str.encode)
+
+
+@given(
+    TEXTS | st.binary(max_size=3), st.none() | TEXTS, TEXTS, st.sampled_from(["prefix:|", "prefix:||", "key"])
+)
+def test_the_partition_key_of_a_span_is_that_of_each_of_its_keys(
+    low: bytes, high: bytes | None, key: bytes, partition_by: str
+):
+    for span in (Span(low, high), Span.of_prefix(low)):
+        part = span.partition_key(partition_by)
+        is_within = key >= span.low and (span.high is None or key < span.high)
+        assert part is None or not is_within or routing.partition_key(key, partition_by) == part
+    separator = routing.separator_of(partition_by)
+    assert (Span.of_prefix(low).partition_key(partition_by) is not None) == (
+        bool(separator) and separator in low
+    )
 
 
 def test_a_page_takes_one_round_for_keys_and_one_for_values():

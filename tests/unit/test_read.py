@@ -257,6 +257,7 @@ def test_corrupt_watermark_names_its_key(layout: Layout):
     [
         b"not json",
         codec.encode_layout(a_layout(partitioner="sha1")),
+        codec.encode_layout(a_layout(partition_by="suffix:|")),
         codec.encode_layout(a_layout(partition_count=16_384, stripes=2)),
     ],
 )

@@ -166,6 +166,33 @@ def test_a_tagged_key_lies_in_its_slot_whatever_follows(slot, rest):
     assert routing.key_slot(b"{%b}:%b" % (routing.hash_tag(slot), rest)) == slot
 
 
+@pytest.mark.parametrize(
+    ("key", "partition_by", "part"),
+    [
+        (b"ann|2026|x", "key", b"ann|2026|x"),
+        (b"ann|2026|x", "prefix:|", b"ann"),
+        (b"ann", "prefix:|", b"ann"),
+        (b"ann|", "prefix:|", b"ann"),
+        (b"|2026", "prefix:|", b""),
+        (b"", "prefix:|", b""),
+        (b"a:b::c::d", "prefix:::", b"a:b"),
+        (b"\xff\x00|\xff", "prefix:|", b"\xff\x00"),
+        ("Zürich→Bern".encode(), "prefix:→", "Zürich".encode()),
+        (b"prefix:a", "prefix:12345678", b"prefix:a"),
+    ],
+)
+def test_a_partition_key_is_what_stands_before_the_first_separator(key, partition_by, part):
+    assert routing.partition_key(key, partition_by) == part
+
+
+@pytest.mark.parametrize(
+    "partition_by", ["", "prefix", "prefix:", "suffix:|", "|", "prefix:123456789", "prefix:→→→", "Prefix:|"]
+)
+def test_a_separator_is_one_to_eight_bytes(partition_by):
+    with pytest.raises(ValueError, match="1 to 8 bytes"):
+        routing.partition_key(b"a|b", partition_by)
+
+
 def test_routing_imports_nothing_heavy():
     code = "import sys; before = set(sys.modules); import keylane.routing; print(*set(sys.modules) - before)"
     loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)

@@ -121,3 +121,21 @@ def test_columns_refuse_what_scalars_refuse():
         routing_columns.partition_column(column, 0)
     with pytest.raises(ValueError, match="1 stripe at least"):
         routing_columns.stripe_column(column, 0)
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.text("ab|:", max_size=9).map(str.encode) | st.binary(max_size=20), min_size=33, max_size=60),
+    st.sampled_from(["key", "prefix:|", "prefix:::", "prefix:a|b"]),
+    st.integers(0, 20),
+    st.sampled_from(ARROW_TYPES),
+)
+def test_parts_of_keys_agree_with_scalars(keys, partition_by, start, arrow_type):
+    column = routing_columns.partition_keys(pa.array(keys, arrow_type).slice(start), partition_by)
+    assert_equal_to_scalar(column, [routing.partition_key(key, partition_by) for key in keys[start:]])
+
+
+def test_parts_of_no_keys_and_of_null_keys_are_as_whole_keys():
+    assert_equal_to_scalar(routing_columns.partition_keys(pa.array([], pa.binary()), "prefix:|"), [])
+    with pytest.raises(ValueError, match="1 of 2 keys are null"):
+        routing_columns.partition_keys(pa.array([b"a|b", None], pa.binary()), "prefix:|")

@@ -70,9 +70,11 @@ def test_produce_takes_all_its_variables():
             "KEYLANE_PRODUCE_TIMEOUT_MS": "300",
             "KEYLANE_MAX_VALUE_BYTES": "10",
             "KEYLANE_PARTITIONER": "crc32",
+            "KEYLANE_PARTITION_BY": '{"trips": "prefix:|", "flights": "key"}',
         }
     )
-    assert settings == ProduceSettings(KafkaSettings("one:9092,two:9092", "crc32", 10, 300), 300, 10)
+    kafka = KafkaSettings("one:9092,two:9092", "crc32", 10, 300, {"trips": "prefix:|"})
+    assert settings == ProduceSettings(kafka, 300, 10)
 
 
 def test_password_is_in_no_repr():
@@ -116,6 +118,12 @@ def test_fault_of_query_names_its_variable_and_shows_no_secret(variable: str, te
         ("KEYLANE_PRODUCE_TIMEOUT_MS", "soon"),
         ("KEYLANE_MAX_VALUE_BYTES", "1MiB"),
         ("KEYLANE_PARTITIONER", "murmur3"),
+        ("KEYLANE_PARTITION_BY", "trips=prefix:|"),
+        ("KEYLANE_PARTITION_BY", '["prefix:|"]'),
+        ("KEYLANE_PARTITION_BY", '{"a b": "prefix:|"}'),
+        ("KEYLANE_PARTITION_BY", '{"trips": "prefix:"}'),
+        ("KEYLANE_PARTITION_BY", '{"trips": null}'),
+        ("KEYLANE_PARTITION_BY", "[" * 100_000),
     ],
 )
 def test_fault_of_produce_names_its_variable(variable: str, text: str):

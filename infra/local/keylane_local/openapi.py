@@ -120,11 +120,12 @@ SCHEMAS: dict[str, Any] = {
         age_ms=_COUNT,
     ),
     "Topic": _object(
-        ("topic", "partitions", "stripes", "partitioner", "generation", "options", "lanes"),
+        ("topic", "partitions", "stripes", "partitioner", "partition_by", "generation", "options", "lanes"),
         topic=_TEXT,
         partitions=_COUNT,
         stripes=_COUNT,
         partitioner={"enum": ["murmur2", "crc32", "fnv1a"]},
+        partition_by={"type": "string", "pattern": "^(key|prefix:.+)$"},
         generation=_COUNT,
         options={"type": "object"},
         building=_FLAG,

@@ -70,6 +70,7 @@ class Stack:
         self.wishes = wishes or Wishes()
         self.config = config
         self._progress = progress
+        self._partition_by = ""
         self._build(State.load(self.data))
 
     def _build(self, state: State | None) -> None:
@@ -138,6 +139,7 @@ class Stack:
             "KEYLANE_REDIS_TLS": "false",
             "KEYLANE_JARS": str(tools_dir() / "jars"),
             "KEYLANE_CHECKPOINT": str(self.data / "checkpoint"),
+            "KEYLANE_PARTITION_BY": self._partition_by,
         }
 
     def up(self) -> list[str]:
@@ -146,6 +148,7 @@ class Stack:
         Raises StackError; what this call had started is then stopped again.
         """
         declared = topics.declared(self.config) if self.config else {}
+        self._partition_by = topics.partition_by(declared)
         with self._locked():
             self._build(plan(self.wishes, self.data, self.config, State.load(self.data), self._running()))
             assert self.state is not None  # noqa: S101 - for the type checker: plan() made one

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaError, KafkaException
@@ -9,31 +10,45 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from keylane.errors import BadConfig
+from keylane.model import WHOLE_KEY
 from keylane_local.errors import BadRequest, PartFailed
 from keylane_spark.config import load
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
+
+    from keylane_spark.config import TopicConfig
 
 DEFAULT_PARTITIONS = 9
 _TIMEOUT_S = 20.0
 
 
-def declared(config: Path) -> dict[str, int]:
-    """Return name -> partition count of the topics in `config`; raise BadRequest, with line and field."""
+def declared(config: Path) -> dict[str, TopicConfig]:
+    """Return the topics in `config` by name; raise BadRequest, with line and field."""
     try:
-        topics = load(config).topics
+        return load(config).topics
     except BadConfig as error:
         raise BadRequest(str(error)) from error
-    return {name: topic.partitions or DEFAULT_PARTITIONS for name, topic in topics.items()}
 
 
-def create(bootstrap: str, topics: dict[str, int]) -> list[str]:
+def partition_by(topics: Mapping[str, TopicConfig]) -> str:
+    """Return KEYLANE_PARTITION_BY for the produce function: JSON of the topics that have the option."""
+    return json.dumps(
+        {name: topic.partition_by for name, topic in topics.items() if topic.partition_by != WHOLE_KEY}
+    )
+
+
+def create(bootstrap: str, topics: Mapping[str, TopicConfig]) -> list[str]:
     """Create the topics that are not there, leave the others as they are; return the names of the new."""
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     try:
         present = admin.list_topics(timeout=_TIMEOUT_S).topics
-        missing = [NewTopic(name, count) for name, count in topics.items() if name not in present]
+        missing = [
+            NewTopic(name, topic.partitions or DEFAULT_PARTITIONS)
+            for name, topic in topics.items()
+            if name not in present
+        ]
         for name, made in admin.create_topics(missing).items() if missing else ():
             try:
                 made.result(_TIMEOUT_S)

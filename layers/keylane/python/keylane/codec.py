@@ -41,7 +41,7 @@ from __future__ import annotations
 import json
 import struct
 
-from keylane.model import HistoryEntry, Layout, Options, Position, Record, Watermark
+from keylane.model import WHOLE_KEY, HistoryEntry, Layout, Options, Position, Record, Watermark
 
 VERSION = 1
 STRAY = 0b01
@@ -286,6 +286,7 @@ def encode_layout(layout: Layout) -> bytes:
             "partition_count": layout.partition_count,
             "stripes": layout.stripes,
             "partitioner": layout.partitioner,
+            "partition_by": layout.partition_by,
             "generation": layout.generation,
             "options": layout.options.to_dict(),
         },
@@ -304,6 +305,7 @@ def decode_layout(data: bytes) -> Layout:
             partitioner=str(fields["partitioner"]),
             generation=int(fields["generation"]),
             options=Options.from_dict(dict(fields.get("options", {}))),
+            partition_by=str(fields.get("partition_by", WHOLE_KEY)),
         )
     except (ValueError, KeyError, TypeError) as error:
         raise CodecError(f"this is no layout record: {error!r}") from error

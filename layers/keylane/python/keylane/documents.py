@@ -130,6 +130,7 @@ def of_topic(topic: topics.TopicView, now_ms: int) -> Response[str]:
             "partitions": layout.partition_count,
             "stripes": layout.stripes,
             "partitioner": layout.partitioner,
+            "partition_by": layout.partition_by,
             "generation": layout.generation,
             "options": asdict(layout.options),
             "building": any(lane["building"] for lane in lanes),

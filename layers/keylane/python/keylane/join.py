@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from keylane.model import Answer, Layout
     from keylane.ports import Clock, State
 
-_MUST_AGREE = ("partition_count", "stripes", "partitioner")
+_MUST_AGREE = ("partition_count", "stripes", "partitioner", "partition_by")
 
 
 def join(

@@ -53,13 +53,22 @@ def home(layout: Layout, partition: int, stripe: int) -> Home:
 
 def home_in(layout: Layout, partition: int, key: bytes) -> Home:
     """The lane of a partition that has the key's own stripe number."""
-    return home(layout, partition, routing.stripe_for(key, layout.stripes))
+    return _home_in(layout, partition, routing.partition_key(key, layout.partition_by))
 
 
 def home_of(layout: Layout, key: bytes) -> Home:
     """The lane of a key, by a layout that was checked."""
-    partition = routing.partition_for(key, layout.partition_count, layout.partitioner)
-    return home_in(layout, partition, key)
+    return home_by(layout, routing.partition_key(key, layout.partition_by))
+
+
+def home_by(layout: Layout, partition_key: bytes) -> Home:
+    """The one lane of all keys that have this partition key."""
+    partition = routing.partition_for(partition_key, layout.partition_count, layout.partitioner)
+    return _home_in(layout, partition, partition_key)
+
+
+def _home_in(layout: Layout, partition: int, partition_key: bytes) -> Home:
+    return home(layout, partition, routing.stripe_for(partition_key, layout.stripes))
 
 
 def homes_of(layout: Layout) -> list[Home]:

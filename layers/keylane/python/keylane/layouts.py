@@ -47,6 +47,7 @@ class Layouts:
         try:
             layout = codec.decode_layout(data)
             routing.check_partitioning(layout.partition_count, layout.partitioner)
+            routing.separator_of(layout.partition_by)
             routing.slot_for(0, 0, layout.partition_count, layout.stripes)  # refuses more lanes than slots
         except ValueError as error:
             raise CorruptState(printable(key), str(error)) from error

@@ -17,6 +17,9 @@ def is_topic_name(name: str) -> bool:
 MAX_LANES = 16384
 """Lanes of one topic: one hash slot each at least."""
 
+WHOLE_KEY = "key"
+"""`partition_by` of a topic whose partitions are computed from all of a key."""
+
 _MAX_DIGITS = 18  # below 2**63 for sure
 
 
@@ -92,7 +95,10 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How a topic lies in the cluster: what a reader must know to find a key."""
+    """How a topic lies in the cluster: what a reader must know to find a key.
+
+    `partition_by`: what of a key decides on its partition and stripe, see `routing.partition_key`.
+    """
 
     topic: str
     partition_count: int
@@ -100,6 +106,7 @@ class Layout:
     partitioner: str = "murmur2"
     generation: int = 1
     options: Options = Options()
+    partition_by: str = WHOLE_KEY
 
 
 @dataclass(frozen=True, slots=True)

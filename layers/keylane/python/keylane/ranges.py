@@ -8,9 +8,9 @@ from heapq import heappop, heappush
 from math import isqrt
 from typing import TYPE_CHECKING
 
-from keylane import codec, past
+from keylane import codec, past, routing
 from keylane.errors import HistoryTooShort, NoHistory, NoIndex, TooLarge
-from keylane.lanes import homes_of
+from keylane.lanes import home_by, homes_of
 from keylane.layouts import healed
 from keylane.model import Record
 from keylane.ports import Call, Deadline
@@ -42,6 +42,15 @@ class Span:
         """All keys that begin with it."""
         trimmed = prefix.rstrip(b"\xff")
         return cls(prefix, trimmed[:-1] + bytes((trimmed[-1] + 1,)) if trimmed else None)
+
+    def partition_key(self, partition_by: str) -> bytes | None:
+        """What all its keys are partitioned by, see `routing.partition_key`; None where that may differ."""
+        separator = routing.separator_of(partition_by)
+        if not separator or separator not in self.low or self.high is None:
+            return None
+        part = routing.partition_key(self.low, partition_by)
+        end = Span.of_prefix(part + separator).high
+        return part if end is not None and self.high <= end else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +234,8 @@ class _Lanes:
         self._deadline = deadline
         self._high = b"+" if span.high is None else b"(" + span.high
         self._lanes = [
-            _Lane(home, codec.index_key(home.tag, *_index_of(layout, home)), low) for home in homes_of(layout)
+            _Lane(home, codec.index_key(home.tag, *_index_of(layout, home)), low)
+            for home in _homes_of(layout, span)
         ]
         share = -(-limit // len(self._lanes))
         self._batch = min(limit, share + 3 * isqrt(share)) + 1
@@ -280,6 +290,12 @@ class _Lanes:
             lane.is_over = len(keys) < self._batch
             if keys:
                 lane.low = b"(" + keys[-1]
+
+
+def _homes_of(layout: Layout, span: Span) -> list[Home]:
+    """The lanes that may have keys of the span: one where all of them have one partition key."""
+    part = span.partition_key(layout.partition_by)
+    return homes_of(layout) if part is None else [home_by(layout, part)]
 
 
 def _index_of(layout: Layout, home: Home) -> tuple[str, int, int, int]:

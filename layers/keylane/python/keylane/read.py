@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from keylane import codec, routing
+from keylane import codec
 from keylane.errors import (
     BadRequest,
     LaneBuilding,
@@ -154,7 +154,7 @@ def _answer(
 
 
 def _building(layout: Layout, key: bytes, answer: Answer | None) -> LaneBuilding:
-    partition = routing.partition_for(key, layout.partition_count, layout.partitioner)
+    partition = home_of(layout, key).partition
     if answer is None:
         return LaneBuilding(layout.topic, partition, None)
     return LaneBuilding(layout.topic, partition, answer.watermark.next_offset, answer.watermark.log_end)

@@ -1,10 +1,11 @@
 """Where a key lives: key -> partition -> stripe -> hash slot -> hash tag. Pure functions.
 
-    partition = partitioner(key) mod N
-    stripe    = mmh3.hash(key, seed=0, signed=False) mod S
+    partition = partitioner(partition key) mod N
+    stripe    = mmh3.hash(partition key, seed=0, signed=False) mod S
     slot      = floor((partition * S + stripe) * 16384 / (N * S))
     hash_tag  = the first string, shortest first, then in order over 0-9a-z, whose CRC16 mod 16384 is the slot
 
+The partition key is the key, or what stands before its first separator: see `partition_key`.
 mmh3 is MurmurHash3 and is not Kafka's hash: partitions come from murmur2 (MurmurHash2), stripes from mmh3.
 An empty key hashes as Kafka hashes it; a null key has no home, and callers refuse it before they come here.
 The vectorised twins over columns are in `keylane_spark.routing_columns`.
@@ -14,12 +15,14 @@ from __future__ import annotations
 
 import struct
 from binascii import crc_hqx
-from functools import cache
+from functools import cache, lru_cache
 from itertools import product
 from typing import TYPE_CHECKING
 from zlib import crc32
 
 import mmh3
+
+from keylane.model import WHOLE_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,6 +30,10 @@ if TYPE_CHECKING:
 SLOTS = 16384
 """Hash slots of a Redis Cluster."""
 
+SEPARATOR_BYTES = 8
+"""How long a separator may be."""
+
+_BY_PREFIX = "prefix:"
 _TAG_ALPHABET = b"0123456789abcdefghijklmnopqrstuvwxyz"
 _TAG_LENGTH_MAX = 4  # four characters reach every slot, a test sees to it
 _MASK = 0xFFFFFFFF
@@ -82,6 +89,32 @@ crc32: librdkafka's `consistent` and `consistent_random` (rdcrc32.c), kprf, lua-
 fnv1a: Sarama's `NewHashPartitioner` (32 bit FNV-1a as int32, a negative one negated), librdkafka's `fnv1a`
 (rdfnv1a.c). Sarama's `NewReferenceHashPartitioner` is another one.
 """
+
+
+@lru_cache(maxsize=256)
+def separator_of(partition_by: str) -> bytes:
+    """Give the separator of "prefix:SEPARATOR", b"" for "key", the whole key.
+
+    Raises ValueError for anything else: a separator is 1 to 8 bytes of UTF-8 text.
+    """
+    if partition_by == WHOLE_KEY:
+        return b""
+    separator = partition_by.removeprefix(_BY_PREFIX).encode()
+    if not partition_by.startswith(_BY_PREFIX) or not 1 <= len(separator) <= SEPARATOR_BYTES:
+        raise ValueError(
+            f'this is "key", or "prefix:" and a separator of 1 to {SEPARATOR_BYTES} bytes, as in "prefix:|"'
+        )
+    return separator
+
+
+def partition_key(key: bytes, partition_by: str = WHOLE_KEY) -> bytes:
+    """Give the part of a key that partition and stripe are computed from: `partition_for` takes it.
+
+    With "prefix:|" that is what stands before the first "|", the whole key where there is none.
+    Raises ValueError as `separator_of`.
+    """
+    separator = separator_of(partition_by)
+    return key.partition(separator)[0] if separator else key
 
 
 def partition_for(key: bytes, partition_count: int, partitioner: str = "murmur2") -> int:

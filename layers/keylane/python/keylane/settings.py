@@ -5,10 +5,13 @@ Each kind of settings imports its adapter where it is read, so that a function c
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
+from keylane import routing
 from keylane.errors import BadConfig
+from keylane.model import WHOLE_KEY, is_topic_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -66,7 +69,9 @@ class ProduceSettings:
         partitioner = environment.get("KEYLANE_PARTITIONER") or "murmur2"
         if partitioner not in PARTITIONERS:
             raise SettingsError("KEYLANE_PARTITIONER", f"is none of {', '.join(PARTITIONERS)}")
-        kafka = KafkaSettings(kafka_bootstrap(environment), partitioner, limit_bytes, timeout_ms)
+        kafka = KafkaSettings(
+            kafka_bootstrap(environment), partitioner, limit_bytes, timeout_ms, _partition_by(environment)
+        )
         return cls(kafka, timeout_ms, limit_bytes)
 
 
@@ -87,6 +92,24 @@ def kafka_bootstrap(environment: Mapping[str, str]) -> str:
     """KEYLANE_KAFKA_BOOTSTRAP, checked: "host:port,host:port"."""
     _nodes(environment, "KEYLANE_KAFKA_BOOTSTRAP")
     return environment["KEYLANE_KAFKA_BOOTSTRAP"].replace(" ", "")
+
+
+def _partition_by(environment: Mapping[str, str]) -> dict[str, str]:
+    """KEYLANE_PARTITION_BY, a JSON object: {"bookings": "prefix:|"}."""
+    try:
+        given = json.loads(environment.get("KEYLANE_PARTITION_BY") or "{}")
+    except (ValueError, RecursionError) as error:
+        raise SettingsError("KEYLANE_PARTITION_BY", f"is no JSON: {error}") from error
+    if not isinstance(given, dict):
+        raise SettingsError("KEYLANE_PARTITION_BY", 'is no JSON object like {"bookings": "prefix:|"}')
+    for topic, partition_by in given.items():
+        if not is_topic_name(topic):
+            raise SettingsError("KEYLANE_PARTITION_BY", f"names {topic!r}, which is no topic's name")
+        try:
+            routing.separator_of(str(partition_by))
+        except ValueError as error:
+            raise SettingsError("KEYLANE_PARTITION_BY", f"has for {topic!r}: {error}") from error
+    return {topic: by for topic, by in given.items() if by != WHOLE_KEY}
 
 
 def _nodes(environment: Mapping[str, str], variable: str) -> list[tuple[str, int]]:

@@ -3,35 +3,48 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
+from keylane import routing
 from keylane.adapters.kafka_errors import LOCAL_TIMED_OUT, LOCAL_UNKNOWN_TOPIC, translate_kafka_errors
 from keylane.errors import LogUnavailable
 from keylane.model import Position
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from keylane.ports import Deadline
 
 PARTITIONERS = {"murmur2": "murmur2_random", "crc32": "consistent_random", "fnv1a": "fnv1a_random"}
 """Keylane's name of a partitioner -> librdkafka's. Its own default is CRC32, Kafka's is murmur2."""
 
+GROWTH_NOTICED_MS = 10_000
+"""A topic that grows is noticed within this. At librdkafka's 5 minutes its writers disagree so long."""
+
 OVERHEAD_BYTES = 128 * 1024
 """What a request may have beside its value: a key of 64 KiB, and the batch around both."""
+
+ANY_PARTITION = -1
+"""librdkafka chooses, by its own partitioner (RD_KAFKA_PARTITION_UA)."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class KafkaSettings:
-    """How to reach the brokers (`bootstrap`: "host:port,host:port"), and how to write."""
+    """How to reach the brokers (`bootstrap`: "host:port,host:port"), and how to write.
+
+    `partition_by`: topic -> what of a key decides on its partition, where that isn't the whole key.
+    """
 
     bootstrap: str
     partitioner: str = "murmur2"
     value_limit_bytes: int = 1_048_576
     timeout_ms: int = 5_000
+    partition_by: Mapping[str, str] = field(default_factory=dict)
 
 
 class KafkaProducer:
@@ -40,17 +53,20 @@ class KafkaProducer:
     def __init__(self, settings: KafkaSettings) -> None:
         self._settings = settings
         self._producer: Producer | None = None
+        self._counts: dict[str, tuple[int, float]] = {}
 
     def append(self, topic: str, key: bytes, value: bytes | None, deadline: Deadline) -> Position:
         """As `Log.append` has it. Never blocks past the deadline."""
         with translate_kafka_errors(topic):
             if self._producer is None:
                 self._producer = Producer(_configuration(self._settings), logger=_log)
-            report = _send(self._producer, topic, key, value, deadline)
+            partition = self._partition(self._producer, topic, key, deadline)
+            report = _send(self._producer, topic, key, value, partition=partition, deadline=deadline)
             if report is None:
                 raise KafkaException(KafkaError(LOCAL_TIMED_OUT))
             error, message = report
             if error is not None:
+                self._counts.pop(topic, None)
                 if error.fatal():
                     self._producer = None
                 raise KafkaException(error)
@@ -62,19 +78,41 @@ class KafkaProducer:
         """Forget the client; the next request makes another one."""
         self._producer = None
 
+    def _partition(self, producer: Producer, topic: str, key: bytes, deadline: Deadline) -> int:
+        """Where a part of the key decides: librdkafka's own partitioners look at the whole key alone."""
+        partition_by = self._settings.partition_by.get(topic)
+        if partition_by is None:
+            return ANY_PARTITION
+        count, known_until_s = self._counts.get(topic, (0, 0.0))
+        now_s = deadline.clock.monotonic_s()
+        if not count or now_s >= known_until_s:
+            count = _partition_count(producer, topic, deadline)
+            self._counts[topic] = count, now_s + GROWTH_NOTICED_MS / 1000
+        part = routing.partition_key(key, partition_by)
+        return routing.partition_for(part, count, self._settings.partitioner)
+
+
+def _partition_count(producer: Producer, topic: str, deadline: Deadline) -> int:
+    if not deadline.remaining_s:
+        raise KafkaException(KafkaError(LOCAL_TIMED_OUT))
+    found = producer.list_topics(topic, timeout=deadline.remaining_s).topics[topic]
+    if found.error is not None or not found.partitions:
+        raise KafkaException(found.error or KafkaError(LOCAL_UNKNOWN_TOPIC))
+    return len(found.partitions)
+
 
 Report = tuple[KafkaError | None, Any]
 """What librdkafka says of a record: an error, or none and the message with its offset."""
 
 
 def _send(
-    producer: Producer, topic: str, key: bytes, value: bytes | None, deadline: Deadline
+    producer: Producer, topic: str, key: bytes, value: bytes | None, *, partition: int, deadline: Deadline
 ) -> Report | None:
     """Hand the record over and wait for the report on it; None where even purging brought none."""
     reports: list[Report] = []
 
     def hand_over() -> None:
-        producer.produce(topic, value, key, on_delivery=lambda *report: reports.append(report))
+        producer.produce(topic, value, key, partition, on_delivery=lambda *report: reports.append(report))
 
     try:
         hand_over()
@@ -109,8 +147,7 @@ def _configuration(settings: KafkaSettings) -> dict[str, Any]:
         "allow.auto.create.topics": False,
         # How long an unknown topic is waited for: creation is not this function's doing.
         "topic.metadata.propagation.max.ms": 0,
-        # A topic that grows is noticed within this. At the default of 5 minutes its writers disagree so long.
-        "topic.metadata.refresh.interval.ms": 10_000,
+        "topic.metadata.refresh.interval.ms": GROWTH_NOTICED_MS,
         # A broker that comes back is found within a fraction of a second.
         "reconnect.backoff.ms": 20,
         "reconnect.backoff.max.ms": 500,

@@ -82,6 +82,11 @@ class RunningJob:
             self.process.wait(60)
 
 
+def epoch_of(job: RunningJob) -> int:
+    """The epoch with which it began."""
+    return int(job.wait_for("keylane: ready: epoch ").split("epoch ")[1].split(",")[0])
+
+
 def start(kafka: str, redis_cluster: str, folder: Path, config: str, **environment: str) -> RunningJob:
     """A job of this config, with a checkpoint folder of its own."""
     (folder / "keylane.toml").write_text(config)

@@ -57,7 +57,9 @@ class Ownership:
 
     def _take(self, topic: str, above: int) -> int:
         held = self._held.get(topic, -1)
-        epoch = self._store.next_epoch(topic, held, max(above, held), self._run)
+        # A run's first epoch is above its start in ms: where Redis was emptied, and the counter with it, an
+        # older run that was asleep meanwhile still can't come back over the one that replaced it.
+        epoch = self._store.next_epoch(topic, held, max(above, held, self._since_ms), self._run)
         self._held[topic] = epoch
         return epoch
 

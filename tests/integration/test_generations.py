@@ -356,7 +356,26 @@ def test_a_job_that_was_stopped_and_wakes_up_after_its_successor_ends_and_names_
     first.signal(signal.SIGCONT)
     assert first.exit_code() == 3
     last = [line for line in first.lines if line.startswith("keylane: ")][-1]
-    assert "this writer is epoch 1" in last
-    assert f"process {second.process.pid} on {socket.gethostname()}, epoch 2 took over" in last
+    assert f"this writer is epoch {jobs.epoch_of(first)}" in last
+    newer = jobs.epoch_of(second)
+    assert f"process {second.process.pid} on {socket.gethostname()}, epoch {newer} took over" in last
+    assert second.process.poll() is None
+    assert state_of(topic).record.owner.pid == second.process.pid
+
+
+def test_a_job_that_slept_while_redis_was_emptied_and_its_successor_began_ends_all_the_same(
+    state_of, restarts, redis_cluster
+):
+    """The epoch counter is lost with all the rest: what the sleeper remembers must not win by that."""
+    topic, jobs_of = restarts
+    first = jobs_of.start("")
+    first.wait_for("keylane: ready")
+    first.signal(signal.SIGSTOP)
+    with t.client(redis_cluster) as client:
+        client.flushall(target_nodes="primaries")
+    second = jobs_of.start("")
+    second.wait_for("keylane: ready")
+    first.signal(signal.SIGCONT)
+    assert first.exit_code() == 3
     assert second.process.poll() is None
     assert state_of(topic).record.owner.pid == second.process.pid

@@ -136,6 +136,18 @@ def test_a_span_of_one_partition_key_asks_one_lane_alone(shape: tuple[int, int])
         assert flat(topic.pages(span, limit=7)) == keys
 
 
+def test_a_page_whose_keys_are_all_of_one_lane_takes_few_rounds():
+    customers = [b"%03d" % number for number in range(50)]
+    keys = [b"%b|%03d" % (customer, number) for customer in customers for number in range(200)]
+    topic = a_topic_of(*keys, **BY_CUSTOMER)
+    topic.page()
+    topic.state.runs.clear()
+    assert [key for key, _ in topic.page(limit=150).rows] == keys[:150]
+    rounds = [commands for commands in topic.state.runs if commands[1:] and commands[1][0] == b"ZRANGEBYLEX"]
+    assert len(rounds) <= 3
+    assert flat(topic.pages(limit=150)) == keys
+
+
 @pytest.mark.parametrize(
     "span",
     [

@@ -207,6 +207,7 @@ class _Lane:
     home: Home
     index_key: bytes
     low: bytes
+    batch: int
     keys: deque[bytes] = field(default_factory=deque)
     is_over: bool = False
 
@@ -215,6 +216,7 @@ class _Lanes:
     """The indexes of all lanes, merged: each is read a batch at a time, so memory is bounded.
 
     A batch is what a lane's share of a page comes to, and three deviations more: most pages take one round.
+    A lane that gives more than its share, as where a part of the keys decides on it, is read in larger ones.
     """
 
     def __init__(
@@ -233,12 +235,13 @@ class _Lanes:
         self._marks = marks
         self._deadline = deadline
         self._high = b"+" if span.high is None else b"(" + span.high
+        homes = _homes_of(layout, span)
+        share = -(-limit // len(homes))
+        batch = min(limit, share + 3 * isqrt(share)) + 1
+        self._largest_batch = limit + 1
         self._lanes = [
-            _Lane(home, codec.index_key(home.tag, *_index_of(layout, home)), low)
-            for home in _homes_of(layout, span)
+            _Lane(home, codec.index_key(home.tag, *_index_of(layout, home)), low, batch) for home in homes
         ]
-        share = -(-limit // len(self._lanes))
-        self._batch = min(limit, share + 3 * isqrt(share)) + 1
         self._heap: list[tuple[bytes, int]] = []
         self._dry = list(range(len(self._lanes)))
         self.last = after
@@ -266,7 +269,7 @@ class _Lanes:
         return bool(self._heap)
 
     def _is_low(self, lane: _Lane) -> bool:
-        return not lane.is_over and len(lane.keys) <= self._batch // 2
+        return not lane.is_over and len(lane.keys) <= lane.batch // 2
 
     def _push(self, number: int) -> None:
         lane = self._lanes[number]
@@ -281,13 +284,14 @@ class _Lanes:
             lane = self._lanes[number]
             words = (b"ZRANGEBYLEX", lane.index_key, lane.low, self._high)
             calls.append(Call(lane.home.slot, (b"GET", lane.home.watermark_key)))
-            calls.append(Call(lane.home.slot, (*words, b"LIMIT", b"0", b"%d" % self._batch)))
+            calls.append(Call(lane.home.slot, (*words, b"LIMIT", b"0", b"%d" % lane.batch)))
         replies = self._state.run(calls, self._deadline)
         for number, mark, keys in zip(numbers, replies[::2], replies[1::2], strict=True):
             lane = self._lanes[number]
             self._marks.note(lane.home, mark)
             lane.keys.extend(keys)
-            lane.is_over = len(keys) < self._batch
+            lane.is_over = len(keys) < lane.batch
+            lane.batch = min(2 * lane.batch, self._largest_batch)
             if keys:
                 lane.low = b"(" + keys[-1]
 

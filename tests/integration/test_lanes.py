@@ -253,6 +253,18 @@ def test_another_library_on_the_node_stays(redis_cluster):
     assert node.fcall("theirs", 0) == 7
 
 
+def test_many_lanes_are_opened_at_once_on_nodes_that_have_no_library_yet(redis_cluster):
+    layout = Layout(f"lanes-{next(NUMBERS)}", 9, stripes=20)
+    all_lanes = [Lane.of(layout, partition, stripe) for partition in range(9) for stripe in range(20)]
+    for port in {
+        primary_of(redis_cluster, lane).connection_pool.connection_kwargs["port"] for lane in all_lanes
+    }:
+        with Redis(port=port) as node:
+            node.function_flush()
+    starts = t.writer(redis_cluster, 1).open([(lane, 7) for lane in all_lanes])
+    assert {starts[lane].next_offset for lane in all_lanes} == {7}
+
+
 def test_lanes_of_all_shards_are_written_side_by_side(redis_cluster):
     layout = Layout(f"lanes-{next(NUMBERS)}", 9, stripes=3)
     all_lanes = [Lane.of(layout, partition, stripe) for partition in range(9) for stripe in range(3)]

@@ -89,12 +89,27 @@ class LaneWriter:
         again. Raises Fenced (a writer has this epoch or a newer one), CorruptState, StateUnavailable.
         """
         starts: dict[Lane, LaneStart] = {}
+        able: set[Node | None] = set()
         for lane, oldest in lanes:
             prefix = b"%d" % len(lane.key_prefix)
             packed = self._command(library.OPEN, lane, b"%d" % oldest, b"%d" % (lane in incomplete), prefix)
-            self._send(_Call(lane, oldest, packed, _taker(starts, lane)))
+            call = _Call(lane, oldest, packed, _taker(starts, lane))
+            if self._node_of(lane) in able:
+                self._send(call)
+                continue
+            # A node's first lane alone, for the library may be missing there: a lane that is opened again
+            # because of what another node lacks would meet its own epoch.
+            self.flush()
+            self._recover(None, call)
+            able.add(self._node_of(lane))
         self.flush()
         return starts
+
+    def _node_of(self, lane: Lane) -> Node | None:
+        try:
+            return self._cluster.primary(lane.slot)
+        except StateUnavailable:
+            return None
 
     def supersede(self, lanes: Iterable[Lane]) -> None:
         """Tell readers of these lanes that theirs is not the current generation; all are told on return.

@@ -23,11 +23,12 @@ if TYPE_CHECKING:
 
 @dataclass
 class Held:
-    """A log, how to make a topic in it, and what it holds."""
+    """A log, how to make a topic in it, and what it holds; `partition_by`: the setting, by topic."""
 
     log: Log
     create: Callable[[str], None]
     records: Callable[[str, int], list[tuple[bytes, bytes | None]]]
+    partition_by: dict[str, str]
 
     def append(self, topic: str, key: bytes, value: bytes | None, milliseconds: float = 10_000) -> Position:
         return self.log.append(topic, key, value, deadline(milliseconds))
@@ -37,14 +38,21 @@ class Held:
 def held(request: pytest.FixtureRequest) -> Iterator[Held]:
     if request.param == "fake":
         fake = FakeLog()
-        yield Held(fake, lambda topic: fake.create(topic, 9), lambda topic, p: fake.topics[topic][p])
+        yield Held(
+            fake,
+            lambda topic: fake.create(topic, 9),
+            lambda topic, p: fake.topics[topic][p],
+            fake.partition_by,
+        )
         return
     bootstrap = request.getfixturevalue("kafka")
-    log = KafkaProducer(KafkaSettings(bootstrap))
+    partition_by: dict[str, str] = {}
+    log = KafkaProducer(KafkaSettings(bootstrap, partition_by=partition_by))
     yield Held(
         log,
         lambda topic: create_topic(bootstrap, topic),
         lambda topic, partition: records_of(bootstrap, topic, partition),
+        partition_by,
     )
     log.close()
 
@@ -67,6 +75,28 @@ def test_keys_go_where_readers_look_for_them(held: Held, topic: str):
     for number in range(40):
         key = b"\xff%d" % number
         assert held.append(topic, key, b"v").partition == routing.partition_for(key, 9)
+
+
+def test_keys_go_by_the_part_that_their_topic_is_partitioned_by(held: Held, topic: str):
+    held.partition_by[topic] = "prefix:|"
+    for name in (b"ann", b"bob", b"\xff", b""):
+        partition = routing.partition_for(name, 9)
+        for key in (b"%b|%d" % (name, number) for number in range(5)):
+            assert held.append(topic, key, b"v").partition == partition
+            assert held.append(topic, key, None).partition == partition
+    assert held.append(topic, b"whole", b"v").partition == routing.partition_for(b"whole", 9)
+
+
+def test_topic_that_is_partitioned_by_a_part_is_told_as_unknown_and_found_once_it_is_there(held: Held):
+    name = a_topic()
+    held.partition_by[name] = "prefix:|"
+    for _ in range(2):
+        with pytest.raises(UnknownTopic, match=name):
+            held.append(name, b"k|1", b"v")
+    with pytest.raises(LogUnavailable):
+        held.append(name, b"k|1", b"v", milliseconds=0)
+    held.create(name)
+    assert held.append(name, b"k|1", b"v").offset == 0
 
 
 def test_tombstones_and_empty_values_are_kept_apart(held: Held, topic: str):

@@ -5,7 +5,11 @@ from __future__ import annotations
 import json
 import threading
 
+from confluent_kafka import Producer
 from tests.e2e.client import Client, path_of
+from tests.servers import eventually
+
+from keylane import routing
 
 TOPIC = "flights"
 
@@ -97,6 +101,57 @@ def test_keys_in_order_over_all_lanes_a_page_at_a_time(client, key):
     assert (wrong.status, wrong.json["parameter"]) == (400, "cursor")
     none = client.request("GET", "/topics/flights/keys")
     assert (none.status, none.json["type"]) == (409, "urn:keylane:problem:no-index")
+
+
+def test_a_customers_trips_of_a_time_are_one_lanes(client, key, stack):
+    """Keys customer|time, partitioned by the customer: 9 partitions, of which a range asks one."""
+    customers = [b"%b-%d" % (key, number) for number in range(6)]
+    names = [b"%b|2026-11-%02d" % (customer, day) for customer in customers for day in range(1, 8)]
+    positions = [client.put("trips", name, b'{"day": "%b"}' % name[-2:]) for name in names]
+    for customer in customers:
+        own = {
+            at.split(":")[0] for name, at in zip(names, positions, strict=True) if name.startswith(customer)
+        }
+        assert own == {str(routing.partition_for(customer, 9))}
+    # A producer that looks at the whole key puts it elsewhere: it is found all the same.
+    elsewhere = Producer({"bootstrap.servers": stack.kafka_bootstrap, "partitioner": "murmur2_random"})
+    strays = [b"%b|2026-11-%02d" % (customers[2], day) for day in range(8, 14)]
+    placed = []
+    for name in strays:
+        elsewhere.produce("trips", b"{}", name, on_delivery=lambda _, message: placed.append(message))
+    assert elsewhere.flush(30) == 0
+    positions += [f"{message.partition()}:{message.offset()}" for message in placed]
+    for name, position in zip([*names, *strays], positions, strict=True):
+        seen(client, "trips", name, position)
+
+    customer, partition = customers[2].decode(), str(routing.partition_for(customers[2], 9))
+    asked = f"/topics/trips/keys?from={customer}%7C2026-11-03&to={customer}%7C2026-11-10"
+    answer = client.request("GET", asked).json
+    days = [f"{customer}|2026-11-{day:02}" for day in range(3, 10)]
+    assert [record["key"] for record in answer["records"]] == days
+    assert list(answer["watermarks"]) == [partition]
+    first = client.request("GET", asked + "&limit=4").json
+    rest = client.request("GET", f"{asked}&limit=4&cursor={first['next']}").json
+    assert [record["key"] for page in (first, rest) for record in page["records"]] == days
+    assert list(rest["watermarks"]) == [partition]
+
+    every = client.request("GET", f"/topics/trips/keys?prefix={key.decode()}-&limit=100").json
+    assert [record["key"].encode() for record in every["records"]] == sorted([*names, *strays])
+    assert len(every["watermarks"]) == 9
+    together = post(
+        client, "trips", [name for name in names if name.startswith(customers[4])], "?atomic=true"
+    )
+    assert [record["value"]["day"] for record in together.json["records"]] == [
+        f"{day:02}" for day in range(1, 8)
+    ]
+    count = sum(str(message.partition()) != partition for message in placed)
+
+    def are_counted() -> bool:
+        topic = client.request("GET", "/topics/trips").json
+        assert topic["partition_by"] == "prefix:|"
+        return min(topic["strays"].get(name, 0) for name in ("strays", "whole_key")) >= count
+
+    eventually(are_counted)
 
 
 def test_a_history_and_what_was_in_force(client, key):

@@ -314,7 +314,7 @@ def test_layouts_change_while_jobs_crash_at_every_step_and_no_read_fails(
         kill(job)
         assert (state.layout.generation, state.record.building.generation) == (1, 2)
         # Another one is wanted now: the half-built one is removed. Killed when it switches, wherever that is.
-        job = jobs_of.start('partitioner = "crc32"')
+        job = jobs_of.start('partitioner = "crc32"\npartition_by = "prefix:-"')
         job.wait_for("switching topic", PATIENCE_S)
         kill(job)
         assert 2 in state.record.remove or state.keys_of(2) == set()

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import pytest
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    ResourceType,
+)
 from tests.builders import a_topic, an_event, headers_of, load_handler
 from tests.servers import create_topic, eventually, records_of
 
 from keylane import routing
+from keylane.adapters.kafka_producer import GROWTH_NOTICED_MS, KafkaProducer, KafkaSettings
+from keylane.ports import Clock, Deadline
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -128,3 +138,23 @@ def test_bad_keys_are_refused(produce: Produce, topic: str, method: str):
     assert problem(produce(method, topic, "a", query={"key_format": "base64"}))[:2] == (400, "bad-request")
     assert problem(produce(method, topic, ""))[:2] == (400, "empty-key")
     assert problem(produce(method, "a%20b", "k"))[:2] == (400, "bad-request")
+
+
+def test_a_part_of_the_key_decides_where_the_topic_is_partitioned_by_it_and_growth_is_noticed(kafka: str):
+    topic, grown_by_s = a_topic(), 0.0
+    create_topic(kafka, topic, 3)
+    clock = Clock(monotonic_s=lambda: time.monotonic() + grown_by_s)
+    log = KafkaProducer(KafkaSettings(kafka, "crc32", partition_by={topic: "prefix:|"}))
+    names = [b"customer-%d" % number for number in range(12)]
+
+    def partitions() -> list[int]:
+        written = [log.append(topic, name + b"|1", b"v", Deadline.after_ms(10_000, clock)) for name in names]
+        return [position.partition for position in written]
+
+    assert partitions() == [routing.partition_for(name, 3, "crc32") for name in names]
+    admin = AdminClient({"bootstrap.servers": kafka})
+    admin.create_partitions([NewPartitions(topic, 12)])[topic].result(30)
+    grown_by_s = GROWTH_NOTICED_MS / 1000
+    eventually(lambda: len(admin.list_topics(topic).topics[topic].partitions) == 12)
+    assert partitions() == [routing.partition_for(name, 12, "crc32") for name in names]
+    log.close()

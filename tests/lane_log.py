@@ -81,11 +81,15 @@ def send(
 
 @dataclass(slots=True)
 class Held:
-    """State, histories and index of a lane. A history's entries are (score, member)."""
+    """State, histories and indexes of a lane. A history's entries are (score, member).
+
+    `past`: the keys that have a history, by the index of these.
+    """
 
     values: dict[bytes, tuple[int, int, bytes]]
     histories: dict[bytes, list[tuple[int, bytes]]]
     index: list[bytes]
+    past: list[bytes]
 
 
 def ask(cluster: Cluster, lane: Lane, *commands: tuple[bytes, ...]) -> list[Any]:
@@ -100,10 +104,11 @@ def ask(cluster: Cluster, lane: Lane, *commands: tuple[bytes, ...]) -> list[Any]
 def held(cluster: Cluster, lane: Lane, keys: Sequence[bytes]) -> Held:
     """What the lane holds."""
     base, name = lane.key_prefix[:-2], lane.watermark_key[len(lane.key_prefix) :]
-    index, *replies = ask(
+    index, past, *replies = ask(
         cluster,
         lane,
         (b"ZRANGE", base + b"i:" + name, b"0", b"-1"),
+        (b"ZRANGE", base + b"p:" + name, b"0", b"-1"),
         *((b"GET", lane.key_prefix + key) for key in keys),
         *((b"ZRANGE", base + b"h:" + key, b"0", b"-1", b"WITHSCORES") for key in keys),
     )
@@ -114,7 +119,7 @@ def held(cluster: Cluster, lane: Lane, keys: Sequence[bytes]) -> Held:
             values[key] = record.partition, record.offset, record.value
         if entries:
             histories[key] = [(int(score), entry) for entry, score in zip(*[iter(entries)] * 2, strict=True)]
-    return Held(values, histories, index)
+    return Held(values, histories, index, past)
 
 
 def server_time_ms(cluster: Cluster, lane: Lane) -> int:
@@ -135,7 +140,8 @@ def fold(rows: Sequence[Row], options: Options, now_ms: int) -> Held:
         if winner.value is not None and not is_due:
             values[key] = winner.source, winner.offset, winner.value
     histories = {key: _history(mine, options, now_ms) for key, mine in by_key.items() if options.has_history}
-    return Held(values, histories, sorted(values) if options.index else [])
+    indexes = (values, histories) if options.index else ((), ())
+    return Held(values, histories, *map(sorted, indexes))
 
 
 def _newest(rows: Sequence[Row]) -> Row:

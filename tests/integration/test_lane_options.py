@@ -216,7 +216,7 @@ def test_a_record_that_has_expired_before_it_came_is_as_a_tombstone(cluster_map)
     now_ms = log.server_time_ms(cluster_map, lane)
     put(lanes, lane, Row(HOME, 0, b"a", b"x", now_ms), Row(HOME, 1, b"b", b"y", now_ms))
     put(lanes, lane, Row(HOME, 2, b"a", b"too old", now_ms - HOUR_MS))
-    assert log.held(cluster_map, lane, KEYS) == log.Held({b"b": (HOME, 1, b"y")}, {}, [b"b"])
+    assert log.held(cluster_map, lane, KEYS) == log.Held({b"b": (HOME, 1, b"y")}, {}, [b"b"], [])
     put(lanes, lane, Row(7, 0, b"a", b"older by the order of time", now_ms - 1))
     assert values(cluster_map, lane) == {b"b": b"y"}
     (marker,) = log.ask(cluster_map, lane, (b"GET", lane.key_prefix + b"a"))
@@ -252,7 +252,7 @@ def test_a_key_that_has_expired_and_is_set_again_stays_in_the_index(cluster_map)
     put(lanes, lane, Row(HOME, 0, b"a", b"x", soon))
     eventually(lambda: values(cluster_map, lane) == {})
     put(lanes, lane, Row(HOME, 1, b"a", b"again", soon + HOUR_MS))
-    assert log.held(cluster_map, lane, KEYS) == log.Held({b"a": (HOME, 1, b"again")}, {}, [b"a"])
+    assert log.held(cluster_map, lane, KEYS) == log.Held({b"a": (HOME, 1, b"again")}, {}, [b"a"], [])
 
 
 def test_an_index_of_many_keys_that_expire_does_not_grow(cluster_map):
@@ -329,9 +329,33 @@ def test_a_history_ends_only_where_its_key_is_gone(cluster_map):
     assert log.ask(cluster_map, lane, (b"PTTL", history), (b"ZCARD", history)) == [-1, 3]
 
 
-@pytest.mark.parametrize("kind", [b"h", b"i", b"x"])
+def test_a_key_is_in_the_index_of_histories_for_as_long_as_its_history_lasts(cluster_map):
+    lane = new_lane(history_age_ms=400, marker_ms=1, index=True)
+    lanes = opened(cluster_map, lane)
+    now_ms = log.server_time_ms(cluster_map, lane)
+    both = [Row(HOME, offset, key, b"x", now_ms) for offset, key in enumerate((b"a", b"b"))]
+    put(lanes, lane, *both)
+    put(lanes, lane, Row(HOME, 2, b"a", None, now_ms + 1))
+    state = log.held(cluster_map, lane, KEYS)
+    assert (state.index, state.past) == ([b"b"], [b"a", b"b"])
+
+    def is_forgotten() -> bool:
+        lanes.apply(lane, 3, 3)
+        lanes.flush()
+        state = log.held(cluster_map, lane, KEYS)
+        assert (b"a" in state.histories) <= (b"a" in state.past)
+        return (list(state.histories), state.past) == ([b"b"], [b"b"])
+
+    eventually(is_forgotten)
+    endings = (b"ZCARD", name_of(lane, b"q", lane_name(lane)))
+    assert log.ask(cluster_map, lane, endings) == [0]
+    put(lanes, lane, Row(HOME, 3, b"a", b"again", now_ms + 2))
+    assert log.held(cluster_map, lane, KEYS).past == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("kind", [b"h", b"i", b"x", b"p", b"q"])
 def test_another_type_under_a_name_of_ours_is_told_before_anything_is_written(cluster_map, kind):
-    lane = new_lane(ttl_ms=HOUR_MS, history_count=2, index=True)
+    lane = new_lane(ttl_ms=HOUR_MS, history_count=2, history_age_ms=HOUR_MS, index=True)
     lanes = opened(cluster_map, lane)
     name = name_of(lane, kind, b"a" if kind == b"h" else lane_name(lane))
     log.ask(cluster_map, lane, (b"SET", name, b"theirs"))
@@ -339,7 +363,7 @@ def test_another_type_under_a_name_of_ours_is_told_before_anything_is_written(cl
     with pytest.raises(CorruptState, match="WRONGTYPE"):
         put(lanes, lane, Row(HOME, 0, b"a", b"x", now_ms), Row(HOME, 1, b"b", b"x", now_ms))
     log.ask(cluster_map, lane, (b"DEL", name))
-    assert log.held(cluster_map, lane, KEYS) == log.Held({}, {}, [])
+    assert log.held(cluster_map, lane, KEYS) == log.Held({}, {}, [], [])
 
 
 def test_a_stray_s_tombstone_deletes_an_insert_once_value_that_is_older_and_none_that_is_newer(cluster_map):

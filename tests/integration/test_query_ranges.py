@@ -244,3 +244,16 @@ def test_a_range_of_a_time_is_what_was_in_force(ask: Ask, serve: Callable[..., S
     assert [(record["key"], record["value"]) for record in page["records"]] == [
         (name.decode(), "old") for name in NAMES[:5]
     ]
+    served.put(NAMES[2], None, first_ms + 60_000)
+    assert NAMES[2].decode() not in [
+        row["key"] for row in ask(f"/topics/{served.topic}/keys")["json"]["records"]
+    ]
+    again = ask(f"/topics/{served.topic}/keys", as_of=str(first_ms + 4))["json"]
+    assert [record["key"] for record in again["records"]] == [name.decode() for name in NAMES[:5]]
+    late = ask(f"/topics/{served.topic}/keys", as_of=str(first_ms + 60_000))["json"]
+    assert [record["key"] for record in late["records"]] == [
+        name.decode() for name in NAMES[:12] if name != NAMES[2]
+    ]
+    early = ask(f"/topics/{served.topic}/keys", as_of=str(served.now_ms - 2 * HOUR_MS))
+    assert problem(early)[:2] == (410, "history-too-short")
+    assert early["json"]["since_ms"] >= served.now_ms - HOUR_MS

@@ -325,9 +325,35 @@ def test_records_of_a_time_are_those_that_were_in_force():
     assert early[b"b"].since_ms == 15
 
 
+def test_keys_that_were_deleted_since_are_told_of_as_of_a_time_when_they_were_there():
+    topic = a_topic_of(b"b", options=Options(index=True, history_count=3))
+    add_history(topic, b"a", [(1, 10, b"1"), (2, 20, None)])
+    add_history(topic, b"b", [(1, 10, b"2")])
+    add_history(topic, b"c", [(1, 10, b"3"), (2, 20, None), (3, 30, b"4"), (4, 40, None)])
+    assert [key for key, _ in topic.page().rows] == [b"b"]
+    assert [key for key, _ in topic.page(as_of_ms=15, limit=2).rows] == [b"a", b"b"]
+    assert [key for key, _ in topic.page(as_of_ms=15, after=b"b", keys_only=True).rows] == [b"c"]
+    assert [key for key, _ in topic.page(as_of_ms=25).rows] == [b"b"]
+    assert [key for key, _ in topic.page(as_of_ms=35).rows] == [b"b", b"c"]
+
+
+def test_a_range_as_of_a_time_before_what_histories_by_age_hold_is_refused():
+    topic = a_topic_of(b"a", options=Options(index=True, history_age_ms=1_000))
+    add_history(topic, b"a", [(1, NOW_MS - 5_000, b"1")])
+    assert [key for key, _ in topic.page(as_of_ms=NOW_MS - 1_000).rows] == [b"a"]
+    with pytest.raises(HistoryTooShort) as caught:
+        topic.page(as_of_ms=NOW_MS - 1_001)
+    assert caught.value.since_ms == NOW_MS - 1_000
+
+
 def add_history(topic: Topic, key: bytes, records: list[tuple[int, int, bytes | None]]) -> None:
     """Offset, timestamp and value of each."""
-    name = codec.history_key(lane_of(topic.layout, key)[2], topic.layout.topic, 1, key)
+    partition, stripe, tag = lane_of(topic.layout, key)
+    names = topic.state.sorted_sets.setdefault(
+        codec.past_key(tag, topic.layout.topic, 1, partition, stripe), {}
+    )
+    names[key] = 0
+    name = codec.history_key(tag, topic.layout.topic, 1, key)
     members = topic.state.sorted_sets.setdefault(name, {})
     for offset, timestamp_ms, value in records:
         data = codec.encode_record(value, offset, timestamp_ms)

@@ -108,10 +108,10 @@ class NoHistory(NotKept):
 
 
 class HistoryTooShort(KeylaneError):
-    """A time before what the key's history holds: it knows all from `since_ms` on."""
+    """A time before what histories hold: they know all from `since_ms` on."""
 
     def __init__(self, topic: str, since_ms: int) -> None:
-        super().__init__(f"topic {topic!r} holds this key's history from {since_ms} on (ms since 1970)")
+        super().__init__(f"topic {topic!r} holds the history asked for from {since_ms} on (ms since 1970)")
         self.topic = topic
         self.since_ms = since_ms
 

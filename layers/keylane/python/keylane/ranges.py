@@ -84,8 +84,8 @@ def page(
 
     Keys that are gone when their values are read are left out and the page is filled up; it is shorter,
     even empty, where that takes long, and where values are large. With `as_of_ms` the records are those that
-    were in force then, of the keys that are there now. Raises NoIndex, NoHistory, UnknownTopic, LaneBuilding,
-    StateTooOld, StateUnavailable, CorruptState.
+    were in force then, of keys that were deleted since too. Raises NoIndex, NoHistory, HistoryTooShort,
+    UnknownTopic, LaneBuilding, StateTooOld, StateUnavailable, CorruptState.
     """
     deadline = Deadline.after_ms(timeout_ms, clock)
 
@@ -94,15 +94,20 @@ def page(
             raise NoIndex(topic)
         if as_of_ms is not None and not layout.options.has_history:
             raise NoHistory(topic)
+        age_ms = layout.options.history_age_ms
+        if as_of_ms is not None and age_ms is not None and as_of_ms < clock.now_ms() - age_ms:
+            # Keys that were deleted before are forgotten by now: nobody knows which those were.
+            raise HistoryTooShort(topic, clock.now_ms() - age_ms)
 
     try:
         check(layouts.get(topic, deadline))
-    except (NoIndex, NoHistory):
+    except (NoIndex, NoHistory, HistoryTooShort):
         check(layouts.refresh(topic, deadline))
 
     def ask(marks: Marks) -> tuple[list[_Row], bytes | None]:
         check(marks.layout)
-        lanes = _Lanes(state, marks, span, after=after, limit=limit, deadline=deadline)
+        index_key = codec.index_key if as_of_ms is None else codec.past_key
+        lanes = _Lanes(state, marks, span, index_key, after=after, limit=limit, deadline=deadline)
 
         def read(names: list[tuple[bytes, Home]]) -> list[_Row]:
             return _read(
@@ -224,6 +229,7 @@ class _Lanes:
         state: State,
         marks: Marks,
         span: Span,
+        index_key: Callable[[bytes, str, int, int, int], bytes],
         *,
         after: bytes | None,
         limit: int,
@@ -240,7 +246,7 @@ class _Lanes:
         batch = min(limit, share + 3 * isqrt(share)) + 1
         self._largest_batch = limit + 1
         self._lanes = [
-            _Lane(home, codec.index_key(home.tag, *_index_of(layout, home)), low, batch) for home in homes
+            _Lane(home, index_key(home.tag, *_index_of(layout, home)), low, batch) for home in homes
         ]
         self._heap: list[tuple[bytes, int]] = []
         self._dry = list(range(len(self._lanes)))

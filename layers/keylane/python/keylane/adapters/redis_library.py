@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from keylane.adapters.redis_cluster import Cluster, Node
     from keylane.ports import Clock
 
-APPLY = b"keylane_apply_2"
-WHOLE = b"keylane_whole_2"
-STRAYS = b"keylane_strays_2"
-OPEN = b"keylane_open_2"
-GAVE = b"keylane_gave_2"
-MARK = b"keylane_mark_2"
-EPOCH = b"keylane_epoch_2"
-LAYOUT = b"keylane_layout_2"
+APPLY = b"keylane_apply_3"
+WHOLE = b"keylane_whole_3"
+STRAYS = b"keylane_strays_3"
+OPEN = b"keylane_open_3"
+GAVE = b"keylane_gave_3"
+MARK = b"keylane_mark_3"
+EPOCH = b"keylane_epoch_3"
+LAYOUT = b"keylane_layout_3"
 
 _PARTS = ("watermark", "records", "writes", "merge", "lanes", "layouts")
 """The library's files: what stands in one may be used in those behind it."""

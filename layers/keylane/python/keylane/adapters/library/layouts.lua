@@ -52,5 +52,5 @@ local function set_layout(keys, args)
   return 0
 end
 
-redis.register_function('keylane_epoch_2', take_epoch)
-redis.register_function('keylane_layout_2', set_layout)
+redis.register_function('keylane_epoch_3', take_epoch)
+redis.register_function('keylane_layout_3', set_layout)

@@ -11,6 +11,7 @@ local LATEST = 9007199254740991
 local function rules_of(watermark_key, args, at)
   local prefix = tonumber(args[at + 2])
   local base = string.sub(watermark_key, 1, prefix - 2)
+  local has_index, has_history = args[at + 7] == '1', args[at + 4] ~= '0' or args[at + 5] ~= '0'
   local seconds, micros = unpack(redis.call('TIME'))
   return {
     now = tonumber(seconds) * 1000 + math.floor(tonumber(micros) / 1000),
@@ -21,22 +22,26 @@ local function rules_of(watermark_key, args, at)
     history_count = tonumber(args[at + 4]),
     history_age_ms = tonumber(args[at + 5]),
     insert_once = args[at + 6] == '1',
-    history = (args[at + 4] ~= '0' or args[at + 5] ~= '0') and base .. 'h:',
-    index = args[at + 7] == '1' and key_of(watermark_key, prefix, 'i'),
-    expiries = args[at + 7] == '1' and args[at + 3] ~= '0' and key_of(watermark_key, prefix, 'x'),
+    history = has_history and base .. 'h:',
+    index = has_index and key_of(watermark_key, prefix, 'i'),
+    expiries = has_index and args[at + 3] ~= '0' and key_of(watermark_key, prefix, 'x'),
+    past = has_index and has_history and key_of(watermark_key, prefix, 'p'),
+    endings = has_index and args[at + 5] ~= '0' and key_of(watermark_key, prefix, 'q'),
   }
 end
 
--- Keys of the index whose values have expired, as far as they can be seen.
-local function due(rules, count)
-  local names = rules.expiries
-    and redis.pcall('ZRANGEBYSCORE', rules.expiries, '-inf', rules.now, 'LIMIT', 0, count)
+-- Names whose time is over by a sorted set of times (false: there is none), as far as they can be seen: keys whose
+-- values have expired, or their histories.
+local function due(times, now, count)
+  local before = '(' .. string.format('%.0f', now)
+  local names = times and redis.pcall('ZRANGEBYSCORE', times, '-inf', before, 'LIMIT', 0, count)
   return names and not names.err and names or {}
 end
 
 -- Drops what a history need not hold: all but the newest so many, and what is too old but for the newest of
 -- those, which tells what held when the time kept begins. A key that is gone loses its history in the end, but
--- not before its marker: what comes late must find it. `size`: how many there are at most.
+-- not before its marker: what comes late must find it. `size`: how many there are at most. Returns when the history
+-- will be gone, nil: not by itself.
 local function trim(key, size, rules)
   if rules.history_count > 0 and size > rules.history_count then
     redis.call('ZREMRANGEBYRANK', key, 0, -rules.history_count - 1)
@@ -53,7 +58,9 @@ local function trim(key, size, rules)
       redis.call('PERSIST', key)
     else
       local ends = tonumber(time) + rules.history_age_ms + (is_set and rules.ttl_ms or 0)
-      redis.call('PEXPIREAT', key, math.min(math.max(ends, rules.now + tonumber(rules.marker_ms)), LATEST))
+      ends = math.min(math.max(ends, rules.now + tonumber(rules.marker_ms)), LATEST)
+      redis.call('PEXPIREAT', key, ends)
+      return ends
     end
   end
 end
@@ -115,7 +122,8 @@ local function plan(args, first, below, rules)
       entry.history_size = redis.call('ZCARD', entry.history_key) + #entry.history / 2
     end
   end
-  for _, name in pairs(next(entries) and { rules.index, rules.expiries } or {}) do
+  local others = { rules.index, rules.expiries, rules.past, rules.endings }
+  for _, name in pairs(next(entries) and others or {}) do
     if name then
       redis.call('ZCARD', name)
     end
@@ -166,11 +174,43 @@ local function update_index(entries, rules, expired)
   end
 end
 
+-- The index of all keys that have a history, be they there or not: reads as of a time go by it.
+local function update_past(entries, rules, over)
+  local names, ending, lasting, removed = {}, {}, {}, {}
+  for _, name in ipairs(over) do
+    local entry = entries[rules.value_prefix .. name]
+    if not (entry and entry.history) then
+      removed[#removed + 1] = name
+    end
+  end
+  for key, entry in pairs(entries) do
+    local name = string.sub(key, rules.prefix + 1)
+    if entry.history then
+      names[#names + 1] = 0
+      names[#names + 1] = name
+    end
+    if entry.history_ends then
+      ending[#ending + 1] = entry.history_ends
+      ending[#ending + 1] = name
+    elseif entry.history then
+      lasting[#lasting + 1] = name
+    end
+  end
+  in_slices('ZADD', rules.past, names)
+  in_slices('ZREM', rules.past, removed)
+  if rules.endings then
+    in_slices('ZADD', rules.endings, ending)
+    in_slices('ZREM', rules.endings, lasting)
+    in_slices('ZREM', rules.endings, removed)
+  end
+end
+
 -- Writes what is newer than what is there, by the topic's options: its arguments begin at `at`, the records'
 -- at `first`.
 local function merge(watermark_key, args, at, first, below)
   local rules = rules_of(watermark_key, args, at)
-  local expired = due(rules, DUE + (#args - first + 1) / 2)
+  local count = DUE + (#args - first + 1) / 2
+  local expired, over = due(rules.expiries, rules.now, count), due(rules.endings, rules.now, count)
   local entries = plan(args, first, below, rules)
   local sets = {}
   for key, entry in pairs(entries) do
@@ -179,11 +219,14 @@ local function merge(watermark_key, args, at, first, below)
     end
     if entry.history then
       in_slices('ZADD', entry.history_key, entry.history)
-      trim(entry.history_key, entry.history_size, rules)
+      entry.history_ends = trim(entry.history_key, entry.history_size, rules)
     end
   end
   in_slices('MSET', nil, sets)
   if rules.index then
     update_index(entries, rules, expired)
+  end
+  if rules.past then
+    update_past(entries, rules, over)
   end
 end

@@ -13,7 +13,14 @@ app = routes.Resolver()
 parts = wiring.produce_maker()
 
 
-@app.key("PUT")
+@app.key(
+    "PUT",
+    parameters=(api.KEY_FORMAT,),
+    body=routes.BYTES,
+    answer="Written",
+    status=201,
+    refusals=(403, 413, 502),
+)
 def put_key(event: api.Event, topic: str, key: str) -> Response[str]:
     """Write the body as the key's value."""
     use = parts()
@@ -30,7 +37,7 @@ def put_key(event: api.Event, topic: str, key: str) -> Response[str]:
     return answers.of_position(position, 201)
 
 
-@app.key("DELETE")
+@app.key("DELETE", parameters=(api.KEY_FORMAT,), answer="Written", refusals=(403, 502))
 def delete_key(event: api.Event, topic: str, key: str) -> Response[str]:
     """Write a tombstone for the key."""
     use = parts()

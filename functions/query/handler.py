@@ -29,7 +29,7 @@ app = routes.Resolver()
 parts = wiring.query_maker()
 
 
-@app.key("GET", "HEAD", parameters=api.READ, answer="Record")
+@app.key("GET", "HEAD", parameters=api.READ, answer="Record", refusals=(409, 410, 412, 422))
 def get_key(event: api.Event, topic: str, key: str) -> Response[Any]:
     """Answer with the record's own bytes, or say that there is none."""
     query = parts()
@@ -88,7 +88,7 @@ def _as_of(
     )
 
 
-@app.at("/topics/{topic}/keys", "GET", "HEAD", parameters=lists.RANGE, answer="Page")
+@app.at("/topics/{topic}/keys", "GET", "HEAD", parameters=lists.RANGE, answer="Page", refusals=(409, 413))
 def get_keys(event: api.Event, topic: str) -> Response[Any]:
     """Answer with a page of the topic's keys in order."""
     query = parts()
@@ -108,7 +108,14 @@ def get_keys(event: api.Event, topic: str) -> Response[Any]:
     return documents.of_range(page, request, query.clock.now_ms())
 
 
-@app.at("/topics/{topic}/keys/{key}/history", "GET", "HEAD", parameters=lists.HISTORY, answer="History")
+@app.at(
+    "/topics/{topic}/keys/{key}/history",
+    "GET",
+    "HEAD",
+    parameters=lists.HISTORY,
+    answer="History",
+    refusals=(409, 413),
+)
 def get_history(event: api.Event, topic: str, key: str) -> Response[Any]:
     """Answer with a page of a key's records, newest first."""
     query = parts()
@@ -128,7 +135,14 @@ def get_history(event: api.Event, topic: str, key: str) -> Response[Any]:
     return documents.of_history(page, request, query.clock.now_ms())
 
 
-@app.at("/topics/{topic}/keys:read", "POST", parameters=lists.MANY, body=lists.MANY_BODY, answer="Records")
+@app.at(
+    "/topics/{topic}/keys:read",
+    "POST",
+    parameters=lists.MANY,
+    body=lists.MANY_BODY,
+    answer="Records",
+    refusals=(413, 414),
+)
 def read_keys(event: api.Event, topic: str) -> Response[Any]:
     """Answer with the latest records of many keys."""
     query = parts()
@@ -145,7 +159,7 @@ def read_keys(event: api.Event, topic: str) -> Response[Any]:
     return documents.of_many(rows, marks, query.clock.now_ms(), request.terms.fields)
 
 
-@app.at("/join/{key}", "GET", "HEAD", parameters=lists.JOIN, answer="Joined")
+@app.at("/join/{key}", "GET", "HEAD", parameters=lists.JOIN, answer="Joined", refusals=(413,))
 def join_topics(event: api.Event, key: str) -> Response[Any]:
     """Answer with the latest records of one key in several topics."""
     query = parts()

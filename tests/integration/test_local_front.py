@@ -293,8 +293,12 @@ def test_closing_the_front_ends_its_environments(serving):
         ("PUT", "/topics/t/keys/a:read", "produce"),
         ("PUT", "/topics/t/keys/keys:read", "produce"),
         ("DELETE", "/topics/t/keys/k", "produce"),
-        ("POST", "/push", "produce"),
+        ("DELETE", "/topics/t/keys/", "produce"),
+        ("PUT", "/topics/t", "query"),
+        ("DELETE", "/topics/t/keys/k/history", "query"),
+        ("POST", "/topics/t/keys/k", "query"),
+        ("POST", "/push", "query"),
     ],
 )
-def test_reads_go_to_the_query_function_and_writes_to_the_other(method, path, function):
+def test_writes_of_a_key_go_to_the_produce_function_and_all_else_to_the_other(method, path, function):
     assert function_for(method, path) == function

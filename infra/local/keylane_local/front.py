@@ -11,6 +11,7 @@ import asyncio
 import json
 import logging
 import os
+import re
 import signal
 import sys
 import time
@@ -37,14 +38,14 @@ _log = logging.getLogger("keylane.front")
 MAX_EVENT_BYTES = 6 * 1024 * 1024
 # A key of 64 KiB, percent-encoded: that it is too long is the function's word (API Gateway cuts at 10 KiB).
 LINE_LIMIT_BYTES = 256 * 1024
-_WRITES = frozenset({"PUT", "POST", "DELETE"})
+_WRITES = frozenset({"PUT", "DELETE"})
+_KEY_PATH = re.compile(r"/topics/[^/]*/keys/[^/]*/*")
 FUNCTIONS = ("query", "produce")
 
 
 def function_for(method: str, path: str) -> str:
     """Name the function that serves a request; query answers what nobody serves, with a clear error."""
-    is_read = method == "POST" and path.endswith("/keys:read")
-    return "produce" if method in _WRITES and not is_read else "query"
+    return "produce" if method in _WRITES and _KEY_PATH.fullmatch(path) else "query"
 
 
 class Front:

@@ -1,4 +1,4 @@
-"""The OpenAPI document of all reads, made from the query function's routes.
+"""The OpenAPI document of all requests, made from the functions' routes.
 
 `python -m keylane_local.openapi` writes docs/openapi.json.
 """
@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import keylane
 from keylane import problems
 from keylane.keys import KEY_LIMIT_BYTES
+from keylane.routes import BYTES
+from keylane_local.front import FUNCTIONS
 from keylane_local.tools import project_root
 
 if TYPE_CHECKING:
@@ -140,6 +142,7 @@ SCHEMAS: dict[str, Any] = {
         "description": "host:port -> partitions",
         "additionalProperties": {"type": "array", "items": _COUNT},
     },
+    "Written": _object(("partition", "offset", "position"), partition=_COUNT, offset=_COUNT, position=_TEXT),
     "Problem": _object(
         ("type", "title", "status", "detail", "instance"),
         type={"type": "string", "pattern": "^urn:keylane:problem:"},
@@ -151,6 +154,8 @@ SCHEMAS: dict[str, Any] = {
         instance=_TEXT,
     ),
 }
+_PROBLEMS = (400, 404, 500, 503)
+"""Statuses of problems that any route may answer with."""
 _PATH_PARTS = {
     "topic": ("a topic", {"type": "string", "pattern": "^[a-zA-Z0-9._-]{1,249}$"}),
     "key": (
@@ -163,13 +168,14 @@ _PATH_PARTS = {
 def document() -> dict[str, Any]:
     """The whole document."""
     paths: dict[str, Any] = {}
-    for route in query_routes().table:
-        for method in route.methods:
-            paths.setdefault(route.path, {})[method.lower()] = _operation(route, method)
+    for function in FUNCTIONS:
+        for route in routes_of(function).table:
+            for method in route.methods:
+                paths.setdefault(route.path, {})[method.lower()] = _operation(route, method)
     return {
         "openapi": "3.1.0",
         "info": {
-            "title": "Keylane reads",
+            "title": "Keylane",
             "version": keylane.__version__,
             "description": "Kafka topics, queryable over HTTPS. Each answer tells how fresh it is.",
         },
@@ -180,16 +186,17 @@ def document() -> dict[str, Any]:
                 "Problem": {
                     "description": "what went wrong, with a stable type",
                     "content": {problems.CONTENT_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
-                }
+                },
+                "ProblemOfHead": {"description": "what went wrong: a GET would tell more"},
             },
         },
     }
 
 
-def query_routes() -> Resolver:
-    """The resolver of the query function."""
-    path = project_root() / "functions" / "query" / "handler.py"
-    spec = importlib.util.spec_from_file_location("keylane_query_handler", path)
+def routes_of(function: str) -> Resolver:
+    """The resolver of a function."""
+    path = project_root() / "functions" / function / "handler.py"
+    spec = importlib.util.spec_from_file_location(f"keylane_{function}_handler", path)
     if spec is None or spec.loader is None:
         raise FileNotFoundError(path)
     module = importlib.util.module_from_spec(spec)
@@ -206,7 +213,9 @@ def _operation(route: Route, method: str) -> dict[str, Any]:
         "parameters": [*_path_parameters(route), *map(_parameter, route.parameters)],
         "responses": _responses(route, method),
     }
-    if route.body is not None:
+    if route.body is BYTES:
+        operation["requestBody"] = {"description": "any bytes", "content": {"*/*": {}}}
+    elif route.body is not None:
         content = {"application/json": {"schema": route.body}}
         operation["requestBody"] = {"required": True, "content": content}
     return operation
@@ -240,12 +249,13 @@ def _responses(route: Route, method: str) -> dict[str, Any]:
     answered: dict[str, Any] = {"description": "the answer"}
     if method != "HEAD":
         answered["content"] = content
-    responses: dict[str, Any] = {"200": answered}
+    responses: dict[str, Any] = {str(route.status): answered}
     if route.answer == "Record":
         responses["304"] = {"description": "it is still the record that the client has"}
-    own = (problems.KEY_TOO_LARGE, problems.ANSWER_TOO_LARGE)
-    for status in sorted({kind.status for kind in (*problems.KINDS.values(), *own)}):
-        responses[str(status)] = {"$ref": "#/components/responses/Problem"}
+    statuses = {*_PROBLEMS, *route.refusals, *([414] if "{key}" in route.path else [])}
+    reference = "Problem" if method != "HEAD" else "ProblemOfHead"
+    for status in sorted(statuses):
+        responses[str(status)] = {"$ref": f"#/components/responses/{reference}"}
     return responses
 
 

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote_to_bytes
 
 from keylane.errors import BadRequest, NullKey
-from keylane.model import Position, is_topic_name
+from keylane.model import is_topic_name
 from keylane.parameters import (
     FIELD_CHARACTERS,
     FIELDS_LIMIT,
     Parameter,
     choice,
+    position,
     read_as_of,
     read_fields,
     switch,
@@ -25,6 +26,7 @@ from keylane.parameters import (
 
 if TYPE_CHECKING:
     from keylane.fields import Fields
+    from keylane.model import Position
     from keylane.settings import QuerySettings
 
 _BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
@@ -49,14 +51,12 @@ AS_OF = Parameter(
     {"type": "string", "examples": ["2026-11-21T10:00:00Z", "3:1042"]},
     read_as_of,
 )
-MIN_POSITION = text(
-    "Keylane-Min-Position", "a position that the state must have, as in 3:1042", 40, place="header"
-)
+MIN_POSITION = position("Keylane-Min-Position", "a position that the state must have", place="header")
 PREFER = text("Prefer", "wait=SECONDS: how long may be waited", 1000, place="header")
 IF_NONE_MATCH = text(
     "If-None-Match",
     "ETags that the client has; with Prefer: wait it is told of a change",
-    10_000,
+    4_000,
     place="header",
 )
 _CHOICES = (ENVELOPE, PARTIAL, MAX_AGE_MS, FIELDS, AS_OF)
@@ -104,7 +104,7 @@ def read_request(event: Event, topic: str, key: str, settings: QuerySettings) ->
     """
     query = query_of(event)
     headers = headers_of(event)
-    wait_ms = _wait_ms(headers.get("prefer"))
+    wait_ms = _wait_ms(PREFER.of(headers))
     min_position = _min_position(query, headers)
     # Most reads have no query: nothing is looked up for them.
     envelope, partial, max_age_ms, fields, as_of = (
@@ -119,7 +119,7 @@ def read_request(event: Event, topic: str, key: str, settings: QuerySettings) ->
         settings.wait_default_ms if wait_ms is None else min(wait_ms, settings.wait_max_ms),
         envelope,
         partial,
-        headers.get("if-none-match"),
+        IF_NONE_MATCH.of(headers),
         wait_ms is not None,
         max_age_ms,
         fields,
@@ -198,18 +198,11 @@ def from_base64(given: bytes, parameter: str) -> bytes:
 
 
 def _min_position(query: Mapping[str, str], headers: Mapping[str, str]) -> Position | int | None:
-    offset, position = query.get("min_offset"), headers.get("keylane-min-position")
-    if offset is not None and position is not None:
+    offset: int | None = MIN_OFFSET.of(query)
+    wanted: Position | None = MIN_POSITION.of(headers)
+    if offset is not None and wanted is not None:
         raise BadRequest("give min_offset or Keylane-Min-Position, not both", "min_offset")
-    if offset is not None:
-        found: int = MIN_OFFSET.of(query)
-        return found
-    if position is not None:
-        try:
-            return Position.parse(position.strip())
-        except ValueError as error:
-            raise BadRequest(str(error), "Keylane-Min-Position") from error
-    return None
+    return wanted if offset is None else offset
 
 
 def _wait_ms(prefer: str | None) -> float | None:

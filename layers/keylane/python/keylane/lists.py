@@ -25,8 +25,10 @@ KEY_CHARACTERS = 90_000
 
 ATOMIC = switch("atomic", "read all keys at one moment: they must share a lane")
 JOIN_ATOMIC = switch("atomic", "read all topics at one moment, or not at all", default=True)
-TOPICS = text("topics", "2 to 10 topics, divided by commas", TOPICS_LIMIT * 250, required=True)
-TOPIC = text("topic", "a topic", 249, required=True)
+NAME = r"[a-zA-Z0-9._-]{1,249}"
+NAMES = rf"{NAME}(,{NAME}){{{TOPICS_LEAST - 1},{TOPICS_LIMIT - 1}}}"
+TOPICS = text("topics", "2 to 10 topics, divided by commas", TOPICS_LIMIT * 250, NAMES, required=True)
+TOPIC = text("topic", "a topic", 249, NAME, required=True)
 METADATA: tuple[Parameter, ...] = (TOPIC,)
 COMMON = (api.PARTIAL, api.MAX_AGE_MS, api.FIELDS)
 MANY: tuple[Parameter, ...] = (ATOMIC, *COMMON)

@@ -87,15 +87,31 @@ def choice(name: str, description: str, values: tuple[str, ...]) -> Parameter:
     return Parameter(name, description, schema, read, values[0])
 
 
-def text(name: str, description: str, longest: int, **more: Any) -> Parameter:
-    """Text of any kind up to so many characters."""
+def text(name: str, description: str, longest: int, pattern: str = "", **more: Any) -> Parameter:
+    """Text up to so many characters; `pattern` is for the document, the request's parser sees to it."""
 
     def read(given: str) -> str:
         if len(given) > longest:
             raise ValueError(f"which has {len(given)} characters, {longest} at most are taken")
         return given
 
-    return Parameter(name, description, {"type": "string", "maxLength": longest}, read, **more)
+    schema: dict[str, Any] = {"type": "string", "maxLength": longest}
+    if pattern:
+        schema["pattern"] = f"^{pattern}$"
+    return Parameter(name, description, schema, read, **more)
+
+
+def position(name: str, description: str, **more: Any) -> Parameter:
+    """A position, as in 3:1042."""
+
+    def read(given: str) -> Position:
+        try:
+            return Position.parse(given.strip())
+        except ValueError as error:
+            raise ValueError("no position: it looks like partition:offset, as in 3:1042") from error
+
+    schema = {"type": "string", "pattern": r"^[0-9]{1,18}:[0-9]{1,18}$", "examples": ["3:1042"]}
+    return Parameter(name, description, schema, read, **more)
 
 
 def moment(name: str, description: str) -> Parameter:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 METHODS = ("GET", "HEAD", "PUT", "DELETE")
 KEY_PATH = "/topics/{topic}/keys/{key}"
+BYTES: dict[str, Any] = {}
+"""The schema of a body that may be any bytes."""
 _KEY_PATH = re.compile(r"/topics/([^/]*)/keys(?:/([^/]*))?/*")
 _NAMED = re.compile(r"\\\{\w+\\\}")
 
@@ -35,7 +37,9 @@ class Route:
     """A path, its methods, and what the OpenAPI document tells of it.
 
     `path`: as in `/join/{key}`; the handler gets the event and these parts, percent-encoded.
-    `body`: the JSON schema of a request's body, None without one; `answer` names that of the answer.
+    `body`: the JSON schema of a request's body, BYTES for any at all, None without one.
+    `answer` names the schema of the answer, `status` is its own; `refusals` are the statuses of problems that
+    this route alone may answer with, beside those that all have.
     """
 
     path: str
@@ -44,6 +48,8 @@ class Route:
     parameters: tuple[Parameter, ...] = ()
     body: dict[str, Any] | None = None
     answer: str = ""
+    status: int = 200
+    refusals: tuple[int, ...] = ()
     pattern: re.Pattern[str] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -64,30 +70,24 @@ class Resolver(APIGatewayRestResolver):
         self.exception_handler(Exception)(self._failed)
         self.not_found(self._not_found)
 
-    def key(
-        self, *methods: str, parameters: tuple[Parameter, ...] = (), answer: str = ""
-    ) -> Callable[[KeyRoute], KeyRoute]:
-        """Register a function of the event and the raw topic and key of its path, percent-encoded both."""
+    def key(self, *methods: str, **described: Any) -> Callable[[KeyRoute], KeyRoute]:
+        """Register a function of the event and the raw topic and key of its path, percent-encoded both.
+
+        `described`: what else `Route` takes.
+        """
 
         def register(route: KeyRoute) -> KeyRoute:
             self._key_routes.update(dict.fromkeys(methods, route))
-            self.table.append(Route(KEY_PATH, methods, route, parameters, answer=answer))
+            self.table.append(Route(KEY_PATH, methods, route, **described))
             return route
 
         return register
 
-    def at(
-        self,
-        path: str,
-        *methods: str,
-        parameters: tuple[Parameter, ...] = (),
-        body: dict[str, Any] | None = None,
-        answer: str = "",
-    ) -> Callable[[Handler], Handler]:
+    def at(self, path: str, *methods: str, **described: Any) -> Callable[[Handler], Handler]:
         """Register a function of the event and the raw parts of its path, as `Route` has it."""
 
         def register(handler: Handler) -> Handler:
-            self.table.append(Route(path, methods, handler, parameters, body, answer))
+            self.table.append(Route(path, methods, handler, **described))
             return handler
 
         return register

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from keylane import (
     answers,
     api,
+    decoding,
     documents,
     history,
     join,
@@ -29,7 +31,14 @@ app = routes.Resolver()
 parts = wiring.query_maker()
 
 
-@app.key("GET", "HEAD", parameters=api.READ, answer="Record", refusals=(409, 410, 412, 422))
+def _values(query: wiring.Query, asked: api.ReadRequest | lists.Terms) -> decoding.Values:
+    """How this request's values are read."""
+    return decoding.Values(
+        query.schemas, query.clock, query.settings.registry_timeout_ms, as_bytes=asked.as_bytes
+    )
+
+
+@app.key("GET", "HEAD", parameters=api.READ, answer="Record", refusals=(409, 410, 412, 413, 422))
 def get_key(event: api.Event, topic: str, key: str) -> Response[Any]:
     """Answer with the record's own bytes, or say that there is none."""
     query = parts()
@@ -58,6 +67,7 @@ def get_key(event: api.Event, topic: str, key: str) -> Response[Any]:
         if_none_match=known,
         envelope=request.envelope,
         fields=request.fields,
+        values=_values(query, request),
     )
     if request.preference_applied:
         response.headers["Preference-Applied"] = request.preference_applied
@@ -85,6 +95,7 @@ def _as_of(
         if_none_match=request.if_none_match,
         envelope=request.envelope,
         fields=request.fields,
+        values=_values(query, request),
     )
 
 
@@ -105,6 +116,7 @@ def get_keys(event: api.Event, topic: str) -> Response[Any]:
         as_of_ms=request.as_of_ms,
         **request.terms.bounds(query.settings),
     )
+    page = replace(page, rows=_values(query, request.terms).rows(page.rows))
     return documents.of_range(page, request, query.clock.now_ms())
 
 
@@ -132,7 +144,8 @@ def get_history(event: api.Event, topic: str, key: str) -> Response[Any]:
         after=request.after,
         **request.terms.bounds(query.settings),
     )
-    return documents.of_history(page, request, query.clock.now_ms())
+    entries = _values(query, request.terms).entries(page.marks.layout, page.entries)
+    return documents.of_history(replace(page, entries=entries), request, query.clock.now_ms())
 
 
 @app.at(
@@ -156,7 +169,8 @@ def read_keys(event: api.Event, topic: str) -> Response[Any]:
         atomic=request.atomic,
         **request.terms.bounds(query.settings),
     )
-    return documents.of_many(rows, marks, query.clock.now_ms(), request.terms.fields)
+    shown = _values(query, request.terms).rows(rows)
+    return documents.of_many(shown, marks, query.clock.now_ms(), request.terms.fields)
 
 
 @app.at("/join/{key}", "GET", "HEAD", parameters=lists.JOIN, answer="Joined", refusals=(413,))
@@ -173,7 +187,8 @@ def join_topics(event: api.Event, key: str) -> Response[Any]:
         atomic=request.atomic,
         **request.terms.bounds(query.settings),
     )
-    return documents.of_join(request.key, found, query.clock.now_ms(), request.terms.fields)
+    shown = _values(query, request.terms).answers(found)
+    return documents.of_join(request.key, shown, query.clock.now_ms(), request.terms.fields)
 
 
 @app.at("/topics/{topic}", "GET", "HEAD", answer="Topic")

@@ -19,6 +19,7 @@
     guarded = true                 producers with several partitioners are expected
     max_value_bytes = 4194304      a larger value is left in Kafka
     tombstone_marker = "24h"       "0s": none
+    value_format = "registry"      Confluent's wire format; "json", "text", "bytes"; default "auto"
     partitions = 9                 used by `keylane up` alone, to create the topic where there is none
 
 Addresses and secrets are not in it: they come from the environment, as for the functions.
@@ -111,6 +112,7 @@ class TopicConfig(_Table):
     guarded: bool = False
     max_value_bytes: Annotated[int, Field(ge=1, le=512 * 1024 * 1024 - 1024)] = Options().max_value_bytes
     tombstone_marker: Milliseconds = Options().marker_ms
+    value_format: Literal["auto", "json", "text", "bytes", "registry"] = "auto"
 
     @model_validator(mode="after")
     def _agree(self) -> Self:
@@ -131,6 +133,7 @@ class TopicConfig(_Table):
             guarded=self.guarded,
             max_value_bytes=self.max_value_bytes,
             marker_ms=self.tombstone_marker,
+            value_format=self.value_format,
         )
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from keylane.errors import WriterError
-from keylane.model import MAX_LANES, Layout
+from keylane.model import MAX_LANES, UNSTORED, Layout
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,13 +62,13 @@ def plan(
             raise WriterError(_too_many(wanted))
         old = frozenset(each.generation for each in (kept, built) if each)
         return Plan(free(wanted), None, old, anew)
-    serving = _with_marker(kept, wanted)
+    serving = _with_unstored(kept, wanted)
     if not fits or is_alike(kept, wanted):
         why = "" if fits else f"{_too_many(wanted)}: it keeps the layout that it has"
         return Plan(serving, None, frozenset({built.generation} if built else ()), why)
     if built and is_alike(built, wanted):
         return Plan(
-            serving, _with_marker(built, wanted), why=f"goes on building generation {built.generation}"
+            serving, _with_unstored(built, wanted), why=f"goes on building generation {built.generation}"
         )
     building = free(wanted)
     why = f"{difference(kept, wanted)}: builds generation {building.generation} beside {kept.generation}"
@@ -76,8 +76,8 @@ def plan(
 
 
 def is_alike(one: Layout, other: Layout) -> bool:
-    """Whether records lie alike in both: how long markers last and the generation's number aside."""
-    return replace(_with_marker(one, other), generation=other.generation) == other
+    """Whether records lie alike in both: what isn't stored and the generation's number aside."""
+    return replace(_with_unstored(one, other), generation=other.generation) == other
 
 
 def difference(kept: Layout, wanted: Layout) -> str:
@@ -94,12 +94,13 @@ def _fields(layout: Layout) -> dict[str, object]:
         "stripes": layout.stripes,
         "partitioner": layout.partitioner,
         "partition_by": layout.partition_by,
-        **{name: getattr(options, name) for name in options.__slots__ if name != "marker_ms"},
+        **{name: getattr(options, name) for name in options.__slots__ if name not in UNSTORED},
     }
 
 
-def _with_marker(layout: Layout, wanted: Layout) -> Layout:
-    return replace(layout, options=replace(layout.options, marker_ms=wanted.options.marker_ms))
+def _with_unstored(layout: Layout, wanted: Layout) -> Layout:
+    unstored = {name: getattr(wanted.options, name) for name in UNSTORED}
+    return replace(layout, options=replace(layout.options, **unstored))
 
 
 def _too_many(wanted: Layout) -> str:

@@ -50,6 +50,7 @@ def test_record_answers_with_all_its_headers():
         "Keylane-Watermark": "5:100",
         "Keylane-Age-Ms": "200",
         "Cache-Control": "no-cache",
+        "Vary": "Accept",
         "X-Content-Type-Options": "nosniff",
     }
 

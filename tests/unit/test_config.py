@@ -23,7 +23,8 @@ def test_retention_and_options_become_those_of_the_layout(tmp_path):
     path = tmp_path / "keylane.toml"
     path.write_text(
         "[topics.a]\nttl = '30d'\nhistory_count = 100\nhistory_age = '90 m'\nindex = true\nheaders = true\n"
-        "guarded = true\nmax_value_bytes = 1000\ntombstone_marker = '0s'\n[topics.b]\ninsert_once = true\n"
+        "guarded = true\nmax_value_bytes = 1000\ntombstone_marker = '0s'\n"
+        "value_format = 'registry'\n[topics.b]\ninsert_once = true\n"
     )
     topics = load(path).topics
     assert topics["a"].options == Options(
@@ -35,6 +36,7 @@ def test_retention_and_options_become_those_of_the_layout(tmp_path):
         guarded=True,
         max_value_bytes=1000,
         marker_ms=0,
+        value_format="registry",
     )
     assert topics["b"].options == Options(insert_once=True)
 

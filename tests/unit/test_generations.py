@@ -75,6 +75,11 @@ def test_how_long_markers_last_changes_in_place(monkeypatch):
     assert planned("tombstone_marker") == Plan(replace(SERVED, options=Options(marker_ms=3_600_000)))
 
 
+def test_what_readers_take_values_for_changes_in_place(monkeypatch):
+    monkeypatch.setitem(CHANGES, "value_format", "registry")
+    assert planned("value_format") == Plan(replace(SERVED, options=Options(value_format="registry")))
+
+
 def test_partitions_that_a_topic_got_are_built_beside():
     made = planned(partitions=18)
     assert made.serving == SERVED

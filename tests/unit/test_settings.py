@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from tests.builders import FUNCTIONS
 
 from keylane.adapters.kafka_producer import KafkaSettings
 from keylane.adapters.redis_cluster import Node, RedisSettings
@@ -15,6 +16,7 @@ from keylane.settings import (
     SettingsError,
     kafka_bootstrap,
     redis_settings,
+    registry_settings,
 )
 
 REDIS = {"KEYLANE_REDIS_NODES": "one:7001,two:7002"}
@@ -140,6 +142,52 @@ def test_addresses_may_have_spaces_between_and_brackets():
     nodes = redis_settings({"KEYLANE_REDIS_NODES": "one:7001, [::1]:7002"}).nodes
     assert nodes == (Node("one", 7001), Node("::1", 7002))
     assert kafka_bootstrap({"KEYLANE_KAFKA_BOOTSTRAP": "one:9092, [::1]:9093"}) == "one:9092,[::1]:9093"
+
+
+REGISTRY = {
+    "KEYLANE_SCHEMA_REGISTRY_URL": "https://registry.example.org:8443/apis/ccompat/v7",
+    "KEYLANE_SCHEMA_REGISTRY_USERNAME": "reader",
+    "KEYLANE_SCHEMA_REGISTRY_PASSWORD": "hunter2",
+    "KEYLANE_SCHEMA_REGISTRY_CA_FILE": "ca.pem",
+}
+
+
+def test_registry_is_read_whole_and_shows_no_password():
+    settings = registry_settings(REGISTRY)
+    assert (settings.url, settings.ca_file) == (REGISTRY["KEYLANE_SCHEMA_REGISTRY_URL"], "ca.pem")
+    assert (settings.username, settings.password) == ("reader", "hunter2")
+    assert "hunter2" not in repr(settings)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "registry:8081",
+        "ftp://registry:8081",
+        "http://",
+        "http://registry:port",
+        "http://registry:0",
+        "http://[::1",
+        "http://reader:hunter2@registry:8081",
+        "http://registry:8081/?token=hunter2",
+    ],
+)
+def test_fault_of_the_registrys_address_names_its_variable_and_shows_no_secret(url: str):
+    with pytest.raises(SettingsError, match="KEYLANE_SCHEMA_REGISTRY_URL") as caught:
+        registry_settings(REGISTRY | {"KEYLANE_SCHEMA_REGISTRY_URL": url})
+    assert "hunter2" not in str(caught.value)
+
+
+def test_query_function_that_meets_no_registry_carries_nothing_of_it():
+    code = """
+import sys
+import handler
+assert "keylane.decoding" in sys.modules
+names = {"avro", "avro_values", "wire_format", "adapters.schema_registry", "adapters.protobuf_values"}
+assert not {"google", "http.client", *(f"keylane.{name}" for name in names)} & set(sys.modules)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60, cwd=FUNCTIONS / "query")
 
 
 def test_query_function_carries_no_client_but_its_own():

@@ -44,6 +44,9 @@ _VALUE = {
     "value_bytes": _COUNT,
     "headers": {"type": "array", "items": _HEADER},
     "no_fields": _FLAG,
+    "schema_id": _COUNT,
+    "schema_type": {"enum": ["AVRO", "PROTOBUF", "JSON"]},
+    "undecoded": {"type": "string", "description": "why the value is shown as bytes"},
 }
 _FRESHNESS = {
     "watermarks": {

@@ -1,6 +1,7 @@
 """Answers as HTTP: a record as its own bytes or in an envelope, an absent one, a written position.
 
-Headers of a read, on 200, 304, 404 `key-absent` and 422 `value-left-in-kafka` alike:
+Headers of a read, on 200, 304, 404 `key-absent` and 422 alike (`value-left-in-kafka`,
+`value-not-decodable`), and on 503 `registry-unavailable`:
 
     ETag                "partition-offset" of the record (not on 404)
     Last-Modified       the record's timestamp (not on 404, nor where the record has none)
@@ -11,6 +12,7 @@ Headers of a read, on 200, 304, 404 `key-absent` and 422 `value-left-in-kafka` a
     Keylane-Building    `true`, and no age, where `?partial=true` asked a lane that isn't whole yet
     Keylane-Value-Bytes size of a value that is left in Kafka (on 422 alone)
     Keylane-Incomplete  `true` where the topic's retention has removed records that the state never saw
+    Vary                Accept: with application/octet-stream the value's bytes come as they are in Kafka
 
 `?envelope=true` answers with JSON instead:
 
@@ -24,6 +26,8 @@ it was written (`value_format` `json`), else its text (`text`), else base64 (`ba
 Where the topic keeps them there are `headers`, [{"name": ..., "value": ..., "value_format": ...}, ...].
 With `?fields=` the value of an object has these alone; any other value is `no_fields` and shown as it is.
 A value that is left in Kafka is null, its `value_format` `left-in-kafka`, with `value_bytes`.
+One of a Schema Registry has `schema_id` and `schema_type` (AVRO, PROTOBUF or JSON); one that could not be
+decoded is shown in base64, and `undecoded` tells why.
 """
 
 from __future__ import annotations
@@ -35,29 +39,20 @@ from typing import TYPE_CHECKING, Any
 
 from aws_lambda_powertools.event_handler import Response
 
-from keylane import problems
-from keylane.errors import KeyAbsent, NoJsonObject, ValueLeftInKafka
-from keylane.fields import project
+from keylane import problems, spelling
+from keylane.errors import KeyAbsent, KeylaneError, NoJsonObject, TooLarge, ValueLeftInKafka
+from keylane.spelling import JSON
 
 if TYPE_CHECKING:
+    from keylane.decoding import Values
     from keylane.fields import Fields
     from keylane.model import Answer, Position, Record
 
-JSON = "application/json"
-TEXT = "text/plain; charset=utf-8"
-BYTES = "application/octet-stream"
-_FORMATS = {JSON: "json", TEXT: "text", BYTES: "base64"}
+TEXT_LIMIT = 5 * 1024 * 1024
+"""Of what a decoded value may become: JSON can be many times as large as what it was made from."""
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _LAST_HTTP_DATE_MS = 253_402_300_799_999
-
-
-def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is not JSON")
-
-
-# Numbers aren't made: their size must not matter, and only the verdict is wanted.
-_json = json.JSONDecoder(parse_float=len, parse_int=len, parse_constant=_no_constant)
 
 
 def of_record(
@@ -68,14 +63,43 @@ def of_record(
     if_none_match: str | None,
     envelope: bool,
     fields: Fields | None = None,
+    values: Values | None = None,
 ) -> Response[Any]:
     """200, 304 where the client has this record already, 404 `key-absent`, 422 `value-left-in-kafka`.
 
-    409 `no-json-object` where `fields` are asked for of a value that has none.
+    409 `no-json-object` where `fields` are asked for of a value that has none; what `values` raises as the
+    problem that it is.
     """
     record = answer.record
+    headers = _freshness(answer, now_ms)
+    if record is None:
+        return problems.response_to(KeyAbsent(answer.layout.topic), request_id, headers)
+    etag = etag_of(record)
+    headers["ETag"] = etag
+    headers["Keylane-Position"] = str(record.position)
+    headers["Keylane-Timestamp"] = str(record.timestamp_ms)
+    if 0 < record.timestamp_ms <= _LAST_HTTP_DATE_MS:
+        headers["Last-Modified"] = http_date(min(record.timestamp_ms, now_ms))
+    if if_none_match is not None and matches(if_none_match, etag):
+        return Response(304, None, "", headers)
+    try:
+        record = values.read(answer.layout, record) if values else record
+        if envelope:
+            _fields_of(record, fields)
+            return Response(200, JSON, envelope_of(answer, record, now_ms, fields), headers)
+        content_type, body = _body_of(record, fields)
+    except KeylaneError as error:
+        if isinstance(error, ValueLeftInKafka):
+            headers["Keylane-Value-Bytes"] = str(error.size_bytes)
+        return problems.response_to(error, request_id, headers)
+    return Response(200, content_type, body, headers)
+
+
+def _freshness(answer: Answer, now_ms: int) -> dict[str, str]:
+    """The headers of every answer about a key."""
     headers = {
         "Cache-Control": "no-cache",
+        "Vary": "Accept",
         "X-Content-Type-Options": "nosniff",
         "Keylane-Watermark": _watermark(answer),
     }
@@ -85,32 +109,30 @@ def of_record(
         headers["Keylane-Age-Ms"] = str(answer.age_ms(now_ms))
     if answer.watermark.incomplete:
         headers["Keylane-Incomplete"] = "true"
-    if record is None:
-        absent = KeyAbsent(answer.layout.topic)
-        return problems.problem(problems.kind_of(absent), str(absent), request_id, headers=headers)
-    etag = etag_of(record)
-    headers["ETag"] = etag
-    headers["Keylane-Position"] = str(record.position)
-    headers["Keylane-Timestamp"] = str(record.timestamp_ms)
-    if 0 < record.timestamp_ms <= _LAST_HTTP_DATE_MS:
-        headers["Last-Modified"] = http_date(min(record.timestamp_ms, now_ms))
-    if if_none_match is not None and matches(if_none_match, etag):
-        return Response(304, None, "", headers)
-    picked = None
-    if fields is not None and record.left_in_kafka_bytes is None:
-        picked = project(record.value, fields)
-        if picked is None:
-            error = NoJsonObject()
-            kind = problems.kind_of(error)
-            return problems.problem(kind, str(error), request_id, parameter="fields", headers=headers)
-    if envelope:
-        return Response(200, JSON, envelope_of(answer, record, now_ms, fields), headers)
+    return headers
+
+
+def _fields_of(record: Record, fields: Fields | None) -> str | None:
+    """The fields of a value that is here, None where none are asked for. Raises NoJsonObject."""
+    if fields is None or record.left_in_kafka_bytes is not None:
+        return None
+    found = spelling.picked(record, fields)
+    if found is None:
+        raise NoJsonObject
+    return found
+
+
+def _body_of(record: Record, fields: Fields | None) -> tuple[str, str | bytes]:
+    """Content type and body. Raises NoJsonObject, ValueLeftInKafka, TooLarge."""
     if record.left_in_kafka_bytes is not None:
-        left = ValueLeftInKafka(str(record.position), record.left_in_kafka_bytes)
-        headers["Keylane-Value-Bytes"] = str(left.size_bytes)
-        return problems.problem(problems.kind_of(left), str(left), request_id, headers=headers)
-    content_type, text = sniff(record.value) if picked is None else (JSON, picked)
-    return Response(200, content_type, record.value if text is None else text, headers)
+        raise ValueLeftInKafka(str(record.position), record.left_in_kafka_bytes)
+    found = _fields_of(record, fields)
+    content_type, text = spelling.content_of(record) if found is None else (JSON, found)
+    if text is None:
+        return content_type, record.value
+    if record.form is not None and len(text) > TEXT_LIMIT:
+        raise TooLarge("answer", len(text.encode()), TEXT_LIMIT)
+    return content_type, text
 
 
 def envelope_of(answer: Answer, record: Record, now_ms: int, fields: Fields | None = None) -> str:
@@ -150,22 +172,20 @@ def with_value(described: dict[str, Any], record: Record, fields: Fields | None)
     if record.left_in_kafka_bytes is not None:
         left = {"value": None, "value_format": "left-in-kafka", "value_bytes": record.left_in_kafka_bytes}
         return json.dumps(described | left)
-    picked = None if fields is None else project(record.value, fields)
+    picked = spelling.picked(record, fields)
     if picked is not None:
         value, value_format = picked, "json"
     else:
-        value, value_format = _value(record.value)
+        value, value_format = spelling.as_json(record)
         if fields is not None:
             described["no_fields"] = True
+    if record.form is not None:
+        described |= {
+            name: found
+            for name in ("schema_id", "schema_type", "undecoded")
+            if (found := getattr(record.form, name)) is not None
+        }
     return f'{json.dumps(described)[:-1]}, "value_format": "{value_format}", "value": {value}}}'
-
-
-def _value(value: bytes) -> tuple[str, str]:
-    """Spell a value as JSON, and name its format."""
-    content_type, text = sniff(value)
-    if text is None:
-        return json.dumps(base64.b64encode(value).decode()), _FORMATS[content_type]
-    return text if content_type == JSON else json.dumps(text), _FORMATS[content_type]
 
 
 def headers_of(record: Record) -> list[dict[str, str | None]]:
@@ -190,19 +210,6 @@ def _key(key: bytes) -> tuple[str, str]:
         return key.decode(), "text"
     except UnicodeDecodeError:
         return base64.b64encode(key).decode(), "base64"
-
-
-def sniff(value: bytes) -> tuple[str, str | None]:
-    """Content type of a value and, where it is UTF-8, its text."""
-    try:
-        text = value.decode()
-    except UnicodeDecodeError:
-        return BYTES, None
-    try:
-        _json.decode(text)
-    except (ValueError, RecursionError):
-        return TEXT, text
-    return JSON, text
 
 
 def etag_of(record: Record) -> str:

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from keylane.settings import QuerySettings
 
 _BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
+_BYTES = "application/octet-stream"
+_Q_VALUE = re.compile(r"[01](\.\d{0,3})?")
 _WAIT = re.compile(r"\d{1,9}(\.\d{1,9})?")
 
 KEY_FORMAT = choice(
@@ -84,6 +86,7 @@ class ReadRequest(NamedTuple):
     max_age_ms: int | None = None
     fields: Fields | None = None
     as_of: int | Position | None = None
+    as_bytes: bool = False
 
     @property
     def preference_applied(self) -> str | None:
@@ -100,7 +103,7 @@ def read_request(event: Event, topic: str, key: str, settings: QuerySettings) ->
 
     `topic` and `key` are the raw parts of the path, still percent-encoded.
     Query: `key_format`, `min_offset`, `envelope`, `partial`, `max_age_ms`, `fields`,
-    `as_of`. Headers: `Keylane-Min-Position`, `Prefer: wait=SECONDS`, `If-None-Match`.
+    `as_of`. Headers: `Keylane-Min-Position`, `Prefer: wait=SECONDS`, `If-None-Match`, `Accept`.
     """
     query = query_of(event)
     headers = headers_of(event)
@@ -124,6 +127,7 @@ def read_request(event: Event, topic: str, key: str, settings: QuerySettings) ->
         max_age_ms,
         fields,
         as_of,
+        as_bytes=prefers_bytes(headers.get("accept")),
     )
 
 
@@ -215,6 +219,23 @@ def _wait_ms(prefer: str | None) -> float | None:
                 raise BadRequest(f"wait is {seconds[:50]!r}, not a number of seconds", "Prefer")
             return float(seconds) * 1000
     return None
+
+
+def prefers_bytes(accept: str | None) -> bool:
+    """Whether the client would rather have bytes than JSON: it names them, and with the higher weight."""
+    if not accept or _BYTES not in accept.lower():
+        return False
+    weights: dict[str, float] = {}
+    for media_range in accept.split(","):
+        name, *parameters = media_range.split(";")
+        weights[name.strip().lower()] = min([1.0, *map(_weight, parameters)])
+    return weights.get(_BYTES, 0) > weights.get("application/json", 0)
+
+
+def _weight(parameter: str) -> float:
+    name, _, value = parameter.partition("=")
+    # What is no weight is none of ours: RFC 9110 lets a server take Accept as a hint.
+    return float(value) if name.strip().lower() == "q" and _Q_VALUE.fullmatch(value.strip()) else 1.0
 
 
 def body_of(event: Event) -> bytes:

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any
 from aws_lambda_powertools.event_handler import Response
 
 from keylane import cursors
-from keylane.answers import JSON, envelope_of, headers_of, key_of, with_value
+from keylane.answers import envelope_of, headers_of, key_of, with_value
 from keylane.errors import HistoryTooShort, TooLarge
+from keylane.spelling import JSON
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -14,10 +14,12 @@
     ├── NoJsonObject                fields were asked for of a value that has none
     ├── PositionNotReached          a read waited for a position, and it did not come in time
     ├── ValueLeftInKafka            a value over its topic's limit: the state has its position alone
+    ├── ValueNotDecodable           a value is not what its topic's value_format says
     ├── Unavailable                 try again later; carries `retry_after_s`
     │   ├── StateUnavailable        Redis did not answer
     │   ├── LaneBuilding            the lane isn't whole yet
     │   ├── StateTooOld             the state is older than the caller takes
+    │   ├── RegistryUnavailable     the Schema Registry did not answer, or with nonsense
     │   └── LogUnavailable          Kafka did not answer
     ├── CorruptState                bytes under a lane's key that aren't ours
     ├── ProduceFailed               Kafka refused the record; carries Kafka's own name for it
@@ -119,6 +121,8 @@ class HistoryTooShort(KeylaneError):
 class NoJsonObject(KeylaneError):
     """Fields were asked for of a value that is no JSON object."""
 
+    parameter = "fields"
+
     def __init__(self) -> None:
         super().__init__("the value is no JSON object, so it has no fields: ask without them")
 
@@ -144,6 +148,17 @@ class ValueLeftInKafka(KeylaneError):
         )
         self.position = position
         self.size_bytes = size_bytes
+
+
+class ValueNotDecodable(KeylaneError):
+    """A value is not what its topic's `value_format` says; `schema_id` is None where it names no schema."""
+
+    def __init__(self, position: str, reason: str, schema_id: int | None = None) -> None:
+        schema = "" if schema_id is None else f" by schema {schema_id}"
+        super().__init__(f"the value at position {position} can't be decoded{schema}: {reason}")
+        self.position = position
+        self.reason = reason
+        self.schema_id = schema_id
 
 
 class Unavailable(KeylaneError):
@@ -190,6 +205,10 @@ class StateTooOld(Unavailable):
         super().__init__(f"the state {age}, at most {max_age_ms} ms are asked for")
         self.age_ms = age_ms
         self.max_age_ms = max_age_ms
+
+
+class RegistryUnavailable(Unavailable):
+    """The Schema Registry did not answer in time, or with nonsense: a value's schema is not known."""
 
 
 class LogUnavailable(Unavailable):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from keylane.json_text import no_constant
+
 Fields = tuple[tuple[str, ...], ...]
 """Paths, as in (("a",), ("b", "c"))."""
 
@@ -15,11 +17,7 @@ class _Number(str):
     __slots__ = ()
 
 
-def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is not JSON")
-
-
-_decoder = json.JSONDecoder(parse_float=_Number, parse_int=_Number, parse_constant=_no_constant)
+_decoder = json.JSONDecoder(parse_float=_Number, parse_int=_Number, parse_constant=no_constant)
 
 
 def project(value: bytes, fields: Fields) -> str | None:

@@ -80,6 +80,7 @@ class Terms:
     partial: bool
     max_age_ms: int | None
     fields: Fields | None
+    as_bytes: bool = False
 
     def bounds(self, settings: QuerySettings) -> Bounds:
         """The arguments of the use case."""
@@ -113,7 +114,7 @@ class JoinRequest:
 def many_request(event: Event, topic: str) -> ManyRequest:
     """Parse a POST of many keys. Raises BadRequest, which names the parameter at fault."""
     query = api.query_of(event)
-    return ManyRequest(api.topic_of(topic), _keys(api.body_of(event)), ATOMIC.of(query), terms_of(query))
+    return ManyRequest(api.topic_of(topic), _keys(api.body_of(event)), ATOMIC.of(query), terms_of(event))
 
 
 def join_request(event: Event, key: str) -> JoinRequest:
@@ -124,7 +125,7 @@ def join_request(event: Event, key: str) -> JoinRequest:
         raise BadRequest(f"topics names {len(topics)}: {TOPICS_LEAST} to {TOPICS_LIMIT} are joined", "topics")
     if len(set(topics)) < len(topics):
         raise BadRequest("topics names one of them twice", "topics")
-    return JoinRequest(topics, api.key_of(key, query), JOIN_ATOMIC.of(query), terms_of(query))
+    return JoinRequest(topics, api.key_of(key, query), JOIN_ATOMIC.of(query), terms_of(event))
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +165,7 @@ def range_request(event: Event, topic: str) -> RangeRequest:
     asked = cursors.digest("keys", span.low, span.high, as_of_ms)
     after = _after(query, name, asked)
     return RangeRequest(
-        name, span, LIMIT.of(query), after, KEYS_ONLY.of(query), as_of_ms, asked, terms_of(query)
+        name, span, LIMIT.of(query), after, KEYS_ONLY.of(query), as_of_ms, asked, terms_of(event)
     )
 
 
@@ -198,7 +199,7 @@ def history_request(event: Event, topic: str, key: str) -> HistoryRequest:
         raise BadRequest("to is before from", "to")
     asked = cursors.digest("history", data, from_ms, to_ms)
     after = _after(query, name, asked)
-    return HistoryRequest(name, data, from_ms, to_ms, LIMIT.of(query), after, asked, terms_of(query))
+    return HistoryRequest(name, data, from_ms, to_ms, LIMIT.of(query), after, asked, terms_of(event))
 
 
 def _after(query: dict[str, str], topic: str, asked: bytes) -> bytes | None:
@@ -211,9 +212,11 @@ def metadata_request(event: Event) -> str:
     return api.topic_name(TOPIC.of(api.query_of(event)), "topic")
 
 
-def terms_of(query: dict[str, str]) -> Terms:
+def terms_of(event: Event) -> Terms:
     """Parse what all have in common."""
-    return Terms(api.PARTIAL.of(query), api.MAX_AGE_MS.of(query), api.FIELDS.of(query))
+    query = api.query_of(event)
+    as_bytes = api.prefers_bytes(api.headers_of(event).get("accept"))
+    return Terms(api.PARTIAL.of(query), api.MAX_AGE_MS.of(query), api.FIELDS.of(query), as_bytes)
 
 
 def _keys(body: bytes) -> tuple[bytes, ...]:

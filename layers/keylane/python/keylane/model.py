@@ -46,9 +46,16 @@ def _is_u63(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS
 
 
+VALUE_FORMATS = ("auto", "json", "text", "bytes", "registry")
+"""`auto`: what the bytes look like; `registry`: Confluent's wire format, by a Schema Registry."""
+
+UNSTORED = frozenset({"marker_ms", "value_format"})
+"""Options that are changed in place: what is stored already stays as it is."""
+
+
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a topic's state keeps of its records. Any of them but `marker_ms` decides what is stored.
+    """What a topic's state keeps of its records. Any of them but `UNSTORED` decides what is stored.
 
     `ttl_ms`: a record is gone that long after its timestamp. `history_count`, `history_age_ms`: how many
     records of a key its history keeps, and for how long; with neither there is none. `index`: the lane's
@@ -56,6 +63,7 @@ class Options:
     `guarded`: records are expected in other partitions than their keys' from the first one on.
     `max_value_bytes`: a larger value is left in Kafka, the state has its position. `marker_ms`: how long a
     tombstone leaves a marker, so that nothing older comes back from another partition; 0: none.
+    `value_format`: what readers take values for, one of VALUE_FORMATS.
     """
 
     ttl_ms: int | None = None
@@ -67,6 +75,7 @@ class Options:
     guarded: bool = False
     max_value_bytes: int = 4 * 1024 * 1024
     marker_ms: int = 24 * 3600 * 1000
+    value_format: str = "auto"
 
     @property
     def has_history(self) -> bool:
@@ -110,11 +119,26 @@ class Layout:
 
 
 @dataclass(frozen=True, slots=True)
+class ValueForm:
+    """What a record's value is, where that is known and not guessed from its bytes.
+
+    `name`: `json`, `text` or `base64` (for what is shown as bytes). `schema_id`, `schema_type`: the schema
+    by which it was decoded, or should have been. `undecoded`: why it is shown as bytes instead.
+    """
+
+    name: str
+    schema_id: int | None = None
+    schema_type: str | None = None
+    undecoded: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Record:
     """The latest record of a key as it lies in its lane.
 
     `partition` is the source partition: the key's own, unless the record is a stray.
     `left_in_kafka_bytes`: size of a value over the topic's limit; `value` is empty then.
+    `form`: what the value is; a decoded one is the JSON text in UTF-8.
     """
 
     key: bytes
@@ -124,6 +148,7 @@ class Record:
     timestamp_ms: int
     headers: tuple[tuple[str, bytes | None], ...] = ()
     left_in_kafka_bytes: int | None = None
+    form: ValueForm | None = None
 
     @property
     def position(self) -> Position:

@@ -61,6 +61,28 @@ class Log(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Decoder:
+    """A schema as a function from a value's bytes to its JSON text; that raises ValueError, which says why.
+
+    `schema_type`: as the registry names it, AVRO, PROTOBUF or JSON.
+    """
+
+    schema_type: str
+    decode: Callable[[bytes], str]
+
+
+class Schemas(Protocol):
+    """A Schema Registry, as a reader sees it."""
+
+    def decoder(self, schema_id: int, deadline: Deadline) -> Decoder:
+        """The decoder of a schema, which is asked for once and kept for ever: schemas don't change.
+
+        Raises RegistryUnavailable; ValueError, whose sentence says why, for a schema that the registry does
+        not have or that is of no use.
+        """
+
+
+@dataclass(frozen=True, slots=True)
 class Clock:
     """Time as the use cases see it; tests give another one."""
 

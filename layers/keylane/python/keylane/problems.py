@@ -7,6 +7,7 @@ detail     what happened this time, for people
 code       Kafka's own upper-case name, where Kafka has one for it
 since_ms   of `history-too-short`: from when on the history is known
 age_ms     of `state-too-old`: a bound on how old the state is, where it has one
+schema_id  of `value-not-decodable`: the schema that the value names, where it names one
 next_offset, log_end, percent   of `lane-building`: how far the lane is, where that is known
 parameter  the part of the request at fault, where one is
 instance   the request's id, to be found in the logs
@@ -17,10 +18,14 @@ from __future__ import annotations
 import json
 import logging
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from aws_lambda_powertools.event_handler import Response
 
 from keylane import errors
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _log = logging.getLogger("keylane")
 
@@ -61,10 +66,12 @@ KINDS: dict[type[errors.KeylaneError], Kind] = {
     errors.NoJsonObject: Kind(409, "no-json-object", "The value has no fields"),
     errors.PositionNotReached: Kind(412, "position-not-reached", "The state has not reached the position"),
     errors.ValueLeftInKafka: Kind(422, "value-left-in-kafka", "The value is too large for the state"),
+    errors.ValueNotDecodable: Kind(422, "value-not-decodable", "The value is not what its topic says"),
     errors.Unavailable: Kind(503, "unavailable", "A part of the service is away for now"),
     errors.StateUnavailable: Kind(503, "state-unavailable", "The state can't be reached for now"),
     errors.LaneBuilding: Kind(503, "lane-building", "The state is being built"),
     errors.StateTooOld: Kind(503, "state-too-old", "The state is older than asked for"),
+    errors.RegistryUnavailable: Kind(503, "registry-unavailable", "The Schema Registry can't be asked now"),
     errors.LogUnavailable: Kind(503, "log-unavailable", "Kafka can't be reached for now"),
     errors.CorruptState: Kind(500, "corrupt-state", "The state under this key can't be read"),
     errors.ProduceFailed: Kind(502, "produce-failed", "Kafka refused the record"),
@@ -104,13 +111,14 @@ def kind_of(error: Exception) -> Kind:
     return next((KINDS[each] for each in type(error).__mro__ if each in KINDS), INTERNAL)
 
 
-def response_to(error: Exception, request_id: str) -> Response[str]:
+def response_to(error: Exception, request_id: str, headers: Mapping[str, str] | None = None) -> Response[str]:
     """Answer to an error, and log what is on our side; no internals reach the client."""
     kind = kind_of(error)
-    headers = {}
+    headers = dict(headers or {})
     if kind is MISCONFIGURED:
         _log.error("request %s: wrong settings: %s", request_id, error)
-        return problem(kind, "an environment variable is missing or wrong: the logs name it", request_id)
+        detail = "an environment variable is missing or wrong: the logs name it"
+        return problem(kind, detail, request_id, headers=headers)
     if not isinstance(error, errors.KeylaneError) or kind is INTERNAL:
         _log.error("request %s: unforeseen error", request_id, exc_info=error)
         return problem(kind, "an unforeseen error: the logs tell more under this request's id", request_id)
@@ -125,6 +133,8 @@ def response_to(error: Exception, request_id: str) -> Response[str]:
 def _progress(error: Exception) -> dict[str, int]:
     if isinstance(error, errors.HistoryTooShort):
         return {"since_ms": error.since_ms}
+    if isinstance(error, errors.ValueNotDecodable) and error.schema_id is not None:
+        return {"schema_id": error.schema_id}
     if isinstance(error, errors.StateTooOld) and error.age_ms is not None:
         return {"age_ms": error.age_ms, "max_age_ms": error.max_age_ms}
     if not isinstance(error, errors.LaneBuilding) or error.percent is None or error.next_offset is None:

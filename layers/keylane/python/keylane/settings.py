@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from keylane.adapters.kafka_producer import KafkaSettings
     from keylane.adapters.redis_cluster import RedisSettings
+    from keylane.adapters.registry_http import RegistrySettings
 
 
 class SettingsError(BadConfig):
@@ -30,13 +31,17 @@ class SettingsError(BadConfig):
 
 @dataclass(frozen=True, slots=True)
 class QuerySettings:
-    """What the query function runs with. `state_timeout_ms` bounds one read, `wait_max_ms` one waiting."""
+    """What the query function runs with. `state_timeout_ms` bounds one read, `wait_max_ms` one waiting.
+
+    `registry_timeout_ms` bounds all that one request asks of the Schema Registry.
+    """
 
     redis: RedisSettings
     state_timeout_ms: int = 1_000
     wait_default_ms: int = 5_000
     wait_max_ms: int = 20_000
     layout_ttl_s: int = 30
+    registry_timeout_ms: int = 2_000
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Self:
@@ -48,6 +53,7 @@ class QuerySettings:
             wait_default_ms=min(_number(environment, "KEYLANE_WAIT_DEFAULT_MS", 5_000, least=0), wait_max_ms),
             wait_max_ms=wait_max_ms,
             layout_ttl_s=_number(environment, "KEYLANE_LAYOUT_TTL_S", 30, least=0),
+            registry_timeout_ms=_number(environment, "KEYLANE_SCHEMA_REGISTRY_TIMEOUT_MS", 2_000),
         )
 
 
@@ -85,6 +91,37 @@ def redis_settings(environment: Mapping[str, str]) -> RedisSettings:
         password=environment.get("KEYLANE_REDIS_PASSWORD") or None,
         tls=_switch(environment, "KEYLANE_REDIS_TLS"),
         tls_ca_file=environment.get("KEYLANE_REDIS_TLS_CA_FILE") or None,
+    )
+
+
+def registry_settings(environment: Mapping[str, str]) -> RegistrySettings:
+    """KEYLANE_SCHEMA_REGISTRY_URL, _USERNAME, _PASSWORD, and _CA_FILE for a private authority.
+
+    Read when the first value needs a schema: a function that meets none does without them.
+    """
+    from urllib.parse import urlsplit  # noqa: PLC0415
+
+    from keylane.adapters.registry_http import RegistrySettings  # noqa: PLC0415
+
+    variable = "KEYLANE_SCHEMA_REGISTRY_URL"
+    url = environment.get(variable, "").strip()
+    if not url:
+        raise SettingsError(variable, 'is not set: topics with value_format = "registry" need it')
+    fault = "is no http or https URL of host, port and path alone"
+    try:
+        parts = urlsplit(url)
+        # The URL isn't shown: one with a password in it is a likely mistake.
+        if parts.port == 0 or parts.scheme not in {"http", "https"} or not parts.hostname:
+            raise SettingsError(variable, fault)
+    except ValueError as error:
+        raise SettingsError(variable, fault) from error
+    if parts.username or parts.password or parts.query or parts.fragment:
+        raise SettingsError(variable, f"{fault}; credentials have variables of their own")
+    return RegistrySettings(
+        url=url,
+        username=environment.get("KEYLANE_SCHEMA_REGISTRY_USERNAME") or None,
+        password=environment.get("KEYLANE_SCHEMA_REGISTRY_PASSWORD") or None,
+        ca_file=environment.get("KEYLANE_SCHEMA_REGISTRY_CA_FILE") or None,
     )
 
 

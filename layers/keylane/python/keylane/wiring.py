@@ -14,22 +14,23 @@ from typing import TYPE_CHECKING
 
 from keylane.layouts import Layouts
 from keylane.ports import Clock
-from keylane.settings import ProduceSettings, QuerySettings
+from keylane.settings import ProduceSettings, QuerySettings, registry_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from keylane.ports import Log, State
+    from keylane.ports import Log, Schemas, State
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What the query function works with."""
+    """What the query function works with; `schemas` is made when the first value needs one."""
 
     settings: QuerySettings
     clock: Clock
     state: State
     layouts: Layouts
+    schemas: Callable[[], Schemas]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,13 @@ def query_maker() -> Callable[[], Query]:
         settings = QuerySettings.from_environment(os.environ)
         clock = Clock()
         state = RedisState(Cluster(settings.redis))
-        return Query(settings, clock, state, Layouts(state, clock, settings.layout_ttl_s))
+        return Query(settings, clock, state, Layouts(state, clock, settings.layout_ttl_s), schemas)
+
+    @cache
+    def schemas() -> Schemas:
+        from keylane.adapters.schema_registry import SchemaRegistry  # noqa: PLC0415
+
+        return SchemaRegistry(registry_settings(os.environ))
 
     return make
 

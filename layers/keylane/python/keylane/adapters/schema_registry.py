@@ -1,0 +1,132 @@
+"""The Schema Registry: schemas by id, each made a decoder once and kept for as long as the function lives.
+
+Confluent's API, as Apicurio, Karapace and Redpanda have it too:
+
+    GET /schemas/ids/ID                          {"schema": ..., "schemaType": ..., "references": [...]}
+    GET /subjects/SUBJECT/versions/VERSION       of each reference
+    ?format=serialized                           a Protobuf file as its descriptor, in base64
+
+Of a Protobuf schema that was registered as a descriptor, Apicurio gives that without being asked for it, and
+fails where it is asked.
+
+Imported when the first value needs a schema, not before.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from keylane.adapters.registry_http import RegistryHttp
+from keylane.errors import RegistryUnavailable
+from keylane.json_text import is_json
+from keylane.ports import Decoder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from keylane.adapters.registry_http import RegistrySettings
+    from keylane.ports import Deadline
+
+REFERENCES_LIMIT = 200
+_BASE64 = re.compile(r"[A-Za-z0-9+/]+={0,2}")
+_SERIALIZED = "?format=serialized"
+_NONSENSE = "the Schema Registry answered with something that is no schema"
+
+
+class SchemaRegistry:
+    """Schemas of one registry."""
+
+    def __init__(self, settings: RegistrySettings) -> None:
+        self._http = RegistryHttp(settings)
+        self._decoders: dict[int, Decoder] = {}
+
+    def decoder(self, schema_id: int, deadline: Deadline) -> Decoder:
+        """See `ports.Schemas`."""
+        found = self._decoders.get(schema_id)
+        if found is None:
+            found = self._decoders[schema_id] = self._made(schema_id, deadline)
+        return found
+
+    def _made(self, schema_id: int, deadline: Deadline) -> Decoder:
+        document = self._document(f"/schemas/ids/{schema_id}", deadline)
+        if document is None:
+            raise ValueError("the Schema Registry does not have it")
+        schema_type, schema = document.get("schemaType") or "AVRO", _text_of(document)
+        if schema_type == "JSON":
+            return Decoder(schema_type, _json)
+        if schema_type == "AVRO":
+            from keylane import avro  # noqa: PLC0415 (each format is imported when it is met)
+
+            references = self._references(document, deadline)
+            return Decoder(schema_type, avro.decoder(schema, [text for _, text in references]))
+        if schema_type == "PROTOBUF":
+            references = self._references(document, deadline)
+            return Decoder(schema_type, _protobuf()(schema, references))
+        raise ValueError(f"it is of type {str(schema_type)[:50]!r}, which is none of AVRO, PROTOBUF and JSON")
+
+    def _document(self, path: str, deadline: Deadline) -> dict[str, Any] | None:
+        """A schema as the registry describes it, a Protobuf file as its descriptor."""
+        document = self._http.get(path, deadline)
+        if document is None or document.get("schemaType") != "PROTOBUF" or _is_base64(_text_of(document)):
+            return document
+        return self._http.get(path + _SERIALIZED, deadline)
+
+    def _references(self, document: dict[str, Any], deadline: Deadline) -> list[tuple[str, str]]:
+        """Names and texts of all that the schema leads to, each behind what it leads to itself."""
+        found: dict[str, str] = {}
+        seen: set[tuple[str, int]] = set()
+
+        def visit(document: dict[str, Any]) -> None:
+            for name, subject, version in _named_in(document):
+                if (subject, version) in seen:
+                    continue
+                seen.add((subject, version))
+                if len(seen) > REFERENCES_LIMIT:
+                    raise ValueError(f"it leads to more than {REFERENCES_LIMIT} other schemas")
+                path = f"/subjects/{quote(subject, safe='')}/versions/{version}"
+                referenced = self._document(path, deadline)
+                if referenced is None:
+                    raise ValueError(f"the Schema Registry does not have {name[:100]!r}, to which it refers")
+                visit(referenced)
+                found[name] = _text_of(referenced)
+
+        visit(document)
+        return list(found.items())
+
+
+def _is_base64(text: str) -> bool:
+    # The text of a .proto always has a blank or a semicolon.
+    return _BASE64.fullmatch(text) is not None
+
+
+def _text_of(document: dict[str, Any]) -> str:
+    schema = document.get("schema")
+    if not isinstance(schema, str):
+        raise RegistryUnavailable(_NONSENSE)
+    return schema
+
+
+def _named_in(document: dict[str, Any]) -> list[tuple[str, str, int]]:
+    try:
+        return [
+            (str(each["name"]), str(each["subject"]), int(each["version"]))
+            for each in document.get("references") or ()
+        ]
+    except (KeyError, TypeError, ValueError) as error:
+        raise RegistryUnavailable(_NONSENSE) from error
+
+
+def _protobuf() -> Callable[[str, list[tuple[str, str]]], Callable[[bytes], str]]:
+    from keylane.adapters import protobuf_values  # noqa: PLC0415 (as above)
+
+    return protobuf_values.decoder
+
+
+def _json(payload: bytes) -> str:
+    """The text is the value: what was written is passed on digit by digit."""
+    text = payload.decode()
+    if not is_json(text):
+        raise ValueError("it is no JSON")
+    return text

@@ -1,0 +1,195 @@
+"""Avro's binary encoding of values without names: numbers, text, bytes, and what logical types make of them.
+
+Each reader takes an `Input` and gives what json.dumps takes. Source: the Avro 1.12 specification, "Binary
+Encoding" and "Logical Types". What JSON has no word for:
+
+    bytes, fixed            base64
+    NaN, Infinity           "NaN", "Infinity", "-Infinity", as Protobuf's JSON mapping has them
+    decimal                 its digits as text: "12.50"
+    date                    "2013-01-01"
+    time-*                  "10:00:00.000", with 3 or 6 digits as the type has them
+    timestamp-*             "2013-01-01T10:00:00.000Z", with 3, 6 or 9 digits
+    local-timestamp-*       the same without Z
+    uuid                    its text
+
+A date or time outside the years 1 to 9999, or the day, stays the number that it is.
+"""
+
+from __future__ import annotations
+
+import base64
+import struct
+from datetime import UTC, date, datetime, timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Reader = Callable[["Input"], Any]
+
+EMPTY_ITEMS_LIMIT = 10_000
+_LONGEST_VARINT_BITS = 70
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_EPOCH_DAY = _EPOCH.toordinal()
+_DAY_S = 86_400
+_DIGITS = {"millis": 3, "micros": 6, "nanos": 9}
+_LARGEST_SINGLE = struct.unpack("<f", b"\xff\xff\x7f\x7f")[0]
+
+
+class Input:
+    """The bytes of one value, read from the front. Raises ValueError for what can't be there.
+
+    `items`: how many items arrays and maps may have in all; one takes a byte at least, but for empty ones.
+    """
+
+    __slots__ = ("at", "data", "items")
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.at = 0
+        self.items = len(data) + EMPTY_ITEMS_LIMIT
+
+    def take(self, count: int) -> bytes:
+        """The next so many bytes."""
+        end = self.at + count
+        if count < 0 or end > len(self.data):
+            raise ValueError(f"{count} bytes are wanted at {self.at}, {len(self.data) - self.at} are there")
+        taken = self.data[self.at : end]
+        self.at = end
+        return taken
+
+    def long(self) -> int:
+        """A zigzag varint."""
+        data, at, shift, found = self.data, self.at, 0, 0
+        try:
+            while (byte := data[at]) & 0x80:
+                found |= (byte & 0x7F) << shift
+                at, shift = at + 1, shift + 7
+                if shift >= _LONGEST_VARINT_BITS:
+                    raise ValueError(f"a number at {self.at} has more than 64 bits")
+        except IndexError:
+            raise ValueError(f"it ends in a number at {self.at}") from None
+        found |= byte << shift
+        if found >> 64:
+            raise ValueError(f"a number at {self.at} has more than 64 bits")
+        self.at = at + 1
+        return found >> 1 ^ -(found & 1)
+
+    def block(self) -> int:
+        """How many items the next block of an array or map has, 0 at its end."""
+        count = self.long()
+        if count < 0:
+            count = -count
+            self.long()  # its size in bytes, for those who skip it
+        self.items -= count
+        if self.items < 0:
+            raise ValueError(f"an array or map at {self.at} claims more items than the value has bytes")
+        return count
+
+
+def null(_: Input) -> None:
+    """No bytes at all."""
+
+
+def boolean(source: Input) -> bool:
+    """One byte, 0 or 1."""
+    byte = source.take(1)[0]
+    if byte > 1:
+        raise ValueError(f"{byte} is no boolean")
+    return byte == 1
+
+
+def double(source: Input) -> float | str:
+    """Eight bytes."""
+    return _number(struct.unpack("<d", source.take(8))[0])
+
+
+def single(source: Input) -> float | str:
+    """Four bytes; of the numbers that they may mean, the one with the fewest digits."""
+    packed = source.take(4)
+    (found,) = struct.unpack("<f", packed)
+    for digits in (6, 7, 8):
+        short = float(f"{found:.{digits}g}")
+        if abs(short) <= _LARGEST_SINGLE and struct.pack("<f", short) == packed:
+            return short
+    return _number(found)
+
+
+def _number(found: float) -> float | str:
+    if found - found == 0:
+        return found
+    return "NaN" if found != found else "Infinity" if found > 0 else "-Infinity"  # noqa: PLR0124 (that is NaN)
+
+
+def raw(source: Input) -> bytes:
+    """A length, then so many bytes."""
+    return source.take(source.long())
+
+
+def string(source: Input) -> str:
+    """UTF-8."""
+    return raw(source).decode()
+
+
+def as_base64(read: Reader) -> Reader:
+    """What `read` gives, in base64."""
+    return lambda source: base64.b64encode(read(source)).decode()
+
+
+def as_decimal(read: Reader, scale: int) -> Reader:
+    """The digits of a big-endian whole number, the last `scale` behind the point."""
+
+    def decimal(source: Input) -> str:
+        unscaled = int.from_bytes(read(source), "big", signed=True)
+        digits = str(abs(unscaled)).rjust(scale + 1, "0")
+        point = f".{digits[-scale:]}" if scale else ""
+        return f"{'-' if unscaled < 0 else ''}{digits[: len(digits) - scale]}{point}"
+
+    return decimal
+
+
+def as_uuid(read: Reader) -> Reader:
+    """Sixteen bytes as a UUID's text."""
+    return lambda source: str(UUID(bytes=read(source)))
+
+
+def _date(source: Input) -> str | int:
+    days = source.long()
+    try:
+        return date.fromordinal(_EPOCH_DAY + days).isoformat()
+    except (ValueError, OverflowError):
+        return days
+
+
+def _time(source: Input, digits: int) -> str | int:
+    count = source.long()
+    seconds, fraction = divmod(count, 10**digits)
+    if not 0 <= seconds < _DAY_S:
+        return count
+    hours, rest = divmod(seconds, 3600)
+    return f"{hours:02}:{rest // 60:02}:{rest % 60:02}.{fraction:0{digits}}"
+
+
+def _timestamp(source: Input, digits: int, zone: str) -> str | int:
+    count = source.long()
+    seconds, fraction = divmod(count, 10**digits)
+    try:
+        moment = _EPOCH + timedelta(seconds=seconds)
+    except OverflowError:
+        return count
+    return f"{moment.isoformat()[:19]}.{fraction:0{digits}}{zone}"
+
+
+LOGICAL: dict[tuple[str, str], Reader] = {
+    ("int", "date"): _date,
+    ("int", "time-millis"): partial(_time, digits=3),
+    ("long", "time-micros"): partial(_time, digits=6),
+    **{
+        ("long", f"{local}timestamp-{unit}"): partial(_timestamp, digits=digits, zone=zone)
+        for unit, digits in _DIGITS.items()
+        for local, zone in (("", "Z"), ("local-", ""))
+    },
+}
+"""By type and logical type; a logical type that isn't here, nor in `avro`, is what its type is."""

@@ -1,0 +1,142 @@
+"""Values as their topic's `value_format` says that they are: those of a Schema Registry become JSON.
+
+    auto       what the bytes look like: JSON, else text, else bytes
+    json       JSON text
+    text       UTF-8, whatever it looks like
+    bytes      bytes, whatever they look like
+    registry   Confluent's wire format: Avro, Protobuf or JSON Schema
+
+A client that asks for bytes gets them, whatever the format.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from keylane.errors import BadConfig, RegistryUnavailable, ValueNotDecodable
+from keylane.json_text import is_json
+from keylane.model import Answer, ValueForm
+from keylane.ports import Deadline
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import Any
+
+    from keylane.model import HistoryEntry, Layout, Record
+    from keylane.ports import Clock, Decoder, Schemas
+
+BYTES = ValueForm("base64")
+
+
+class Values:
+    """The values of one request's records.
+
+    `schemas` is called when the first value needs a schema; all schemas that the request needs are asked for
+    within `timeout_ms`. `as_bytes`: no value is decoded.
+    """
+
+    def __init__(
+        self, schemas: Callable[[], Schemas], clock: Clock, timeout_ms: float, *, as_bytes: bool = False
+    ) -> None:
+        self._schemas = schemas
+        self._clock = clock
+        self._timeout_ms = timeout_ms
+        self._as_bytes = as_bytes
+        self._deadline: Deadline | None = None
+        self._found: dict[int, Decoder | Exception] = {}
+
+    def read(self, layout: Layout, record: Record) -> Record:
+        """Give the record with its value's form, the value decoded.
+
+        Raises ValueNotDecodable, RegistryUnavailable, BadConfig where no registry is set up.
+        """
+        if self._as_bytes:
+            return replace(record, form=BYTES)
+        value_format = layout.options.value_format
+        if value_format == "registry" and record.left_in_kafka_bytes is None:
+            return self._decoded(record)
+        if value_format == "bytes":
+            return replace(record, form=BYTES)
+        if value_format in {"text", "json"} and record.left_in_kafka_bytes is None:
+            return _as_text(record, value_format)
+        return record
+
+    def shown(self, layout: Layout, record: Record) -> Record:
+        """As `read`, but a value that can't be decoded stays as it is, and tells why."""
+        try:
+            return self.read(layout, record)
+        except ValueNotDecodable as error:
+            return replace(record, form=ValueForm("base64", error.schema_id, None, error.reason))
+        except RegistryUnavailable as error:
+            schema_id = _wire_format().split(record.value).schema_id
+            return replace(record, form=ValueForm("base64", schema_id, None, str(error)))
+        except BadConfig:
+            return replace(record, form=ValueForm("base64", undecoded="no Schema Registry is set up"))
+
+    def answer(self, answer: Answer) -> Answer:
+        """An answer with its record shown."""
+        if answer.record is None:
+            return answer
+        return replace(answer, record=self.shown(answer.layout, answer.record))
+
+    def answers(self, answers: Iterable[Answer]) -> list[Answer]:
+        """Answers with their records shown."""
+        return [self.answer(each) for each in answers]
+
+    def rows(self, rows: Iterable[tuple[bytes, Any]]) -> list[tuple[bytes, Any]]:
+        """Rows of keys and what was found, the answers among them shown."""
+        return [(key, self.answer(found) if isinstance(found, Answer) else found) for key, found in rows]
+
+    def entries(self, layout: Layout, entries: Iterable[HistoryEntry]) -> list[HistoryEntry]:
+        """A history's entries, their records shown."""
+        return [
+            replace(entry, record=self.shown(layout, entry.record)) if entry.record else entry
+            for entry in entries
+        ]
+
+    def _decoded(self, record: Record) -> Record:
+        position = str(record.position)
+        try:
+            schema_id, payload = _wire_format().split(record.value)
+        except ValueError as error:
+            raise ValueNotDecodable(position, str(error)) from error
+        try:
+            decoder = self._decoder(schema_id)
+            text = decoder.decode(payload)
+        except ValueError as error:
+            raise ValueNotDecodable(position, str(error), schema_id) from error
+        return replace(record, value=text.encode(), form=ValueForm("json", schema_id, decoder.schema_type))
+
+    def _decoder(self, schema_id: int) -> Decoder:
+        """Ask once a request, however many values there are: a failure is a failure for all of them."""
+        found = self._found.get(schema_id)
+        if found is None:
+            if self._deadline is None:
+                self._deadline = Deadline.after_ms(self._timeout_ms, self._clock)
+            try:
+                found = self._schemas().decoder(schema_id, self._deadline)
+            except (RegistryUnavailable, BadConfig, ValueError) as error:
+                found = error
+            self._found[schema_id] = found
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+
+def _wire_format() -> Any:
+    # Most functions never meet such a value, and every cold start is short.
+    from keylane import wire_format  # noqa: PLC0415
+
+    return wire_format
+
+
+def _as_text(record: Record, value_format: str) -> Record:
+    position = str(record.position)
+    try:
+        text = record.value.decode()
+    except UnicodeDecodeError as error:
+        raise ValueNotDecodable(position, "it is no UTF-8") from error
+    if value_format == "json" and not is_json(text):
+        raise ValueNotDecodable(position, "it is no JSON")
+    return replace(record, form=ValueForm(value_format))

@@ -1,0 +1,23 @@
+"""Whether text is JSON, as RFC 8259 has it: NaN and Infinity are none."""
+
+from __future__ import annotations
+
+import json
+
+
+def no_constant(name: str) -> None:
+    """For json's parse_constant. Raises ValueError."""
+    raise ValueError(f"{name} is not JSON")
+
+
+# Numbers aren't made: their size must not matter, and only the verdict is wanted.
+_json = json.JSONDecoder(parse_float=len, parse_int=len, parse_constant=no_constant)
+
+
+def is_json(text: str) -> bool:
+    """Whether it is JSON, nested no deeper than Python reads it."""
+    try:
+        _json.decode(text)
+    except (ValueError, RecursionError):
+        return False
+    return True

@@ -9,10 +9,13 @@ import pytest
 from hypothesis import settings
 from tests.servers import guarded, own_cluster, own_kafka, wait_writable
 
+from keylane_local.ports import HOST, Ports
 from keylane_local.stack import Stack
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from tests.schema_registry import Registry
 
     from keylane_local.kafka import Kafka
     from keylane_local.redis_cluster import RedisCluster
@@ -63,11 +66,28 @@ def redis_cluster(cluster: RedisCluster) -> str:
 
 
 @pytest.fixture(scope="session")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """The whole stack with the Spark job and the HTTP front, for the topics of keylane-test.toml."""
-    with (
-        guarded(tmp_path_factory.mktemp("stack")) as data,
-        Stack(data, TESTS / "keylane-test.toml") as running,
-    ):
-        wait_writable(running.kafka)
+def registry_port() -> int:
+    """Where the session's Schema Registry listens, once a test asks for it."""
+    return Ports().any()
+
+
+@pytest.fixture(scope="session")
+def registry(tmp_path_factory: pytest.TempPathFactory, registry_port: int) -> Iterator[Registry]:
+    """A running Schema Registry; a test that breaks it has one of its own."""
+    from tests.schema_registry import Registry  # noqa: PLC0415 (its libraries are for few tests)
+
+    with guarded(tmp_path_factory.mktemp("registry")) as data:
+        running = Registry(data, registry_port)
+        running.start()
         yield running
+
+
+@pytest.fixture(scope="session")
+def stack(tmp_path_factory: pytest.TempPathFactory, registry_port: int) -> Iterator[Stack]:
+    """The whole stack with the Spark job and the HTTP front, for the topics of keylane-test.toml."""
+    with pytest.MonkeyPatch.context() as patch, guarded(tmp_path_factory.mktemp("stack")) as data:
+        url = f"http://{HOST}:{registry_port}/apis/ccompat/v7"
+        patch.setenv("KEYLANE_SCHEMA_REGISTRY_URL", url)
+        with Stack(data, TESTS / "keylane-test.toml") as running:
+            wait_writable(running.kafka)
+            yield running

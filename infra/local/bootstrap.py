@@ -1,6 +1,7 @@
 """Set-up: `python3 infra/local/bootstrap.py [STEP...]` makes what is missing and leaves what is there.
 
-Steps: python (.venv with the packages), java, redis, jars (Kafka and Spark's connector). All by default.
+Steps: python (.venv with the packages), java, redis, jars (Kafka and Spark's connector), by default; registry
+(Apicurio's Schema Registry, for the tests) where it is named.
 Standard library only, since it runs before anything is installed.
 """
 
@@ -122,25 +123,48 @@ class Setup:
         jars = self.tools / "jars"
         if have.get("inputs") == wanted and all((jars / name).exists() for name in have["jars"]):
             return
-        ivy = next(self.venv.glob("lib/python*/site-packages/pyspark/jars/ivy-*.jar"), None)
-        java = tools.find_java()
-        if ivy is None or java is None:
-            raise SetupError("jars", "they need the steps python and java first")
         new = self.tools / "jars.new"
-        shutil.rmtree(new, ignore_errors=True)
-        # Relative, since a pattern would read brackets in the folder's name as its own.
-        pattern = f"{new.name}/[artifact]-[revision](-[classifier]).[ext]"
-        command = [java, "-cp", str(ivy), "org.apache.ivy.Main", "-ivy", str(pom), "-confs", "runtime"]
-        command += ["-retrieve", pattern, "-cache", "ivy-cache"]
-        if settings := os.environ.get("KEYLANE_IVY_SETTINGS"):
-            command += ["-settings", str(Path(settings).absolute())]
-        self._run("jars", "Kafka and Spark's connector", command, attempts=ATTEMPTS, cwd=self.tools)
+        self._retrieve("jars", "Kafka and Spark's connector", pom, new)
         names = sorted(path.name for path in new.glob("*.jar"))
         if not any(name.startswith("kafka_") for name in names):
             raise SetupError("jars", "Ivy ended well but fetched no Kafka", self._log("jars"))
         shutil.rmtree(jars, ignore_errors=True)
         new.rename(jars)
         stamp.write_text(json.dumps({"inputs": wanted, "jars": names}), encoding="utf-8")
+
+    def registry(self) -> None:
+        """Fetch and unpack the Schema Registry of tests/registry/pom.xml, by the same Ivy."""
+        pom = (self.root / "tests" / "registry" / "pom.xml").resolve()
+        folder = self.tools / "registry"
+        stamp = folder / "keylane-stamp"
+        wanted = digest(pom.read_text(encoding="utf-8"))
+        if _read(stamp) == wanted:
+            return
+        new = self.tools / "registry.new"
+        self._retrieve("registry", "Apicurio's Schema Registry", pom, new)
+        archive = next(new.glob("*.tar.gz"), None)
+        if archive is None:
+            raise SetupError("registry", "Ivy ended well but fetched nothing", self._log("registry"))
+        shutil.rmtree(folder, ignore_errors=True)
+        self._run("registry", "unpacking", ["tar", "-xzf", str(archive), "-C", str(new)])
+        archive.unlink()
+        new.rename(folder)
+        stamp.write_text(wanted, encoding="utf-8")
+
+    def _retrieve(self, step: str, what: str, pom: Path, folder: Path) -> None:
+        """Fill a new folder of the tools' with what the pom names."""
+        ivy = next(self.venv.glob("lib/python*/site-packages/pyspark/jars/ivy-*.jar"), None)
+        java = tools.find_java()
+        if ivy is None or java is None:
+            raise SetupError(step, "the steps python and java come first")
+        shutil.rmtree(folder, ignore_errors=True)
+        # Relative, since a pattern would read brackets in the folder's name as its own.
+        pattern = f"{folder.name}/[artifact]-[revision](-[classifier]).[ext]"
+        command = [java, "-cp", str(ivy), "org.apache.ivy.Main", "-ivy", str(pom), "-confs", "runtime"]
+        command += ["-retrieve", pattern, "-cache", "ivy-cache"]
+        if settings := os.environ.get("KEYLANE_IVY_SETTINGS"):
+            command += ["-settings", str(Path(settings).absolute())]
+        self._run(step, what, command, attempts=ATTEMPTS, cwd=self.tools)
 
     def _apt(
         self, step: str, packages: tuple[str, ...], hint: str, done: Callable[[], bool] | None = None
@@ -243,13 +267,14 @@ def main(arguments: list[str]) -> int:
         print(f"Keylane needs Python 3.11 or newer, this is {found}: run `make PY=python3.11 ...`")
         return 1
     setup = Setup(tools.project_root(), tools.tools_dir())
-    steps = {"python": setup.python, "java": setup.java, "redis": setup.redis, "jars": setup.jars}
+    defaults = {"python": setup.python, "java": setup.java, "redis": setup.redis, "jars": setup.jars}
+    steps = defaults | {"registry": setup.registry}
     if unknown := [name for name in arguments if name not in steps]:
         print(f"no such step: {', '.join(unknown)}; there are {', '.join(steps)}")
         return 2
     try:
         for name, step in steps.items():
-            if not arguments or name in arguments:
+            if name in (arguments or defaults):
                 step()
     except SetupError as error:
         if error.log:

@@ -19,6 +19,8 @@ from keylane import (
     read,
     routes,
     topics,
+    view_requests,
+    views,
     wiring,
 )
 
@@ -199,6 +201,41 @@ def get_topic(event: api.Event, topic: str) -> Response[Any]:
         query.state, query.layouts, query.clock, api.topic_of(topic), query.settings.state_timeout_ms
     )
     return documents.of_topic(found, query.clock.now_ms())
+
+
+@app.at(
+    "/views/{view}/keys/{key}", "GET", "HEAD", parameters=view_requests.KEY, answer="Windows", refusals=(413,)
+)
+def get_windows(event: api.Event, view: str, key: str) -> Response[Any]:
+    """Answer with a page of a key's windows, by their starts."""
+    query = parts()
+    request = view_requests.of_key(event, view, key)
+    page = views.of_key(
+        *(query.state, query.layouts, query.clock, request.view, request.key),
+        **request.bounds(query.settings),
+    )
+    return view_requests.answer(page, request, query.clock.now_ms())
+
+
+@app.at("/views/{view}/keys", "GET", "HEAD", parameters=view_requests.KEYS, answer="Windows", refusals=(413,))
+def get_view_keys(event: api.Event, view: str) -> Response[Any]:
+    """Answer with a page of the windows of a range of keys, by keys and starts."""
+    query = parts()
+    request = view_requests.of_keys(event, view)
+    page = views.of_keys(
+        *(query.state, query.layouts, query.clock, request.view, request.span or ranges.Span()),
+        **request.bounds(query.settings),
+    )
+    return view_requests.answer(page, request, query.clock.now_ms())
+
+
+@app.at("/views/{view}", "GET", "HEAD", answer="View")
+def get_view(event: api.Event, view: str) -> Response[Any]:
+    """Answer with what a view computes, and how far its lanes are."""
+    query = parts()
+    name = view_requests.view_of(view)
+    found = views.describe(query.state, query.layouts, query.clock, name, query.settings.state_timeout_ms)
+    return view_requests.described(name, found, query.clock.now_ms())
 
 
 @app.at("/metadata/partitions", "GET", "HEAD", parameters=lists.METADATA, answer="Partitions")

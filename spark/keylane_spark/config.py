@@ -21,6 +21,9 @@
     tombstone_marker = "24h"       "0s": none
     value_format = "registry"      Confluent's wire format; "json", "text", "bytes"; default "auto"
     partitions = 9                 used by `keylane up` alone, to create the topic where there is none
+    [views.delays]                 one table a view, see keylane_spark.views.config
+    topic = "flights"
+    columns = { flights = "count()", worst = "max(dep_delay)" }
 
 Addresses and secrets are not in it: they come from the environment, as for the functions.
 """
@@ -31,41 +34,21 @@ import re
 import tomllib
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    ValidationError,
-    field_validator,
-    model_validator,
-)
+from pydantic import AfterValidator, Field, ValidationError, field_validator, model_validator
 
 from keylane.errors import BadConfig
 from keylane.model import WHOLE_KEY, Options, is_topic_name
 from keylane.routing import separator_of
+from keylane_spark.tables import Milliseconds, SomeMilliseconds, Table
+from keylane_spark.views.config import ViewConfig
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-
-_DURATION = re.compile(r"(\d{1,9}) ?(ms|s|m|h|d)")
-_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+MAX_NAME = 240
 
 
-def _duration_ms(text: object) -> int:
-    match = _DURATION.fullmatch(text) if isinstance(text, str) else None
-    if match is None:
-        raise ValueError('this is no duration: a number and one of ms, s, m, h, d, as in "30d"')
-    return int(match[1]) * _UNITS_MS[match[2]]
-
-
-class _Table(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-
-class JobConfig(_Table):
+class JobConfig(Table):
     """How the job works; the defaults serve a laptop and a cluster."""
 
     small_batch_records: Annotated[int, Field(ge=0)] = 20_000
@@ -86,8 +69,6 @@ class JobConfig(_Table):
     """"emf": lines for CloudWatch every ten seconds, see keylane_spark.metrics."""
 
 
-Milliseconds = Annotated[int, BeforeValidator(_duration_ms)]
-_Some = Annotated[Milliseconds, Field(ge=1)]
 SparkValue = str | int | float | bool
 
 
@@ -96,16 +77,16 @@ def _partition_by(text: str) -> str:
     return text
 
 
-class TopicConfig(_Table):
+class TopicConfig(Table):
     """One topic."""
 
     partitioner: Literal["murmur2", "crc32", "fnv1a"] = "murmur2"
     partition_by: Annotated[str, AfterValidator(_partition_by)] = WHOLE_KEY
     stripes: Annotated[int, Field(ge=1, le=16384)] = 1
     partitions: Annotated[int, Field(ge=1, le=16384)] | None = None
-    ttl: _Some | None = None
+    ttl: SomeMilliseconds | None = None
     history_count: Annotated[int, Field(ge=1, le=100_000)] | None = None
-    history_age: _Some | None = None
+    history_age: SomeMilliseconds | None = None
     index: bool = False
     insert_once: bool = False
     headers: bool = False
@@ -137,13 +118,14 @@ class TopicConfig(_Table):
         )
 
 
-class Config(_Table):
+class Config(Table):
     """The whole file."""
 
     job: JobConfig = JobConfig()
-    spark: dict[str, SparkValue] = {}
+    spark: Annotated[dict[str, SparkValue], Field(default_factory=dict)]
     """Settings of Spark's own, as in "spark.executor.memory" = "4g": they win over ours."""
     topics: Annotated[dict[str, TopicConfig], Field(min_length=1)]
+    views: Annotated[dict[str, ViewConfig], Field(default_factory=dict)]
 
     @field_validator("topics")
     @classmethod
@@ -152,6 +134,14 @@ class Config(_Table):
             if not is_topic_name(name):
                 raise ValueError(f"{name!r} is no name of a Kafka topic: letters, digits, . _ - are allowed")
         return topics
+
+    @field_validator("views")
+    @classmethod
+    def _view_names(cls, views: dict[str, ViewConfig]) -> dict[str, ViewConfig]:
+        for name in views:
+            if not is_topic_name(name) or len(name) > MAX_NAME:
+                raise ValueError(f"{name!r} is no name of a view: letters, digits, . _ - are allowed")
+        return views
 
 
 def load(path: Path) -> Config:

@@ -11,10 +11,12 @@ from keylane_spark.ownership import Ownership
 from keylane_spark.serving import Serving
 from keylane_spark.stray_totals import StrayTotals
 from keylane_spark.sweeper import Sweeper
+from keylane_spark.views.runner import Views
 
 if TYPE_CHECKING:
     import threading
 
+    from keylane.errors import KeylaneError
     from keylane_spark.query import Parts
     from keylane_spark.writer import Openings
 
@@ -33,12 +35,24 @@ def run(parts: Parts, stop: threading.Event) -> None:
     job = parts.config.job
     ownership = Ownership(parts.redis, parts.clock)
     sweeper = Sweeper(parts.redis, ownership, parts.clock, job.sweep_keys_per_s, parts.say)
+    failures: list[KeylaneError] = []
+
+    def fail(error: KeylaneError) -> None:
+        failures.append(error)
+        stop.set()
+
+    views = Views(parts, ownership, stop, swept=lambda name: sweeper.look_at([name]), failed=fail)
     sweeper.start()
+    views.start()
     try:
         _run(parts, ownership, sweeper, stop)
+        for failure in failures:
+            raise failure
     except Fenced as fenced:
         raise fenced.by(ownership.successor(fenced)) from fenced
     finally:
+        stop.set()
+        views.join()
         sweeper.stop()
         ownership.close()
 

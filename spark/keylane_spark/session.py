@@ -29,6 +29,8 @@ SETTINGS = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
     # What a task holds at a time of a batch with large values, however large the batch is.
     "spark.sql.execution.arrow.maxBytesPerBatch": str(16 * 1024 * 1024),
+    # Times without a zone in the values of views are UTC.
+    "spark.sql.session.timeZone": "UTC",
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
     "spark.sql.streaming.minBatchesToRetain": "10",
     # The checkpoint is the driver's own, on its local disk. The default manager there forks a `chmod` for
@@ -84,26 +86,54 @@ def source(
     And `headers` where a topic keeps them.
     """
     topics = sorted({topic for topic, _ in positions})
-    starts = {
-        topic: {str(partition): offset for (name, partition), offset in positions.items() if name == topic}
-        for topic in topics
-    }
     columns = ["partition", "offset", "timestamp", "key", "value", *(["headers"] if headers else [])]
     return (
         spark.readStream.format("kafka")
-        .option("kafka.bootstrap.servers", bootstrap)
-        .option("subscribe", ",".join(topics))
-        .option("startingOffsets", json.dumps(starts))
+        .options(**_options(bootstrap, topics, config))
+        .option("startingOffsets", _offsets(positions))
         .option("maxOffsetsPerTrigger", config.max_batch_records)
-        .option("kafka.isolation.level", config.isolation)
-        # A topic that is deleted must not come back by our asking for it.
-        .option("kafka.allow.auto.create.topics", "false")
-        .option("kafka.fetch.max.wait.ms", config.fetch_max_wait_ms)
-        .option("kafka.max.partition.fetch.bytes", 4 * 1024 * 1024)
-        .option("kafka.max.poll.records", 5000)
-        # A range that retention has removed must stop the query: its start marks the lanes incomplete.
-        .option("failOnDataLoss", "true")
         .option("includeHeaders", headers)
         .load()
         .select(*(["topic"] if len(topics) > 1 else []), *columns)
     )
+
+
+def extent(
+    spark: SparkSession,
+    bootstrap: str,
+    begins: Mapping[Place, int],
+    ends: Mapping[Place, int],
+    config: JobConfig,
+) -> DataFrame:
+    """The rows of one topic from `begins` on and below `ends`, once: as `source` gives them."""
+    topics = sorted({topic for topic, _ in begins})
+    return (
+        spark.read.format("kafka")
+        .options(**_options(bootstrap, topics, config))
+        .option("startingOffsets", _offsets(begins))
+        .option("endingOffsets", _offsets(ends))
+        .load()
+        .select("partition", "offset", "timestamp", "key", "value")
+    )
+
+
+def _offsets(positions: Mapping[Place, int]) -> str:
+    by_topic: dict[str, dict[str, int]] = {}
+    for (topic, partition), offset in positions.items():
+        by_topic.setdefault(topic, {})[str(partition)] = offset
+    return json.dumps(by_topic)
+
+
+def _options(bootstrap: str, topics: list[str], config: JobConfig) -> dict[str, str]:
+    return {
+        "kafka.bootstrap.servers": bootstrap,
+        "subscribe": ",".join(topics),
+        "kafka.isolation.level": config.isolation,
+        # A topic that is deleted must not come back by our asking for it.
+        "kafka.allow.auto.create.topics": "false",
+        "kafka.fetch.max.wait.ms": str(config.fetch_max_wait_ms),
+        "kafka.max.partition.fetch.bytes": str(4 * 1024 * 1024),
+        "kafka.max.poll.records": "5000",
+        # A range that retention has removed must stop the query: its start marks the lanes incomplete.
+        "failOnDataLoss": "true",
+    }

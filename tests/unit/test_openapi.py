@@ -71,7 +71,7 @@ def test_every_bounded_parameter_that_is_wrong_is_named(
     path: str, method: str, name: str, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("KEYLANE_REDIS_NODES", "127.0.0.1:1")
-    real = path.replace("{topic}", "t").replace("{key}", "k")
+    real = path.replace("{topic}", "t").replace("{view}", "v").replace("{key}", "k")
     query = {"topics": "a,b", name: "wrong"}
     event = an_event(method.upper(), real, query=query, body=b'{"keys": ["k"]}' if method == "post" else None)
     function = "produce" if method in {"put", "delete"} else "query"

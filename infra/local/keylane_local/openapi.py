@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 _COUNT = {"type": "integer", "minimum": 0}
 _TEXT = {"type": "string"}
 _FLAG = {"type": "boolean"}
+_TIME = {"type": "integer"}
+_MAYBE_TEXT = {"type": ["string", "null"]}
 
 
 def _object(required: tuple[str, ...], **properties: Any) -> dict[str, Any]:
@@ -140,6 +142,45 @@ SCHEMAS: dict[str, Any] = {
         strays={"type": "object", "additionalProperties": _COUNT},
         lanes=_list("Lane"),
     ),
+    "Window": _object(
+        (*_KEY, "changed", "values"),
+        **_KEY,
+        start=_TIME,
+        end=_TIME,
+        final={**_FLAG, "description": "it changes no more"},
+        changed=_COUNT,
+        values={"type": "object", "description": "the view's columns"},
+    ),
+    "Windows": _object(
+        ("windows",),
+        windows=_list("Window"),
+        event_time={**_COUNT, "description": "windows that end by this time are final"},
+        **_PAGE,
+        age_ms=_FRESHNESS["age_ms"],
+        building=_FLAG,
+        incomplete=_FLAG,
+    ),
+    "View": _object(
+        ("view", "topic", "window", "columns", "partitions", "generation", "late", "invalid", "lanes"),
+        view=_TEXT,
+        topic=_TEXT,
+        key=_MAYBE_TEXT,
+        time=_MAYBE_TEXT,
+        where=_MAYBE_TEXT,
+        window=_object(("kind",), kind={"enum": ["tumbling", "hopping", "session", "none"]}),
+        lateness_ms=_COUNT,
+        ttl_ms={"type": ["integer", "null"]},
+        columns={"type": "array", "items": _object(("name", "kind"), name=_TEXT, kind=_TEXT)},
+        partitions=_COUNT,
+        generation=_COUNT,
+        building=_FLAG,
+        incomplete=_FLAG,
+        age_ms=_COUNT,
+        event_time=_COUNT,
+        late={**_COUNT, "description": "records that came when their window was final"},
+        invalid={**_COUNT, "description": "records without a key or a time"},
+        lanes={"type": "array", "items": {"type": "object"}},
+    ),
     "Partitions": {
         "type": "object",
         "description": "host:port -> partitions",
@@ -161,6 +202,7 @@ _PROBLEMS = (400, 404, 500, 503)
 """Statuses of problems that any route may answer with."""
 _PATH_PARTS = {
     "topic": ("a topic", {"type": "string", "pattern": "^[a-zA-Z0-9._-]{1,249}$"}),
+    "view": ("a view", {"type": "string", "pattern": "^[a-zA-Z0-9._-]{1,240}$"}),
     "key": (
         "a key, percent-encoded, or base64 with key_format=base64",
         {"type": "string", "minLength": 1, "maxLength": KEY_LIMIT_BYTES},

@@ -100,6 +100,11 @@ def watermark_key(tag: bytes, topic: str, generation: int, partition: int, strip
     return b"{%b}:%b:%d:w:%d.%d" % (tag, topic.encode(), generation, partition, stripe)
 
 
+def lane_key(tag: bytes, topic: str, generation: int, kind: bytes, lane: bytes) -> bytes:
+    """Key of what else a lane has: `{tag}:T:g:<kind>:<partition>.<stripe>`."""
+    return b"{%b}:%b:%d:%b:%b" % (tag, topic.encode(), generation, kind, lane)
+
+
 def layout_key(topic: str) -> bytes:
     """Key of a topic's layout record."""
     return b"{keylane}:layout:" + topic.encode()

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from keylane.fields import Fields
     from keylane.lanes import Marks
     from keylane.lists import HistoryRequest, RangeRequest
-    from keylane.model import Answer
+    from keylane.model import Answer, Options
 
 ANSWER_LIMIT_BYTES = 5 * 1024 * 1024
 """What a Lambda may answer is 6 MB of JSON, in which this document is a string: quotes are escaped."""
@@ -125,7 +125,7 @@ def of_topic(topic: topics.TopicView, now_ms: int) -> Response[str]:
     layout = topic.layout
     lanes = [_lane(lane, now_ms) for lane in topic.lanes]
     ages = [lane["age_ms"] for lane in lanes if "age_ms" in lane]
-    return _plain(
+    return plain(
         {
             "topic": layout.topic,
             "partitions": layout.partition_count,
@@ -133,7 +133,7 @@ def of_topic(topic: topics.TopicView, now_ms: int) -> Response[str]:
             "partitioner": layout.partitioner,
             "partition_by": layout.partition_by,
             "generation": layout.generation,
-            "options": asdict(layout.options),
+            "options": _options(layout.options),
             "building": any(lane["building"] for lane in lanes),
             "incomplete": any(lane["incomplete"] for lane in lanes),
             "lag": sum(lane["lag"] for lane in lanes),
@@ -142,6 +142,10 @@ def of_topic(topic: topics.TopicView, now_ms: int) -> Response[str]:
             "lanes": lanes,
         }
     )
+
+
+def _options(options: Options) -> dict[str, Any]:
+    return {name: value for name, value in asdict(options).items() if name != "view"}
 
 
 def _lane(lane: topics.LaneView, now_ms: int) -> dict[str, Any]:
@@ -167,10 +171,11 @@ def _lane(lane: topics.LaneView, now_ms: int) -> dict[str, Any]:
 
 def of_partitions(partitions: dict[str, list[int]]) -> Response[str]:
     """`{"host:port": [0, 1, 2], ...}`."""
-    return _plain(partitions)
+    return plain(partitions)
 
 
-def _plain(fields: dict[str, Any]) -> Response[str]:
+def plain(fields: dict[str, Any]) -> Response[str]:
+    """A document that has no freshness of its own."""
     headers = {"Cache-Control": "no-cache", "X-Content-Type-Options": "nosniff"}
     return Response(200, JSON, json.dumps(fields), headers)
 

@@ -5,6 +5,7 @@
     │   └── NullKey                 a null or empty key has no home
     ├── NotFound
     │   ├── UnknownTopic            no layout, or not a topic of the broker
+    │   ├── UnknownView             no view of this name
     │   └── KeyAbsent               the topic is there, the key isn't
     ├── TooLarge                    a key or value over its limit
     ├── NotKept                     the topic's state does not keep what was asked for
@@ -67,6 +68,13 @@ class UnknownTopic(NotFound):
     def __init__(self, topic: str, advice: str = "is it in keylane.toml, and does the job run?") -> None:
         super().__init__(f"topic {topic!r} is not known here: {advice}")
         self.topic = topic
+
+
+class UnknownView(NotFound):
+    """There is no view of this name."""
+
+    def __init__(self, view: str) -> None:
+        super().__init__(f"view {view!r} is not known here: is it in keylane.toml, and does the job run?")
 
 
 class KeyAbsent(NotFound):

@@ -160,7 +160,7 @@ def range_request(event: Event, topic: str) -> RangeRequest:
     """Parse a GET of a topic's keys in order. Raises BadRequest, which names the parameter at fault."""
     query = api.query_of(event)
     name = api.topic_of(topic)
-    span = _span(query)
+    span = span_of(query)
     as_of_ms = AS_OF_TIME.of(query)
     asked = cursors.digest("keys", span.low, span.high, as_of_ms)
     after = _after(query, name, asked)
@@ -169,17 +169,20 @@ def range_request(event: Event, topic: str) -> RangeRequest:
     )
 
 
-def _span(query: dict[str, str]) -> Span:
-    prefix, low, high = PREFIX.of(query), FROM_KEY.of(query), TO_KEY.of(query)
+def span_of(
+    query: dict[str, str], prefix_of: Parameter = PREFIX, from_: Parameter = FROM_KEY, to: Parameter = TO_KEY
+) -> Span:
+    """The keys that these three parameters ask for. Raises BadRequest."""
+    prefix, low, high = prefix_of.of(query), from_.of(query), to.of(query)
     is_base64 = api.KEY_FORMAT.of(query) == "base64"
     if prefix is not None and (low is not None or high is not None):
-        raise BadRequest("give prefix, or from and to, not both", "prefix")
+        raise BadRequest(f"give prefix, or {from_.name} and {to.name}, not both", "prefix")
     if prefix is not None:
         return Span.of_prefix(_bound(prefix, "prefix", is_base64=is_base64))
-    first = _bound(low or "", "from", is_base64=is_base64)
-    last = None if high is None else _bound(high, "to", is_base64=is_base64)
+    first = _bound(low or "", from_.name, is_base64=is_base64)
+    last = None if high is None else _bound(high, to.name, is_base64=is_base64)
     if last is not None and last < first:
-        raise BadRequest("to is below from", "to")
+        raise BadRequest(f"{to.name} is below {from_.name}", to.name)
     return Span(first, last)
 
 

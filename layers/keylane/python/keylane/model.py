@@ -76,6 +76,7 @@ class Options:
     max_value_bytes: int = 4 * 1024 * 1024
     marker_ms: int = 24 * 3600 * 1000
     value_format: str = "auto"
+    view: str | None = None
 
     @property
     def has_history(self) -> bool:

@@ -57,6 +57,7 @@ KINDS: dict[type[errors.KeylaneError], Kind] = {
     errors.NullKey: Kind(400, "empty-key", "The key is empty"),
     errors.NotFound: Kind(404, "not-found", "There is no such thing"),
     errors.UnknownTopic: Kind(404, "unknown-topic", "The topic is not known", "UNKNOWN_TOPIC_OR_PARTITION"),
+    errors.UnknownView: Kind(404, "unknown-view", "The view is not known"),
     errors.KeyAbsent: Kind(404, "key-absent", "The topic holds no record under this key"),
     errors.TooLarge: VALUE_TOO_LARGE,
     errors.NotKept: Kind(409, "not-kept", "The topic's state does not keep this"),

@@ -121,6 +121,36 @@ def page(
     return Page([(row.key, row.answer(marks)) for row in rows], next_after, marks)
 
 
+def records(
+    state: State,
+    marks: Marks,
+    span: Span,
+    *,
+    homes: list[Home],
+    is_wanted: Callable[[bytes], bool] | None,
+    after: bytes | None,
+    limit: int,
+    deadline: Deadline,
+    timeout_ms: float,
+    clock: Clock,
+) -> tuple[list[tuple[bytes, Answer]], bytes | None]:
+    """As `page` reads them: the records of the span in these lanes, and where they end before it does.
+
+    `is_wanted`: which of its keys are read at all. Errors as `State.run`, CorruptState.
+    """
+    lanes = _Lanes(
+        *(state, marks, span, codec.index_key), after=after, limit=limit, deadline=deadline, homes=homes
+    )
+
+    def read(names: list[tuple[bytes, Home]]) -> list[_Row]:
+        wanted = {key: home for key, home in names if is_wanted is None or is_wanted(key)}
+        return _read(state, marks, wanted, deadline, keys_only=False, as_of_ms=None, clock=clock)
+
+    rows, next_after = _fill(lanes, read, limit, deadline, timeout_ms)
+    found = [(row.key, marks.answer(row.home, row.found)) for row in rows if isinstance(row.found, Record)]
+    return found, next_after
+
+
 @dataclass(frozen=True, slots=True)
 class _Row:
     key: bytes
@@ -234,6 +264,7 @@ class _Lanes:
         after: bytes | None,
         limit: int,
         deadline: Deadline,
+        homes: list[Home] | None = None,
     ) -> None:
         layout = marks.layout
         low = b"(" + after if after is not None else b"[" + span.low if span.low else b"-"
@@ -241,7 +272,7 @@ class _Lanes:
         self._marks = marks
         self._deadline = deadline
         self._high = b"+" if span.high is None else b"(" + span.high
-        homes = _homes_of(layout, span)
+        homes = homes or _homes_of(layout, span)
         share = -(-limit // len(homes))
         batch = min(limit, share + 3 * isqrt(share)) + 1
         self._largest_batch = limit + 1

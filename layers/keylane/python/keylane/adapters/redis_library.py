@@ -30,8 +30,9 @@ GAVE = b"keylane_gave_3"
 MARK = b"keylane_mark_3"
 EPOCH = b"keylane_epoch_3"
 LAYOUT = b"keylane_layout_3"
+COMMIT = b"keylane_commit_3"
 
-_PARTS = ("watermark", "records", "writes", "merge", "lanes", "layouts")
+_PARTS = ("watermark", "records", "writes", "merge", "lanes", "layouts", "views")
 """The library's files: what stands in one may be used in those behind it."""
 
 PATIENCE_S = 60.0

@@ -1,0 +1,64 @@
+-- The function that a writer of a view calls: a lane's windows and how far it is, at once.
+
+-- KEYS: the lane's watermark. ARGV: epoch, how many commits the lane has had, event-time watermark ms, complete
+-- as of ms, length of `{tag}:~view:g:w:`, time to live ms (0: none), the lane's progress, how many windows go, their
+-- keys, then key and payload in turn of those that change.
+-- Returns the number of the lane's commits, this one among them. Errors: FENCED epoch, BEHIND commits (-1: no
+-- watermark; else the lane has lost some), CORRUPT.
+local function commit(keys, args)
+  local epoch, before = tonumber(args[1]), tonumber(args[2])
+  local flags, commits, _, complete, log_end = own(keys[1], epoch)
+  if not flags then
+    return commits
+  end
+  -- One writer commits one after the other: what is there already is this very commit, whose reply was lost.
+  if commits == before + 1 then
+    return commits
+  elseif commits ~= before then
+    return redis.error_reply(string.format('BEHIND %.0f', commits))
+  end
+  local prefix, ttl_ms, gone = tonumber(args[5]), tonumber(args[6]), tonumber(args[8])
+  local index, expiries = key_of(keys[1], prefix, 'i'), key_of(keys[1], prefix, 'x')
+  local progress, first = key_of(keys[1], prefix, 'p'), 9 + gone
+  local touched, dropped, sets, members, due_at = { index, expiries, progress }, {}, {}, {}, {}
+  local seconds, micros = unpack(redis.call('TIME'))
+  local now = tonumber(seconds) * 1000 + math.floor(tonumber(micros) / 1000)
+  for i = 9, 8 + gone do
+    touched[#touched + 1] = args[i]
+    dropped[#dropped + 1] = string.sub(args[i], prefix + 1)
+  end
+  for i = first, #args, 2 do
+    touched[#touched + 1] = args[i]
+    sets[#sets + 1] = args[i]
+    sets[#sets + 1] = args[i + 1]
+    members[#members + 1] = 0
+    members[#members + 1] = string.sub(args[i], prefix + 1)
+    due_at[#due_at + 1] = now + ttl_ms
+    due_at[#due_at + 1] = members[#members]
+  end
+  in_slices('EXISTS', nil, touched)
+  if ttl_ms > 0 then
+    for _, member in ipairs(redis.call('ZRANGEBYSCORE', expiries, '-inf', now, 'LIMIT', 0, DUE)) do
+      dropped[#dropped + 1] = member
+    end
+  end
+  in_slices('ZREM', index, dropped)
+  in_slices('ZREM', expiries, dropped)
+  for i = 9, 8 + gone do
+    redis.call('DEL', args[i])
+  end
+  if ttl_ms > 0 then
+    for i = 1, #sets, 2 do
+      redis.call('SET', sets[i], sets[i + 1], 'PX', args[6])
+    end
+    in_slices('ZADD', expiries, due_at)
+  else
+    in_slices('MSET', nil, sets)
+  end
+  in_slices('ZADD', index, members)
+  redis.call('MSET', progress, args[7], keys[1],
+    encode(flags, commits + 1, epoch, tonumber(args[3]), math.max(tonumber(args[4]), complete), log_end))
+  return commits + 1
+end
+
+redis.register_function('keylane_commit_3', commit)

@@ -1,0 +1,28 @@
+"""What the tables of `keylane.toml` have in common."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+_DURATION = re.compile(r"(\d{1,9}) ?(ms|s|m|h|d)")
+_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def _duration_ms(text: object) -> int:
+    match = _DURATION.fullmatch(text) if isinstance(text, str) else None
+    if match is None:
+        raise ValueError('this is no duration: a number and one of ms, s, m, h, d, as in "30d"')
+    return int(match[1]) * _UNITS_MS[match[2]]
+
+
+Milliseconds = Annotated[int, BeforeValidator(_duration_ms)]
+SomeMilliseconds = Annotated[Milliseconds, Field(ge=1)]
+
+
+class Table(BaseModel):
+    """A table: no field that we don't know, no value of another type."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)

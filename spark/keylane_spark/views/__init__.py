@@ -1,0 +1,1 @@
+"""Views: windows over topics, kept in lanes of their own."""

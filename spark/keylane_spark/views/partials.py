@@ -1,0 +1,189 @@
+"""A batch's records -> parts of windows, by Spark: one row for each partition, key and window.
+
+The key, the time and the fields come out of the JSON value once, as a variant; numbers are decimals with 9
+places, exact whatever the order of the sum. What has no key or no time is counted in a row without a key.
+Windows are computed here and not by Spark's `window`, which drops what has no time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as f
+
+from keylane.aggregates import decimal_text
+from keylane.keys import KEY_LIMIT_BYTES
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import Column as Expression
+    from pyspark.sql import DataFrame, GroupedData
+
+    from keylane.windows import Column, Definition
+
+_NUMBER = "decimal(28,9)"
+"""Sums of ten thousand million of these fit into the widest decimal that Spark has, 38 digits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What a partition's records have added to a window. `states` as `keylane.aggregates` has them.
+
+    `key` None: the records without key or time. `newest_ms`: their newest event time.
+    """
+
+    partition: int
+    key: bytes | None
+    start_ms: int
+    end_ms: int | None
+    records: int
+    newest_ms: int | None
+    states: list[Any]
+
+
+def partials(rows: DataFrame, view: Definition) -> DataFrame:
+    """Rows as Kafka's source has them -> one row a part; `parts_of` reads them.
+
+    Raises pyspark's AnalysisException where `where` is no SQL over these rows.
+    """
+    rows = rows.where("value is not null").select(
+        "partition",
+        "offset",
+        "timestamp",
+        f.col("key"),
+        f.col("value").cast("string").alias("value"),
+        f.try_parse_json(f.col("value").cast("string")).alias("json"),
+    )
+    if view.where:
+        rows = rows.where(f.expr(view.where))
+    key = f.col("key") if view.key is None else _text(view.key).cast("binary")
+    time = f.col("timestamp") if view.time is None else _time(view.time)
+    is_whole = f.length(key).between(1, KEY_LIMIT_BYTES) & time.isNotNull()
+    # The faulty ones are one more group, in the same pass over the rows: under the empty key, at time 0.
+    rows = rows.select(
+        "partition",
+        "offset",
+        "json",
+        f.when(f.coalesce(is_whole, f.lit(False)), key).otherwise(f.lit(b"")).alias("k"),
+        f.when(f.coalesce(is_whole, f.lit(False)), time).otherwise(f.timestamp_millis(f.lit(0))).alias("t"),
+    )
+    grouped, start, end = _windowed(rows, view)
+    parts = grouped.agg(
+        f.count("*").alias("records"),
+        f.max("t").alias("newest"),
+        *(_state(column).alias(f"c{i}") for i, column in enumerate(view.columns)),
+    )
+    return parts.select(
+        "partition",
+        "k",
+        start.alias("start"),
+        end.alias("end"),
+        "records",
+        f.unix_millis("newest").alias("newest"),
+        *(
+            # Flat: structs don't become Arrow's where a field of theirs can't be null and they can.
+            f.col(f"c{i}.{name}" if name else f"c{i}").alias(f"c{i}{name}")
+            for i, column in enumerate(view.columns)
+            for name in _FIELDS.get(column.kind, ("",))
+        ),
+    )
+
+
+def parts_of(table: pa.Table, view: Definition) -> list[Part]:
+    """The rows that `partials` has made."""
+    readers = [_READ[column.kind] for column in view.columns]
+    return [
+        Part(
+            row["partition"],
+            row["k"] or None,
+            row["start"],
+            row["end"],
+            row["records"],
+            row["newest"] if row["k"] else None,
+            [read(row, f"c{i}") for i, read in enumerate(readers)],
+        )
+        for row in table.to_pylist()
+    ]
+
+
+def _windowed(rows: DataFrame, view: Definition) -> tuple[GroupedData, Expression, Expression]:
+    """The rows grouped by partition, key and window; start and end of a group, in ms."""
+    if view.size_ms is None:
+        return rows.groupBy("partition", "k"), f.lit(0), f.lit(None).cast("bigint")
+    if view.is_session:
+        window = f.session_window("t", f"{view.size_ms} milliseconds").alias("w")
+        start, end = f.unix_millis(f.col("w.start")), f.unix_millis(f.col("w.end"))
+        return rows.groupBy("partition", "k", window), start, end
+    every_ms = view.every_ms or view.size_ms
+    at = f.unix_millis("t")
+    last = at - f.pmod(at, f.lit(every_ms))
+    count = -(-view.size_ms // every_ms)
+    if count > 1:
+        starts = f.transform(f.sequence(f.lit(0), f.lit(count - 1)), lambda i: last - i * every_ms)
+        own = f.filter(starts, lambda start: start > at - f.lit(view.size_ms))
+        last = f.explode(f.when(f.length("k") > 0, own).otherwise(f.array(f.lit(0).cast("bigint"))))
+    start = f.col("s")
+    return rows.withColumn("s", last).groupBy("partition", "k", "s"), start, start + view.size_ms
+
+
+def _path(path: str) -> str:
+    return "$" + "".join(f'["{name}"]' for name in path.split(".")) if path else "$"
+
+
+def _text(path: str) -> Expression:
+    return f.try_variant_get("json", _path(path), "string")
+
+
+def _number(path: str) -> Expression:
+    return f.try_variant_get("json", _path(path), _NUMBER)
+
+
+def _time(path: str) -> Expression:
+    milliseconds = f.try_variant_get("json", _path(path), "bigint")
+    return f.coalesce(f.timestamp_millis(milliseconds), f.try_variant_get("json", _path(path), "timestamp"))
+
+
+def _state(column: Column) -> Expression:
+    if column.kind == "count":
+        return f.count(_text(column.path)) if column.path else f.count("*")
+    if column.kind == "latest":
+        found = f.try_variant_get("json", _path(column.path), "variant")
+        by = _number(column.by) if column.by else f.unix_millis("t").cast(_NUMBER)
+        is_there = _text(column.path).isNotNull() & by.isNotNull()
+        newest = f.struct(by.alias("by"), "partition", "offset", f.to_json(found).alias("value"))
+        return f.max(f.when(is_there, newest))
+    number = _number(column.path)
+    if column.kind == "avg":
+        return f.struct(f.sum(number).alias("total"), f.count(number).alias("count"))
+    return {"sum": f.sum, "min": f.min, "max": f.max}[column.kind](number)
+
+
+def _count(row: dict[str, Any], name: str) -> int:
+    return int(row[name])
+
+
+def _decimal(row: dict[str, Any], name: str) -> str | None:
+    return None if row[name] is None else decimal_text(row[name])
+
+
+def _average(row: dict[str, Any], name: str) -> list[Any]:
+    return [_decimal(row, f"{name}total"), row[f"{name}count"]]
+
+
+def _latest(row: dict[str, Any], name: str) -> list[Any] | None:
+    by = _decimal(row, f"{name}by")
+    if by is None:
+        return None
+    return [by, *(row[f"{name}{part}"] for part in ("partition", "offset", "value"))]
+
+
+_FIELDS = {"avg": ("total", "count"), "latest": ("by", "partition", "offset", "value")}
+_READ: dict[str, Any] = {
+    "count": _count,
+    "sum": _decimal,
+    "min": _decimal,
+    "max": _decimal,
+    "avg": _average,
+    "latest": _latest,
+}

@@ -23,8 +23,10 @@ if TYPE_CHECKING:
 
 TESTS = Path(__file__).parent
 
-# How long an example takes says more about the machine than about the code.
-settings.register_profile("keylane", deadline=None)
+# How long an example takes says more about the machine than about the code. The gate tries the same examples
+# each time; others with --hypothesis-profile=random, which prints what brings a failure back.
+settings.register_profile("keylane", deadline=None, derandomize=True)
+settings.register_profile("random", deadline=None, print_blob=True)
 settings.load_profile("keylane")
 
 

@@ -71,7 +71,7 @@ def redis_keys(key: bytes) -> tuple[int, bytes, bytes]:
 def fill(nodes: str, count: int, value_bytes: int) -> list[tuple[bytes, bytes]]:
     """Write `count` records as the job would; give their (key, value)."""
     now_ms = time.time_ns() // 1_000_000
-    records = [(b"N%05dAA" % number, _json(number, value_bytes)) for number in range(count)]
+    records = [(b"N%05dAA" % number, value_of(number, value_bytes)) for number in range(count)]
     watermark = codec.encode_watermark(Watermark(count, 1, now_ms, now_ms))
     with client(nodes) as redis:
         redis.set(codec.layout_key(LAYOUT.topic), codec.encode_layout(LAYOUT))
@@ -85,7 +85,8 @@ def fill(nodes: str, count: int, value_bytes: int) -> list[tuple[bytes, bytes]]:
     return records
 
 
-def _json(number: int, value_bytes: int) -> bytes:
+def value_of(number: int, value_bytes: int) -> bytes:
+    """A JSON object of so many bytes."""
     start = f'{{"flight":{number},"origin":"EWR","dest":"IAH","dep_delay":{number % 97},"note":"'
     return f'{start}{"x" * max(0, value_bytes - len(start) - 2)}"}}'.encode()
 

@@ -1,0 +1,225 @@
+"""All kinds of reads by a warm query function, event in to answer out, beside bare sockets.
+
+Each read's own commands are noted beforehand and sent over bare sockets too, replies counted and not parsed;
+the two take turns. For each number of keys a cluster of its own, filled by the job's writer, with values of
+184 bytes in two topics: `flights` (index, history, 200 of its keys with 150 records) and `trips` (keys
+customer|number, partitioned by the customer). In the end p50 by number of keys: the curve.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import random
+import sys
+import time
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import state
+from bare import Bare, noted, run
+from fill import fill, settle
+from harness import ROOT, Row, latency, report
+
+from keylane.model import Layout, Options
+from keylane_local.proxy_events import Request, proxy_event
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import ModuleType
+
+    from bare import Errand
+
+FLIGHTS = Layout("flights", 9, options=Options(index=True, history_count=150))
+TRIPS = Layout("trips", 9, options=Options(index=True), partition_by="prefix:|")
+PER_CUSTOMER = 1_000
+STORIED, RECORDS_EACH = 200, 150
+PAGE = 100
+FUNCTION = "query function"
+BARE = "bare sockets, the same commands"
+SLOWEST = "bare-socket MGET, slowest single lane"
+WARM_UP = 100
+CONTEXT = SimpleNamespace(
+    aws_request_id="bench", function_name="query", get_remaining_time_in_millis=lambda: 29_000
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of read: its requests, how many records a good answer has, and what is aimed at."""
+
+    name: str
+    targets: Callable[[int], tuple[str, bytes]]
+    records: int
+    aim: str
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """One read: the function's event, and its commands for bare sockets, together and lane by lane."""
+
+    event: dict[str, Any]
+    rounds: list[list[Errand]]
+    lanes: list[list[list[Errand]]]
+
+
+def kinds_of(count: int) -> list[Kind]:
+    """The reads of topics of so many keys; each takes a random number."""
+
+    def many(_: int) -> tuple[str, bytes]:
+        keys = [_key(random.randrange(count)).decode() for _ in range(PAGE)]
+        return "/topics/flights/keys:read", json.dumps({"keys": keys}).encode()
+
+    return [
+        Kind(
+            "latest",
+            lambda number: (f"/topics/flights/keys/{_key(number % count).decode()}", b""),
+            1,
+            "p50 at most 2x of the bare socket's, p99 at most 3x",
+        ),
+        Kind("100 keys", many, PAGE, f"p50 at most 3x of '{SLOWEST}'"),
+        Kind(
+            "page of 100",
+            lambda number: (f"/topics/flights/keys?prefix={_key(number % count)[:-3].decode()}", b""),
+            PAGE,
+            "p50 at most 10 ms with 1 M keys",
+        ),
+        Kind(
+            "page of 100, one lane",
+            lambda number: (
+                f"/topics/trips/keys?prefix={_trip(number % count).split(b'|')[0].decode()}%7C",
+                b"",
+            ),
+            PAGE,
+            "",
+        ),
+        Kind(
+            "history of 100",
+            lambda number: (f"/topics/flights/keys/H{number % STORIED:07}/history", b""),
+            PAGE,
+            "p50 at most 2 ms",
+        ),
+    ]
+
+
+def _key(number: int) -> bytes:
+    return b"N%07d" % number
+
+
+def _trip(number: int) -> bytes:
+    return b"c%05d|%04d" % divmod(number, PER_CUSTOMER)
+
+
+def records_of(count: int, value_bytes: int) -> Iterator[tuple[bytes, bytes]]:
+    """What goes into `flights`, with the keys that have a history in between."""
+    for number in range(count):
+        yield _key(number), state.value_of(number, value_bytes)
+    for number in range(STORIED * RECORDS_EACH):
+        yield b"H%07d" % (number % STORIED), state.value_of(number, value_bytes)
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--keys", type=int, nargs="+", default=[10_000, 100_000, 1_000_000])
+    options.add_argument("--reads", type=int, default=2_000, help="of each kind, each way")
+    options.add_argument("--value-bytes", type=int, default=184)
+    chosen = options.parse_args()
+    curve: dict[int, dict[str, float]] = {}
+    for count in chosen.keys:
+        with state.cluster() as nodes:
+            fill(nodes, FLIGHTS, records_of(count, chosen.value_bytes))
+            fill(nodes, TRIPS, ((_trip(n), state.value_of(n, chosen.value_bytes)) for n in range(count)))
+            settle(nodes)
+            curve[count] = measure_all(nodes, count, chosen.reads, chosen.value_bytes)
+    first = f"{chosen.keys[0]:,} keys"
+    report(
+        "read",
+        "us, p50 of the function",
+        [Row(f"{count:,} keys", figures) for count, figures in curve.items()],
+        reference=first,
+        settings=vars(chosen),
+        aim="each flat",
+    )
+
+
+def measure_all(nodes: str, count: int, reads: int, value_bytes: int) -> dict[str, float]:
+    """Print a table for each kind of read; give the function's p50 of each, us."""
+    os.environ.update(state.environment(nodes))
+    function = load_function()
+    bare = Bare(nodes)
+    medians = {}
+    for kind in kinds_of(count):
+        samples = measure(prepared(function, bare, kind, reads + WARM_UP), function, kind)
+        rows = [Row(name, latency(taken[WARM_UP:])) for name, taken in samples.items()]
+        name = f"read-{kind.name.replace(', ', '-').replace(' ', '-')}-{count}"
+        settings = {"keys": count, "reads_each_way": reads, "value_bytes": value_bytes}
+        reference = SLOWEST if SLOWEST in samples else BARE
+        report(name, "us", rows, reference=reference, settings=settings, aim=kind.aim)
+        medians[kind.name] = rows[-1].figures["p50"]
+    bare.close()
+    return medians
+
+
+def prepared(function: ModuleType, bare: Bare, kind: Kind, count: int) -> list[Read]:
+    """Events of random requests, each asked once to see what it sends; the answers are looked at here."""
+    redis_state = function.parts().state
+    reads = []
+    for _ in range(count):
+        target, body = kind.targets(random.randrange(1 << 30))
+        headers = (("Host", "localhost"), ("Accept", "*/*"), ("User-Agent", "bench"))
+        request = Request("POST" if body else "GET", target, headers, body, "127.0.0.1")
+        event = proxy_event(request, "bench-request")
+        check(function.lambda_handler(event, CONTEXT), kind)
+        rounds = noted(redis_state, lambda event=event: function.lambda_handler(event, CONTEXT))
+        alone = [bare.prepare([[call]]) for call in rounds[0]] if kind.name == "100 keys" else []
+        reads.append(Read(event, bare.prepare(rounds), alone))
+    return reads
+
+
+def measure(reads: list[Read], function: ModuleType, kind: Kind) -> dict[str, list[float]]:
+    """Microseconds of every read, by way; who begins changes from read to read."""
+    ways: dict[str, Callable[[Read], float]] = {
+        BARE: lambda read: timed(run, read.rounds),
+        FUNCTION: lambda read: timed(function.lambda_handler, read.event, CONTEXT),
+    }
+    if reads[0].lanes:
+        ways = {SLOWEST: lambda read: max(timed(run, lane) for lane in read.lanes), **ways}
+    samples: dict[str, list[float]] = {name: [] for name in ways}
+    turns = [(name, way, random.sample(reads, len(reads))) for name, way in ways.items()]
+    for number in range(len(reads)):
+        for name, way, order in turns:
+            samples[name].append(way(order[number]))
+        turns = [*turns[1:], turns[0]]
+    check(function.lambda_handler(reads[-1].event, CONTEXT), kind)
+    return samples
+
+
+def timed(act: Callable[..., Any], *arguments: Any) -> float:
+    """Microseconds of one call."""
+    begun = time.perf_counter_ns()
+    act(*arguments)
+    return (time.perf_counter_ns() - begun) / 1000
+
+
+def check(answer: dict[str, Any], kind: Kind) -> None:
+    """End the bench when the function did not answer with so many records: its speed would mean nothing."""
+    document = json.loads(answer["body"])
+    if answer["statusCode"] != 200 or len(document.get("records", [document])) != kind.records:
+        sys.exit(f"{kind.name}: the function did not answer with {kind.records} records: {answer}"[:2_000])
+
+
+def load_function() -> ModuleType:
+    """The query function's module, warm state of its own."""
+    spec = importlib.util.spec_from_file_location("query_handler", ROOT / "functions/query/handler.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,89 @@
+"""Topics for the bench of reads, written into their lanes by the job's own writer: no Kafka, no Spark."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import redis
+import state
+
+from keylane import codec, routing
+from keylane.adapters.redis_cluster import Cluster
+from keylane.adapters.redis_lanes import Lane, LaneWriter
+from keylane.ports import Clock
+from keylane.settings import redis_settings
+from keylane_spark.batch import BatchWriter, Span
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from keylane.model import Layout
+
+    Record = tuple[bytes, bytes]
+
+AT_ONCE = 50_000
+
+
+def fill(nodes: str, layout: Layout, records: Iterable[Record]) -> None:
+    """Write the records (key, value) in this order, and the layout; on return readers find them."""
+    by_partition: list[list[Record]] = [[] for _ in range(layout.partition_count)]
+    for key, value in records:
+        part = routing.partition_key(key, layout.partition_by)
+        partition = routing.partition_for(part, layout.partition_count, layout.partitioner)
+        by_partition[partition].append((key, value))
+    now_ms = time.time_ns() // 1_000_000
+    spans = {
+        (layout.topic, partition): Span(0, len(rows), now_ms, len(rows))
+        for partition, rows in enumerate(by_partition)
+    }
+    cluster = Cluster(redis_settings(state.environment(nodes)))
+    lanes = LaneWriter(cluster, Clock(), 1)
+    lanes.open((Lane.of(layout, *place), 0) for place in _places(layout))
+    writer = BatchWriter(lanes, {layout.topic: layout}, spans)
+    for partition, rows in enumerate(by_partition):
+        for first in range(0, len(rows), AT_ONCE):
+            writer.write(_batch(partition, first, rows[first : first + AT_ONCE], now_ms))
+        writer.finish([(layout.topic, partition)])
+    with state.client(nodes) as client:
+        client.set(codec.layout_key(layout.topic), codec.encode_layout(layout))
+    cluster.close()
+
+
+def _places(layout: Layout) -> list[tuple[int, int]]:
+    return [
+        (partition, stripe) for partition in range(layout.partition_count) for stripe in range(layout.stripes)
+    ]
+
+
+def _batch(partition: int, first: int, rows: list[Record], now_ms: int) -> pa.RecordBatch:
+    """Rows as the Kafka source gives them; each record is a millisecond older than the next."""
+    offsets = range(first, first + len(rows))
+    times_us = [(now_ms - 100_000_000 + offset) * 1000 for offset in offsets]
+    return pa.RecordBatch.from_pydict(
+        {
+            "partition": pa.array([partition] * len(rows), pa.int32()),
+            "offset": pa.array(offsets, pa.int64()),
+            "timestamp": pa.array(times_us, pa.timestamp("us", "UTC")),
+            "key": pa.array([key for key, _ in rows], pa.binary()),
+            "value": pa.array([value for _, value in rows], pa.binary()),
+        }
+    )
+
+
+def settle(nodes: str) -> None:
+    """Wait until the replicas have all: catching up, they would slow the reads that are measured."""
+    addresses = (address.rpartition(":") for address in nodes.split(","))
+    clients = [redis.Redis(host, int(port)) for host, _, port in addresses]
+    until = time.monotonic() + 60
+    while not all(_is_level(client.info("replication")) for client in clients):
+        if time.monotonic() > until:
+            raise SystemExit("the replicas did not catch up")
+        time.sleep(0.01)
+    for client in clients:
+        client.close()
+
+
+def _is_level(facts: dict[str, object]) -> bool:
+    return facts["role"] != "master" or facts["slave0"]["offset"] == facts["master_repl_offset"]

@@ -78,7 +78,8 @@ class Values:
         """An answer with its record shown."""
         if answer.record is None:
             return answer
-        return replace(answer, record=self.shown(answer.layout, answer.record))
+        shown = self.shown(answer.layout, answer.record)
+        return answer if shown is answer.record else replace(answer, record=shown)
 
     def answers(self, answers: Iterable[Answer]) -> list[Answer]:
         """Answers with their records shown."""

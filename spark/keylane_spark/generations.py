@@ -84,7 +84,8 @@ def difference(kept: Layout, wanted: Layout) -> str:
     """What differs, for people: "partition_count 9 -> 18"."""
     before, after = _fields(kept), _fields(wanted)
     names = [name for name in after if before.get(name) != after[name]]
-    return ", ".join(f"{name} {before.get(name)} -> {after[name]}" for name in names)
+    told = [f"{name} {before.get(name)} -> {after[name]}" for name in names if name != "view"]
+    return ", ".join([*told, *(["it is defined otherwise"] if "view" in names else [])])
 
 
 def _fields(layout: Layout) -> dict[str, object]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from keylane.adapters.redis_cluster import Cluster
 from keylane.adapters.redis_sweep import remove_generation
-from keylane.errors import KeylaneError
+from keylane.errors import KeylaneError, called
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -74,7 +74,7 @@ class Sweeper:
                 try:
                     self._sweep(topic)
                 except KeylaneError as error:
-                    self._notify(f"removing an old generation of topic {topic!r} is held up: {error}")
+                    self._notify(f"removing an old generation of {called(topic)} is held up: {error}")
                     self._wake.set()
                     self._stop.wait(_AGAIN_S)
 
@@ -94,7 +94,7 @@ class Sweeper:
                     return
             self._ownership.forget_strays(topic, generation)
             self._ownership.update(topic, functools.partial(_without, generation=generation))
-            self._notify(f"topic {topic!r}: generation {generation} is removed, {removed:,} keys")
+            self._notify(f"{called(topic)}: generation {generation} is removed, {removed:,} keys")
 
     def _is_still_ours(self, topic: str, generation: int) -> bool:
         record = self._ownership.record(topic)

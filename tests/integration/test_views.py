@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 import random
+import signal
 import time
 
 import pytest
 from tests import jobs, views
-from tests.servers import create_topic
+from tests.servers import create_topic, eventually
 from tests.views import COLUMNS, Event, Query, eventually_equal, produce
 
 NUMBERS = itertools.count()
@@ -41,12 +42,12 @@ def query(redis_cluster, monkeypatch):
 
 
 @pytest.fixture
-def job(kafka, redis_cluster, tmp_path):
-    """Start a job: `job(topic, tables)`; `{topic}` in the tables is the topic."""
+def job(kafka, redis_cluster, tmp_path, view):
+    """Start a job: `job(topic, tables)`; `{topic}` in the tables is the topic, `{view}` the view."""
     started = []
 
     def start(topic: str, tables: str) -> jobs.RunningJob:
-        config = (JOB + tables).replace("{topic}", topic)
+        config = (JOB + tables).replace("{topic}", topic).replace("{view}", view)
         started.append(jobs.start(kafka, redis_cluster, tmp_path, config))
         return started[-1]
 
@@ -56,13 +57,19 @@ def job(kafka, redis_cluster, tmp_path):
 
 
 @pytest.fixture
+def view():
+    """A view's name that no other test has."""
+    return f"view-{next(NUMBERS)}"
+
+
+@pytest.fixture
 def topic(kafka):
     name = f"events-{next(NUMBERS)}"
     create_topic(kafka, name, 3)
     return name
 
 
-def test_windows_of_every_kind_are_the_fold_of_the_events(kafka, topic, job, query):
+def test_windows_of_every_kind_are_the_fold_of_the_events(kafka, topic, job, query, view):
     bad = [
         (b"k", b"no json"),
         (b"k", b'{"user": "no-time"}'),
@@ -75,22 +82,23 @@ def test_windows_of_every_kind_are_the_fold_of_the_events(kafka, topic, job, que
     where = "where = \"try_variant_get(json, '$.user', 'string') like 'user-%'\"\n"
     job(
         topic,
-        f"[views.tumbling]\n{BY_USER}window = '1m'\n[views.tumbling.columns]{COLUMNS}"
-        f"[views.hopping]\n{BY_USER}window = '1m'\nevery = '20s'\n[views.hopping.columns]{COLUMNS}"
-        f"[views.sessions]\n{BY_USER}session = '15s'\n[views.sessions.columns]{COLUMNS}"
-        f"[views.totals]\ntopic = '{{topic}}'\n{where}[views.totals.columns]{COLUMNS}",
+        f"[views.{{view}}]\n{BY_USER}window = '1m'\n[views.{{view}}.columns]{COLUMNS}"
+        f"[views.{{view}}-hopping]\n{BY_USER}window = '1m'\nevery = '20s'\n"
+        f"[views.{{view}}-hopping.columns]{COLUMNS}"
+        f"[views.{{view}}-sessions]\n{BY_USER}session = '15s'\n[views.{{view}}-sessions.columns]{COLUMNS}"
+        f"[views.{{view}}-totals]\ntopic = '{{topic}}'\n{where}[views.{{view}}-totals.columns]{COLUMNS}",
     )
-    eventually_equal(lambda: whole(query, "tumbling"), views.fixed(written, MINUTE_MS, MINUTE_MS))
+    eventually_equal(lambda: whole(query, view), views.fixed(written, MINUTE_MS, MINUTE_MS))
     written += produce(kafka, topic, some_events(500, 2))
-    eventually_equal(lambda: whole(query, "tumbling"), views.fixed(written, MINUTE_MS, MINUTE_MS))
-    eventually_equal(lambda: whole(query, "hopping"), views.fixed(written, MINUTE_MS, 20_000))
-    eventually_equal(lambda: whole(query, "sessions"), views.sessions(written, 15_000))
+    eventually_equal(lambda: whole(query, view), views.fixed(written, MINUTE_MS, MINUTE_MS))
+    eventually_equal(lambda: whole(query, f"{view}-hopping"), views.fixed(written, MINUTE_MS, 20_000))
+    eventually_equal(lambda: whole(query, f"{view}-sessions"), views.sessions(written, 15_000))
     of_all_time = {
         (user, None, None): views.columns_of([event for event in written if event.user == user])
         for user in {event.user for event in written}
     }
-    eventually_equal(lambda: whole(query, "totals"), of_all_time)
-    status, told = query.ask("/views/tumbling")
+    eventually_equal(lambda: whole(query, f"{view}-totals"), of_all_time)
+    status, told = query.ask(f"/views/{view}")
     assert status == 200
     assert told["invalid"] == 5
     assert told["late"] == 0
@@ -106,3 +114,115 @@ def whole(query: Query, view: str):
         assert document["type"].rsplit(":", 1)[1] in {"unknown-view", "lane-building"}, document
         return None
     return query.windows(view)
+
+
+def of_one(user: str, at_ms: int, partition: int = 0, cents: int = 100) -> Event:
+    return Event(user, at_ms, cents, "s", 1, partition)
+
+
+def test_a_window_is_final_once_the_event_time_is_past_it_and_what_comes_later_is_counted_late(
+    kafka, topic, job, query, view
+):
+    table = "topic = '{topic}'\nkey = 'user'\ntime = 'at'\nlateness = '10s'\n"
+    job(
+        topic,
+        f"[views.{{view}}]\n{table}window = '1m'\n[views.{{view}}.columns]\nn = 'count()'\n"
+        f"[views.{{view}}-visits]\n{table}session = '20s'\n[views.{{view}}-visits.columns]\nn = 'count()'\n",
+    )
+    first = [of_one("ann", BEGIN_MS + 1_000), of_one("ann", BEGIN_MS + 15_000, 1)]
+    produce(kafka, topic, first)
+    final = {"final": True, "values": {"n": 2}}
+    minute = {"start": BEGIN_MS, "end": BEGIN_MS + MINUTE_MS}
+    visit = {"start": BEGIN_MS + 1_000, "end": BEGIN_MS + 35_000}
+    shown = {"key": "ann", "key_format": "text"}
+
+    def rows(name: str, **more: str):
+        status, document = query.ask(f"/views/{name}/keys/ann", **more)
+        for row in document.get("windows", []):
+            del row["changed"]
+        return document.get("windows") if status == 200 else status
+
+    eventually_equal(lambda: rows(view), [{**shown, **minute, "final": False, "values": {"n": 2}}])
+    eventually_equal(lambda: rows(f"{view}-visits"), [{**shown, **visit, "final": False, "values": {"n": 2}}])
+    assert rows(view, final="true") == []
+    # Another key, in another partition, moves the event time past both, but for the lateness.
+    produce(kafka, topic, [of_one("bob", BEGIN_MS + MINUTE_MS + 9_000, 2)])
+    assert_still(lambda: rows(view)[0]["final"] is False, query, view, 3)
+    produce(kafka, topic, [of_one("bob", BEGIN_MS + MINUTE_MS + 10_000, 2)])
+    eventually_equal(lambda: rows(view), [{**shown, **minute, **final}])
+    eventually_equal(lambda: rows(f"{view}-visits", final="true"), [{**shown, **visit, **final}])
+    produce(kafka, topic, [of_one("ann", BEGIN_MS + 2_000), of_one("cid", BEGIN_MS + MINUTE_MS + 1_000)])
+    eventually_equal(lambda: query.ask(f"/views/{view}")[1].get("late"), 1)
+    eventually_equal(lambda: query.ask(f"/views/{view}-visits")[1].get("late"), 1)
+    assert rows(view) == [{**shown, **minute, **final}]
+    assert [row["key"] for row in query.pages(f"/views/{view}/keys")] == ["ann", "bob", "cid"]
+    assert [
+        row["key"] for row in query.pages(f"/views/{view}/keys", limit="1", key_from="b", key_to="c")
+    ] == ["bob"]
+    assert query.pages(f"/views/{view}/keys", prefix="a", to=str(BEGIN_MS)) == []
+    assert query.pages(f"/views/{view}/keys/ann", **{"from": str(BEGIN_MS + 1)}) == []
+
+
+def assert_still(condition, query: Query, view: str, records: int) -> None:
+    """It holds once so many records are in the view."""
+    lanes = lambda: query.ask(f"/views/{view}")[1]["lanes"]  # noqa: E731
+    eventually(lambda: all(sum(lane["offsets"]) == records for lane in lanes()), 60)
+    assert condition()
+
+
+def test_a_job_that_is_killed_again_and_again_counts_every_event_once(kafka, topic, job, query, view):
+    tables = (
+        f"[views.{{view}}]\n{BY_USER}window = '1m'\n[views.{{view}}.columns]{COLUMNS}"
+        f"[views.{{view}}-visits]\n{BY_USER}session = '15s'\n[views.{{view}}-visits.columns]{COLUMNS}"
+    )
+    written: list[Event] = []
+    for turn in range(3):
+        running = job(topic, tables)
+        written += produce(kafka, topic, some_events(400, 10 + turn))
+        running.wait_for(f"view {view!r} is ready")
+        if turn < 2:
+            # In the middle of its first batches: some lanes have them, some don't.
+            eventually(lambda: any(lane["offsets"] != [0, 0, 0] for lane in lanes_of(query, view)), 60)
+            running.signal(signal.SIGKILL)
+            running.exit_code()
+    eventually_equal(lambda: whole(query, view), views.fixed(written, MINUTE_MS, MINUTE_MS))
+    eventually_equal(lambda: whole(query, f"{view}-visits"), views.sessions(written, 15_000))
+
+
+def lanes_of(query: Query, view: str) -> list[dict]:
+    status, document = query.ask(f"/views/{view}")
+    return document["lanes"] if status == 200 else []
+
+
+def test_a_view_that_is_changed_is_built_anew_beside_the_old_one_which_is_read_meanwhile(
+    kafka, topic, job, query, view
+):
+    written = produce(kafka, topic, some_events(300, 20))
+    old = f"[views.{{view}}]\n{BY_USER}window = '1m'\n[views.{{view}}.columns]{COLUMNS}"
+    first = job(topic, old)
+    wanted = views.fixed(written, MINUTE_MS, MINUTE_MS)
+    eventually_equal(lambda: whole(query, view), wanted)
+    first.end()
+    second = job(topic, old.replace("'1m'", "'2m'"))
+    wider = views.fixed(written, 2 * MINUTE_MS, 2 * MINUTE_MS)
+    while (found := query.windows(view)) != wider:
+        assert found == wanted
+        assert second.process.poll() is None
+    second.wait_for("generation 1 is removed")
+    assert query.windows(view) == wider
+    assert query.ask(f"/views/{view}")[1]["generation"] == 2
+
+
+def test_a_view_that_spark_cannot_compute_ends_the_job_with_a_word(topic, job, view):
+    columns = "[views.{view}.columns]\nn = 'count()'\n"
+    running = job(topic, f"[views.{{view}}]\ntopic = '{{topic}}'\nwhere = 'no_such > 1'\n{columns}")
+    assert running.exit_code() == 4
+    last = running.lines[-1]
+    assert f"stops: view {view!r}: Spark can't compute it: " in last
+    assert "no_such" in last
+
+
+def test_a_view_that_nobody_has_declared_is_404(query):
+    status, document = query.ask("/views/never/keys/k")
+    assert status == 404
+    assert document["type"] == "urn:keylane:problem:unknown-view"

@@ -39,6 +39,11 @@ from __future__ import annotations
 from typing import Self
 
 
+def called(topic: str) -> str:
+    """What people call it: `topic 'flights'`, or `view 'delays'` of a view's name in the state."""
+    return f"view {topic[1:]!r}" if topic.startswith("~") else f"topic {topic!r}"
+
+
 class KeylaneError(Exception):
     """The root: whoever catches this catches all that is ours."""
 
@@ -195,7 +200,7 @@ class LaneBuilding(Unavailable):
         progress = "has not begun" if next_offset is None else f"stands at offset {next_offset}"
         if self.percent is not None:
             progress += f" of {log_end} ({self.percent} %)"
-        super().__init__(f"partition {partition} of topic {topic!r} is being built: it {progress}", 2)
+        super().__init__(f"partition {partition} of {called(topic)} is being built: it {progress}", 2)
 
     @property
     def percent(self) -> int | None:

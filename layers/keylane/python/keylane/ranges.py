@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections import deque
-from dataclasses import dataclass, field
-from heapq import heappop, heappush
-from math import isqrt
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from keylane import codec, past, routing
 from keylane.errors import HistoryTooShort, NoHistory, NoIndex, TooLarge
+from keylane.indexes import Indexes
 from keylane.lanes import home_by, homes_of
 from keylane.layouts import healed
 from keylane.model import Record
-from keylane.ports import Call, Deadline
+from keylane.ports import Deadline
 from keylane.values import latest_of, present
 
 if TYPE_CHECKING:
@@ -42,6 +40,11 @@ class Span:
         """All keys that begin with it."""
         trimmed = prefix.rstrip(b"\xff")
         return cls(prefix, trimmed[:-1] + bytes((trimmed[-1] + 1,)) if trimmed else None)
+
+    def bounds(self, after: bytes | None) -> tuple[bytes, bytes]:
+        """As ZRANGEBYLEX takes them, for the keys that come behind `after`."""
+        low = b"(" + after if after is not None else b"[" + self.low if self.low else b"-"
+        return low, b"+" if self.high is None else b"(" + self.high
 
     def partition_key(self, partition_by: str) -> bytes | None:
         """What all its keys are partitioned by, see `routing.partition_key`; None where that may differ."""
@@ -107,7 +110,8 @@ def page(
     def ask(marks: Marks) -> tuple[list[_Row], bytes | None]:
         check(marks.layout)
         index_key = codec.index_key if as_of_ms is None else codec.past_key
-        lanes = _Lanes(state, marks, span, index_key, after=after, limit=limit, deadline=deadline)
+        homes = _homes_of(marks.layout, span)
+        lanes = Indexes(state, marks, homes, index_key, span.bounds(after), limit=limit, deadline=deadline)
 
         def read(names: list[tuple[bytes, Home]]) -> list[_Row]:
             return _read(
@@ -138,8 +142,8 @@ def records(
 
     `is_wanted`: which of its keys are read at all. Errors as `State.run`, CorruptState.
     """
-    lanes = _Lanes(
-        *(state, marks, span, codec.index_key), after=after, limit=limit, deadline=deadline, homes=homes
+    lanes = Indexes(
+        *(state, marks, homes, codec.index_key, span.bounds(after)), limit=limit, deadline=deadline
     )
 
     def read(names: list[tuple[bytes, Home]]) -> list[_Row]:
@@ -167,7 +171,7 @@ class _Row:
 
 
 def _fill(
-    lanes: _Lanes,
+    lanes: Indexes,
     read: Callable[[list[tuple[bytes, Home]]], list[_Row]],
     limit: int,
     deadline: Deadline,
@@ -237,107 +241,7 @@ def _read(
     return [_Row(key, home, record) for key, home in homes.items() if (record := records[key]) is not None]
 
 
-@dataclass(slots=True)
-class _Lane:
-    home: Home
-    index_key: bytes
-    low: bytes
-    batch: int
-    keys: deque[bytes] = field(default_factory=deque)
-    is_over: bool = False
-
-
-class _Lanes:
-    """The indexes of all lanes, merged: each is read a batch at a time, so memory is bounded.
-
-    A batch is what a lane's share of a page comes to, and three deviations more: most pages take one round.
-    A lane that gives more than its share, as where a part of the keys decides on it, is read in larger ones.
-    """
-
-    def __init__(
-        self,
-        state: State,
-        marks: Marks,
-        span: Span,
-        index_key: Callable[[bytes, str, int, int, int], bytes],
-        *,
-        after: bytes | None,
-        limit: int,
-        deadline: Deadline,
-        homes: list[Home] | None = None,
-    ) -> None:
-        layout = marks.layout
-        low = b"(" + after if after is not None else b"[" + span.low if span.low else b"-"
-        self._state = state
-        self._marks = marks
-        self._deadline = deadline
-        self._high = b"+" if span.high is None else b"(" + span.high
-        homes = homes or _homes_of(layout, span)
-        share = -(-limit // len(homes))
-        batch = min(limit, share + 3 * isqrt(share)) + 1
-        self._largest_batch = limit + 1
-        self._lanes = [
-            _Lane(home, index_key(home.tag, *_index_of(layout, home)), low, batch) for home in homes
-        ]
-        self._heap: list[tuple[bytes, int]] = []
-        self._dry = list(range(len(self._lanes)))
-        self.last = after
-
-    def take(self, count: int) -> list[tuple[bytes, Home]]:
-        """The next keys in order, fewer than `count` only at the end."""
-        taken: list[tuple[bytes, Home]] = []
-        while len(taken) < count and self.has_more():
-            key, number = heappop(self._heap)
-            taken.append((key, self._lanes[number].home))
-            self._push(number)
-        if taken:
-            self.last = taken[-1][0]
-        return taken
-
-    def has_more(self) -> bool:
-        """Whether there is a next key; lanes of which none is in hand are read on."""
-        while self._dry:
-            dry, self._dry = self._dry, []
-            # Those that will be dry soon are read on with them: fewer rounds.
-            soon = [number for number, lane in enumerate(self._lanes) if self._is_low(lane)]
-            self._refill(soon)
-            for number in dry:
-                self._push(number)
-        return bool(self._heap)
-
-    def _is_low(self, lane: _Lane) -> bool:
-        return not lane.is_over and len(lane.keys) <= lane.batch // 2
-
-    def _push(self, number: int) -> None:
-        lane = self._lanes[number]
-        if lane.keys:
-            heappush(self._heap, (lane.keys.popleft(), number))
-        elif not lane.is_over:
-            self._dry.append(number)
-
-    def _refill(self, numbers: list[int]) -> None:
-        calls = []
-        for number in numbers:
-            lane = self._lanes[number]
-            words = (b"ZRANGEBYLEX", lane.index_key, lane.low, self._high)
-            calls.append(Call(lane.home.slot, (b"GET", lane.home.watermark_key)))
-            calls.append(Call(lane.home.slot, (*words, b"LIMIT", b"0", b"%d" % lane.batch)))
-        replies = self._state.run(calls, self._deadline)
-        for number, mark, keys in zip(numbers, replies[::2], replies[1::2], strict=True):
-            lane = self._lanes[number]
-            self._marks.note(lane.home, mark)
-            lane.keys.extend(keys)
-            lane.is_over = len(keys) < lane.batch
-            lane.batch = min(2 * lane.batch, self._largest_batch)
-            if keys:
-                lane.low = b"(" + keys[-1]
-
-
 def _homes_of(layout: Layout, span: Span) -> list[Home]:
     """The lanes that may have keys of the span: one where all of them have one partition key."""
     part = span.partition_key(layout.partition_by)
     return homes_of(layout) if part is None else [home_by(layout, part)]
-
-
-def _index_of(layout: Layout, home: Home) -> tuple[str, int, int, int]:
-    return layout.topic, layout.generation, home.partition, home.stripe

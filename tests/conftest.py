@@ -82,6 +82,7 @@ def registry(tmp_path_factory: pytest.TempPathFactory, registry_port: int) -> It
         running = Registry(data, registry_port)
         running.start()
         yield running
+        running.close()
 
 
 @pytest.fixture(scope="session")

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests import lanes as t
-from tests.builders import a_layout, an_event, headers_of, lane_of, layout_entry, load_handler
-from tests.servers import fill
+from tests.builders import an_event, headers_of, load_handler
+from tests.served import Served
 
-from keylane import codec
 from keylane.adapters.redis_cluster import Cluster
-from keylane.adapters.redis_lanes import Lane
-from keylane.lanes import homes_of
-from keylane.model import Options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -24,42 +19,6 @@ if TYPE_CHECKING:
     Ask = Callable[..., dict[str, Any]]
 
 HOUR_MS = 3_600_000
-
-
-class Served:
-    """A topic that is written as the job writes it, one record at a time."""
-
-    def __init__(self, nodes: str, cluster: Cluster, **options: Any) -> None:
-        self.layout = a_layout(options=Options(**options))
-        self.topic = self.layout.topic
-        fill(nodes, layout_entry(self.layout))
-        self.writer = t.LaneWriter(cluster, t.CLOCK, 1)
-        self.lanes = [Lane.of(self.layout, home.partition, home.stripe) for home in homes_of(self.layout)]
-        self.writer.open([(lane, 0) for lane in self.lanes])
-        self.offsets = [itertools.count() for _ in self.lanes]
-        self.now_ms = time.time_ns() // 1_000_000
-        for lane in self.lanes:
-            self.writer.apply(lane, 0, 0, complete_as_of_ms=self.now_ms)
-        self.writer.flush()
-
-    def put(self, key: bytes, value: bytes | None, time_ms: int | None = None) -> str:
-        """Write one record and give its position."""
-        partition, _, _ = lane_of(self.layout, key)
-        lane, offset = self.lanes[partition], next(self.offsets[partition])
-        time_ms = self.now_ms if time_ms is None else time_ms
-        parts = (lane.key_prefix + key, codec.encode_record(value, offset, time_ms))
-        body = b"".join(b"$%d\r\n%b\r\n" % (len(part), part) for part in parts)
-        self.writer.apply(
-            lane,
-            offset,
-            offset + 1,
-            arguments=body,
-            count=1,
-            has_tombstones=value is None,
-            newest_timestamp_ms=time_ms,
-        )
-        self.writer.flush()
-        return f"{partition}:{offset}"
 
 
 @pytest.fixture

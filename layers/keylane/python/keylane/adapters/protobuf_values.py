@@ -1,4 +1,4 @@
-"""Protobuf messages as JSON, by the descriptors that a Schema Registry gives: no generated code.
+"""Protobuf messages as JSON, by the schemas that a Schema Registry has: no generated code.
 
 Protobuf's own JSON mapping (protobuf.dev, "ProtoJSON Format"): names in lowerCamelCase, 64 bit numbers as
 text, bytes in base64, well-known types in their special forms. Fields without presence are there with their
@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import importlib
 import json
+import re
 from typing import TYPE_CHECKING
 
 from google.protobuf import descriptor_pool, json_format, message_factory
@@ -17,6 +18,7 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.message import DecodeError
 
 from keylane import wire_format
+from keylane.adapters import proto_text
 from keylane.adapters.protobuf_builtin import CONFLUENT_FILES
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from google.protobuf.descriptor_pb2 import DescriptorProto
     from google.protobuf.message import Message
 
+_BASE64 = re.compile(r"[A-Za-z0-9+/]+={0,2}")
 _FILE_NAME = "keylane/value.proto"
 _PACKAGES = ("google/protobuf/", "google/type/")
 
@@ -32,11 +35,14 @@ _PACKAGES = ("google/protobuf/", "google/type/")
 def decoder(schema: str, references: Sequence[tuple[str, str]]) -> Callable[[bytes], str]:
     """Give a function from a value's bytes, message indexes first, to its JSON text.
 
-    `schema` and the text of each reference (import name, text) are file descriptors in base64. Both raise
-    ValueError, whose sentence says what is wrong.
+    `schema` and the text of each reference (import name, text) are the text of a .proto, or file descriptors
+    in base64. Both raise ValueError, whose sentence says what is wrong.
     """
-    imported = {name: _file_of(text, name) for name, text in references}
-    file = _file_of(schema, _FILE_NAME)
+    try:
+        imported = {name: _file_of(text, name) for name, text in references}
+        file = _file_of(schema, _FILE_NAME)
+    except RecursionError:
+        raise ValueError("the .proto is nested too deep") from None
     pool = descriptor_pool.DescriptorPool()
     added: set[str] = set()
 
@@ -85,11 +91,13 @@ def _message_of(
 
 
 def _file_of(text: str, name: str) -> FileDescriptorProto:
+    # The text of a .proto always has a blank or a semicolon.
+    if not _BASE64.fullmatch(text):
+        return proto_text.parse(text, name)
     try:
         proto = FileDescriptorProto.FromString(base64.b64decode(text, validate=True))
     except (ValueError, DecodeError) as error:
-        fault = "the Schema Registry gave no descriptor of a Protobuf file: it must know format=serialized"
-        raise ValueError(fault) from error
+        raise ValueError("the schema is neither a .proto nor a descriptor of one") from error
     proto.name = name
     return proto
 

@@ -10,6 +10,7 @@ import http.client
 import io
 import json
 import ssl
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -73,13 +74,11 @@ class RegistryHttp:
 
     def _fetch(self, target: str, deadline: Deadline) -> tuple[int, bytes]:
         try:
-            connection = self._connected(deadline)
-            try:
+            with closing(self._connected(deadline)) as connection, closing(connection.sock) as sock:
+                connection.sock = _Bounded(sock, deadline)
                 connection.request("GET", target, headers=self._headers)
                 response = connection.getresponse()
                 return response.status, _body_of(response)
-            finally:
-                connection.close()
         except TimeoutError as error:
             raise RegistryUnavailable("the Schema Registry did not answer in time") from error
         except ssl.SSLCertVerificationError as error:
@@ -97,8 +96,11 @@ class RegistryHttp:
             )
         else:
             connection = http.client.HTTPConnection(self._host, self._port, timeout=timeout_s)
-        connection.connect()
-        connection.sock = _Bounded(connection.sock, deadline)
+        try:
+            connection.connect()
+        except BaseException:
+            connection.close()
+            raise
         return connection
 
 
@@ -116,6 +118,8 @@ def _body_of(response: http.client.HTTPResponse) -> bytes:
         size += len(part)
         if size > LIMIT_BYTES:
             raise ValueError(f"more than {LIMIT_BYTES} bytes")
+    if response.length:
+        raise http.client.IncompleteRead(b"", response.length)
     return b"".join(parts)
 
 
@@ -134,7 +138,7 @@ class _Bounded:
         return io.BufferedReader(_Source(self._sock, self._deadline))
 
     def close(self) -> None:
-        self._sock.close()
+        """Not yet: http.client closes its socket before it has read what comes from it."""
 
 
 class _Source(io.RawIOBase):

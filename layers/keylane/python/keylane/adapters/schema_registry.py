@@ -4,17 +4,15 @@ Confluent's API, as Apicurio, Karapace and Redpanda have it too:
 
     GET /schemas/ids/ID                          {"schema": ..., "schemaType": ..., "references": [...]}
     GET /subjects/SUBJECT/versions/VERSION       of each reference
-    ?format=serialized                           a Protobuf file as its descriptor, in base64
 
-Of a Protobuf schema that was registered as a descriptor, Apicurio gives that without being asked for it, and
-fails where it is asked.
+A Protobuf schema is the text of a .proto, or its descriptor in base64, as it was registered: not every
+registry can turn the one into the other.
 
 Imported when the first value needs a schema, not before.
 """
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -30,8 +28,6 @@ if TYPE_CHECKING:
     from keylane.ports import Deadline
 
 REFERENCES_LIMIT = 200
-_BASE64 = re.compile(r"[A-Za-z0-9+/]+={0,2}")
-_SERIALIZED = "?format=serialized"
 _NONSENSE = "the Schema Registry answered with something that is no schema"
 
 
@@ -50,7 +46,7 @@ class SchemaRegistry:
         return found
 
     def _made(self, schema_id: int, deadline: Deadline) -> Decoder:
-        document = self._document(f"/schemas/ids/{schema_id}", deadline)
+        document = self._http.get(f"/schemas/ids/{schema_id}", deadline)
         if document is None:
             raise ValueError("the Schema Registry does not have it")
         schema_type, schema = document.get("schemaType") or "AVRO", _text_of(document)
@@ -66,13 +62,6 @@ class SchemaRegistry:
             return Decoder(schema_type, _protobuf()(schema, references))
         raise ValueError(f"it is of type {str(schema_type)[:50]!r}, which is none of AVRO, PROTOBUF and JSON")
 
-    def _document(self, path: str, deadline: Deadline) -> dict[str, Any] | None:
-        """A schema as the registry describes it, a Protobuf file as its descriptor."""
-        document = self._http.get(path, deadline)
-        if document is None or document.get("schemaType") != "PROTOBUF" or _is_base64(_text_of(document)):
-            return document
-        return self._http.get(path + _SERIALIZED, deadline)
-
     def _references(self, document: dict[str, Any], deadline: Deadline) -> list[tuple[str, str]]:
         """Names and texts of all that the schema leads to, each behind what it leads to itself."""
         found: dict[str, str] = {}
@@ -86,7 +75,7 @@ class SchemaRegistry:
                 if len(seen) > REFERENCES_LIMIT:
                     raise ValueError(f"it leads to more than {REFERENCES_LIMIT} other schemas")
                 path = f"/subjects/{quote(subject, safe='')}/versions/{version}"
-                referenced = self._document(path, deadline)
+                referenced = self._http.get(path, deadline)
                 if referenced is None:
                     raise ValueError(f"the Schema Registry does not have {name[:100]!r}, to which it refers")
                 visit(referenced)
@@ -94,11 +83,6 @@ class SchemaRegistry:
 
         visit(document)
         return list(found.items())
-
-
-def _is_base64(text: str) -> bool:
-    # The text of a .proto always has a blank or a semicolon.
-    return _BASE64.fullmatch(text) is not None
 
 
 def _text_of(document: dict[str, Any]) -> str:

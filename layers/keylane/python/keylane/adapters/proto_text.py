@@ -1,0 +1,236 @@
+"""The text of a .proto file as the descriptor that protoc would make of it, as far as values need it.
+
+A registry shows what was registered: Java's producers register text, and not every registry gives the
+descriptor of that. Left out: services, extensions, defaults, options but `json_name` and `allow_alias`. Names
+of types stay as they are written: the descriptor pool finds what they mean. Source: protobuf.dev, "Protocol
+Buffers Language Specification" for proto2 and proto3.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from google.protobuf.descriptor_pb2 import (
+    DescriptorProto,
+    EnumDescriptorProto,
+    FieldDescriptorProto,
+    FileDescriptorProto,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_TOKEN = re.compile(
+    r"""(?:\s+|//[^\n]*|/\*.*?\*/)*
+    (?:(?P<text>"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')
+    |(?P<word>\.?[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)
+    |(?P<number>-?\s*(?:0[xX][0-9a-fA-F]+|\d[\w.+]*))
+    |(?P<sign>[^\s])
+    |(?P<end>\Z))""",
+    re.VERBOSE | re.DOTALL,
+)
+_SCALARS = {
+    name: getattr(FieldDescriptorProto, f"TYPE_{name.upper()}")
+    for name in (
+        *("double", "float", "int64", "uint64", "int32", "fixed64", "fixed32", "bool", "string", "bytes"),
+        *("uint32", "sfixed32", "sfixed64", "sint32", "sint64"),
+    )
+}
+_LABELS = {"optional": 1, "required": 2, "repeated": 3}
+_CLOSING = {"{": "}", "[": "]", "(": ")", "<": ">"}
+
+
+def parse(text: str, name: str) -> FileDescriptorProto:
+    """Make the descriptor of the file of that name. Raises ValueError."""
+    return _Parser(text, name).file
+
+
+class _Parser:
+    def __init__(self, text: str, name: str) -> None:
+        self._tokens = _tokens(text)
+        self._ahead = next(self._tokens)
+        self.file = FileDescriptorProto(name=name, syntax="proto2")
+        while self._ahead:
+            self._statement()
+
+    def _next(self) -> str:
+        word, self._ahead = self._ahead, next(self._tokens, "")
+        if not word:
+            raise ValueError("the .proto ends too early")
+        return word
+
+    def _expect(self, wanted: str) -> None:
+        word = self._next()
+        if word != wanted:
+            raise ValueError(f"the .proto has {word[:50]!r} where {wanted!r} should be")
+
+    def _skip(self) -> None:
+        """Go behind a statement: its semicolon, or the block that it ends with."""
+        while (word := self._next()) != ";":
+            if word in _CLOSING:
+                self._skip_to(_CLOSING[word])
+                if word == "{" and self._ahead not in {";", ",", "]"}:
+                    return
+
+    def _skip_to(self, closing: str) -> None:
+        while (word := self._next()) != closing:
+            if word in _CLOSING and word != "<":
+                self._skip_to(_CLOSING[word])
+
+    def _statement(self) -> None:
+        word = self._next()
+        if word in {"syntax", "package", "import"}:
+            self._heading(word)
+        elif word == "message":
+            self._message(self.file.message_type.add(name=self._next()))
+        elif word == "enum":
+            self._enum(self.file.enum_type.add(name=self._next()))
+        elif word != ";":
+            if word not in {"option", "service", "extend"}:
+                raise ValueError(f"the .proto has {word[:50]!r}, which is not known here")
+            self._skip()
+
+    def _heading(self, word: str) -> None:
+        if word == "syntax":
+            self._expect("=")
+            self.file.syntax = _text(self._next())
+        elif word == "package":
+            self.file.package = self._next()
+        else:
+            kind = self._next() if self._ahead in {"public", "weak"} else ""
+            if kind == "public":
+                self.file.public_dependency.append(len(self.file.dependency))
+            self.file.dependency.append(_text(self._next()))
+        self._expect(";")
+
+    def _message(self, message: DescriptorProto) -> None:
+        entries: list[DescriptorProto] = []
+        self._expect("{")
+        while self._ahead != "}":
+            word = self._next()
+            if word == "message":
+                self._message(message.nested_type.add(name=self._next()))
+            elif word == "enum":
+                self._enum(message.enum_type.add(name=self._next()))
+            elif word == "oneof":
+                self._oneof(message)
+            elif word in {"option", "extensions", "reserved", "extend"}:
+                self._skip()
+            elif word != ";":
+                self._field(message, word, entries)
+        self._expect("}")
+        for field in message.field:
+            if field.proto3_optional:
+                field.oneof_index = len(message.oneof_decl)
+                message.oneof_decl.add(name=f"_{field.name}")
+        # Behind the rest: who counts messages in the text, as Java's producers do, sees no maps among them.
+        message.nested_type.extend(entries)
+
+    def _oneof(self, message: DescriptorProto) -> None:
+        index = len(message.oneof_decl)
+        message.oneof_decl.add(name=self._next())
+        self._expect("{")
+        while self._ahead != "}":
+            word = self._next()
+            if word == "option":
+                self._skip()
+            elif word != ";":
+                self._field(message, word, [])
+                message.field[-1].oneof_index = index
+        self._expect("}")
+
+    def _field(self, message: DescriptorProto, word: str, entries: list[DescriptorProto]) -> None:
+        field = message.field.add(label=_LABELS.get(word, 1))
+        if word in _LABELS:
+            field.proto3_optional = word == "optional" and self.file.syntax == "proto3"
+            word = self._next()
+        if word == "group":
+            raise ValueError("the .proto has a group, which is not known here")
+        if word == "map" and self._ahead == "<":
+            self._map(field, entries)
+        else:
+            _set_type(field, word)
+            field.name = self._next()
+        if field.type_name == _ENTRY:
+            entries[-1].name = f"{_camel(field.name)}Entry"
+            field.type_name = entries[-1].name
+        self._expect("=")
+        field.number = _whole(self._next())
+        if self._ahead == "[":
+            field_options = self._options()
+            if "json_name" in field_options:
+                field.json_name = _text(field_options["json_name"])
+        self._expect(";")
+
+    def _map(self, field: FieldDescriptorProto, entries: list[DescriptorProto]) -> None:
+        entry = DescriptorProto()
+        entry.options.map_entry = True
+        self._expect("<")
+        _set_type(entry.field.add(name="key", number=1, label=1), self._next())
+        self._expect(",")
+        _set_type(entry.field.add(name="value", number=2, label=1), self._next())
+        self._expect(">")
+        field.label, field.type, field.type_name = 3, FieldDescriptorProto.TYPE_MESSAGE, _ENTRY
+        field.name = self._next()
+        entries.append(entry)
+
+    def _options(self) -> dict[str, str]:
+        """Options in brackets, those of plain values by their names."""
+        found: dict[str, str] = {}
+        self._expect("[")
+        while (word := self._next()) != "]":
+            if word in _CLOSING:
+                self._skip_to(_CLOSING[word])
+            elif self._ahead == "=":
+                self._next()
+                found[word] = self._ahead
+        return found
+
+    def _enum(self, enum: EnumDescriptorProto) -> None:
+        self._expect("{")
+        while self._ahead != "}":
+            word = self._next()
+            if word == "option" and self._ahead == "allow_alias":
+                enum.options.allow_alias = True
+            if word in {"option", "reserved"} and self._ahead != "=":
+                self._skip()
+            elif word != ";":
+                self._expect("=")
+                enum.value.add(name=word, number=_whole(self._next()))
+                if self._ahead == "[":
+                    self._options()
+                self._expect(";")
+        self._expect("}")
+
+
+_ENTRY = "map entry"
+
+
+def _tokens(text: str) -> Iterator[str]:
+    at = 0
+    while (found := _TOKEN.match(text, at)) and found.lastgroup != "end":
+        at = found.end()
+        yield found[found.lastgroup or 0]
+    yield ""
+
+
+def _set_type(field: FieldDescriptorProto, name: str) -> None:
+    if name in _SCALARS:
+        field.type = _SCALARS[name]
+    else:
+        field.type_name = name
+
+
+def _camel(name: str) -> str:
+    return "".join(part[:1].upper() + part[1:] for part in name.split("_"))
+
+
+def _whole(word: str) -> int:
+    return int(word.replace(" ", ""), 0)
+
+
+def _text(word: str) -> str:
+    if word[:1] not in {'"', "'"}:
+        raise ValueError(f"the .proto has {word[:50]!r} where text in quotes should be")
+    return word[1:-1]

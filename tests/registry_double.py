@@ -1,0 +1,72 @@
+"""A server in a Schema Registry's place that answers as a test has it: for what a real one does on bad days.
+
+What it says where it is well is Confluent's API: docs.confluent.io, "Schema Registry API Reference".
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Callable, Iterator
+
+    Answer = tuple[int, bytes]
+
+
+class Double:
+    """`answers`: path -> status and body, or a function that writes to the socket itself."""
+
+    def __init__(self, port: int, *, is_tls: bool) -> None:
+        self.url = f"{'https' if is_tls else 'http'}://127.0.0.1:{port}"
+        self.answers: dict[str, Answer | Callable[[Any], None]] = {}
+        self.asked: list[str] = []
+        self.credentials: list[str | None] = []
+
+    def has(self, path: str, document: Any, status: int = 200) -> None:
+        self.answers[path] = status, json.dumps(document).encode()
+
+    def lacks(self, path: str) -> None:
+        self.has(path, {"error_code": 40403, "message": "Schema not found"}, 404)
+
+
+@contextlib.contextmanager
+def double(context: ssl.SSLContext | None = None) -> Iterator[Double]:
+    """Serve until the block ends; what is not in `answers` is some other server's 404."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            served.asked.append(self.path)
+            served.credentials.append(self.headers["Authorization"])
+            answer = served.answers.get(self.path, (404, b"<html>not here</html>"))
+            if callable(answer):
+                with contextlib.suppress(OSError):
+                    answer(self.wfile)
+                return
+            status, body = answer
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            with contextlib.suppress(OSError):
+                self.wfile.write(body)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    if context:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+    served = Double(server.server_address[1], is_tls=context is not None)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield served
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()

@@ -51,7 +51,7 @@ class Registry:
             log=data / "logs" / "registry.log",
             env={"QUARKUS_HTTP_HOST": HOST, "QUARKUS_HTTP_PORT": str(port), "QUARKUS_LOG_LEVEL": "WARN"},
         )
-        self.client = SchemaRegistryClient({"url": self.url})
+        self.client = SchemaRegistryClient({"url": self.url, "timeout": 20})
 
     def start(self) -> None:
         self.program.start()

@@ -1,0 +1,148 @@
+"""Protobuf schemas as text and as descriptors, and the files that nobody registers."""
+
+from __future__ import annotations
+
+import base64
+import json
+
+import pytest
+from confluent_kafka.schema_registry.confluent import meta_pb2
+from confluent_kafka.schema_registry.confluent.type import decimal_pb2, variant_pb2
+from confluent_kafka.schema_registry.confluent.types import decimal_pb2 as legacy_decimal_pb2
+from google.protobuf import descriptor_pool, struct_pb2
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
+
+from keylane.adapters import proto_text, protobuf_values
+from keylane.adapters.protobuf_builtin import CONFLUENT_FILES
+
+FLIGHT = """
+/* what is commented; } */ syntax = "proto3";
+package org.example;
+import public "google/protobuf/timestamp.proto"; import 'google/type/date.proto';
+import "confluent/meta.proto"; import "confluent/type/decimal.proto";
+option java_package = "org.example"; option (confluent.file_meta) = { doc: "}" tags: ["a", "b"] };
+message Flight {
+  option deprecated = true;
+  reserved 15, 20 to max; reserved "old";
+  string dest = 1 [json_name = "to", (confluent.field_meta) = { tags: "PII", doc: ";" }, deprecated = true];
+  optional int32 delay = 2;
+  repeated Leg legs = 3;
+  map<string, Leg> by_name = 0x4;
+  oneof crew { option (x) = 1; string captain = 5; Kind kind = 6; }
+  enum Kind { option allow_alias = true; reserved 9; NONE = 0; SOME = 1 [deprecated = true]; FEW = 1; LESS = -1; }
+  message Leg { string to = 1; org.example.Other.Inner inner = 2; .org.example.Flight flight = 3; }
+  google.protobuf.Timestamp at_time = 7; google.type.Date day = 8; confluent.type.Decimal fare = 9;
+  message Last { bytes raw = 1; float f = 2; };
+}
+message Other { message Inner { int64 number = 1; sint32 s = 2; double d = 3; } }
+service Flights { rpc Get (Flight) returns (stream Other) { option (http) = { get: "/v1" }; } rpc Put (Other) returns (Other); }
+extend google.protobuf.FieldOptions { string note = 50000; }
+"""  # noqa: E501
+
+
+def read(schema: str, payload: str, references=()) -> object:
+    return json.loads(protobuf_values.decoder(schema, references)(bytes.fromhex(payload)))
+
+
+def described(text: str) -> str:
+    """The descriptor of a .proto, in base64 as Python's producers register it."""
+    return base64.b64encode(proto_text.parse(text, "any.proto").SerializeToString()).decode()
+
+
+@pytest.mark.parametrize("spell", [str, described], ids=["text", "descriptor"])
+@pytest.mark.parametrize(
+    ("payload", "expected"),
+    [
+        ("00", {"to": "", "legs": [], "byName": {}}),
+        ("000a03534651", {"to": "SFQ", "legs": [], "byName": {}}),
+        ("001000", {"to": "", "delay": 0, "legs": [], "byName": {}}),
+        ("003001", {"to": "", "legs": [], "byName": {}, "kind": "SOME"}),
+        ("003a020805", {"to": "", "legs": [], "byName": {}, "atTime": "1970-01-01T00:00:05Z"}),
+        ("04020008051001", {"number": "5", "s": -1, "d": 0.0}),
+        ("04020019000000000000f87f", {"number": "0", "s": 0, "d": "NaN"}),
+        ("0400020a01ff", {"raw": "/w==", "f": 0.0}),
+    ],
+)
+def test_messages_are_read_by_text_and_descriptor_alike(spell, payload, expected):
+    assert read(spell(FLIGHT), payload) == expected
+
+
+@pytest.mark.parametrize("payload", ["040202", "01", "0008", "000a05"])
+def test_bytes_that_are_no_such_message_are_refused(payload):
+    with pytest.raises(ValueError, match=r"."):
+        read(FLIGHT, payload)
+
+
+def test_maps_and_nested_types_of_a_text_find_each_other():
+    assert read(FLIGHT, "00220e0a016112090a015a120408051001") == {
+        "to": "",
+        "legs": [],
+        "byName": {"a": {"to": "Z", "inner": {"number": "5", "s": -1, "d": 0.0}}},
+    }
+
+
+def test_proto2_is_the_syntax_of_who_names_none():
+    text = 'message A { required string s = 1 [default = "x"]; optional int32 n = 2; extensions 100 to 199; }'
+    assert read(text, "000a0161") == {"s": "a"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "message",
+        "message A",
+        "message A { string }",
+        "message A { string a = one; }",
+        "message A { string a = 1 }",
+        "message A { repeated group G = 1 { } }",
+        "syntax = proto3; message A { }",
+        'edition = "2023"; message A { }',
+        "message A { map<string A> m = 1; }",
+        "message A { string a = 1; string a = 1; }",
+        "message A { Unheard a = 1; }",
+        'import "unheard.proto"; message A { }',
+        '"',
+        "}",
+    ],
+)
+def test_text_that_is_no_proto_is_refused(text):
+    with pytest.raises(ValueError, match=r"."):
+        protobuf_values.decoder(text, ())
+
+
+def test_files_that_import_each_other_are_refused():
+    circle = [("a.proto", 'import "b.proto"; message A { }'), ("b.proto", 'import "a.proto"; message B { }')]
+    with pytest.raises(ValueError, match="imports itself"):
+        protobuf_values.decoder('import "a.proto"; message C { }', circle)
+
+
+def test_message_that_nests_without_an_end_is_refused():
+    text = "message N { optional N n = 1; }"
+    data = b""
+    for _ in range(200):
+        size = len(data)
+        data = b"\x0a" + (bytes((size,)) if size < 128 else bytes((size & 127 | 128, size >> 7))) + data
+    with pytest.raises(ValueError, match=r"."):
+        protobuf_values.decoder(text, ())(b"\x00" + data)
+
+
+@pytest.mark.parametrize("module", [meta_pb2, decimal_pb2, variant_pb2, legacy_decimal_pb2])
+def test_confluents_own_files_are_as_its_client_has_them(module):
+    assert CONFLUENT_FILES[module.DESCRIPTOR.name] == module.DESCRIPTOR.serialized_pb
+    assert len(CONFLUENT_FILES) == 4
+
+
+def test_well_known_files_are_there_without_a_reference():
+    text = 'import "google/protobuf/struct.proto"; message A { optional google.protobuf.Struct s = 1; }'
+    value = struct_pb2.Struct()
+    value.update({"a": [1, None, "x"]})
+    data = value.SerializeToString()
+    payload = b"\x00\x0a" + bytes((len(data),)) + data
+    assert json.loads(protobuf_values.decoder(text, ())(payload)) == {"s": {"a": [1.0, None, "x"]}}
+
+
+def test_descriptor_of_a_text_is_one_that_protobuf_takes():
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(FileDescriptorProto(name="a.proto", package="legs"))
+    pool.Add(proto_text.parse('import "a.proto"; message B { oneof o { int32 a = 1; } }', "b.proto"))
+    assert pool.FindMessageTypeByName("B").oneofs_by_name["o"].fields[0].name == "a"

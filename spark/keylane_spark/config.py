@@ -138,7 +138,9 @@ class Config(Table):
     @field_validator("views")
     @classmethod
     def _view_names(cls, views: dict[str, ViewConfig]) -> dict[str, ViewConfig]:
-        for name in views:
+        for name, view in views.items():
+            if not is_topic_name(view.topic):
+                raise ValueError(f"{view.topic!r} is no name of a Kafka topic")
             if not is_topic_name(name) or len(name) > MAX_NAME:
                 raise ValueError(f"{name!r} is no name of a view: letters, digits, . _ - are allowed")
         return views

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from keylane_local.stack import Stack
 
 TOPIC = "flights"
+VIEW = "departures"
 SAMPLES = ("N14228", "N725MQ", "N0EGMQ")
 WRITES = 30
 _WHOLE_TIMEOUT_S = 300.0
@@ -57,6 +58,7 @@ def run(stack: Stack, out: Console) -> None:
     for key in SAMPLES:
         _show_read(http, stack.http_url, key, out)
     _write_and_read(http, stack.http_url, out)
+    _show_view(http, stack.http_url, out)
 
 
 def _load(stack: Stack, progress: Progress) -> Load:
@@ -183,3 +185,26 @@ def _write_and_read(http: urllib3.PoolManager, url: str, out: Console) -> None:
         f"{written.status} {written.data.decode()}, then {answer.status} {escape(answer.data.decode())}"
     )
     out.print(f"[green]its own write, read back[/] {took_ms:.0f} ms after the PUT was sent")
+
+
+def _show_view(http: urllib3.PoolManager, url: str, out: Console) -> None:
+    """Two days of one airport, once the view has all the flights."""
+    until_s = time.monotonic() + _WHOLE_TIMEOUT_S
+    with out.status("the view of all flights by airport and day"):
+        while not _has_all(http, url):
+            if time.monotonic() > until_s:
+                raise PartFailed("job", f"the view was not whole within {_WHOLE_TIMEOUT_S:.0f} s")
+            time.sleep(0.2)
+    path = f"/views/{VIEW}/keys/JFK?from=2013-07-04&to=2013-07-06"
+    began_s = time.perf_counter()
+    answer = http.request("GET", url + path)
+    took_ms = (time.perf_counter() - began_s) * 1000
+    out.print(f"\n[bold]GET {path}[/]  [dim]{took_ms:.1f} ms[/]")
+    out.print(f"{answer.status} {escape(answer.data.decode())}")
+
+
+def _has_all(http: urllib3.PoolManager, url: str) -> bool:
+    answer = http.request("GET", f"{url}/views/{VIEW}")
+    if answer.status != 200:  # noqa: PLR2004
+        return False
+    return all(sum(lane["offsets"]) >= flights.COUNT for lane in answer.json()["lanes"])

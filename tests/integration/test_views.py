@@ -208,6 +208,7 @@ def test_a_view_that_is_changed_is_built_anew_beside_the_old_one_which_is_read_m
     while (found := query.windows(view)) != wider:
         assert found == wanted
         assert second.process.poll() is None
+        time.sleep(0.1)
     second.wait_for("generation 1 is removed")
     assert query.windows(view) == wider
     assert query.ask(f"/views/{view}")[1]["generation"] == 2

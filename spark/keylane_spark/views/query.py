@@ -14,7 +14,6 @@ from keylane.errors import KeylaneError, TopicChanged, Unavailable, WriterError
 from keylane_spark import session
 from keylane_spark.offset_log import batch_ends
 from keylane_spark.views.partials import partials
-from keylane_spark.views.writer import MOST_RECORDS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -27,6 +26,10 @@ if TYPE_CHECKING:
 
 EVERY = "500 milliseconds"
 """How often new records are looked for: a batch costs a shuffle, however few they are."""
+BATCH_RECORDS = 50_000
+"""A view that catches up leaves the topics' queries their turn: they are waited for, views rarely are."""
+_SHARE = 4
+"""One of so many of Spark's task slots is a view's."""
 _BATCH_PATIENCE_S = 20.0
 
 
@@ -37,7 +40,7 @@ class ViewQuery:
         self._parts = parts
         self._opening = opening
         self._topic = opening.view.topic
-        self._job = parts.config.job.model_copy(update={"max_batch_records": MOST_RECORDS})
+        self._job = parts.config.job.model_copy(update={"max_batch_records": BATCH_RECORDS})
         self._checkpoint = parts.checkpoint.absolute() / f"keylane-view-{opening.name}"
         self._positions: Offsets = opening.furthest
         self._lock = threading.Lock()
@@ -54,7 +57,7 @@ class ViewQuery:
             self._say(f"{len(lanes)} lanes are behind the others: they come first")
             begins, ends = self._places(offsets), self._places(self._positions)
             rows = session.extent(parts.spark, parts.bootstrap, begins, ends, self._job)
-            self._tell(writer.fold(rows, offsets, self._positions, lanes=lanes), 0)
+            self._tell(writer.fold(self._few(rows), offsets, self._positions, lanes=lanes), 0)
         shutil.rmtree(self._checkpoint, ignore_errors=True)
         rows = session.source(parts.spark, parts.bootstrap, self._places(self._positions), self._job)
         try:
@@ -131,9 +134,13 @@ class ViewQuery:
         behind = self._behind(self._ends(), end)
         caught_up = set(range(len(end))) - behind
         count = sum(end) - sum(self._positions)
-        told = self._opening.writer.fold(rows, self._positions, end, caught_up=caught_up)
+        told = self._opening.writer.fold(self._few(rows), self._positions, end, caught_up=caught_up)
         self._positions = end
         self._tell(told, count, f" in {(clock.monotonic_s() - began_s) * 1000:.0f} ms")
+
+    def _few(self, rows: DataFrame) -> DataFrame:
+        """The rows in fewer tasks than there are slots."""
+        return rows.coalesce(max(1, self._parts.spark.sparkContext.defaultParallelism // _SHARE))
 
     def _ends(self) -> dict[Place, int]:
         return self._parts.broker.end_offsets({self._topic: len(self._positions)})

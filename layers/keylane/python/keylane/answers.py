@@ -151,7 +151,7 @@ def envelope_of(answer: Answer, record: Record, now_ms: int, fields: Fields | No
         head += ', "incomplete": true'
     if answer.layout.options.headers:
         head += f', "headers": {json.dumps(headers_of(record))}'
-    return _with_value(head, record, fields)
+    return with_value(head, record, fields)
 
 
 def key_of(key: bytes) -> dict[str, str]:
@@ -160,13 +160,11 @@ def key_of(key: bytes) -> dict[str, str]:
     return {"key": text, "key_format": key_format}
 
 
-def with_value(described: dict[str, Any], record: Record, fields: Fields | None) -> str:
-    """Add the value, or its `fields`; where it has none, `no_fields` and the value as it is."""
-    return _with_value(json.dumps(described)[:-1], record, fields)
+def with_value(head: str, record: Record, fields: Fields | None) -> str:
+    """A JSON object, given without its last brace, with the value or its `fields` added.
 
-
-def _with_value(head: str, record: Record, fields: Fields | None) -> str:
-    """As `with_value`; `head`: a JSON object without its last brace."""
+    Where it has none of these, `no_fields` and the value as it is.
+    """
     if record.left_in_kafka_bytes is not None:
         left = {"value": None, "value_format": "left-in-kafka", "value_bytes": record.left_in_kafka_bytes}
         return f"{head}, {json.dumps(left)[1:]}"

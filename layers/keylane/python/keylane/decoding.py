@@ -91,10 +91,13 @@ class Values:
 
     def entries(self, layout: Layout, entries: Iterable[HistoryEntry]) -> list[HistoryEntry]:
         """A history's entries, their records shown."""
-        return [
-            replace(entry, record=self.shown(layout, entry.record)) if entry.record else entry
-            for entry in entries
-        ]
+        return [self._entry(layout, entry) for entry in entries]
+
+    def _entry(self, layout: Layout, entry: HistoryEntry) -> HistoryEntry:
+        if entry.record is None:
+            return entry
+        shown = self.shown(layout, entry.record)
+        return entry if shown is entry.record else replace(entry, record=shown)
 
     def _decoded(self, record: Record) -> Record:
         position = str(record.position)

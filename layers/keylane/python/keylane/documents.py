@@ -89,18 +89,17 @@ def of_history(page: history.Page, request: HistoryRequest, now_ms: int) -> Resp
     """
     records = []
     for entry in page.entries:
-        described: dict[str, Any] = {
-            "partition": entry.position.partition,
-            "offset": entry.position.offset,
-            "position": str(entry.position),
-            "timestamp": entry.timestamp_ms,
-        }
+        at = entry.position
+        head = (
+            f'{{"partition": {at.partition}, "offset": {at.offset}, "position": "{at}", '
+            f'"timestamp": {entry.timestamp_ms}'
+        )
         if entry.record is None:
-            records.append(json.dumps({**described, "deleted": True}))
+            records.append(f'{head}, "deleted": true}}')
             continue
         if page.marks.layout.options.headers:
-            described["headers"] = headers_of(entry.record)
-        records.append(with_value(described, entry.record, request.terms.fields))
+            head += f', "headers": {json.dumps(headers_of(entry.record))}'
+        records.append(with_value(head, entry.record, request.terms.fields))
     return _page(records, page.next_after, page.marks, request, now_ms=now_ms, described=key_of(request.key))
 
 

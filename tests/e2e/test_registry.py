@@ -1,0 +1,91 @@
+"""Values of a Schema Registry over HTTP: confluent-kafka's serialisers write them, the whole stack reads."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from confluent_kafka import Producer
+from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
+from tests import schema_registry as sr
+
+TOPIC = "registered"
+DEST = {"name": "dest", "type": "string"}
+AVRO = {"type": "record", "name": "Flight", "fields": [DEST, {"name": "delay", "type": ["null", "int"]}]}
+JSON_SCHEMA = json.dumps({"title": "F", "type": "object", "properties": {"dest": {"type": "string"}}})
+
+
+def by_avro(registry, name: str) -> bytes:
+    return sr.avro(registry.client, name, json.dumps(AVRO | {"name": name}), {"dest": "SFO", "delay": 7})
+
+
+def by_json(registry, name: str) -> bytes:
+    return sr.json_schema(registry.client, name, JSON_SCHEMA, {"dest": "SFO"})
+
+
+def by_protobuf(registry, name: str) -> bytes:
+    file = FileDescriptorProto(name=f"{name}.proto", package="e2e", syntax="proto3")
+    message = file.message_type.add(name="Flight")
+    message.field.append(FieldDescriptorProto(name="dest", number=1, type=9, label=1))
+    return sr.protobuf(registry.client, name, sr.message_type([file], "e2e.Flight")(dest="SFO"))
+
+
+@pytest.fixture
+def produce(stack):
+    """Write a value as it is, and give its position."""
+    producer = Producer({"bootstrap.servers": stack.kafka_bootstrap, "partitioner": "murmur2_random"})
+
+    def write(key: bytes, value: bytes) -> str:
+        told = []
+        producer.produce(TOPIC, value, key, on_delivery=lambda error, message: told.append((error, message)))
+        producer.flush(20)
+        ((error, message),) = told
+        assert error is None
+        return f"{message.partition()}:{message.offset()}"
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("write", "schema_type"), [(by_avro, "AVRO"), (by_json, "JSON"), (by_protobuf, "PROTOBUF")]
+)
+def test_what_a_serialiser_wrote_is_read_as_json_and_as_it_is(
+    client, key, registry, produce, write, schema_type
+):
+    value = write(registry, f"T{key.decode().replace('-', '')}")
+    position = produce(key, value)
+    answer = client.get(TOPIC, key, "?fields=dest", Keylane_Min_Position=position, Prefer="wait=20")
+    assert (answer.status, answer.json) == (200, {"dest": "SFO"})
+    assert (answer.headers["Content-Type"], answer.headers["Vary"]) == ("application/json", "Accept")
+    raw = client.get(TOPIC, key, Accept="application/octet-stream")
+    assert (raw.headers["Content-Type"], raw.body) == ("application/octet-stream", value)
+    assert raw.headers["ETag"] == answer.headers["ETag"]
+    envelope = client.get(TOPIC, key, "?envelope=true").json
+    assert (envelope["schema_type"], envelope["value"]["dest"]) == (schema_type, "SFO")
+    history = client.request("GET", f"/topics/{TOPIC}/keys/{key.decode()}/history?fields=dest").json
+    assert [entry["value"] for entry in history["records"]] == [{"dest": "SFO"}]
+    page = client.request("GET", f"/topics/{TOPIC}/keys?prefix={key.decode()}").json
+    assert [row["schema_type"] for row in page["records"]] == [schema_type]
+    assert client.request("GET", f"/topics/{TOPIC}").json["options"]["value_format"] == "registry"
+
+
+def test_value_of_another_kind_is_422_and_a_registry_that_hangs_503_and_bytes_always_pass(
+    client, key, registry, produce
+):
+    position = client.put(TOPIC, key, b'{"plain": true}')
+    answer = client.get(TOPIC, key, Keylane_Min_Position=position, Prefer="wait=20")
+    assert (answer.status, answer.json["type"]) == (422, "urn:keylane:problem:value-not-decodable")
+    assert client.get(TOPIC, key, Accept="application/octet-stream").body == b'{"plain": true}'
+    value = by_avro(registry, f"Late{key.decode().replace('-', '')}")
+    position = produce(key, value)
+    registry.stall()
+    try:
+        answer = client.get(TOPIC, key, Keylane_Min_Position=position, Prefer="wait=20")
+        assert (answer.status, answer.json["type"]) == (503, "urn:keylane:problem:registry-unavailable")
+        assert answer.headers["Retry-After"] == "1"
+        assert client.get(TOPIC, key, Accept="application/octet-stream").body == value
+        (row,) = client.request("GET", f"/topics/{TOPIC}/keys?prefix={key.decode()}").json["records"]
+        assert (row["value_format"], "in time" in row["undecoded"]) == ("base64", True)
+    finally:
+        registry.go_on()
+    assert client.get(TOPIC, key).json == {"dest": "SFO", "delay": 7}

@@ -81,13 +81,17 @@ def test_value_that_can_not_be_decoded_is_refused_alone_and_shown_among_others(v
 
 
 @pytest.mark.parametrize("error", [RegistryUnavailable("away"), BadConfig("KEYLANE_X is not set")])
-def test_values_without_their_registry_are_shown_as_bytes_and_no_setting_is_told(error):
+def test_values_without_their_registry_are_shown_as_bytes_and_no_setting_is_told(error, caplog):
     values, layout = values_of(FakeSchemas(s7=error)), layout_of("registry")
     with pytest.raises(type(error)):
         values.read(layout, a_record(join(7, b"a")))
     form = values.shown(layout, a_record(join(7, b"a"))).form
     assert form
     assert form.undecoded in {"away", "no Schema Registry is set up"}
+    values.shown(layout, a_record(join(7, b"a")))
+    assert [line.getMessage().split("; cause")[0] for line in caplog.records] == [
+        f"values are shown as bytes: {error}"
+    ]
 
 
 @pytest.mark.parametrize("value_format", ["auto", "json", "text", "bytes", "registry"])

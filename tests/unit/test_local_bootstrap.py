@@ -195,6 +195,38 @@ def test_ivy_that_fetches_nothing_is_a_failure(setup, bootstrap, programs):
         setup.jars()
 
 
+def test_registry_is_fetched_where_it_is_named_and_again_when_its_pom_changes(setup, programs):
+    pom = setup.root / "tests" / "registry" / "pom.xml"
+    pom.parent.mkdir(parents=True)
+    pom.write_text("<project/>")
+    runs = _with_ivy(
+        setup,
+        programs,
+        "mkdir -p registry.new/in; touch registry.new/in/a.jar\ncd registry.new\n"
+        "tar -czf all.tar.gz -C in a.jar; rm -r in",
+    )
+    programs("tar", 'exec tar "$@"')
+    setup.registry()
+    setup.registry()
+    assert runs() == 1
+    names = sorted(path.name for path in (setup.tools / "registry").iterdir())
+    assert names == ["a.jar", "keylane-stamp"]
+    pom.write_text("<project><version>2</version></project>")
+    setup.registry()
+    assert runs() == 2
+
+
+def test_registry_is_no_part_of_the_set_up_of_all(bootstrap, setup, monkeypatch):
+    done = []
+    for step in ("python", "java", "redis", "jars", "registry"):
+        monkeypatch.setattr(setup, step, lambda step=step: done.append(step))
+    monkeypatch.setattr(bootstrap, "Setup", lambda *_: setup)
+    assert bootstrap.main([]) == 0
+    assert done == ["python", "java", "redis", "jars"]
+    assert bootstrap.main(["registry"]) == 0
+    assert done[4:] == ["registry"]
+
+
 def test_an_old_python_is_told_so(bootstrap, monkeypatch, capsys):
     monkeypatch.setattr(sys, "version_info", (3, 9, 2, "final", 0))
     assert bootstrap.main([]) == 1

@@ -11,6 +11,7 @@ A client that asks for bytes gets them, whatever the format.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
     from keylane.model import HistoryEntry, Layout, Record
     from keylane.ports import Clock, Decoder, Schemas
+
+_log = logging.getLogger("keylane")
 
 BYTES = ValueForm("base64")
 
@@ -44,6 +47,7 @@ class Values:
         self._timeout_ms = timeout_ms
         self._as_bytes = as_bytes
         self._deadline: Deadline | None = None
+        self._told = False
         self._found: dict[int, Decoder | Exception] = {}
 
     def read(self, layout: Layout, record: Record) -> Record:
@@ -68,11 +72,17 @@ class Values:
             return self.read(layout, record)
         except ValueNotDecodable as error:
             return replace(record, form=ValueForm("base64", error.schema_id, None, error.reason))
-        except RegistryUnavailable as error:
+        except (RegistryUnavailable, BadConfig) as error:
+            self._tell(error)
+            why = "no Schema Registry is set up" if isinstance(error, BadConfig) else str(error)
             schema_id = _wire_format().split(record.value).schema_id
-            return replace(record, form=ValueForm("base64", schema_id, None, str(error)))
-        except BadConfig:
-            return replace(record, form=ValueForm("base64", undecoded="no Schema Registry is set up"))
+            return replace(record, form=ValueForm("base64", schema_id, None, why))
+
+    def _tell(self, error: Exception) -> None:
+        """Log what is on our side, once a request: no problem document does it for a row."""
+        if not self._told:
+            _log.warning("values are shown as bytes: %s; cause: %r", error, error.__cause__)
+            self._told = True
 
     def answer(self, answer: Answer) -> Answer:
         """An answer with its record shown."""
@@ -107,10 +117,10 @@ class Values:
             raise ValueNotDecodable(position, str(error)) from error
         try:
             decoder = self._decoder(schema_id)
-            text = decoder.decode(payload)
+            value = decoder.decode(payload).encode()
         except ValueError as error:
             raise ValueNotDecodable(position, str(error), schema_id) from error
-        return replace(record, value=text.encode(), form=ValueForm("json", schema_id, decoder.schema_type))
+        return replace(record, value=value, form=ValueForm("json", schema_id, decoder.schema_type))
 
     def _decoder(self, schema_id: int) -> Decoder:
         """Ask once a request, however many values there are: a failure is a failure for all of them."""

@@ -1,5 +1,6 @@
 """A Schema Registry over HTTP: one GET, bounded by a deadline as a whole, whatever the server does.
 
+Not bounded are the resolving of its name, which Python can't, and, of several addresses, all together.
 A connection for each request: a schema is asked for once in the life of a function.
 """
 

@@ -66,6 +66,10 @@ HEADER_BYTES = HEADER.size
 WATERMARK_BYTES = _WATERMARK.size
 
 
+ODD_JSON = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
+"""What reading fields of a JSON text raises where they are not there or not what they should be."""
+
+
 class CodecError(ValueError):
     """Bytes that aren't what they should be; the sentence says how."""
 
@@ -317,7 +321,7 @@ def decode_layout(data: bytes) -> Layout:
             options=Options.from_dict(dict(fields.get("options", {}))),
             partition_by=str(fields.get("partition_by", WHOLE_KEY)),
         )
-    except (ValueError, KeyError, TypeError) as error:
+    except ODD_JSON as error:
         raise CodecError(f"this is no layout record: {error!r}") from error
     if layout.partition_count < 1 or layout.stripes < 1:
         raise CodecError("a layout has one partition and one stripe at least")

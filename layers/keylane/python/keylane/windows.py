@@ -20,7 +20,7 @@ import struct
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
-from keylane.codec import CodecError
+from keylane.codec import ODD_JSON, CodecError
 
 _START = struct.Struct(">Q")
 _SIGN = 1 << 63
@@ -85,7 +85,7 @@ class Definition:
             fields = json.loads(text)
             columns = tuple(Column(**column) for column in fields.pop("columns"))
             return cls(columns=columns, **fields)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except ODD_JSON as error:
             raise CodecError(f"this is no view: {error!r}") from error
 
 
@@ -118,7 +118,7 @@ def decode_window(value: bytes) -> tuple[int | None, list[Any]]:
     try:
         fields = json.loads(value)
         return fields["end"], list(fields["states"])
-    except (ValueError, KeyError, TypeError) as error:
+    except ODD_JSON as error:
         raise CodecError(f"this is no window: {error!r}") from error
 
 
@@ -147,5 +147,5 @@ class Progress:
             fields = json.loads(data)
             times = tuple(None if time is None else int(time) for time in fields["times_ms"])
             return cls(tuple(map(int, fields["offsets"])), times, int(fields["late"]), int(fields["invalid"]))
-        except (ValueError, KeyError, TypeError) as error:
+        except ODD_JSON as error:
             raise CodecError(f"this is no progress of a view: {error!r}") from error

@@ -85,5 +85,5 @@ class TopicRecord:
                 building=codec.decode_layout(json.dumps(building).encode()) if building else None,
                 remove=tuple(map(int, fields["remove"])),
             )
-        except (ValueError, KeyError, TypeError) as error:
+        except codec.ODD_JSON as error:
             raise codec.CodecError(f"this is no topic record: {error!r}") from error

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
+import re
 
 import pytest
 from confluent_kafka.schema_registry.confluent import meta_pb2
@@ -11,6 +13,8 @@ from confluent_kafka.schema_registry.confluent.type import decimal_pb2, variant_
 from confluent_kafka.schema_registry.confluent.types import decimal_pb2 as legacy_decimal_pb2
 from google.protobuf import descriptor_pool, struct_pb2
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
+from hypothesis import given
+from hypothesis import strategies as st
 
 from keylane.adapters import proto_text, protobuf_values
 from keylane.adapters.protobuf_builtin import CONFLUENT_FILES
@@ -38,6 +42,10 @@ message Other { message Inner { int64 number = 1; sint32 s = 2; double d = 3; } 
 service Flights { rpc Get (Flight) returns (stream Other) { option (http) = { get: "/v1" }; } rpc Put (Other) returns (Other); }
 extend google.protobuf.FieldOptions { string note = 50000; }
 """  # noqa: E501
+
+
+READ = protobuf_values.decoder(FLIGHT, ())
+WORDS = re.findall(r"\w+|\s+|.", FLIGHT)
 
 
 def read(schema: str, payload: str, references=()) -> object:
@@ -139,6 +147,24 @@ def test_well_known_files_are_there_without_a_reference():
     data = value.SerializeToString()
     payload = b"\x00\x0a" + bytes((len(data),)) + data
     assert json.loads(protobuf_values.decoder(text, ())(payload)) == {"s": {"a": [1.0, None, "x"]}}
+
+
+@given(st.lists(st.sampled_from((0, 2, 4, 8, 10, 16, 18, 34, 48, 58, 128, 255)), max_size=20))
+def test_any_bytes_are_a_message_or_refused(numbers):
+    try:
+        text = READ(bytes(numbers))
+    except ValueError:
+        return
+    json.loads(text)
+
+
+@given(st.lists(st.tuples(st.integers(0, len(WORDS) - 1), st.sampled_from(("", *WORDS))), max_size=4))
+def test_any_words_are_a_proto_or_refused(changes):
+    words = list(WORDS)
+    for at, word in changes:
+        words[at] = word
+    with contextlib.suppress(ValueError):
+        protobuf_values.decoder("".join(words), ())
 
 
 def test_descriptor_of_a_text_is_one_that_protobuf_takes():

@@ -12,6 +12,7 @@ from pyspark.errors import AnalysisException
 
 from keylane.errors import KeylaneError, TopicChanged, Unavailable, WriterError
 from keylane_spark import session
+from keylane_spark.freshness import Freshness, topic_complete_as_of_ms
 from keylane_spark.offset_log import batch_ends
 from keylane_spark.views.partials import partials
 
@@ -40,15 +41,18 @@ class ViewQuery:
         self._parts = parts
         self._opening = opening
         self._topic = opening.view.topic
-        self._job = parts.config.job.model_copy(update={"max_batch_records": BATCH_RECORDS})
+        most = max(1, BATCH_RECORDS // opening.view.windows_per_event)
+        self._job = parts.config.job.model_copy(update={"max_batch_records": most})
         self._checkpoint = parts.checkpoint.absolute() / f"keylane-view-{opening.name}"
         self._positions: Offsets = opening.furthest
+        self._freshness = Freshness()
         self._lock = threading.Lock()
         self._is_over = False
         self._failure: KeylaneError | None = None
         self._told_invalid = False
         self._query: StreamingQuery | None = None
         self.whole_as_of_ms = 0
+        """As of when the lanes were told that they are complete; 0: not yet."""
 
     def start(self) -> None:
         """Bring all lanes to where the furthest one stands, and begin. Raises what that meets."""
@@ -74,20 +78,29 @@ class ViewQuery:
         )
 
     def beat(self) -> None:
-        """Tell the lanes that they are complete, if all is written that the topic has.
+        """Tell the lanes as of when they are complete, by what was seen of the topic's ends.
 
         Raises Fenced, LaneBehind, LogUnavailable, StateUnavailable.
         """
         seen_ms = self._parts.clock.now_ms()
         ends = self._ends()
+        self._freshness.observe(seen_ms, ends)
         if not self._lock.acquire(blocking=False):
             return
         try:
-            if not self._is_over and not self._behind(ends, self._positions):
-                self._opening.writer.rest(seen_ms)
-                self.whole_as_of_ms = seen_ms
+            if not self._is_over:
+                self._tell_whole(self._caught_up(ends, self._positions))
         finally:
             self._lock.release()
+
+    def _tell_whole(self, caught_up: set[int]) -> None:
+        """A window has records of any partition: it is as complete as the least of them."""
+        places = self._places(self._positions)
+        whole_ms = topic_complete_as_of_ms(self._freshness, places, [self._topic])[self._topic]
+        self._freshness.reached(places)
+        if whole_ms > self.whole_as_of_ms:
+            self._opening.writer.rest(whole_ms, caught_up)
+            self.whole_as_of_ms = whole_ms
 
     def check(self) -> None:
         """Raise what broke the query, if anything has."""
@@ -131,8 +144,7 @@ class ViewQuery:
         if len(ends) != len(self._positions):
             raise TopicChanged(f"topic {self._topic!r} has {len(ends)} partitions now")
         end = tuple(ends[self._topic, partition] for partition in range(len(ends)))
-        behind = self._behind(self._ends(), end)
-        caught_up = set(range(len(end))) - behind
+        caught_up = self._caught_up(self._ends(), end)
         count = sum(end) - sum(self._positions)
         told = self._opening.writer.fold(self._few(rows), self._positions, end, caught_up=caught_up)
         self._positions = end
@@ -145,8 +157,8 @@ class ViewQuery:
     def _ends(self) -> dict[Place, int]:
         return self._parts.broker.end_offsets({self._topic: len(self._positions)})
 
-    def _behind(self, ends: dict[Place, int], positions: Offsets) -> set[int]:
-        return {p for p, position in enumerate(positions) if position < ends[self._topic, p]}
+    def _caught_up(self, ends: dict[Place, int], positions: Offsets) -> set[int]:
+        return {p for p, position in enumerate(positions) if position >= ends[self._topic, p]}
 
     def _places(self, offsets: Offsets) -> dict[Place, int]:
         return {(self._topic, partition): offset for partition, offset in enumerate(offsets)}

@@ -6,6 +6,7 @@ import functools
 import threading
 from typing import TYPE_CHECKING
 
+from keylane.adapters.redis_cluster import Cluster
 from keylane.adapters.redis_views import ViewLanes
 from keylane.errors import KeylaneError, LaneBehind, TopicChanged, Unavailable, UnknownTopic
 from keylane.windows import state_name
@@ -121,7 +122,12 @@ class Views:
         old = opening.replaced
         if old is None:
             return
-        ViewLanes(old, opening.cluster, self._parts.clock, opening.epoch, notify=self._parts.say).supersede()
+        # A batch may be under way on the query's own connections.
+        cluster = Cluster(self._parts.redis)
+        try:
+            ViewLanes(old, cluster, self._parts.clock, opening.epoch, notify=self._parts.say).supersede()
+        finally:
+            cluster.close()
         self._ownership.update(
             state_name(opening.name), functools.partial(_switched, old=old.generation), opening.layout
         )

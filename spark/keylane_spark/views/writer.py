@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 MOST_WINDOWS = 2000
 """Windows of a lane in one call: a few milliseconds of the server's time."""
 MOST_RECORDS = 200_000
+"""Records, times the windows that each falls into, of one fold: what the driver may get to merge."""
+MOST_BYTES = 2 * 1024 * 1024
+"""Of values that `latest` keeps, in one call."""
 Offsets = tuple[int, ...]
 
 
@@ -77,14 +80,15 @@ class ViewWriter:
         LaneBehind, StateUnavailable, CorruptState.
         """
         size = sum(end) - sum(begin)
-        parts = [] if size > MOST_RECORDS else parts_of(partials(rows, self._view).toArrow(), self._view)
+        is_too_large = size * self._view.windows_per_event > MOST_RECORDS
+        parts = [] if is_too_large else parts_of(partials(rows, self._view).toArrow(), self._view)
         by_lane: dict[Lane, list[Part]] = {}
         for part in parts:
             if part.key is not None:
                 home = home_of(self._layout, part.key)
                 by_lane.setdefault(self._by_place[home.partition, home.stripe], []).append(part)
-        too_many = max(map(len, by_lane.values()), default=0) > MOST_WINDOWS
-        if size > MOST_RECORDS or (too_many and size > len(begin)):
+        too_many = any(len(own) > MOST_WINDOWS or _bytes(own) > MOST_BYTES for own in by_lane.values())
+        if (is_too_large or too_many) and size > len(begin):
             middle = tuple((low + high) // 2 for low, high in zip(begin, end, strict=True))
             is_first = f.col("offset") < f.element_at(f.lit(list(middle)), f.col("partition") + 1)
             one = self.fold(rows.where(is_first), begin, middle, lanes=lanes)
@@ -96,16 +100,14 @@ class ViewWriter:
             told.late += self._commit(lane, by_lane.get(lane, []), parts, end, caught_up)
         return told
 
-    def rest(self, complete_as_of_ms: int) -> None:
-        """Tell all lanes that they hold all that there is, as of then. Errors as `fold`."""
+    def rest(self, complete_as_of_ms: int, caught_up: Collection[int]) -> None:
+        """Tell all lanes as of when they hold all that there was. Errors as `fold`."""
         for lane, standing in self.standings.items():
-            times = [time for time in standing.progress.times_ms if time is not None]
-            watermark_ms = max(times) - self._view.lateness_ms if times else 0
             self.standings[lane] = self._lanes.commit(
                 lane,
                 standing,
                 standing.progress,
-                watermark_ms=watermark_ms,
+                watermark_ms=self._watermark_ms(standing.progress.times_ms, caught_up),
                 complete_as_of_ms=complete_as_of_ms,
             )
 
@@ -153,6 +155,16 @@ class ViewWriter:
         else:
             newest_ms = max((time for time in times if time is not None), default=0)
         return max(0, newest_ms - self._view.lateness_ms)
+
+
+def _bytes(parts: Iterable[Part]) -> int:
+    """What the values in these parts come to: the states of `latest` end in one."""
+    return sum(
+        len(state[-1])
+        for part in parts
+        for state in part.states
+        if isinstance(state, list) and isinstance(state[-1], str)
+    )
 
 
 @dataclass(frozen=True, slots=True)

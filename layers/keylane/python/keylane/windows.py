@@ -74,6 +74,11 @@ class Definition:
             return "session"
         return "tumbling" if self.every_ms in (None, self.size_ms) else "hopping"
 
+    @property
+    def windows_per_event(self) -> int:
+        """How many windows an event may fall into."""
+        return -(-(self.size_ms or 1) // (self.every_ms or self.size_ms or 1))
+
     def to_json(self) -> str:
         """The same text for the same view."""
         return json.dumps(asdict(self), sort_keys=True)

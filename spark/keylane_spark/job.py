@@ -41,11 +41,12 @@ def run(parts: Parts, stop: threading.Event) -> None:
         failures.append(error)
         stop.set()
 
-    views = Views(parts, ownership, stop, swept=lambda name: sweeper.look_at([name]), failed=fail)
+    meter = Meter(parts.clock, parts.write if job.metrics == "emf" else None)
+    views = Views(parts, ownership, stop, meter, swept=lambda name: sweeper.look_at([name]), failed=fail)
     sweeper.start()
     views.start()
     try:
-        _run(parts, ownership, sweeper, stop)
+        _run(parts, ownership, sweeper, stop, meter)
         for failure in failures:
             raise failure
     except Fenced as fenced:
@@ -57,9 +58,8 @@ def run(parts: Parts, stop: threading.Event) -> None:
         ownership.close()
 
 
-def _run(parts: Parts, ownership: Ownership, sweeper: Sweeper, stop: threading.Event) -> None:
+def _run(parts: Parts, ownership: Ownership, sweeper: Sweeper, stop: threading.Event, meter: Meter) -> None:
     totals = StrayTotals(ownership)
-    meter = Meter(parts.clock, parts.write if parts.config.job.metrics == "emf" else None)
     pauses = _Pauses(parts, stop)
     away = ""
     while not stop.is_set():

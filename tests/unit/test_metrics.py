@@ -30,6 +30,22 @@ def test_a_line_for_each_topic_has_what_happened_since_the_last():
     assert json.loads(lines[2])["Records"] == [0]
 
 
+def test_a_view_has_a_line_of_its_own():
+    time, lines = FakeTime(), []
+    meter = Meter(time.clock, lines.append)
+    for _ in range(2):
+        meter.view_batch("delays", records=5, windows=3, late=2, invalid=1)
+    meter.view_restart("delays")
+    meter.gauge("delays", lag=4, age_ms=100, incomplete=0, kind="view")
+    meter.gauge("delays", lag=9, age_ms=None, incomplete=0)
+    meter.flush()
+    topic, view = (json.loads(line) for line in lines)
+    names = ("Records", "Batches", "Windows", "Late", "Invalid", "Restarts", "Lag", "Age")
+    assert [view[name] for name in names] == [[10], [2], [6], [4], [2], [1], [4], [100]]
+    assert view["view"] == topic["topic"] == "delays"
+    assert "Windows" not in topic
+
+
 def test_without_metrics_nothing_is_ever_due():
     time = FakeTime()
     meter = Meter(time.clock, None)

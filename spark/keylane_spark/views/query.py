@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from keylane_spark.freshness import Place
+    from keylane_spark.metrics import Meter
     from keylane_spark.query import Parts
     from keylane_spark.views.opening import ViewOpening
     from keylane_spark.views.writer import Offsets, Told
@@ -37,8 +38,9 @@ _BATCH_PATIENCE_S = 20.0
 class ViewQuery:
     """Runs in Spark's thread (`_write_batch`) and in the one that starts, beats and stops it."""
 
-    def __init__(self, parts: Parts, opening: ViewOpening) -> None:
+    def __init__(self, parts: Parts, opening: ViewOpening, meter: Meter) -> None:
         self._parts = parts
+        self._meter = meter
         self._opening = opening
         self._topic = opening.view.topic
         most = max(1, BATCH_RECORDS // opening.view.windows_per_event)
@@ -102,6 +104,17 @@ class ViewQuery:
             self._opening.writer.rest(whole_ms, caught_up)
             self.whole_as_of_ms = whole_ms
 
+    def gauge(self) -> None:
+        """Tell the meter how the view stands."""
+        whole_ms = self.whole_as_of_ms
+        self._meter.gauge(
+            self._opening.name,
+            lag=self._freshness.lag(self._places(self._positions)),
+            age_ms=self._parts.clock.now_ms() - whole_ms if whole_ms else None,
+            incomplete=len(self._opening.incomplete),
+            kind="view",
+        )
+
     def check(self) -> None:
         """Raise what broke the query, if anything has."""
         if self._failure is not None:
@@ -164,6 +177,9 @@ class ViewQuery:
         return {(self._topic, partition): offset for partition, offset in enumerate(offsets)}
 
     def _tell(self, told: Told, count: int, took: str = "") -> None:
+        self._meter.view_batch(
+            self._opening.name, records=count, windows=told.windows, late=told.late, invalid=told.invalid
+        )
         self._say(
             f"{count:,} records, {told.windows:,} windows{took}"
             + (f", {told.late:,} late" if told.late else "")

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from keylane.adapters.topic_record import TopicRecord
+    from keylane_spark.metrics import Meter
     from keylane_spark.ownership import Ownership
     from keylane_spark.query import Parts
     from keylane_spark.views.opening import ViewOpening
@@ -37,6 +38,7 @@ class Views:
         parts: Parts,
         ownership: Ownership,
         stop: threading.Event,
+        meter: Meter,
         *,
         swept: Callable[[str], None],
         failed: Callable[[KeylaneError], None],
@@ -44,6 +46,7 @@ class Views:
         self._parts = parts
         self._ownership = ownership
         self._stop = stop
+        self._meter = meter
         self._swept = swept
         self._failed = failed
         self._threads = [
@@ -76,6 +79,7 @@ class Views:
                 if self._parts.clock.monotonic_s() - began_s > _LAST_PAUSE_S:
                     pause_s = _FIRST_PAUSE_S
                 wait_s = 0.0 if isinstance(error, LaneBehind) else pause_s
+                self._meter.view_restart(name)
                 self._parts.say(f"view {name!r} begins anew in {wait_s:.0f} s: {error}")
                 self._stop.wait(wait_s)
                 pause_s = min(pause_s * 2, _LAST_PAUSE_S)
@@ -91,7 +95,7 @@ class Views:
                 f"INCOMPLETE: partition {partition} of topic {opening.view.topic!r}: Kafka no longer has "
                 f"records that view {name!r} never saw"
             )
-        query = ViewQuery(parts, opening)
+        query = ViewQuery(parts, opening, self._meter)
         try:
             query.start()
             parts.say(f"view {name!r} is ready: epoch {opening.epoch}, {len(opening.lanes.lanes)} lanes")
@@ -100,6 +104,7 @@ class Views:
             while not self._stop.wait(parts.config.job.heartbeat_ms / 1000):
                 query.check()
                 query.beat()
+                query.gauge()
                 if replaces and query.whole_as_of_ms:
                     self._switch(opening)
                     replaces = False

@@ -50,7 +50,9 @@ def main(arguments: list[str] | None = None) -> int:
             progress.update(bar, now=f"seed {schedule.seed} {' '.join(schedule.events)}")
 
         home = Path(given.keep or tempfile.mkdtemp(prefix="torture-"))
-        summary = torture(schedules, home, begun, told, stop_at_first=given.stop_at_first)
+        summary = torture(
+            schedules, home, begun, told, stop_at_first=given.stop_at_first, with_view=given.view
+        )
     summary |= {"seed": seed, "seconds": round(time.monotonic() - began_s)}
     console.print_json(json.dumps(summary))
     if given.summary:
@@ -65,6 +67,7 @@ def torture(
     told: Callable[[Outcome], None] = lambda _: None,
     *,
     stop_at_first: bool = False,
+    with_view: bool = False,
 ) -> dict[str, Any]:
     """Carry out schedules on stacks below `home`: one for all, or a new one after one that broke it."""
     outcomes: list[Outcome] = []
@@ -73,8 +76,8 @@ def torture(
     number = 0
     while len(outcomes) < len(schedules) and not (stop_at_first and totals["failed"]):
         number += 1
-        with running_stack(home / f"stack-{number}") as stack:
-            tormentor = Tormentor.of(stack, schedules[0].seed)
+        with running_stack(home / f"stack-{number}", with_view=with_view) as stack:
+            tormentor = Tormentor.of(stack, schedules[0].seed, with_view=with_view)
             try:
                 for outcome in _one_by_one(tormentor, left, begun):
                     outcomes.append(outcome)
@@ -144,6 +147,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, help="of the first schedule, the others follow (default: random)")
     parser.add_argument("--focus", choices=EVENTS, help="every schedule has this event")
     parser.add_argument("--topics", nargs="*", choices=[shape.name for shape in SHAPES], help="only these")
+    parser.add_argument("--view", action="store_true", help="with a view, which must count every record once")
     parser.add_argument("--stop-at-first", action="store_true", help="end after a schedule that failed")
     parser.add_argument("--keep", help="folder for the servers' data and logs (default: a temporary one)")
     parser.add_argument("--summary", help="file for the summary too")

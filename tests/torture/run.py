@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from tests.servers import CLOCK
 from tests.torture.checks import check_seen, check_state, check_watermarks
+from tests.torture.counting import check_view
 from tests.torture.nemesis import Nemesis, Trouble
 from tests.torture.oracle import Log
 from tests.torture.producing import Producers
@@ -48,15 +49,16 @@ class Tormentor:
     producers: Producers
     readers: Readers
     log: Log
+    with_view: bool = False
     schedules: int = 0
     unplanned: int = 0
     """Failovers that no schedule had asked for: a machine too busy for its nodes' heartbeats."""
 
     @classmethod
-    def of(cls, stack: TortureStack, seed: int) -> Tormentor:
+    def of(cls, stack: TortureStack, seed: int, *, with_view: bool = False) -> Tormentor:
         readers = Readers(stack.redis, seed)
         producers = Producers(stack.kafka.bootstrap, readers.wait_for)
-        return cls(stack, producers, readers, Log(stack.kafka.bootstrap, TOPICS))
+        return cls(stack, producers, readers, Log(stack.kafka.bootstrap, TOPICS), with_view)
 
     def close(self) -> None:
         self.readers.close()
@@ -84,6 +86,7 @@ class Tormentor:
             faults += _first(check_seen(seen, self.log, nemesis.troubles, self.stack))
             if not is_left:
                 faults += _first(check_state(schedule.keys, self.log, self.stack.layouts(), self.stack))
+                faults += _first(check_view(self.log, self.stack)) if self.with_view else []
             broken = bool(is_left)
             faults += is_left
         except Exception as error:  # noqa: BLE001 - what could not be carried out or judged has failed

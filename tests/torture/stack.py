@@ -52,6 +52,14 @@ headers = true
 [topics.{MIXED}]
 """
 
+VIEW = "counts"
+VIEW_CONFIG = f"""\
+[views.{VIEW}]
+topic = "{PLAIN}"
+[views.{VIEW}.columns]
+n = "count()"
+"""
+
 NODE_TIMEOUT_MS = 1_500
 READY_WITHIN_S = 90
 WHOLE_WITHIN_S = 60
@@ -212,10 +220,10 @@ def settle(node: RedisNode) -> None:
 
 
 @contextlib.contextmanager
-def running_stack(home: Path) -> Iterator[TortureStack]:
+def running_stack(home: Path, *, with_view: bool = False) -> Iterator[TortureStack]:
     """Start everything below `home`; all of it ends with the block, even in a killed session."""
     home.mkdir(parents=True, exist_ok=True)
-    (home / "keylane.toml").write_text(CONFIG)
+    (home / "keylane.toml").write_text(CONFIG + (VIEW_CONFIG if with_view else ""))
     with (
         guarded(home),
         own_kafka(home / "k") as kafka,

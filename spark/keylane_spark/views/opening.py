@@ -103,13 +103,14 @@ def _open(  # noqa: PLR0917 (the start's own steps, one caller)
     offsets = parts.broker.oldest_offsets({view.topic: shape.partition_count})
     oldest = tuple(offsets[view.topic, partition] for partition in range(shape.partition_count))
     kept, record = ownership.layout(state), ownership.record(state)
+    last_layout, last_record = ownership.remembered(state)
     if record and record.topic_id != shape.topic_id:
         anew = f"topic {view.topic!r} was deleted and created anew"
     count = config.partitions or (kept.partition_count if kept else shape.partition_count)
     wanted = Layout(state, count, options=Options(index=True, view=view.to_json()))
     listed = record.remove if record else ()
     building = record.building if record else None
-    taken = {*listed, *(each.generation for each in (kept, building) if each)}
+    taken = {*listed, *(each.generation for each in (kept, last_layout, building) if each)}
     left: list[int] = []
 
     def free(layout: Layout) -> Layout:
@@ -120,9 +121,10 @@ def _open(  # noqa: PLR0917 (the start's own steps, one caller)
     planned = plan(wanted, kept, record, anew=anew, free=free)
     if planned.why:
         parts.say(f"view {name!r}: {planned.why}")
+    known = record or last_record
     began = oldest
-    if record and record.topic_id == shape.topic_id and not anew:
-        began = record.began + oldest[len(record.began) :]
+    if known and known.topic_id == shape.topic_id and not anew:
+        began = known.began + oldest[len(known.began) :]
     layout = planned.building or planned.serving
     new = TopicRecord(shape.topic_id, began, ownership.owner(epoch), planned.building)
     if kept and kept.generation != planned.serving.generation:

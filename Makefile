@@ -8,7 +8,7 @@ TORTURE_ARGS ?=
 N ?= 200
 SEED ?=
 
-.PHONY: help setup setup-python setup-tests demo test check up down status clean bench bench-lookup bench-ingest bench-freshness bench-coldstart bench-read torture torture-mutants openapi
+.PHONY: help setup setup-python setup-tests demo test check up down status clean bench bench-lookup bench-ingest bench-freshness bench-coldstart bench-read torture torture-mutants openapi tour
 
 help:  ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,6 +36,9 @@ check: setup-python  ## Lint, format, types, import rules
 
 openapi: setup-python  ## Write docs/openapi.json from the code
 	@$(BIN)/python -m keylane_local.openapi
+
+tour: setup-tests  ## Write docs/tour.md: every kind of read, as a real stack answers it
+	@$(BIN)/python -m tests.tour
 
 up: setup  ## Start the local stack
 	@$(BIN)/keylane up $(KEYLANE_ARGS)

@@ -73,7 +73,8 @@ class Tour:
         words += [f"-d '{body}'"] if body else []
         shown = [f"$ {' '.join(words)}", f"HTTP/1.1 {answer.status} {answer.reason}"]
         shown += [f"{name}: {value}" for name, value in answer.headers.items() if name.startswith(HEADERS)]
-        text = answer.data.decode(errors="replace")
+        is_bytes = answer.headers.get("Content-Type") == "application/octet-stream"
+        text = ascii(answer.data)[2:-1] if is_bytes else answer.data.decode()
         if text:
             shown.append(text if len(text) <= LONGEST else f"{text[:LONGEST]} ...")
         block = "\n".join(shown)

@@ -9,8 +9,11 @@ import time
 
 import pytest
 from tests import jobs, views
+from tests import lanes as t
 from tests.servers import create_topic, eventually
 from tests.views import COLUMNS, Event, Query, eventually_equal, produce
+
+from keylane import routing
 
 NUMBERS = itertools.count()
 MINUTE_MS = 60_000
@@ -227,3 +230,38 @@ def test_a_view_that_nobody_has_declared_is_404(query):
     status, document = query.ask("/views/never/keys/k")
     assert status == 404
     assert document["type"] == "urn:keylane:problem:unknown-view"
+
+
+def test_a_lane_that_loses_what_it_had_acknowledged_is_brought_to_where_the_others_are(
+    kafka, redis_cluster, topic, job, query, view
+):
+    """As by a failover to a replica that was behind: the lane stands at an older moment, whole in itself."""
+    running = job(
+        topic,
+        f"[views.{{view}}]\n{BY_USER}window = '1m'\n[views.{{view}}.columns]{COLUMNS}"
+        f"[views.{{view}}-visits]\n{BY_USER}session = '15s'\n[views.{{view}}-visits.columns]{COLUMNS}",
+    )
+    written = produce(kafka, topic, some_events(300, 30))
+    eventually_equal(lambda: whole(query, view), views.fixed(written, MINUTE_MS, MINUTE_MS))
+    eventually_equal(lambda: whole(query, f"{view}-visits"), views.sessions(written, 15_000))
+    with t.client(redis_cluster) as client:
+        pattern = f"{{{routing.hash_tag(0).decode()}}}:~{view}*"
+
+        def lane() -> dict[bytes, bytes]:
+            keys = client.scan_iter(match=pattern, count=1000, target_nodes="primaries")
+            return {key: client.dump(key) for key in keys}
+
+        before = lane()
+        written += produce(kafka, topic, some_events(300, 31))
+        eventually_equal(lambda: whole(query, view), views.fixed(written, MINUTE_MS, MINUTE_MS))
+        eventually_equal(lambda: whole(query, f"{view}-visits"), views.sessions(written, 15_000))
+        running.signal(signal.SIGSTOP)
+        for key in lane().keys() - before.keys():
+            client.delete(key)
+        for key, data in before.items():
+            client.restore(key, 0, data, replace=True)
+        running.signal(signal.SIGCONT)
+    running.wait_for("1 of the lanes are behind the others: they come first")
+    written += produce(kafka, topic, some_events(50, 32))
+    eventually_equal(lambda: whole(query, view), views.fixed(written, MINUTE_MS, MINUTE_MS))
+    eventually_equal(lambda: whole(query, f"{view}-visits"), views.sessions(written, 15_000))

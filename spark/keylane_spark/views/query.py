@@ -60,7 +60,7 @@ class ViewQuery:
         """Bring all lanes to where the furthest one stands, and begin. Raises what that meets."""
         parts, writer = self._parts, self._opening.writer
         for offsets, lanes in self._opening.behind.items():
-            self._say(f"{len(lanes)} lanes are behind the others: they come first")
+            self._say(f"{len(lanes)} of the lanes are behind the others: they come first")
             begins, ends = self._places(offsets), self._places(self._positions)
             rows = session.extent(parts.spark, parts.bootstrap, begins, ends, self._job)
             self._tell(writer.fold(self._few(rows), offsets, self._positions, lanes=lanes), 0)

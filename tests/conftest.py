@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 
 
 TESTS = Path(__file__).parent
+
+# The tests' JVMs live for seconds: the second compiler would take more time than it gives back.
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
 
 # How long an example takes says more about the machine than about the code. The gate tries the same examples
 # each time; others with --hypothesis-profile=random, which prints what brings a failure back.

@@ -24,7 +24,7 @@ from keylane import lists
 SEED = int(os.environ.get("KEYLANE_SEED", "5"))
 EXAMPLES = 30
 LONGEST_S = 5
-TOPICS = ("anything", "something", "flights")
+TOPICS = ("anything", "something", "registered", "flights")
 KEYS = ("object", "text", "bytes", "gone", "large", "a/b", "flüge", " ", "%", "\0")
 VALUES = (b'{"a": {"b": 1.50}, "n": null}', b"a text", b"\xff\x00", None, b"x" * 2000)
 
@@ -32,8 +32,11 @@ VALUES = (b'{"a": {"b": 1.50}, "n": null}', b"a text", b"\xff\x00", None, b"x" *
 KNOWN = {
     "topic": TOPICS,
     "topics": ("anything,something", "something,anything", "flights,anything"),
+    "view": ("puts",),
     "key": KEYS,
     "as_of": ("0", "2100-01-01", "2026-11-21T10:00:00+01:00", "0:1"),
+    "from": ("0", "2013-01-01"),
+    "to": ("2100-01-01", "4102444800000"),
     "prefix": ("", "o", "fl"),
     "fields": ("a", "a.b,n"),
 }
@@ -75,7 +78,7 @@ schema = schemathesis.openapi.from_path(str(DOCUMENT), config=SchemathesisConfig
 def served(stack):
     """The address, once there are records of all kinds."""
     client = Client(stack.http_url)
-    for topic in TOPICS[:2]:
+    for topic in TOPICS[:3]:
         for number, key in enumerate(map(str.encode, KEYS)):
             value = VALUES[number % len(VALUES)]
             position = client.put(topic, key, value or b"")

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyspark.sql import SparkSession
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from pyspark.sql import DataFrame
 
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 CONNECTOR = ("spark-sql-kafka-0-10", "spark-token-provider-kafka-0-10", "kafka-clients", "commons-pool2")
 """The jars of the folder that Spark needs; the others are the local broker's."""
+
+ARCHIVE = Path(sys.prefix) / "spark.jsa"
+"""The JVM's archive of classes, where set-up made one (archive.py)."""
 
 SETTINGS = {
     "spark.ui.enabled": "false",
@@ -62,6 +65,9 @@ def start(jars: Path | None, extra: Mapping[str, object]) -> SparkSession:
     settings: dict[str, object] = dict(SETTINGS)
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         settings |= LOCAL_SETTINGS
+        if ARCHIVE.exists():
+            shared = f'"-XX:SharedArchiveFile={ARCHIVE}"'
+            settings["spark.driver.extraJavaOptions"] = f"{shared} -Xlog:cds=off -Xlog:cds+dynamic=off"
     if jars is not None:
         needed = [str(path) for path in sorted(jars.glob("*.jar")) if path.name.startswith(CONNECTOR)]
         settings["spark.jars"] = ",".join(needed)

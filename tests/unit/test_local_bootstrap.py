@@ -218,13 +218,13 @@ def test_registry_is_fetched_where_it_is_named_and_again_when_its_pom_changes(se
 
 def test_registry_is_no_part_of_the_set_up_of_all(bootstrap, setup, monkeypatch):
     done = []
-    for step in ("python", "java", "redis", "jars", "registry"):
+    for step in ("python", "java", "redis", "jars", "archive", "registry"):
         monkeypatch.setattr(setup, step, lambda step=step: done.append(step))
     monkeypatch.setattr(bootstrap, "Setup", lambda *_: setup)
     assert bootstrap.main([]) == 0
-    assert done == ["python", "java", "redis", "jars"]
+    assert done == ["python", "java", "redis", "jars", "archive"]
     assert bootstrap.main(["registry"]) == 0
-    assert done[4:] == ["registry"]
+    assert done[5:] == ["registry"]
 
 
 def test_an_old_python_is_told_so(bootstrap, monkeypatch, capsys):
@@ -236,3 +236,21 @@ def test_an_old_python_is_told_so(bootstrap, monkeypatch, capsys):
 def test_an_unknown_step_is_named(bootstrap, capsys):
     assert bootstrap.main(["jar"]) == 2
     assert "no such step: jar" in capsys.readouterr().out
+
+
+def test_the_archive_of_classes_is_made_once_and_again_for_other_packages(setup, programs, tmp_path):
+    runs = tmp_path / "runs"
+    programs("python", f'echo "$*" >> "{runs}"', setup.venv / "bin")
+    (setup.venv / ".keylane-stamp").write_text("1")
+    setup.archive()
+    setup.archive()
+    assert runs.read_text().splitlines() == ["-m keylane_spark.archive"]
+    os.utime(setup.venv / ".keylane-stamp", (1, 1))
+    setup.archive()
+    assert len(runs.read_text().splitlines()) == 2
+
+
+def test_an_archive_that_can_not_be_made_is_done_without(setup, programs, capsys):
+    programs("python", "exit 1", setup.venv / "bin")
+    setup.archive()
+    assert "goes on without" in capsys.readouterr().out

@@ -346,7 +346,8 @@ def finish_the_mark(redis_cluster: str, state: State) -> None:
     reader.close()
 
 
-def test_a_job_that_was_stopped_and_wakes_up_after_its_successor_ends_and_names_it(state_of, restarts):
+def test_a_job_ends_and_names_its_successor_though_it_slept_or_has_nothing_to_write(state_of, restarts):
+    """The first sleeps while the second starts; the second notices the third by its heartbeat."""
     topic, jobs_of = restarts
     first = jobs_of.start("")
     first.wait_for("keylane: ready")
@@ -354,13 +355,23 @@ def test_a_job_that_was_stopped_and_wakes_up_after_its_successor_ends_and_names_
     second = jobs_of.start("")
     second.wait_for("keylane: ready")
     first.signal(signal.SIGCONT)
-    assert first.exit_code() == 3
-    last = [line for line in first.lines if line.startswith("keylane: ")][-1]
-    assert f"this writer is epoch {jobs.epoch_of(first)}" in last
-    newer = jobs.epoch_of(second)
-    assert f"process {second.process.pid} on {socket.gethostname()}, epoch {newer} took over" in last
+    ends_and_names(first, second)
     assert second.process.poll() is None
     assert state_of(topic).record.owner.pid == second.process.pid
+    third = jobs_of.start("")
+    third.wait_for("keylane: ready")
+    ends_and_names(second, third)
+    assert third.process.poll() is None
+    assert state_of(topic).record.owner.pid == third.process.pid
+
+
+def ends_and_names(older: jobs.RunningJob, newer: jobs.RunningJob) -> None:
+    assert older.exit_code() == 3
+    last = [line for line in older.lines if line.startswith("keylane: ")][-1]
+    epoch, next_epoch = jobs.epoch_of(older), jobs.epoch_of(newer)
+    assert next_epoch > epoch
+    assert f"is written by epoch {next_epoch} now, this writer is epoch {epoch}" in last
+    assert f"process {newer.process.pid} on {socket.gethostname()}, epoch {next_epoch} took over" in last
 
 
 def test_a_job_that_slept_while_redis_was_emptied_and_its_successor_began_ends_all_the_same(

@@ -6,7 +6,6 @@ import itertools
 import os
 import random
 import signal
-import socket
 import time
 from dataclasses import dataclass
 
@@ -27,10 +26,36 @@ from keylane_local.tools import tools_dir
 
 NUMBERS = itertools.count()
 PARTITIONS = 3
+JOB = "[job]\nmax_batch_records = 40000\nheartbeat_ms = 100\nsmall_batch_records = "
+SMALL_BATCH_RECORDS = {"driver": 1_000_000, "tasks": 0}
 
 
-@pytest.fixture
-def topic(kafka):
+@dataclass
+class Shared:
+    """A job over topics of several kinds, two of which have had records before it began."""
+
+    running: RunningJob
+    topics: dict[str, str]
+    logs: dict[str, dict[int, list[Event]]]
+
+
+@pytest.fixture(scope="module", params=["driver", "tasks"])
+def shared(request, kafka, redis_cluster, tmp_path_factory):
+    """One job whose batches all go one way, through the driver or through tasks."""
+    kinds = {"stripes-1": 1, "stripes-4": 4, "mixed": 1, "crc32": 1, "idle": 1}
+    topics = {kind: a_topic(kafka) for kind in kinds}
+    logs = {
+        kind: produce(kafka, topics[kind], some_records(1, 60_000, 3_000))
+        for kind in ("stripes-1", "stripes-4")
+    }
+    tables = "".join(f"[topics.{topics[kind]}]\nstripes = {stripes}\n" for kind, stripes in kinds.items())
+    config = f"{JOB}{SMALL_BATCH_RECORDS[request.param]}\n{tables}"
+    running = jobs.start(kafka, redis_cluster, tmp_path_factory.mktemp("job"), config)
+    yield Shared(running, topics, logs)
+    running.end()
+
+
+def a_topic(kafka: str) -> str:
     name = f"job-{next(NUMBERS)}"
     admin = AdminClient({"bootstrap.servers": kafka})
     admin.create_topics([NewTopic(name, PARTITIONS, 1)])[name].result(30)
@@ -38,15 +63,17 @@ def topic(kafka):
 
 
 @pytest.fixture
+def topic(kafka):
+    return a_topic(kafka)
+
+
+@pytest.fixture
 def job(kafka, redis_cluster, topic, tmp_path):
     """Starts jobs over `topic`; each is ended, gracefully where it still can be."""
     started = []
 
-    def start(small_batch_records: int = 20_000, stripes: int = 1, **environment) -> RunningJob:
-        config = (
-            f"[job]\nsmall_batch_records = {small_batch_records}\nmax_batch_records = 40000\n"
-            f"heartbeat_ms = 100\n[topics.{topic}]\nstripes = {stripes}\n"
-        )
+    def start(**environment) -> RunningJob:
+        config = f"{JOB}20000\n[topics.{topic}]\n"
         started.append(jobs.start(kafka, redis_cluster, tmp_path, config, **environment))
         return started[-1]
 
@@ -83,7 +110,7 @@ def has_reached(redis_cluster: str, lane: Lane, events: list[Event]) -> bool:
     return watermark is not None and (not events or watermark.next_offset > events[-1].offset)
 
 
-def wait_until(condition, what: str, timeout_s: float = 60) -> None:
+def wait_until(condition, what: str, timeout_s: float = 120) -> None:
     until = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < until, f"not within {timeout_s} s: {what}"
@@ -120,37 +147,60 @@ def some_records(seed: int, count: int, keys: int):
 
 
 @pytest.mark.parametrize("stripes", [1, 4])
-@pytest.mark.parametrize("small_batch_records", [1_000_000, 0], ids=["driver", "tasks"])
-def test_the_state_is_the_fold_of_the_log(job, kafka, redis_cluster, topic, small_batch_records, stripes):
-    log = produce(kafka, topic, some_records(1, 60_000, 3_000))
-    running = job(small_batch_records, stripes)
+def test_the_state_is_the_fold_of_the_log(shared, redis_cluster, stripes):
+    topic, log = shared.topics[f"stripes-{stripes}"], shared.logs[f"stripes-{stripes}"]
     layout = Layout(topic, PARTITIONS, stripes)
     wait_until_written(redis_cluster, layout, log)
     keys = {event.key for events in log.values() for event in events if event.key is not None}
     assert state_of(redis_cluster, layout, keys) == values(log)
-    running.wait_for(f"topic '{topic}' has records without a key")
+    shared.running.wait_for(f"topic '{topic}' has records without a key")
     assert LayoutStore(Cluster(t.settings(redis_cluster)), t.CLOCK).get(topic) == layout
 
 
-@pytest.mark.parametrize("small_batch_records", [1_000_000, 0], ids=["driver", "tasks"])
-def test_whoever_wrote_a_key_it_is_found_the_newest_wins_and_tombstones_hold(
-    job, kafka, redis_cluster, topic, small_batch_records
-):
+def test_whoever_wrote_a_key_it_is_found_the_newest_wins_and_tombstones_hold(shared, kafka, redis_cluster):
     """A Java client, librdkafka by default, and callers that name a partition, all into one topic."""
+    topic, running = shared.topics["mixed"], shared.running
     layout = Layout(topic, PARTITIONS)
-    running = job(small_batch_records)
     running.wait_for("keylane: ready")
+    lines = len(running.lines)
     # Times of late: records of years ago are removed by the broker as soon as it looks.
     start_ms = t.CLOCK.now_ms() - 20_000_000
     first = produce_by_all(kafka, topic, 7, count=6_000, start_ms=start_ms, deletes=0)
     wait_until_reached(redis_cluster, layout, first)
-    running.wait_for(" strays")
+    running.wait_for(" strays", after=lines)
     second = produce_by_all(kafka, topic, 8, count=6_000, start_ms=start_ms + 10_000_000, deletes=0.3)
     wait_until_reached(redis_cluster, layout, second)
     newest = first.newest | second.newest
     expected = {key: value for key, value in newest.items() if value is not None}
     assert state_of(redis_cluster, layout, set(newest)) == expected
     assert len(expected) < len(newest)
+
+
+@pytest.mark.parametrize("shared", ["driver"], indirect=True)
+def test_a_topic_that_librdkafka_s_default_filled_is_told_its_partitioner(shared, kafka):
+    topic = shared.topics["crc32"]
+    producer = Producer({"bootstrap.servers": kafka, "linger.ms": 5})
+    for number in range(500):
+        producer.produce(topic, key=b"key-%d" % number, value=b"")
+    assert producer.flush(60) == 0
+    told = shared.running.wait_for(f"topic '{topic}': ")
+    assert "records lie where crc32 puts them, not murmur2" in told
+
+
+@pytest.mark.parametrize("shared", ["driver"], indirect=True)
+def test_an_idle_topic_is_known_complete_as_of_now(shared, redis_cluster):
+    shared.running.wait_for("keylane: ready")
+    for partition in range(PARTITIONS):
+        lane = Lane.of(Layout(shared.topics["idle"], PARTITIONS), partition, 0)
+        seen = set()
+
+        def is_fresh_again(lane=lane, seen=seen) -> bool:
+            complete_ms = t.held(redis_cluster, lane, [])[1].complete_as_of_ms
+            if t.CLOCK.now_ms() - complete_ms < 1000:
+                seen.add(complete_ms)
+            return len(seen) >= 2
+
+        wait_until(is_fresh_again, f"{lane} complete as of two moments less than a second ago")
 
 
 @dataclass
@@ -205,83 +255,39 @@ def reached(redis_cluster: str, lane: Lane) -> int:
     return watermark.next_offset if watermark else 0
 
 
-def test_a_topic_that_librdkafka_s_default_filled_is_told_its_partitioner(job, kafka, topic):
-    producer = Producer({"bootstrap.servers": kafka, "linger.ms": 5})
-    for number in range(500):
-        producer.produce(topic, key=b"key-%d" % number, value=b"")
-    assert producer.flush(60) == 0
-    assert "records lie where crc32 puts them, not murmur2" in job().wait_for(f"topic '{topic}': ")
+@dataclass
+class Killed:
+    """A job that was killed and came back without its checkpoint, over two topics.
+
+    `behind` had more records meanwhile. So had `cut`, but they were removed before the job came back.
+    """
+
+    again: RunningJob
+    behind: str
+    first: dict[int, list[Event]]
+    second: dict[int, list[Event]]
+    cut: str
+    later: dict[int, list[Event]]
 
 
-def test_a_job_that_comes_back_without_its_checkpoint_goes_on_at_the_watermarks(
-    job, kafka, redis_cluster, topic
-):
-    layout = Layout(topic, PARTITIONS)
-    first = produce(kafka, topic, some_records(2, 30_000, 500))
-    running = job()
-    wait_until_written(redis_cluster, layout, first)
+@pytest.fixture(scope="module")
+def killed(kafka, redis_cluster, tmp_path_factory):
+    behind, cut, folder = a_topic(kafka), a_topic(kafka), tmp_path_factory.mktemp("killed")
+    config = f"{JOB}20000\n[topics.{behind}]\n[topics.{cut}]\n"
+    first = produce(kafka, behind, some_records(2, 30_000, 500))
+    log = produce(kafka, cut, some_records(4, 300, 50))
+    running = jobs.start(kafka, redis_cluster, folder, config)
+    wait_until_written(redis_cluster, Layout(behind, PARTITIONS), first)
+    wait_until_written(redis_cluster, Layout(cut, PARTITIONS), log)
     os.killpg(running.process.pid, signal.SIGKILL)
     running.exit_code()
-    second = produce(kafka, topic, some_records(3, 3_000, 500))
-    again = job()
-    wait_until_written(redis_cluster, layout, second)
-    assert "batch 0: 3,000 records" in again.wait_for("batch 0: ")
-    log = {partition: first[partition] + second[partition] for partition in first}
-    keys = {event.key for events in log.values() for event in events if event.key is not None}
-    assert state_of(redis_cluster, layout, keys) == values(log)
-
-
-def test_sigterm_stops_it_gracefully(job):
-    running = job()
-    running.wait_for("keylane: ready")
-    running.process.terminate()
-    assert running.exit_code() == 0
-    running.wait_for("keylane: stopped")
-
-
-def test_a_second_job_takes_over_and_the_first_ends_with_a_word(job):
-    """The first notices by its heartbeat, without a record to write."""
-    first = job()
-    first.wait_for("keylane: ready")
-    second = job()
-    second.wait_for("keylane: ready")
-    assert first.exit_code() == 3
-    last = first.wait_for("keylane: stops: ")
-    newer, older = jobs.epoch_of(second), jobs.epoch_of(first)
-    assert newer > older
-    assert f"is written by epoch {newer} now, this writer is epoch {older}" in last
-    assert f"process {second.process.pid} on {socket.gethostname()}, epoch {newer} took over" in last
-    assert second.process.poll() is None
-
-
-def test_an_idle_topic_is_known_complete_as_of_now(job, redis_cluster, topic):
-    job().wait_for("keylane: ready")
-    for partition in range(PARTITIONS):
-        lane = Lane.of(Layout(topic, PARTITIONS), partition, 0)
-        seen = set()
-
-        def is_fresh_again(lane=lane, seen=seen) -> bool:
-            complete_ms = t.held(redis_cluster, lane, [])[1].complete_as_of_ms
-            if t.CLOCK.now_ms() - complete_ms < 1000:
-                seen.add(complete_ms)
-            return len(seen) >= 2
-
-        wait_until(is_fresh_again, f"{lane} complete as of two moments less than a second ago")
-
-
-def test_records_that_retention_removed_leave_lanes_marked_incomplete(job, kafka, redis_cluster, topic):
-    layout = Layout(topic, PARTITIONS)
-    log = produce(kafka, topic, some_records(4, 300, 50))
-    first = job()
-    wait_until_written(redis_cluster, layout, log)
-    first.process.terminate()
-    assert first.exit_code() == 0
-    produce(kafka, topic, some_records(5, 300, 50))
-    remove_all(kafka, topic)
-    later = produce(kafka, topic, some_records(6, 300, 50))
-    job().wait_for(f"INCOMPLETE: partition 0 of topic '{topic}'")
-    wait_until_written(redis_cluster, layout, later)
-    assert t.held(redis_cluster, Lane.of(layout, 0, 0), [])[1].incomplete
+    second = produce(kafka, behind, some_records(3, 3_000, 500))
+    produce(kafka, cut, some_records(5, 300, 50))
+    remove_all(kafka, cut)
+    later = produce(kafka, cut, some_records(6, 300, 50))
+    again = jobs.start(kafka, redis_cluster, folder, config)
+    yield Killed(again, behind, first, second, cut, later)
+    again.end()
 
 
 def remove_all(kafka: str, topic: str) -> None:
@@ -289,6 +295,34 @@ def remove_all(kafka: str, topic: str) -> None:
     ends = [TopicPartition(topic, partition, OFFSET_END) for partition in range(PARTITIONS)]
     for future in admin.delete_records(ends).values():
         future.result(30)
+
+
+def test_a_job_that_comes_back_without_its_checkpoint_goes_on_at_the_watermarks(killed, redis_cluster):
+    layout = Layout(killed.behind, PARTITIONS)
+    wait_until_written(redis_cluster, layout, killed.second)
+    assert "batch 0: 3,300 records" in killed.again.wait_for("batch 0: ")
+    log = {partition: killed.first[partition] + killed.second[partition] for partition in killed.first}
+    keys = {event.key for events in log.values() for event in events if event.key is not None}
+    assert state_of(redis_cluster, layout, keys) == values(log)
+
+
+def test_records_that_retention_removed_leave_lanes_marked_incomplete(killed, redis_cluster):
+    layout = Layout(killed.cut, PARTITIONS)
+    killed.again.wait_for(f"INCOMPLETE: partition 0 of topic '{killed.cut}'")
+    wait_until_written(redis_cluster, layout, killed.later)
+    assert t.held(redis_cluster, Lane.of(layout, 0, 0), [])[1].incomplete
+    assert not t.held(redis_cluster, Lane.of(Layout(killed.behind, PARTITIONS), 0, 0), [])[1].incomplete
+
+
+def test_sigterm_stops_it_gracefully_and_what_else_lies_in_the_checkpoint_folder_stays(job, tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "precious").write_text("mine")
+    running = job(KEYLANE_CHECKPOINT=str(tmp_path / "elsewhere"))
+    running.wait_for("keylane: ready")
+    running.process.terminate()
+    assert running.exit_code() == 0
+    running.wait_for("keylane: stopped")
+    assert (tmp_path / "elsewhere" / "precious").read_text() == "mine"
 
 
 @pytest.mark.parametrize(
@@ -315,11 +349,3 @@ def test_redis_away_at_start_is_waited_for(job, redis_cluster, topic, tmp_path):
     running = job(KEYLANE_REDIS_NODES="127.0.0.1:1")
     assert "Redis" in running.wait_for("begins anew in")
     assert running.process.poll() is None
-
-
-def test_what_else_lies_in_the_checkpoint_folder_stays(job, tmp_path):
-    (tmp_path / "elsewhere").mkdir()
-    (tmp_path / "elsewhere" / "precious").write_text("mine")
-    running = job(KEYLANE_CHECKPOINT=str(tmp_path / "elsewhere"))
-    running.wait_for("keylane: ready")
-    assert (tmp_path / "elsewhere" / "precious").read_text() == "mine"

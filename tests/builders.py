@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import base64
 import importlib.util
+import json
 import uuid
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from keylane import codec, routing
+from keylane.adapters.kafka_producer import KafkaSettings
 from keylane.model import Layout, Watermark
+from keylane.ports import Clock
+from keylane.settings import ProduceSettings
+from keylane.wiring import Produce
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import ModuleType
+
+    from keylane.ports import Log
 
 FUNCTIONS = Path(__file__).parents[1] / "functions"
 NOW_MS = 1_357_034_400_000
@@ -124,6 +132,21 @@ def load_handler(function: str) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def load_produce(log: Log) -> Callable[..., dict[str, Any]]:
+    """The produce function over a log: `post(path, body, **event)`; a body that isn't bytes is JSON."""
+    function = load_handler("produce")
+    settings = ProduceSettings(KafkaSettings("unused:1"), timeout_ms=1_000, value_limit_bytes=1_000)
+    function.parts = lambda: Produce(settings, Clock(), log)
+
+    def post(path: str, body: Any, **event: Any) -> dict[str, Any]:
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        answer: dict[str, Any] = function.lambda_handler(an_event("POST", path, body=data, **event), None)
+        json.dumps(answer)  # as the runtime does
+        return answer
+
+    return post
 
 
 def body_of(answer: dict[str, Any]) -> bytes:

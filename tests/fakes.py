@@ -6,14 +6,22 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from keylane import routing
-from keylane.errors import LogUnavailable, ProduceFailed, StateUnavailable, TooLarge, UnknownTopic
-from keylane.model import Position
+from keylane.errors import (
+    KeylaneError,
+    LogUnavailable,
+    ProduceFailed,
+    StateUnavailable,
+    TooLarge,
+    UnknownPartition,
+    UnknownTopic,
+)
+from keylane.model import NewRecord, Position
 from keylane.ports import Clock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from keylane.ports import Call, Deadline
+    from keylane.ports import Call, Deadline, Outcome
 
 
 class FakeTime:
@@ -130,9 +138,11 @@ def _size(reply: Any) -> int:
 
 @dataclass
 class FakeLog:
-    """The port Log over lists: one topic's partitions each."""
+    """The port Log over lists: one topic's partitions each; `refusals`: what all records of a topic get."""
 
-    topics: dict[str, list[list[tuple[bytes, bytes | None]]]] = field(default_factory=dict)
+    topics: dict[str, list[list[tuple[bytes | None, bytes | None]]]] = field(default_factory=dict)
+    sent: list[NewRecord] = field(default_factory=list)
+    refusals: dict[str, KeylaneError] = field(default_factory=dict)
     partition_by: dict[str, str] = field(default_factory=dict)
     limit_bytes: int = 1_179_648
     away: bool = False
@@ -141,14 +151,34 @@ class FakeLog:
         self.topics[topic] = [[] for _ in range(partition_count)]
 
     def append(self, topic: str, key: bytes, value: bytes | None, deadline: Deadline) -> Position:
+        return self._write(NewRecord(topic, key, value), deadline)
+
+    def append_all(self, records: Sequence[NewRecord], deadline: Deadline) -> list[Outcome]:
+        self.sent += records
+        return [self._fate(record, deadline) for record in records]
+
+    def _fate(self, record: NewRecord, deadline: Deadline) -> Outcome:
+        try:
+            return self._write(record, deadline)
+        except KeylaneError as error:
+            return error
+
+    def _write(self, record: NewRecord, deadline: Deadline) -> Position:
         if self.away or not deadline.remaining_s:
             raise LogUnavailable("Kafka did not acknowledge the record in time")
-        if topic not in self.topics:
-            raise UnknownTopic(topic)
-        if len(key) + len(value or b"") > self.limit_bytes:
+        if record.topic in self.refusals:
+            raise self.refusals[record.topic]
+        if record.topic not in self.topics:
+            raise UnknownTopic(record.topic)
+        if len(record.key or b"") + len(record.value or b"") > self.limit_bytes:
             raise ProduceFailed("MESSAGE_TOO_LARGE", "Kafka refused the record", retriable=False)
-        partitions = self.topics[topic]
-        part = routing.partition_key(key, self.partition_by.get(topic, "key"))
-        partition = routing.partition_for(part, len(partitions))
-        partitions[partition].append((key, value))
+        partitions = self.topics[record.topic]
+        partition = record.partition
+        if partition is None:
+            # A record without a key goes anywhere: here where the empty one does.
+            part = routing.partition_key(record.key or b"", self.partition_by.get(record.topic, "key"))
+            partition = routing.partition_for(part, len(partitions))
+        if partition >= len(partitions):
+            raise UnknownPartition(record.topic, partition)
+        partitions[partition].append((record.key, record.value))
         return Position(partition, len(partitions[partition]) - 1)

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from confluent_kafka import Message
+
     from keylane_local.redis_node import RedisNode
 
 CLOCK = Clock()
@@ -187,16 +189,21 @@ def create_topic(bootstrap: str, topic: str, partition_count: int = 9) -> None:
 
 def records_of(bootstrap: str, topic: str, partition: int) -> list[tuple[bytes, bytes | None]]:
     """Keys and values of all that the partition holds."""
+    return [(message.key(), message.value()) for message in messages_of(bootstrap, topic, partition)]
+
+
+def messages_of(bootstrap: str, topic: str, partition: int) -> list[Message]:
+    """All that the partition holds."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "tests", "enable.auto.commit": False})
     try:
         _, end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=10)
         consumer.assign([TopicPartition(topic, partition, 0)])
-        records: list[tuple[bytes, bytes | None]] = []
-        while len(records) < end:
+        messages: list[Message] = []
+        while len(messages) < end:
             message = consumer.poll(10)
             assert message is not None  # an empty value makes it false
             assert not message.error(), message.error()
-            records.append((message.key(), message.value()))
-        return records
+            messages.append(message)
+        return messages
     finally:
         consumer.close()

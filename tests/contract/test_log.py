@@ -12,8 +12,8 @@ from tests.servers import create_topic, deadline, records_of
 
 from keylane import routing
 from keylane.adapters.kafka_producer import KafkaProducer, KafkaSettings
-from keylane.errors import LogUnavailable, ProduceFailed, UnknownTopic
-from keylane.model import Position
+from keylane.errors import LogUnavailable, ProduceFailed, UnknownPartition, UnknownTopic
+from keylane.model import NewRecord, Position
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -27,7 +27,7 @@ class Held:
 
     log: Log
     create: Callable[[str], None]
-    records: Callable[[str, int], list[tuple[bytes, bytes | None]]]
+    records: Callable[[str, int], list[tuple[bytes | None, bytes | None]]]
     partition_by: dict[str, str]
 
     def append(self, topic: str, key: bytes, value: bytes | None, milliseconds: float = 10_000) -> Position:
@@ -130,3 +130,34 @@ def test_unknown_topic_is_told_each_time_and_found_once_it_is_there(held: Held):
 def test_deadline_that_is_over_is_log_unavailable(held: Held, topic: str):
     with pytest.raises(LogUnavailable):
         held.append(topic, b"k", b"v", milliseconds=0)
+
+
+def test_many_records_are_written_in_their_order_each_with_its_position(held: Held, topic: str):
+    keys = [b"a", b"b", b"a", b"c", b"a"]
+    records = [NewRecord(topic, key, b"%d" % number) for number, key in enumerate(keys)]
+    positions = held.log.append_all(records, deadline(10_000))
+    assert [position.partition for position in positions if isinstance(position, Position)] == [
+        routing.partition_for(key, 9) for key in keys
+    ]
+    partition = routing.partition_for(b"a", 9)
+    of_a = [value for key, value in held.records(topic, partition) if key == b"a"]
+    assert of_a == [b"0", b"2", b"4"]
+
+
+def test_one_of_many_has_its_own_error(held: Held, topic: str):
+    records = [
+        NewRecord(topic, b"k", b"1", 4),
+        NewRecord(topic, b"k", b"2", 9),
+        NewRecord(a_topic(), b"k", b"3"),
+        NewRecord(topic, b"k", b"v" * 1_300_000, 4),
+        NewRecord(topic, None, None, 4),
+    ]
+    fates = held.log.append_all(records, deadline(10_000))
+    assert (fates[0], fates[4]) == (Position(4, 0), Position(4, 1))
+    assert [type(fate) for fate in fates[1:4]] == [UnknownPartition, UnknownTopic, ProduceFailed]
+    assert held.records(topic, 4) == [(b"k", b"1"), (None, None)]
+
+
+def test_deadline_that_is_over_is_told_for_each_record(held: Held, topic: str):
+    fates = held.log.append_all([NewRecord(topic, b"k", b"v")] * 3, deadline(0))
+    assert [type(fate) for fate in fates] == [LogUnavailable] * 3

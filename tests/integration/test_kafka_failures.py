@@ -113,6 +113,38 @@ def test_broker_that_hangs_is_503_and_its_outcome_is_called_unknown(breaking: Ka
     log.close()
 
 
+def test_records_of_a_push_to_a_broker_that_is_away_are_uncertain_each_and_not_sent_later(
+    breaking: Kafka, topic: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("KEYLANE_KAFKA_BOOTSTRAP", breaking.bootstrap)
+    monkeypatch.setenv("KEYLANE_PRODUCE_TIMEOUT_MS", str(TIMEOUT_MS))
+    function = load_handler("produce")
+
+    def push(value: str) -> dict[str, Any]:
+        body = {"records": [{"topic": topic, "key": f"k{number}", "data": value} for number in range(3)]}
+        answer: dict[str, Any] = function.lambda_handler(
+            an_event("POST", "/push", body=json.dumps(body).encode()), None
+        )
+        return answer
+
+    assert push("before")["statusCode"] == 200
+    breaking.stop()
+    began_s = time.monotonic()
+    answer = push("lost")
+    assert time.monotonic() - began_s < TIMEOUT_MS / 1000 + 0.3
+    assert (answer["statusCode"], headers_of(answer)["Retry-After"]) == (503, "1")
+    document = json.loads(answer["body"])
+    assert document["positions"] == [None] * 3
+    assert all(entry["retriable"] and entry["uncertain"] for entry in document["errors"])
+    breaking.start()
+    breaking.wait_ready()
+    eventually(lambda: push("after")["statusCode"] == 200, 40)
+    values = [value for _, value in records_of(breaking.bootstrap, topic, 0)]
+    assert values[:3] == [b"before"] * 3
+    assert values[-3:] == [b"after"] * 3
+    assert set(values) == {b"before", b"after"}
+
+
 def test_address_where_no_broker_is_is_log_unavailable_in_time():
     log = KafkaProducer(KafkaSettings("127.0.0.1:1", timeout_ms=300))
     for _ in range(2):

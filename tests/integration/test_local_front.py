@@ -297,8 +297,15 @@ def test_closing_the_front_ends_its_environments(serving):
         ("PUT", "/topics/t", "query"),
         ("DELETE", "/topics/t/keys/k/history", "query"),
         ("POST", "/topics/t/keys/k", "query"),
-        ("POST", "/push", "query"),
+        ("POST", "/push", "produce"),
+        ("GET", "/push", "produce"),
+        ("POST", "/push/", "query"),
+        ("POST", "/topics/t", "produce"),
+        ("GET", "/topics/t", "query"),
+        ("POST", "/topics/t/partitions/3", "produce"),
+        ("GET", "/topics/t/partitions/3", "query"),
+        ("POST", "/topics/t/partitions", "query"),
     ],
 )
-def test_writes_of_a_key_go_to_the_produce_function_and_all_else_to_the_other(method, path, function):
+def test_writes_go_to_the_produce_function_and_all_else_to_the_other(method, path, function):
     assert function_for(method, path) == function

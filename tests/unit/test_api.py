@@ -181,3 +181,11 @@ def test_body_that_is_not_the_base64_it_claims_to_be_is_refused():
 def test_request_is_known_by_its_id():
     assert api.request_id_of(an_event("GET", "/")) == "request-1"
     assert api.request_id_of({}) == "unknown"
+
+
+@pytest.mark.parametrize("condition", ["If-None-Match", "If-Match"])
+def test_condition_on_a_write_is_refused_rather_than_ignored(condition: str):
+    event = an_event("PUT", "/topics/t/keys/k", headers={condition: "*"}, body=b"v")
+    with pytest.raises(BadRequest, match="insert_once") as caught:
+        api.write_request(event, "t", "k")
+    assert caught.value.parameter == condition

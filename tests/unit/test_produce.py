@@ -6,8 +6,8 @@ import pytest
 from tests.fakes import FakeLog, FakeTime
 
 from keylane import produce
-from keylane.errors import LogUnavailable, NullKey, TooLarge, UnknownTopic
-from keylane.model import Position
+from keylane.errors import LogUnavailable, NullKey, ProduceFailed, TooLarge, UnknownPartition, UnknownTopic
+from keylane.model import NewRecord, Position
 
 LIMIT = 1000
 
@@ -65,3 +65,28 @@ def test_errors_of_the_log_pass_through(log: FakeLog):
         put(log, b"k", b"v", topic="elsewhere")
     with pytest.raises(LogUnavailable):
         put(log, b"k", b"v", timeout_ms=0)
+
+
+def test_records_that_can_not_be_written_as_they_are_keep_none_of_the_others_back(log: FakeLog):
+    records = [
+        NewRecord("t", b"a", b"1"),
+        NewRecord("t", b"k" * 65_537, b"v"),
+        NewRecord("t", b"k", b"v" * (LIMIT + 1)),
+        NewRecord("no topic", b"k", b"v"),
+        NewRecord("t", b"k", b"v", -2),
+        NewRecord("elsewhere", b"k", b"v"),
+        NewRecord("t", None, None),
+    ]
+    fates = produce.put_all(log, FakeTime().clock, records, limit_bytes=LIMIT, timeout_ms=1000)
+    assert (fates[0], fates[-1]) == (Position(0, 0), Position(0, 1))
+    kinds = [TooLarge, TooLarge, ProduceFailed, UnknownPartition, UnknownTopic]
+    assert [type(fate) for fate in fates[1:-1]] == kinds
+    assert log.sent == [records[0], records[5], records[6]]
+
+
+def test_where_no_record_can_be_written_kafka_is_not_asked(log: FakeLog):
+    log.away = True
+    [fate] = produce.put_all(
+        log, FakeTime().clock, [NewRecord("t", b"k", b"v" * 2_000)], limit_bytes=LIMIT, timeout_ms=1000
+    )
+    assert isinstance(fate, TooLarge)

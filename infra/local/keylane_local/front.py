@@ -40,12 +40,14 @@ MAX_EVENT_BYTES = 6 * 1024 * 1024
 LINE_LIMIT_BYTES = 256 * 1024
 _WRITES = frozenset({"PUT", "DELETE"})
 _KEY_PATH = re.compile(r"/topics/[^/]*/keys/[^/]*/*")
+_RECORDS_PATH = re.compile(r"/push|/topics/[^/]+(/partitions/[^/]+)?")
 FUNCTIONS = ("query", "produce")
 
 
 def function_for(method: str, path: str) -> str:
     """Name the function that serves a request; query answers what nobody serves, with a clear error."""
-    return "produce" if method in _WRITES and _KEY_PATH.fullmatch(path) else "query"
+    writes = _KEY_PATH if method in _WRITES else _RECORDS_PATH if method == "POST" else None
+    return "produce" if path == "/push" or (writes and writes.fullmatch(path)) else "query"
 
 
 class Front:

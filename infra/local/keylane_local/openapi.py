@@ -60,6 +60,14 @@ _FRESHNESS = {
     "building": _FLAG,
     "incomplete": _FLAG,
 }
+_MAYBE_COUNT = {"type": ["integer", "null"], "minimum": 0}
+_FATE = {
+    "index": {**_COUNT, "description": "of the record in the request, where it failed"},
+    "field": {**_MAYBE_TEXT, "description": "of the record, where one is at fault"},
+    "code": {**_TEXT, "description": "Kafka's name of the error"},
+    "retriable": _FLAG,
+    "uncertain": {**_FLAG, "description": "it may have been written all the same"},
+}
 _PAGE = {"next": {"type": "string", "description": "the cursor of the next page; missing at the end"}}
 
 SCHEMAS: dict[str, Any] = {
@@ -187,6 +195,38 @@ SCHEMAS: dict[str, Any] = {
         "additionalProperties": {"type": "array", "items": _COUNT},
     },
     "Written": _object(("partition", "offset", "position"), partition=_COUNT, offset=_COUNT, position=_TEXT),
+    "Pushed": _object(
+        ("status", "errors", "positions"),
+        status={"enum": ["ok", "err"]},
+        errors={
+            "type": "array",
+            "description": "empty, or one for each record",
+            "items": _object(
+                ("status", "error", "message"),
+                status={"enum": ["ok", "error"]},
+                error=_FLAG,
+                message=_MAYBE_TEXT,
+                **_FATE,
+            ),
+        },
+        positions={"type": "array", "items": _MAYBE_TEXT},
+    ),
+    "Offsets": _object(
+        ("offsets", "key_schema_id", "value_schema_id"),
+        offsets={
+            "type": "array",
+            "items": _object(
+                ("partition", "offset", "error_code", "error"),
+                partition=_MAYBE_COUNT,
+                offset=_MAYBE_COUNT,
+                error_code={"enum": [None, 1, 2], "description": "1: for good; 2: try again"},
+                error=_MAYBE_TEXT,
+                **_FATE,
+            ),
+        },
+        key_schema_id={"type": "null"},
+        value_schema_id={"type": "null"},
+    ),
     "Problem": _object(
         ("type", "title", "status", "detail", "instance"),
         type={"type": "string", "pattern": "^urn:keylane:problem:"},
@@ -198,10 +238,12 @@ SCHEMAS: dict[str, Any] = {
         instance=_TEXT,
     ),
 }
-_PROBLEMS = (400, 404, 500, 503)
+INTERNAL_ERROR = 500
+_PROBLEMS = (400, 404, INTERNAL_ERROR, 503)
 """Statuses of problems that any route may answer with."""
 _PATH_PARTS = {
     "topic": ("a topic", {"type": "string", "pattern": "^[a-zA-Z0-9._-]{1,249}$"}),
+    "partition": ("a partition", {"type": "integer", "minimum": 0, "maximum": 2147483647}),
     "view": ("a view", {"type": "string", "pattern": "^[a-zA-Z0-9._-]{1,240}$"}),
     "key": (
         "a key, percent-encoded, or base64 with key_format=base64",
@@ -263,6 +305,9 @@ def _operation(route: Route, method: str) -> dict[str, Any]:
     elif route.body is not None:
         content = {"application/json": {"schema": route.body}}
         operation["requestBody"] = {"required": True, "content": content}
+    elif route.bodies:
+        content = {name: {"schema": schema} for name, schema in route.bodies.items()}
+        operation["requestBody"] = {"required": True, "content": content}
     return operation
 
 
@@ -286,7 +331,7 @@ def _parameter(parameter: Parameter) -> dict[str, Any]:
 
 def _responses(route: Route, method: str) -> dict[str, Any]:
     schema = {"$ref": f"#/components/schemas/{route.answer}"}
-    content: dict[str, Any] = {"application/json": {"schema": schema}}
+    content: dict[str, Any] = {route.answer_type: {"schema": schema}}
     if route.answer == "Record":
         # Without envelope=true it is the value itself, whatever that is.
         any_of = {"anyOf": [schema, {}]}
@@ -301,6 +346,9 @@ def _responses(route: Route, method: str) -> dict[str, Any]:
     reference = "Problem" if method != "HEAD" else "ProblemOfHead"
     for status in sorted(statuses):
         responses[str(status)] = {"$ref": f"#/components/responses/{reference}"}
+        if route.tells_failures and status != INTERNAL_ERROR:
+            told = {problems.CONTENT_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}, **content}
+            responses[str(status)] = {"description": "what went wrong", "content": told}
     return responses
 
 

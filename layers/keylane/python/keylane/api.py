@@ -34,6 +34,8 @@ _BYTES = "application/octet-stream"
 _Q_VALUE = re.compile(r"[01](\.\d{0,3})?")
 _WAIT = re.compile(r"\d{1,9}(\.\d{1,9})?")
 
+_CONDITIONS = {"if-match": "If-Match", "if-none-match": "If-None-Match"}
+
 KEY_FORMAT = choice(
     "key_format", "how keys are written in the request: as text, or as base64", ("text", "base64")
 )
@@ -132,7 +134,17 @@ def read_request(event: Event, topic: str, key: str, settings: QuerySettings) ->
 
 
 def write_request(event: Event, topic: str, key: str) -> tuple[str, bytes]:
-    """Parse topic and key of a PUT or DELETE, as `read_request` does."""
+    """Parse topic and key of a PUT or DELETE, as `read_request` does.
+
+    Raises BadRequest for a condition too: whether a key is there is in the state, which lags behind what is
+    written, so no write can promise to depend on it.
+    """
+    for name in headers_of(event).keys() & _CONDITIONS.keys():
+        raise BadRequest(
+            f"writes take no {_CONDITIONS[name]}: a topic with insert_once keeps each key's first record; "
+            "read the key from the position of this write on to see whose it is",
+            _CONDITIONS[name],
+        )
     return topic_of(topic), key_of(key, query_of(event))
 
 

@@ -2,9 +2,12 @@
 
     KeylaneError
     ├── BadRequest                  what the caller sent can't be served as it is
-    │   └── NullKey                 a null or empty key has no home
+    │   ├── NullKey                 a null or empty key has no home
+    │   ├── BadField                a field of the body is missing or wrong: nothing was written
+    │   └── UnsupportedMediaType    a body of a kind that is not taken here
     ├── NotFound
     │   ├── UnknownTopic            no layout, or not a topic of the broker
+    │   ├── UnknownPartition        the topic has no partition of this number
     │   ├── UnknownView             no view of this name
     │   └── KeyAbsent               the topic is there, the key isn't
     ├── TooLarge                    a key or value over its limit
@@ -21,7 +24,8 @@
     │   ├── LaneBuilding            the lane isn't whole yet
     │   ├── StateTooOld             the state is older than the caller takes
     │   ├── RegistryUnavailable     the Schema Registry did not answer, or with nonsense
-    │   └── LogUnavailable          Kafka did not answer
+    │   └── LogUnavailable          Kafka did not answer: nothing was written
+    │       └── Unacknowledged      or not in time: the record may have been written
     ├── CorruptState                bytes under a lane's key that aren't ours
     ├── ProduceFailed               Kafka refused the record; carries Kafka's own name for it
     ├── BadConfig                   keylane.toml or the environment is not as it must be
@@ -63,6 +67,25 @@ class NullKey(BadRequest):
         super().__init__("the key is empty: a record without a key has no home and can't be read", "key")
 
 
+class BadField(BadRequest):
+    """A field of the body is missing or wrong, so none of its records was written.
+
+    `index`: of the record that has it, None where it is no record's.
+    """
+
+    def __init__(self, fault: str, field: str, index: int | None = None) -> None:
+        where = field if index is None else f"records[{index}].{field}" if field else f"records[{index}]"
+        super().__init__(f"{where} {fault}; no record was written", where)
+        self.index = index
+
+
+class UnsupportedMediaType(BadRequest):
+    """The body is of a kind that is not taken here."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, "Content-Type")
+
+
 class NotFound(KeylaneError):
     """What was asked for isn't there."""
 
@@ -73,6 +96,15 @@ class UnknownTopic(NotFound):
     def __init__(self, topic: str, advice: str = "is it in keylane.toml, and does the job run?") -> None:
         super().__init__(f"topic {topic!r} is not known here: {advice}")
         self.topic = topic
+
+
+class UnknownPartition(NotFound):
+    """The topic has no partition of this number."""
+
+    def __init__(self, topic: str, partition: int) -> None:
+        super().__init__(f"topic {topic!r} has no partition {partition}")
+        self.topic = topic
+        self.partition = partition
 
 
 class UnknownView(NotFound):
@@ -226,6 +258,13 @@ class RegistryUnavailable(Unavailable):
 
 class LogUnavailable(Unavailable):
     """Kafka did not answer, or not in time."""
+
+
+class Unacknowledged(LogUnavailable):
+    """Kafka was given the record and did not acknowledge it: it may have been written, or may not."""
+
+    def __init__(self) -> None:
+        super().__init__("Kafka did not acknowledge the record in time: it may have been written, or may not")
 
 
 class CorruptState(KeylaneError):

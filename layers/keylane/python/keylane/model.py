@@ -158,6 +158,21 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
+class NewRecord:
+    """A record to be written. `value` None: a tombstone; `key` None: a record without one.
+
+    `partition` None: the topic's partitioner chooses; `timestamp_ms` None: the time of writing.
+    """
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    partition: int | None = None
+    timestamp_ms: int | None = None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class HistoryEntry:
     """One record of a key's history; `record` is None for a tombstone."""
 

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from keylane.model import Position
+    from keylane.errors import KeylaneError
+    from keylane.model import NewRecord, Position
+
+
+Outcome: TypeAlias = "Position | KeylaneError"
+"""The fate of a record that was to be written: where it stands, or why it was not (or may not be) written."""
 
 
 class Call(NamedTuple):
@@ -57,6 +62,13 @@ class Log(Protocol):
         """Write one record (None: a tombstone) and wait for the acknowledgement.
 
         Raises UnknownTopic, TooLarge, ProduceFailed, LogUnavailable.
+        """
+
+    def append_all(self, records: Sequence[NewRecord], deadline: Deadline) -> list[Outcome]:
+        """Write records at once, in their order within each partition, and wait for all acknowledgements.
+
+        Gives the fate of each, in their order: its position, or its own error (UnknownTopic,
+        UnknownPartition, ProduceFailed, LogUnavailable; Unacknowledged where it may have been written).
         """
 
 

@@ -10,6 +10,7 @@ age_ms     of `state-too-old`: a bound on how old the state is, where it has one
 schema_id  of `value-not-decodable`: the schema that the value names, where it names one
 next_offset, log_end, percent   of `lane-building`: how far the lane is, where that is known
 parameter  the part of the request at fault, where one is
+index      of the record at fault, where it is one of several
 instance   the request's id, to be found in the logs
 """
 
@@ -49,14 +50,21 @@ UNKNOWN_ROUTE = Kind(404, "unknown-route", "There is nothing at this path")
 WRONG_METHOD = Kind(405, "wrong-method", "This path does not take this method")
 KEY_TOO_LARGE = Kind(414, "key-too-large", "The key is too large")
 ANSWER_TOO_LARGE = Kind(413, "answer-too-large", "The answer is too large: ask for less at a time")
+BODY_TOO_LARGE = Kind(413, "body-too-large", "The request's body is too large")
+LOG_UNAVAILABLE = Kind(503, "log-unavailable", "Kafka can't be reached for now")
 VALUE_TOO_LARGE = Kind(413, "value-too-large", "The value is too large", "MESSAGE_TOO_LARGE")
 
 KINDS: dict[type[errors.KeylaneError], Kind] = {
     errors.KeylaneError: INTERNAL,
     errors.BadRequest: Kind(400, "bad-request", "The request can't be served as it is"),
     errors.NullKey: Kind(400, "empty-key", "The key is empty"),
+    errors.BadField: Kind(400, "bad-request", "The request can't be served as it is"),
+    errors.UnsupportedMediaType: Kind(415, "unsupported-media-type", "A body of this kind is not taken here"),
     errors.NotFound: Kind(404, "not-found", "There is no such thing"),
     errors.UnknownTopic: Kind(404, "unknown-topic", "The topic is not known", "UNKNOWN_TOPIC_OR_PARTITION"),
+    errors.UnknownPartition: Kind(
+        404, "unknown-partition", "The topic has no such partition", "UNKNOWN_TOPIC_OR_PARTITION"
+    ),
     errors.UnknownView: Kind(404, "unknown-view", "The view is not known"),
     errors.KeyAbsent: Kind(404, "key-absent", "The topic holds no record under this key"),
     errors.TooLarge: VALUE_TOO_LARGE,
@@ -73,7 +81,8 @@ KINDS: dict[type[errors.KeylaneError], Kind] = {
     errors.LaneBuilding: Kind(503, "lane-building", "The state is being built"),
     errors.StateTooOld: Kind(503, "state-too-old", "The state is older than asked for"),
     errors.RegistryUnavailable: Kind(503, "registry-unavailable", "The Schema Registry can't be asked now"),
-    errors.LogUnavailable: Kind(503, "log-unavailable", "Kafka can't be reached for now"),
+    errors.LogUnavailable: LOG_UNAVAILABLE,
+    errors.Unacknowledged: LOG_UNAVAILABLE,
     errors.CorruptState: Kind(500, "corrupt-state", "The state under this key can't be read"),
     errors.ProduceFailed: Kind(502, "produce-failed", "Kafka refused the record"),
     errors.BadConfig: MISCONFIGURED,
@@ -103,6 +112,8 @@ def kind_of(error: Exception) -> Kind:
         return KEY_TOO_LARGE
     if isinstance(error, errors.TooLarge) and error.what == "answer":
         return ANSWER_TOO_LARGE
+    if isinstance(error, errors.TooLarge) and error.what == "body":
+        return BODY_TOO_LARGE
     if isinstance(error, errors.ProduceFailed):
         if error.code in {"MESSAGE_TOO_LARGE", "RECORD_LIST_TOO_LARGE"}:
             return VALUE_TOO_LARGE
@@ -134,6 +145,8 @@ def response_to(error: Exception, request_id: str, headers: Mapping[str, str] | 
 def _progress(error: Exception) -> dict[str, int]:
     if isinstance(error, errors.HistoryTooShort):
         return {"since_ms": error.since_ms}
+    if isinstance(error, errors.BadField) and error.index is not None:
+        return {"index": error.index}
     if isinstance(error, errors.ValueNotDecodable) and error.schema_id is not None:
         return {"schema_id": error.schema_id}
     if isinstance(error, errors.StateTooOld) and error.age_ms is not None:

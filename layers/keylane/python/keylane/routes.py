@@ -37,9 +37,11 @@ class Route:
     """A path, its methods, and what the OpenAPI document tells of it.
 
     `path`: as in `/join/{key}`; the handler gets the event and these parts, percent-encoded.
-    `body`: the JSON schema of a request's body, BYTES for any at all, None without one.
-    `answer` names the schema of the answer, `status` is its own; `refusals` are the statuses of problems that
-    this route alone may answer with, beside those that all have.
+    `body`: the JSON schema of a request's body, BYTES for any at all, None without one; `bodies`: schemas by
+    media type instead, where it isn't plain JSON.
+    `answer` names the schema of the answer, `status` and `answer_type` are its own; `refusals` are the
+    statuses of problems that this route alone may answer with, beside those that all have. `tells_failures`:
+    what has failed may be told in an answer of the same schema, too.
     """
 
     path: str
@@ -50,6 +52,9 @@ class Route:
     answer: str = ""
     status: int = 200
     refusals: tuple[int, ...] = ()
+    bodies: dict[str, Any] = field(default_factory=dict)
+    answer_type: str = "application/json"
+    tells_failures: bool = False
     pattern: re.Pattern[str] = field(init=False)
 
     def __post_init__(self) -> None:

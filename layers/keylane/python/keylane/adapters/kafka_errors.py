@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaError, KafkaException
 
-from keylane.errors import LogUnavailable, ProduceFailed, UnknownTopic
+from keylane.errors import LogUnavailable, ProduceFailed, Unacknowledged, UnknownPartition, UnknownTopic
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from keylane.errors import KeylaneError
+    from keylane.model import NewRecord
 
 KAFKA_NAMES = {
     "INVALID_MSG": "CORRUPT_MESSAGE",
@@ -45,7 +43,10 @@ RETRIABLE = frozenset(
 # librdkafka's own codes are negative, and their names begin with an underscore without being private.
 LOCAL_TIMED_OUT = KafkaError._TIMED_OUT  # noqa: SLF001
 LOCAL_UNKNOWN_TOPIC = KafkaError._UNKNOWN_TOPIC  # noqa: SLF001
-UNKNOWN_TOPIC = {LOCAL_UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION, KafkaError.UNKNOWN_TOPIC_OR_PART}  # noqa: SLF001
+LOCAL_UNKNOWN_PARTITION = KafkaError._UNKNOWN_PARTITION  # noqa: SLF001
+LOCAL_QUEUE_FULL = KafkaError._QUEUE_FULL  # noqa: SLF001
+LOCAL_OTHER_INVALID = KafkaError._INVALID_DIFFERENT_RECORD  # noqa: SLF001
+UNKNOWN_TOPIC = {LOCAL_UNKNOWN_TOPIC, LOCAL_UNKNOWN_PARTITION, KafkaError.UNKNOWN_TOPIC_OR_PART}
 _REFUSED = {KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED}  # noqa: SLF001
 _INVALID_ARGUMENT = KafkaError._INVALID_ARG  # noqa: SLF001
 
@@ -56,29 +57,38 @@ def kafka_name(error: KafkaError) -> str:
     return "UNKNOWN_SERVER_ERROR" if name.startswith("_") else KAFKA_NAMES.get(name, name)
 
 
-@contextmanager
-def translate_kafka_errors(topic: str) -> Iterator[None]:
-    """Every error of the client library becomes one of Log's; the cause keeps librdkafka's words."""
-    try:
-        yield
-    except BufferError as error:
-        raise LogUnavailable("too many records are on their way to Kafka") from error
-    except KafkaException as error:
-        raise _translated(error.args[0], topic) from error
+def error_of(error: KafkaError, record: NewRecord, *, sent: bool = True) -> KeylaneError:
+    """Say it as one of Log's errors; its cause keeps librdkafka's words.
+
+    `sent`: whether the client was given the record: then it may have been written in spite of the error.
+    """
+    found = _translated(error, record, sent=sent)
+    found.__cause__ = KafkaException(error)
+    return found
 
 
-def _translated(error: KafkaError, topic: str) -> KeylaneError:
+def _translated(error: KafkaError, record: NewRecord, *, sent: bool) -> KeylaneError:
     code = error.code()
+    if code == LOCAL_UNKNOWN_PARTITION and record.partition is not None:
+        return UnknownPartition(record.topic, record.partition)
     if code in UNKNOWN_TOPIC:
-        return UnknownTopic(topic, "Kafka has no topic of this name")
+        return UnknownTopic(record.topic, "Kafka has no topic of this name")
+    if code >= 0:
+        name = kafka_name(error)
+        return ProduceFailed(name, "Kafka refused the record", retriable=name in RETRIABLE)
+    return _local(code, sent=sent)
+
+
+def _local(code: int, *, sent: bool) -> KeylaneError:
+    """Errors of the client itself."""
     if code in _REFUSED:
         return LogUnavailable("Kafka refused our credentials", 10)
     if code == _INVALID_ARGUMENT:
         return ProduceFailed("INVALID_REQUEST", "the record can't be sent", retriable=False)
-    if code < 0:
-        # Even a record purged from the queue may have been sent before and be there for a second try.
-        return LogUnavailable(
-            "Kafka did not acknowledge the record in time: it may have been written, or may not"
-        )
-    name = kafka_name(error)
-    return ProduceFailed(name, "Kafka refused the record", retriable=name in RETRIABLE)
+    if code == LOCAL_OTHER_INVALID:
+        fault = "it was not written, as another record that was sent with it was refused"
+        return ProduceFailed("INVALID_RECORD", fault, retriable=True)
+    if code == LOCAL_QUEUE_FULL:
+        return LogUnavailable("too many records are on their way to Kafka: this one was not written")
+    # Even a record purged from the queue may have been sent before and be there for a second try.
+    return Unacknowledged() if sent else LogUnavailable("Kafka did not answer in time: nothing was written")

@@ -1,4 +1,4 @@
-"""The port `Log` over Kafka: one record, one acknowledgement, one position."""
+"""The port `Log` over Kafka: each record has its own acknowledgement, and position or error."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from keylane import routing
-from keylane.adapters.kafka_errors import LOCAL_TIMED_OUT, LOCAL_UNKNOWN_TOPIC, translate_kafka_errors
-from keylane.errors import LogUnavailable
-from keylane.model import Position
+from keylane.adapters.kafka_errors import LOCAL_TIMED_OUT, LOCAL_UNKNOWN_TOPIC
+from keylane.adapters.kafka_shipment import Shipment
+from keylane.model import NewRecord, Position
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-    from keylane.ports import Deadline
+    from keylane.ports import Deadline, Outcome
 
 PARTITIONERS = {"murmur2": "murmur2_random", "crc32": "consistent_random", "fnv1a": "fnv1a_random"}
 """Keylane's name of a partitioner -> librdkafka's. Its own default is CRC32, Kafka's is murmur2."""
@@ -57,38 +57,41 @@ class KafkaProducer:
 
     def append(self, topic: str, key: bytes, value: bytes | None, deadline: Deadline) -> Position:
         """As `Log.append` has it. Never blocks past the deadline."""
-        with translate_kafka_errors(topic):
+        [outcome] = self.append_all([NewRecord(topic, key, value)], deadline)
+        if isinstance(outcome, Position):
+            return outcome
+        raise outcome
+
+    def append_all(self, records: Sequence[NewRecord], deadline: Deadline) -> list[Outcome]:
+        """As `Log.append_all` has it. Never blocks past the deadline."""
+        shipment = Shipment(records, self._partition, deadline)
+        for group in shipment.groups():
             if self._producer is None:
                 self._producer = Producer(_configuration(self._settings), logger=_log)
-            partition = self._partition(self._producer, topic, key, deadline)
-            report = _send(self._producer, topic, key, value, partition=partition, deadline=deadline)
-            if report is None:
-                raise KafkaException(KafkaError(LOCAL_TIMED_OUT))
-            error, message = report
-            if error is not None:
-                self._counts.pop(topic, None)
-                if error.fatal():
-                    self._producer = None
-                raise KafkaException(error)
-        if message.offset() < 0:
-            raise LogUnavailable("the record was written, but the broker did not tell where")
-        return Position(message.partition(), message.offset())
+            shipment.send(self._producer, group)
+            if shipment.has_failed_for_good:
+                self._producer = None
+        for topic in shipment.failed_topics():
+            self._counts.pop(topic, None)
+        return shipment.outcomes()
 
     def close(self) -> None:
         """Forget the client; the next request makes another one."""
         self._producer = None
 
-    def _partition(self, producer: Producer, topic: str, key: bytes, deadline: Deadline) -> int:
+    def _partition(self, producer: Producer, record: NewRecord, deadline: Deadline) -> int:
         """Where a part of the key decides: librdkafka's own partitioners look at the whole key alone."""
-        partition_by = self._settings.partition_by.get(topic)
-        if partition_by is None:
+        if record.partition is not None:
+            return record.partition
+        partition_by = self._settings.partition_by.get(record.topic)
+        if partition_by is None or record.key is None:
             return ANY_PARTITION
-        count, known_until_s = self._counts.get(topic, (0, 0.0))
+        count, known_until_s = self._counts.get(record.topic, (0, 0.0))
         now_s = deadline.clock.monotonic_s()
         if not count or now_s >= known_until_s:
-            count = _partition_count(producer, topic, deadline)
-            self._counts[topic] = count, now_s + GROWTH_NOTICED_MS / 1000
-        part = routing.partition_key(key, partition_by)
+            count = _partition_count(producer, record.topic, deadline)
+            self._counts[record.topic] = count, now_s + GROWTH_NOTICED_MS / 1000
+        part = routing.partition_key(record.key, partition_by)
         return routing.partition_for(part, count, self._settings.partitioner)
 
 
@@ -99,37 +102,6 @@ def _partition_count(producer: Producer, topic: str, deadline: Deadline) -> int:
     if found.error is not None or not found.partitions:
         raise KafkaException(found.error or KafkaError(LOCAL_UNKNOWN_TOPIC))
     return len(found.partitions)
-
-
-Report = tuple[KafkaError | None, Any]
-"""What librdkafka says of a record: an error, or none and the message with its offset."""
-
-
-def _send(
-    producer: Producer, topic: str, key: bytes, value: bytes | None, *, partition: int, deadline: Deadline
-) -> Report | None:
-    """Hand the record over and wait for the report on it; None where even purging brought none."""
-    reports: list[Report] = []
-
-    def hand_over() -> None:
-        producer.produce(topic, value, key, partition, on_delivery=lambda *report: reports.append(report))
-
-    try:
-        hand_over()
-    except KafkaException as error:
-        if error.args[0].code() != LOCAL_UNKNOWN_TOPIC:
-            raise
-        # The client takes a topic that was unknown once for unknown ever after: it may be there by now.
-        producer.list_topics(topic, timeout=deadline.remaining_s)
-        hand_over()
-    while not reports and deadline.remaining_s:
-        producer.poll(deadline.remaining_s)
-    if not reports:
-        # Left in the queue it would be sent when the broker is back, long after the caller was told that it
-        # failed, and maybe after newer writes. What was on the wire stays uncertain.
-        producer.purge(in_queue=True, in_flight=True, blocking=False)
-        producer.poll(0)
-    return reports[0] if reports else None
 
 
 def _configuration(settings: KafkaSettings) -> dict[str, Any]:

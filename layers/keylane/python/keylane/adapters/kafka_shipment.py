@@ -1,0 +1,160 @@
+"""The records of one request on their way to Kafka: all at once, one wait, one report for each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import KafkaError, KafkaException
+
+from keylane.adapters.kafka_errors import (
+    LOCAL_OTHER_INVALID,
+    LOCAL_QUEUE_FULL,
+    LOCAL_TIMED_OUT,
+    LOCAL_UNKNOWN_PARTITION,
+    LOCAL_UNKNOWN_TOPIC,
+    error_of,
+)
+from keylane.errors import LogUnavailable
+from keylane.model import Position
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from confluent_kafka import Producer
+
+    from keylane.model import NewRecord
+    from keylane.ports import Deadline, Outcome
+
+    Partition = Callable[[Producer, NewRecord, Deadline], int]
+
+FOR_ITS_BATCH = frozenset({LOCAL_OTHER_INVALID, KafkaError.MSG_SIZE_TOO_LARGE})
+"""What a record may be refused with that Kafka would take in another batch, or alone."""
+
+
+class Shipment:
+    """Sends groups of the records (their indices), and keeps what became of each.
+
+    Kafka refuses a batch whole: for one bad record in it, or where a topic takes single records of this size,
+    but not so many at once. `groups` begins with all, then gives those that were refused for others' sake
+    once more; not those of which a newer one with the same key was written meanwhile, which must stay last.
+    """
+
+    def __init__(self, records: Sequence[NewRecord], partition: Partition, deadline: Deadline) -> None:
+        self._records = records
+        self._partition = partition
+        self._deadline = deadline
+        self._reports: list[Position | KafkaError | None] = [None] * len(records)
+        self._unsent: set[int] = set()
+        self._unknown: dict[str, KafkaError] = {}
+        self.has_failed_for_good = False
+
+    def groups(self) -> Iterator[list[int]]:
+        """Groups to be sent, each before the next one is asked for."""
+        stack = [list(range(len(self._records)))]
+        while stack:
+            group = stack.pop()
+            yield group
+            again = self._refused_for_others(group) if len(group) > 1 and self._deadline.remaining_s else []
+            half = (len(again) + 1) // 2
+            # With the bad ones out of it, the rest may go at once; where none was taken, it is too large.
+            parts = [again] if len(again) < len(group) else [again[half:], again[:half]]
+            stack += [part for part in parts if part]
+
+    def send(self, producer: Producer, group: Sequence[int]) -> None:
+        """Hand the records over, and wait for the reports on them until the deadline."""
+        waiting: set[int] = set()
+        self.has_failed_for_good = False
+        for index in group:
+            error = self._hand_over(producer, index, waiting)
+            if error is not None:
+                self._unsent.add(index)
+                self._report(index, error)
+        while waiting and self._deadline.remaining_s:
+            producer.poll(self._deadline.remaining_s)
+        if waiting:
+            # Left in the queue they would be sent when the broker is back, long after the caller was told
+            # that they failed, and maybe after newer writes. What was on the wire stays uncertain.
+            producer.purge(in_queue=True, in_flight=True, blocking=False)
+            producer.poll(0)
+
+    def outcomes(self) -> list[Outcome]:
+        """The fate of each record."""
+        return [self._outcome(index) for index in range(len(self._records))]
+
+    def failed_topics(self) -> set[str]:
+        """Topics with a record that was not acknowledged."""
+        pairs = zip(self._records, self._reports, strict=True)
+        return {record.topic for record, report in pairs if not isinstance(report, Position)}
+
+    def _hand_over(self, producer: Producer, index: int, waiting: set[int]) -> KafkaError | None:
+        """Give the record to the client, or say why it does not take it."""
+        topic = self._records[index].topic
+        if topic in self._unknown:
+            return self._unknown[topic]
+        if not self._deadline.remaining_s:
+            return KafkaError(LOCAL_TIMED_OUT)
+        try:
+            error = self._produce(producer, index, waiting)
+            if error is not None and error.code() in {LOCAL_UNKNOWN_TOPIC, LOCAL_UNKNOWN_PARTITION}:
+                # What was unknown to the client once is so for a while, or ever after: it may be there now.
+                producer.list_topics(topic, timeout=self._deadline.remaining_s)
+                error = self._produce(producer, index, waiting)
+        except KafkaException as failed:
+            return _error_in(failed)
+        if error is not None and error.code() == LOCAL_UNKNOWN_TOPIC:
+            self._unknown[topic] = error
+        return error
+
+    def _produce(self, producer: Producer, index: int, waiting: set[int]) -> KafkaError | None:
+        record = self._records[index]
+        more: dict[str, Any] = {}
+        if record.timestamp_ms is not None:
+            more["timestamp"] = record.timestamp_ms
+        if record.headers:
+            more["headers"] = list(record.headers)
+
+        def reported(error: KafkaError | None, message: Any) -> None:
+            waiting.discard(index)
+            self._report(index, error or Position(message.partition(), message.offset()))
+
+        try:
+            partition = self._partition(producer, record, self._deadline)
+            producer.produce(record.topic, record.value, record.key, partition, on_delivery=reported, **more)
+        except KafkaException as failed:
+            return _error_in(failed)
+        except BufferError:
+            return KafkaError(LOCAL_QUEUE_FULL)
+        self._reports[index] = None
+        waiting.add(index)
+        return None
+
+    def _report(self, index: int, report: Position | KafkaError) -> None:
+        self._reports[index] = report
+        if isinstance(report, KafkaError) and report.fatal():
+            self.has_failed_for_good = True
+
+    def _refused_for_others(self, group: Sequence[int]) -> list[int]:
+        written: set[tuple[str, bytes]] = set()
+        again: list[int] = []
+        for index in reversed(group):
+            record, report = self._records[index], self._reports[index]
+            identity = None if record.key is None else (record.topic, record.key)
+            if isinstance(report, Position):
+                written |= {identity} if identity else set()
+            elif report is not None and report.code() in FOR_ITS_BATCH and index not in self._unsent:
+                again += [] if identity in written else [index]
+        return again[::-1]
+
+    def _outcome(self, index: int) -> Outcome:
+        report = self._reports[index]
+        if isinstance(report, Position):
+            if report.offset < 0:
+                return LogUnavailable("the record was written, but the broker did not tell where")
+            return report
+        error = KafkaError(LOCAL_TIMED_OUT) if report is None else report
+        return error_of(error, self._records[index], sent=index not in self._unsent)
+
+
+def _error_in(failed: KafkaException) -> KafkaError:
+    error: KafkaError = failed.args[0]
+    return error

@@ -1,0 +1,106 @@
+"""`POST /push` as kprf has it (github.com/city-mobil/kafka-proxy): its body, and its answer.
+
+    {"records": [{"topic": "flights", "key": "N14228", "partition": 3, "data": "..."}], "wait_for_send": true}
+
+`topic` and `data` are texts that must be there; `key` and `partition` may be missing or null, and a partition
+of -1 is none, as in librdkafka. Fields that kprf doesn't know are ignored, as it does.
+
+    {"status": "ok", "errors": [], "positions": ["3:1042"]}
+    {"status": "err", "errors": [{"error": true, "message": "..."}, {"error": false, "message": null}],
+     "positions": [null, "3:1042"]}
+
+`errors` is empty, or has an entry for each record. That is what kprf's code answers; its README shows
+another form. Ours has more: `positions`, and in an entry `status` ("ok" or "error") and, where the record
+failed, what `fates.described` tells. The status is 200, or that of the gravest failure, where kprf's is 500.
+
+`wait_for_send` is false where it isn't given. kprf answers such a request before it sends anything. A
+function is frozen once it has answered, and what its client still holds then is lost: so the answer waits for
+Kafka's acknowledgement all the same, and tells what failed.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from aws_lambda_powertools.event_handler import Response
+
+from keylane import fates
+from keylane.errors import BadField
+from keylane.model import NewRecord, Position
+from keylane.new_records import RECORDS_LIMIT, check_topics, document_of, kind_of, records_in
+from keylane.spelling import JSON
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from keylane.api import Event
+    from keylane.new_records import Given
+    from keylane.ports import Outcome
+
+ANY_PARTITION = -1
+_INT32 = 2**31
+
+BODY: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "records": {
+            "type": "array",
+            "maxItems": RECORDS_LIMIT,
+            "items": {
+                "type": "object",
+                "properties": {
+                    "topic": {"type": "string"},
+                    "key": {"type": ["string", "null"]},
+                    "partition": {"type": ["integer", "null"], "minimum": -_INT32, "maximum": _INT32 - 1},
+                    "data": {"type": "string"},
+                },
+                "required": ["topic", "data"],
+            },
+        },
+        "wait_for_send": {"type": ["boolean", "null"], "default": False},
+    },
+    "required": ["records"],
+}
+
+
+def request_of(event: Event) -> list[NewRecord]:
+    """The records of a push. Raises BadRequest, BadField, TooLarge."""
+    document = document_of(event)
+    wait_for_send = document.get("wait_for_send")
+    if not isinstance(wait_for_send, bool | None):
+        raise BadField(f"is {kind_of(wait_for_send)}, not true or false", "wait_for_send")
+    records = [_record(given) for given in records_in(document, 0)]
+    check_topics(records)
+    return records
+
+
+def _record(given: Given) -> NewRecord:
+    topic = given.needed("topic").decode()
+    partition = given.whole("partition", -_INT32, _INT32 - 1)
+    if partition == ANY_PARTITION:
+        partition = None
+    return NewRecord(topic, given.text("key"), given.needed("data"), partition)
+
+
+def answer_of(outcomes: Sequence[Outcome], request_id: str) -> Response[str]:
+    """Tell the fate of each record."""
+    fates.log_failures(outcomes, request_id)
+    failed = [outcome for outcome in outcomes if not isinstance(outcome, Position)]
+    document = {
+        "status": "err" if failed else "ok",
+        "errors": [_entry(index, outcome) for index, outcome in enumerate(outcomes)] if failed else [],
+        "positions": [str(outcome) if isinstance(outcome, Position) else None for outcome in outcomes],
+    }
+    headers = {"Cache-Control": "no-store"}
+    status = max(map(fates.status_of, failed), default=200)
+    if status == fates.UNAVAILABLE:
+        headers["Retry-After"] = str(max(map(fates.retry_after_s, failed)))
+    return Response(status, JSON, json.dumps(document), headers)
+
+
+def _entry(index: int, outcome: Outcome) -> dict[str, Any]:
+    if isinstance(outcome, Position):
+        return {"status": "ok", "error": False, "message": None}
+    told = {"status": "error", "error": True, "message": fates.sentence(index, outcome)}
+    return told | fates.described(index, outcome, value_field="data")

@@ -1,0 +1,92 @@
+"""Answers of the routes that Confluent's REST Proxy v2 has too.
+
+    {"offsets": [{"partition": 3, "offset": 1042, "error_code": null, "error": null},
+                 {"partition": null, "offset": null, "error_code": 1, "error": "...", ...}],
+     "key_schema_id": null, "value_schema_id": null}
+
+`error_code` of a record is 1 where it makes no sense to try again, 2 where it may. A failed one has also what
+`fates.described` tells. The status is 200, whatever single records came to, as it is there.
+
+Errors of whole requests are problem documents with two more members, theirs: `error_code` and `message`. That
+is also the answer where all records failed for one reason that is none of theirs: the topic is not known
+(40401) or has no such partition (40402), Kafka can't be reached (50003), or doesn't let us in (40301). Then
+`offsets` is there too.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from aws_lambda_powertools.event_handler import Response
+
+from keylane import errors, fates, problems
+from keylane.model import Position
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from keylane.ports import Outcome
+
+JSON = "application/vnd.kafka.v2+json"
+FATAL, RETRIABLE = 1, 2
+ERROR_CODES = {
+    errors.UnknownTopic: 40401,
+    errors.UnknownPartition: 40402,
+    errors.LogUnavailable: 50003,
+    errors.Unacknowledged: 50003,
+}
+"""REST Proxy's own; others are the status."""
+FORBIDDEN, NOT_AUTHORIZED = 403, 40301
+UNPROCESSABLE = 422
+
+
+def answer_of(outcomes: Sequence[Outcome], request_id: str, *, in_path: bool) -> Response[str]:
+    """Tell the fate of each record. `in_path`: whether the partition was named in the path."""
+    offsets = [_offset(index, outcome) for index, outcome in enumerate(outcomes)]
+    reason = _common_reason(outcomes, in_path=in_path)
+    if reason is not None:
+        return refusal_of(reason, request_id, {"offsets": offsets})
+    fates.log_failures(outcomes, request_id)
+    document = {"offsets": offsets, "key_schema_id": None, "value_schema_id": None}
+    return Response(200, JSON, json.dumps(document), {"Cache-Control": "no-store"})
+
+
+def refusal_of(
+    error: errors.KeylaneError, request_id: str, more: dict[str, Any] | None = None
+) -> Response[str]:
+    """The problem document, with REST Proxy's members; a wrong field is 422, as it is there."""
+    response = problems.response_to(error, request_id)
+    document = json.loads(response.body or "{}")
+    if isinstance(error, errors.BadField):
+        response.status_code = document["status"] = UNPROCESSABLE
+    code = ERROR_CODES.get(type(error), response.status_code)
+    document["error_code"] = NOT_AUTHORIZED if code == FORBIDDEN else code
+    document["message"] = document["detail"]
+    response.body = json.dumps(document | (more or {}))
+    return response
+
+
+def _common_reason(outcomes: Sequence[Outcome], *, in_path: bool) -> errors.KeylaneError | None:
+    """Why none was written, where that is no single record's fault."""
+    failed = [outcome for outcome in outcomes if not isinstance(outcome, Position)]
+    if len(failed) < len(outcomes):
+        return None
+    kinds = [errors.UnknownTopic, errors.LogUnavailable, *([errors.UnknownPartition] if in_path else [])]
+    if any(all(isinstance(each, kind) for each in failed) for kind in kinds):
+        # That some may have been written is the graver news.
+        return next((each for each in failed if isinstance(each, errors.Unacknowledged)), failed[0])
+    return failed[0] if {fates.status_of(each) for each in failed} == {FORBIDDEN} else None
+
+
+def _offset(index: int, outcome: Outcome) -> dict[str, Any]:
+    if isinstance(outcome, Position):
+        place = {"partition": outcome.partition, "offset": outcome.offset}
+        return {**place, "error_code": None, "error": None}
+    told = {
+        "partition": None,
+        "offset": None,
+        "error_code": RETRIABLE if fates.is_retriable(outcome) else FATAL,
+        "error": fates.sentence(index, outcome),
+    }
+    return told | fates.described(index, outcome, value_field="value")

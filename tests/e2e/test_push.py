@@ -1,0 +1,74 @@
+"""Many records in one request over HTTP, read back where they were told to stand."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+PUSH = "/push"
+JSON = "application/vnd.kafka.json.v2+json"
+
+
+def post(client, path, body, media_type="application/json"):
+    return client.request("POST", path, json.dumps(body).encode(), Content_Type=media_type)
+
+
+@pytest.mark.parametrize("wait_for_send", [True, False])
+def test_pushed_records_are_read_at_their_positions(client, key, wait_for_send):
+    names = [key + b"-%d-%d" % (wait_for_send, number) for number in range(12)]
+    records = [
+        {"topic": "flights", "key": name.decode(), "data": f'{{"n": "{name.decode()}"}}'} for name in names
+    ]
+    answer = post(client, PUSH, {"records": records, "wait_for_send": wait_for_send})
+    assert (answer.status, answer.json["status"], answer.json["errors"]) == (200, "ok", [])
+    for name, position in zip(names, answer.json["positions"], strict=True):
+        found = client.get("flights", name, Keylane_Min_Position=position, Prefer="wait=20")
+        assert (found.status, found.json) == (200, {"n": name.decode()})
+        assert found.headers["Keylane-Position"] == position
+
+
+def test_record_pushed_to_another_partition_is_found_all_the_same(client, key):
+    records = [
+        {"topic": "flights", "key": key.decode(), "partition": number, "data": "1"} for number in range(9)
+    ]
+    positions = post(client, PUSH, {"records": records}).json["positions"]
+    for position in positions:
+        # The stray's own lane: a read of the key waits for any partition's position.
+        assert client.get("flights", key, Keylane_Min_Position=position, Prefer="wait=20").body == b"1"
+
+
+def test_good_and_bad_records_of_a_push_are_told_apart(client, key):
+    good = {"topic": "flights", "key": key.decode(), "data": "1"}
+    answer = post(client, PUSH, {"records": [good, {**good, "topic": "nowhere"}]})
+    assert (answer.status, answer.json["status"]) == (404, "err")
+    assert [entry["error"] for entry in answer.json["errors"]] == [False, True]
+    assert client.get("flights", key, Keylane_Min_Position=answer.json["positions"][0]).body == b"1"
+    refused = post(client, PUSH, {"records": [good, {"topic": "flights"}]})
+    assert (refused.status, refused.json["parameter"], refused.json["index"]) == (400, "records[1].data", 1)
+
+
+def test_records_of_rest_proxys_form_are_read_under_their_keys(client, key):
+    name = key.decode()
+    records = [{"key": name, "value": {"to": "Zug"}}, {"key": name + "-gone", "value": None}]
+    plain = post(client, "/topics/flights?key_format=text", {"records": records}, JSON)
+    assert (plain.status, plain.headers["Content-Type"]) == (200, "application/vnd.kafka.v2+json")
+    [there, gone] = [f"{each['partition']}:{each['offset']}" for each in plain.json["offsets"]]
+    assert client.get("flights", key, Keylane_Min_Position=there, Prefer="wait=20").json == {"to": "Zug"}
+    assert client.get("flights", key + b"-gone", Keylane_Min_Position=gone, Prefer="wait=20").status == 404
+    quoted = post(client, "/topics/flights", {"records": records[:1]}, JSON).json["offsets"][0]
+    position = f"{quoted['partition']}:{quoted['offset']}"
+    found = client.get("flights", b'"%b"' % key, Keylane_Min_Position=position, Prefer="wait=20")
+    assert found.json == {"to": "Zug"}
+
+
+def test_records_for_one_partition(client, key):
+    answer = post(client, "/topics/flights/partitions/4", {"records": [{"key": key.decode()}]}, JSON)
+    assert [each["partition"] for each in answer.json["offsets"]] == [4]
+    unknown = post(client, "/topics/flights/partitions/9", {"records": [{}]}, JSON)
+    assert (unknown.status, unknown.json["error_code"]) == (404, 40402)
+
+
+def test_body_over_the_functions_limit_is_413(client):
+    body = {"records": [{"topic": "flights", "data": "x" * 1_000_000}] * 7}
+    assert post(client, PUSH, body).status == 413

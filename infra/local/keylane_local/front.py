@@ -38,15 +38,15 @@ _log = logging.getLogger("keylane.front")
 MAX_EVENT_BYTES = 6 * 1024 * 1024
 # A key of 64 KiB, percent-encoded: that it is too long is the function's word (API Gateway cuts at 10 KiB).
 LINE_LIMIT_BYTES = 256 * 1024
-_WRITES = frozenset({"PUT", "DELETE"})
 _KEY_PATH = re.compile(r"/topics/[^/]*/keys/[^/]*/*")
-_RECORDS_PATH = re.compile(r"/push|/topics/[^/]+(/partitions/[^/]+)?")
+_RECORDS_PATH = re.compile(r"/topics/[^/]+(/partitions/[^/]+)?")
+_WRITES = {"PUT": _KEY_PATH, "DELETE": _KEY_PATH, "POST": _RECORDS_PATH}
 FUNCTIONS = ("query", "produce")
 
 
 def function_for(method: str, path: str) -> str:
     """Name the function that serves a request; query answers what nobody serves, with a clear error."""
-    writes = _KEY_PATH if method in _WRITES else _RECORDS_PATH if method == "POST" else None
+    writes = _WRITES.get(method)
     return "produce" if path == "/push" or (writes and writes.fullmatch(path)) else "query"
 
 

@@ -142,7 +142,8 @@ def test_record_that_kafka_refuses_takes_none_of_its_batch_with_it(
     for number, fate in enumerate(fates):
         if number in {0, 31, 99}:
             assert isinstance(fate, ProduceFailed)
-            assert (fate.code, fate.retriable) == ("INVALID_TIMESTAMP", False)
+            assert (fate.code, fate.retriable) == ("INVALID_RECORD", False)
+            assert "timestamp" in str(fate)
         else:
             assert isinstance(fate, Position), fate
     values = [int(value or b"") for _, value in records_of(kafka, topic, 3)]

@@ -40,6 +40,12 @@ RETRIABLE = frozenset(
 )
 """Kafka's names of errors that pass: the same record may be taken later."""
 
+INVALID_RECORD = (
+    "Kafka refused the record: its timestamp is out of the topic's bounds, "
+    "or it has no key in a compacted topic"
+)
+"""The client passes no more on than the code, which stands for these two."""
+
 # librdkafka's own codes are negative, and their names begin with an underscore without being private.
 LOCAL_TIMED_OUT = KafkaError._TIMED_OUT  # noqa: SLF001
 LOCAL_UNKNOWN_TOPIC = KafkaError._UNKNOWN_TOPIC  # noqa: SLF001
@@ -75,7 +81,8 @@ def _translated(error: KafkaError, record: NewRecord, *, sent: bool) -> KeylaneE
         return UnknownTopic(record.topic, "Kafka has no topic of this name")
     if code >= 0:
         name = kafka_name(error)
-        return ProduceFailed(name, "Kafka refused the record", retriable=name in RETRIABLE)
+        fault = INVALID_RECORD if code == KafkaError.INVALID_RECORD else "Kafka refused the record"
+        return ProduceFailed(name, fault, retriable=name in RETRIABLE)
     return _local(code, sent=sent)
 
 

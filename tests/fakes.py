@@ -9,11 +9,25 @@ from keylane import routing
 from keylane.errors import (
     KeylaneError,
     LogUnavailable,
+    OffsetOutOfRange,
     ProduceFailed,
     StateUnavailable,
     TooLarge,
     UnknownPartition,
     UnknownTopic,
+)
+from keylane.kafka import (
+    EARLIEST,
+    LATEST,
+    MAX,
+    READ_UNCOMMITTED,
+    Batch,
+    Broker,
+    KafkaCluster,
+    KafkaPartition,
+    KafkaTopic,
+    LogRecord,
+    OffsetFound,
 )
 from keylane.model import NewRecord, Position
 from keylane.ports import Clock
@@ -21,6 +35,7 @@ from keylane.ports import Clock
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from keylane.kafka import At, Wanted
     from keylane.ports import Call, Deadline, Outcome
 
 
@@ -182,3 +197,106 @@ class FakeLog:
             raise UnknownPartition(record.topic, partition)
         partitions[partition].append((record.key, record.value))
         return Position(partition, len(partitions[partition]) - 1)
+
+
+@dataclass
+class FakePartition:
+    """Records by offset, in order; `aborted` are seen by readers of uncommitted records alone.
+
+    `high` is the next offset, `stable` that of the first open transaction.
+    """
+
+    records: list[LogRecord] = field(default_factory=list)
+    aborted: set[int] = field(default_factory=set)
+    low: int = 0
+    high: int = 0
+    stable: int | None = None
+
+    def add(self, *records: LogRecord) -> None:
+        self.records += records
+        self.high = max(self.high, *(record.offset + 1 for record in records))
+
+    def seen(self, isolation: str) -> list[LogRecord]:
+        if isolation == READ_UNCOMMITTED:
+            return self.records
+        end = self.high if self.stable is None else self.stable
+        return [each for each in self.records if each.offset < end and each.offset not in self.aborted]
+
+
+@dataclass
+class FakeKafka:
+    """The ports Metadata and LogReader over lists of records: one broker, one partition list a topic.
+
+    `before_read` is called before each read.
+    """
+
+    logs: dict[str, list[FakePartition]] = field(default_factory=dict)
+    reads: list[Wanted] = field(default_factory=list)
+    away: bool = False
+    before_read: Callable[[], None] = lambda: None
+
+    def create(self, topic: str, partition_count: int) -> list[FakePartition]:
+        self.logs[topic] = [FakePartition() for _ in range(partition_count)]
+        return self.logs[topic]
+
+    def cluster(self, deadline: Deadline) -> KafkaCluster:
+        self._answer(deadline)
+        return KafkaCluster("fake", 1, (Broker(1, "kafka", 9092),))
+
+    def topics(self, deadline: Deadline) -> dict[str, int]:
+        self._answer(deadline)
+        return {name: len(partitions) for name, partitions in self.logs.items()}
+
+    def topic(self, topic: str, deadline: Deadline) -> KafkaTopic:
+        self._answer(deadline)
+        if topic not in self.logs:
+            raise UnknownTopic(topic, "Kafka has no topic of this name")
+        numbers = range(len(self.logs[topic]))
+        return KafkaTopic(
+            topic, f"id of {topic}", False, tuple(KafkaPartition(n, 1, (1,), (1,)) for n in numbers)
+        )
+
+    def offsets(
+        self, topic: str, partition: int, ats: Sequence[At], isolation: str, deadline: Deadline
+    ) -> list[OffsetFound | None]:
+        self._answer(deadline)
+        log = self.logs[topic][partition]
+        end = log.high if isolation == READ_UNCOMMITTED or log.stable is None else log.stable
+
+        def find(at: At) -> OffsetFound | None:
+            if at in {EARLIEST, LATEST}:
+                return OffsetFound(log.low if at == EARLIEST else end)
+            timed = [(record.timestamp_ms or 0, record.offset) for record in log.records]
+            if at == MAX:
+                highest = max((time for time, _ in timed), default=None)
+                found = [(time, offset) for time, offset in timed if time == highest]
+            else:
+                found = [(time, offset) for time, offset in timed if time >= int(at)]
+            return OffsetFound(found[0][1], found[0][0]) if found else None
+
+        return [find(at) for at in ats]
+
+    def read(self, wanted: Wanted, deadline: Deadline) -> Batch:
+        self.reads.append(wanted)
+        self.before_read()
+        self._answer(deadline)
+        log = self.logs[wanted.topic][wanted.partition]
+        if wanted.offset < log.low:
+            raise OffsetOutOfRange(wanted.topic, wanted.partition, wanted.offset, log.low, log.high)
+        records: list[LogRecord] = []
+        size_bytes = 0
+        for record in log.seen(wanted.isolation):
+            if not wanted.offset <= record.offset < wanted.end:
+                continue
+            size_bytes += len(record.key or b"") + len(record.value or b"")
+            size_bytes += sum(len(name) + len(value or b"") for name, value in record.headers or ())
+            if len(records) == wanted.limit or (records and size_bytes > wanted.max_bytes):
+                return Batch(tuple(records), records[-1].offset + 1)
+            records.append(record)
+        if len(records) == wanted.limit:
+            return Batch(tuple(records), records[-1].offset + 1)
+        return Batch(tuple(records), wanted.end)
+
+    def _answer(self, deadline: Deadline) -> None:
+        if self.away or not deadline.remaining_s:
+            raise LogUnavailable("Kafka did not answer in time")

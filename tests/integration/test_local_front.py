@@ -303,9 +303,19 @@ def test_closing_the_front_ends_its_environments(serving):
         ("POST", "/topics/t", "produce"),
         ("GET", "/topics/t", "query"),
         ("POST", "/topics/t/partitions/3", "produce"),
-        ("GET", "/topics/t/partitions/3", "query"),
-        ("POST", "/topics/t/partitions", "query"),
+        ("POST", "/topics/t/partitions", "explore"),
+        ("GET", "/topics", "explore"),
+        ("GET", "/topics/t/partitions", "explore"),
+        ("HEAD", "/topics/t/partitions/0", "explore"),
+        ("GET", "/topics/t/partitions/0/offsets", "explore"),
+        ("GET", "/topics/t/partitions/0/records", "explore"),
+        ("GET", "/topics/t/partitions/0/other", "query"),
+        ("GET", "/topics/t/keys/partitions", "query"),
+        ("GET", "/topics/partitions/keys/records", "query"),
+        ("PUT", "/topics/partitions/keys/records", "produce"),
+        ("GET", "/clusters", "explore"),
+        ("GET", "/health", "explore"),
     ],
 )
-def test_writes_go_to_the_produce_function_and_all_else_to_the_other(method, path, function):
+def test_each_request_goes_to_the_function_that_serves_it(method, path, function):
     assert function_for(method, path) == function

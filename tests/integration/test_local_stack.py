@@ -27,8 +27,8 @@ def lambda_handler(event, context):
 
 @pytest.fixture
 def functions(tmp_path):
-    """A folder of two throw-away functions."""
-    for name in ("query", "produce"):
+    """A folder of three throw-away functions."""
+    for name in ("query", "produce", "explore"):
         (tmp_path / "functions" / name).mkdir(parents=True)
         (tmp_path / "functions" / name / "handler.py").write_text(HANDLER)
     return tmp_path / "functions"
@@ -66,6 +66,7 @@ def test_a_stack_serves_stops_and_comes_back_with_its_data(make, tmp_path):
         addresses = [stack.kafka_bootstrap, stack.redis_nodes]
         assert _get(f"{stack.http_url}/topics/a/keys/b") == ["keylane-query", *addresses]
         assert _get(f"{stack.http_url}/topics/a/keys/b", "PUT") == ["keylane-produce", *addresses]
+        assert _get(f"{stack.http_url}/health") == ["keylane-explore", *addresses]
         admin = AdminClient({"bootstrap.servers": stack.kafka_bootstrap})
         topics = admin.list_topics(timeout=10).topics
         assert {name: len(topics[name].partitions) for name in ("flights", "other")} == {
@@ -81,7 +82,7 @@ def test_a_stack_serves_stops_and_comes_back_with_its_data(make, tmp_path):
         assert sorted(make().up()) == ["kafka", "redis"]
         assert all(part.running for part in stack.parts)
         environments = stack.front.program.process.children()
-        assert len(environments) == 2
+        assert len(environments) == 3
 
     assert not any(part.running for part in stack.parts)
     assert all(map(has_ended, environments))

@@ -11,6 +11,7 @@ import pytest
 from tests.builders import an_event, load_handler
 
 from keylane_local import openapi
+from keylane_local.front import function_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -71,11 +72,13 @@ def test_every_bounded_parameter_that_is_wrong_is_named(
     path: str, method: str, name: str, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("KEYLANE_REDIS_NODES", "127.0.0.1:1")
-    real = path.replace("{topic}", "t").replace("{view}", "v").replace("{key}", "k")
+    monkeypatch.setenv("KEYLANE_KAFKA_BOOTSTRAP", "127.0.0.1:1")
+    real = (
+        path.replace("{partition}", "0").replace("{topic}", "t").replace("{view}", "v").replace("{key}", "k")
+    )
     query = {"topics": "a,b", name: "wrong"}
     event = an_event(method.upper(), real, query=query, body=b'{"keys": ["k"]}' if method == "post" else None)
-    function = "produce" if method in {"put", "delete"} else "query"
-    answer = load_handler(function).lambda_handler(event, None)
+    answer = load_handler(function_for(method.upper(), real)).lambda_handler(event, None)
     assert answer["statusCode"] == 400
     if method != "head":
         assert json.loads(answer["body"])["parameter"] == name

@@ -8,9 +8,11 @@ import sys
 import pytest
 from tests.builders import FUNCTIONS
 
+from keylane.adapters.kafka_admin import ReaderSettings
 from keylane.adapters.kafka_producer import KafkaSettings
 from keylane.adapters.redis_cluster import Node, RedisSettings
 from keylane.settings import (
+    ExploreSettings,
     ProduceSettings,
     QuerySettings,
     SettingsError,
@@ -57,6 +59,24 @@ def test_query_takes_all_its_variables():
 
 def test_default_wait_is_never_above_the_maximum():
     assert QuerySettings.from_environment(REDIS | {"KEYLANE_WAIT_MAX_MS": "100"}).wait_default_ms == 100
+
+
+def test_explore_needs_its_brokers_alone():
+    settings = ExploreSettings.from_environment(KAFKA)
+    assert settings == ExploreSettings(ReaderSettings("one:9092,two:9092", 5_000), None, 5_000, 2_000, 1_000)
+
+
+def test_explore_takes_all_its_variables():
+    timeouts = {
+        "KEYLANE_EXPLORE_TIMEOUT_MS": "300",
+        "KEYLANE_HEALTH_TIMEOUT_MS": "200",
+        "KEYLANE_STATE_TIMEOUT_MS": "100",
+    }
+    settings = ExploreSettings.from_environment(KAFKA | REDIS | timeouts)
+    redis = RedisSettings((Node("one", 7001), Node("two", 7002)))
+    assert settings == ExploreSettings(ReaderSettings("one:9092,two:9092", 300), redis, 300, 200, 100)
+    with pytest.raises(SettingsError, match="KEYLANE_EXPLORE_TIMEOUT_MS"):
+        ExploreSettings.from_environment(KAFKA | {"KEYLANE_EXPLORE_TIMEOUT_MS": "0"})
 
 
 def test_produce_needs_its_brokers_alone():

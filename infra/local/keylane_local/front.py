@@ -41,13 +41,19 @@ LINE_LIMIT_BYTES = 256 * 1024
 _KEY_PATH = re.compile(r"/topics/[^/]*/keys/[^/]*/*")
 _RECORDS_PATH = re.compile(r"/topics/[^/]+(/partitions/[^/]+)?")
 _WRITES = {"PUT": _KEY_PATH, "DELETE": _KEY_PATH, "POST": _RECORDS_PATH}
-FUNCTIONS = ("query", "produce")
+# What looks into Kafka; records are written to partitions by POST.
+_EXPLORED = re.compile(r"/(topics|clusters|health)|/topics/[^/]+/partitions(/[^/]+(/(offsets|records))?)?")
+FUNCTIONS = ("query", "produce", "explore")
+FEW_ENVIRONMENTS = 2
+"""At most so many of `explore`, which people ask, and monitors."""
 
 
 def function_for(method: str, path: str) -> str:
     """Name the function that serves a request; query answers what nobody serves, with a clear error."""
     writes = _WRITES.get(method)
-    return "produce" if path == "/push" or (writes and writes.fullmatch(path)) else "query"
+    if path == "/push" or (writes and writes.fullmatch(path)):
+        return "produce"
+    return "explore" if _EXPLORED.fullmatch(path) else "query"
 
 
 class Front:
@@ -164,7 +170,9 @@ def functions_of(folder: Path, log: Path, max_environments: int) -> dict[str, Fu
             layer=project_root() / "layers" / "keylane" / "python",
             log=log,
             variables=variables,
-            max_environments=max_environments,
+            max_environments=min(max_environments, FEW_ENVIRONMENTS)
+            if name == "explore"
+            else max_environments,
         )
         for name in FUNCTIONS
     }

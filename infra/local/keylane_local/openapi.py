@@ -11,9 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 import keylane
 from keylane import problems
+from keylane.explore_requests import LAST_PARTITION
 from keylane.keys import KEY_LIMIT_BYTES
 from keylane.routes import BYTES
+from keylane_local import openapi_explore
 from keylane_local.front import FUNCTIONS
+from keylane_local.openapi_terms import COUNT as _COUNT
+from keylane_local.openapi_terms import FLAG as _FLAG
+from keylane_local.openapi_terms import MAYBE_TEXT as _MAYBE_TEXT
+from keylane_local.openapi_terms import TEXT as _TEXT
+from keylane_local.openapi_terms import TIME as _TIME
+from keylane_local.openapi_terms import VALUE as _VALUE
+from keylane_local.openapi_terms import a_list as _list
+from keylane_local.openapi_terms import an_object as _object
 from keylane_local.tools import project_root
 
 if TYPE_CHECKING:
@@ -22,34 +32,8 @@ if TYPE_CHECKING:
     from keylane.parameters import Parameter
     from keylane.routes import Resolver, Route
 
-_COUNT = {"type": "integer", "minimum": 0}
-_TEXT = {"type": "string"}
-_FLAG = {"type": "boolean"}
-_TIME = {"type": "integer"}
-_MAYBE_TEXT = {"type": ["string", "null"]}
-
-
-def _object(required: tuple[str, ...], **properties: Any) -> dict[str, Any]:
-    return {"type": "object", "required": list(required), "properties": properties}
-
-
-def _list(name: str) -> dict[str, Any]:
-    return {"type": "array", "items": {"$ref": f"#/components/schemas/{name}"}}
-
-
 _KEY = {"key": _TEXT, "key_format": {"enum": ["text", "base64"]}}
 _PLACE = {"partition": _COUNT, "offset": _COUNT, "position": _TEXT, "timestamp": _COUNT}
-_HEADER = _object(("name", "value", "value_format"), name=_TEXT, value={}, value_format=_TEXT)
-_VALUE = {
-    "value": {"description": "JSON itself, or text, or base64, as value_format says"},
-    "value_format": {"enum": ["json", "text", "base64", "left-in-kafka"]},
-    "value_bytes": _COUNT,
-    "headers": {"type": "array", "items": _HEADER},
-    "no_fields": _FLAG,
-    "schema_id": _COUNT,
-    "schema_type": {"enum": ["AVRO", "PROTOBUF", "JSON"]},
-    "undecoded": {"type": "string", "description": "why the value is shown as bytes"},
-}
 _FRESHNESS = {
     "watermarks": {
         "type": "object",
@@ -194,6 +178,7 @@ SCHEMAS: dict[str, Any] = {
         "description": "host:port -> partitions",
         "additionalProperties": {"type": "array", "items": _COUNT},
     },
+    **openapi_explore.SCHEMAS,
     "Written": _object(("partition", "offset", "position"), partition=_COUNT, offset=_COUNT, position=_TEXT),
     "Pushed": _object(
         ("status", "errors", "positions"),
@@ -243,8 +228,8 @@ _PROBLEMS = (400, 404, INTERNAL_ERROR, 503)
 """Statuses of problems that any route may answer with."""
 _PATH_PARTS = {
     "topic": ("a topic", {"type": "string", "pattern": "^[a-zA-Z0-9._-]{1,249}$"}),
-    "partition": ("a partition", {"type": "integer", "minimum": 0, "maximum": 2147483647}),
     "view": ("a view", {"type": "string", "pattern": "^[a-zA-Z0-9._-]{1,240}$"}),
+    "partition": ("a partition's number", {"type": "integer", "minimum": 0, "maximum": LAST_PARTITION}),
     "key": (
         "a key, percent-encoded, or base64 with key_format=base64",
         {"type": "string", "minLength": 1, "maxLength": KEY_LIMIT_BYTES},
@@ -349,6 +334,8 @@ def _responses(route: Route, method: str) -> dict[str, Any]:
         if route.tells_failures and status != INTERNAL_ERROR:
             told = {problems.CONTENT_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}, **content}
             responses[str(status)] = {"description": "what went wrong", "content": told}
+    if route.answer == "Health":
+        responses["503"] = {**answered, "description": "a part is not ready"}
     return responses
 
 

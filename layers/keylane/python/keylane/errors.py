@@ -9,6 +9,7 @@
     │   ├── UnknownTopic            no layout, or not a topic of the broker
     │   ├── UnknownPartition        the topic has no partition of this number
     │   ├── UnknownView             no view of this name
+    │   ├── OffsetOutOfRange        the partition has no record there: not yet, or no more
     │   └── KeyAbsent               the topic is there, the key isn't
     ├── TooLarge                    a key or value over its limit
     ├── NotKept                     the topic's state does not keep what was asked for
@@ -28,6 +29,7 @@
     │       └── Unacknowledged      or not in time: the record may have been written
     ├── CorruptState                bytes under a lane's key that aren't ours
     ├── ProduceFailed               Kafka refused the record; carries Kafka's own name for it
+    ├── LogRefused                  Kafka refused a request to read; carries Kafka's own name for why
     ├── BadConfig                   keylane.toml or the environment is not as it must be
     └── WriterError                 the writer's side
         ├── Fenced                  a newer writer has taken over
@@ -112,6 +114,20 @@ class UnknownView(NotFound):
 
     def __init__(self, view: str) -> None:
         super().__init__(f"view {view!r} is not known here: is it in keylane.toml, and does the job run?")
+
+
+class OffsetOutOfRange(NotFound):
+    """The partition holds `low` to `high` - 1: the offset is removed already, or not written yet."""
+
+    parameter = "offset"
+
+    def __init__(self, topic: str, partition: int, offset: int, low: int, high: int) -> None:
+        super().__init__(
+            f"partition {partition} of topic {topic!r} begins at offset {low}, the next one that it gets is "
+            f"{high}: {offset} is outside"
+        )
+        self.low = low
+        self.high = high
 
 
 class KeyAbsent(NotFound):
@@ -281,6 +297,15 @@ class ProduceFailed(KeylaneError):
 
     def __init__(self, code: str, message: str, *, retriable: bool) -> None:
         super().__init__(f"{code}: {message}")
+        self.code = code
+        self.retriable = retriable
+
+
+class LogRefused(KeylaneError):
+    """Kafka refused a request to read; `code` is Kafka's own name, as in TOPIC_AUTHORIZATION_FAILED."""
+
+    def __init__(self, code: str, *, retriable: bool) -> None:
+        super().__init__(f"{code}: Kafka refused the request")
         self.code = code
         self.retriable = retriable
 

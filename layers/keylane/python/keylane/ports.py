@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from keylane.errors import KeylaneError
+    from keylane.kafka import At, Batch, KafkaCluster, KafkaTopic, OffsetFound, Wanted
     from keylane.model import NewRecord, Position
 
 
@@ -69,6 +70,41 @@ class Log(Protocol):
 
         Gives the fate of each, in their order: its position, or its own error (UnknownTopic,
         UnknownPartition, ProduceFailed, LogUnavailable; Unacknowledged where it may have been written).
+        """
+
+
+class Metadata(Protocol):
+    """Kafka's cluster as its brokers tell of it. A topic is never created by asking.
+
+    All raise LogUnavailable, and LogRefused with Kafka's name for why.
+    """
+
+    def cluster(self, deadline: Deadline) -> KafkaCluster:
+        """The cluster and its brokers."""
+
+    def topics(self, deadline: Deadline) -> dict[str, int]:
+        """All topics: name -> partition count."""
+
+    def topic(self, topic: str, deadline: Deadline) -> KafkaTopic:
+        """One topic. Raises UnknownTopic."""
+
+
+class LogReader(Protocol):
+    """Kafka, as a consumer without a group sees it. Raises UnknownTopic, LogUnavailable, LogRefused."""
+
+    def offsets(
+        self, topic: str, partition: int, ats: Sequence[At], isolation: str, deadline: Deadline
+    ) -> list[OffsetFound | None]:
+        """The offset at each place: the first at or after a time; None where there is no record.
+
+        LATEST is the offset after the last record; as READ_COMMITTED sees it, that of the first transaction
+        that has not ended. MAX looks at all records.
+        """
+
+    def read(self, wanted: Wanted, deadline: Deadline) -> Batch:
+        """Records; those that were read by the deadline, LogUnavailable where there was none.
+
+        Raises OffsetOutOfRange where retention removes the first one meanwhile.
         """
 
 

@@ -8,6 +8,7 @@ code       Kafka's own upper-case name, where Kafka has one for it
 since_ms   of `history-too-short`: from when on the history is known
 age_ms     of `state-too-old`: a bound on how old the state is, where it has one
 schema_id  of `value-not-decodable`: the schema that the value names, where it names one
+low, high  of `offset-out-of-range`: the partition's first offset, and the next that it gets
 next_offset, log_end, percent   of `lane-building`: how far the lane is, where that is known
 parameter  the part of the request at fault, where one is
 index      of the record at fault, where it is one of several
@@ -66,6 +67,9 @@ KINDS: dict[type[errors.KeylaneError], Kind] = {
         404, "unknown-partition", "The topic has no such partition", "UNKNOWN_TOPIC_OR_PARTITION"
     ),
     errors.UnknownView: Kind(404, "unknown-view", "The view is not known"),
+    errors.OffsetOutOfRange: Kind(
+        404, "offset-out-of-range", "The partition has no such offset", "OFFSET_OUT_OF_RANGE"
+    ),
     errors.KeyAbsent: Kind(404, "key-absent", "The topic holds no record under this key"),
     errors.TooLarge: VALUE_TOO_LARGE,
     errors.NotKept: Kind(409, "not-kept", "The topic's state does not keep this"),
@@ -85,6 +89,7 @@ KINDS: dict[type[errors.KeylaneError], Kind] = {
     errors.Unacknowledged: LOG_UNAVAILABLE,
     errors.CorruptState: Kind(500, "corrupt-state", "The state under this key can't be read"),
     errors.ProduceFailed: Kind(502, "produce-failed", "Kafka refused the record"),
+    errors.LogRefused: Kind(502, "log-refused", "Kafka refused the request"),
     errors.BadConfig: MISCONFIGURED,
     errors.WriterError: INTERNAL,
     errors.Fenced: INTERNAL,
@@ -114,10 +119,10 @@ def kind_of(error: Exception) -> Kind:
         return ANSWER_TOO_LARGE
     if isinstance(error, errors.TooLarge) and error.what == "body":
         return BODY_TOO_LARGE
-    if isinstance(error, errors.ProduceFailed):
+    if isinstance(error, errors.ProduceFailed | errors.LogRefused):
         if error.code in {"MESSAGE_TOO_LARGE", "RECORD_LIST_TOO_LARGE"}:
             return VALUE_TOO_LARGE
-        kind = KINDS[errors.ProduceFailed]
+        kind = KINDS[type(error)]
         status = PRODUCE_STATUS.get(error.code, 503 if error.retriable else kind.status)
         return Kind(status, kind.name, kind.title, error.code)
     return next((KINDS[each] for each in type(error).__mro__ if each in KINDS), INTERNAL)
@@ -142,9 +147,16 @@ def response_to(error: Exception, request_id: str, headers: Mapping[str, str] | 
     return problem(kind, str(error), request_id, parameter=parameter, more=_progress(error), headers=headers)
 
 
+_TOLD: dict[type[Exception], tuple[str, ...]] = {
+    errors.HistoryTooShort: ("since_ms",),
+    errors.OffsetOutOfRange: ("low", "high"),
+}
+"""What an error always tells beside its sentence."""
+
+
 def _progress(error: Exception) -> dict[str, int]:
-    if isinstance(error, errors.HistoryTooShort):
-        return {"since_ms": error.since_ms}
+    if type(error) in _TOLD:
+        return {name: getattr(error, name) for name in _TOLD[type(error)]}
     if isinstance(error, errors.BadField) and error.index is not None:
         return {"index": error.index}
     if isinstance(error, errors.ValueNotDecodable) and error.schema_id is not None:

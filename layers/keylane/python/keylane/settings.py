@@ -16,6 +16,7 @@ from keylane.model import WHOLE_KEY, is_topic_name
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from keylane.adapters.kafka_admin import ReaderSettings
     from keylane.adapters.kafka_producer import KafkaSettings
     from keylane.adapters.redis_cluster import RedisSettings
     from keylane.adapters.registry_http import RegistrySettings
@@ -79,6 +80,35 @@ class ProduceSettings:
             kafka_bootstrap(environment), partitioner, limit_bytes, timeout_ms, _partition_by(environment)
         )
         return cls(kafka, timeout_ms, limit_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class ExploreSettings:
+    """What the explore function runs with; without `redis` it knows no shards.
+
+    `timeout_ms` bounds what one request asks of Kafka, `health_timeout_ms` the same for its health.
+    """
+
+    kafka: ReaderSettings
+    redis: RedisSettings | None = None
+    timeout_ms: int = 5_000
+    health_timeout_ms: int = 2_000
+    state_timeout_ms: int = 1_000
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str]) -> Self:
+        """Read all at once. Raises SettingsError."""
+        from keylane.adapters.kafka_admin import ReaderSettings  # noqa: PLC0415
+
+        timeout_ms = _number(environment, "KEYLANE_EXPLORE_TIMEOUT_MS", 5_000)
+        has_redis = environment.get("KEYLANE_REDIS_NODES", "").strip()
+        return cls(
+            ReaderSettings(kafka_bootstrap(environment), timeout_ms),
+            redis_settings(environment) if has_redis else None,
+            timeout_ms,
+            _number(environment, "KEYLANE_HEALTH_TIMEOUT_MS", 2_000),
+            _number(environment, "KEYLANE_STATE_TIMEOUT_MS", 1_000),
+        )
 
 
 def redis_settings(environment: Mapping[str, str]) -> RedisSettings:

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 
 from keylane.layouts import Layouts
 from keylane.ports import Clock
-from keylane.settings import ProduceSettings, QuerySettings, registry_settings
+from keylane.settings import ExploreSettings, ProduceSettings, QuerySettings, registry_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from keylane.ports import Log, Schemas, State
+    from keylane.ports import Log, LogReader, Metadata, Schemas, State
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +40,18 @@ class Produce:
     settings: ProduceSettings
     clock: Clock
     log: Log
+
+
+@dataclass(frozen=True, slots=True)
+class Explore:
+    """What the explore function works with; `state` and `layouts` are None where no Redis is configured."""
+
+    settings: ExploreSettings
+    clock: Clock
+    metadata: Metadata
+    reader: LogReader
+    state: State | None
+    layouts: Layouts | None
 
 
 def query_maker() -> Callable[[], Query]:
@@ -71,5 +83,25 @@ def produce_maker() -> Callable[[], Produce]:
     def make() -> Produce:
         settings = ProduceSettings.from_environment(os.environ)
         return Produce(settings, Clock(), KafkaProducer(settings.kafka))
+
+    return make
+
+
+def explore_maker() -> Callable[[], Explore]:
+    """Give the maker of the explore function's parts; it builds once. Raises SettingsError when called."""
+    from keylane.adapters.kafka_admin import KafkaAdmin, KafkaMetadata  # noqa: PLC0415
+    from keylane.adapters.kafka_reader import KafkaReader  # noqa: PLC0415
+    from keylane.adapters.redis_cluster import Cluster  # noqa: PLC0415
+    from keylane.adapters.redis_state import RedisState  # noqa: PLC0415
+
+    @cache
+    def make() -> Explore:
+        settings = ExploreSettings.from_environment(os.environ)
+        clock = Clock()
+        admin = KafkaAdmin(settings.kafka)
+        state = RedisState(Cluster(settings.redis)) if settings.redis else None
+        layouts = Layouts(state, clock, 0) if state else None
+        reader = KafkaReader(settings.kafka, admin)
+        return Explore(settings, clock, KafkaMetadata(admin), reader, state, layouts)
 
     return make

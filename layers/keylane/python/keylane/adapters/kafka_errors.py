@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaError, KafkaException
 
-from keylane.errors import LogUnavailable, ProduceFailed, Unacknowledged, UnknownPartition, UnknownTopic
+from keylane.errors import (
+    LogRefused,
+    LogUnavailable,
+    ProduceFailed,
+    Unacknowledged,
+    UnknownPartition,
+    UnknownTopic,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from keylane.errors import KeylaneError
     from keylane.model import NewRecord
 
@@ -28,17 +38,20 @@ KAFKA_NAMES = {
 RETRIABLE = frozenset(
     {
         "BROKER_NOT_AVAILABLE",
+        "FENCED_LEADER_EPOCH",
         "KAFKA_STORAGE_ERROR",
         "LEADER_NOT_AVAILABLE",
         "NETWORK_EXCEPTION",
         "NOT_ENOUGH_REPLICAS",
         "NOT_ENOUGH_REPLICAS_AFTER_APPEND",
         "NOT_LEADER_OR_FOLLOWER",
+        "OFFSET_NOT_AVAILABLE",
         "REQUEST_TIMED_OUT",
         "THROTTLING_QUOTA_EXCEEDED",
+        "UNKNOWN_LEADER_EPOCH",
     }
 )
-"""Kafka's names of errors that pass: the same record may be taken later."""
+"""Kafka's names of errors that pass: the same request may be taken later."""
 
 INVALID_RECORD = (
     "Kafka refused the record: its timestamp is out of the topic's bounds, "
@@ -71,6 +84,30 @@ def error_of(error: KafkaError, record: NewRecord, *, sent: bool = True) -> Keyl
     found = _translated(error, record, sent=sent)
     found.__cause__ = KafkaException(error)
     return found
+
+
+@contextmanager
+def translate_read_errors(topic: str) -> Iterator[None]:
+    """Every error of a request that reads becomes one of Metadata's and LogReader's."""
+    try:
+        yield
+    except TimeoutError as error:
+        raise LogUnavailable("Kafka did not answer in time") from error
+    except KafkaException as error:
+        raise _read_error(error.args[0], topic) from error
+
+
+def _read_error(error: KafkaError, topic: str) -> KeylaneError:
+    code = error.code()
+    if code in UNKNOWN_TOPIC:
+        return UnknownTopic(topic, "Kafka has no topic of this name")
+    if code in _REFUSED:
+        return LogUnavailable("Kafka refused our credentials", 10)
+    if code < 0:
+        # librdkafka's own words would tell addresses: they are in the log, as the cause.
+        return LogUnavailable("Kafka did not answer in time")
+    name = kafka_name(error)
+    return LogRefused(name, retriable=name in RETRIABLE)
 
 
 def _translated(error: KafkaError, record: NewRecord, *, sent: bool) -> KeylaneError:

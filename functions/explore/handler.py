@@ -1,0 +1,118 @@
+"""Kafka as it is: cluster, topics, partitions, offsets, raw records; and the health of what stands behind."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from keylane import api, explore, routes, wiring
+from keylane import explore_requests as requests
+
+if TYPE_CHECKING:
+    from aws_lambda_powertools.event_handler import Response
+
+app = routes.Resolver()
+parts = wiring.explore_maker()
+
+
+@app.at("/topics", "GET", "HEAD", parameters=requests.TOPICS, answer="Topics", refusals=(403, 502))
+def get_topics(event: api.Event) -> Response[str]:
+    """Answer with a page of Kafka's topics, by name."""
+    use = parts()
+    asked = requests.topics_request(event)
+    found = explore.topics(use.metadata, use.clock, **asked._asdict(), timeout_ms=use.settings.timeout_ms)
+    return requests.of_topics(*found)
+
+
+def _places(use: wiring.Explore, topic: str) -> explore.Places:
+    return explore.places(
+        use.metadata,
+        use.state,
+        use.layouts,
+        use.clock,
+        topic,
+        timeout_ms=use.settings.timeout_ms,
+        state_timeout_ms=use.settings.state_timeout_ms,
+    )
+
+
+@app.at("/topics/{topic}/partitions", "GET", "HEAD", answer="KafkaTopic", refusals=(403, 502))
+def get_kafka_topic(event: api.Event, topic: str) -> Response[str]:
+    """Answer with a topic's partitions: their brokers, slots and shards."""
+    use = parts()
+    return requests.of_places(_places(use, api.topic_of(topic)))
+
+
+@app.at("/topics/{topic}/partitions/{partition}", "GET", "HEAD", answer="KafkaPartition", refusals=(403, 502))
+def get_kafka_partition(event: api.Event, topic: str, partition: str) -> Response[str]:
+    """Answer with one partition's brokers, slot and shard."""
+    use = parts()
+    name, number = api.topic_of(topic), requests.partition_of(partition)
+    places = _places(use, name)
+    explore.check_partition(places.topic, number)
+    return requests.of_place(places, number)
+
+
+@app.at(
+    "/topics/{topic}/partitions/{partition}/offsets",
+    "GET",
+    "HEAD",
+    parameters=requests.OFFSETS,
+    answer="Offset",
+    refusals=(403, 502),
+)
+def get_offset(event: api.Event, topic: str, partition: str) -> Response[str]:
+    """Answer with the offset at a place or time."""
+    use = parts()
+    name, number = api.topic_of(topic), requests.partition_of(partition)
+    at, isolation = requests.offset_request(event)
+    found = explore.offset(
+        *(use.metadata, use.reader, use.clock, name, number),
+        at=at,
+        isolation=isolation,
+        timeout_ms=use.settings.timeout_ms,
+    )
+    return requests.of_offset(name, number, at, isolation, found)
+
+
+@app.at(
+    "/topics/{topic}/partitions/{partition}/records",
+    "GET",
+    "HEAD",
+    parameters=requests.RECORDS,
+    answer="LogRecords",
+    refusals=(403, 413, 502),
+)
+def get_records(event: api.Event, topic: str, partition: str) -> Response[str]:
+    """Answer with a page of raw records, by offset."""
+    use = parts()
+    wanted, begin = requests.records_request(event, topic, partition)
+    page = explore.records(
+        use.metadata, use.reader, use.clock, wanted, begin=begin, timeout_ms=use.settings.timeout_ms
+    )
+    return requests.of_records(wanted, page)
+
+
+@app.at("/clusters", "GET", "HEAD", answer="Clusters", refusals=(403, 502))
+def get_clusters(event: api.Event) -> Response[str]:
+    """Answer with the Kafka cluster and its brokers."""
+    use = parts()
+    return requests.of_cluster(explore.cluster(use.metadata, use.clock, timeout_ms=use.settings.timeout_ms))
+
+
+@app.at("/health", "GET", "HEAD", answer="Health")
+def get_health(event: api.Event) -> Response[str]:
+    """Answer whether Kafka and the state can be reached, and why not."""
+    use = parts()
+    found = explore.health(
+        use.metadata,
+        use.state,
+        use.clock,
+        timeout_ms=use.settings.health_timeout_ms,
+        state_timeout_ms=use.settings.state_timeout_ms,
+    )
+    return requests.of_health(found)
+
+
+def lambda_handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
+    """Answer one API Gateway REST proxy event."""
+    return routes.serve(app, event, context)

@@ -1,0 +1,35 @@
+"""Schemas that others are made of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+COUNT = {"type": "integer", "minimum": 0}
+TEXT = {"type": "string"}
+FLAG = {"type": "boolean"}
+TIME = {"type": "integer"}
+MAYBE_TEXT = {"type": ["string", "null"]}
+
+
+def an_object(required: tuple[str, ...], **properties: Any) -> dict[str, Any]:
+    """An object of these properties."""
+    return {"type": "object", "required": list(required), "properties": properties}
+
+
+def a_list(name: str) -> dict[str, Any]:
+    """An array of the schema with that name."""
+    return {"type": "array", "items": {"$ref": f"#/components/schemas/{name}"}}
+
+
+MAYBE_COUNT = {"type": ["integer", "null"], "minimum": 0}
+HEADER = an_object(("name", "value", "value_format"), name=TEXT, value={}, value_format=TEXT)
+VALUE: dict[str, Any] = {
+    "value": {"description": "JSON itself, or text, or base64, as value_format says"},
+    "value_format": {"enum": ["json", "text", "base64", "left-in-kafka"]},
+    "value_bytes": COUNT,
+    "headers": {"type": "array", "items": HEADER},
+    "no_fields": FLAG,
+    "schema_id": COUNT,
+    "schema_type": {"enum": ["AVRO", "PROTOBUF", "JSON"]},
+    "undecoded": {"type": "string", "description": "why the value is shown as bytes"},
+}

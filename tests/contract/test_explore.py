@@ -1,0 +1,174 @@
+"""The ports Metadata and LogReader: one suite for the fake and for Kafka."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import Producer
+from tests.builders import a_topic
+from tests.fakes import FakeKafka
+from tests.servers import create_topic, deadline
+
+from keylane.adapters.kafka_admin import KafkaAdmin, KafkaMetadata, ReaderSettings
+from keylane.adapters.kafka_reader import KafkaReader
+from keylane.errors import LogUnavailable, UnknownTopic
+from keylane.kafka import EARLIEST, LATEST, MAX, READ_COMMITTED, READ_UNCOMMITTED, LogRecord, Wanted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from keylane.ports import LogReader, Metadata
+
+IN_TIME_MS = 15_000
+RECORDS = (
+    LogRecord(0, b"k", b"v", 1_000, "CreateTime", (("a", b"1"), ("a", None), ("b", b"\xff"))),
+    LogRecord(1, None, b"", 5_000, "CreateTime"),
+    LogRecord(2, b"\xff\x00", None, 2_000, "CreateTime"),
+    LogRecord(3, b"", b"x" * 1_000, 5_000, "CreateTime"),
+    LogRecord(4, b"k", b"last", 3_000, "CreateTime"),
+)
+
+
+@dataclass
+class Held:
+    """A Kafka, how to make a topic of so many partitions, and how to write to one of them."""
+
+    metadata: Metadata
+    reader: LogReader
+    create: Callable[[str, int], None]
+    write: Callable[[str, int, tuple[LogRecord, ...]], None]
+
+    def read(self, topic: str, partition: int = 1, **wanted):
+        asked = {"offset": 0, "end": 5, "limit": 100, "max_bytes": 1 << 20} | wanted
+        return self.reader.read(Wanted(topic, partition, **asked), deadline(IN_TIME_MS))
+
+    def offset(self, topic: str, at: str | int, isolation: str = READ_COMMITTED) -> int | None:
+        (found,) = self.reader.offsets(topic, 1, (at,), isolation, deadline(IN_TIME_MS))
+        return found and found.offset
+
+
+def write(bootstrap: str, topic: str, partition: int, records: tuple[LogRecord, ...]) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for record in records:
+        producer.produce(
+            topic,
+            record.value,
+            record.key,
+            partition,
+            timestamp=record.timestamp_ms,
+            headers=list(record.headers or ()),
+        )
+    assert producer.flush(20) == 0
+
+
+@pytest.fixture(params=["fake", pytest.param("kafka", marks=pytest.mark.integration)])
+def held(request: pytest.FixtureRequest) -> Iterator[Held]:
+    if request.param == "fake":
+        fake = FakeKafka()
+        yield Held(fake, fake, fake.create, lambda topic, p, records: fake.logs[topic][p].add(*records))
+        return
+    bootstrap = request.getfixturevalue("kafka")
+    settings = ReaderSettings(bootstrap)
+    admin = KafkaAdmin(settings)
+    reader = KafkaReader(settings, admin)
+    yield Held(
+        KafkaMetadata(admin),
+        reader,
+        lambda topic, count: create_topic(bootstrap, topic, count),
+        lambda topic, partition, records: write(bootstrap, topic, partition, records),
+    )
+    reader.close()
+    admin.close()
+
+
+@pytest.fixture
+def topic(held: Held) -> str:
+    """A topic of three partitions, the records in its second."""
+    name = a_topic()
+    held.create(name, 3)
+    held.write(name, 1, RECORDS)
+    return name
+
+
+def test_topics_and_their_partitions_are_told(held: Held, topic: str):
+    assert held.metadata.topics(deadline(IN_TIME_MS))[topic] == 3
+    found = held.metadata.topic(topic, deadline(IN_TIME_MS))
+    assert (found.name, found.internal, bool(found.topic_id)) == (topic, False, True)
+    assert [each.number for each in found.partitions] == [0, 1, 2]
+    cluster = held.metadata.cluster(deadline(IN_TIME_MS))
+    (broker,) = cluster.brokers
+    assert cluster.cluster_id
+    assert cluster.controller == broker.number
+    for each in found.partitions:
+        assert (each.leader, each.replicas, each.in_sync) == (
+            broker.number,
+            (broker.number,),
+            (broker.number,),
+        )
+
+
+def test_unknown_topic_is_told_each_time_and_found_once_it_is_there(held: Held):
+    name = a_topic()
+    for _ in range(2):
+        with pytest.raises(UnknownTopic, match=name):
+            held.metadata.topic(name, deadline(IN_TIME_MS))
+    assert name not in held.metadata.topics(deadline(IN_TIME_MS))
+    held.create(name, 1)
+    assert len(held.metadata.topic(name, deadline(IN_TIME_MS)).partitions) == 1
+
+
+def test_records_are_read_as_they_were_written(held: Held, topic: str):
+    batch = held.read(topic)
+    assert batch.records == RECORDS
+    assert batch.next_offset == 5
+
+
+@pytest.mark.parametrize("offset", [0, 3, 4])
+def test_records_are_read_from_any_offset_again_and_again(held: Held, topic: str, offset: int):
+    for _ in range(3):
+        assert held.read(topic, offset=offset).records == RECORDS[offset:]
+
+
+def test_no_more_records_are_given_than_are_asked_for(held: Held, topic: str):
+    batch = held.read(topic, limit=2)
+    assert (batch.records, batch.next_offset) == (RECORDS[:2], 2)
+    batch = held.read(topic, offset=1, end=3)
+    assert (batch.records, batch.next_offset) == (RECORDS[1:3], 3)
+
+
+def test_no_more_bytes_are_given_than_are_asked_for_but_one_record_is(held: Held, topic: str):
+    batch = held.read(topic, offset=1, max_bytes=1_001)
+    assert (batch.records, batch.next_offset) == (RECORDS[1:3], 3)
+    batch = held.read(topic, offset=1, max_bytes=1_002)
+    assert (batch.records, batch.next_offset) == (RECORDS[1:4], 4)
+    batch = held.read(topic, offset=3, max_bytes=1)
+    assert (batch.records, batch.next_offset) == (RECORDS[3:4], 4)
+
+
+def test_offsets_are_found_by_place_and_time(held: Held, topic: str):
+    assert [held.offset(topic, at) for at in (EARLIEST, LATEST)] == [0, 5]
+    assert held.offset(topic, LATEST, READ_UNCOMMITTED) == 5
+    assert held.offset(topic, MAX) == 1
+    assert [held.offset(topic, ms) for ms in (0, 1_000, 1_001, 5_000, 5_001)] == [0, 0, 1, 1, None]
+    found = held.reader.offsets(topic, 1, (MAX, EARLIEST), READ_COMMITTED, deadline(IN_TIME_MS))
+    assert [each and each.timestamp_ms for each in found] == [5_000, None]
+
+
+def test_an_empty_partition_has_ends_and_no_records(held: Held, topic: str):
+    ats = (EARLIEST, LATEST, MAX, 0)
+    found = held.reader.offsets(topic, 0, ats, READ_COMMITTED, deadline(IN_TIME_MS))
+    assert [each and each.offset for each in found] == [0, 0, None, None]
+
+
+def test_deadline_that_is_over_is_log_unavailable(held: Held, topic: str):
+    over = deadline(0)
+    for ask in (held.metadata.cluster, held.metadata.topics, lambda end: held.metadata.topic(topic, end)):
+        with pytest.raises(LogUnavailable):
+            ask(over)
+    with pytest.raises(LogUnavailable):
+        held.reader.offsets(topic, 1, (LATEST,), READ_COMMITTED, over)
+    with pytest.raises(LogUnavailable):
+        held.reader.read(Wanted(topic, 1, 0, 5, 10, 100), over)
+    assert held.read(topic).records == RECORDS

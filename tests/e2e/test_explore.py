@@ -1,0 +1,60 @@
+"""Kafka itself over HTTP, beside what the query function tells of the same topic."""
+
+from __future__ import annotations
+
+TOPIC = "flights"
+
+
+def test_a_record_is_read_from_kafka_at_the_position_that_its_write_told(client, key):
+    partition, offset = client.put(TOPIC, key, b'{"n": 1.50}').split(":")
+    client.put(TOPIC, key, b"\xff")
+    answer = client.request("GET", f"/topics/{TOPIC}/partitions/{partition}/records?offset={offset}&limit=2")
+    assert answer.status == 200
+    assert b'{"n": 1.50}' in answer.body
+    first, second = answer.json["records"]
+    assert (first["key"], first["position"], first["value"]) == (
+        key.decode(),
+        f"{partition}:{offset}",
+        {"n": 1.5},
+    )
+    assert (second["value"], second["value_format"]) == ("/w==", "base64")
+    latest = client.request("GET", f"/topics/{TOPIC}/partitions/{partition}/offsets?at=latest").json
+    assert latest["offset"] == answer.json["next_offset"] == answer.json["watermarks"]["high"]
+    found = client.request(
+        "GET", f"/topics/{TOPIC}/partitions/{partition}/offsets?at={first['timestamp']}"
+    ).json
+    assert found["offset"] <= int(offset)
+
+
+def test_partitions_lie_where_the_lanes_of_the_topic_do(client):
+    for topic in (TOPIC, "striped"):
+        lanes = client.request("GET", f"/topics/{topic}").json["lanes"]
+        partitions = client.request("GET", f"/topics/{topic}/partitions").json
+        assert partitions["state"] == "kept"
+        assert [(each["partition"], each["slot"], each["shard"]) for each in partitions["partitions"]] == [
+            (lane["partition"], lane["slot"], lane["shard"]) for lane in lanes if lane["stripe"] == 0
+        ]
+
+
+def test_topics_the_cluster_and_health_are_told(client, stack):
+    listed = client.request("GET", "/topics?prefix=fl").json["topics"]
+    assert {"topic": TOPIC, "partitions": 9} in listed
+    (cluster,) = client.request("GET", "/clusters").json["clusters"]
+    assert [f"{each['host']}:{each['port']}" for each in cluster["brokers"]] == [stack.kafka_bootstrap]
+    health = client.request("GET", "/health")
+    assert (health.status, health.json["ready"], set(health.json["parts"])) == (200, True, {"kafka", "redis"})
+    head = client.request("HEAD", "/health")
+    assert (head.status, head.body) == (200, b"")
+
+
+def test_what_is_wrong_or_not_there_is_told(client):
+    for path, status, code in (
+        ("/topics/nowhere/partitions", 404, "UNKNOWN_TOPIC_OR_PARTITION"),
+        (f"/topics/{TOPIC}/partitions/9/records", 404, "UNKNOWN_TOPIC_OR_PARTITION"),
+        (f"/topics/{TOPIC}/partitions/0/records?offset=999999999", 404, "OFFSET_OUT_OF_RANGE"),
+        (f"/topics/{TOPIC}/partitions/0/records?limit=0", 400, None),
+        (f"/topics/{TOPIC}/partitions/a", 400, None),
+    ):
+        answer = client.request("GET", path)
+        assert (answer.status, answer.json.get("code")) == (status, code)
+    assert client.request("DELETE", "/topics").status == 405

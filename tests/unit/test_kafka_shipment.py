@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from confluent_kafka import KafkaError, KafkaException
 from tests.fakes import FakeTime
 
 from keylane.adapters.kafka_shipment import Shipment
-from keylane.errors import LogUnavailable, ProduceFailed, Unacknowledged, UnknownTopic
+from keylane.errors import LogUnavailable, ProduceFailed, Unacknowledged, UnknownPartition, UnknownTopic
 from keylane.model import NewRecord, Position
 from keylane.ports import Deadline
 
@@ -143,13 +144,17 @@ def test_record_that_the_client_does_not_take_was_surely_not_written():
     assert "not written" in str(fate)
 
 
-def test_unknown_topic_is_looked_up_once_a_request():
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [(KafkaError._UNKNOWN_TOPIC, UnknownTopic), (KafkaError._UNKNOWN_PARTITION, UnknownPartition)],
+)
+def test_what_is_unknown_is_looked_up_once_a_request(code: int, kind: type):
     def refuse(topic: str) -> None:
-        raise KafkaException(KafkaError(KafkaError._UNKNOWN_TOPIC))
+        raise KafkaException(KafkaError(code))
 
     producer = ScriptedProducer(FakeTime(), refuse=refuse)
-    fates = ship(producer, records_of(*[(b"k", b"v")] * 100))
-    assert all(isinstance(fate, UnknownTopic) for fate in fates)
+    fates = ship(producer, [NewRecord("t", b"k", b"v", 7)] * 100)
+    assert all(isinstance(fate, kind) for fate in fates)
     assert producer.looked_up == ["t"]
 
 

@@ -46,6 +46,7 @@ class Shipment:
         self._reports: list[Position | KafkaError | None] = [None] * len(records)
         self._unsent: set[int] = set()
         self._unknown: dict[str, KafkaError] = {}
+        self._looked_up: set[str] = set()
         self.has_failed_for_good = False
 
     def groups(self) -> Iterator[list[int]]:
@@ -95,8 +96,10 @@ class Shipment:
             return KafkaError(LOCAL_TIMED_OUT)
         try:
             error = self._produce(producer, index, waiting)
-            if error is not None and error.code() in {LOCAL_UNKNOWN_TOPIC, LOCAL_UNKNOWN_PARTITION}:
+            is_unknown = error is not None and error.code() in {LOCAL_UNKNOWN_TOPIC, LOCAL_UNKNOWN_PARTITION}
+            if is_unknown and topic not in self._looked_up:
                 # What was unknown to the client once is so for a while, or ever after: it may be there now.
+                self._looked_up.add(topic)
                 producer.list_topics(topic, timeout=self._deadline.remaining_s)
                 error = self._produce(producer, index, waiting)
         except KafkaException as failed:

@@ -42,7 +42,14 @@ def get_kafka_topic(event: api.Event, topic: str) -> Response[str]:
     return requests.of_places(_places(use, api.topic_of(topic)))
 
 
-@app.at("/topics/{topic}/partitions/{partition}", "GET", "HEAD", answer="KafkaPartition", refusals=(403, 502))
+@app.at(
+    "/topics/{topic}/partitions/{partition}",
+    "GET",
+    "HEAD",
+    elsewhere=("POST",),
+    answer="KafkaPartition",
+    refusals=(403, 502),
+)
 def get_kafka_partition(event: api.Event, topic: str, partition: str) -> Response[str]:
     """Answer with one partition's brokers, slot and shard."""
     use = parts()

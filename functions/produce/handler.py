@@ -68,6 +68,7 @@ def push(event: api.Event) -> Response[str]:
 @app.at(
     "/topics/{topic}",
     "POST",
+    elsewhere=("GET", "HEAD"),
     parameters=(rest_proxy.KEY_FORMAT,),
     bodies=rest_proxy.BODIES,
     answer="Offsets",
@@ -82,6 +83,7 @@ def post_records(event: api.Event, topic: str) -> Response[str]:
 @app.at(
     "/topics/{topic}/partitions/{partition}",
     "POST",
+    elsewhere=("GET", "HEAD"),
     parameters=(rest_proxy.KEY_FORMAT,),
     bodies=rest_proxy.BODIES,
     answer="Offsets",

@@ -193,7 +193,7 @@ def join_topics(event: api.Event, key: str) -> Response[Any]:
     return documents.of_join(request.key, shown, query.clock.now_ms(), request.terms.fields)
 
 
-@app.at("/topics/{topic}", "GET", "HEAD", answer="Topic")
+@app.at("/topics/{topic}", "GET", "HEAD", elsewhere=("POST",), answer="Topic")
 def get_topic(event: api.Event, topic: str) -> Response[Any]:
     """Answer with a topic's layout, and where its lanes lie and stand."""
     query = parts()

@@ -140,12 +140,7 @@ def aim(case) -> None:
     number = case.path_parameters.get("partition")
     if type(number) is int and 0 <= number <= LAST_PARTITION and number % 8:
         case.path_parameters["partition"] = number % 2
-    records = case.body.get("records") if isinstance(case.body, dict) else None
-    for record in records if isinstance(records, list) else ():
-        # Most records that are pushed go to a topic that is there.
-        if isinstance(record, dict) and isinstance(record.get("topic"), str):
-            number = zlib.crc32(record["topic"].encode(errors="replace"))
-            record["topic"] = TOPICS[number % len(TOPICS)] if number % 4 else record["topic"]
+    aim_records(case.body)
     if is_sound(case.query, "cursor"):
         del case.query["cursor"]
     # Of these the document can't say that one excludes the other.
@@ -158,6 +153,15 @@ def aim(case) -> None:
     if len(str(case.headers.get("Prefer", ""))) <= 1000:
         # A position that never comes is waited for, 5 s by default.
         case.headers["Prefer"] = "wait=0.05"
+
+
+def aim_records(body) -> None:
+    """Put topics that are there into most records that are pushed."""
+    records = body.get("records") if isinstance(body, dict) else None
+    for record in records if isinstance(records, list) else ():
+        if isinstance(record, dict) and isinstance(record.get("topic"), str):
+            number = zlib.crc32(record["topic"].encode(errors="replace"))
+            record["topic"] = TOPICS[number % len(TOPICS)] if number % 4 else record["topic"]
 
 
 def is_sound(source, parameter: str) -> bool:

@@ -270,10 +270,18 @@ def test_missing_settings_are_told_in_the_same_form(monkeypatch: pytest.MonkeyPa
     assert problem(load_handler("produce").lambda_handler(event, None)) == (500, 500, None)
 
 
-@pytest.mark.parametrize("path", ["/push", "/topics/t", "/topics/t/partitions/0"])
-def test_other_methods_are_405(path: str):
-    answer = load_handler("produce").lambda_handler(an_event("GET", path), None)
-    assert (answer["statusCode"], headers_of(answer)["Allow"]) == (405, "POST")
+@pytest.mark.parametrize(
+    ("path", "allow"),
+    [("/push", "POST"), ("/topics/t", "POST, GET, HEAD"), ("/topics/t/partitions/0", "POST, GET, HEAD")],
+)
+def test_other_methods_are_405_with_those_that_the_path_takes(path: str, allow: str):
+    answer = load_handler("produce").lambda_handler(an_event("DELETE", path), None)
+    assert (answer["statusCode"], headers_of(answer)["Allow"]) == (405, allow)
+
+
+def test_query_function_tells_of_the_method_that_it_does_not_have_itself():
+    answer = load_handler("query").lambda_handler(an_event("DELETE", "/topics/t"), None)
+    assert (answer["statusCode"], headers_of(answer)["Allow"]) == (405, "GET, HEAD, POST")
 
 
 JSON_VALUES = st.recursive(

@@ -14,7 +14,7 @@ from keylane.api import request_id_of
 from keylane.errors import BadRequest, NullKey
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from aws_lambda_powertools.event_handler import Response
 
@@ -41,7 +41,8 @@ class Route:
     media type instead, where it isn't plain JSON.
     `answer` names the schema of the answer, `status` and `answer_type` are its own; `refusals` are the
     statuses of problems that this route alone may answer with, beside those that all have. `tells_failures`:
-    what has failed may be told in an answer of the same schema, too.
+    what has failed may be told in an answer of the same schema, too. `elsewhere`: methods of the path that
+    another function takes.
     """
 
     path: str
@@ -55,6 +56,7 @@ class Route:
     bodies: dict[str, Any] = field(default_factory=dict)
     answer_type: str = "application/json"
     tells_failures: bool = False
+    elsewhere: tuple[str, ...] = ()
     pattern: re.Pattern[str] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -110,7 +112,7 @@ class Resolver(APIGatewayRestResolver):
             if taking:
                 route, parts = taking[0]
             elif found and found[0][0].path != KEY_PATH:
-                return proxy_answer(_wrong_method([m for each, _ in found for m in each.methods], event))
+                return proxy_answer(_wrong_method(_methods(each for each, _ in found), event))
             else:
                 return super().resolve(event, context)
         try:
@@ -147,6 +149,11 @@ def proxy_answer(response: Response[Any]) -> dict[str, Any]:
         "isBase64Encoded": isinstance(body, bytes),
         "multiValueHeaders": {name: [value] for name, value in response.headers.items()},
     }
+
+
+def _methods(routes: Iterable[Route]) -> list[str]:
+    """All that the path of these takes, here or elsewhere."""
+    return list(dict.fromkeys(method for each in routes for method in each.methods + each.elsewhere))
 
 
 def _no_route(event: Event) -> Response[str]:

@@ -19,6 +19,8 @@ from keylane.parameters import Parameter, choice, read_moment, text, whole
 from keylane.spelling import JSON
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from keylane.explore import Page, Part, Places
     from keylane.kafka import At, Broker, KafkaCluster, KafkaPartition, LogRecord, OffsetFound
 
@@ -209,19 +211,22 @@ def of_records(wanted: Wanted, page: Page) -> Response[str]:
 
 def _fitting(partition: int, record: LogRecord) -> tuple[str, int]:
     """A record's JSON that an answer can hold, and its size there. Raises TooLarge."""
-    value = record.value or b""
-    shown = Record(
-        record.key or b"", value, partition, record.offset, record.timestamp_ms or 0, record.headers or ()
-    )
-    in_base64 = replace(shown, form=ValueForm("base64"))
-    left_out = replace(shown, value=b"", left_in_kafka_bytes=len(value))
     row_bytes = 0
-    for each in (shown, in_base64, left_out):
-        row = _row(record, each)
+    for shown in _spellings(partition, record):
+        row = _row(record, shown)
         row_bytes = len(json.dumps(row)) + 2
         if row_bytes <= ANSWER_LIMIT_BYTES:
             return row, row_bytes
     raise TooLarge("answer", row_bytes, ANSWER_LIMIT_BYTES)
+
+
+def _spellings(partition: int, record: LogRecord) -> Iterator[Record]:
+    """The record as it is, its value in base64, and without its value."""
+    key, value = record.key or b"", record.value or b""
+    shown = Record(key, value, partition, record.offset, record.timestamp_ms or 0, record.headers or ())
+    yield shown
+    yield replace(shown, form=ValueForm("base64"))
+    yield replace(shown, value=b"", left_in_kafka_bytes=len(value))
 
 
 def _row(record: LogRecord, shown: Record) -> str:

@@ -141,6 +141,8 @@ class KafkaReader:
             "isolation.level": isolation,
             "fetch.wait.max.ms": FETCH_WAIT_MS,
             "fetch.error.backoff.ms": 20,
+            # At its default of 1000 a request that comes soon after a full page waits for a second.
+            "fetch.queue.backoff.ms": 10,
             "fetch.message.max.bytes": FETCH_BYTES,
             "queued.min.messages": 1_000,
             "queued.max.messages.kbytes": QUEUED_KIB,

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import urllib3
 from confluent_kafka import Producer
 from tests import schema_registry
-from tests.servers import guarded
+from tests.servers import guarded, wait_writable
 
 from keylane_local.ports import Ports
 from keylane_local.stack import Stack
@@ -89,6 +89,8 @@ class Tour:
         """Write, wait until it is in the state, and give its position."""
         path = f"/topics/{topic}/keys/{key.replace('|', '%7C')}"
         answer = self.request("PUT", path, json.dumps(value))
+        if answer.status != 201:
+            raise RuntimeError(f"PUT {path}: {answer.status} {answer.data!r}")
         position: str = answer.json()["position"]
         self.request("GET", path, Keylane_Min_Position=position, **WAIT)
         return position
@@ -112,6 +114,7 @@ def main() -> int:
         registry = schema_registry.Registry(data, port)
         registry.start()
         with Stack(data / "stack", project_root() / "tests" / "tour.toml") as stack:
+            wait_writable(stack.kafka)
             text = "\n".join(walk(Tour(stack.http_url), stack, registry))
         registry.close()
     path = project_root() / "docs" / "tour.md"

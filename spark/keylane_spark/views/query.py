@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from keylane_spark.views.opening import ViewOpening
     from keylane_spark.views.writer import Offsets, Told
 
-EVERY = "500 milliseconds"
+EVERY = "1 second"
 """How often new records are looked for: a batch costs a shuffle, however few they are."""
 BATCH_RECORDS = 50_000
 """A view that catches up leaves the topics' queries their turn: they are waited for, views rarely are."""

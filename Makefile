@@ -23,7 +23,7 @@ demo: setup  ## Real flights into Kafka, and their answers over HTTP (KEYLANE_AR
 	@$(BIN)/keylane demo $(KEYLANE_ARGS)
 
 setup-tests: setup
-	@$(PY) infra/local/bootstrap.py registry
+	@$(PY) infra/local/bootstrap.py registry archive
 
 test: setup-tests  ## All tests, on real servers of their own
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)

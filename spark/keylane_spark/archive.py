@@ -1,6 +1,6 @@
 """`python -m keylane_spark.archive` writes the JVM's archive of the classes that jobs load, for this Python.
 
-With it a job on one machine is ready in half the time. The classes are those that a small job of files loads:
+With it a job on one machine starts sooner. The classes are those that a small job of files loads:
 the same as between Kafka and Redis, but for the connector's, which the JVM can't archive. It looks itself
 whether the archive is of the Java and the jars that it runs, and goes on without it where not.
 """

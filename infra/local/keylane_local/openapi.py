@@ -14,6 +14,7 @@ from keylane import problems
 from keylane.explore_requests import LAST_PARTITION
 from keylane.keys import KEY_LIMIT_BYTES
 from keylane.routes import BYTES
+from keylane.windows import NAME_LIMIT
 from keylane_local import openapi_explore
 from keylane_local.front import FUNCTIONS
 from keylane_local.openapi_terms import COUNT as _COUNT
@@ -228,7 +229,7 @@ _PROBLEMS = (400, 404, INTERNAL_ERROR, 503)
 """Statuses of problems that any route may answer with."""
 _PATH_PARTS = {
     "topic": ("a topic", {"type": "string", "pattern": "^[a-zA-Z0-9._-]{1,249}$"}),
-    "view": ("a view", {"type": "string", "pattern": "^[a-zA-Z0-9._-]{1,240}$"}),
+    "view": ("a view", {"type": "string", "pattern": f"^[a-zA-Z0-9._-]{{1,{NAME_LIMIT}}}$"}),
     "partition": ("a partition's number", {"type": "integer", "minimum": 0, "maximum": LAST_PARTITION}),
     "key": (
         "a key, percent-encoded, or base64 with key_format=base64",

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from keylane.adapters.redis_views import Changes
 from keylane.aggregates import merged
-from keylane.windows import encode_window, split, window_key
+from keylane.windows import encode_window, is_final, split, window_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -35,7 +35,7 @@ def changes_of(
 
     A window is final once the event-time watermark has reached its end; it does not change from then on.
     """
-    open_parts = [part for part in parts if not _is_final(part.end_ms, watermark_ms)]
+    open_parts = [part for part in parts if not is_final(part.end_ms, watermark_ms)]
     late = sum(part.records for part in parts) - sum(part.records for part in open_parts)
     if view.is_session:
         changes, too_late = _sessions(view, open_parts, there, watermark_ms)
@@ -66,7 +66,7 @@ def _sessions(
     final = set()
     for name, (end_ms, states) in stored.items():
         key, start_ms = split(name)
-        if _is_final(end_ms, watermark_ms):
+        if is_final(end_ms, watermark_ms):
             final.add(name)
         else:
             sessions.setdefault(key, []).append((start_ms, end_ms or 0, states))
@@ -95,7 +95,3 @@ def _sessions(
         if (name := window_key(key, start_ms)) in touched
     }
     return Changes(written, [name for name in stored if name in touched - written.keys()]), late
-
-
-def _is_final(end_ms: int | None, watermark_ms: int) -> bool:
-    return end_ms is not None and watermark_ms > 0 and end_ms <= watermark_ms

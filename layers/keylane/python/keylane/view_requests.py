@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from keylane.settings import QuerySettings
     from keylane.windows import Progress
 
-NAME_CHARACTERS = 240
 FROM = moment("from", "windows that start from this time on: ms since 1970, or ISO 8601")
 TO = moment("to", "windows that start before this time")
 FINAL = switch("final", "leave out windows that may still change: pages may be shorter")
@@ -91,8 +90,8 @@ def view_of(raw: str) -> str:
         name = api.topic_of(raw)
     except BadRequest:
         name = ""
-    if not name or len(name) > NAME_CHARACTERS:
-        what = f"1 to {NAME_CHARACTERS} of a-z, A-Z, 0-9, '.', '_' and '-'"
+    if not name or len(name) > windows.NAME_LIMIT:
+        what = f"1 to {windows.NAME_LIMIT} of a-z, A-Z, 0-9, '.', '_' and '-'"
         raise BadRequest(f"this can't be a view's name: {what}", "view")
     return name
 

@@ -201,6 +201,6 @@ def _window(view: Definition, name: bytes, answer: Answer) -> Window:
         columns = aggregates.shown(view.columns, states)
     except codec.CodecError as error:
         raise CorruptState(f"{answer.layout.topic}: {printable(name)}", str(error)) from error
-    is_final = end_ms is not None and watermark_ms > 0 and end_ms <= watermark_ms
+    is_final = windows.is_final(end_ms, watermark_ms)
     changed_ms = record.timestamp_ms if record else 0
     return Window(key, None if end_ms is None else start_ms, end_ms, is_final, changed_ms, columns)

@@ -26,6 +26,9 @@ _START = struct.Struct(">Q")
 _SIGN = 1 << 63
 _END_OF_KEY = b"\x00\x01"
 
+NAME_LIMIT = 240
+"""Characters of a view's name: those that a topic's may have."""
+
 
 def state_name(view: str) -> str:
     """What stands in the place of a topic's name in Redis: no topic has a tilde in its own."""
@@ -111,6 +114,11 @@ def split(name: bytes) -> tuple[bytes, int]:
         raise CodecError(f"{name[:100]!r} is no window key")
     (number,) = _START.unpack(start)
     return body.replace(b"\x00\xff", b"\x00"), number - _SIGN
+
+
+def is_final(end_ms: int | None, watermark_ms: int) -> bool:
+    """Whether a window changes no more: the event-time watermark (0: none yet) has reached its end."""
+    return end_ms is not None and watermark_ms > 0 and end_ms <= watermark_ms
 
 
 def encode_window(end_ms: int | None, states: list[Any]) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import socket
 import threading
 import time
@@ -125,6 +126,18 @@ def test_connection_that_the_server_closed_is_made_anew(client: Cluster, key: by
         other.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
     assert state.read(slot, [key], deadline()) == [key]
     assert not state._suspects
+
+
+def test_cluster_that_is_forgotten_in_a_cycle_closes_its_connections(redis_cluster: str):
+    client = Cluster(redis_settings({"KEYLANE_REDIS_NODES": redis_cluster}))
+    client.refresh(deadline())
+    connection = client.connection(client.nodes[0], deadline())
+    sock = connection._sock
+    cycle: list[object] = [client]
+    cycle.append(cycle)
+    del client, cycle
+    gc.collect()
+    assert sock.fileno() == -1
 
 
 @contextmanager

@@ -7,6 +7,7 @@ There is no retry here, no pool, no background thread: the callers know what may
 
 from __future__ import annotations
 
+import weakref
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -73,6 +74,9 @@ class Cluster:
         self._connections: dict[Node, Wire] = {}
         self._reader = new_reader()
         self._turn = 0
+        # Who forgets to close, in a reference cycle too, leaves no socket open: this runs before the garbage
+        # collector ends the objects of a cycle, which it does in no order that closes a socket in time.
+        weakref.finalize(self, _disconnect_all, self._connections).atexit = False
 
     @property
     def nodes(self) -> tuple[Node, ...]:
@@ -240,8 +244,12 @@ class Cluster:
 
     def close(self) -> None:
         """Close all connections. The cluster can be used again after it: it connects anew."""
-        for node in list(self._connections):
-            self.drop(node)
+        _disconnect_all(self._connections)
+
+
+def _disconnect_all(connections: dict[Node, Wire]) -> None:
+    while connections:
+        connections.popitem()[1].disconnect()
 
 
 def announced(host: bytes | str | None, port: int, asked: Node) -> Node:

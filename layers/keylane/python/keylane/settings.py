@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from keylane import routing
-from keylane.errors import BadConfig
 from keylane.model import WHOLE_KEY, is_topic_name
+from keylane.variables import SettingsError, number, switch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,14 +20,6 @@ if TYPE_CHECKING:
     from keylane.adapters.kafka_producer import KafkaSettings
     from keylane.adapters.redis_cluster import RedisSettings
     from keylane.adapters.registry_http import RegistrySettings
-
-
-class SettingsError(BadConfig):
-    """A variable is missing or wrong; `variable` names it. For logs: clients get another sentence."""
-
-    def __init__(self, variable: str, fault: str) -> None:
-        super().__init__(f"{variable} {fault}")
-        self.variable = variable
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +39,14 @@ class QuerySettings:
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Self:
         """Read all at once. Raises SettingsError."""
-        wait_max_ms = _number(environment, "KEYLANE_WAIT_MAX_MS", 20_000, least=0)
+        wait_max_ms = number(environment, "KEYLANE_WAIT_MAX_MS", 20_000, least=0)
         return cls(
             redis=redis_settings(environment),
-            state_timeout_ms=_number(environment, "KEYLANE_STATE_TIMEOUT_MS", 1_000),
-            wait_default_ms=min(_number(environment, "KEYLANE_WAIT_DEFAULT_MS", 5_000, least=0), wait_max_ms),
+            state_timeout_ms=number(environment, "KEYLANE_STATE_TIMEOUT_MS", 1_000),
+            wait_default_ms=min(number(environment, "KEYLANE_WAIT_DEFAULT_MS", 5_000, least=0), wait_max_ms),
             wait_max_ms=wait_max_ms,
-            layout_ttl_s=_number(environment, "KEYLANE_LAYOUT_TTL_S", 30, least=0),
-            registry_timeout_ms=_number(environment, "KEYLANE_SCHEMA_REGISTRY_TIMEOUT_MS", 2_000),
+            layout_ttl_s=number(environment, "KEYLANE_LAYOUT_TTL_S", 30, least=0),
+            registry_timeout_ms=number(environment, "KEYLANE_SCHEMA_REGISTRY_TIMEOUT_MS", 2_000),
         )
 
 
@@ -71,8 +63,8 @@ class ProduceSettings:
         """Read all at once. Raises SettingsError."""
         from keylane.adapters.kafka_producer import PARTITIONERS, KafkaSettings  # noqa: PLC0415
 
-        timeout_ms = _number(environment, "KEYLANE_PRODUCE_TIMEOUT_MS", 5_000)
-        limit_bytes = _number(environment, "KEYLANE_MAX_VALUE_BYTES", 1_048_576)
+        timeout_ms = number(environment, "KEYLANE_PRODUCE_TIMEOUT_MS", 5_000)
+        limit_bytes = number(environment, "KEYLANE_MAX_VALUE_BYTES", 1_048_576)
         partitioner = environment.get("KEYLANE_PARTITIONER") or "murmur2"
         if partitioner not in PARTITIONERS:
             raise SettingsError("KEYLANE_PARTITIONER", f"is none of {', '.join(PARTITIONERS)}")
@@ -100,14 +92,14 @@ class ExploreSettings:
         """Read all at once. Raises SettingsError."""
         from keylane.adapters.kafka_admin import ReaderSettings  # noqa: PLC0415
 
-        timeout_ms = _number(environment, "KEYLANE_EXPLORE_TIMEOUT_MS", 5_000)
+        timeout_ms = number(environment, "KEYLANE_EXPLORE_TIMEOUT_MS", 5_000)
         has_redis = environment.get("KEYLANE_REDIS_NODES", "").strip()
         return cls(
             ReaderSettings(kafka_bootstrap(environment), timeout_ms),
             redis_settings(environment) if has_redis else None,
             timeout_ms,
-            _number(environment, "KEYLANE_HEALTH_TIMEOUT_MS", 2_000),
-            _number(environment, "KEYLANE_STATE_TIMEOUT_MS", 1_000),
+            number(environment, "KEYLANE_HEALTH_TIMEOUT_MS", 2_000),
+            number(environment, "KEYLANE_STATE_TIMEOUT_MS", 1_000),
         )
 
 
@@ -119,7 +111,7 @@ def redis_settings(environment: Mapping[str, str]) -> RedisSettings:
         nodes=tuple(Node(host, port) for host, port in _nodes(environment, "KEYLANE_REDIS_NODES")),
         username=environment.get("KEYLANE_REDIS_USERNAME") or None,
         password=environment.get("KEYLANE_REDIS_PASSWORD") or None,
-        tls=_switch(environment, "KEYLANE_REDIS_TLS"),
+        tls=switch(environment, "KEYLANE_REDIS_TLS"),
         tls_ca_file=environment.get("KEYLANE_REDIS_TLS_CA_FILE") or None,
     )
 
@@ -185,30 +177,14 @@ def _nodes(environment: Mapping[str, str], variable: str) -> list[tuple[str, int
     if not text:
         raise SettingsError(variable, 'is not set: it lists "host:port" of servers, divided by commas')
     nodes = []
-    for number, item in enumerate(text.split(","), start=1):
+    for place, item in enumerate(text.split(","), start=1):
         host, _, port = item.strip().rpartition(":")
         # The item isn't shown: a URL with a password in it is a likely mistake.
         if not host or set(host) & set("/@ ") or not _is_port(port):
-            raise SettingsError(variable, f'has as item {number} something that is not "host:port"')
+            raise SettingsError(variable, f'has as item {place} something that is not "host:port"')
         nodes.append((host.removeprefix("[").removesuffix("]"), int(port)))
     return nodes
 
 
 def _is_port(text: str) -> bool:
     return text.isascii() and text.isdigit() and 0 < int(text) < 1 << 16
-
-
-def _number(environment: Mapping[str, str], variable: str, default: int, least: int = 1) -> int:
-    text = environment.get(variable, "").strip()
-    if not text:
-        return default
-    if not (text.isascii() and text.isdigit()) or int(text) < least:
-        raise SettingsError(variable, f"is {text!r}, not a whole number of {least} or more")
-    return int(text)
-
-
-def _switch(environment: Mapping[str, str], variable: str) -> bool:
-    text = environment.get(variable, "").strip().lower()
-    if text not in {"", "true", "false"}:
-        raise SettingsError(variable, f"is {text!r}, neither true nor false")
-    return text == "true"

@@ -193,6 +193,25 @@ def test_a_separator_is_one_to_eight_bytes(partition_by):
         routing.partition_key(b"a|b", partition_by)
 
 
+@given(
+    st.binary(min_size=1, max_size=40),
+    st.integers(1, 500),
+    st.integers(1, 8),
+    st.sampled_from(sorted(routing.PARTITIONERS)),
+    st.sampled_from(["key", "prefix:|"]),
+)
+def test_the_finder_of_lanes_computes_what_the_single_functions_do(key, count, stripes, partitioner, by):
+    part = routing.partition_key(key, by)
+    expected = routing.partition_for(part, count, partitioner), routing.stripe_for(part, stripes)
+    assert routing.lane_finder(count, stripes, partitioner, by)(key) == expected
+
+
+@pytest.mark.parametrize("wrong", [(0, 1), (1, 0), (1, 1, "md5"), (1, 1, "murmur2", "suffix:|")])
+def test_the_finder_of_lanes_refuses_what_they_refuse(wrong):
+    with pytest.raises(ValueError, match=r"\bat least\b|unknown|this is"):
+        routing.lane_finder(*wrong)
+
+
 def test_routing_imports_nothing_heavy():
     code = "import sys; before = set(sys.modules); import keylane.routing; print(*set(sys.modules) - before)"
     loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)

@@ -98,7 +98,7 @@ def test_any_other_content_than_the_fold_is_told(next_offset, offset):
 
 def test_a_value_that_is_not_the_log_s_is_told():
     read = seen(1, 8, 7)
-    spoilt = dataclasses.replace(read.answer, record=dataclasses.replace(read.answer.record, value=b"x"))
+    spoilt = read.answer._replace(record=read.answer.record._replace(value=b"x"))
     assert len(faults(read._replace(answer=spoilt))) == 1
 
 

@@ -47,7 +47,7 @@ from keylane.spelling import JSON
 if TYPE_CHECKING:
     from keylane.decoding import Values
     from keylane.fields import Fields
-    from keylane.model import Answer, Position, Record
+    from keylane.model import Answer, Position, Record, Watermark
 
 TEXT_LIMIT = 5 * 1024 * 1024
 """Of what a decoded value may become: JSON can be many times as large as what it was made from."""
@@ -138,20 +138,44 @@ def _body_of(record: Record, fields: Fields | None) -> tuple[str, str | bytes]:
 
 def envelope_of(answer: Answer, record: Record, now_ms: int, fields: Fields | None = None) -> str:
     """The JSON document of one record; `fields` as in `with_value`."""
-    # Spelled by hand: a page has up to a thousand of these, and json.dumps takes three times as long.
-    key, key_format = _key(record.key)
-    head = (
-        f'{{"topic": {spell(answer.layout.topic)}, "partition": {record.partition}, '
-        f'"offset": {record.offset}, "position": "{record.partition}:{record.offset}", '
-        f'"timestamp": {record.timestamp_ms}, "key": {spell(key)}, "key_format": "{key_format}", '
-        f'"watermark": "{_watermark(answer)}", '
-    )
-    head += '"building": true' if answer.is_building else f'"age_ms": {answer.age_ms(now_ms)}'
-    if answer.watermark.incomplete:
-        head += ', "incomplete": true'
-    if answer.layout.options.headers:
-        head += f', "headers": {json.dumps(headers_of(record))}'
-    return with_value(head, record, fields)
+    return Envelopes(now_ms, fields).of(answer, record)
+
+
+class Envelopes:
+    """The JSON documents of one request's records; `fields` as in `with_value`.
+
+    Spelled by hand: a page has up to a thousand of these, and json.dumps takes three times as long. What the
+    records of a lane have in common is spelled once.
+    """
+
+    def __init__(self, now_ms: int, fields: Fields | None) -> None:
+        self._now_ms = now_ms
+        self._fields = fields
+        self._common: dict[int, tuple[Watermark, str, str]] = {}
+
+    def of(self, answer: Answer, record: Record) -> str:
+        """The document of one record."""
+        # By identity: to hash a watermark takes as long as to spell it. It is kept, so that its id is too.
+        common = self._common.get(id(answer.watermark))
+        if common is None:
+            common = answer.watermark, spell(answer.layout.topic), self._freshness(answer)
+            self._common[id(answer.watermark)] = common
+        _, topic, freshness = common
+        key, key_format = _key(record.key)
+        partition, offset = record.partition, record.offset
+        head = (
+            f'{{"topic": {topic}, "partition": {partition}, "offset": {offset}, '
+            f'"position": "{partition}:{offset}", "timestamp": {record.timestamp_ms}, '
+            f'"key": {spell(key)}, "key_format": "{key_format}", {freshness}'
+        )
+        if answer.layout.options.headers:
+            head += f', "headers": {json.dumps(headers_of(record))}'
+        return with_value(head, record, self._fields)
+
+    def _freshness(self, answer: Answer) -> str:
+        text = f'"watermark": "{_watermark(answer)}", '
+        text += '"building": true' if answer.is_building else f'"age_ms": {answer.age_ms(self._now_ms)}'
+        return text + ', "incomplete": true' if answer.watermark.incomplete else text
 
 
 def key_of(key: bytes) -> dict[str, str]:
@@ -165,6 +189,9 @@ def with_value(head: str, record: Record, fields: Fields | None) -> str:
 
     Where it has none of these, `no_fields` and the value as it is.
     """
+    if fields is None and record.form is None and record.left_in_kafka_bytes is None:
+        value, value_format = spelling.as_json(record)
+        return f'{head}, "value_format": "{value_format}", "value": {value}}}'
     if record.left_in_kafka_bytes is not None:
         left = {"value": None, "value_format": "left-in-kafka", "value_bytes": record.left_in_kafka_bytes}
         return f"{head}, {json.dumps(left)[1:]}"

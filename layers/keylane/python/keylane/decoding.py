@@ -56,12 +56,12 @@ class Values:
         Raises ValueNotDecodable, RegistryUnavailable, BadConfig where no registry is set up.
         """
         if self._as_bytes:
-            return replace(record, form=BYTES)
+            return record._replace(form=BYTES)
         value_format = layout.options.value_format
         if value_format == "registry" and record.left_in_kafka_bytes is None:
             return self._decoded(record)
         if value_format == "bytes":
-            return replace(record, form=BYTES)
+            return record._replace(form=BYTES)
         if value_format in {"text", "json"} and record.left_in_kafka_bytes is None:
             return _as_text(record, value_format)
         return record
@@ -71,12 +71,12 @@ class Values:
         try:
             return self.read(layout, record)
         except ValueNotDecodable as error:
-            return replace(record, form=ValueForm("base64", error.schema_id, None, error.reason))
+            return record._replace(form=ValueForm("base64", error.schema_id, None, error.reason))
         except (RegistryUnavailable, BadConfig) as error:
             self._tell(error)
             why = "no Schema Registry is set up" if isinstance(error, BadConfig) else str(error)
             schema_id = _wire_format().split(record.value).schema_id
-            return replace(record, form=ValueForm("base64", schema_id, None, why))
+            return record._replace(form=ValueForm("base64", schema_id, None, why))
 
     def _tell(self, error: Exception) -> None:
         """Log what is on our side, once a request: no problem document does it for a row."""
@@ -89,14 +89,18 @@ class Values:
         if answer.record is None:
             return answer
         shown = self.shown(answer.layout, answer.record)
-        return answer if shown is answer.record else replace(answer, record=shown)
+        return answer if shown is answer.record else answer._replace(record=shown)
 
     def answers(self, answers: Iterable[Answer]) -> list[Answer]:
         """Answers with their records shown."""
         return [self.answer(each) for each in answers]
 
     def rows(self, rows: Iterable[tuple[bytes, Any]]) -> list[tuple[bytes, Any]]:
-        """Rows of keys and what was found, the answers among them shown."""
+        """Rows of keys of one topic and what was found, the answers among them shown."""
+        rows = list(rows)
+        sample = next((found for _, found in rows if isinstance(found, Answer)), None)
+        if sample is None or (sample.layout.options.value_format == "auto" and not self._as_bytes):
+            return rows
         return [(key, self.answer(found) if isinstance(found, Answer) else found) for key, found in rows]
 
     def entries(self, layout: Layout, entries: Iterable[HistoryEntry]) -> list[HistoryEntry]:
@@ -120,7 +124,7 @@ class Values:
             value = decoder.decode(payload).encode()
         except ValueError as error:
             raise ValueNotDecodable(position, str(error), schema_id) from error
-        return replace(record, value=value, form=ValueForm("json", schema_id, decoder.schema_type))
+        return record._replace(value=value, form=ValueForm("json", schema_id, decoder.schema_type))
 
     def _decoder(self, schema_id: int) -> Decoder:
         """Ask once a request, however many values there are: a failure is a failure for all of them."""
@@ -153,4 +157,4 @@ def _as_text(record: Record, value_format: str) -> Record:
         raise ValueNotDecodable(position, "it is no UTF-8") from error
     if value_format == "json" and not is_json(text):
         raise ValueNotDecodable(position, "it is no JSON")
-    return replace(record, form=ValueForm(value_format))
+    return record._replace(form=ValueForm(value_format))

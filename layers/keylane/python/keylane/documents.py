@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from aws_lambda_powertools.event_handler import Response
 
 from keylane import cursors
-from keylane.answers import envelope_of, headers_of, key_of, with_value
+from keylane.answers import Envelopes, headers_of, key_of, with_value
 from keylane.errors import HistoryTooShort, TooLarge
 from keylane.spelling import JSON
 
@@ -39,7 +39,8 @@ def of_many(
     rows: Iterable[tuple[bytes, Answer]], marks: Marks, now_ms: int, fields: Fields | None
 ) -> Response[str]:
     """Records in the order asked for."""
-    records = [row_of(key, answer, now_ms, fields) for key, answer in rows]
+    envelopes = Envelopes(now_ms, fields)
+    records = [_row(envelopes, key, answer) for key, answer in rows]
     return document(f'"records": [{", ".join(records)}]', freshness_of(marks, now_ms))
 
 
@@ -49,7 +50,8 @@ def of_join(key: bytes, answers: Sequence[Answer], now_ms: int, fields: Fields |
     `watermarks` are by topic too.
     """
     records = [
-        f"{json.dumps(answer.layout.topic)}: {row_of(key, answer, now_ms, fields)}" for answer in answers
+        f"{json.dumps(answer.layout.topic)}: {_row(Envelopes(now_ms, fields), key, answer)}"
+        for answer in answers
     ]
     freshness: dict[str, Any] = {
         "watermarks": {
@@ -70,6 +72,7 @@ def of_range(page: ranges.Page, request: RangeRequest, now_ms: int) -> Response[
 
     A row whose history is too short for `as_of` has `"history_too_short": true` and `since_ms` alone.
     """
+    envelopes = Envelopes(now_ms, request.terms.fields)
     records = []
     for key, found in page.rows:
         if found is None:
@@ -78,7 +81,7 @@ def of_range(page: ranges.Page, request: RangeRequest, now_ms: int) -> Response[
             unknown = {"history_too_short": True, "since_ms": found.since_ms}
             records.append(json.dumps({**key_of(key), **unknown}))
         else:
-            records.append(row_of(key, found, now_ms, request.terms.fields))
+            records.append(_row(envelopes, key, found))
     return _page(records, page.next_after, page.marks, request, now_ms=now_ms)
 
 
@@ -179,11 +182,11 @@ def plain(fields: dict[str, Any]) -> Response[str]:
     return Response(200, JSON, json.dumps(fields), headers)
 
 
-def row_of(key: bytes, answer: Answer, now_ms: int, fields: Fields | None) -> str:
+def _row(envelopes: Envelopes, key: bytes, answer: Answer) -> str:
     """One record's envelope, or that there is none."""
     if answer.record is None:
         return json.dumps({**key_of(key), "absent": True})
-    return envelope_of(answer, answer.record, now_ms, fields)
+    return envelopes.of(answer, answer.record)
 
 
 def freshness_of(marks: Marks, now_ms: int) -> dict[str, Any]:

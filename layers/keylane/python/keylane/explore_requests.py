@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote_to_bytes
 
@@ -225,8 +224,8 @@ def _spellings(partition: int, record: LogRecord) -> Iterator[Record]:
     key, value = record.key or b"", record.value or b""
     shown = Record(key, value, partition, record.offset, record.timestamp_ms or 0, record.headers or ())
     yield shown
-    yield replace(shown, form=ValueForm("base64"))
-    yield replace(shown, value=b"", left_in_kafka_bytes=len(value))
+    yield shown._replace(form=ValueForm("base64"))
+    yield shown._replace(value=b"", left_in_kafka_bytes=len(value))
 
 
 def _row(record: LogRecord, shown: Record) -> str:

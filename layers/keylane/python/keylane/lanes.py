@@ -12,6 +12,8 @@ from keylane.keys import printable
 from keylane.model import Answer
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
     from keylane.model import Layout, Record, Watermark
 
 
@@ -24,6 +26,9 @@ class Home:
     slot: int
     tag: bytes
     watermark_key: bytes
+
+    def __hash__(self) -> int:
+        return hash(self.watermark_key)  # no two lanes share it, and bytes remember theirs
 
     def __str__(self) -> str:
         return f"{self.partition}.{self.stripe}"
@@ -53,22 +58,39 @@ def home(layout: Layout, partition: int, stripe: int) -> Home:
 
 def home_in(layout: Layout, partition: int, key: bytes) -> Home:
     """The lane of a partition that has the key's own stripe number."""
-    return _home_in(layout, partition, routing.partition_key(key, layout.partition_by))
+    _, stripe = _finder(layout)(key)
+    return home(layout, partition, stripe)
 
 
 def home_of(layout: Layout, key: bytes) -> Home:
     """The lane of a key, by a layout that was checked."""
-    return home_by(layout, routing.partition_key(key, layout.partition_by))
+    return home(layout, *_finder(layout)(key))
+
+
+def homes_by_key(layout: Layout, keys: Iterable[bytes]) -> dict[bytes, Home]:
+    """The lane of each of many keys, by a layout that was checked."""
+    find = _finder(layout)
+    known: dict[tuple[int, int], Home] = {}
+    homes: dict[bytes, Home] = {}
+    for key in keys:
+        lane = find(key)
+        found = known.get(lane)
+        if found is None:
+            found = known[lane] = home(layout, *lane)
+        homes[key] = found
+    return homes
 
 
 def home_by(layout: Layout, partition_key: bytes) -> Home:
     """The one lane of all keys that have this partition key."""
-    partition = routing.partition_for(partition_key, layout.partition_count, layout.partitioner)
-    return _home_in(layout, partition, partition_key)
+    find = routing.lane_finder(layout.partition_count, layout.stripes, layout.partitioner)
+    return home(layout, *find(partition_key))
 
 
-def _home_in(layout: Layout, partition: int, partition_key: bytes) -> Home:
-    return home(layout, partition, routing.stripe_for(partition_key, layout.stripes))
+def _finder(layout: Layout) -> Callable[[bytes], tuple[int, int]]:
+    return routing.lane_finder(
+        layout.partition_count, layout.stripes, layout.partitioner, layout.partition_by
+    )
 
 
 def homes_of(layout: Layout) -> list[Home]:

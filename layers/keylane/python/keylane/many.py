@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from keylane.errors import BadRequest
 from keylane.keys import check_key, printable
-from keylane.lanes import home_of
+from keylane.lanes import homes_by_key
 from keylane.layouts import healed
 from keylane.ports import Deadline
 from keylane.values import latest_of
@@ -42,7 +42,7 @@ def many(
     deadline = Deadline.after_ms(timeout_ms, clock)
 
     def ask(marks: Marks) -> tuple[dict[bytes, Home], dict[bytes, Record | None]]:
-        homes = {key: home_of(marks.layout, key) for key in keys}
+        homes = homes_by_key(marks.layout, keys)
         if atomic:
             _check_one_lane(homes)
         return homes, latest_of(state, marks, homes, deadline, atomic=atomic)

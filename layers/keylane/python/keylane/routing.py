@@ -126,6 +126,27 @@ def partition_for(key: bytes, partition_count: int, partitioner: str = "murmur2"
     return PARTITIONERS[partitioner](key) % partition_count
 
 
+@lru_cache(maxsize=256)
+def lane_finder(
+    partition_count: int, stripes: int, partitioner: str = "murmur2", partition_by: str = WHOLE_KEY
+) -> Callable[[bytes], tuple[int, int]]:
+    """Give the function from a key to its partition and stripe; counts and names are checked once.
+
+    Raises ValueError as `partition_for`, `stripe_for` and `separator_of`.
+    """
+    check_partitioning(partition_count, partitioner)
+    stripe_for(b"", stripes)
+    hash_of, separator = PARTITIONERS[partitioner], separator_of(partition_by)
+    if stripes == 1 and not separator:
+        return lambda key: (hash_of(key) % partition_count, 0)
+
+    def find(key: bytes) -> tuple[int, int]:
+        part = partition_key(key, partition_by)
+        return hash_of(part) % partition_count, stripe_for(part, stripes)
+
+    return find
+
+
 def check_partitioning(partition_count: int, partitioner: str) -> None:
     """Raise ValueError for an unknown partitioner, naming the known ones, and for a count below 1."""
     if partitioner not in PARTITIONERS:

@@ -31,9 +31,11 @@ def content_of(record: Record) -> tuple[str, str | None]:
 def as_json(record: Record) -> tuple[str, str]:
     """Spell the value as JSON, and name its format."""
     content_type, text = content_of(record)
+    if content_type == JSON and text is not None:
+        return text, "json"
     if text is None:
         return json.dumps(base64.b64encode(record.value).decode()), _FORMATS[content_type]
-    return text if content_type == JSON else json.dumps(text), _FORMATS[content_type]
+    return json.dumps(text), _FORMATS[content_type]
 
 
 def picked(record: Record, fields: Fields | None) -> str | None:

@@ -115,12 +115,19 @@ class Copies:
         """What of the time that is left this node gets for so many commands before the next copy's turn."""
         left_ms = deadline.remaining_s * 1000
         part_ms = max(left_ms / SHARE, MIN_SHARE_MS)
-        if any(copy != node and copy not in self._suspects for copy in self._cluster.copies(slot)):
+        if self._has_another(node, slot):
             if node in self._suspects:
                 part_ms = min(part_ms, PROBE_MS)
             elif self._cluster.is_connected(node):
                 part_ms = min(part_ms, USUAL_MS + (commands - 1) * COMMAND_MS)
         return Deadline.after_ms(min(part_ms, left_ms), deadline.clock)
+
+    def _has_another(self, node: Node, slot: int) -> bool:
+        """Whether another copy of the slot is in good standing."""
+        copies = self._cluster.copies(slot)
+        if not self._suspects:
+            return len(copies) > (node in copies)
+        return any(copy != node and copy not in self._suspects for copy in copies)
 
     def _ask(self, node: Node, slot: int, commands: Commands, deadline: Deadline) -> list[Any]:
         """Ask one node, and those that it sends us to: one command after the other."""

@@ -8,7 +8,7 @@ TORTURE_ARGS ?=
 N ?= 200
 SEED ?=
 
-.PHONY: help setup setup-python setup-tests demo test check up down status clean bench bench-lookup bench-ingest bench-freshness bench-coldstart bench-read torture torture-mutants openapi tour
+.PHONY: help setup setup-python setup-tests demo test check up down status clean bench bench-lookup bench-ingest bench-freshness bench-coldstart bench-read torture torture-mutants openapi tour layer layer-requirements
 
 help:  ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,8 +34,15 @@ check: setup-python  ## Lint, format, types, import rules
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-openapi: setup-python  ## Write docs/openapi.json from the code
+openapi: setup-python  ## Write docs/openapi.json, and the template's routes, from the code
 	@$(BIN)/python -m keylane_local.openapi
+	@$(BIN)/python -m keylane_local.gateway
+
+layer-requirements: setup-python
+	@$(BIN)/python -m keylane_local.layer
+
+layer: setup-python  ## Build the layer into build/layer (KEYLANE_ARCHITECTURE, KEYLANE_RUNTIME)
+	@$(BIN)/python layers/keylane/build_layer.py --to build/layer
 
 tour: setup-tests  ## Write docs/tour.md: every kind of read, as a real stack answers it
 	@$(BIN)/python -m tests.tour

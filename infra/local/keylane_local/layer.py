@@ -1,0 +1,50 @@
+"""What the layer has to carry: layers/keylane/requirements.txt, of pyproject.toml and what is installed.
+
+`python -m keylane_local.layer` writes it: every distribution that the functions' extras lead to, pinned, so
+that the build resolves nothing. What Lambda's Python has itself is left out.
+"""
+
+from __future__ import annotations
+
+from importlib import metadata
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from keylane_local.tools import project_root
+
+EXTRAS = ("produce", "registry")
+"""The extras of what functions import."""
+OF_THE_RUNTIME = frozenset({"boto3", "botocore", "s3transfer"})
+_HEADER = "# Made from pyproject.toml by `make layer-requirements`: what the layer carries, all of it.\n"
+
+
+def requirements() -> str:
+    """The text of requirements.txt, for a Linux machine."""
+    found: dict[str, str] = {}
+    waiting = [(canonicalize_name("keylane"), frozenset(EXTRAS))]
+    seen: set[tuple[str, frozenset[str]]] = set()
+    while waiting:
+        name, extras = waiting.pop()
+        if (name, extras) in seen or name in OF_THE_RUNTIME:
+            continue
+        seen.add((name, extras))
+        distribution = metadata.distribution(name)
+        found[name] = distribution.version
+        waiting += [
+            (canonicalize_name(each.name), frozenset(each.extras))
+            for each in map(Requirement, distribution.requires or ())
+            if _is_wanted(each, extras)
+        ]
+    del found["keylane"]
+    return _HEADER + "".join(f"{name}=={found[name]}\n" for name in sorted(found))
+
+
+def _is_wanted(requirement: Requirement, extras: frozenset[str]) -> bool:
+    marker = requirement.marker
+    linux = {"sys_platform": "linux", "platform_system": "Linux", "os_name": "posix"}
+    return marker is None or any(marker.evaluate({**linux, "extra": extra}) for extra in extras or {""})
+
+
+if __name__ == "__main__":
+    (project_root() / "layers" / "keylane" / "requirements.txt").write_text(requirements(), encoding="utf-8")

@@ -35,6 +35,7 @@ from __future__ import annotations
 import base64
 import json
 import time
+from functools import lru_cache
 from json.encoder import encode_basestring_ascii as spell
 from typing import TYPE_CHECKING, Any
 
@@ -251,10 +252,16 @@ def matches(if_none_match: str, etag: str) -> bool:
 
 def http_date(milliseconds: int) -> str:
     """`Tue, 01 Jan 2013 10:00:00 GMT`, whatever the locale."""
-    moment = time.gmtime(milliseconds // 1000)
-    day, month = _DAYS[moment.tm_wday], _MONTHS[moment.tm_mon - 1]
-    clock = f"{moment.tm_hour:02}:{moment.tm_min:02}:{moment.tm_sec:02}"
-    return f"{day}, {moment.tm_mday:02} {month} {moment.tm_year:04} {clock} GMT"
+    day, seconds = divmod(milliseconds // 1000, 86_400)
+    minutes, second = divmod(seconds, 60)
+    return f"{_http_day(day)} {minutes // 60:02}:{minutes % 60:02}:{second:02} GMT"
+
+
+@lru_cache(maxsize=1024)
+def _http_day(days: int) -> str:
+    """`Tue, 01 Jan 2013`: the date so many days after 1970 began."""
+    moment = time.gmtime(days * 86_400)
+    return f"{_DAYS[moment.tm_wday]}, {moment.tm_mday:02} {_MONTHS[moment.tm_mon - 1]} {moment.tm_year:04}"
 
 
 def of_position(position: Position, status: int) -> Response[str]:

@@ -43,6 +43,7 @@ from aws_lambda_powertools.event_handler import Response
 
 from keylane import problems, spelling
 from keylane.errors import KeyAbsent, KeylaneError, NoJsonObject, TooLarge, ValueLeftInKafka
+from keylane.metrics import METER
 from keylane.spelling import JSON
 
 if TYPE_CHECKING:
@@ -108,7 +109,9 @@ def _freshness(answer: Answer, now_ms: int) -> dict[str, str]:
     if answer.is_building:
         headers["Keylane-Building"] = "true"
     else:
-        headers["Keylane-Age-Ms"] = str(answer.age_ms(now_ms))
+        age_ms = answer.age_ms(now_ms)
+        METER.observe("AnswerAge", age_ms, answer.layout.topic)
+        headers["Keylane-Age-Ms"] = str(age_ms)
     if answer.watermark.incomplete:
         headers["Keylane-Incomplete"] = "true"
     return headers

@@ -20,6 +20,7 @@ from aws_lambda_powertools.event_handler import Response
 from keylane import cursors
 from keylane.answers import Envelopes, headers_of, key_of, with_value
 from keylane.errors import HistoryTooShort, TooLarge
+from keylane.metrics import METER
 from keylane.spelling import JSON
 
 if TYPE_CHECKING:
@@ -62,6 +63,8 @@ def of_join(key: bytes, answers: Sequence[Answer], now_ms: int, fields: Fields |
         freshness["building"] = True
     else:
         freshness["age_ms"] = max(answer.age_ms(now_ms) for answer in answers)
+        for answer in answers:
+            METER.observe("AnswerAge", answer.age_ms(now_ms), answer.layout.topic)
     if any(answer.watermark.incomplete for answer in answers):
         freshness["incomplete"] = True
     return document(f'{json.dumps(key_of(key))[1:-1]}, "records": {{{", ".join(records)}}}', freshness)
@@ -192,11 +195,15 @@ def _row(envelopes: Envelopes, key: bytes, answer: Answer) -> str:
 def freshness_of(marks: Marks, now_ms: int) -> dict[str, Any]:
     """What the document tells of the lanes."""
     offsets = sorted(marks.next_offsets.items())
-    return {
-        "watermarks": {str(partition): next_offset for partition, next_offset in offsets},
-        **({"building": True} if marks.is_building else {"age_ms": marks.age_ms(now_ms)}),
-        **({"incomplete": True} if marks.is_incomplete else {}),
-    }
+    told: dict[str, Any] = {"watermarks": {str(partition): next_offset for partition, next_offset in offsets}}
+    if marks.is_building:
+        told["building"] = True
+    else:
+        told["age_ms"] = marks.age_ms(now_ms)
+        METER.observe("AnswerAge", told["age_ms"], marks.layout.topic)
+    if marks.is_incomplete:
+        told["incomplete"] = True
+    return told
 
 
 def document(inner: str, freshness: dict[str, Any]) -> Response[str]:

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 from aws_lambda_powertools.event_handler import Response
 
 from keylane import errors
+from keylane.metrics import METER
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -184,6 +185,7 @@ def problem(
         "status": kind.status,
         "detail": detail,
     }
+    METER.count("Problems", 1, kind.name)
     if kind.code:
         document["code"] = kind.code
     if parameter:

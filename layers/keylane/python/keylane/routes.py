@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from aws_lambda_powertools.event_handler import APIGatewayRestResolver
 from keylane import problems
 from keylane.api import request_id_of
 from keylane.errors import BadRequest, NullKey
+from keylane.metrics import METER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -68,12 +70,14 @@ class Resolver(APIGatewayRestResolver):
     """Powertools' resolver; the routes of `/topics/{topic}/keys/{key}` are called straight.
 
     Powertools takes 50 us around a route, as long as the read of Redis itself; it has all other routes.
+    `method`: what the metrics call the request under way; its route's name, if that says nothing else.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self._key_routes: dict[str, KeyRoute] = {}
         self.table: list[Route] = []
+        self.method = ""
         self.exception_handler(Exception)(self._failed)
         self.not_found(self._not_found)
 
@@ -101,6 +105,7 @@ class Resolver(APIGatewayRestResolver):
 
     def resolve(self, event: Event, context: Any) -> dict[str, Any]:
         """Answer one event; what a route raises becomes a problem document."""
+        self.method = "unknown"
         method, path = event["httpMethod"], event["path"]
         key_path = _KEY_PATH.fullmatch(path)
         route: Handler | None = None
@@ -115,6 +120,7 @@ class Resolver(APIGatewayRestResolver):
                 return proxy_answer(_wrong_method(_methods(each for each, _ in found), event))
             else:
                 return super().resolve(event, context)
+        self.method = route.__name__
         try:
             response = route(event, *parts)
         except Exception as error:  # noqa: BLE001 (all are answered, the unforeseen ones logged)
@@ -130,6 +136,13 @@ class Resolver(APIGatewayRestResolver):
 
 def serve(app: Resolver, event: Event, context: Any) -> dict[str, Any]:
     """Answer one event, whatever it is; a HEAD as its GET, without the body."""
+    begun_s = time.perf_counter()
+    answer = _answer(app, event, context)
+    METER.request(app.method, answer["statusCode"], (time.perf_counter() - begun_s) * 1000)
+    return answer
+
+
+def _answer(app: Resolver, event: Event, context: Any) -> dict[str, Any]:
     try:
         answer = app.resolve(event, context)
     except Exception as error:  # noqa: BLE001 (the last resort: an event that is none of API Gateway's)

@@ -32,9 +32,9 @@ def number(
     return int(text)
 
 
-def switch(environment: Mapping[str, str], variable: str) -> bool:
-    """True or false, false where it isn't set."""
+def switch(environment: Mapping[str, str], variable: str, *, default: bool = False) -> bool:
+    """True or false."""
     text = environment.get(variable, "").strip().lower()
     if text not in {"", "true", "false"}:
         raise SettingsError(variable, f"is {text!r}, neither true nor false")
-    return text == "true"
+    return text == "true" if text else default

@@ -13,8 +13,10 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from keylane.layouts import Layouts
+from keylane.metrics import METER
 from keylane.ports import Clock
 from keylane.settings import ExploreSettings, ProduceSettings, QuerySettings, registry_settings
+from keylane.variables import switch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,9 +63,11 @@ def query_maker() -> Callable[[], Query]:
 
     @cache
     def make() -> Query:
+        _start_metrics()
         settings = QuerySettings.from_environment(os.environ)
         clock = Clock()
         state = RedisState(Cluster(settings.redis))
+        METER.count("ColdStarts", 1, "query")
         return Query(settings, clock, state, Layouts(state, clock, settings.layout_ttl_s), schemas)
 
     @cache
@@ -81,7 +85,9 @@ def produce_maker() -> Callable[[], Produce]:
 
     @cache
     def make() -> Produce:
+        _start_metrics()
         settings = ProduceSettings.from_environment(os.environ)
+        METER.count("ColdStarts", 1, "produce")
         return Produce(settings, Clock(), KafkaProducer(settings.kafka))
 
     return make
@@ -96,12 +102,22 @@ def explore_maker() -> Callable[[], Explore]:
 
     @cache
     def make() -> Explore:
+        _start_metrics()
         settings = ExploreSettings.from_environment(os.environ)
         clock = Clock()
         admin = KafkaAdmin(settings.kafka)
         state = RedisState(Cluster(settings.redis)) if settings.redis else None
         layouts = Layouts(state, clock, 0) if state else None
         reader = KafkaReader(settings.kafka, admin)
+        METER.count("ColdStarts", 1, "explore")
         return Explore(settings, clock, KafkaMetadata(admin), reader, state, layouts)
 
     return make
+
+
+def _start_metrics() -> None:
+    """KEYLANE_METRICS, true by default: the functions' numbers in their logs."""
+    if switch(os.environ, "KEYLANE_METRICS", default=True):
+        METER.start()
+    else:
+        METER.stop()

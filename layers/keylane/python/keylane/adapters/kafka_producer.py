@@ -10,8 +10,10 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from keylane import routing
 from keylane.adapters.kafka_errors import LOCAL_TIMED_OUT, LOCAL_UNKNOWN_TOPIC
+from keylane.adapters.kafka_measures import KafkaMeasures
 from keylane.adapters.kafka_shipment import Shipment
 from keylane.errors import UnknownTopic
+from keylane.metrics import METER
 from keylane.model import NewRecord, Position
 
 if TYPE_CHECKING:
@@ -30,6 +32,9 @@ OVERHEAD_BYTES = 128 * 1024
 
 STRANGERS_LIMIT = 1_000
 """Names of topics that Kafka does not have: the client keeps each for good (3 KB), and asks for all anew."""
+
+STATISTICS_MS = 10_000
+"""How often the client sums up its statistics. They are taken by a request: nobody is awake between two."""
 
 ANY_PARTITION = -1
 """librdkafka chooses, by its own partitioner (RD_KAFKA_PARTITION_UA)."""
@@ -59,6 +64,7 @@ class KafkaProducer:
         self._producer: Producer | None = None
         self._counts: dict[str, tuple[int, float]] = {}
         self._strangers: set[str] = set()
+        self._measures = KafkaMeasures()
 
     def append(self, topic: str, key: bytes, value: bytes | None, deadline: Deadline) -> Position:
         """As `Log.append` has it. Never blocks past the deadline."""
@@ -69,20 +75,28 @@ class KafkaProducer:
 
     def append_all(self, records: Sequence[NewRecord], deadline: Deadline) -> list[Outcome]:
         """As `Log.append_all` has it. Never blocks past the deadline."""
+        begun_s = deadline.clock.monotonic_s()
         shipment = Shipment(records, self._partition, deadline)
         for group in shipment.groups():
             if self._producer is None:
-                self._producer = Producer(_configuration(self._settings), logger=_log)
+                self._producer = self._made()
             shipment.send(self._producer, group)
             if shipment.has_failed_for_good:
                 self._producer = None
         for topic in shipment.failed_topics():
             self._counts.pop(topic, None)
         outcomes = shipment.outcomes()
+        self._measures.sent(records, outcomes, (deadline.clock.monotonic_s() - begun_s) * 1000)
+        METER.gauge("QueueSize", len(self._producer) if self._producer is not None else 0)
         self._strangers |= {outcome.topic for outcome in outcomes if isinstance(outcome, UnknownTopic)}
         if len(self._strangers) > STRANGERS_LIMIT:
             self.close()
         return outcomes
+
+    def _made(self) -> Producer:
+        self._measures.begin_anew()
+        statistics = {"stats_cb": self._measures.statistics, "statistics.interval.ms": STATISTICS_MS}
+        return Producer(_configuration(self._settings) | (statistics if METER.is_on else {}), logger=_log)
 
     def close(self) -> None:
         """Forget the client; the next request makes another one."""

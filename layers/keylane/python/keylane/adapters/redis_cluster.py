@@ -29,6 +29,7 @@ from keylane.adapters.redis_wire import (
     translate_redis_errors,
 )
 from keylane.errors import StateUnavailable, TooLarge
+from keylane.metrics import METER
 from keylane.ports import Deadline
 
 if TYPE_CHECKING:
@@ -108,6 +109,7 @@ class Cluster:
 
         Raises StateUnavailable when no node answers, and leaves the old map as it is.
         """
+        METER.count("MapRefreshes")
         nodes = list(dict.fromkeys((*self._nodes, *self._settings.nodes)))
         # Another one first each time: a node that was cut off tells an old map for as long as it is asked.
         self._turn = (self._turn + 1) % len(nodes)

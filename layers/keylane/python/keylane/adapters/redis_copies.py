@@ -30,6 +30,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from keylane.adapters.redis_cluster import announced
 from keylane.adapters.redis_wire import encode_command
 from keylane.errors import StateUnavailable
+from keylane.metrics import METER
 from keylane.ports import Deadline
 
 if TYPE_CHECKING:
@@ -159,7 +160,7 @@ class Copies:
                 if isinstance(reply, Exception) and not isinstance(reply, (AskError, TryAgainError)):
                     raise reply
             except PASSING:
-                self._suspects[node] = deadline.clock.monotonic_s() + SUSPECT_FOR_S
+                self._suspect(node, deadline)
                 raise
             if self._suspects:
                 self._suspects.pop(node, None)
@@ -175,6 +176,10 @@ class Copies:
                 prefix = b""
             else:
                 self._note_moving(slot, deadline)
+
+    def _suspect(self, node: Node, deadline: Deadline) -> None:
+        METER.count("NodeFailures")
+        self._suspects[node] = deadline.clock.monotonic_s() + SUSPECT_FOR_S
 
     def _note_moving(self, slot: int, deadline: Deadline) -> None:
         self._moving[slot] = deadline.clock.monotonic_s() + MOVING_FOR_S

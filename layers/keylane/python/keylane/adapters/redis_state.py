@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from redis.exceptions import AuthenticationError
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from keylane.adapters.redis_copies import PASSING, READONLY, SUSPECT_FOR_S, Copies, lacks
+from keylane.adapters.redis_copies import PASSING, READONLY, Copies, lacks
 from keylane.adapters.redis_wire import encode_command, translate_redis_errors
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class RedisState(Copies):
             raise
         except PASSING as error:
             if not (kept and isinstance(error, RedisConnectionError)):
-                self._suspects[node] = deadline.clock.monotonic_s() + SUSPECT_FOR_S
+                self._suspect(node, deadline)
 
     def _take(self, node: Node, part: Slots, got: list[Any], replies: list[Any], deadline: Deadline) -> Slots:
         """Keep what a node answered, all of a slot or nothing; give the slots to be asked again."""

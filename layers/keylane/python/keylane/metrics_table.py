@@ -1,0 +1,183 @@
+"""Every metric of the functions: one table for CloudWatch, OpenMetrics and docs/metrics.md.
+
+Names of OpenMetrics are kprf's where the meaning is the same (github.com/city-mobil/kafka-proxy), so that its
+dashboards work; theirs have no unit in the name, and durations are in milliseconds, as there.
+Every label has a bounded set of values: methods, statuses, problems' types, error codes, brokers, and topics
+that are known to be there. Never keys, nor names that a client made up.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+COUNT, MS, US, BYTES = "Count", "Milliseconds", "Microseconds", "Bytes"
+COUNTER, GAUGE, HISTOGRAM = "counter", "gauge", "histogram"
+
+
+class Metric(NamedTuple):
+    """One metric: its kind, unit and labels, its name in OpenMetrics, and what it tells.
+
+    `is_billed`: whether CloudWatch makes a metric of it, which it charges for by name and label values; the
+    others stand in the same log line, to be found by Logs Insights.
+    """
+
+    kind: str
+    unit: str
+    labels: tuple[str, ...]
+    openmetrics: str
+    meaning: str
+    is_billed: bool = True
+
+
+FUNCTIONS: dict[str, Metric] = {
+    "RequestDuration": Metric(
+        HISTOGRAM, MS, ("method", "code"), "http_requests_duration", "From a request's event to its answer"
+    ),
+    "Problems": Metric(
+        COUNTER, COUNT, ("problem",), "keylane_problems", "Requests answered with a problem of this type"
+    ),
+    "ColdStarts": Metric(
+        COUNTER, COUNT, ("function",), "keylane_cold_starts", "Environments that met their first request"
+    ),
+    "AnswerAge": Metric(
+        HISTOGRAM, MS, ("topic",), "keylane_answer_age", "How stale an answer may be, as it told its client"
+    ),
+    "NodeFailures": Metric(
+        COUNTER,
+        COUNT,
+        (),
+        "keylane_node_failures",
+        "Reads that a Redis node did not answer, so that another was asked",
+    ),
+    "MapRefreshes": Metric(
+        COUNTER, COUNT, (), "keylane_map_refreshes", "Times that the map of the Redis Cluster was read anew"
+    ),
+    "SendDuration": Metric(
+        HISTOGRAM,
+        MS,
+        ("topic",),
+        "kafka_message_send_duration",
+        "Of each record: from its request's hand-over to Kafka's client until all of that were reported on",
+    ),
+    "SentMessages": Metric(
+        COUNTER, COUNT, ("topic",), "kafka_sent_messages", "Records that Kafka acknowledged"
+    ),
+    "KafkaErrors": Metric(
+        COUNTER,
+        COUNT,
+        ("topic", "error_code"),
+        "kafka_errors_count",
+        "Records that were not acknowledged, by Kafka's name of the error",
+    ),
+    "QueueSize": Metric(
+        GAUGE,
+        COUNT,
+        (),
+        "kafka_internal_queue_size",
+        "Records that Kafka's client still had when a request was answered: 0, or they are in danger",
+    ),
+}
+"""What requests count themselves."""
+
+
+def _client(kind: str, unit: str, name: str, meaning: str, *, is_billed: bool = False) -> Metric:
+    return Metric(kind, unit, (), f"kafka_producer_{name}", meaning, is_billed)
+
+
+def _broker(kind: str, unit: str, name: str, meaning: str, *, is_billed: bool = False) -> Metric:
+    return Metric(kind, unit, ("broker",), f"kafka_producer_{name}", meaning, is_billed)
+
+
+CLIENT: dict[str, tuple[str, Metric]] = {
+    "replyq": ("ReplyQueue", _client(GAUGE, COUNT, "reply_queue_size", "Reports waiting to be read")),
+    "msg_cnt": (
+        "QueuedMessages",
+        _client(GAUGE, COUNT, "current_messages_in_queue", "Records in the client's queues", is_billed=True),
+    ),
+    "msg_size": ("QueuedBytes", _client(GAUGE, BYTES, "current_messages_in_queue_bytes", "Their bytes")),
+    "tx": ("Requests", _client(COUNTER, COUNT, "total_requests_count", "Requests sent to brokers")),
+    "tx_bytes": ("RequestBytes", _client(COUNTER, BYTES, "total_bytes_sent", "Bytes sent to brokers")),
+    "rx": ("Responses", _client(COUNTER, COUNT, "total_responses_received", "Responses of brokers")),
+    "rx_bytes": ("ResponseBytes", _client(COUNTER, BYTES, "total_bytes_received", "Bytes of brokers")),
+    "txmsgs": ("ProducedMessages", _client(COUNTER, COUNT, "total_messages_sent", "Records sent to brokers")),
+    "txmsg_bytes": (
+        "ProducedBytes",
+        _client(COUNTER, BYTES, "total_messages_bytes_sent", "Their bytes"),
+    ),
+    "metadata_cache_cnt": (
+        "CachedTopics",
+        _client(GAUGE, COUNT, "metadata_cache_topics_count", "Topics that the client knows"),
+    ),
+}
+"""librdkafka's statistics of a client, by its name for them."""
+
+BROKER: dict[str, tuple[str, Metric]] = {
+    "state": (
+        "BrokerState",
+        _broker(GAUGE, COUNT, "broker_state", "0 INIT, 1 DOWN, 2 CONNECT, 3 to 5 AUTH, 6 UP, 7 UPDATE"),
+    ),
+    "stateage": ("BrokerStateAge", _broker(GAUGE, US, "broker_state_age", "Since the state's last change")),
+    "outbuf_cnt": ("BrokerOutbuf", _broker(GAUGE, COUNT, "broker_outbuf_count", "Requests not sent yet")),
+    "outbuf_msg_cnt": (
+        "BrokerOutbufMessages",
+        _broker(GAUGE, COUNT, "broker_outbuf_msg_count", "Records not sent yet"),
+    ),
+    "waitresp_cnt": (
+        "BrokerInFlight",
+        _broker(GAUGE, COUNT, "broker_waitresp_count", "Requests that wait for a response"),
+    ),
+    "waitresp_msg_cnt": (
+        "BrokerInFlightMessages",
+        _broker(GAUGE, COUNT, "broker_waitresp_msg_count", "Records that wait for a response"),
+    ),
+    "tx": ("BrokerRequests", _broker(COUNTER, COUNT, "broker_requests_sent", "Requests sent")),
+    "txbytes": ("BrokerRequestBytes", _broker(COUNTER, BYTES, "broker_requests_sent_bytes", "Their bytes")),
+    "txerrs": (
+        "BrokerSendErrors",
+        _broker(
+            COUNTER, COUNT, "broker_transmission_errors", "Requests that could not be sent", is_billed=True
+        ),
+    ),
+    "txretries": (
+        "BrokerRetries",
+        _broker(COUNTER, COUNT, "broker_request_retries", "Requests sent again", is_billed=True),
+    ),
+    "req_timeouts": (
+        "BrokerTimeouts",
+        _broker(COUNTER, COUNT, "request_timeouts", "Requests without a response in time", is_billed=True),
+    ),
+    "rx": ("BrokerResponses", _broker(COUNTER, COUNT, "broker_responses_count", "Responses")),
+    "rxbytes": ("BrokerResponseBytes", _broker(COUNTER, BYTES, "broker_bytes_received", "Their bytes")),
+    "rxerrs": (
+        "BrokerReceiveErrors",
+        _broker(COUNTER, COUNT, "broker_errors_count", "Responses that could not be read", is_billed=True),
+    ),
+    "rtt": (
+        "BrokerRoundTrip",
+        _broker(GAUGE, US, "broker_rtt_p99", "99 % of round trips took no longer", is_billed=True),
+    ),
+}
+"""librdkafka's statistics of each broker."""
+
+TOPIC: dict[str, tuple[str, Metric]] = {
+    "metadata_age": (
+        "TopicMetadataAge",
+        Metric(
+            GAUGE, MS, ("topic",), "kafka_producer_topic_metadata_age", "Age of what is known of it", False
+        ),
+    ),
+    "batchsize": (
+        "TopicBatchBytes",
+        Metric(GAUGE, BYTES, ("topic",), "kafka_producer_topic_batchsize_avg", "Mean size of batches", False),
+    ),
+    "batchcnt": (
+        "TopicBatchMessages",
+        Metric(
+            GAUGE, COUNT, ("topic",), "kafka_producer_topic_batchcount_avg", "Mean records of batches", False
+        ),
+    ),
+}
+"""librdkafka's statistics of each topic that was written."""
+
+METRICS: dict[str, Metric] = FUNCTIONS | dict([*CLIENT.values(), *BROKER.values(), *TOPIC.values()])
+"""All, by their names in CloudWatch."""

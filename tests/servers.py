@@ -16,7 +16,7 @@ from redis.retry import Retry
 from keylane.adapters.redis_cluster import Cluster
 from keylane.ports import Clock, Deadline
 from keylane.settings import redis_settings
-from keylane_local import guard
+from keylane_local.guard import guarded
 from keylane_local.kafka import Kafka
 from keylane_local.ports import HOST, Ports
 from keylane_local.redis_cluster import SLOTS, RedisCluster
@@ -42,18 +42,6 @@ def eventually(condition: Callable[[], bool], within_s: float = 20) -> None:
     while not condition():
         assert time.monotonic() < end_s, "it did not come to hold"
         time.sleep(0.02)
-
-
-@contextlib.contextmanager
-def guarded(data: Path) -> Iterator[Path]:
-    """Give `data`; what has a pid file in its folder `run` ends with the block, even in a killed session."""
-    with guard.watch(data / "run") as watcher:
-        try:
-            yield data
-        finally:
-            assert watcher.stdin
-            watcher.stdin.close()
-            watcher.wait(30)
 
 
 @contextlib.contextmanager

@@ -23,6 +23,7 @@ from keylane.adapters.redis_state import RedisState
 from keylane.layouts import Layouts
 from keylane.ports import Clock
 from keylane.settings import redis_settings
+from keylane_local.guard import guarded
 from keylane_local.stack import Stack
 
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with tempfile.TemporaryDirectory(prefix="keylane-bench-") as name:
         config = Path(name) / "keylane.toml"
         config.write_text(CONFIG)
-        with Stack(Path(name) / "data", config) as stack:
+        with guarded(Path(name) / "data") as data, Stack(data, config) as stack:
             writer, reader = Writer(stack.kafka_bootstrap), Reader(stack)
             through_keylane(writer, reader, WARM_UP, "warm-up")
             alone = through_keylane(writer, reader, chosen.samples, "alone")

@@ -28,6 +28,7 @@ from keylane.adapters.redis_lanes import Lane
 from keylane.model import Layout
 from keylane.ports import Clock, Deadline
 from keylane.settings import redis_settings
+from keylane_local.guard import guarded
 from keylane_local.plan import Wishes
 from keylane_local.stack import Stack
 from keylane_local.watching import Lanes
@@ -172,7 +173,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         config = folder / "keylane.toml"
         config.write_text(CONFIG)
         wishes = Wishes(replicas=0, appendonly=False)
-        with Stack(folder / "data", config, wishes=wishes) as stack, Lanes(stack, TOPIC) as lanes:
+        with (
+            guarded(folder / "data") as data,
+            Stack(data, config, wishes=wishes) as stack,
+            Lanes(stack, TOPIC) as lanes,
+        ):
             job_seconds(stack, lanes, 0, chosen.warm_up, value)
             job_s = job_seconds(stack, lanes, chosen.warm_up, chosen.records, value)
             stack.job.stop()

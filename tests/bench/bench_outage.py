@@ -27,6 +27,7 @@ from keylane.adapters.redis_layouts import LayoutStore
 from keylane.adapters.redis_state import RedisState
 from keylane.ports import Clock, Deadline
 from keylane.settings import redis_settings
+from keylane_local.guard import guarded
 from keylane_local.stack import Stack
 
 if TYPE_CHECKING:
@@ -195,7 +196,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         with tempfile.TemporaryDirectory(prefix="keylane-bench-") as folder:
             config = Path(folder) / "keylane.toml"
             config.write_text(CONFIG)
-            with Stack(Path(folder) / "data", config) as stack, Run(stack, chosen) as run:
+            with (
+                guarded(Path(folder) / "data") as data,
+                Stack(data, config) as stack,
+                Run(stack, chosen) as run,
+            ):
                 SCENARIOS[name](run)
 
 

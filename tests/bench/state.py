@@ -15,7 +15,7 @@ from redis.cluster import RedisCluster as RedisClient
 
 from keylane import codec, routing
 from keylane.model import Layout, Watermark
-from keylane_local import guard
+from keylane_local.guard import guarded
 from keylane_local.ports import Ports
 from keylane_local.proxy_events import Request, proxy_event
 from keylane_local.redis_cluster import RedisCluster
@@ -30,9 +30,7 @@ LAYOUT = Layout("flights", partition_count=9)
 def cluster() -> Iterator[str]:
     """Nodes, "host:port,host:port", of a cluster of 3 primaries and 3 replicas that ends with the block."""
     ports = Ports()
-    with tempfile.TemporaryDirectory(prefix="keylane-bench-") as folder:
-        data = Path(folder)
-        watcher = guard.watch(data / "run")
+    with tempfile.TemporaryDirectory(prefix="keylane-bench-") as folder, guarded(Path(folder)) as data:
         servers = RedisCluster(
             data / "redis",
             run=data / "run",
@@ -45,9 +43,6 @@ def cluster() -> Iterator[str]:
             yield servers.addresses
         finally:
             servers.stop()
-            if watcher.stdin:
-                watcher.stdin.close()
-            watcher.wait(30)
 
 
 def client(nodes: str) -> RedisClient:

@@ -11,8 +11,8 @@ import psutil
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from keylane_local import guard
 from keylane_local.errors import BadRequest, PartFailed, PortInUse, StackError
+from keylane_local.guard import guarded
 from keylane_local.plan import Wishes
 from keylane_local.processes import has_ended
 from keylane_local.stack import Stack
@@ -37,11 +37,8 @@ def functions(tmp_path):
 @pytest.fixture
 def data(tmp_path):
     """A data folder; what is started in it ends with the test."""
-    folder = tmp_path / "a data folder"
-    with guard.watch(folder / "run") as watcher:
+    with guarded(tmp_path / "a data folder") as folder:
         yield folder
-        watcher.stdin.close()
-        watcher.wait(30)
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ import time
 import psutil
 import pytest
 
-from keylane_local import guard
 from keylane_local.errors import PartFailed
 from keylane_local.processes import Program, has_ended, process_of, tail, wait_until
 
@@ -137,12 +136,19 @@ def test_the_tail_is_the_last_lines_of_a_long_log(tmp_path):
     assert tail(tmp_path / "absent.log") == ""
 
 
-def test_the_guard_stops_what_runs_when_its_lifeline_ends(program, tmp_path):
+def test_the_guard_stops_what_runs_when_the_one_who_started_it_is_killed(program, tmp_path):
     one = program(PATIENT)
     one.start()
     _ready(one)
-    with guard.watch(tmp_path) as watcher:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "run").symlink_to(tmp_path)
+    script = (
+        "import sys, pathlib; from keylane_local.guard import guarded\n"
+        "with guarded(pathlib.Path(sys.argv[1])): print('on guard', flush=True); sys.stdin.read()"
+    )
+    command = [sys.executable, "-c", script, str(tmp_path / "data")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as watched:
+        assert watched.stdout.readline() == b"on guard\n"
         assert one.running
-        watcher.stdin.close()
-        assert watcher.wait(20) == 0
-    assert not one.running
+        watched.kill()
+    assert wait_until(lambda: not one.running, 20)

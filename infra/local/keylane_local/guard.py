@@ -6,24 +6,32 @@ ends, and then stops every program that has a pid file in the folder RUN.
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 from keylane_local.processes import process_of, stop
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _STOP_TIMEOUT_S = 5.0
 
 
-def watch(run: Path) -> subprocess.Popen[bytes]:
-    """Start the guard of the folder `run`; it acts when the returned process's stdin is closed."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "keylane_local.guard", str(run)],
-        stdin=subprocess.PIPE,
-        start_new_session=True,
-    )
+@contextlib.contextmanager
+def guarded(data: Path) -> Iterator[Path]:
+    """Give `data`; what has a pid file in its folder `run` ends with the block, even in a killed process."""
+    command = [sys.executable, "-m", "keylane_local.guard", str(data / "run")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True) as watcher:
+        try:
+            yield data
+        finally:
+            if watcher.stdin:
+                watcher.stdin.close()
+            watcher.wait(30)
 
 
 def stop_all(run: Path) -> None:

@@ -8,7 +8,7 @@ TORTURE_ARGS ?=
 N ?= 200
 SEED ?=
 
-.PHONY: help setup setup-python setup-tests demo test check up down status clean bench bench-lookup bench-ingest bench-freshness bench-coldstart bench-read torture torture-mutants openapi tour layer layer-requirements
+.PHONY: help setup setup-python setup-tests demo test check up down status clean bench bench-lookup bench-ingest bench-freshness bench-coldstart bench-read torture torture-mutants openapi tour layer layer-requirements lint-infra setup-sam
 
 help:  ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,21 +22,26 @@ setup-python:
 demo: setup  ## Real flights into Kafka, and their answers over HTTP (KEYLANE_ARGS=--once tears it down)
 	@$(BIN)/keylane demo $(KEYLANE_ARGS)
 
+setup-sam: setup-python
+	@$(PY) infra/local/bootstrap.py sam
+
 setup-tests: setup
-	@$(PY) infra/local/bootstrap.py registry archive
+	@$(PY) infra/local/bootstrap.py registry sam archive
 
 test: setup-tests  ## All tests, on real servers of their own
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)
 
-check: setup-python  ## Lint, format, types, import rules
+check: setup-python lint-infra  ## Lint, format, types, import rules, templates
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+lint-infra: setup-sam  ## cfn-lint with the rules of infra/lint, and sam validate
+	$(BIN)/python -m keylane_local.templates
+
 openapi: setup-python  ## Write docs/openapi.json, and the template's routes, from the code
 	@$(BIN)/python -m keylane_local.openapi
-	@$(BIN)/python -m keylane_local.gateway
 
 layer-requirements: setup-python
 	@$(BIN)/python -m keylane_local.layer

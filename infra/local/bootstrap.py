@@ -1,7 +1,8 @@
 """Set-up: `python3 infra/local/bootstrap.py [STEP...]` makes what is missing and leaves what is there.
 
 Steps: python (.venv with the packages), java, redis, jars (Kafka and Spark's connector), archive (of Spark's
-classes), by default; registry (Apicurio's Schema Registry, for the tests) where it is named.
+classes), by default; registry (Apicurio's Schema Registry, for the tests) and sam (AWS SAM, with cfn-lint)
+where they are named.
 Standard library only, since it runs before anything is installed.
 """
 
@@ -151,6 +152,19 @@ class Setup:
         new.rename(folder)
         stamp.write_text(wanted, encoding="utf-8")
 
+    def sam(self) -> None:
+        """Make a virtual environment of AWS SAM's own: its versions of what we use are others."""
+        pins = self.root / "infra" / "sam" / "requirements.txt"
+        folder = self.tools / "sam"
+        stamp = folder / "keylane-stamp"
+        wanted = digest(str(folder), sys.version, pins.read_text(encoding="utf-8"))
+        if _read(stamp) == wanted:
+            return
+        self._run("sam", "virtual environment", [sys.executable, "-m", "venv", "--clear", str(folder)])
+        install = ["-m", "pip", "install", "--disable-pip-version-check", "--no-deps", "-r", str(pins)]
+        self._run("sam", "AWS SAM", [str(folder / "bin" / "python"), *install], attempts=ATTEMPTS)
+        stamp.write_text(wanted, encoding="utf-8")
+
     def archive(self) -> None:
         """Make the JVM's archive of Spark's classes: with it jobs start sooner.
 
@@ -290,7 +304,7 @@ def main(arguments: list[str]) -> int:
         "redis": setup.redis,
         "jars": setup.jars,
     }
-    steps = defaults | {"registry": setup.registry, "archive": setup.archive}
+    steps = defaults | {"registry": setup.registry, "sam": setup.sam, "archive": setup.archive}
     if unknown := [name for name in arguments if name not in steps]:
         print(f"no such step: {', '.join(unknown)}; there are {', '.join(steps)}")
         return 2

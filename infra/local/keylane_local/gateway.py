@@ -1,6 +1,6 @@
 """The API of template.yaml, made from the functions' routes as docs/openapi.json is.
 
-`python -m keylane_local.gateway` writes it between the template's two marks. It says what API Gateway has to
+`python -m keylane_local.openapi` writes it between the template's two marks. It says what API Gateway has to
 know, no more: paths, methods, who is let in, and which function answers. Schemas are left out: API Gateway
 reads OpenAPI 3.0 alone, and the functions check requests with better errors.
 """
@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from keylane_local.front import function_for
 from keylane_local.openapi import document
-from keylane_local.tools import project_root
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 BEGIN, END = "# begin: made by `make openapi`", "# end: made by `make openapi`"
 _INDENT = " " * 10
@@ -66,6 +66,6 @@ def inserted(template: str) -> str:
     return f"{before}{begun}{made}{_INDENT}{END}\n{after}"
 
 
-if __name__ == "__main__":
-    path = project_root() / "template.yaml"
+def write(path: Path) -> None:
+    """Put the routes into the template."""
     path.write_text(inserted(path.read_text(encoding="utf-8")), encoding="utf-8")

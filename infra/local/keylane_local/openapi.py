@@ -1,6 +1,6 @@
 """The OpenAPI document of all requests, made from the functions' routes.
 
-`python -m keylane_local.openapi` writes docs/openapi.json.
+`python -m keylane_local.openapi` writes docs/openapi.json, and the routes of template.yaml.
 """
 
 from __future__ import annotations
@@ -347,3 +347,7 @@ def write(path: Path) -> None:
 
 if __name__ == "__main__":
     write(project_root() / "docs" / "openapi.json")
+    # The template has the same routes.
+    from keylane_local import gateway
+
+    gateway.write(project_root() / "template.yaml")

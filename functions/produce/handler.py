@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from keylane import answers, api, produce, pushes, rest_answers, rest_proxy, routes, wiring
+from keylane import answers, api, produce, pushes, rest_answers, rest_proxy, routes, wiring, writing
 from keylane.errors import KeylaneError
+from keylane.model import NewRecord
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from aws_lambda_powertools.event_handler import Response
 
-    from keylane.model import NewRecord
     from keylane.ports import Outcome
 
 app = routes.Resolver()
@@ -29,27 +30,15 @@ parts = wiring.produce_maker()
 )
 def put_key(event: api.Event, topic: str, key: str) -> Response[str]:
     """Write the body as the key's value."""
-    use = parts()
-    topic_name, key_bytes = api.write_request(event, topic, key)
-    position = produce.put(
-        use.log,
-        use.clock,
-        topic_name,
-        key_bytes,
-        api.body_of(event),
-        limit_bytes=use.settings.value_limit_bytes,
-        timeout_ms=use.settings.timeout_ms,
-    )
-    return answers.of_position(position, 201)
+    name, key_bytes = api.write_request(event, topic, key)
+    return _written(event, [NewRecord(name, key_bytes, api.body_of(event))], partial(_of_one, 201))
 
 
 @app.key("DELETE", parameters=(api.KEY_FORMAT,), answer="Written", refusals=(403, 502))
 def delete_key(event: api.Event, topic: str, key: str) -> Response[str]:
     """Write a tombstone for the key."""
-    use = parts()
-    topic_name, key_bytes = api.write_request(event, topic, key)
-    position = produce.delete(use.log, use.clock, topic_name, key_bytes, timeout_ms=use.settings.timeout_ms)
-    return answers.of_position(position, 200)
+    name, key_bytes = api.write_request(event, topic, key)
+    return _written(event, [NewRecord(name, key_bytes, None)], partial(_of_one, 200))
 
 
 @app.at(
@@ -62,7 +51,8 @@ def delete_key(event: api.Event, topic: str, key: str) -> Response[str]:
 )
 def push(event: api.Event) -> Response[str]:
     """Write records to any topics, as kprf takes them."""
-    return pushes.answer_of(_write(pushes.request_of(event)), api.request_id_of(event))
+    tell = partial(pushes.answer_of, request_id=api.request_id_of(event))
+    return _written(event, pushes.request_of(event), tell)
 
 
 @app.at(
@@ -97,22 +87,30 @@ def post_records_to_partition(event: api.Event, topic: str, partition: str) -> R
 
 def _post(event: api.Event, topic: str, partition: str | None = None) -> Response[str]:
     request_id = api.request_id_of(event)
+    tell = partial(rest_answers.answer_of, request_id=request_id, in_path=partition is not None)
     try:
-        outcomes = _write(rest_proxy.request_of(event, topic, partition))
+        return _written(event, rest_proxy.request_of(event, topic, partition), tell)
     except KeylaneError as error:
         return rest_answers.refusal_of(error, request_id)
-    return rest_answers.answer_of(outcomes, request_id, in_path=partition is not None)
 
 
-def _write(records: Sequence[NewRecord]) -> list[Outcome]:
+def _written(event: api.Event, records: Sequence[NewRecord], tell: writing.Tell) -> Response[str]:
     use = parts()
-    return produce.put_all(
+    write = partial(
+        produce.put_all,
         use.log,
         use.clock,
-        records,
         limit_bytes=use.settings.value_limit_bytes,
         timeout_ms=use.settings.timeout_ms,
     )
+    return writing.written(use.guards, event, records, write, tell)
+
+
+def _of_one(status: int, outcomes: Sequence[Outcome]) -> Response[str]:
+    [outcome] = outcomes
+    if isinstance(outcome, KeylaneError):
+        raise outcome
+    return answers.of_position(outcome, status)
 
 
 def lambda_handler(event: dict[str, Any], context: Any) -> dict[str, Any]:

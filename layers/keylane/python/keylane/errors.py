@@ -20,6 +20,7 @@
     ├── PositionNotReached          a read waited for a position, and it did not come in time
     ├── ValueLeftInKafka            a value over its topic's limit: the state has its position alone
     ├── ValueNotDecodable           a value is not what its topic's value_format says
+    ├── RateLimited                 a limit of a topic or a caller is reached; carries `retry_after_s`
     ├── Unavailable                 try again later; carries `retry_after_s`
     │   ├── StateUnavailable        Redis did not answer
     │   ├── LaneBuilding            the lane isn't whole yet
@@ -220,6 +221,18 @@ class ValueNotDecodable(KeylaneError):
         self.position = position
         self.reason = reason
         self.schema_id = schema_id
+
+
+class RateLimited(KeylaneError):
+    """A limit is reached; `headers` tell of it. For records: those that it refuses are not written."""
+
+    retriable = True
+    field = "topic"
+
+    def __init__(self, message: str, retry_after_s: int, headers: dict[str, str]) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+        self.headers = headers
 
 
 class Unavailable(KeylaneError):

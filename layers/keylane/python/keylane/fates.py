@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
     from keylane.ports import Outcome
 
-UNAVAILABLE = 503
+LATER = frozenset({429, 503})
+"""Statuses that say when to come back."""
 SENTENCES = 1000
 """Failures that are told with all that is known. After these, their kind's title: answers have a limit."""
 _FIELDS = {"INVALID_TIMESTAMP": "timestamp", "INVALID_TOPIC_EXCEPTION": "topic"}
@@ -80,5 +81,5 @@ def _field(error: errors.KeylaneError, value_field: str) -> str | None:
     if isinstance(error, errors.UnknownTopic | errors.UnknownPartition):
         return "topic" if isinstance(error, errors.UnknownTopic) else "partition"
     if not isinstance(error, errors.ProduceFailed):
-        return None
+        return getattr(error, "field", None)
     return value_field if error.code == "MESSAGE_TOO_LARGE" else _FIELDS.get(error.code)

@@ -34,6 +34,7 @@ _log = logging.getLogger("keylane")
 
 CONTENT_TYPE = "application/problem+json"
 SERVER_ERROR = 500
+UNAVAILABLE = 503
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,7 @@ KINDS: dict[type[errors.KeylaneError], Kind] = {
     errors.PositionNotReached: Kind(412, "position-not-reached", "The state has not reached the position"),
     errors.ValueLeftInKafka: Kind(422, "value-left-in-kafka", "The value is too large for the state"),
     errors.ValueNotDecodable: Kind(422, "value-not-decodable", "The value is not what its topic says"),
+    errors.RateLimited: Kind(429, "rate-limited", "A rate limit is reached", "THROTTLING_QUOTA_EXCEEDED"),
     errors.Unavailable: Kind(503, "unavailable", "A part of the service is away for now"),
     errors.StateUnavailable: Kind(503, "state-unavailable", "The state can't be reached for now"),
     errors.LaneBuilding: Kind(503, "lane-building", "The state is being built"),
@@ -142,8 +144,10 @@ def response_to(error: Exception, request_id: str, headers: Mapping[str, str] | 
         return problem(kind, "an unforeseen error: the logs tell more under this request's id", request_id)
     if kind.status >= SERVER_ERROR:
         _log.warning("request %s: %s: %s; cause: %r", request_id, kind.name, error, error.__cause__)
-    if kind.status == 503:  # noqa: PLR2004 (Service Unavailable)
-        headers["Retry-After"] = str(getattr(error, "retry_after_s", 1))
+    headers |= getattr(error, "headers", {})
+    retry_after_s = getattr(error, "retry_after_s", 1 if kind.status == UNAVAILABLE else None)
+    if retry_after_s is not None:
+        headers["Retry-After"] = str(retry_after_s)
     parameter = getattr(error, "parameter", None)
     return problem(kind, str(error), request_id, parameter=parameter, more=_progress(error), headers=headers)
 

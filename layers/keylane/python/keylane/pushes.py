@@ -94,7 +94,7 @@ def answer_of(outcomes: Sequence[Outcome], request_id: str) -> Response[str]:
     }
     headers = {"Cache-Control": "no-store"}
     status = max(map(fates.status_of, failed), default=200)
-    if status == fates.UNAVAILABLE:
+    if status in fates.LATER:
         headers["Retry-After"] = str(max(map(fates.retry_after_s, failed)))
     return Response(status, JSON, json.dumps(document), headers)
 

@@ -9,8 +9,8 @@
 
 Errors of whole requests are problem documents with two more members, theirs: `error_code` and `message`. That
 is also the answer where all records failed for one reason that is none of theirs: the topic is not known
-(40401) or has no such partition (40402), Kafka can't be reached (50003), or doesn't let us in (40301). Then
-`offsets` is there too.
+(40401) or has no such partition (40402), it takes no more for now (429), Kafka can't be reached (50003), or
+doesn't let us in (40301). Then `offsets` is there too.
 """
 
 from __future__ import annotations
@@ -72,7 +72,8 @@ def _common_reason(outcomes: Sequence[Outcome], *, in_path: bool) -> errors.Keyl
     failed = [outcome for outcome in outcomes if not isinstance(outcome, Position)]
     if len(failed) < len(outcomes):
         return None
-    kinds = [errors.UnknownTopic, errors.LogUnavailable, *([errors.UnknownPartition] if in_path else [])]
+    kinds: list[type[errors.KeylaneError]] = [errors.UnknownTopic, errors.RateLimited, errors.LogUnavailable]
+    kinds += [errors.UnknownPartition] if in_path else []
     if any(all(isinstance(each, kind) for each in failed) for kind in kinds):
         # That some may have been written is the graver news.
         return next((each for each in failed if isinstance(each, errors.Unacknowledged)), failed[0])

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
+from keylane.guards import NONE, Guards
 from keylane.layouts import Layouts
 from keylane.metrics import METER
 from keylane.ports import Clock
@@ -19,7 +20,7 @@ from keylane.settings import ExploreSettings, ProduceSettings, QuerySettings, re
 from keylane.variables import switch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from keylane.ports import Log, LogReader, Metadata, Schemas, State
 
@@ -42,6 +43,7 @@ class Produce:
     settings: ProduceSettings
     clock: Clock
     log: Log
+    guards: Guards = NONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +90,30 @@ def produce_maker() -> Callable[[], Produce]:
         _start_metrics()
         settings = ProduceSettings.from_environment(os.environ)
         METER.count("ColdStarts", 1, "produce")
-        return Produce(settings, Clock(), KafkaProducer(settings.kafka))
+        clock = Clock()
+        return Produce(settings, clock, KafkaProducer(settings.kafka), guards_of(os.environ, clock))
 
     return make
+
+
+def guards_of(environment: Mapping[str, str], clock: Clock) -> Guards:
+    """What stands before a write; it imports and makes what the settings ask for. Raises SettingsError."""
+    from keylane.guard_settings import GuardSettings  # noqa: PLC0415
+
+    settings = GuardSettings.from_environment(environment)
+    if settings.redis is None:
+        return Guards(settings.caller)
+    from keylane.adapters.redis_cluster import Cluster  # noqa: PLC0415
+    from keylane.adapters.redis_limits import RedisLimits  # noqa: PLC0415
+    from keylane.adapters.redis_scripts import Scripts  # noqa: PLC0415
+    from keylane.limits import Limits  # noqa: PLC0415
+
+    scripts = Scripts(Cluster(settings.redis))
+    limits = None
+    if settings.topics or settings.callers:
+        limiter = RedisLimits(scripts, clock, settings.limit_timeout_ms)
+        limits = Limits(settings.topics, settings.callers, limiter, settings.open_on_failure)
+    return Guards(settings.caller, limits)
 
 
 def explore_maker() -> Callable[[], Explore]:

@@ -1,0 +1,48 @@
+"""Who sends a request, as API Gateway has found out; what a client says of itself counts for nothing.
+
+    authorizer   the authorizer's principalId, or `sub` of a JWT's or Cognito's claims
+    iam          the ARN of the IAM user or role that signed the request
+    api-key      the id of the API key, never the key itself
+    source-ip    the address that the connection came from; X-Forwarded-For can be anything
+
+Tried in this order, unless the settings name others.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+SOURCES = ("authorizer", "iam", "api-key", "source-ip")
+"""In the order in which they are asked for."""
+
+ANONYMOUS = "anonymous"
+
+
+def caller_of(event: Mapping[str, Any], sources: Sequence[str] = SOURCES) -> str:
+    """The first that is known, as in `iam:arn:aws:iam::123456789012:user/ann`; else ANONYMOUS."""
+    for source in sources:
+        found = _READERS[source](_object(event, "requestContext"))
+        if found and isinstance(found, str):
+            return f"{source}:{found}"
+    return ANONYMOUS
+
+
+def _principal(context: Mapping[str, Any]) -> Any:
+    authorizer = _object(context, "authorizer")
+    return authorizer.get("principalId") or _object(authorizer, "claims").get("sub")
+
+
+def _object(source: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    found = source.get(name)
+    return found if isinstance(found, dict) else {}
+
+
+_READERS: dict[str, Callable[[Mapping[str, Any]], Any]] = {
+    "authorizer": _principal,
+    "iam": lambda context: _object(context, "identity").get("userArn"),
+    "api-key": lambda context: _object(context, "identity").get("apiKeyId"),
+    "source-ip": lambda context: _object(context, "identity").get("sourceIp"),
+}

@@ -1,0 +1,22 @@
+"""What stands before a write, by the function's settings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from keylane.callers import SOURCES
+
+if TYPE_CHECKING:
+    from keylane.limits import Limits
+
+
+@dataclass(frozen=True, slots=True)
+class Guards:
+    """`caller`: by what callers are told apart; without `limits` nothing is counted."""
+
+    caller: tuple[str, ...] = SOURCES
+    limits: Limits | None = None
+
+
+NONE = Guards()

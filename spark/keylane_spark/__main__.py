@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING
 from keylane.adapters.kafka_broker import Broker
 from keylane.errors import BadConfig, Fenced, KeylaneError
 from keylane.ports import Clock
-from keylane.settings import kafka_bootstrap, redis_settings
+from keylane.settings import redis_settings
+from keylane.settings_kafka import bootstrap as kafka_bootstrap
 from keylane.variables import SettingsError
 from keylane_spark import config, job, session
 from keylane_spark.query import Parts

@@ -72,7 +72,7 @@ def held(request: pytest.FixtureRequest) -> Iterator[Held]:
     bootstrap = request.getfixturevalue("kafka")
     settings = ReaderSettings(bootstrap)
     admin = KafkaAdmin(settings)
-    reader = KafkaReader(settings, admin)
+    reader = KafkaReader(admin)
     yield Held(
         KafkaMetadata(admin),
         reader,

@@ -9,6 +9,8 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 from tests.fakes import FakeTime
 
+from keylane.adapters.kafka_clients import Entrance
+from keylane.adapters.kafka_options import Security
 from keylane.adapters.kafka_shipment import Shipment
 from keylane.errors import LogUnavailable, ProduceFailed, Unacknowledged, UnknownPartition, UnknownTopic
 from keylane.model import NewRecord, Position
@@ -78,7 +80,7 @@ class ScriptedProducer:
 def ship(producer: ScriptedProducer, records: list[NewRecord], timeout_ms: float = 1_000) -> list[Any]:
     shipment = Shipment(records, lambda *_: 0, Deadline.after_ms(timeout_ms, producer.time.clock))
     for group in shipment.groups():
-        shipment.send(producer, group)
+        shipment.send(producer, group, Entrance(Security()))
     return shipment.outcomes()
 
 
@@ -165,5 +167,5 @@ def test_errors_of_the_client_that_are_for_good_are_noticed():
         raise KafkaException(KafkaError(KafkaError._FATAL, "fenced", fatal=True))
 
     for group in shipment.groups():
-        shipment.send(ScriptedProducer(FakeTime(), refuse=refuse), group)
+        shipment.send(ScriptedProducer(FakeTime(), refuse=refuse), group, Entrance(Security()))
         assert shipment.has_failed_for_good

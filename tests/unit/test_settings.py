@@ -8,6 +8,7 @@ import sys
 import pytest
 from tests.builders import FUNCTIONS
 
+from keylane import settings_kafka
 from keylane.adapters.kafka_admin import ReaderSettings
 from keylane.adapters.kafka_producer import KafkaSettings
 from keylane.adapters.redis_cluster import Node, RedisSettings
@@ -16,7 +17,6 @@ from keylane.settings import (
     ProduceSettings,
     QuerySettings,
     SettingsError,
-    kafka_bootstrap,
     redis_settings,
     registry_settings,
 )
@@ -161,7 +161,9 @@ def test_missing_variable_is_named():
 def test_addresses_may_have_spaces_between_and_brackets():
     nodes = redis_settings({"KEYLANE_REDIS_NODES": "one:7001, [::1]:7002"}).nodes
     assert nodes == (Node("one", 7001), Node("::1", 7002))
-    assert kafka_bootstrap({"KEYLANE_KAFKA_BOOTSTRAP": "one:9092, [::1]:9093"}) == "one:9092,[::1]:9093"
+    assert (
+        settings_kafka.bootstrap({"KEYLANE_KAFKA_BOOTSTRAP": "one:9092, [::1]:9093"}) == "one:9092,[::1]:9093"
+    )
 
 
 REGISTRY = {

@@ -27,9 +27,11 @@
     │   ├── StateTooOld             the state is older than the caller takes
     │   ├── RegistryUnavailable     the Schema Registry did not answer, or with nonsense
     │   └── LogUnavailable          Kafka did not answer: nothing was written
-    │       └── Unacknowledged      or not in time: the record may have been written
+    │       ├── Unacknowledged      or not in time: the record may have been written
+    │       └── NotLetIn            it refused our credentials, or the handshake of TLS failed
     ├── CorruptState                bytes under a lane's key that aren't ours
     ├── ProduceFailed               Kafka refused the record; carries Kafka's own name for it
+    │   └── PartitionMissing        the topic's records must name their partition
     ├── LogRefused                  Kafka refused a request to read; carries Kafka's own name for why
     ├── BadConfig                   keylane.toml or the environment is not as it must be
     └── WriterError                 the writer's side
@@ -296,6 +298,20 @@ class Unacknowledged(LogUnavailable):
         super().__init__("Kafka did not acknowledge the record in time: it may have been written, or may not")
 
 
+class NotLetIn(LogUnavailable):
+    """A broker did not let our client in; `code`: SASL_AUTHENTICATION_FAILED or SSL_HANDSHAKE_FAILED.
+
+    `uncertain`: it had been in before, so a record may have been written all the same.
+    """
+
+    def __init__(self, code: str, *, uncertain: bool = False) -> None:
+        refused = "Kafka refused our credentials"
+        failed = "Kafka and we don't trust each other: the TLS handshake failed"
+        super().__init__(f"{code}: {refused if code.startswith('SASL') else failed}", 10)
+        self.code = code
+        self.uncertain = uncertain
+
+
 class CorruptState(KeylaneError):
     """Bytes under a lane's key that aren't ours; `where` names the key in Redis."""
 
@@ -312,6 +328,14 @@ class ProduceFailed(KeylaneError):
         super().__init__(f"{code}: {message}")
         self.code = code
         self.retriable = retriable
+
+
+class PartitionMissing(ProduceFailed):
+    """The topic's partitioner is `explicit`: its records must name their partition, and this one does not."""
+
+    def __init__(self, topic: str) -> None:
+        what = f"records of topic {topic!r} must name their partition"
+        super().__init__("INVALID_REQUEST", what, retriable=False)
 
 
 class LogRefused(KeylaneError):

@@ -35,7 +35,7 @@ def described(index: int, error: errors.KeylaneError, *, value_field: str) -> di
         "code": _code(error),
         "retriable": is_retriable(error),
     }
-    return told | ({"uncertain": True} if isinstance(error, errors.Unacknowledged) else {})
+    return told | ({"uncertain": True} if _is_uncertain(error) else {})
 
 
 def sentence(index: int, error: errors.KeylaneError) -> str:
@@ -69,6 +69,10 @@ def log_failures(outcomes: Iterable[Outcome], request_id: str) -> None:
         _log.warning("request %s: %d records failed: %s", request_id, count, line)
 
 
+def _is_uncertain(error: errors.KeylaneError) -> bool:
+    return isinstance(error, errors.Unacknowledged) or getattr(error, "uncertain", False)
+
+
 def _code(error: errors.KeylaneError) -> str:
     if isinstance(error, errors.TooLarge):
         return "MESSAGE_TOO_LARGE"
@@ -80,6 +84,8 @@ def _field(error: errors.KeylaneError, value_field: str) -> str | None:
         return "key" if error.what == "key" else value_field
     if isinstance(error, errors.UnknownTopic | errors.UnknownPartition):
         return "topic" if isinstance(error, errors.UnknownTopic) else "partition"
+    if isinstance(error, errors.PartitionMissing):
+        return "partition"
     if not isinstance(error, errors.ProduceFailed):
         return getattr(error, "field", None)
     return value_field if error.code == "MESSAGE_TOO_LARGE" else _FIELDS.get(error.code)

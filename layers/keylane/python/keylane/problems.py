@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import json
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from aws_lambda_powertools.event_handler import Response
@@ -57,6 +57,9 @@ BODY_TOO_LARGE = Kind(413, "body-too-large", "The request's body is too large")
 LOG_UNAVAILABLE = Kind(503, "log-unavailable", "Kafka can't be reached for now")
 VALUE_TOO_LARGE = Kind(413, "value-too-large", "The value is too large", "MESSAGE_TOO_LARGE")
 
+TOO_LARGE = {"key": KEY_TOO_LARGE, "answer": ANSWER_TOO_LARGE, "body": BODY_TOO_LARGE}
+"""By what it is; all else is a value."""
+
 KINDS: dict[type[errors.KeylaneError], Kind] = {
     errors.KeylaneError: INTERNAL,
     errors.BadRequest: Kind(400, "bad-request", "The request can't be served as it is"),
@@ -90,8 +93,10 @@ KINDS: dict[type[errors.KeylaneError], Kind] = {
     errors.RegistryUnavailable: Kind(503, "registry-unavailable", "The Schema Registry can't be asked now"),
     errors.LogUnavailable: LOG_UNAVAILABLE,
     errors.Unacknowledged: LOG_UNAVAILABLE,
+    errors.NotLetIn: LOG_UNAVAILABLE,
     errors.CorruptState: Kind(500, "corrupt-state", "The state under this key can't be read"),
     errors.ProduceFailed: Kind(502, "produce-failed", "Kafka refused the record"),
+    errors.PartitionMissing: Kind(502, "produce-failed", "Kafka refused the record"),
     errors.LogRefused: Kind(502, "log-refused", "Kafka refused the request"),
     errors.BadConfig: MISCONFIGURED,
     errors.WriterError: INTERNAL,
@@ -116,18 +121,16 @@ PRODUCE_STATUS = {
 
 def kind_of(error: Exception) -> Kind:
     """Look an error up in the table; what is none of ours is internal."""
-    if isinstance(error, errors.TooLarge) and error.what == "key":
-        return KEY_TOO_LARGE
-    if isinstance(error, errors.TooLarge) and error.what == "answer":
-        return ANSWER_TOO_LARGE
-    if isinstance(error, errors.TooLarge) and error.what == "body":
-        return BODY_TOO_LARGE
+    if isinstance(error, errors.TooLarge):
+        return TOO_LARGE.get(error.what, VALUE_TOO_LARGE)
     if isinstance(error, errors.ProduceFailed | errors.LogRefused):
         if error.code in {"MESSAGE_TOO_LARGE", "RECORD_LIST_TOO_LARGE"}:
             return VALUE_TOO_LARGE
         kind = KINDS[type(error)]
         status = PRODUCE_STATUS.get(error.code, 503 if error.retriable else kind.status)
         return Kind(status, kind.name, kind.title, error.code)
+    if isinstance(error, errors.NotLetIn):
+        return replace(LOG_UNAVAILABLE, code=error.code)
     return next((KINDS[each] for each in type(error).__mro__ if each in KINDS), INTERNAL)
 
 

@@ -5,13 +5,19 @@ Each kind of settings imports its adapter where it is read, so that a function c
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
-from keylane import routing
-from keylane.model import WHOLE_KEY, is_topic_name
-from keylane.variables import SettingsError, number, switch
+from keylane.variables import SettingsError, nodes, number, switch
+
+__all__ = [
+    "ExploreSettings",
+    "ProduceSettings",
+    "QuerySettings",
+    "SettingsError",
+    "redis_settings",
+    "registry_settings",
+]
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,6 +26,10 @@ if TYPE_CHECKING:
     from keylane.adapters.kafka_producer import KafkaSettings
     from keylane.adapters.redis_cluster import RedisSettings
     from keylane.adapters.registry_http import RegistrySettings
+    from keylane.clusters import Clusters, Named
+
+MAX_VALUE_BYTES = 512 * 1024 * 1024
+"""More than any function or broker takes: a bound that a slip of the finger meets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,26 +62,47 @@ class QuerySettings:
 
 @dataclass(frozen=True, slots=True)
 class ProduceSettings:
-    """What the produce function runs with. `timeout_ms` bounds one request."""
+    """What the produce function runs with. `timeout_ms` bounds one request.
+
+    `kafka` is the cluster of all topics that are none of the `others`'.
+    """
 
     kafka: KafkaSettings
     timeout_ms: int = 5_000
     value_limit_bytes: int = 1_048_576
+    others: tuple[Named[KafkaSettings], ...] = ()
+
+    @property
+    def clusters(self) -> Clusters[KafkaSettings]:
+        """All clusters."""
+        from keylane.clusters import Clusters  # noqa: PLC0415
+
+        return Clusters(self.kafka, self.others)
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Self:
         """Read all at once. Raises SettingsError."""
-        from keylane.adapters.kafka_producer import PARTITIONERS, KafkaSettings  # noqa: PLC0415
+        from keylane import settings_kafka  # noqa: PLC0415
+        from keylane.adapters.kafka_producer import KafkaSettings  # noqa: PLC0415
 
         timeout_ms = number(environment, "KEYLANE_PRODUCE_TIMEOUT_MS", 5_000)
-        limit_bytes = number(environment, "KEYLANE_MAX_VALUE_BYTES", 1_048_576)
-        partitioner = environment.get("KEYLANE_PARTITIONER") or "murmur2"
-        if partitioner not in PARTITIONERS:
-            raise SettingsError("KEYLANE_PARTITIONER", f"is none of {', '.join(PARTITIONERS)}")
-        kafka = KafkaSettings(
-            kafka_bootstrap(environment), partitioner, limit_bytes, timeout_ms, _partition_by(environment)
-        )
-        return cls(kafka, timeout_ms, limit_bytes)
+        limit_bytes = number(environment, "KEYLANE_MAX_VALUE_BYTES", 1_048_576, most=MAX_VALUE_BYTES)
+
+        def read(environment: Mapping[str, str]) -> KafkaSettings:
+            return KafkaSettings(
+                settings_kafka.bootstrap(environment),
+                settings_kafka.partitioner(environment),
+                limit_bytes,
+                timeout_ms,
+                settings_kafka.partition_by(environment),
+                settings_kafka.partitioners(environment),
+                settings_kafka.security(environment),
+                settings_kafka.client_options(environment),
+                settings_kafka.producer_options(environment),
+            )
+
+        clusters = settings_kafka.clusters(environment, read)
+        return cls(clusters.default, timeout_ms, limit_bytes, clusters.named)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +110,7 @@ class ExploreSettings:
     """What the explore function runs with; without `redis` it knows no shards.
 
     `timeout_ms` bounds what one request asks of Kafka, `health_timeout_ms` the same for its health.
+    `kafka` is the cluster of all topics that are none of the `others`'.
     """
 
     kafka: ReaderSettings
@@ -86,20 +118,40 @@ class ExploreSettings:
     timeout_ms: int = 5_000
     health_timeout_ms: int = 2_000
     state_timeout_ms: int = 1_000
+    others: tuple[Named[ReaderSettings], ...] = ()
+
+    @property
+    def clusters(self) -> Clusters[ReaderSettings]:
+        """All clusters."""
+        from keylane.clusters import Clusters  # noqa: PLC0415
+
+        return Clusters(self.kafka, self.others)
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Self:
         """Read all at once. Raises SettingsError."""
+        from keylane import settings_kafka  # noqa: PLC0415
         from keylane.adapters.kafka_admin import ReaderSettings  # noqa: PLC0415
 
         timeout_ms = number(environment, "KEYLANE_EXPLORE_TIMEOUT_MS", 5_000)
+
+        def read(environment: Mapping[str, str]) -> ReaderSettings:
+            return ReaderSettings(
+                settings_kafka.bootstrap(environment),
+                timeout_ms,
+                security=settings_kafka.security(environment),
+                client=settings_kafka.client_options(environment),
+            )
+
+        clusters = settings_kafka.clusters(environment, read)
         has_redis = environment.get("KEYLANE_REDIS_NODES", "").strip()
         return cls(
-            ReaderSettings(kafka_bootstrap(environment), timeout_ms),
+            clusters.default,
             redis_settings(environment) if has_redis else None,
             timeout_ms,
             number(environment, "KEYLANE_HEALTH_TIMEOUT_MS", 2_000),
             number(environment, "KEYLANE_STATE_TIMEOUT_MS", 1_000),
+            clusters.named,
         )
 
 
@@ -108,7 +160,7 @@ def redis_settings(environment: Mapping[str, str]) -> RedisSettings:
     from keylane.adapters.redis_cluster import Node, RedisSettings  # noqa: PLC0415
 
     return RedisSettings(
-        nodes=tuple(Node(host, port) for host, port in _nodes(environment, "KEYLANE_REDIS_NODES")),
+        nodes=tuple(Node(host, port) for host, port in nodes(environment, "KEYLANE_REDIS_NODES")),
         username=environment.get("KEYLANE_REDIS_USERNAME") or None,
         password=environment.get("KEYLANE_REDIS_PASSWORD") or None,
         tls=switch(environment, "KEYLANE_REDIS_TLS"),
@@ -145,46 +197,3 @@ def registry_settings(environment: Mapping[str, str]) -> RegistrySettings:
         password=environment.get("KEYLANE_SCHEMA_REGISTRY_PASSWORD") or None,
         ca_file=environment.get("KEYLANE_SCHEMA_REGISTRY_CA_FILE") or None,
     )
-
-
-def kafka_bootstrap(environment: Mapping[str, str]) -> str:
-    """KEYLANE_KAFKA_BOOTSTRAP, checked: "host:port,host:port"."""
-    _nodes(environment, "KEYLANE_KAFKA_BOOTSTRAP")
-    return environment["KEYLANE_KAFKA_BOOTSTRAP"].replace(" ", "")
-
-
-def _partition_by(environment: Mapping[str, str]) -> dict[str, str]:
-    """KEYLANE_PARTITION_BY, a JSON object: {"bookings": "prefix:|"}."""
-    try:
-        given = json.loads(environment.get("KEYLANE_PARTITION_BY") or "{}")
-    except (ValueError, RecursionError) as error:
-        raise SettingsError("KEYLANE_PARTITION_BY", f"is no JSON: {error}") from error
-    if not isinstance(given, dict):
-        raise SettingsError("KEYLANE_PARTITION_BY", 'is no JSON object like {"bookings": "prefix:|"}')
-    for topic, partition_by in given.items():
-        if not is_topic_name(topic):
-            raise SettingsError("KEYLANE_PARTITION_BY", f"names {topic!r}, which is no topic's name")
-        try:
-            routing.separator_of(str(partition_by))
-        except ValueError as error:
-            raise SettingsError("KEYLANE_PARTITION_BY", f"has for {topic!r}: {error}") from error
-    return {topic: by for topic, by in given.items() if by != WHOLE_KEY}
-
-
-def _nodes(environment: Mapping[str, str], variable: str) -> list[tuple[str, int]]:
-    """Addresses of a list like "host:port,[::1]:port"."""
-    text = environment.get(variable, "").strip()
-    if not text:
-        raise SettingsError(variable, 'is not set: it lists "host:port" of servers, divided by commas')
-    nodes = []
-    for place, item in enumerate(text.split(","), start=1):
-        host, _, port = item.strip().rpartition(":")
-        # The item isn't shown: a URL with a password in it is a likely mistake.
-        if not host or set(host) & set("/@ ") or not _is_port(port):
-            raise SettingsError(variable, f'has as item {place} something that is not "host:port"')
-        nodes.append((host.removeprefix("[").removesuffix("]"), int(port)))
-    return nodes
-
-
-def _is_port(text: str) -> bool:
-    return text.isascii() and text.isdigit() and 0 < int(text) < 1 << 16

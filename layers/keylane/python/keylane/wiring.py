@@ -131,7 +131,7 @@ def explore_maker() -> Callable[[], Explore]:
         admin = KafkaAdmin(settings.kafka)
         state = RedisState(Cluster(settings.redis)) if settings.redis else None
         layouts = Layouts(state, clock, 0) if state else None
-        reader = KafkaReader(settings.kafka, admin)
+        reader = KafkaReader(admin)
         METER.count("ColdStarts", 1, "explore")
         return Explore(settings, clock, KafkaMetadata(admin), reader, state, layouts)
 

@@ -2,39 +2,38 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from confluent_kafka import TopicCollection
 from confluent_kafka.admin import AdminClient
 
+from keylane.adapters.kafka_clients import Entrance, make, metadata, renewal, result
 from keylane.adapters.kafka_errors import translate_read_errors
-from keylane.errors import LogRefused, LogUnavailable
+from keylane.adapters.kafka_options import ClientOptions, Security
+from keylane.errors import LogRefused, LogUnavailable, NotLetIn
 from keylane.kafka import Broker, KafkaCluster, KafkaPartition, KafkaTopic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
+    from concurrent.futures import Future
 
     from keylane.ports import Deadline
 
-_log = logging.getLogger(__name__)
 Found = TypeVar("Found")
 
 
 @dataclass(frozen=True, slots=True)
 class ReaderSettings:
-    """How to reach the brokers (`bootstrap`: "host:port,host:port"); `timeout_ms` bounds one request.
-
-    `options`: librdkafka's own, secrets among them, which no repr shows.
-    """
+    """How to reach the brokers (`bootstrap`: "host:port,host:port"); `timeout_ms` bounds one request."""
 
     bootstrap: str
     timeout_ms: int = 5_000
-    options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    security: Security = field(default_factory=Security)
+    client: ClientOptions = field(default_factory=ClientOptions)
 
     def configuration(self) -> dict[str, Any]:
-        """What all clients that only read have in common."""
+        """What all clients that only read have in common, without what `security` says."""
         return {
             "bootstrap.servers": self.bootstrap,
             "client.id": "keylane-explore",
@@ -46,22 +45,46 @@ class ReaderSettings:
             "reconnect.backoff.ms": 20,
             "reconnect.backoff.max.ms": 500,
             "retry.backoff.ms": 20,
-            **self.options,
+            **self.client.configuration(),
         }
+
+
+class Asked:
+    """One question to the admin client: its answers are waited for as long as there is time."""
+
+    def __init__(self, client: AdminClient, entrance: Entrance, deadline: Deadline) -> None:
+        self.client = client
+        self._entrance = entrance
+        self._deadline = deadline
+
+    @property
+    def timeout_s(self) -> float:
+        """Seconds left."""
+        return self._deadline.remaining_s
+
+    def result(self, future: Future[Found]) -> Found:
+        """The answer. Raises KafkaException, TimeoutError, NotLetIn."""
+        return result(self.client, future, self.timeout_s, self._entrance)
+
+    def topics(self) -> Any:
+        """What the brokers tell of all topics. Raises KafkaException, NotLetIn."""
+        return metadata(self.client, None, self._deadline, self._entrance).topics
 
 
 class KafkaAdmin:
     """One request at a time. A client that failed is replaced: its leaders may be out of date."""
 
-    def __init__(self, settings: ReaderSettings) -> None:
-        self._settings = settings
+    def __init__(self, settings: ReaderSettings, renewed: Callable[[], ReaderSettings] | None = None) -> None:
+        """`renewed` gives the settings with secrets as they are now: asked when a broker refuses us."""
+        self.settings = settings
+        self._renewed = renewed
         self._client: AdminClient | None = None
+        self._entrance = Entrance(settings.security)
 
-    def ask(self, topic: str, question: Callable[[AdminClient, float], Found], deadline: Deadline) -> Found:
-        """What `question` finds, given the client and the seconds that are left.
+    def ask(self, topic: str, question: Callable[[Asked], Found], deadline: Deadline) -> Found:
+        """What `question` finds. Where the client fails before the deadline, a new one is asked.
 
-        Where the client fails before the deadline, a new one is asked. Raises UnknownTopic, LogUnavailable,
-        LogRefused.
+        Raises UnknownTopic, LogUnavailable, LogRefused, BadConfig.
         """
         while True:
             if not deadline.remaining_s:
@@ -69,13 +92,29 @@ class KafkaAdmin:
             is_new = self._client is None
             try:
                 with translate_read_errors(topic):
-                    if self._client is None:
-                        self._client = AdminClient(self._settings.configuration(), logger=_log)
-                    return question(self._client, deadline.remaining_s)
+                    return question(Asked(self._made(), self._entrance, deadline))
+            except NotLetIn:
+                self._client = None
+                if not self._renew():
+                    raise
             except (LogUnavailable, LogRefused) as error:
                 self._client = None
                 if is_new or (isinstance(error, LogRefused) and not error.retriable):
                     raise
+
+    def _made(self) -> AdminClient:
+        if self._client is None:
+            security = self.settings.security
+            self._entrance = Entrance(security)
+            self._client = make(AdminClient, self.settings.configuration(), security, self._entrance)
+        return self._client
+
+    def _renew(self) -> bool:
+        """Take the secrets as they are now; whether they are others than those that were refused."""
+        before = self.settings.security
+        if self._renewed is not None:
+            self.settings = renewal(self._renewed, self.settings)
+        return self.settings.security != before
 
     def close(self) -> None:
         """Forget the client; the next request makes another one."""
@@ -91,8 +130,8 @@ class KafkaMetadata:
     def cluster(self, deadline: Deadline) -> KafkaCluster:
         """As `Metadata.cluster` has it."""
 
-        def describe(client: AdminClient, timeout_s: float) -> Any:
-            return client.describe_cluster(request_timeout=timeout_s).result(timeout_s)
+        def describe(asked: Asked) -> Any:
+            return asked.result(asked.client.describe_cluster(request_timeout=asked.timeout_s))
 
         found = self._admin.ask("", describe, deadline)
         brokers = [Broker(each.id, each.host, each.port, each.rack or None) for each in found.nodes]
@@ -102,20 +141,18 @@ class KafkaMetadata:
 
     def topics(self, deadline: Deadline) -> dict[str, int]:
         """As `Metadata.topics` has it."""
-
-        def list_all(client: AdminClient, timeout_s: float) -> Any:
-            return client.list_topics(timeout=timeout_s).topics
-
-        found = self._admin.ask("", list_all, deadline)
+        found = self._admin.ask("", Asked.topics, deadline)
         return {name: len(topic.partitions) for name, topic in found.items() if topic.error is None}
 
     def topic(self, topic: str, deadline: Deadline) -> KafkaTopic:
         """As `Metadata.topic` has it."""
 
-        def describe(client: AdminClient, timeout_s: float) -> Any:
+        def describe(asked: Asked) -> Any:
             # Unlike list_topics(topic) this never creates one, whatever the brokers' settings.
-            asked = client.describe_topics(TopicCollection([topic]), request_timeout=timeout_s)
-            return asked[topic].result(timeout_s)
+            collection = TopicCollection([topic])
+            return asked.result(
+                asked.client.describe_topics(collection, request_timeout=asked.timeout_s)[topic]
+            )
 
         found = self._admin.ask(topic, describe, deadline)
         partitions = [

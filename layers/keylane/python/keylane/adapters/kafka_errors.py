@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaError, KafkaException
 
+from keylane.adapters.kafka_clients import CODES, not_let_in
 from keylane.errors import (
     LogRefused,
     LogUnavailable,
@@ -66,7 +67,6 @@ LOCAL_UNKNOWN_PARTITION = KafkaError._UNKNOWN_PARTITION  # noqa: SLF001
 LOCAL_QUEUE_FULL = KafkaError._QUEUE_FULL  # noqa: SLF001
 LOCAL_OTHER_INVALID = KafkaError._INVALID_DIFFERENT_RECORD  # noqa: SLF001
 UNKNOWN_TOPIC = {LOCAL_UNKNOWN_TOPIC, LOCAL_UNKNOWN_PARTITION, KafkaError.UNKNOWN_TOPIC_OR_PART}
-_REFUSED = {KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED}  # noqa: SLF001
 _INVALID_ARGUMENT = KafkaError._INVALID_ARG  # noqa: SLF001
 
 
@@ -101,8 +101,8 @@ def _read_error(error: KafkaError, topic: str) -> KeylaneError:
     code = error.code()
     if code in UNKNOWN_TOPIC:
         return UnknownTopic(topic, "Kafka has no topic of this name")
-    if code in _REFUSED:
-        return LogUnavailable("Kafka refused our credentials", 10)
+    if code in CODES:
+        return not_let_in(error)
     if code < 0:
         # librdkafka's own words would tell addresses: they are in the log, as the cause.
         return LogUnavailable("Kafka did not answer in time")
@@ -116,6 +116,8 @@ def _translated(error: KafkaError, record: NewRecord, *, sent: bool) -> KeylaneE
         return UnknownPartition(record.topic, record.partition)
     if code in UNKNOWN_TOPIC:
         return UnknownTopic(record.topic, "Kafka has no topic of this name")
+    if code in CODES:
+        return not_let_in(error)
     if code >= 0:
         name = kafka_name(error)
         fault = INVALID_RECORD if code == KafkaError.INVALID_RECORD else "Kafka refused the record"
@@ -125,8 +127,6 @@ def _translated(error: KafkaError, record: NewRecord, *, sent: bool) -> KeylaneE
 
 def _local(code: int, *, sent: bool) -> KeylaneError:
     """Errors of the client itself."""
-    if code in _REFUSED:
-        return LogUnavailable("Kafka refused our credentials", 10)
     if code == _INVALID_ARGUMENT:
         return ProduceFailed("INVALID_REQUEST", "the record can't be sent", retriable=False)
     if code == LOCAL_OTHER_INVALID:

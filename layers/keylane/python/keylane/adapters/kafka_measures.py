@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from keylane.errors import ProduceFailed, UnknownPartition, UnknownTopic
+from keylane.errors import NotLetIn, ProduceFailed, UnknownPartition, UnknownTopic
 from keylane.metrics import METER
 from keylane.metrics_table import BROKER, CLIENT, COUNTER, TOPIC
 from keylane.model import Position
@@ -95,4 +95,4 @@ class KafkaMeasures:
 def _code(error: KeylaneError) -> str:
     if isinstance(error, UnknownTopic | UnknownPartition):
         return "UNKNOWN_TOPIC_OR_PARTITION"
-    return error.code if isinstance(error, ProduceFailed) else "REQUEST_TIMED_OUT"
+    return error.code if isinstance(error, NotLetIn | ProduceFailed) else "REQUEST_TIMED_OUT"

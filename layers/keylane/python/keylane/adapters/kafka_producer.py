@@ -3,26 +3,35 @@
 from __future__ import annotations
 
 import logging
+import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from keylane import routing
+from keylane.adapters.kafka_clients import Entrance, make, metadata, renewal
 from keylane.adapters.kafka_errors import LOCAL_TIMED_OUT, LOCAL_UNKNOWN_TOPIC
 from keylane.adapters.kafka_measures import KafkaMeasures
+from keylane.adapters.kafka_options import (
+    BUILT_IN,
+    EXPLICIT,
+    RANDOM,
+    ROUND_ROBIN,
+    WAIT,
+    ClientOptions,
+    ProducerOptions,
+    Security,
+)
 from keylane.adapters.kafka_shipment import Shipment
-from keylane.errors import UnknownTopic
+from keylane.errors import PartitionMissing, UnknownTopic
 from keylane.metrics import METER
-from keylane.model import NewRecord, Position
+from keylane.model import WHOLE_KEY, NewRecord, Position
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from keylane.ports import Deadline, Outcome
-
-PARTITIONERS = {"murmur2": "murmur2_random", "crc32": "consistent_random", "fnv1a": "fnv1a_random"}
-"""Keylane's name of a partitioner -> librdkafka's. Its own default is CRC32, Kafka's is murmur2."""
 
 GROWTH_NOTICED_MS = 10_000
 """A topic that grows is noticed within this. At librdkafka's 5 minutes its writers disagree so long."""
@@ -47,6 +56,7 @@ class KafkaSettings:
     """How to reach the brokers (`bootstrap`: "host:port,host:port"), and how to write.
 
     `partition_by`: topic -> what of a key decides on its partition, where that isn't the whole key.
+    `partitioners`: topic -> one of PARTITIONERS, where that isn't `partitioner`.
     """
 
     bootstrap: str
@@ -54,15 +64,47 @@ class KafkaSettings:
     value_limit_bytes: int = 1_048_576
     timeout_ms: int = 5_000
     partition_by: Mapping[str, str] = field(default_factory=dict)
+    partitioners: Mapping[str, str] = field(default_factory=dict)
+    security: Security = field(default_factory=Security)
+    client: ClientOptions = field(default_factory=ClientOptions)
+    producer: ProducerOptions = field(default_factory=ProducerOptions)
+
+    def configuration(self) -> dict[str, Any]:
+        """As librdkafka takes it, without what `security` says."""
+        return {
+            "bootstrap.servers": self.bootstrap,
+            "client.id": "keylane-produce",
+            "partitioner": BUILT_IN[self.partitioner],
+            "socket.nagle.disable": True,
+            # A connection that died while the function was frozen is given up in time for another.
+            "socket.timeout.ms": max(2_000, self.timeout_ms // 2),
+            "message.max.bytes": self.value_limit_bytes + OVERHEAD_BYTES,
+            "message.timeout.ms": self.timeout_ms,
+            "request.timeout.ms": self.timeout_ms,
+            "allow.auto.create.topics": False,
+            # How long an unknown topic is waited for: creation is not this function's doing.
+            "topic.metadata.propagation.max.ms": 0,
+            "topic.metadata.refresh.interval.ms": GROWTH_NOTICED_MS,
+            # A broker that comes back is found within a fraction of a second.
+            "reconnect.backoff.ms": 20,
+            "reconnect.backoff.max.ms": 500,
+            "retry.backoff.ms": 20,
+            **self.client.configuration(),
+            **self.producer.configuration(),
+        }
 
 
 class KafkaProducer:
     """One request at a time: a record that ran out of time is purged, and so would be another's."""
 
-    def __init__(self, settings: KafkaSettings) -> None:
+    def __init__(self, settings: KafkaSettings, renewed: Callable[[], KafkaSettings] | None = None) -> None:
+        """`renewed` gives the settings with secrets as they are now: asked when a broker refuses us."""
         self._settings = settings
+        self._renewed = renewed
         self._producer: Producer | None = None
+        self._entrance = Entrance(settings.security)
         self._counts: dict[str, tuple[int, float]] = {}
+        self._turns: dict[str, int] = {}
         self._strangers: set[str] = set()
         self._measures = KafkaMeasures()
 
@@ -76,12 +118,13 @@ class KafkaProducer:
     def append_all(self, records: Sequence[NewRecord], deadline: Deadline) -> list[Outcome]:
         """As `Log.append_all` has it. Never blocks past the deadline."""
         begun_s = deadline.clock.monotonic_s()
-        shipment = Shipment(records, self._partition, deadline)
+        queue_full = self._settings.producer.queue_full
+        shipment = Shipment(records, self._partition, deadline, waits=queue_full == WAIT)
         for group in shipment.groups():
-            if self._producer is None:
-                self._producer = self._made()
-            shipment.send(self._producer, group)
-            if shipment.has_failed_for_good:
+            self._send(shipment, group)
+            if self._entrance.refusal is not None and self._renew():
+                self._send(shipment, shipment.unwritten(group))
+            if shipment.has_failed_for_good or self._entrance.refusal is not None:
                 self._producer = None
         for topic in shipment.failed_topics():
             self._counts.pop(topic, None)
@@ -95,57 +138,64 @@ class KafkaProducer:
 
     def _made(self) -> Producer:
         self._measures.begin_anew()
+        self._entrance = Entrance(self._settings.security)
         statistics = {"stats_cb": self._measures.statistics, "statistics.interval.ms": STATISTICS_MS}
-        return Producer(_configuration(self._settings) | (statistics if METER.is_on else {}), logger=_log)
+        configuration = self._settings.configuration() | (statistics if METER.is_on else {})
+        return make(Producer, configuration, self._settings.security, self._entrance)
 
     def close(self) -> None:
         """Forget the client; the next request makes another one."""
         self._producer = None
         self._strangers.clear()
 
+    def _send(self, shipment: Shipment, group: Sequence[int]) -> None:
+        is_new = self._producer is None
+        if self._producer is None:
+            self._producer = self._made()
+        shipment.send(self._producer, group, self._entrance, is_new=is_new)
+
+    def _renew(self) -> bool:
+        """Take the secrets as they are now; whether they are others than those that were refused."""
+        before = self._settings.security
+        if self._renewed is not None:
+            self._settings = renewal(self._renewed, self._settings)
+        if self._settings.security == before:
+            return False
+        self._producer = None
+        return True
+
     def _partition(self, producer: Producer, record: NewRecord, deadline: Deadline) -> int:
-        """Where a part of the key decides: librdkafka's own partitioners look at the whole key alone."""
+        """The number, or ANY_PARTITION: librdkafka's own partitioner looks at whole keys, of all topics."""
         if record.partition is not None:
             return record.partition
-        partition_by = self._settings.partition_by.get(record.topic)
-        if partition_by is None or record.key is None:
+        topic, settings = record.topic, self._settings
+        partitioner = settings.partitioners.get(topic, settings.partitioner)
+        partition_by = settings.partition_by.get(topic, WHOLE_KEY)
+        if partitioner == EXPLICIT:
+            raise PartitionMissing(topic)
+        if partitioner == ROUND_ROBIN:
+            self._turns[topic] = self._turns.get(topic, -1) + 1
+            return self._turns[topic] % self._count(producer, topic, deadline)
+        if partitioner == RANDOM:
+            return random.randrange(self._count(producer, topic, deadline))  # noqa: S311 (no secret)
+        if record.key is None or (partitioner == settings.partitioner and partition_by == WHOLE_KEY):
             return ANY_PARTITION
-        count, known_until_s = self._counts.get(record.topic, (0, 0.0))
+        part = routing.partition_key(record.key, partition_by)
+        return routing.partition_for(part, self._count(producer, topic, deadline), partitioner)
+
+    def _count(self, producer: Producer, topic: str, deadline: Deadline) -> int:
+        count, known_until_s = self._counts.get(topic, (0, 0.0))
         now_s = deadline.clock.monotonic_s()
         if not count or now_s >= known_until_s:
-            count = _partition_count(producer, record.topic, deadline)
-            self._counts[record.topic] = count, now_s + GROWTH_NOTICED_MS / 1000
-        part = routing.partition_key(record.key, partition_by)
-        return routing.partition_for(part, count, self._settings.partitioner)
+            count = _partition_count(producer, topic, deadline, self._entrance)
+            self._counts[topic] = count, now_s + GROWTH_NOTICED_MS / 1000
+        return count
 
 
-def _partition_count(producer: Producer, topic: str, deadline: Deadline) -> int:
+def _partition_count(producer: Producer, topic: str, deadline: Deadline, entrance: Entrance) -> int:
     if not deadline.remaining_s:
         raise KafkaException(KafkaError(LOCAL_TIMED_OUT))
-    found = producer.list_topics(topic, timeout=deadline.remaining_s).topics[topic]
+    found = metadata(producer, topic, deadline, entrance).topics[topic]
     if found.error is not None or not found.partitions:
         raise KafkaException(found.error or KafkaError(LOCAL_UNKNOWN_TOPIC))
     return len(found.partitions)
-
-
-def _configuration(settings: KafkaSettings) -> dict[str, Any]:
-    return {
-        "bootstrap.servers": settings.bootstrap,
-        "client.id": "keylane-produce",
-        "partitioner": PARTITIONERS[settings.partitioner],
-        "acks": "all",
-        "enable.idempotence": True,
-        "linger.ms": 0,
-        "socket.nagle.disable": True,
-        "message.max.bytes": settings.value_limit_bytes + OVERHEAD_BYTES,
-        "message.timeout.ms": settings.timeout_ms,
-        "request.timeout.ms": settings.timeout_ms,
-        "allow.auto.create.topics": False,
-        # How long an unknown topic is waited for: creation is not this function's doing.
-        "topic.metadata.propagation.max.ms": 0,
-        "topic.metadata.refresh.interval.ms": GROWTH_NOTICED_MS,
-        # A broker that comes back is found within a fraction of a second.
-        "reconnect.backoff.ms": 20,
-        "reconnect.backoff.max.ms": 500,
-        "retry.backoff.ms": 20,
-    }

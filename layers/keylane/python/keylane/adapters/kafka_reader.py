@@ -6,7 +6,6 @@ begins where another one ended. librdkafka wants a group's name; the group is ne
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import (
@@ -20,6 +19,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 
+from keylane.adapters.kafka_clients import Entrance, make
 from keylane.adapters.kafka_errors import LOCAL_TIMED_OUT, translate_read_errors
 from keylane.errors import LogRefused, LogUnavailable, OffsetOutOfRange
 from keylane.kafka import EARLIEST, LATEST, MAX, READ_COMMITTED, Batch, LogRecord, OffsetFound
@@ -28,12 +28,8 @@ from keylane.ports import Deadline
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from confluent_kafka.admin import AdminClient
-
-    from keylane.adapters.kafka_admin import KafkaAdmin, ReaderSettings
+    from keylane.adapters.kafka_admin import Asked, KafkaAdmin
     from keylane.kafka import At, Wanted
-
-_log = logging.getLogger(__name__)
 
 # librdkafka's own codes begin with an underscore without being private.
 _END_OF_PARTITION = KafkaError._PARTITION_EOF  # noqa: SLF001
@@ -49,8 +45,8 @@ FETCH_WAIT_MS = 10
 class KafkaReader:
     """One request at a time."""
 
-    def __init__(self, settings: ReaderSettings, admin: KafkaAdmin) -> None:
-        self._settings = settings
+    def __init__(self, admin: KafkaAdmin) -> None:
+        """`admin`: whose settings hold for consumers too."""
         self._admin = admin
         self._consumers: dict[str, Consumer] = {}
 
@@ -62,16 +58,16 @@ class KafkaReader:
             IsolationLevel.READ_COMMITTED if isolation == READ_COMMITTED else IsolationLevel.READ_UNCOMMITTED
         )
 
-        def ask(client: AdminClient, timeout_s: float) -> list[Any]:
+        def ask(asked: Asked) -> list[Any]:
             futures = [
-                client.list_offsets(
+                asked.client.list_offsets(
                     {TopicPartition(topic, partition): _spec(at)},
                     isolation_level=level,
-                    request_timeout=timeout_s,
+                    request_timeout=asked.timeout_s,
                 )
                 for at in ats
             ]
-            return [next(iter(each.values())).result(timeout_s) for each in futures]
+            return [asked.result(next(iter(each.values()))) for each in futures]
 
         return [_offset(found) for found in self._admin.ask(topic, ask, deadline)]
 
@@ -124,7 +120,9 @@ class KafkaReader:
     def _consumer(self, isolation: str) -> Consumer:
         consumer = self._consumers.get(isolation)
         if consumer is None:
-            consumer = Consumer(self._configuration(isolation), logger=_log)
+            security = self._admin.settings.security
+            # What it hears of refusals, `_check` hears too; the admin client was let in a moment ago.
+            consumer = make(Consumer, self._configuration(isolation), security, Entrance(security))
             self._consumers[isolation] = consumer
         return consumer
 
@@ -146,7 +144,7 @@ class KafkaReader:
             "fetch.message.max.bytes": FETCH_BYTES,
             "queued.min.messages": 1_000,
             "queued.max.messages.kbytes": QUEUED_KIB,
-            **self._settings.configuration(),
+            **self._admin.settings.configuration(),
         }
 
 

@@ -1,0 +1,54 @@
+"""Several Kafka clusters by name: a topic belongs to the first one whose patterns it matches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+DEFAULT = "default"
+"""The name of the cluster that has all other topics."""
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+
+@dataclass(frozen=True, slots=True)
+class Named(Generic[T]):
+    """What belongs to a cluster; `topics` are names, in which `*` stands for any characters."""
+
+    name: str
+    topics: tuple[str, ...]
+    has: T
+
+    def matches(self, topic: str) -> bool:
+        """Whether the topic is this cluster's."""
+        return any(fnmatchcase(topic, pattern) for pattern in self.topics)
+
+
+@dataclass(frozen=True, slots=True)
+class Clusters(Generic[T]):
+    """One thing for each cluster."""
+
+    default: T
+    named: tuple[Named[T], ...] = ()
+
+    def of(self, topic: str) -> T:
+        """That of the topic's cluster."""
+        return next((each.has for each in self.named if each.matches(topic)), self.default)
+
+    def name_of(self, topic: str) -> str:
+        """The name of the topic's cluster."""
+        return next((each.name for each in self.named if each.matches(topic)), DEFAULT)
+
+    def by_name(self) -> dict[str, T]:
+        """All of them, the default one first."""
+        return {DEFAULT: self.default} | {each.name: each.has for each in self.named}
+
+    def map(self, make: Callable[[str, T], U]) -> Clusters[U]:
+        """The same clusters, with what `make` gives for each name and thing."""
+        named = (Named(each.name, each.topics, make(each.name, each.has)) for each in self.named)
+        return Clusters(make(DEFAULT, self.default), tuple(named))

@@ -47,6 +47,7 @@ CACHE = """
     Properties: {ReplicationGroupDescription: c, Engine: redis, CacheNodeType: cache.r7g.large, %s}
 """
 KEPT = "    DeletionPolicy: Delete\n    UpdateReplacePolicy: Delete\n"
+REDRIVE = "RedrivePolicy: {deadLetterTargetArn: a, maxReceiveCount: 1}"
 BROKEN = {
     "a function without a log group": ("E9101", FUNCTION),
     "a log group that is kept for ever": (
@@ -65,8 +66,7 @@ BROKEN = {
     "all resources": ("E9103", ROLE % ('["sqs:SendMessage"]', "['*']")),
     "a queue that is not encrypted": (
         "E9104",
-        "  Queue:\n    Type: AWS::SQS::Queue\n"
-        f"{KEPT}    Properties: {{RedrivePolicy: {{deadLetterTargetArn: a, maxReceiveCount: 1}}}}\n",
+        f"  Queue:\n    Type: AWS::SQS::Queue\n{KEPT}    Properties: {{{REDRIVE}}}\n",
     ),
     "a bucket that is not encrypted": ("E9104", f"  Bucket:\n    Type: AWS::S3::Bucket\n{KEPT}"),
     "a cache without TLS": ("E9104", CACHE % "AtRestEncryptionEnabled: true"),

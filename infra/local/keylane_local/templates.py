@@ -1,4 +1,4 @@
-"""Lint of the templates: `python -m keylane_local.templates` runs cfn-lint, with our rules, and `sam validate`."""
+"""Lint of the templates: cfn-lint, our rules, and `sam validate` (`python -m keylane_local.templates`)."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ TORTURE_ARGS ?=
 N ?= 200
 SEED ?=
 
-.PHONY: help setup setup-python setup-tests demo test check up down status clean bench bench-lookup bench-ingest bench-freshness bench-coldstart bench-read torture torture-mutants openapi tour layer layer-requirements lint-infra setup-sam
+.PHONY: help setup setup-python setup-tests demo test check up down status clean bench bench-lookup bench-ingest bench-freshness bench-coldstart bench-read torture torture-mutants openapi tour layer layer-requirements lint-infra setup-sam setup-localstack
 
 help:  ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,7 +26,10 @@ setup-sam: setup-python
 	@$(PY) infra/local/bootstrap.py sam
 
 setup-tests: setup
-	@$(PY) infra/local/bootstrap.py registry sam archive
+	@$(PY) infra/local/bootstrap.py registry sam localstack archive
+
+setup-localstack: setup
+	@$(PY) infra/local/bootstrap.py localstack
 
 test: setup-tests  ## All tests, on real servers of their own
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import settings
 from tests.servers import guarded, own_cluster, own_kafka, wait_writable
 
+from keylane_local.localstack import LocalStack
 from keylane_local.ports import HOST, Ports
 from keylane_local.stack import Stack
 
@@ -87,6 +88,19 @@ def registry(tmp_path_factory: pytest.TempPathFactory, registry_port: int) -> It
         running.start()
         yield running
         running.close()
+
+
+@pytest.fixture(scope="session")
+def localstack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalStack]:
+    """A running LocalStack for all tests: each names its queues, buckets and stacks after itself."""
+    with guarded(tmp_path_factory.mktemp("localstack")) as data:
+        running = LocalStack(
+            data / "home", run=data / "run", log=data / "logs" / "localstack.log", port=Ports().any()
+        )
+        running.start()
+        running.wait_ready()
+        yield running
+        running.stop()
 
 
 @pytest.fixture(scope="session")

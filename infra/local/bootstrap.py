@@ -1,8 +1,8 @@
 """Set-up: `python3 infra/local/bootstrap.py [STEP...]` makes what is missing and leaves what is there.
 
 Steps: python (.venv with the packages), java, redis, jars (Kafka and Spark's connector), archive (of Spark's
-classes), by default; registry (Apicurio's Schema Registry, for the tests) and sam (AWS SAM, with cfn-lint)
-where they are named.
+classes), by default; registry (Apicurio's Schema Registry, for the tests), sam (AWS SAM, with cfn-lint) and
+localstack, each of these two in a virtual environment of its own, where they are named.
 Standard library only, since it runs before anything is installed.
 """
 
@@ -28,10 +28,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 MIN_PYTHON = (3, 11)
+LOCALSTACK = "localstack-core[runtime]==4.14.0"
+# One of its packages has no release for anything newer that would go with the others.
+MAX_LOCALSTACK_PYTHON = (3, 13)
 ATTEMPTS = 3
 PAUSE_S = 3.0
 TAIL_LINES = 25
 NOTE_EVERY_S = 15.0
+# setuptools is among LocalStack's packages already.
+_FROM_SOURCE = ("--no-deps", "--no-build-isolation", "--force-reinstall")
+_EXECUTOR_SUFFIXES = {".py", ".toml", ".txt"}
 JAVA_PACKAGES = ("openjdk-17-jre-headless", "openjdk-21-jre-headless", "default-jre-headless")
 REDIS_PACKAGES = ("redis-server", "valkey-server", "valkey")
 JAVA_HINT = (
@@ -165,6 +171,32 @@ class Setup:
         self._run("sam", "AWS SAM", [str(folder / "bin" / "python"), *install], attempts=ATTEMPTS)
         stamp.write_text(wanted, encoding="utf-8")
 
+    def localstack(self) -> None:
+        """Make LocalStack's own virtual environment, with the executor of functions."""
+        folder = self.tools / "localstack"
+        ours = self.root / "infra" / "local" / "localstack_setup"
+        executor = self.root / "infra" / "local" / "localstack_process_executor"
+        python = _python_up_to(MAX_LOCALSTACK_PYTHON)
+        if python is None:
+            newest = ".".join(map(str, MAX_LOCALSTACK_PYTHON))
+            raise SetupError("localstack", f"LocalStack needs a Python of 3.11 to {newest}, on PATH")
+        files = sorted(path for place in (ours, executor) for path in place.rglob("*") if path.is_file())
+        inputs = [str(folder), python, LOCALSTACK]
+        inputs += [path.read_text(encoding="utf-8") for path in files if path.suffix in _EXECUTOR_SUFFIXES]
+        wanted = digest(*inputs)
+        stamp = folder / "keylane-stamp"
+        venv_python = folder / "bin" / "python"
+        if _read(stamp) == wanted and venv_python.exists():
+            return
+        stamp.unlink(missing_ok=True)
+        self._run("localstack", "virtual environment", [python, "-m", "venv", str(folder)])
+        install = [str(venv_python), "-m", "pip", "install", "--disable-pip-version-check"]
+        pinned = ["-c", str(ours / "constraints.txt"), LOCALSTACK]
+        self._run("localstack", "packages", [*install, *pinned], attempts=ATTEMPTS)
+        self._run("localstack", "executor", [*install, *_FROM_SOURCE, str(executor)])
+        self._run("localstack", "for this Python", [str(venv_python), "-I", str(ours / "backport.py")])
+        stamp.write_text(wanted, encoding="utf-8")
+
     def archive(self) -> None:
         """Make the JVM's archive of Spark's classes: with it jobs start sooner.
 
@@ -280,6 +312,18 @@ class _Notes:
             say(self._step, f"{self._what} ... {time.monotonic() - self._started:.0f} s")
 
 
+def _python_up_to(newest: tuple[int, int]) -> str | None:
+    """Return this Python, or one on PATH, that is no newer than `newest` and no older than MIN_PYTHON."""
+    if sys.version_info[:2] <= newest:
+        return sys.executable
+    for minor in range(newest[1], MIN_PYTHON[1] - 1, -1):
+        found = shutil.which(f"python3.{minor}")
+        # pyenv has programs of that name that only say that the version isn't chosen.
+        if found and subprocess.run([found, "--version"], capture_output=True, check=False).returncode == 0:
+            return found
+    return None
+
+
 def _read(path: Path) -> str | None:
     try:
         return path.read_text(encoding="utf-8")
@@ -304,7 +348,12 @@ def main(arguments: list[str]) -> int:
         "redis": setup.redis,
         "jars": setup.jars,
     }
-    steps = defaults | {"registry": setup.registry, "sam": setup.sam, "archive": setup.archive}
+    steps = defaults | {
+        "registry": setup.registry,
+        "sam": setup.sam,
+        "localstack": setup.localstack,
+        "archive": setup.archive,
+    }
     if unknown := [name for name in arguments if name not in steps]:
         print(f"no such step: {', '.join(unknown)}; there are {', '.join(steps)}")
         return 2

@@ -216,15 +216,59 @@ def test_registry_is_fetched_where_it_is_named_and_again_when_its_pom_changes(se
     assert runs() == 2
 
 
-def test_registry_is_no_part_of_the_set_up_of_all(bootstrap, setup, monkeypatch):
+def test_registry_and_localstack_are_no_part_of_the_set_up_of_all(bootstrap, setup, monkeypatch):
     done = []
-    for step in ("python", "java", "redis", "jars", "archive", "registry"):
+    for step in ("python", "java", "redis", "jars", "archive", "registry", "localstack"):
         monkeypatch.setattr(setup, step, lambda step=step: done.append(step))
     monkeypatch.setattr(bootstrap, "Setup", lambda *_: setup)
     assert bootstrap.main([]) == 0
     assert done == ["python", "java", "redis", "jars"]
-    assert bootstrap.main(["registry"]) == 0
-    assert done == ["python", "java", "redis", "jars", "registry"]
+    assert bootstrap.main(["registry", "localstack"]) == 0
+    assert done == ["python", "java", "redis", "jars", "registry", "localstack"]
+
+
+@pytest.fixture
+def localstack_step(bootstrap, setup, tmp_path, monkeypatch):
+    """Make the set-up's LocalStack from nothing but recorded commands; give the maker and what it ran."""
+    for name in ("localstack_setup/constraints.txt", "localstack_process_executor/pyproject.toml"):
+        path = setup.root / "infra" / "local" / name
+        path.parent.mkdir(parents=True)
+        path.write_text("")
+    ran = []
+
+    def run(step, what, command, **_):
+        ran.append(what)
+        python = setup.tools / "localstack" / "bin" / "python"
+        python.parent.mkdir(parents=True, exist_ok=True)
+        python.touch()
+
+    monkeypatch.setattr(setup, "_run", run)
+    monkeypatch.setattr(sys, "version_info", (3, 11, 7, "final", 0))
+    return setup.localstack, ran
+
+
+def test_localstack_is_made_once_and_again_for_other_sources_of_its_executor(setup, localstack_step):
+    make, ran = localstack_step
+    make()
+    make()
+    assert ran == ["virtual environment", "packages", "executor", "for this Python"]
+    source = setup.root / "infra" / "local" / "localstack_process_executor" / "executor.py"
+    source.write_text("changed = True")
+    make()
+    assert len(ran) == 8
+
+
+def test_localstack_takes_an_older_python_where_this_one_is_too_new(
+    bootstrap, localstack_step, programs, monkeypatch
+):
+    make, ran = localstack_step
+    monkeypatch.setattr(sys, "version_info", (3, 14, 0, "final", 0))
+    programs("python3.13", "echo not chosen >&2; exit 127")
+    with pytest.raises(bootstrap.SetupError, match=r"a Python of 3\.11 to 3\.13, on PATH"):
+        make()
+    programs("python3.12", "echo Python 3.12.1")
+    make()
+    assert ran
 
 
 def test_an_old_python_is_told_so(bootstrap, monkeypatch, capsys):

@@ -103,10 +103,10 @@ class Program:
         pid_file: Path,
         log: Path,
         cwd: Path | None = None,
-        env: Mapping[str, str] | None = None,
+        env: Mapping[str, str | None] | None = None,
         stop_timeout_s: float = 15.0,
     ) -> None:
-        """Describe it; `env` is added to this process's own environment."""
+        """Describe it; `env` is added to this process's own environment, None takes a variable away."""
         self.name = name
         self.command = [str(word) for word in command]
         self.pid_file = pid_file
@@ -137,7 +137,11 @@ class Program:
                 child = subprocess.Popen(
                     self.command,
                     cwd=self.cwd,
-                    env={**os.environ, **self.env},
+                    env={
+                        name: value
+                        for name, value in ({**os.environ, **self.env}).items()
+                        if value is not None
+                    },
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=subprocess.STDOUT,

@@ -64,3 +64,8 @@ def find_redis() -> str | None:
     """Return the path of a redis-server or valkey-server of version MIN_REDIS or newer on PATH, or None."""
     candidates = [path for name in _REDIS_NAMES if (path := shutil.which(name))]
     return next((server for server in candidates if (redis_version(server) or (0, 0)) >= MIN_REDIS), None)
+
+
+def localstack_python() -> Path:
+    """Return the interpreter of LocalStack's own virtual environment, which the set-up makes."""
+    return tools_dir() / "localstack" / "bin" / "python"

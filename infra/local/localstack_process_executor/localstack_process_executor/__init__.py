@@ -1,0 +1,1 @@
+"""LocalStack's Lambda functions as local processes, where no container engine runs."""

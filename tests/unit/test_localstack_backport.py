@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import importlib.util
+
+import pytest
+
+from keylane_local import tools
+
+SCRIPT = tools.project_root() / "infra" / "local" / "localstack_setup" / "backport.py"
+
+SOURCE = """
+from __future__ import annotations
+import abc
+from queue import PriorityQueue, Queue
+
+class Named[T: int](abc.ABC):
+    pass
+
+class Line[T](Queue):
+    pass
+
+class Lines[T](PriorityQueue[T], Line[T]):
+    pass
+
+class Bare[First, Second]:
+    first: First
+
+    def method[Third](self, value: Third) -> Third:
+        return value
+
+def first[T](
+    values: list[T]
+) -> T:
+    return values[0]
+
+type Event = dict | str
+ordinary = {"class Not[T]": [1][0]}
+"""
+
+
+@pytest.fixture
+def backport():
+    """The module of the script."""
+    spec = importlib.util.spec_from_file_location("backport", SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_type_parameters_are_spelled_as_python_3_11_knows_them(backport):
+    made = {"__name__": "made"}
+    exec(compile(backport.rewritten(SOURCE), "made", "exec", dont_inherit=True), made)  # noqa: S102
+    assert made["first"]([3, 4]) == 3
+    assert made["Bare"]().method(5) == 5
+    assert made["Bare"][int, str].__origin__ is made["Bare"]
+    assert issubclass(made["Lines"], made["Line"])
+    assert made["Event"] == dict | str
+    assert made["ordinary"] == {"class Not[T]": 1}
+
+
+def test_what_is_rewritten_stays_as_it_is_from_then_on(backport):
+    once = backport.rewritten(SOURCE)
+    assert backport.rewritten(once) == once != SOURCE
+
+
+def test_what_needs_nothing_is_left_alone(backport):
+    source = "class Plain(dict):\n    kept: dict[str, int]\n"
+    assert backport.rewritten(source) == source
+
+
+def test_names_of_newer_libraries_come_from_where_older_pythons_have_them(backport):
+    assert backport.rewritten("from warnings import deprecated\n") == (
+        "from typing_extensions import deprecated\n"
+    )

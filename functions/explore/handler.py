@@ -101,9 +101,10 @@ def get_records(event: api.Event, topic: str, partition: str) -> Response[str]:
 
 @app.at("/clusters", "GET", "HEAD", answer="Clusters", refusals=(403, 502))
 def get_clusters(event: api.Event) -> Response[str]:
-    """Answer with the Kafka cluster and its brokers."""
+    """Answer with the Kafka clusters and their brokers."""
     use = parts()
-    return requests.of_cluster(explore.cluster(use.metadata, use.clock, timeout_ms=use.settings.timeout_ms))
+    found = explore.clusters(use.metadata_by_cluster, use.clock, timeout_ms=use.settings.timeout_ms)
+    return requests.of_clusters(found)
 
 
 @app.at("/health", "GET", "HEAD", answer="Health")
@@ -111,7 +112,7 @@ def get_health(event: api.Event) -> Response[str]:
     """Answer whether Kafka and the state can be reached, and why not."""
     use = parts()
     found = explore.health(
-        use.metadata,
+        use.metadata_by_cluster,
         use.state,
         use.clock,
         timeout_ms=use.settings.health_timeout_ms,

@@ -183,7 +183,7 @@ def test_health_asks_all_shards_and_says_what_is_away(kafka: FakeKafka):
     clock = FakeTime().clock
 
     def asked() -> dict[str, bool]:
-        parts = explore.health(kafka, state, clock, timeout_ms=100, state_timeout_ms=100)
+        parts = explore.health({"default": kafka}, state, clock, timeout_ms=100, state_timeout_ms=100)
         assert all(part.took_ms == 0 for part in parts.values())
         return {name: part.why is None for name, part in parts.items()}
 
@@ -198,6 +198,6 @@ def test_health_asks_all_shards_and_says_what_is_away(kafka: FakeKafka):
     assert asked() == {"kafka": False, "redis": True}
     state.away = True
     assert asked() == {"kafka": False, "redis": False}
-    alone = explore.health(kafka, None, clock, timeout_ms=100, state_timeout_ms=100)
+    alone = explore.health({"default": kafka}, None, clock, timeout_ms=100, state_timeout_ms=100)
     assert alone["kafka"].why == "Kafka did not answer in time"
     assert list(alone) == ["kafka"]

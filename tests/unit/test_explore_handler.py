@@ -264,7 +264,7 @@ def test_an_offset_is_told_or_null(get: Get, log: FakePartition):
 def test_clusters_tell_their_brokers(get: Get):
     broker = {"id": 1, "host": "kafka", "port": 9092, "rack": None}
     assert document(get("/clusters")) == {
-        "clusters": [{"cluster_id": "fake", "controller": 1, "brokers": [broker]}]
+        "clusters": [{"name": "default", "cluster_id": "fake", "controller": 1, "brokers": [broker]}]
     }
 
 

@@ -77,8 +77,10 @@ SCHEMAS: dict[str, Any] = {
         clusters={
             "type": "array",
             "items": an_object(
-                ("cluster_id", "controller", "brokers"),
-                cluster_id=TEXT,
+                ("name", "cluster_id", "controller", "brokers"),
+                name={**TEXT, "description": "as KEYLANE_KAFKA_CLUSTERS has it, or default"},
+                cluster_id=MAYBE_TEXT,
+                why={**TEXT, "description": "why the cluster can't be asked"},
                 controller=MAYBE_COUNT,
                 brokers={
                     "type": "array",
@@ -95,7 +97,7 @@ SCHEMAS: dict[str, Any] = {
         ready=FLAG,
         parts={
             "type": "object",
-            "description": "by name: kafka, and redis where it is configured",
+            "description": "by name: kafka, kafka.NAME of further clusters, and redis where it is configured",
             "additionalProperties": an_object(("ready", "took_ms"), ready=FLAG, took_ms=COUNT, why=TEXT),
         },
     ),

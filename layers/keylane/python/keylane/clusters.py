@@ -12,17 +12,17 @@ if TYPE_CHECKING:
 DEFAULT = "default"
 """The name of the cluster that has all other topics."""
 
-T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 U = TypeVar("U")
 
 
 @dataclass(frozen=True, slots=True)
-class Named(Generic[T]):
+class Named(Generic[T_co]):
     """What belongs to a cluster; `topics` are names, in which `*` stands for any characters."""
 
     name: str
     topics: tuple[str, ...]
-    has: T
+    has: T_co
 
     def matches(self, topic: str) -> bool:
         """Whether the topic is this cluster's."""
@@ -30,13 +30,13 @@ class Named(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
-class Clusters(Generic[T]):
+class Clusters(Generic[T_co]):
     """One thing for each cluster."""
 
-    default: T
-    named: tuple[Named[T], ...] = ()
+    default: T_co
+    named: tuple[Named[T_co], ...] = ()
 
-    def of(self, topic: str) -> T:
+    def of(self, topic: str) -> T_co:
         """That of the topic's cluster."""
         return next((each.has for each in self.named if each.matches(topic)), self.default)
 
@@ -44,11 +44,11 @@ class Clusters(Generic[T]):
         """The name of the topic's cluster."""
         return next((each.name for each in self.named if each.matches(topic)), DEFAULT)
 
-    def by_name(self) -> dict[str, T]:
+    def by_name(self) -> dict[str, T_co]:
         """All of them, the default one first."""
         return {DEFAULT: self.default} | {each.name: each.has for each in self.named}
 
-    def map(self, make: Callable[[str, T], U]) -> Clusters[U]:
+    def map(self, make: Callable[[str, T_co], U]) -> Clusters[U]:
         """The same clusters, with what `make` gives for each name and thing."""
         named = (Named(each.name, each.topics, make(each.name, each.has)) for each in self.named)
         return Clusters(make(DEFAULT, self.default), tuple(named))

@@ -25,6 +25,7 @@
     │   ├── StateUnavailable        Redis did not answer
     │   ├── LaneBuilding            the lane isn't whole yet
     │   ├── StateTooOld             the state is older than the caller takes
+    │   ├── SettingsUnavailable     AWS did not tell what a setting refers to
     │   ├── RegistryUnavailable     the Schema Registry did not answer, or with nonsense
     │   └── LogUnavailable          Kafka did not answer: nothing was written
     │       ├── Unacknowledged      or not in time: the record may have been written
@@ -285,6 +286,10 @@ class StateTooOld(Unavailable):
 
 class RegistryUnavailable(Unavailable):
     """The Schema Registry did not answer in time, or with nonsense: a value's schema is not known."""
+
+
+class SettingsUnavailable(Unavailable):
+    """AWS's store of parameters or secrets did not answer: what a setting refers to is not known."""
 
 
 class LogUnavailable(Unavailable):

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from keylane import codec, lanes, routing
+from keylane.clusters import DEFAULT
 from keylane.errors import (
     CorruptState,
     KeylaneError,
@@ -19,7 +20,7 @@ from keylane.model import MAX_LANES
 from keylane.ports import Call, Deadline
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from keylane.kafka import At, KafkaCluster, KafkaTopic, OffsetFound, Wanted
     from keylane.layouts import Layouts
@@ -60,9 +61,26 @@ class Part:
     why: str | None = None
 
 
-def cluster(metadata: Metadata, clock: Clock, *, timeout_ms: float) -> KafkaCluster:
-    """The cluster and its brokers. Raises LogUnavailable, LogRefused."""
-    return metadata.cluster(Deadline.after_ms(timeout_ms, clock))
+def clusters(
+    metadata: Mapping[str, Metadata], clock: Clock, *, timeout_ms: float
+) -> dict[str, KafkaCluster | KeylaneError]:
+    """Each cluster and its brokers by name, or why it can't be told.
+
+    Raises LogUnavailable, LogRefused where that is so of all.
+    """
+    end = Deadline.after_ms(timeout_ms, clock)
+    found: dict[str, KafkaCluster | KeylaneError] = {}
+    for place, (name, each) in enumerate(metadata.items()):
+        # One that is away leaves their share of the time to the others.
+        share = Deadline.after_ms(end.remaining_s * 1000 / (len(metadata) - place), clock)
+        try:
+            found[name] = each.cluster(share)
+        except KeylaneError as error:
+            found[name] = error
+    errors = [each for each in found.values() if isinstance(each, KeylaneError)]
+    if len(errors) == len(found):
+        raise errors[0]
+    return found
 
 
 def topics(
@@ -162,10 +180,21 @@ def records(
 
 
 def health(
-    metadata: Metadata, state: State | None, clock: Clock, *, timeout_ms: float, state_timeout_ms: float
+    metadata: Mapping[str, Metadata],
+    state: State | None,
+    clock: Clock,
+    *,
+    timeout_ms: float,
+    state_timeout_ms: float,
 ) -> dict[str, Part]:
-    """Ask each part that is configured, one after the other: `kafka`, and `redis` shard by shard."""
-    parts = {"kafka": _asked(metadata.cluster, clock, timeout_ms)}
+    """Ask each part that is configured, one after the other.
+
+    `kafka` is the default cluster, `kafka.NAME` another one; `redis` is asked shard by shard.
+    """
+    parts = {
+        "kafka" if name == DEFAULT else f"kafka.{name}": _asked(each.cluster, clock, timeout_ms)
+        for name, each in metadata.items()
+    }
     if state is not None:
         parts["redis"] = _asked(lambda deadline: _ask_shards(state, deadline), clock, state_timeout_ms)
     return parts

@@ -11,14 +11,14 @@ from aws_lambda_powertools.event_handler import Response
 
 from keylane import api, documents
 from keylane.answers import headers_of, key_of, with_value
-from keylane.errors import BadRequest, TooLarge
+from keylane.errors import BadRequest, KeylaneError, TooLarge
 from keylane.kafka import EARLIEST, ISOLATIONS, LATEST, MAX, Wanted
 from keylane.model import Record, ValueForm
 from keylane.parameters import Parameter, choice, read_moment, text, whole
 from keylane.spelling import JSON
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from keylane.explore import Page, Part, Places
     from keylane.kafka import At, Broker, KafkaCluster, KafkaPartition, LogRecord, OffsetFound
@@ -158,14 +158,23 @@ def of_offset(topic: str, partition: int, at: At, isolation: str, found: OffsetF
     return documents.plain(place | offset)
 
 
-def of_cluster(cluster: KafkaCluster) -> Response[str]:
-    """`{"clusters": [{"cluster_id": ..., "controller": 1, "brokers": [{"id": 1, "host": ..., ...}]}]}`."""
-    described = {
+def of_clusters(clusters: Mapping[str, KafkaCluster | KeylaneError]) -> Response[str]:
+    """`{"clusters": [{"name": "default", "cluster_id": ..., "controller": 1, "brokers": [{"id": 1, ...}]}]}`.
+
+    One that can't be asked has no id, no brokers, and `why`.
+    """
+    return documents.plain({"clusters": [_cluster(name, each) for name, each in clusters.items()]})
+
+
+def _cluster(name: str, cluster: KafkaCluster | KeylaneError) -> dict[str, Any]:
+    if isinstance(cluster, KeylaneError):
+        return {"name": name, "cluster_id": None, "controller": None, "brokers": [], "why": str(cluster)}
+    return {
+        "name": name,
         "cluster_id": cluster.cluster_id,
         "controller": cluster.controller,
         "brokers": [_broker(each) for each in cluster.brokers],
     }
-    return documents.plain({"clusters": [described]})
 
 
 def _broker(broker: Broker) -> dict[str, Any]:

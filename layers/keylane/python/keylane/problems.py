@@ -91,6 +91,7 @@ KINDS: dict[type[errors.KeylaneError], Kind] = {
     errors.LaneBuilding: Kind(503, "lane-building", "The state is being built"),
     errors.StateTooOld: Kind(503, "state-too-old", "The state is older than asked for"),
     errors.RegistryUnavailable: Kind(503, "registry-unavailable", "The Schema Registry can't be asked now"),
+    errors.SettingsUnavailable: Kind(503, "settings-unavailable", "A setting can't be looked up for now"),
     errors.LogUnavailable: LOG_UNAVAILABLE,
     errors.Unacknowledged: LOG_UNAVAILABLE,
     errors.NotLetIn: LOG_UNAVAILABLE,

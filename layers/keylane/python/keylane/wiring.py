@@ -8,10 +8,12 @@ starts. Nothing connects before it is used.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, field
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
+from keylane.adapters import references
+from keylane.clusters import DEFAULT
 from keylane.guards import NONE, Guards
 from keylane.layouts import Layouts
 from keylane.metrics import METER
@@ -22,6 +24,8 @@ from keylane.variables import switch
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from keylane.adapters.kafka_admin import ReaderSettings
+    from keylane.adapters.kafka_producer import KafkaSettings
     from keylane.ports import Log, LogReader, Metadata, Schemas, State
 
 
@@ -56,6 +60,12 @@ class Explore:
     reader: LogReader
     state: State | None
     layouts: Layouts | None
+    clusters: Mapping[str, Metadata] = field(default_factory=dict)
+
+    @property
+    def metadata_by_cluster(self) -> Mapping[str, Metadata]:
+        """Metadata of each cluster, by its name."""
+        return self.clusters or {DEFAULT: self.metadata}
 
 
 def query_maker() -> Callable[[], Query]:
@@ -66,7 +76,7 @@ def query_maker() -> Callable[[], Query]:
     @cache
     def make() -> Query:
         _start_metrics()
-        settings = QuerySettings.from_environment(os.environ)
+        settings = QuerySettings.from_environment(references.resolved(os.environ))
         clock = Clock()
         state = RedisState(Cluster(settings.redis))
         METER.count("ColdStarts", 1, "query")
@@ -76,24 +86,43 @@ def query_maker() -> Callable[[], Query]:
     def schemas() -> Schemas:
         from keylane.adapters.schema_registry import SchemaRegistry  # noqa: PLC0415
 
-        return SchemaRegistry(registry_settings(os.environ))
+        return SchemaRegistry(registry_settings(references.resolved(os.environ)))
 
     return make
 
 
 def produce_maker() -> Callable[[], Produce]:
     """Give the maker of the produce function's parts; it builds once. Raises SettingsError when called."""
-    from keylane.adapters.kafka_producer import KafkaProducer  # noqa: PLC0415
+    from keylane.adapters.kafka_producer import KafkaProducer  # noqa: F401, PLC0415
 
     @cache
     def make() -> Produce:
         _start_metrics()
-        settings = ProduceSettings.from_environment(os.environ)
+        environment = references.resolved(os.environ)
+        settings = ProduceSettings.from_environment(environment)
         METER.count("ColdStarts", 1, "produce")
         clock = Clock()
-        return Produce(settings, clock, KafkaProducer(settings.kafka), guards_of(os.environ, clock))
+        return Produce(settings, clock, log_of(settings), guards_of(environment, clock))
 
     return make
+
+
+def log_of(settings: ProduceSettings) -> Log:
+    """The log of all clusters; secrets that are references are read anew where a broker refuses them."""
+    from keylane.adapters.kafka_clusters import ClusteredLog  # noqa: PLC0415
+    from keylane.adapters.kafka_producer import KafkaProducer  # noqa: PLC0415
+
+    def renewed(name: str) -> KafkaSettings:
+        anew = ProduceSettings.from_environment(references.resolved(os.environ))
+        return anew.clusters.by_name()[name]
+
+    renew = renewed if references.has_references(os.environ) else None
+
+    def made(name: str, kafka: KafkaSettings) -> Log:
+        return KafkaProducer(kafka, partial(renew, name) if renew else None)
+
+    logs = settings.clusters.map(made)
+    return ClusteredLog(logs) if logs.named else logs.default
 
 
 def guards_of(environment: Mapping[str, str], clock: Clock) -> Guards:
@@ -119,6 +148,7 @@ def guards_of(environment: Mapping[str, str], clock: Clock) -> Guards:
 def explore_maker() -> Callable[[], Explore]:
     """Give the maker of the explore function's parts; it builds once. Raises SettingsError when called."""
     from keylane.adapters.kafka_admin import KafkaAdmin, KafkaMetadata  # noqa: PLC0415
+    from keylane.adapters.kafka_clusters import ClusteredMetadata, ClusteredReader  # noqa: PLC0415
     from keylane.adapters.kafka_reader import KafkaReader  # noqa: PLC0415
     from keylane.adapters.redis_cluster import Cluster  # noqa: PLC0415
     from keylane.adapters.redis_state import RedisState  # noqa: PLC0415
@@ -126,14 +156,25 @@ def explore_maker() -> Callable[[], Explore]:
     @cache
     def make() -> Explore:
         _start_metrics()
-        settings = ExploreSettings.from_environment(os.environ)
+        settings = ExploreSettings.from_environment(references.resolved(os.environ))
         clock = Clock()
-        admin = KafkaAdmin(settings.kafka)
+        renew = renewed if references.has_references(os.environ) else None
+        admins = settings.clusters.map(
+            lambda name, kafka: KafkaAdmin(kafka, partial(renew, name) if renew else None)
+        )
+        metadata = admins.map(lambda _, admin: KafkaMetadata(admin))
+        readers = admins.map(lambda _, admin: KafkaReader(admin))
         state = RedisState(Cluster(settings.redis)) if settings.redis else None
         layouts = Layouts(state, clock, 0) if state else None
-        reader = KafkaReader(admin)
         METER.count("ColdStarts", 1, "explore")
-        return Explore(settings, clock, KafkaMetadata(admin), reader, state, layouts)
+        return Explore(
+            *(settings, clock, ClusteredMetadata(metadata), ClusteredReader(readers), state, layouts),
+            clusters=metadata.by_name(),
+        )
+
+    def renewed(name: str) -> ReaderSettings:
+        anew = ExploreSettings.from_environment(references.resolved(os.environ))
+        return anew.clusters.by_name()[name]
 
     return make
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from aws_lambda_powertools.event_handler import Response
 
-    from keylane.ports import Outcome
+    from keylane.ports import Fate
 
 app = routes.Resolver()
 parts = wiring.produce_maker()
@@ -22,23 +22,34 @@ parts = wiring.produce_maker()
 
 @app.key(
     "PUT",
-    parameters=(api.KEY_FORMAT,),
+    parameters=(api.KEY_FORMAT, api.PREFER_ASYNC),
     body=routes.BYTES,
     answer="Written",
     status=201,
+    accepted="Accepted",
     refusals=(403, 413, 502),
 )
 def put_key(event: api.Event, topic: str, key: str) -> Response[str]:
     """Write the body as the key's value."""
     name, key_bytes = api.write_request(event, topic, key)
-    return _written(event, [NewRecord(name, key_bytes, api.body_of(event))], partial(_of_one, 201))
+    is_async = api.wants_async(event)
+    record = NewRecord(name, key_bytes, api.body_of(event))
+    return _written(event, [record], partial(_of_one, 201, is_async=is_async), is_async=is_async)
 
 
-@app.key("DELETE", parameters=(api.KEY_FORMAT,), answer="Written", refusals=(403, 502))
+@app.key(
+    "DELETE",
+    parameters=(api.KEY_FORMAT, api.PREFER_ASYNC),
+    answer="Written",
+    accepted="Accepted",
+    refusals=(403, 413, 502),
+)
 def delete_key(event: api.Event, topic: str, key: str) -> Response[str]:
     """Write a tombstone for the key."""
     name, key_bytes = api.write_request(event, topic, key)
-    return _written(event, [NewRecord(name, key_bytes, None)], partial(_of_one, 200))
+    is_async = api.wants_async(event)
+    record = NewRecord(name, key_bytes, None)
+    return _written(event, [record], partial(_of_one, 200, is_async=is_async), is_async=is_async)
 
 
 @app.at(
@@ -52,16 +63,18 @@ def delete_key(event: api.Event, topic: str, key: str) -> Response[str]:
 def push(event: api.Event) -> Response[str]:
     """Write records to any topics, as kprf takes them."""
     tell = partial(pushes.answer_of, request_id=api.request_id_of(event))
-    return _written(event, pushes.request_of(event), tell)
+    records, waits = pushes.request_of(event)
+    return _written(event, records, tell, is_async=not waits)
 
 
 @app.at(
     "/topics/{topic}",
     "POST",
     elsewhere=("GET", "HEAD"),
-    parameters=(rest_proxy.KEY_FORMAT,),
+    parameters=(rest_proxy.KEY_FORMAT, api.PREFER_ASYNC),
     bodies=rest_proxy.BODIES,
     answer="Offsets",
+    accepted="Offsets",
     answer_type=rest_answers.JSON,
     refusals=(403, 413, 415, 422),
 )
@@ -74,9 +87,10 @@ def post_records(event: api.Event, topic: str) -> Response[str]:
     "/topics/{topic}/partitions/{partition}",
     "POST",
     elsewhere=("GET", "HEAD"),
-    parameters=(rest_proxy.KEY_FORMAT,),
+    parameters=(rest_proxy.KEY_FORMAT, api.PREFER_ASYNC),
     bodies=rest_proxy.BODIES,
     answer="Offsets",
+    accepted="Offsets",
     answer_type=rest_answers.JSON,
     refusals=(403, 413, 415, 422),
 )
@@ -87,14 +101,18 @@ def post_records_to_partition(event: api.Event, topic: str, partition: str) -> R
 
 def _post(event: api.Event, topic: str, partition: str | None = None) -> Response[str]:
     request_id = api.request_id_of(event)
-    tell = partial(rest_answers.answer_of, request_id=request_id, in_path=partition is not None)
+    is_async = api.wants_async(event)
+    in_path = partition is not None
+    tell = partial(rest_answers.answer_of, request_id=request_id, in_path=in_path, is_async=is_async)
     try:
-        return _written(event, rest_proxy.request_of(event, topic, partition), tell)
+        return _written(event, rest_proxy.request_of(event, topic, partition), tell, is_async=is_async)
     except KeylaneError as error:
         return rest_answers.refusal_of(error, request_id)
 
 
-def _written(event: api.Event, records: Sequence[NewRecord], tell: writing.Tell) -> Response[str]:
+def _written(
+    event: api.Event, records: Sequence[NewRecord], tell: writing.Tell, *, is_async: bool
+) -> Response[str]:
     use = parts()
     write = partial(
         produce.put_all,
@@ -102,15 +120,16 @@ def _written(event: api.Event, records: Sequence[NewRecord], tell: writing.Tell)
         use.clock,
         limit_bytes=use.settings.value_limit_bytes,
         timeout_ms=use.settings.timeout_ms,
+        way=produce.Way(use.wal, is_async=is_async),
     )
     return writing.written(use.guards, event, records, write, tell)
 
 
-def _of_one(status: int, outcomes: Sequence[Outcome]) -> Response[str]:
+def _of_one(status: int, outcomes: Sequence[Fate], *, is_async: bool) -> Response[str]:
     [outcome] = outcomes
     if isinstance(outcome, KeylaneError):
         raise outcome
-    return answers.of_position(outcome, status)
+    return answers.of_write(outcome, status, is_async=is_async)
 
 
 def lambda_handler(event: dict[str, Any], context: Any) -> dict[str, Any]:

@@ -235,4 +235,4 @@ def test_records_are_read_as_they_were_meant(records: list[NewRecord]):
         for record in records
     ]
     event = an_event("POST", "/push", body=json.dumps({"records": given}).encode())
-    assert request_of(event) == records
+    assert request_of(event) == (records, False)

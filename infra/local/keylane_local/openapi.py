@@ -53,6 +53,7 @@ _FATE = {
     "retriable": _FLAG,
     "uncertain": {**_FLAG, "description": "it may have been written all the same"},
 }
+_ID = {"type": "string", "description": "of a queued record; its header keylane-id in Kafka"}
 _PAGE = {"next": {"type": "string", "description": "the cursor of the next page; missing at the end"}}
 
 SCHEMAS: dict[str, Any] = {
@@ -181,6 +182,7 @@ SCHEMAS: dict[str, Any] = {
     },
     **openapi_explore.SCHEMAS,
     "Written": _object(("partition", "offset", "position"), partition=_COUNT, offset=_COUNT, position=_TEXT),
+    "Accepted": _object(("status", "id"), status={"enum": ["queued"]}, id=_ID),
     "Pushed": _object(
         ("status", "errors", "positions"),
         status={"enum": ["ok", "err"]},
@@ -189,13 +191,14 @@ SCHEMAS: dict[str, Any] = {
             "description": "empty, or one for each record",
             "items": _object(
                 ("status", "error", "message"),
-                status={"enum": ["ok", "error"]},
+                status={"enum": ["ok", "queued", "error"]},
                 error=_FLAG,
                 message=_MAYBE_TEXT,
                 **_FATE,
             ),
         },
         positions={"type": "array", "items": _MAYBE_TEXT},
+        queued={"type": "array", "description": "ids of those in the log", "items": _MAYBE_TEXT},
     ),
     "Offsets": _object(
         ("offsets", "key_schema_id", "value_schema_id"),
@@ -207,6 +210,8 @@ SCHEMAS: dict[str, Any] = {
                 offset=_MAYBE_COUNT,
                 error_code={"enum": [None, 1, 2], "description": "1: for good; 2: try again"},
                 error=_MAYBE_TEXT,
+                status={"enum": ["queued"], "description": "it is in the write-ahead log"},
+                id=_ID,
                 **_FATE,
             ),
         },
@@ -326,6 +331,10 @@ def _responses(route: Route, method: str) -> dict[str, Any]:
     if method != "HEAD":
         answered["content"] = content
     responses: dict[str, Any] = {str(route.status): answered}
+    if route.accepted:
+        schema = {"$ref": f"#/components/schemas/{route.accepted}"}
+        told = {route.answer_type: {"schema": schema}}
+        responses["202"] = {"description": "in the write-ahead log: it will be written", "content": told}
     if route.answer == "Record":
         responses["304"] = {"description": "it is still the record that the client has"}
     statuses = {*_PROBLEMS, *route.refusals, *([414] if "{key}" in route.path else [])}

@@ -42,14 +42,16 @@ from typing import TYPE_CHECKING, Any
 from aws_lambda_powertools.event_handler import Response
 
 from keylane import problems, spelling
+from keylane.api import ASYNC_APPLIED
 from keylane.errors import KeyAbsent, KeylaneError, NoJsonObject, TooLarge, ValueLeftInKafka
 from keylane.metrics import METER
+from keylane.model import Position
 from keylane.spelling import JSON
 
 if TYPE_CHECKING:
     from keylane.decoding import Values
     from keylane.fields import Fields
-    from keylane.model import Answer, Position, Record, Watermark
+    from keylane.model import Answer, Queued, Record, Watermark
 
 TEXT_LIMIT = 5 * 1024 * 1024
 """Of what a decoded value may become: JSON can be many times as large as what it was made from."""
@@ -265,6 +267,17 @@ def _http_day(days: int) -> str:
     """`Tue, 01 Jan 2013`: the date so many days after 1970 began."""
     moment = time.gmtime(days * 86_400)
     return f"{_DAYS[moment.tm_wday]}, {moment.tm_mday:02} {_MONTHS[moment.tm_mon - 1]} {moment.tm_year:04}"
+
+
+def of_write(written: Position | Queued, status: int, *, is_async: bool) -> Response[str]:
+    """Answer a write: where the record stands, for a read to wait for; 202 for one that is queued.
+
+    `is_async`: the client asked not to wait.
+    """
+    if isinstance(written, Position):
+        return of_position(written, status)
+    headers = {"Cache-Control": "no-store", **(ASYNC_APPLIED if is_async else {})}
+    return Response(202, JSON, json.dumps({"status": "queued", "id": written.id}), headers)
 
 
 def of_position(position: Position, status: int) -> Response[str]:

@@ -57,6 +57,10 @@ AS_OF = Parameter(
 )
 MIN_POSITION = position("Keylane-Min-Position", "a position that the state must have", place="header")
 PREFER = text("Prefer", "wait=SECONDS: how long may be waited", 1000, place="header")
+PREFER_ASYNC = text(
+    "Prefer", "respond-async: answer once the records are safe, in the write-ahead log", 1000, place="header"
+)
+ASYNC_APPLIED = {"Preference-Applied": "respond-async"}
 IF_NONE_MATCH = text(
     "If-None-Match",
     "ETags that the client has; with Prefer: wait it is told of a change",
@@ -223,14 +227,23 @@ def _min_position(query: Mapping[str, str], headers: Mapping[str, str]) -> Posit
 
 def _wait_ms(prefer: str | None) -> float | None:
     """Give the bound on waiting, `wait` of RFC 7240, None without one; other preferences aren't ours."""
-    for preference in (prefer or "").split(","):
-        name, _, value = preference.partition(";")[0].partition("=")
-        if name.strip().lower() == "wait":
-            seconds = value.strip().strip('"')
+    for name, seconds in _preferences(prefer):
+        if name == "wait":
             if not _WAIT.fullmatch(seconds):
                 raise BadRequest(f"wait is {seconds[:50]!r}, not a number of seconds", "Prefer")
             return float(seconds) * 1000
     return None
+
+
+def _preferences(prefer: str | None) -> list[tuple[str, str]]:
+    """Names in lower case, and values, of a `Prefer` header."""
+    pairs = [preference.partition(";")[0].partition("=") for preference in (prefer or "").split(",")]
+    return [(name.strip().lower(), value.strip().strip('"')) for name, _, value in pairs]
+
+
+def wants_async(event: Event) -> bool:
+    """Whether the client need not wait for the outcome: `Prefer: respond-async` of RFC 7240."""
+    return any(name == "respond-async" for name, _ in _preferences(PREFER.of(headers_of(event))))
 
 
 def prefers_bytes(accept: str | None) -> bool:

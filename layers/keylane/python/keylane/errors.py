@@ -27,6 +27,8 @@
     │   ├── StateTooOld             the state is older than the caller takes
     │   ├── SettingsUnavailable     AWS did not tell what a setting refers to
     │   ├── RegistryUnavailable     the Schema Registry did not answer, or with nonsense
+    │   ├── QueueUnavailable        the write-ahead log did not take the record
+    │   │   └── Unconfirmed         or did not answer in time: the record may be in it
     │   └── LogUnavailable          Kafka did not answer: nothing was written
     │       ├── Unacknowledged      or not in time: the record may have been written
     │       └── NotLetIn            it refused our credentials, or the handshake of TLS failed
@@ -290,6 +292,18 @@ class RegistryUnavailable(Unavailable):
 
 class SettingsUnavailable(Unavailable):
     """AWS's store of parameters or secrets did not answer: what a setting refers to is not known."""
+
+
+class QueueUnavailable(Unavailable):
+    """The write-ahead log did not take the record, or can't be read."""
+
+
+class Unconfirmed(QueueUnavailable):
+    """The write-ahead log was given the record and did not answer in time: it may have it, or may not."""
+
+    def __init__(self) -> None:
+        super().__init__("the queue did not answer in time: the record may be written later, or may not")
+        self.uncertain = True
 
 
 class LogUnavailable(Unavailable):

@@ -17,7 +17,7 @@ from keylane import errors, problems
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from keylane.ports import Outcome
+    from keylane.ports import Fate
 
 LATER = frozenset({429, 503})
 """Statuses that say when to come back."""
@@ -58,7 +58,7 @@ def retry_after_s(error: errors.KeylaneError) -> int:
     return getattr(error, "retry_after_s", 1)
 
 
-def log_failures(outcomes: Iterable[Outcome], request_id: str) -> None:
+def log_failures(outcomes: Iterable[Fate], request_id: str) -> None:
     """Log what is on our side or Kafka's: a line for each kind of failure, with how many there are."""
     counts: dict[str, int] = {}
     for outcome in outcomes:

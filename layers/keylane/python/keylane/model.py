@@ -174,6 +174,13 @@ class NewRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class Queued:
+    """A record that is in the write-ahead log; once in Kafka it has the id in its header `keylane-id`."""
+
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
 class HistoryEntry:
     """One record of a key's history; `record` is None for a tombstone."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeAlias
 
 if TYPE_CHECKING:
@@ -11,11 +11,14 @@ if TYPE_CHECKING:
 
     from keylane.errors import KeylaneError
     from keylane.kafka import At, Batch, KafkaCluster, KafkaTopic, OffsetFound, Wanted
-    from keylane.model import NewRecord, Position
+    from keylane.model import NewRecord, Position, Queued
 
 
 Outcome: TypeAlias = "Position | KeylaneError"
-"""The fate of a record that was to be written: where it stands, or why it was not (or may not be) written."""
+"""What Kafka made of a record: where it stands, or why it was not (or may not be) written."""
+
+Fate: TypeAlias = "Position | Queued | KeylaneError"
+"""What became of a record that was to be written: it may be in the write-ahead log, too."""
 
 
 class Call(NamedTuple):
@@ -71,6 +74,40 @@ class Log(Protocol):
         Gives the fate of each, in their order: its position, or its own error (UnknownTopic,
         UnknownPartition, ProduceFailed, LogUnavailable; Unacknowledged where it may have been written).
         """
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A message of a queue. `group`: what keeps its order, None where the queue keeps none.
+
+    `id`: a second message of this id within 5 minutes is dropped, where the queue keeps order.
+    """
+
+    body: str
+    group: str | None = None
+    id: str = ""
+    attributes: dict[str, str] = field(default_factory=dict)
+
+
+class Queue(Protocol):
+    """A durable queue, as its sender sees it."""
+
+    def send(self, messages: Sequence[Message], deadline: Deadline) -> list[KeylaneError | None]:
+        """Put messages into it, in their order within each group; None for each that is there for good.
+
+        After a message that failed the later ones of its group are not sent: they fail with it.
+        Gives QueueUnavailable, Unconfirmed where it may be there all the same.
+        """
+
+
+class Bucket(Protocol):
+    """Where parcels lie that no message can hold. Both raise QueueUnavailable."""
+
+    def put(self, name: str, data: bytes, deadline: Deadline) -> None:
+        """Keep an object, for good when it returns."""
+
+    def get(self, name: str, deadline: Deadline) -> bytes | None:
+        """An object's bytes, None where there is none of this name."""
 
 
 class Metadata(Protocol):

@@ -54,6 +54,7 @@ WRONG_METHOD = Kind(405, "wrong-method", "This path does not take this method")
 KEY_TOO_LARGE = Kind(414, "key-too-large", "The key is too large")
 ANSWER_TOO_LARGE = Kind(413, "answer-too-large", "The answer is too large: ask for less at a time")
 BODY_TOO_LARGE = Kind(413, "body-too-large", "The request's body is too large")
+QUEUE_UNAVAILABLE = Kind(503, "queue-unavailable", "The write-ahead log can't be reached for now")
 LOG_UNAVAILABLE = Kind(503, "log-unavailable", "Kafka can't be reached for now")
 VALUE_TOO_LARGE = Kind(413, "value-too-large", "The value is too large", "MESSAGE_TOO_LARGE")
 
@@ -92,6 +93,8 @@ KINDS: dict[type[errors.KeylaneError], Kind] = {
     errors.StateTooOld: Kind(503, "state-too-old", "The state is older than asked for"),
     errors.RegistryUnavailable: Kind(503, "registry-unavailable", "The Schema Registry can't be asked now"),
     errors.SettingsUnavailable: Kind(503, "settings-unavailable", "A setting can't be looked up for now"),
+    errors.QueueUnavailable: QUEUE_UNAVAILABLE,
+    errors.Unconfirmed: QUEUE_UNAVAILABLE,
     errors.LogUnavailable: LOG_UNAVAILABLE,
     errors.Unacknowledged: LOG_UNAVAILABLE,
     errors.NotLetIn: LOG_UNAVAILABLE,

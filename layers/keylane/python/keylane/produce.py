@@ -1,24 +1,49 @@
-"""Writing records to Kafka: each acknowledged, with the position that a read can wait for."""
+"""Writing records: acknowledged by Kafka, with the position that a read can wait for, or queued for it."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from keylane.errors import KeylaneError, ProduceFailed, TooLarge, UnknownPartition
+from keylane.errors import KeylaneError, LogUnavailable, ProduceFailed, TooLarge, UnknownPartition
 from keylane.keys import KEY_LIMIT_BYTES
 from keylane.model import is_topic_name
 from keylane.ports import Deadline
+from keylane.queueing import enqueue, with_ids
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from keylane.model import NewRecord
-    from keylane.ports import Clock, Log, Outcome
+    from keylane.ports import Clock, Fate, Log
+    from keylane.queueing import WriteAheadLog
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How records go. `wal`: None where all go to Kafka; `is_async`: the writer need not wait for that."""
+
+    wal: WriteAheadLog | None = None
+    is_async: bool = False
+
+    @property
+    def is_queue(self) -> bool:
+        """Whether all go to the write-ahead log."""
+        return self.is_async and self.wal is not None and self.wal.takes_async
+
+
+STRAIGHT = Way()
 
 
 def put_all(
-    log: Log, clock: Clock, records: Sequence[NewRecord], *, limit_bytes: int, timeout_ms: float
-) -> list[Outcome]:
+    log: Log,
+    clock: Clock,
+    records: Sequence[NewRecord],
+    *,
+    limit_bytes: int,
+    timeout_ms: float,
+    way: Way = STRAIGHT,
+) -> list[Fate]:
     """Write records, tombstones among them, at once; give the fate of each, in their order.
 
     One that can't be written as it is (key or value over its limit, no topic's name, a negative partition)
@@ -26,8 +51,44 @@ def put_all(
     """
     faults = [_fault(record, limit_bytes) for record in records]
     sound = [record for record, fault in zip(records, faults, strict=True) if fault is None]
-    written = iter(log.append_all(sound, Deadline.after_ms(timeout_ms, clock)) if sound else ())
+    written = iter(_sent(log, clock, sound, timeout_ms, way) if sound else ())
     return [next(written) if fault is None else fault for fault in faults]
+
+
+def _sent(log: Log, clock: Clock, records: Sequence[NewRecord], timeout_ms: float, way: Way) -> list[Fate]:
+    deadline = Deadline.after_ms(timeout_ms, clock)
+    if way.wal is None:
+        return list(log.append_all(records, deadline))
+    if way.is_queue:
+        return enqueue(way.wal, clock, records, deadline)
+    if not way.wal.takes_failed:
+        return list(log.append_all(records, deadline))
+    named = with_ids(records)
+    # Half of the time is the queue's.
+    outcomes: list[Fate] = list(log.append_all(named, Deadline.after_ms(timeout_ms / 2, clock)))
+    places = _to_be_queued(records, outcomes)
+    queued = enqueue(way.wal, clock, [named[place] for place in places], deadline) if places else []
+    for place, outcome in zip(places, queued, strict=True):
+        outcomes[place] = outcome
+    return outcomes
+
+
+def _to_be_queued(records: Sequence[NewRecord], outcomes: Sequence[Fate]) -> list[int]:
+    """Places of records that Kafka may take later; not those of which a newer one of the key was written."""
+    written: set[tuple[str, bytes]] = set()
+    places: list[int] = []
+    for place in reversed(range(len(records))):
+        record, outcome = records[place], outcomes[place]
+        identity = None if record.key is None else (record.topic, record.key)
+        if not isinstance(outcome, KeylaneError):
+            written |= {identity} if identity else set()
+        elif _may_pass(outcome) and identity not in written:
+            places.append(place)
+    return places[::-1]
+
+
+def _may_pass(error: KeylaneError) -> bool:
+    return isinstance(error, LogUnavailable) or (isinstance(error, ProduceFailed) and error.retriable)
 
 
 def _fault(record: NewRecord, limit_bytes: int) -> KeylaneError | None:

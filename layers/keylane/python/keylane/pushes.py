@@ -14,8 +14,12 @@ another form. Ours has more: `positions`, and in an entry `status` ("ok" or "err
 failed, what `fates.described` tells. The status is 200, or that of the gravest failure, where kprf's is 500.
 
 `wait_for_send` is false where it isn't given. kprf answers such a request before it sends anything. A
-function is frozen once it has answered, and what its client still holds then is lost: so the answer waits for
-Kafka's acknowledgement all the same, and tells what failed.
+function is frozen once it has answered, and what its client still holds then is lost: so the answer comes
+when the records are in the write-ahead log, or, where there is none, when Kafka has acknowledged them.
+
+    {"status": "ok", "errors": [], "positions": [null], "queued": ["0f8e...-0"]}
+
+`queued` is there where a record is in the log: its id, which it has in Kafka as the header `keylane-id`.
 """
 
 from __future__ import annotations
@@ -26,8 +30,8 @@ from typing import TYPE_CHECKING, Any
 from aws_lambda_powertools.event_handler import Response
 
 from keylane import fates
-from keylane.errors import BadField
-from keylane.model import NewRecord, Position
+from keylane.errors import BadField, KeylaneError
+from keylane.model import NewRecord, Position, Queued
 from keylane.new_records import RECORDS_LIMIT, check_topics, document_of, kind_of, records_in
 from keylane.spelling import JSON
 
@@ -36,7 +40,7 @@ if TYPE_CHECKING:
 
     from keylane.api import Event
     from keylane.new_records import Given
-    from keylane.ports import Outcome
+    from keylane.ports import Fate
 
 ANY_PARTITION = -1
 _INT32 = 2**31
@@ -64,15 +68,15 @@ BODY: dict[str, Any] = {
 }
 
 
-def request_of(event: Event) -> list[NewRecord]:
-    """The records of a push. Raises BadRequest, BadField, TooLarge."""
+def request_of(event: Event) -> tuple[list[NewRecord], bool]:
+    """The records of a push, and whether it waits for them. Raises BadRequest, BadField, TooLarge."""
     document = document_of(event)
     wait_for_send = document.get("wait_for_send")
     if not isinstance(wait_for_send, bool | None):
         raise BadField(f"is {kind_of(wait_for_send)}, not true or false", "wait_for_send")
     records = [_record(given) for given in records_in(document, 0)]
     check_topics(records)
-    return records
+    return records, bool(wait_for_send)
 
 
 def _record(given: Given) -> NewRecord:
@@ -83,15 +87,18 @@ def _record(given: Given) -> NewRecord:
     return NewRecord(topic, given.text("key"), given.needed("data"), partition)
 
 
-def answer_of(outcomes: Sequence[Outcome], request_id: str) -> Response[str]:
+def answer_of(outcomes: Sequence[Fate], request_id: str) -> Response[str]:
     """Tell the fate of each record."""
     fates.log_failures(outcomes, request_id)
-    failed = [outcome for outcome in outcomes if not isinstance(outcome, Position)]
+    failed = [outcome for outcome in outcomes if isinstance(outcome, KeylaneError)]
     document = {
         "status": "err" if failed else "ok",
         "errors": [_entry(index, outcome) for index, outcome in enumerate(outcomes)] if failed else [],
         "positions": [str(outcome) if isinstance(outcome, Position) else None for outcome in outcomes],
     }
+    queued = [outcome.id if isinstance(outcome, Queued) else None for outcome in outcomes]
+    if any(queued):
+        document["queued"] = queued
     headers = {"Cache-Control": "no-store"}
     status = max(map(fates.status_of, failed), default=200)
     if status in fates.LATER:
@@ -99,8 +106,10 @@ def answer_of(outcomes: Sequence[Outcome], request_id: str) -> Response[str]:
     return Response(status, JSON, json.dumps(document), headers)
 
 
-def _entry(index: int, outcome: Outcome) -> dict[str, Any]:
+def _entry(index: int, outcome: Fate) -> dict[str, Any]:
     if isinstance(outcome, Position):
         return {"status": "ok", "error": False, "message": None}
+    if isinstance(outcome, Queued):
+        return {"status": "queued", "error": False, "message": None}
     told = {"status": "error", "error": True, "message": fates.sentence(index, outcome)}
     return told | fates.described(index, outcome, value_field="data")

@@ -5,7 +5,8 @@
      "key_schema_id": null, "value_schema_id": null}
 
 `error_code` of a record is 1 where it makes no sense to try again, 2 where it may. A failed one has also what
-`fates.described` tells. The status is 200, whatever single records came to, as it is there.
+`fates.described` tells, one in the write-ahead log `"status": "queued"` and its `id`, and no position. The
+status is 200, whatever single records came to, as it is there; 202 where all are queued.
 
 Errors of whole requests are problem documents with two more members, theirs: `error_code` and `message`. That
 is also the answer where all records failed for one reason that is none of theirs: the topic is not known
@@ -20,13 +21,13 @@ from typing import TYPE_CHECKING, Any
 
 from aws_lambda_powertools.event_handler import Response
 
-from keylane import errors, fates, problems
-from keylane.model import Position
+from keylane import api, errors, fates, problems
+from keylane.model import Position, Queued
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from keylane.ports import Outcome
+    from keylane.ports import Fate
 
 JSON = "application/vnd.kafka.v2+json"
 FATAL, RETRIABLE = 1, 2
@@ -41,15 +42,24 @@ FORBIDDEN, NOT_AUTHORIZED = 403, 40301
 UNPROCESSABLE = 422
 
 
-def answer_of(outcomes: Sequence[Outcome], request_id: str, *, in_path: bool) -> Response[str]:
-    """Tell the fate of each record. `in_path`: whether the partition was named in the path."""
+def answer_of(
+    outcomes: Sequence[Fate], request_id: str, *, in_path: bool, is_async: bool = False
+) -> Response[str]:
+    """Tell the fate of each record.
+
+    `in_path`: whether the partition was named in the path; `is_async`: the client asked not to wait.
+    """
     offsets = [_offset(index, outcome) for index, outcome in enumerate(outcomes)]
     reason = _common_reason(outcomes, in_path=in_path)
     if reason is not None:
         return refusal_of(reason, request_id, {"offsets": offsets})
     fates.log_failures(outcomes, request_id)
     document = {"offsets": offsets, "key_schema_id": None, "value_schema_id": None}
-    return Response(200, JSON, json.dumps(document), {"Cache-Control": "no-store"})
+    headers = {"Cache-Control": "no-store"}
+    if all(isinstance(outcome, Queued) for outcome in outcomes):
+        applied = api.ASYNC_APPLIED if is_async else {}
+        return Response(202, JSON, json.dumps(document), {**headers, **applied})
+    return Response(200, JSON, json.dumps(document), headers)
 
 
 def refusal_of(
@@ -67,9 +77,9 @@ def refusal_of(
     return response
 
 
-def _common_reason(outcomes: Sequence[Outcome], *, in_path: bool) -> errors.KeylaneError | None:
+def _common_reason(outcomes: Sequence[Fate], *, in_path: bool) -> errors.KeylaneError | None:
     """Why none was written, where that is no single record's fault."""
-    failed = [outcome for outcome in outcomes if not isinstance(outcome, Position)]
+    failed = [outcome for outcome in outcomes if isinstance(outcome, errors.KeylaneError)]
     if len(failed) < len(outcomes):
         return None
     kinds: list[type[errors.KeylaneError]] = [errors.UnknownTopic, errors.RateLimited, errors.LogUnavailable]
@@ -80,10 +90,14 @@ def _common_reason(outcomes: Sequence[Outcome], *, in_path: bool) -> errors.Keyl
     return failed[0] if {fates.status_of(each) for each in failed} == {FORBIDDEN} else None
 
 
-def _offset(index: int, outcome: Outcome) -> dict[str, Any]:
+def _offset(index: int, outcome: Fate) -> dict[str, Any]:
     if isinstance(outcome, Position):
         place = {"partition": outcome.partition, "offset": outcome.offset}
         return {**place, "error_code": None, "error": None}
+    if isinstance(outcome, Queued):
+        # Clients of REST Proxy look at `error_code`: a queued record has none.
+        nowhere = {"partition": None, "offset": None, "error_code": None, "error": None}
+        return {**nowhere, "status": "queued", "id": outcome.id}
     told = {
         "partition": None,
         "offset": None,

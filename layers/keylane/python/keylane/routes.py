@@ -43,8 +43,8 @@ class Route:
     media type instead, where it isn't plain JSON.
     `answer` names the schema of the answer, `status` and `answer_type` are its own; `refusals` are the
     statuses of problems that this route alone may answer with, beside those that all have. `tells_failures`:
-    what has failed may be told in an answer of the same schema, too. `elsewhere`: methods of the path that
-    another function takes.
+    what has failed may be told in an answer of the same schema, too. `accepted` names the schema of a 202.
+    `elsewhere`: methods of the path that another function takes.
     """
 
     path: str
@@ -58,6 +58,7 @@ class Route:
     bodies: dict[str, Any] = field(default_factory=dict)
     answer_type: str = "application/json"
     tells_failures: bool = False
+    accepted: str = ""
     elsewhere: tuple[str, ...] = ()
     pattern: re.Pattern[str] = field(init=False)
 

@@ -8,17 +8,20 @@ starts. Nothing connects before it is used.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
+from keylane import settings_queue
 from keylane.adapters import references
 from keylane.clusters import DEFAULT
 from keylane.guards import NONE, Guards
 from keylane.layouts import Layouts
 from keylane.metrics import METER
 from keylane.ports import Clock
+from keylane.queueing import Packing, WriteAheadLog
 from keylane.settings import ExploreSettings, ProduceSettings, QuerySettings, registry_settings
+from keylane.settings_queue import drain_settings, queue_settings
 from keylane.variables import switch
 
 if TYPE_CHECKING:
@@ -26,7 +29,12 @@ if TYPE_CHECKING:
 
     from keylane.adapters.kafka_admin import ReaderSettings
     from keylane.adapters.kafka_producer import KafkaSettings
-    from keylane.ports import Log, LogReader, Metadata, Schemas, State
+    from keylane.ports import Bucket, Log, LogReader, Metadata, Queue, Schemas, State
+    from keylane.settings_queue import AwsSettings, DrainSettings, QueueSettings
+
+
+DRAIN_PATIENCE = 2
+"""So many times the deadline of a batch is librdkafka's own of a record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +56,18 @@ class Produce:
     clock: Clock
     log: Log
     guards: Guards = NONE
+    wal: WriteAheadLog | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """What the drain function works with; `bucket` is None where none is set."""
+
+    settings: DrainSettings
+    clock: Clock
+    log: Log
+    dead_letters: Queue
+    bucket: Bucket | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,26 +120,75 @@ def produce_maker() -> Callable[[], Produce]:
         _start_metrics()
         environment = references.resolved(os.environ)
         settings = ProduceSettings.from_environment(environment)
+        queue = queue_settings(environment, settings.timeout_ms)
         METER.count("ColdStarts", 1, "produce")
         clock = Clock()
-        return Produce(settings, clock, log_of(settings), guards_of(environment, clock))
+        guards = guards_of(environment, clock)
+        return Produce(settings, clock, log_of(settings), guards, _wal(queue) if queue else None)
+
+    if os.environ.get(settings_queue.URL):
+        import keylane.adapters.sqs_queue  # noqa: F401, PLC0415
 
     return make
 
 
-def log_of(settings: ProduceSettings) -> Log:
-    """The log of all clusters; secrets that are references are read anew where a broker refuses them."""
+def _wal(settings: QueueSettings) -> WriteAheadLog:
+    from keylane.adapters.sqs_queue import SqsQueue  # noqa: PLC0415
+
+    packing = Packing(settings.groups if settings.is_fifo else 0, settings.limit_bytes)
+    queue = SqsQueue(settings.url, settings.limit_bytes, settings.aws)
+    bucket = _bucket(settings.bucket, settings.aws)
+    return WriteAheadLog(queue, bucket, packing, settings.takes_async, settings.takes_failed)
+
+
+def _bucket(name: str | None, aws: AwsSettings) -> Bucket | None:
+    from keylane.adapters.s3_bucket import S3Bucket  # noqa: PLC0415
+
+    return S3Bucket(name, aws) if name else None
+
+
+def drain_maker() -> Callable[[], Drain]:
+    """Give the maker of the drain function's parts; it builds once. Raises SettingsError when called."""
+    from keylane.adapters.kafka_producer import KafkaProducer  # noqa: F401, PLC0415
+    from keylane.adapters.sqs_queue import SqsQueue  # noqa: PLC0415
+
+    @cache
+    def make() -> Drain:
+        _start_metrics()
+        environment = references.resolved(os.environ)
+        settings = drain_settings(environment)
+
+        def patient(kafka: KafkaSettings) -> KafkaSettings:
+            """No record times out by itself while a later one of its key is written: one deadline ends all."""
+            options = replace(kafka.producer, message_timeout_ms=None, retries=None)
+            return replace(kafka, timeout_ms=DRAIN_PATIENCE * settings.timeout_ms, producer=options)
+
+        log = log_of(ProduceSettings.from_environment(environment), patient)
+        dead_letters = SqsQueue(settings.dead_letters_url, settings.limit_bytes, settings.aws)
+        METER.count("ColdStarts", 1, "drain")
+        return Drain(settings, Clock(), log, dead_letters, _bucket(settings.bucket, settings.aws))
+
+    return make
+
+
+def log_of(
+    settings: ProduceSettings, changed: Callable[[KafkaSettings], KafkaSettings] = lambda kafka: kafka
+) -> Log:
+    """The log of all clusters; secrets that are references are read anew where a broker refuses them.
+
+    `changed` gives a cluster's settings as this function wants them.
+    """
     from keylane.adapters.kafka_clusters import ClusteredLog  # noqa: PLC0415
     from keylane.adapters.kafka_producer import KafkaProducer  # noqa: PLC0415
 
     def renewed(name: str) -> KafkaSettings:
         anew = ProduceSettings.from_environment(references.resolved(os.environ))
-        return anew.clusters.by_name()[name]
+        return changed(anew.clusters.by_name()[name])
 
     renew = renewed if references.has_references(os.environ) else None
 
     def made(name: str, kafka: KafkaSettings) -> Log:
-        return KafkaProducer(kafka, partial(renew, name) if renew else None)
+        return KafkaProducer(changed(kafka), partial(renew, name) if renew else None)
 
     logs = settings.clusters.map(made)
     return ClusteredLog(logs) if logs.named else logs.default

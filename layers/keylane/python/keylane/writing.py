@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from keylane.errors import RateLimited
     from keylane.guards import Guards
     from keylane.model import NewRecord
-    from keylane.ports import Outcome
+    from keylane.ports import Fate
 
-    Write = Callable[[Sequence[NewRecord]], Sequence[Outcome]]
-    Tell = Callable[[Sequence[Outcome]], Response[str]]
+    Write = Callable[[Sequence[NewRecord]], Sequence[Fate]]
+    Tell = Callable[[Sequence[Fate]], Response[str]]
 
 
 def written(
@@ -38,7 +38,7 @@ def written(
 
 def _outcomes(
     records: Sequence[NewRecord], refused: Mapping[str, RateLimited], write: Write
-) -> Sequence[Outcome]:
+) -> Sequence[Fate]:
     if not refused:
         return write(records)
     admitted = [record for record in records if record.topic not in refused]

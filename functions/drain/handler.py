@@ -1,0 +1,31 @@
+"""The write-ahead log into Kafka: SQS batches in, ids of the messages that are to come again out."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from keylane import wiring
+from keylane.drain import drain
+from keylane.ports import Deadline
+from keylane.queue_events import answer_of, messages_of
+
+parts = wiring.drain_maker()
+MARGIN_MS = 2_000
+"""Left of the function's time when the batch must be done."""
+_log = logging.getLogger("keylane")
+
+
+def lambda_handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
+    """Write one batch; SQS brings what failed once more (`ReportBatchItemFailures`)."""
+    received = messages_of(event)
+    use = parts()
+    left_ms = context.get_remaining_time_in_millis() - MARGIN_MS if context else use.settings.timeout_ms
+    deadline = Deadline.after_ms(min(use.settings.timeout_ms, left_ms), use.clock)
+    drained = drain(use.log, use.bucket, use.dead_letters, received, deadline)
+    if drained.failed or drained.dead:
+        _log.warning(
+            "of %d messages %d come again %s; records written: %d, dead: %s",
+            *(len(received), len(drained.failed), dict(drained.retried), drained.written, dict(drained.dead)),
+        )
+    return answer_of(drained)

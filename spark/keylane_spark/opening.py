@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING
 
 from keylane.adapters.lane import Lane, lost_strays
 from keylane.adapters.redis_cluster import Cluster
-from keylane.adapters.topic_record import TopicRecord
-from keylane.errors import Fenced, StateUnavailable, UnknownTopic
-from keylane_spark.generations import plan, wanted_layout
+from keylane.errors import UnknownTopic
+from keylane_spark.generations import wanted_layout
+from keylane_spark.starting import RECREATED, Gone, Subject, is_recreated, put_on_record, with_epoch
 from keylane_spark.writer import Opening, Openings, Writer, lanes_of
 
 if TYPE_CHECKING:
@@ -29,21 +29,12 @@ if TYPE_CHECKING:
 
     from keylane.adapters.kafka_broker import TopicShape
     from keylane.adapters.redis_lanes import LaneWriter
+    from keylane.adapters.topic_record import TopicRecord
     from keylane.model import Layout
     from keylane_spark.freshness import Place
     from keylane_spark.generations import Plan
     from keylane_spark.ownership import Ownership
     from keylane_spark.query import Parts
-
-_TRIES = 5
-
-
-class _Gone(Exception):
-    """Topics whose state is ahead of their log, with a sentence about each."""
-
-    def __init__(self, sentences: Mapping[str, str]) -> None:
-        super().__init__(sentences)
-        self.sentences = sentences
 
 
 def open_topics(parts: Parts, ownership: Ownership) -> Openings:
@@ -59,28 +50,17 @@ def open_topics(parts: Parts, ownership: Ownership) -> Openings:
         raise UnknownTopic(missing[0], "Kafka has no topic of this name")
     for topic in missing:
         parts.say(f"topic {topic!r} is away: its state stays as it is until the topic is back")
-    above, anew = 0, dict[str, str]()
     cluster = Cluster(parts.redis)
+
+    def attempt(epoch: int, anew: Mapping[str, str]) -> Openings:
+        return _Start(parts, ownership, cluster, shapes, epoch, anew).open()
+
     try:
-        for _ in range(_TRIES):
-            epoch = ownership.take(shapes, above)
-            try:
-                openings = _Start(parts, ownership, cluster, shapes, epoch, anew).open()
-            except Fenced as fenced:
-                if ownership.has_begun and fenced.newer_epoch > epoch:
-                    raise
-                # The counter was lost with a failover: the lanes know better.
-                above = max(above, fenced.newer_epoch)
-                continue
-            except _Gone as gone:
-                anew |= gone.sentences
-                continue
-            ownership.has_begun = True
-            return openings
+        openings = with_epoch(ownership, shapes, attempt, has_begun=ownership.has_begun)
     finally:
         cluster.close()
-    # A node that comes and goes makes us meet our own epoch, as a reply that was lost does.
-    raise StateUnavailable(f"the lanes were taken {_TRIES} times meanwhile: is the job running twice?")
+    ownership.has_begun = True
+    return openings
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,38 +95,26 @@ class _Start:
 
     def _begin(self, topic: str, oldest: tuple[int, ...]) -> tuple[Plan, tuple[int, ...]]:
         """Plan what to do with the topic, and put it on record; the plan, and where the state began."""
-        owned, shape = self.ownership, self.shapes[topic]
-        kept, record = owned.layout(topic), owned.record(topic)
-        last_layout, last_record = owned.remembered(topic)
-        anew = self.anew.get(topic, "")
-        if record and record.topic_id != shape.topic_id:
-            anew = "it was deleted and created anew"
-        elif kept and kept.partition_count > shape.partition_count:
-            anew = anew or f"it has {shape.partition_count} partitions, its state {kept.partition_count}"
-        listed = record.remove if record else ()
-        built = record.building if record else None
-        taken = {*listed, *(each.generation for each in (kept, last_layout, built) if each)}
-        left: list[int] = []
+        shape = self.shapes[topic]
 
-        def free(layout: Layout) -> Layout:
-            found, used = owned.free(layout, taken)
-            left.extend(used)
-            return found
+        def unusable(kept: Layout | None, record: TopicRecord | None) -> str:
+            if is_recreated(record, shape.topic_id):
+                return f"it was {RECREATED}"
+            if kept and kept.partition_count > shape.partition_count and not self.anew.get(topic):
+                return f"it has {shape.partition_count} partitions, its state {kept.partition_count}"
+            return ""
 
-        wanted = wanted_layout(topic, shape.partition_count, self.parts.config.topics[topic])
-        planned = plan(wanted, kept, record, anew=anew, free=free)
-        if planned.why:
-            self.parts.say(f"topic {topic!r}: {planned.why}")
-        known = record or last_record
-        began = oldest
-        if known and known.topic_id == shape.topic_id and not anew:
-            began = known.began + oldest[len(known.began) :]
-        new = TopicRecord(shape.topic_id, began, owned.owner(self.epoch), planned.building)
-        if kept and kept.generation != planned.serving.generation:
-            # Another topic's records: readers that have the old layout must ask for the new one.
-            self._lanes({}).supersede(lanes_of(kept))
-        owned.change(topic, layout=planned.serving, record=new.removing([*listed, *planned.remove, *left]))
-        return planned, began
+        subject = Subject(
+            name=topic,
+            title=f"topic {topic!r}",
+            topic_id=shape.topic_id,
+            oldest=oldest,
+            wanted=lambda _: wanted_layout(topic, shape.partition_count, self.parts.config.topics[topic]),
+            unusable=unusable,
+            supersede=lambda kept: self._lanes({}).supersede(lanes_of(kept)),
+        )
+        begun = put_on_record(subject, self.ownership, self.epoch, self.parts.say, self.anew.get(topic, ""))
+        return begun.plan, begun.began
 
     def _take(
         self, layouts: Mapping[str, Layout], oldest: Mapping[Place, int], lost: Collection[Place | str]
@@ -208,7 +176,7 @@ class _Start:
             if position > ends[topic, partition]
         }
         if gone:
-            raise _Gone(gone)
+            raise Gone(gone)
 
 
 def _incomplete(lost: Collection[Place], mixed: Collection[str]) -> set[Place | str]:

@@ -7,25 +7,21 @@ from typing import TYPE_CHECKING
 
 from keylane.adapters.redis_cluster import Cluster
 from keylane.adapters.redis_views import Standing, ViewLanes
-from keylane.adapters.topic_record import TopicRecord
-from keylane.errors import Fenced, StateUnavailable, UnknownTopic
+from keylane.errors import UnknownTopic
 from keylane.model import Layout, Options
 from keylane.windows import Definition, Progress, state_name
-from keylane_spark.generations import plan
+from keylane_spark.starting import RECREATED, Gone, Subject, is_recreated, put_on_record, with_epoch
 from keylane_spark.views.writer import ViewWriter
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from keylane.adapters.kafka_broker import TopicShape
     from keylane.adapters.lane import Lane
+    from keylane.adapters.topic_record import TopicRecord
     from keylane_spark.ownership import Ownership
     from keylane_spark.query import Parts
     from keylane_spark.views.writer import Offsets
-
-_TRIES = 5
-
-
-class _Gone(Exception):
-    """The view has records that its topic hasn't; the sentence says which."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,25 +64,16 @@ def open_view(parts: Parts, ownership: Ownership, name: str, *, has_begun: bool)
     shapes = parts.broker.describe([topic])
     if topic not in shapes:
         raise UnknownTopic(topic, f"Kafka has no topic of this name, of which view {name!r} is")
-    above, anew = 0, ""
-    for _ in range(_TRIES):
-        epoch = ownership.take([state_name(name)], above)
-        cluster = Cluster(parts.redis)
-        try:
-            return _open(parts, ownership, name, shapes[topic], epoch, cluster, anew)
-        except Fenced as fenced:
-            cluster.close()
-            if has_begun and fenced.newer_epoch > epoch:
-                raise
-            # The counter was lost with a failover: the lanes know better.
-            above = max(above, fenced.newer_epoch)
-        except _Gone as gone:
-            cluster.close()
-            anew = str(gone)
-        except BaseException:
-            cluster.close()
-            raise
-    raise StateUnavailable(f"the lanes of view {name!r} were taken {_TRIES} times meanwhile")
+    cluster = Cluster(parts.redis)
+
+    def attempt(epoch: int, anew: Mapping[str, str]) -> ViewOpening:
+        return _open(parts, ownership, name, shapes[topic], epoch, cluster, anew.get(name, ""))
+
+    try:
+        return with_epoch(ownership, [state_name(name)], attempt, has_begun=has_begun)
+    except BaseException:
+        cluster.close()
+        raise
 
 
 def _open(  # noqa: PLR0917 (the start's own steps, one caller)
@@ -102,35 +89,20 @@ def _open(  # noqa: PLR0917 (the start's own steps, one caller)
     view = config.definition
     offsets = parts.broker.oldest_offsets({view.topic: shape.partition_count})
     oldest = tuple(offsets[view.topic, partition] for partition in range(shape.partition_count))
-    kept, record = ownership.layout(state), ownership.record(state)
-    last_layout, last_record = ownership.remembered(state)
-    if record and record.topic_id != shape.topic_id:
-        anew = f"topic {view.topic!r} was deleted and created anew"
-    count = config.partitions or (kept.partition_count if kept else shape.partition_count)
-    wanted = Layout(state, count, options=Options(index=True, view=view.to_json()))
-    listed = record.remove if record else ()
-    building = record.building if record else None
-    taken = {*listed, *(each.generation for each in (kept, last_layout, building) if each)}
-    left: list[int] = []
 
-    def free(layout: Layout) -> Layout:
-        found, used = ownership.free(layout, taken)
-        left.extend(used)
-        return found
+    def wanted(kept: Layout | None) -> Layout:
+        count = config.partitions or (kept.partition_count if kept else shape.partition_count)
+        return Layout(state, count, options=Options(index=True, view=view.to_json()))
 
-    planned = plan(wanted, kept, record, anew=anew, free=free)
-    if planned.why:
-        parts.say(f"view {name!r}: {planned.why}")
-    known = record or last_record
-    began = oldest
-    if known and known.topic_id == shape.topic_id and not anew:
-        began = known.began + oldest[len(known.began) :]
-    layout = planned.building or planned.serving
-    new = TopicRecord(shape.topic_id, began, ownership.owner(epoch), planned.building)
-    if kept and kept.generation != planned.serving.generation:
-        # Another topic's windows: readers that have the old layout must ask for the new one.
+    def unusable(_: Layout | None, record: TopicRecord | None) -> str:
+        return f"topic {view.topic!r} was {RECREATED}" if is_recreated(record, shape.topic_id) else ""
+
+    def supersede(kept: Layout) -> None:
         ViewLanes(kept, cluster, parts.clock, epoch, notify=parts.say).supersede()
-    ownership.change(state, layout=planned.serving, record=new.removing([*listed, *planned.remove, *left]))
+
+    subject = Subject(state, f"view {name!r}", shape.topic_id, oldest, wanted, unusable, supersede)
+    begun = put_on_record(subject, ownership, epoch, parts.say, anew)
+    layout = begun.plan.building or begun.plan.serving
     lanes = ViewLanes(
         layout,
         cluster,
@@ -140,9 +112,9 @@ def _open(  # noqa: PLR0917 (the start's own steps, one caller)
         patience_s=parts.config.job.redis_patience_s,
         notify=parts.say,
     )
-    standings, incomplete = _stand(lanes, oldest, began)
+    standings, incomplete = _stand(lanes, oldest, begun.began)
     writer = ViewWriter(view, layout, lanes, standings, parts.clock)
-    replaced = kept if planned.building else None
+    replaced = begun.kept if begun.plan.building else None
     opening = ViewOpening(
         name, view, layout, replaced, epoch, shape, writer, lanes, cluster, tuple(sorted(incomplete))
     )
@@ -174,7 +146,8 @@ def _check_ends(parts: Parts, opening: ViewOpening) -> None:
     ends = parts.broker.highest_offsets({topic: opening.shape.partition_count})
     for partition, position in enumerate(opening.furthest):
         if position > ends[topic, partition]:
-            raise _Gone(
+            told = (
                 f"partition {partition} of topic {topic!r} ends at {ends[topic, partition]}, "
                 f"but the view holds all below {position}"
             )
+            raise Gone({opening.name: told})

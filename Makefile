@@ -8,7 +8,7 @@ TORTURE_ARGS ?=
 N ?= 200
 SEED ?=
 
-.PHONY: help setup setup-python setup-tests demo test check up down status clean bench bench-lookup bench-ingest bench-freshness bench-coldstart bench-read torture torture-mutants openapi tour layer layer-requirements lint-infra setup-sam setup-localstack
+.PHONY: help setup setup-python setup-tests demo test check up down status clean bench bench-lookup bench-ingest bench-freshness bench-coldstart bench-read torture torture-mutants openapi tour layer layer-requirements lint-infra setup-sam setup-localstack events build
 
 help:  ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,6 +51,12 @@ layer-requirements: setup-python
 
 layer: setup-python  ## Build the layer into build/layer (KEYLANE_ARCHITECTURE, KEYLANE_RUNTIME)
 	@$(BIN)/python layers/keylane/build_layer.py --to build/layer
+
+events: setup-python  ## Write events/, one for each operation
+	@$(BIN)/python -m tests.e2e.examples
+
+build: setup-sam  ## sam build: the layer for KEYLANE_ARCHITECTURE and KEYLANE_RUNTIME, the template for sam deploy
+	@PATH="$(CURDIR)/$(BIN):$$PATH" "$${KEYLANE_TOOLS:-.keylane-tools}/sam/bin/sam" build
 
 tour: setup-tests  ## Write docs/tour.md: every kind of read, as a real stack answers it
 	@$(BIN)/python -m tests.tour

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -171,6 +173,30 @@ def logs(data_dir: Path, part: str, follow: bool, lines: int) -> None:
             click.echo(file.read(), nl=False)
             position = file.tell()
         time.sleep(_FOLLOW_S)
+
+
+@keylane.command("invoke")
+@_data_dir
+@click.argument("function")
+@click.option("-e", "--event", type=click.Path(path_type=Path), required=True, help="A file of events/.")
+@click.option("--layer", type=click.Path(path_type=Path), help="A built layer, as build/layer/python.")
+def invoke_function(data_dir: Path, function: str, event: Path, layer: Path | None) -> None:
+    """Hand one event to a function, as Lambda does; exits with 1 where the function fails.
+
+    Its addresses are those of the stack in the data folder; KEYLANE_ variables come before them.
+    """
+    from keylane_local import invoke  # noqa: PLC0415 - it alone needs what it imports
+
+    stack = Stack(data_dir)
+    variables = invoke.variables_of(stack.environment() if stack.parts else {}, os.environ)
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder) / "function.log"
+        given = invoke.function_of(function, layer, log, variables)
+        done = invoke.invoke(given, invoke.event_of(event))
+        click.echo(log.read_text(encoding="utf-8", errors="replace"), err=True, nl=False)
+    click.echo(f"init {done.init_ms:.0f} ms, duration {done.duration_ms:.1f} ms", err=True)
+    click.echo(invoke.shown(done.answer))
+    sys.exit(1 if done.answer.failed else 0)
 
 
 def _show(stack: Stack) -> None:

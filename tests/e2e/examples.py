@@ -1,0 +1,119 @@
+"""One request for each operation, and the events of `events/` made of them: `python -m tests.e2e.examples`.
+
+tests/e2e/test_examples.py sends each over HTTP, and hands its event to the function.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from keylane_local.front import function_for
+from keylane_local.openapi import document
+from keylane_local.proxy_events import Request, proxy_event
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+EVENTS = Path(__file__).parents[2] / "events"
+REST_PROXY = "application/vnd.kafka.json.v2+json"
+NOW_S = 1_795_257_709.908
+REQUEST_ID = "c6af9ac6-7b61-11e6-9a41-93e8deadbeef"
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A request and the status of its answer; `path` is percent-encoded, with its query."""
+
+    method: str
+    path: str
+    body: str = ""
+    headers: dict[str, str] = field(default_factory=dict)
+    status: int = 200
+
+    @property
+    def function(self) -> str:
+        return function_for(self.method, self.path.partition("?")[0])
+
+    def event(self) -> dict[str, Any]:
+        """The event that API Gateway makes of it."""
+        headers = {"Accept": "*/*", "Host": "api.example.org", "User-Agent": "curl/8.5.0"} | self.headers
+        request = Request(self.method, self.path, tuple(headers.items()), self.body.encode(), "203.0.113.7")
+        return proxy_event(request, REQUEST_ID, NOW_S)
+
+
+def _json(value: Any) -> dict[str, Any]:
+    return {"body": json.dumps(value), "headers": {"Content-Type": "application/json"}}
+
+
+FLIGHT = {"tailnum": "N14228", "origin": "EWR", "dest": "IAH"}
+RECORD = {"key": "N14228", "value": FLIGHT}
+EXAMPLES = {
+    "put_key": Example("PUT", "/topics/flights/keys/N14228", **_json(FLIGHT), status=201),
+    "get_key": Example("GET", "/topics/flights/keys/N14228?envelope=true&fields=origin,dest"),
+    "delete_key": Example("DELETE", "/topics/flights/keys/N14229"),
+    "read_keys": Example("POST", "/topics/flights/keys:read", **_json({"keys": ["N14228", "N24211"]})),
+    "join_topics": Example("GET", "/join/N14228?topics=flights,joined"),
+    "get_keys": Example("GET", "/topics/bookings/keys?prefix=ann%7C&limit=10"),
+    "get_history": Example("GET", "/topics/bookings/keys/ann%7C2026-11-09/history?limit=5"),
+    "get_topic": Example("GET", "/topics/flights"),
+    "get_partitions": Example("GET", "/metadata/partitions?topic=flights"),
+    "get_view": Example("GET", "/views/puts"),
+    "get_windows": Example("GET", "/views/puts/keys/N14228"),
+    "get_view_keys": Example("GET", "/views/puts/keys?prefix=N&limit=5"),
+    "push": Example(
+        "POST",
+        "/push",
+        **_json({"records": [{"topic": "flights", "key": "N14228", "data": "1"}], "wait_for_send": True}),
+    ),
+    "post_records": Example(
+        "POST",
+        "/topics/flights?key_format=text",
+        json.dumps({"records": [RECORD]}),
+        {"Content-Type": REST_PROXY},
+    ),
+    "post_records_to_partition": Example(
+        "POST",
+        "/topics/flights/partitions/2?key_format=text",
+        json.dumps({"records": [RECORD]}),
+        {"Content-Type": REST_PROXY},
+    ),
+    "get_topics": Example("GET", "/topics?prefix=fl"),
+    "get_kafka_topic": Example("GET", "/topics/flights/partitions"),
+    "get_kafka_partition": Example("GET", "/topics/flights/partitions/2"),
+    "get_offset": Example("GET", "/topics/flights/partitions/2/offsets?at=latest"),
+    "get_records": Example("GET", "/topics/flights/partitions/2/records?offset=earliest&limit=10"),
+    "get_clusters": Example("GET", "/clusters"),
+    "get_health": Example("GET", "/health"),
+}
+
+
+def operations() -> Iterator[tuple[str, str, str]]:
+    """Name, method and path of all operations but those of HEAD, which are their GETs'."""
+    for path, methods in document()["paths"].items():
+        for method, operation in methods.items():
+            if method != "head":
+                yield operation["operationId"], method.upper(), path
+
+
+def is_of(example: Example, method: str, path: str) -> bool:
+    """Whether a request is one of this operation."""
+    pattern = re.sub(r"\\{\w+\\}", "[^/]+", re.escape(path))
+    return method == example.method and re.fullmatch(pattern, example.path.partition("?")[0]) is not None
+
+
+def events() -> dict[str, str]:
+    """The text of each file of `events/`, by its path there."""
+    return {
+        f"{example.function}/{name}.json": json.dumps(example.event(), indent=1) + "\n"
+        for name, example in EXAMPLES.items()
+    }
+
+
+if __name__ == "__main__":
+    for name, text in events().items():
+        (EVENTS / name).parent.mkdir(parents=True, exist_ok=True)
+        (EVENTS / name).write_text(text, encoding="utf-8")

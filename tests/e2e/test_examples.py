@@ -1,0 +1,52 @@
+"""The requests that `events/` is made of: over HTTP, and each event at its function by `keylane invoke`."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from tests.e2e.client import Client
+from tests.e2e.examples import EVENTS, EXAMPLES
+from tests.servers import eventually
+
+from keylane_local import invoke
+
+
+@pytest.fixture(scope="module")
+def filled(stack):
+    """The stack, once it has what the examples ask for."""
+    client = Client(stack.http_url)
+    positions = [
+        (topic, key, client.put(topic, key, value))
+        for topic, key, value in [
+            ("flights", b"N14228", b'{"dest": "IAH"}'),
+            ("flights", b"N24211", b'{"dest": "MIA"}'),
+            ("joined", b"N14228", b'{"amount": 1}'),
+            ("bookings", b"ann|2026-11-09", b'{"to": "Bern"}'),
+        ]
+    ]
+    for topic, key, position in positions:
+        assert client.get(topic, key, Keylane_Min_Position=position, Prefer="wait=20").status == 200
+    eventually(lambda: client.request("GET", "/views/puts/keys/N14228").status == 200, 60)
+    yield stack
+    client.close()
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_example_is_answered_over_http(filled, client, name):
+    example = EXAMPLES[name]
+    headers = {each.replace("-", "_"): value for each, value in example.headers.items()}
+    answer = client.request(example.method, example.path, example.body.encode() or None, **headers)
+    assert answer.status == example.status, answer.body
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_event_is_answered_by_its_function(filled, tmp_path, name):
+    example = EXAMPLES[name]
+    log = tmp_path / "function.log"
+    function = invoke.function_of(example.function, None, log, filled.environment())
+    done = invoke.invoke(function, invoke.event_of(EVENTS / example.function / f"{name}.json"))
+    assert not done.answer.failed, log.read_text()
+    answer = json.loads(done.answer.payload)
+    assert answer["statusCode"] == example.status, answer
+    assert done.init_ms > 0

@@ -1,0 +1,22 @@
+"""The events of `events/`: one for each operation, of the requests that tests/e2e/test_examples.py sends."""
+
+from __future__ import annotations
+
+from tests.e2e import examples
+
+
+def test_the_stored_events_are_the_examples():
+    # Those of the drain function are of a queue, and have tests of their own.
+    stored = {
+        str(each.relative_to(examples.EVENTS)): each.read_text(encoding="utf-8")
+        for each in examples.EVENTS.glob("*/*.json")
+        if each.parent.name in {"query", "produce", "explore"}
+    }
+    assert stored == examples.events(), "make events"
+
+
+def test_every_operation_has_an_example_of_its_own_path_and_method():
+    operations = {name: (method, path) for name, method, path in examples.operations()}
+    assert operations.keys() == examples.EXAMPLES.keys(), "tests/e2e/examples.py has one for each operation"
+    for name, example in examples.EXAMPLES.items():
+        assert examples.is_of(example, *operations[name]), name

@@ -159,7 +159,7 @@ def drain_maker() -> Callable[[], Drain]:
         settings = drain_settings(environment)
 
         def patient(kafka: KafkaSettings) -> KafkaSettings:
-            """No record times out by itself while a later one of its key is written: one deadline ends all."""
+            """No record times out by itself while a later one of its key is written: a deadline ends all."""
             options = replace(kafka.producer, message_timeout_ms=None, retries=None)
             return replace(kafka, timeout_ms=DRAIN_PATIENCE * settings.timeout_ms, producer=options)
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from keylane.ports import Log
+    from keylane.queueing import WriteAheadLog
 
 FUNCTIONS = Path(__file__).parents[1] / "functions"
 NOW_MS = 1_357_034_400_000
@@ -134,15 +135,18 @@ def load_handler(function: str) -> ModuleType:
     return module
 
 
-def load_produce(log: Log) -> Callable[..., dict[str, Any]]:
-    """The produce function over a log: `post(path, body, **event)`; a body that isn't bytes is JSON."""
+def load_produce(log: Log, wal: WriteAheadLog | None = None) -> Callable[..., dict[str, Any]]:
+    """The produce function over a log: `post(path, body, **event)`; a body that isn't bytes is JSON.
+
+    `method` may be another than POST.
+    """
     function = load_handler("produce")
     settings = ProduceSettings(KafkaSettings("unused:1"), timeout_ms=1_000, value_limit_bytes=1_000)
-    function.parts = lambda: Produce(settings, Clock(), log)
+    function.parts = lambda: Produce(settings, Clock(), log, wal=wal)
 
-    def post(path: str, body: Any, **event: Any) -> dict[str, Any]:
+    def post(path: str, body: Any, method: str = "POST", **event: Any) -> dict[str, Any]:
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
-        answer: dict[str, Any] = function.lambda_handler(an_event("POST", path, body=data, **event), None)
+        answer: dict[str, Any] = function.lambda_handler(an_event(method, path, body=data, **event), None)
         json.dumps(answer)  # as the runtime does
         return answer
 

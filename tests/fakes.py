@@ -11,6 +11,7 @@ from keylane.errors import (
     LogUnavailable,
     OffsetOutOfRange,
     ProduceFailed,
+    QueueUnavailable,
     StateUnavailable,
     TooLarge,
     UnknownPartition,
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from keylane.kafka import At, Wanted
-    from keylane.ports import Call, Deadline, Outcome
+    from keylane.ports import Call, Deadline, Message, Outcome
 
 
 class FakeTime:
@@ -300,3 +301,43 @@ class FakeKafka:
     def _answer(self, deadline: Deadline) -> None:
         if self.away or not deadline.remaining_s:
             raise LogUnavailable("Kafka did not answer in time")
+
+
+@dataclass
+class FakeQueue:
+    """The port Queue over a list; `refusals`: by group, what its messages get from the named one on."""
+
+    messages: list[Message] = field(default_factory=list)
+    refusals: dict[str | None, KeylaneError] = field(default_factory=dict)
+    away: bool = False
+
+    def send(self, messages: Sequence[Message], deadline: Deadline) -> list[KeylaneError | None]:
+        return [self._send(message, deadline) for message in messages]
+
+    def _send(self, message: Message, deadline: Deadline) -> KeylaneError | None:
+        if self.away or not deadline.remaining_s:
+            return QueueUnavailable("the queue can't be reached")
+        if message.group in self.refusals:
+            return self.refusals[message.group]
+        self.messages.append(message)
+        return None
+
+
+@dataclass
+class FakeBucket:
+    """The port Bucket over a dict."""
+
+    objects: dict[str, bytes] = field(default_factory=dict)
+    away: bool = False
+
+    def put(self, name: str, data: bytes, deadline: Deadline) -> None:
+        self._check(deadline)
+        self.objects[name] = data
+
+    def get(self, name: str, deadline: Deadline) -> bytes | None:
+        self._check(deadline)
+        return self.objects.get(name)
+
+    def _check(self, deadline: Deadline) -> None:
+        if self.away or not deadline.remaining_s:
+            raise QueueUnavailable("the bucket can't be reached")

@@ -16,7 +16,7 @@ def messages_of(event: Mapping[str, Any]) -> list[Received]:
     """The messages, in their order. Raises ValueError for what is no such event: all of it comes again."""
     try:
         return [_message(record) for record in event["Records"]]
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError("this is no event of an SQS queue") from error
 
 

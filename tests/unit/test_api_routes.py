@@ -6,7 +6,11 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from aws_lambda_powertools.event_handler import Response
 from tests.builders import an_event, headers_of, load_handler
+
+from keylane import routes
+from keylane_local.runtime_api import MAX_ANSWER_BYTES
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -80,3 +84,31 @@ def test_event_of_another_kind_is_no_crash(handler: ModuleType, event: Any, capl
 def test_head_of_a_problem_has_no_body():
     answer = load_handler("query").lambda_handler(an_event("HEAD", "/topics/t/keys/"), None)
     assert (answer["statusCode"], answer["body"]) == (400, "")
+
+
+def answer_with(body: str | bytes) -> dict[str, Any]:
+    app = routes.Resolver()
+    app.at("/whole", "GET")(lambda _: Response(200, "text/plain", body))
+    return routes.serve(app, an_event("GET", "/whole"), None)
+
+
+@pytest.mark.parametrize(
+    "body",
+    ["x" * 5_990_000, '"' * 2_990_000, "д" * 990_000, "\U0001f600" * 490_000, b"\xff" * 4_490_000],
+    ids=["letters", "quotes", "cyrillic", "astral", "bytes"],
+)
+def test_what_an_answer_can_hold_goes_through_as_lambda_counts_it(body: str | bytes):
+    answer = answer_with(body)
+    assert answer["statusCode"] == 200
+    assert 5_000_000 < len(json.dumps(answer)) < MAX_ANSWER_BYTES
+
+
+@pytest.mark.parametrize(
+    "body",
+    ["x" * 6_300_000, '"' * 3_150_000, "д" * 1_050_000, "\U0001f600" * 525_000, b"\xff" * 4_725_000],
+    ids=["letters", "quotes", "cyrillic", "astral", "bytes"],
+)
+def test_what_lambda_would_refuse_is_told_with_its_size(body: str | bytes):
+    answer = answer_with(body)
+    assert problem(answer) == (413, "answer-too-large")
+    assert "6000000 at most" in json.loads(answer["body"])["detail"]

@@ -43,7 +43,7 @@ from aws_lambda_powertools.event_handler import Response
 
 from keylane import problems, spelling
 from keylane.api import ASYNC_APPLIED
-from keylane.errors import KeyAbsent, KeylaneError, NoJsonObject, TooLarge, ValueLeftInKafka
+from keylane.errors import KeyAbsent, KeylaneError, NoJsonObject, ValueLeftInKafka
 from keylane.metrics import METER
 from keylane.model import Position
 from keylane.spelling import JSON
@@ -53,8 +53,8 @@ if TYPE_CHECKING:
     from keylane.fields import Fields
     from keylane.model import Answer, Queued, Record, Watermark
 
-TEXT_LIMIT = 5 * 1024 * 1024
-"""Of what a decoded value may become: JSON can be many times as large as what it was made from."""
+ANSWER_LIMIT_BYTES = 6_000_000
+"""What a Lambda may answer is 6 MiB of JSON, in which a body is a string: escaped, or in base64."""
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _LAST_HTTP_DATE_MS = 253_402_300_799_999
@@ -130,16 +130,12 @@ def _fields_of(record: Record, fields: Fields | None) -> str | None:
 
 
 def _body_of(record: Record, fields: Fields | None) -> tuple[str, str | bytes]:
-    """Content type and body. Raises NoJsonObject, ValueLeftInKafka, TooLarge."""
+    """Content type and body. Raises NoJsonObject, ValueLeftInKafka."""
     if record.left_in_kafka_bytes is not None:
         raise ValueLeftInKafka(str(record.position), record.left_in_kafka_bytes)
     found = _fields_of(record, fields)
     content_type, text = spelling.content_of(record) if found is None else (JSON, found)
-    if text is None:
-        return content_type, record.value
-    if record.form is not None and len(text) > TEXT_LIMIT:
-        raise TooLarge("answer", len(text.encode()), TEXT_LIMIT)
-    return content_type, text
+    return content_type, record.value if text is None else text
 
 
 def envelope_of(answer: Answer, record: Record, now_ms: int, fields: Fields | None = None) -> str:

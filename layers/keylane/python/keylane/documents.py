@@ -19,7 +19,7 @@ from aws_lambda_powertools.event_handler import Response
 
 from keylane import cursors
 from keylane.answers import Envelopes, headers_of, key_of, with_value
-from keylane.errors import HistoryTooShort, TooLarge
+from keylane.errors import HistoryTooShort
 from keylane.metrics import METER
 from keylane.spelling import JSON
 
@@ -31,9 +31,6 @@ if TYPE_CHECKING:
     from keylane.lanes import Marks
     from keylane.lists import HistoryRequest, RangeRequest
     from keylane.model import Answer, Options
-
-ANSWER_LIMIT_BYTES = 5 * 1024 * 1024
-"""What a Lambda may answer is 6 MB of JSON, in which this document is a string: quotes are escaped."""
 
 
 def of_many(
@@ -216,7 +213,4 @@ def document(inner: str, freshness: dict[str, Any]) -> Response[str]:
     ):
         if name in freshness:
             headers[header] = json.dumps(freshness[name])
-    body = f"{{{inner}, {json.dumps(freshness)[1:-1]}}}"
-    if len(body) > ANSWER_LIMIT_BYTES // 4 and len(body.encode()) > ANSWER_LIMIT_BYTES:
-        raise TooLarge("answer", len(body.encode()), ANSWER_LIMIT_BYTES)
-    return Response(200, JSON, body, headers)
+    return Response(200, JSON, f"{{{inner}, {json.dumps(freshness)[1:-1]}}}", headers)

@@ -10,7 +10,7 @@ from urllib.parse import unquote_to_bytes
 from aws_lambda_powertools.event_handler import Response
 
 from keylane import api, documents
-from keylane.answers import headers_of, key_of, with_value
+from keylane.answers import ANSWER_LIMIT_BYTES, headers_of, key_of, with_value
 from keylane.errors import BadRequest, KeylaneError, TooLarge
 from keylane.kafka import EARLIEST, ISOLATIONS, LATEST, MAX, Wanted
 from keylane.model import Record, ValueForm
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 _NUMBER = re.compile(r"\d{1,10}")
 LAST_PARTITION = 2**31 - 1
 _OFFSET = re.compile(r"\d{1,18}")
-ANSWER_LIMIT_BYTES = 6_000_000
-"""What a Lambda may answer is 6 MiB of JSON, in which the document is a string, escaped."""
 
 
 def _read_at(given: str) -> At:

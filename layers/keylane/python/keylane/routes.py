@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import re
 import time
 from dataclasses import dataclass, field
@@ -11,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 from aws_lambda_powertools.event_handler import APIGatewayRestResolver
 
 from keylane import problems
+from keylane.answers import ANSWER_LIMIT_BYTES
 from keylane.api import request_id_of
-from keylane.errors import BadRequest, NullKey
+from keylane.errors import BadRequest, NullKey, TooLarge
 from keylane.metrics import METER
 
 if TYPE_CHECKING:
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     KeyRoute = Callable[[Event, str, str], Response[Any]]
     Handler = Callable[..., Response[Any]]
 
+SURELY_HELD = ANSWER_LIMIT_BYTES // 12
+"""No text of so many characters escapes to more than an answer may be."""
 METHODS = ("GET", "HEAD", "PUT", "DELETE")
 KEY_PATH = "/topics/{topic}/keys/{key}"
 BYTES: dict[str, Any] = {}
@@ -126,7 +130,7 @@ class Resolver(APIGatewayRestResolver):
             response = route(event, *parts)
         except Exception as error:  # noqa: BLE001 (all are answered, the unforeseen ones logged)
             response = problems.response_to(error, request_id_of(event))
-        return proxy_answer(response)
+        return proxy_answer(_within_bounds(response, event))
 
     def _failed(self, error: Exception) -> Response[str]:
         return problems.response_to(error, request_id_of(self.current_event.raw_event))
@@ -152,6 +156,17 @@ def _answer(app: Resolver, event: Event, context: Any) -> dict[str, Any]:
     if event["httpMethod"] == "HEAD":
         answer |= {"body": "", "isBase64Encoded": False}
     return answer
+
+
+def _within_bounds(response: Response[Any], event: Event) -> Response[Any]:
+    """The response, or, where Lambda would refuse it, a problem that tells its size."""
+    body = response.body
+    if body is None or len(body) <= SURELY_HELD:
+        return response
+    size = len(body) * 4 // 3 if isinstance(body, bytes) else len(json.dumps(body))
+    if size <= ANSWER_LIMIT_BYTES:
+        return response
+    return problems.response_to(TooLarge("answer", size, ANSWER_LIMIT_BYTES), request_id_of(event))
 
 
 def proxy_answer(response: Response[Any]) -> dict[str, Any]:

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import logging
+import time
 from typing import Any
 
 from keylane import wiring
 from keylane.drain import drain
+from keylane.metrics import METER
 from keylane.ports import Deadline
 from keylane.queue_events import answer_of, messages_of
 
 parts = wiring.drain_maker()
 MARGIN_MS = 2_000
 """Left of the function's time when the batch must be done."""
+OK = 200
 _log = logging.getLogger("keylane")
 
 
 def lambda_handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
     """Write one batch; SQS brings what failed once more (`ReportBatchItemFailures`)."""
+    begun_s = time.perf_counter()
     received = messages_of(event)
     use = parts()
     left_ms = context.get_remaining_time_in_millis() - MARGIN_MS if context else use.settings.timeout_ms
@@ -28,4 +32,8 @@ def lambda_handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
             "of %d messages %d come again %s; records written: %d, dead: %s",
             *(len(received), len(drained.failed), dict(drained.retried), drained.written, dict(drained.dead)),
         )
+    for metric, counts in (("RetriedMessages", drained.retried), ("DeadLetters", drained.dead)):
+        for reason, count in counts.items():
+            METER.count(metric, count, reason)
+    METER.request("drain", OK, (time.perf_counter() - begun_s) * 1000)
     return answer_of(drained)

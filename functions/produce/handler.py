@@ -64,6 +64,7 @@ def push(event: api.Event) -> Response[str]:
     """Write records to any topics, as kprf takes them."""
     tell = partial(pushes.answer_of, request_id=api.request_id_of(event))
     records, waits = pushes.request_of(event)
+    app.method = "push/sync" if waits else "push/async"  # as kprf's metrics call it
     return _written(event, records, tell, is_async=not waits)
 
 

@@ -8,9 +8,10 @@ import pytest
 from aws_lambda_powertools.metrics import EphemeralMetrics, MetricUnit
 from tests.fakes import FakeTime
 
-from keylane.adapters.kafka_measures import OTHER_TOPICS, TOPICS_LIMIT, KafkaMeasures
-from keylane.errors import LogUnavailable, ProduceFailed, UnknownTopic
-from keylane.metrics import BURST, METER, Meter
+from keylane import writing
+from keylane.adapters.kafka_measures import KafkaMeasures
+from keylane.errors import LogUnavailable, ProduceFailed, RateLimited, UnknownTopic
+from keylane.metrics import BURST, LABELS_LIMIT, METER, OTHER, Meter
 from keylane.metrics_table import COUNTER, GAUGE, HISTOGRAM, METRICS
 from keylane.model import NewRecord, Position
 
@@ -189,16 +190,31 @@ def test_records_are_counted_by_topic_and_failures_by_kafkas_name_too(counted):
         if "KafkaErrors" in line
     }
     assert failed == {
-        (OTHER_TOPICS, "UNKNOWN_TOPIC_OR_PARTITION"): 1,
+        (OTHER, "UNKNOWN_TOPIC_OR_PARTITION"): 1,
         ("flights", "MESSAGE_TOO_LARGE"): 1,
         ("flights", "REQUEST_TIMED_OUT"): 1,
     }
 
 
-def test_topics_after_the_first_hundred_share_a_label(counted):
-    measures = KafkaMeasures()
-    names = [f"topic-{number}" for number in range(TOPICS_LIMIT + 5)]
-    measures.sent([NewRecord(name, None, b"") for name in names], [Position(0, 0)] * len(names), 1.0)
-    by_topic = {line["topic"]: line["SentMessages"] for line in counted()}
-    assert len(by_topic) == TOPICS_LIMIT + 1
-    assert by_topic[OTHER_TOPICS] == 5
+def test_labels_are_bounded_whatever_is_counted(written):
+    for number in range(LABELS_LIMIT + 5):
+        written.meter.count("SentMessages", 1, f"topic-{number}")
+        written.meter.observe("SendDuration", 2.0, f"topic-{number}")
+    written.meter.flush()
+    written.meter.count("SentMessages", 7, "topic-0")
+    written.meter.count("SentMessages", 8, "one more")
+    written.meter.flush()
+    first = {line["topic"]: line for line in written.documents[:-2]}
+    assert len(first) == LABELS_LIMIT + 1
+    assert (first[OTHER]["SentMessages"], first[OTHER]["SendDuration"]["Count"]) == (5, 5)
+    assert [(line["topic"], line["SentMessages"]) for line in written.documents[-2:]] == [
+        ("topic-0", 7),
+        (OTHER, 8),
+    ]
+
+
+def test_records_that_a_rate_limit_kept_back_are_counted_by_topic(counted):
+    flight, user = NewRecord("flights", b"a", b"1"), NewRecord("users", b"a", b"1")
+    refused = {"flights": RateLimited("a limit", 1, {})}
+    writing._outcomes([flight, user, flight], refused, lambda records: [Position(0, 0)] * len(records))
+    assert {line["topic"]: line["RateLimited"] for line in counted()} == {"flights": 2}

@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from keylane_local import output
 from keylane_local.runtime_api import TOO_LARGE, Answer, InitError, RuntimeApi
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 REGION = "us-east-1"
 _INIT_TIMEOUT_S = 10.0
@@ -82,10 +83,14 @@ def failure(kind: str, message: str) -> Answer:
 
 
 class Environment:
-    """One process of a function, warm once it has asked for its first invocation."""
+    """One process of a function, warm once it has asked for its first invocation.
 
-    def __init__(self, function: Function) -> None:
+    What it prints goes to the function's log, but for lines that `take` says it has taken.
+    """
+
+    def __init__(self, function: Function, take: Callable[[bytes], bool] | None = None) -> None:
         self.function = function
+        self._take = take
         self._api = RuntimeApi(function.arn)
         self._process: asyncio.subprocess.Process | None = None
         self._watcher: asyncio.Task[None] | None = None
@@ -103,19 +108,18 @@ class Environment:
     async def start(self) -> None:
         """Start the process and wait until it is warm; raise InitError where it does not get there."""
         address = await self._api.open()
-        with self.function.log.open("ab") as log:
-            self._process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                "awslambdaric",
-                self.function.handler,
-                cwd=self.function.code,
-                env=self.function.environment(address),
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
+        self._process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "awslambdaric",
+            self.function.handler,
+            cwd=self.function.code,
+            env=self.function.environment(address),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            start_new_session=True,
+        )
         self._watcher = asyncio.create_task(self._watch(self._process))
         try:
             async with asyncio.timeout(_INIT_TIMEOUT_S):
@@ -150,7 +154,12 @@ class Environment:
             await self._api.close()
 
     async def _watch(self, process: asyncio.subprocess.Process) -> None:
+        assert process.stdout  # noqa: S101 - for the type checker: it is a pipe
+        printed = asyncio.create_task(output.copy(process.stdout, self.function.log, self._take))
         code = await process.wait()
+        # All of it, unless a process that this one left behind holds the pipe.
+        await asyncio.wait([printed], timeout=_EXIT_TIMEOUT_S / 2)
+        printed.cancel()
         reason = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
         message = f"the runtime of {self.function.name} ended with {reason}"
         self._api.fail(failure("Runtime.ExitError", message), message)

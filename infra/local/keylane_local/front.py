@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 
 from keylane_local.environments import Function, TimedOut
+from keylane_local.measures import Measures
 from keylane_local.pool import Pool, Throttled
 from keylane_local.ports import HOST
 from keylane_local.proxy_events import Malformed, Request, Response, message, proxy_event, response_of
@@ -43,6 +44,8 @@ _RECORDS_PATH = re.compile(r"/topics/[^/]+(/partitions/[^/]+)?")
 _WRITES = {"PUT": _KEY_PATH, "DELETE": _KEY_PATH, "POST": _RECORDS_PATH}
 # What looks into Kafka; records are written to partitions by POST.
 _EXPLORED = re.compile(r"/(topics|clusters|health)|/topics/[^/]+/partitions(/[^/]+(/(offsets|records))?)?")
+METRICS_PATH = "/metrics"
+"""The front's own: API Gateway has no such thing, there CloudWatch has them."""
 FUNCTIONS = ("query", "produce", "explore")
 FEW_ENVIRONMENTS = 2
 """At most so many of `explore`, which people ask, and monitors."""
@@ -62,7 +65,8 @@ class Front:
     def __init__(
         self, functions: Mapping[str, Function], route: Callable[[str, str], str] = function_for
     ) -> None:
-        self.pools = {name: Pool(function) for name, function in functions.items()}
+        self.measures = Measures()
+        self.pools = {name: Pool(function, self.measures.take) for name, function in functions.items()}
         self._route = route
         self._http = web.Server(
             self._serve, access_log=None, auto_decompress=False, max_line_size=LINE_LIMIT_BYTES
@@ -90,6 +94,8 @@ class Front:
         await asyncio.gather(*(pool.close() for pool in self.pools.values()))
 
     async def _serve(self, request: BaseRequest) -> web.StreamResponse:
+        if request.path == METRICS_PATH and request.method in {"GET", "HEAD"}:
+            return self._metrics(request)
         started = time.perf_counter()
         request_id = str(uuid.uuid4())
         function = self._route(request.method, request.raw_path.partition("?")[0])
@@ -112,10 +118,20 @@ class Front:
         )
         return http
 
+    def _metrics(self, request: BaseRequest) -> web.Response:
+        from keylane_local import openmetrics  # noqa: PLC0415 (a front that nobody asks starts without it)
+
+        body, content_type = openmetrics.page(self.measures, request.headers.get("Accept", ""))
+        return web.Response(body=body, headers={"Content-Type": content_type})
+
+    def _refuse(self, status: int, text: str) -> Response:
+        self.measures.refused(status)
+        return message(status, text)
+
     async def _answer(self, request: BaseRequest, request_id: str, function: str) -> Response:
         body = await _bounded_body(request)
         if body is None:
-            return message(413, "Request Too Long")
+            return self._refuse(413, "Request Too Long")
         event = json.dumps(
             proxy_event(
                 Request(
@@ -129,7 +145,7 @@ class Front:
             )
         ).encode()
         if len(event) > MAX_EVENT_BYTES:
-            return message(413, "Request Too Long")
+            return self._refuse(413, "Request Too Long")
         try:
             answer = await self.pools[function].invoke(event, request_id)
             if not answer.failed:
@@ -139,11 +155,11 @@ class Front:
             _log.error("%s gave a malformed answer: %s", function, error)
         except Throttled as error:
             _log.warning("%s", error)
-            return message(429, "Too Many Requests")
+            return self._refuse(429, "Too Many Requests")
         except TimedOut as error:
             _log.error("%s", error)
-            return message(504, "Endpoint request timed out")
-        return message(502, "Internal server error")
+            return self._refuse(504, "Endpoint request timed out")
+        return self._refuse(502, "Internal server error")
 
 
 async def _bounded_body(request: BaseRequest) -> bytes | None:

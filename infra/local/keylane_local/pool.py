@@ -12,6 +12,8 @@ from keylane_local.environments import Environment, Function, failure
 from keylane_local.runtime_api import InitError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from keylane_local.runtime_api import Answer
 
 _log = logging.getLogger(__name__)
@@ -22,10 +24,14 @@ class Throttled(Exception):
 
 
 class Pool:
-    """At most `max_environments`; beyond that requests wait, beyond `max_waiting` they are refused."""
+    """At most `max_environments`; beyond that requests wait, beyond `max_waiting` they are refused.
 
-    def __init__(self, function: Function) -> None:
+    `take`: see `Environment`.
+    """
+
+    def __init__(self, function: Function, take: Callable[[bytes], bool] | None = None) -> None:
         self.function = function
+        self._take = take
         self._all: set[Environment] = set()
         self._idle: list[Environment] = []
         self._waiting: deque[asyncio.Future[Environment]] = deque()
@@ -38,7 +44,7 @@ class Pool:
 
     async def warm(self) -> None:
         """Start one environment ahead of the first request; raise InitError where the handler won't load."""
-        environment = Environment(self.function)
+        environment = Environment(self.function, self._take)
         await environment.start()
         self._all.add(environment)
         self._release(environment)
@@ -111,7 +117,7 @@ class Pool:
             task.add_done_callback(self._starting.discard)
 
     async def _start(self) -> None:
-        environment = Environment(self.function)
+        environment = Environment(self.function, self._take)
         try:
             await environment.start()
         except InitError as error:

@@ -33,6 +33,9 @@ STEPS = 4
 """Of an octave."""
 LEAST = 0.001
 """What is less counts as this: 0 has no logarithm."""
+OTHER = "(other)"
+LABELS_LIMIT = 200
+"""So many sets of labels a metric may have in a process; all further ones are counted as OTHER."""
 VALUES_LIMIT = 100
 """CloudWatch takes no more values of a metric in a line."""
 
@@ -81,6 +84,7 @@ class Meter:
         self._write: Callable[[str], object] | None = None
         self._numbers: dict[tuple[str, ...], float] = {}
         self._distributions: dict[tuple[str, ...], Distribution] = {}
+        self._labels: dict[str, set[tuple[str, ...]]] = {}
         self._credit = float(BURST)
         self._looked_s = now_s()
         self.is_on = True
@@ -99,23 +103,30 @@ class Meter:
     def count(self, metric: str, number: float = 1, *labels: str) -> None:
         """Add to a counter."""
         if self.is_on and number:
-            place = (metric, *labels)
+            place = self._place(metric, labels)
             self._numbers[place] = self._numbers.get(place, 0) + number
 
     def gauge(self, metric: str, value: float, *labels: str) -> None:
         """Note how something stands."""
         if self.is_on:
-            self._numbers[metric, *labels] = value
+            self._numbers[self._place(metric, labels)] = value
 
     def observe(self, metric: str, value: float, *labels: str, times: int = 1) -> None:
         """Note a value of a distribution."""
         if not self.is_on:
             return
-        place = (metric, *labels)
-        kept = self._distributions.get(place)
+        kept = self._distributions.get((metric, *labels))
         if kept is None:
-            kept = self._distributions[place] = Distribution()
+            kept = self._distributions.setdefault(self._place(metric, labels), Distribution())
         kept.add(value, times)
+
+    def _place(self, metric: str, labels: tuple[str, ...]) -> tuple[str, ...]:
+        known = self._labels.setdefault(metric, set())
+        if labels not in known:
+            if len(known) >= LABELS_LIMIT:
+                return metric, *(OTHER for _ in labels)
+            known.add(labels)
+        return metric, *labels
 
     def request(self, method: str, code: int, taken_ms: float) -> None:
         """Note a request at its end, and write all where that is due."""

@@ -69,6 +69,27 @@ FUNCTIONS: dict[str, Metric] = {
         "kafka_errors_count",
         "Records that were not acknowledged, by Kafka's name of the error",
     ),
+    "RateLimited": Metric(
+        COUNTER,
+        COUNT,
+        ("topic",),
+        "ratelimit_messages_count",
+        "Records that their topic's rate limit kept from Kafka",
+    ),
+    "RetriedMessages": Metric(
+        COUNTER,
+        COUNT,
+        ("reason",),
+        "keylane_retried_messages",
+        "Messages of the write-ahead log that come again",
+    ),
+    "DeadLetters": Metric(
+        COUNTER,
+        COUNT,
+        ("reason",),
+        "keylane_dead_letters",
+        "What Kafka will never take of the write-ahead log",
+    ),
     "QueueSize": Metric(
         GAUGE,
         COUNT,

@@ -93,9 +93,11 @@ def query_maker() -> Callable[[], Query]:
     from keylane.adapters.redis_cluster import Cluster  # noqa: PLC0415
     from keylane.adapters.redis_state import RedisState  # noqa: PLC0415
 
+    _start_metrics()
+
     @cache
     def make() -> Query:
-        _start_metrics()
+        _check_metrics()
         settings = QuerySettings.from_environment(references.resolved(os.environ))
         clock = Clock()
         state = RedisState(Cluster(settings.redis))
@@ -115,9 +117,11 @@ def produce_maker() -> Callable[[], Produce]:
     """Give the maker of the produce function's parts; it builds once. Raises SettingsError when called."""
     from keylane.adapters.kafka_producer import KafkaProducer  # noqa: F401, PLC0415
 
+    _start_metrics()
+
     @cache
     def make() -> Produce:
-        _start_metrics()
+        _check_metrics()
         environment = references.resolved(os.environ)
         settings = ProduceSettings.from_environment(environment)
         queue = queue_settings(environment, settings.timeout_ms)
@@ -152,9 +156,11 @@ def drain_maker() -> Callable[[], Drain]:
     from keylane.adapters.kafka_producer import KafkaProducer  # noqa: F401, PLC0415
     from keylane.adapters.sqs_queue import SqsQueue  # noqa: PLC0415
 
+    _start_metrics()
+
     @cache
     def make() -> Drain:
-        _start_metrics()
+        _check_metrics()
         environment = references.resolved(os.environ)
         settings = drain_settings(environment)
 
@@ -222,9 +228,11 @@ def explore_maker() -> Callable[[], Explore]:
     from keylane.adapters.redis_cluster import Cluster  # noqa: PLC0415
     from keylane.adapters.redis_state import RedisState  # noqa: PLC0415
 
+    _start_metrics()
+
     @cache
     def make() -> Explore:
-        _start_metrics()
+        _check_metrics()
         settings = ExploreSettings.from_environment(references.resolved(os.environ))
         clock = Clock()
         renew = renewed if references.has_references(os.environ) else None
@@ -249,8 +257,12 @@ def explore_maker() -> Callable[[], Explore]:
 
 
 def _start_metrics() -> None:
-    """KEYLANE_METRICS, true by default: the functions' numbers in their logs."""
-    if switch(os.environ, "KEYLANE_METRICS", default=True):
-        METER.start()
-    else:
+    """KEYLANE_METRICS, true by default: the functions' numbers in their logs, from the first request on."""
+    if os.environ.get("KEYLANE_METRICS", "").strip().lower() == "false":
         METER.stop()
+    else:
+        METER.start()
+
+
+def _check_metrics() -> None:
+    switch(os.environ, "KEYLANE_METRICS", default=True)

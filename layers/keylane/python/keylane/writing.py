@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from keylane.callers import caller_of
+from keylane.metrics import METER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -42,5 +43,8 @@ def _outcomes(
     if not refused:
         return write(records)
     admitted = [record for record in records if record.topic not in refused]
+    for record in records:
+        if record.topic in refused:
+            METER.count("RateLimited", 1, record.topic)
     outcomes = iter(write(admitted) if admitted else ())
     return [refused[record.topic] if record.topic in refused else next(outcomes) for record in records]

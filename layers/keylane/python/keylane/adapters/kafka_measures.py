@@ -7,7 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from keylane.errors import NotLetIn, ProduceFailed, UnknownPartition, UnknownTopic
-from keylane.metrics import METER
+from keylane.metrics import METER, OTHER
 from keylane.metrics_table import BROKER, CLIENT, COUNTER, TOPIC
 from keylane.model import Position
 
@@ -18,10 +18,6 @@ if TYPE_CHECKING:
     from keylane.metrics_table import Metric
     from keylane.model import NewRecord
     from keylane.ports import Outcome
-
-TOPICS_LIMIT = 100
-OTHER_TOPICS = "(other)"
-"""Topics that took no record from this process yet, or came after so many others: a label must be bounded."""
 
 DOWN = 1
 STATES = {
@@ -38,7 +34,10 @@ STATES = {
 
 
 class KafkaMeasures:
-    """Counts what one client does; totals of its statistics are told as what they grew by."""
+    """Counts what one client does; totals of its statistics are told as what they grew by.
+
+    Topics that took no record yet have no label of their own: their names may be made up.
+    """
 
     def __init__(self) -> None:
         self._topics: set[str] = set()
@@ -58,12 +57,11 @@ class KafkaMeasures:
             else:
                 failed[record.topic, _code(outcome)] += 1
         for topic, count in written.items():
-            if len(self._topics) < TOPICS_LIMIT:
-                self._topics.add(topic)
-            METER.count("SentMessages", count, self._label(topic))
-            METER.observe("SendDuration", taken_ms, self._label(topic), times=count)
+            self._topics.add(topic)
+            METER.count("SentMessages", count, topic)
+            METER.observe("SendDuration", taken_ms, topic, times=count)
         for (topic, code), count in failed.items():
-            METER.count("KafkaErrors", count, self._label(topic), code)
+            METER.count("KafkaErrors", count, topic if topic in self._topics else OTHER, code)
 
     def statistics(self, text: str) -> None:
         """Take librdkafka's statistics, as its callback gives them."""
@@ -87,9 +85,6 @@ class KafkaMeasures:
                 METER.count(name, value - before, *labels)
             else:
                 METER.gauge(name, value, *labels)
-
-    def _label(self, topic: str) -> str:
-        return topic if topic in self._topics else OTHER_TOPICS
 
 
 def _code(error: KeylaneError) -> str:

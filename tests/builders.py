@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from keylane import codec, routing
 from keylane.adapters.kafka_producer import KafkaSettings
+from keylane.guards import NONE
 from keylane.model import Layout, Watermark
 from keylane.ports import Clock
 from keylane.settings import ProduceSettings
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
 
+    from keylane.guards import Guards
     from keylane.ports import Log
     from keylane.queueing import WriteAheadLog
 
@@ -97,8 +99,12 @@ def an_event(
     query: dict[str, str] | None = None,
     headers: dict[str, str] | None = None,
     body: bytes | None = None,
+    context: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """An API Gateway REST (v1) proxy event; the body is base64 when it is no UTF-8."""
+    """An API Gateway REST (v1) proxy event; the body is base64 when it is no UTF-8.
+
+    `context`: what else the request's context has.
+    """
     text, encoded = None, False
     if body is not None:
         try:
@@ -118,7 +124,8 @@ def an_event(
         else None,
         "pathParameters": None,
         "stageVariables": None,
-        "requestContext": {"requestId": "request-1", "httpMethod": method, "path": path, "stage": "v1"},
+        "requestContext": {"requestId": "request-1", "httpMethod": method, "path": path, "stage": "v1"}
+        | (context or {}),
         "body": text,
         "isBase64Encoded": encoded,
     }
@@ -135,14 +142,14 @@ def load_handler(function: str) -> ModuleType:
     return module
 
 
-def load_produce(log: Log, wal: WriteAheadLog | None = None) -> Callable[..., dict[str, Any]]:
+def load_produce(log: Log, wal: WriteAheadLog | None = None, guards: Guards = NONE) -> Callable[..., dict[str, Any]]:
     """The produce function over a log: `post(path, body, **event)`; a body that isn't bytes is JSON.
 
     `method` may be another than POST.
     """
     function = load_handler("produce")
     settings = ProduceSettings(KafkaSettings("unused:1"), timeout_ms=1_000, value_limit_bytes=1_000)
-    function.parts = lambda: Produce(settings, Clock(), log, wal=wal)
+    function.parts = lambda: Produce(settings, Clock(), log, guards, wal)
 
     def post(path: str, body: Any, method: str = "POST", **event: Any) -> dict[str, Any]:
         data = body if isinstance(body, bytes) else json.dumps(body).encode()

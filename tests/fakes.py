@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from keylane import routing
 from keylane.errors import (
+    IdempotencyKeyReused,
     KeylaneError,
     LogUnavailable,
     OffsetOutOfRange,
     ProduceFailed,
     QueueUnavailable,
+    RequestInProgress,
     StateUnavailable,
     TooLarge,
     UnknownPartition,
@@ -30,13 +32,15 @@ from keylane.kafka import (
     LogRecord,
     OffsetFound,
 )
+from keylane.limits import Standing
 from keylane.model import NewRecord, Position
-from keylane.ports import Clock
+from keylane.ports import Claimed, Clock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from keylane.kafka import At, Wanted
+    from keylane.limits import Rate, Subject
     from keylane.ports import Call, Deadline, Message, Outcome
 
 
@@ -198,6 +202,65 @@ class FakeLog:
             raise UnknownPartition(record.topic, partition)
         partitions[partition].append((record.key, record.value))
         return Position(partition, len(partitions[partition]) - 1)
+
+
+@dataclass
+class FakeLimiter:
+    """The port Limiter over numbers: what is left of each limit; `away`: whose limits can't be counted."""
+
+    left: dict[tuple[str, str], int] = field(default_factory=dict)
+    away: set[str] = field(default_factory=set)
+
+    def take(self, subjects: Sequence[Subject]) -> list[list[Standing] | None]:
+        return [None if subject.name in self.away else self._taken(subject) for subject in subjects]
+
+    def _taken(self, subject: Subject) -> list[Standing]:
+        costs = {rate: getattr(subject.load, rate.unit) for rate in subject.rates}
+        lacks = {rate: cost > self.of(subject.name, rate) for rate, cost in costs.items()}
+        for rate, cost in costs.items():
+            self.left[subject.name, rate.unit] = self.of(subject.name, rate) - cost * (
+                not any(lacks.values())
+            )
+        return [
+            Standing(rate, self.of(subject.name, rate), 30.5, 12.5 * lacks[rate]) for rate in subject.rates
+        ]
+
+    def give_back(self, subjects: Sequence[Subject]) -> None:
+        for subject in subjects:
+            for rate in subject.rates:
+                self.left[subject.name, rate.unit] += getattr(subject.load, rate.unit)
+
+    def of(self, name: str, rate: Rate) -> int:
+        return self.left.get((name, rate.unit), rate.holds)
+
+
+@dataclass
+class FakeAnswers:
+    """The port Answers over a dict."""
+
+    entries: dict[str, tuple[bytes, bytes, bytes | None]] = field(default_factory=dict)
+    claims: int = 0
+
+    def claim(self, name: str, fingerprint: bytes) -> Claimed:
+        self.claims += 1
+        claim = b"%d" % self.claims
+        if name in self.entries:
+            known, _, answer = self.entries[name]
+            if known != fingerprint:
+                raise IdempotencyKeyReused
+            if answer is None:
+                raise RequestInProgress
+            return Claimed(claim, answer)
+        self.entries[name] = fingerprint, claim, None
+        return Claimed(claim, None)
+
+    def settle(self, name: str, claim: bytes, answer: bytes | None) -> None:
+        fingerprint, known, _ = self.entries[name]
+        assert known == claim
+        if answer is None:
+            del self.entries[name]
+        else:
+            self.entries[name] = fingerprint, claim, answer
 
 
 @dataclass

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from keylane import answers, api, produce, pushes, rest_answers, rest_proxy, routes, wiring, writing
 from keylane.errors import KeylaneError
 from keylane.model import NewRecord
+from keylane.once import IDEMPOTENCY_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,12 +23,12 @@ parts = wiring.produce_maker()
 
 @app.key(
     "PUT",
-    parameters=(api.KEY_FORMAT, api.PREFER_ASYNC),
+    parameters=(api.KEY_FORMAT, api.PREFER_ASYNC, IDEMPOTENCY_KEY),
     body=routes.BYTES,
     answer="Written",
     status=201,
     accepted="Accepted",
-    refusals=(403, 413, 502),
+    refusals=(403, 409, 413, 422, 429, 502),
 )
 def put_key(event: api.Event, topic: str, key: str) -> Response[str]:
     """Write the body as the key's value."""
@@ -39,10 +40,10 @@ def put_key(event: api.Event, topic: str, key: str) -> Response[str]:
 
 @app.key(
     "DELETE",
-    parameters=(api.KEY_FORMAT, api.PREFER_ASYNC),
+    parameters=(api.KEY_FORMAT, api.PREFER_ASYNC, IDEMPOTENCY_KEY),
     answer="Written",
     accepted="Accepted",
-    refusals=(403, 413, 502),
+    refusals=(403, 409, 413, 422, 429, 502),
 )
 def delete_key(event: api.Event, topic: str, key: str) -> Response[str]:
     """Write a tombstone for the key."""
@@ -55,9 +56,10 @@ def delete_key(event: api.Event, topic: str, key: str) -> Response[str]:
 @app.at(
     "/push",
     "POST",
+    parameters=(IDEMPOTENCY_KEY,),
     body=pushes.BODY,
     answer="Pushed",
-    refusals=(403, 413, 502),
+    refusals=(403, 409, 413, 422, 429, 502),
     tells_failures=True,
 )
 def push(event: api.Event) -> Response[str]:
@@ -72,12 +74,12 @@ def push(event: api.Event) -> Response[str]:
     "/topics/{topic}",
     "POST",
     elsewhere=("GET", "HEAD"),
-    parameters=(rest_proxy.KEY_FORMAT, api.PREFER_ASYNC),
+    parameters=(rest_proxy.KEY_FORMAT, api.PREFER_ASYNC, IDEMPOTENCY_KEY),
     bodies=rest_proxy.BODIES,
     answer="Offsets",
     accepted="Offsets",
     answer_type=rest_answers.JSON,
-    refusals=(403, 413, 415, 422),
+    refusals=(403, 409, 413, 415, 422, 429),
 )
 def post_records(event: api.Event, topic: str) -> Response[str]:
     """Write records to the topic, as Confluent's REST Proxy takes them."""
@@ -88,12 +90,12 @@ def post_records(event: api.Event, topic: str) -> Response[str]:
     "/topics/{topic}/partitions/{partition}",
     "POST",
     elsewhere=("GET", "HEAD"),
-    parameters=(rest_proxy.KEY_FORMAT, api.PREFER_ASYNC),
+    parameters=(rest_proxy.KEY_FORMAT, api.PREFER_ASYNC, IDEMPOTENCY_KEY),
     bodies=rest_proxy.BODIES,
     answer="Offsets",
     accepted="Offsets",
     answer_type=rest_answers.JSON,
-    refusals=(403, 413, 415, 422),
+    refusals=(403, 409, 413, 415, 422, 429),
 )
 def post_records_to_partition(event: api.Event, topic: str, partition: str) -> Response[str]:
     """Write records to one partition of the topic, as Confluent's REST Proxy takes them."""

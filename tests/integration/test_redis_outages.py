@@ -5,17 +5,21 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections import Counter
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
 from tests.builders import a_topic
-from tests.servers import deadline, eventually, fill, own_cluster, primary_and_replica
+from tests.servers import CLOCK, deadline, eventually, fill, own_cluster, primary_and_replica
 from tests.steady import SteadyReads
 
 from keylane import routing
 from keylane.adapters.redis_cluster import Cluster
+from keylane.adapters.redis_limits import RedisLimits, key_of
+from keylane.adapters.redis_scripts import Scripts
 from keylane.adapters.redis_state import RedisState
+from keylane.limits import TOPIC, Load, Rate, Subject
 from keylane.settings import redis_settings
 
 if TYPE_CHECKING:
@@ -153,3 +157,37 @@ def test_primary_without_a_replica_costs_its_own_reads_alone_and_they_come_back_
     failed = len(reads.failures)
     and_then_some(reads)
     assert len(reads.failures) == failed
+
+
+def test_limits_hold_on_when_their_primary_is_killed_and_its_replica_counts(whole: RedisCluster):
+    primary, replica = primary_and_replica(whole, VICTIM)
+    rate = Rate("requests", 60_000, 1_000)
+    cluster = Cluster(redis_settings({"KEYLANE_REDIS_NODES": whole.addresses}))
+    cluster.refresh(deadline())
+    limiter = RedisLimits(Scripts(cluster), CLOCK, 50)
+    subjects = (Subject(TOPIC, a_topic(), (rate,), Load(1, 1, 1)) for _ in range(1_000))
+    ours = next(
+        each for each in subjects if cluster.primary(routing.key_slot(key_of(each))).port == primary.port
+    )
+    counts = Counter[str]()
+
+    def hammer(until: str) -> None:
+        end_s, before = time.monotonic() + 30, counts[until]
+        while counts[until] == before:
+            assert time.monotonic() < end_s, f"never {until}"
+            [standings] = limiter.take([ours])
+            counts["unknown" if standings is None else "refused" if standings[0].wait_s else "admitted"] += 1
+
+    begin_s = time.time()
+    hammer("refused")
+    primary.kill()
+    hammer("unknown")
+    hammer("admitted")
+    hammer("refused")
+    allowed = rate.holds + rate.per_minute / 60 * (time.time() - begin_s)
+    cluster.close()
+    assert replica.facts()["role"] == "master"
+    # What the replica had not been told of when its primary was killed may be had twice.
+    assert counts["admitted"] < allowed * 1.05
+    # A dead node is tried once a second: meanwhile nobody waits for it.
+    assert counts["unknown"] > 1_000

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-SOURCES = ("authorizer", "iam", "api-key", "source-ip")
+SOURCE_IP = "source-ip"
+SOURCES = ("authorizer", "iam", "api-key", SOURCE_IP)
 """In the order in which they are asked for."""
 
 ANONYMOUS = "anonymous"
@@ -44,5 +45,5 @@ _READERS: dict[str, Callable[[Mapping[str, Any]], Any]] = {
     "authorizer": _principal,
     "iam": lambda context: _object(context, "identity").get("userArn"),
     "api-key": lambda context: _object(context, "identity").get("apiKeyId"),
-    "source-ip": lambda context: _object(context, "identity").get("sourceIp"),
+    SOURCE_IP: lambda context: _object(context, "identity").get("sourceIp"),
 }

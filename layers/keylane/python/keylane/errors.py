@@ -20,6 +20,8 @@
     ├── PositionNotReached          a read waited for a position, and it did not come in time
     ├── ValueLeftInKafka            a value over its topic's limit: the state has its position alone
     ├── ValueNotDecodable           a value is not what its topic's value_format says
+    ├── IdempotencyKeyReused        the key stands for another request
+    ├── RequestInProgress           the request that has the key is not answered yet
     ├── RateLimited                 a limit of a topic or a caller is reached; carries `retry_after_s`
     ├── Unavailable                 try again later; carries `retry_after_s`
     │   ├── StateUnavailable        Redis did not answer
@@ -226,6 +228,25 @@ class ValueNotDecodable(KeylaneError):
         self.position = position
         self.reason = reason
         self.schema_id = schema_id
+
+
+class IdempotencyKeyReused(KeylaneError):
+    """The key came with another request before."""
+
+    parameter = "Idempotency-Key"
+
+    def __init__(self) -> None:
+        super().__init__("this Idempotency-Key came with another request: each has one of its own")
+
+
+class RequestInProgress(KeylaneError):
+    """The same request, with the same key, is being served."""
+
+    parameter = "Idempotency-Key"
+    retry_after_s = 1
+
+    def __init__(self) -> None:
+        super().__init__("the request with this Idempotency-Key is being written: ask again for its answer")
 
 
 class RateLimited(KeylaneError):

@@ -21,13 +21,15 @@ _EXAMPLE = '{"topics": {"a*": {"records_per_minute": 600}}, "callers": {"*": {"b
 _MINUTE_S = 60
 MOST = 10**12
 LONGEST_BURST_S = 3600
+LONGEST_EXPIRY_S = 30 * 86_400
 
 
 @dataclass(frozen=True, slots=True)
 class GuardSettings:
     """`redis` is None where none is set: there are no limits then, and no idempotency keys.
 
-    `limit_timeout_ms` bounds what counting may add to a write.
+    `limit_timeout_ms` bounds what counting may add to a write, `state_timeout_ms` one look at a key's answer.
+    `expiry_s`: how long an answer is kept. `in_progress_s`: after it a request without one is taken for dead.
     """
 
     redis: RedisSettings | None = None
@@ -36,6 +38,9 @@ class GuardSettings:
     open_on_failure: bool = True
     limit_timeout_ms: int = 50
     caller: tuple[str, ...] = SOURCES
+    expiry_s: int = 86_400
+    in_progress_s: int = 30
+    state_timeout_ms: int = 1_000
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Self:
@@ -51,6 +56,9 @@ class GuardSettings:
             _failure(environment) == "open",
             number(environment, "KEYLANE_RATE_LIMIT_TIMEOUT_MS", 50),
             _sources(environment),
+            number(environment, "KEYLANE_IDEMPOTENCY_EXPIRY_S", 86_400, most=LONGEST_EXPIRY_S),
+            number(environment, "KEYLANE_IDEMPOTENCY_IN_PROGRESS_S", 30, most=900),
+            number(environment, "KEYLANE_STATE_TIMEOUT_MS", 1_000),
         )
 
 

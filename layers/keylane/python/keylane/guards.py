@@ -9,14 +9,19 @@ from keylane.callers import SOURCES
 
 if TYPE_CHECKING:
     from keylane.limits import Limits
+    from keylane.ports import Answers
 
 
 @dataclass(frozen=True, slots=True)
 class Guards:
-    """`caller`: by what callers are told apart; without `limits` nothing is counted."""
+    """`caller`: by what callers are told apart; without `limits` nothing is counted.
+
+    `answers`: what was answered to idempotency keys, None where none is taken.
+    """
 
     caller: tuple[str, ...] = SOURCES
     limits: Limits | None = None
+    answers: Answers | None = None
 
 
 NONE = Guards()

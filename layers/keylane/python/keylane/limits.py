@@ -87,6 +87,9 @@ class Admission:
     headers: dict[str, str]
 
 
+UNLIMITED = Admission({}, {})
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """The rules, and who counts. `open_on_failure`: what can't be counted is let through."""
@@ -100,7 +103,7 @@ class Limits:
         """Count a request. Raises RateLimited for the caller, StateUnavailable where nobody can count."""
         subjects = self._subjects(caller, records)
         if not subjects:
-            return Admission({}, {})
+            return UNLIMITED
         standings = self.limiter.take(subjects)
         found = list(zip(subjects, standings, strict=True))
         taken = [subject for subject, each in found if each and not refusing(each)]

@@ -145,6 +145,26 @@ class LogReader(Protocol):
         """
 
 
+class Claimed(NamedTuple):
+    """The request's claim, and the answer where there is one already."""
+
+    claim: bytes
+    answer: bytes | None
+
+
+class Answers(Protocol):
+    """Remembers what was answered to an idempotency key; `name` stands for key and caller."""
+
+    def claim(self, name: str, fingerprint: bytes) -> Claimed:
+        """Give the answer that is remembered, or claim the key for this request.
+
+        Raises IdempotencyKeyReused, RequestInProgress, StateUnavailable.
+        """
+
+    def settle(self, name: str, claim: bytes, answer: bytes | None) -> None:
+        """Remember the answer to the request that has the claim; None frees the key."""
+
+
 @dataclass(frozen=True, slots=True)
 class Decoder:
     """A schema as a function from a value's bytes to its JSON text; that raises ValueError, which says why.

@@ -86,6 +86,8 @@ KINDS: dict[type[errors.KeylaneError], Kind] = {
     errors.PositionNotReached: Kind(412, "position-not-reached", "The state has not reached the position"),
     errors.ValueLeftInKafka: Kind(422, "value-left-in-kafka", "The value is too large for the state"),
     errors.ValueNotDecodable: Kind(422, "value-not-decodable", "The value is not what its topic says"),
+    errors.IdempotencyKeyReused: Kind(422, "idempotency-key-reused", "The key stands for another request"),
+    errors.RequestInProgress: Kind(409, "request-in-progress", "The same request is being served"),
     errors.RateLimited: Kind(429, "rate-limited", "A rate limit is reached", "THROTTLING_QUOTA_EXCEEDED"),
     errors.Unavailable: Kind(503, "unavailable", "A part of the service is away for now"),
     errors.StateUnavailable: Kind(503, "state-unavailable", "The state can't be reached for now"),

@@ -209,6 +209,7 @@ def guards_of(environment: Mapping[str, str], clock: Clock) -> Guards:
         return Guards(settings.caller)
     from keylane.adapters.redis_cluster import Cluster  # noqa: PLC0415
     from keylane.adapters.redis_limits import RedisLimits  # noqa: PLC0415
+    from keylane.adapters.redis_once import RedisOnce  # noqa: PLC0415
     from keylane.adapters.redis_scripts import Scripts  # noqa: PLC0415
     from keylane.limits import Limits  # noqa: PLC0415
 
@@ -217,7 +218,14 @@ def guards_of(environment: Mapping[str, str], clock: Clock) -> Guards:
     if settings.topics or settings.callers:
         limiter = RedisLimits(scripts, clock, settings.limit_timeout_ms)
         limits = Limits(settings.topics, settings.callers, limiter, settings.open_on_failure)
-    return Guards(settings.caller, limits)
+    answers = RedisOnce(
+        scripts,
+        clock,
+        timeout_ms=settings.state_timeout_ms,
+        expiry_s=settings.expiry_s,
+        in_progress_s=settings.in_progress_s,
+    )
+    return Guards(settings.caller, limits, answers)
 
 
 def explore_maker() -> Callable[[], Explore]:

@@ -1,11 +1,15 @@
-"""A write from its parsed records to its answer: counted against the limits, then written."""
+"""A write from its parsed records to its answer: counted against the limits, then written, once for a key."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from keylane.callers import caller_of
+from keylane import api, once
+from keylane.callers import SOURCE_IP, caller_of
+from keylane.errors import KeylaneError
+from keylane.limits import UNLIMITED
 from keylane.metrics import METER
+from keylane.once import IDEMPOTENCY_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -27,12 +31,23 @@ def written(
 ) -> Response[str]:
     """Write the records that the limits let through, and tell the fate of each.
 
-    Raises RateLimited for the caller, StateUnavailable where limits can't be counted, and what `tell` raises.
+    Limits count what is answered by a key's earlier answer, too.
+    Raises RateLimited for the caller, StateUnavailable where limits can't be counted, and what
+    `once.answered` and `tell` raise.
     """
-    if guards.limits is None:
-        return tell(write(records))
-    admission = guards.limits.admit(caller_of(event, guards.caller), records)
-    response = tell(_outcomes(records, admission.refused, write))
+    key = IDEMPOTENCY_KEY.of(api.headers_of(event))
+    admission = guards.limits.admit(caller_of(event, guards.caller), records) if guards.limits else UNLIMITED
+
+    def make() -> tuple[Response[str], bool]:
+        outcomes = _outcomes(records, admission.refused, write)
+        return tell(outcomes), any(not isinstance(outcome, KeylaneError) for outcome in outcomes)
+
+    if key is None:
+        response, _ = make()
+    else:
+        # An address is nobody's name: the client that tries again may have another one.
+        scope = caller_of(event, [source for source in guards.caller if source != SOURCE_IP])
+        response = once.answered(guards.answers, key, scope, event, make)
     response.headers |= admission.headers
     return response
 

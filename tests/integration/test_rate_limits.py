@@ -1,0 +1,179 @@
+"""Rate limits on a real cluster: many processes with one limit, what is taken and given back, rights."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+import redis
+from tests import lanes as t
+from tests.builders import a_topic
+from tests.servers import deadline
+
+from keylane import routing
+from keylane.adapters.redis_cluster import Cluster, Node, RedisSettings
+from keylane.adapters.redis_limits import RedisLimits, key_of
+from keylane.adapters.redis_scripts import Run, Script, Scripts
+from keylane.errors import StateUnavailable
+from keylane.limits import CALLER, TOPIC, Load, Rate, Subject
+from keylane.ports import Clock
+from keylane_local.ports import HOST
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from keylane.limits import Standing
+    from keylane_local.redis_cluster import RedisCluster
+
+PROCESSES = 8
+PER_MINUTE, HOLDS, SECONDS = 30_000, 1_000, 4
+WRITER_RIGHTS = (
+    "on",
+    ">hunter2",
+    "resetkeys",
+    "~{keylane:limit:*",
+    "~{keylane:once:*",
+    "-@all",
+    *("+cluster|slots", "+evalsha", "+eval", "+time", "+hmget", "+hset", "+pexpire", "+get", "+set", "+del"),
+)
+"""What the produce function's user needs in Redis, and nothing else."""
+
+
+@pytest.fixture
+def scripts(redis_cluster: str) -> Iterator[Scripts]:
+    scripts = Scripts(Cluster(t.settings(redis_cluster)))
+    yield scripts
+    scripts.close()
+
+
+@pytest.fixture
+def limiter(scripts: Scripts) -> RedisLimits:
+    return RedisLimits(scripts, Clock(), 5_000)
+
+
+def subject(*rates: Rate, cost: int = 1, kind: str = TOPIC, name: str | None = None) -> Subject:
+    return Subject(kind, name or a_topic(), rates, Load(cost, cost, cost))
+
+
+def known(limiter: RedisLimits, *subjects: Subject) -> list[list[Standing]]:
+    found = limiter.take(subjects)
+    assert None not in found
+    return [each for each in found if each]
+
+
+def test_eight_processes_with_one_limit_are_let_through_as_one_would_be(redis_cluster: str):
+    arguments = [redis_cluster, a_topic(), str(PER_MINUTE), str(HOLDS), str(SECONDS)]
+    command = [sys.executable, "-m", "tests.limit_hammer", *arguments]
+    processes = [
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for _ in range(PROCESSES)
+    ]
+    try:
+        assert [process.stdout.readline() for process in processes if process.stdout] == [
+            "ready\n"
+        ] * PROCESSES
+        told = [json.loads(process.communicate("go\n", timeout=60)[0]) for process in _going(processes)]
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()
+    elapsed_s = max(each["last_s"] for each in told) - min(each["begin_s"] for each in told)
+    expected = HOLDS + PER_MINUTE / 60 * elapsed_s
+    admitted = sum(each["admitted"] for each in told)
+    assert sum(each["unknown"] for each in told) == 0
+    assert min(each["admitted"] for each in told) > 0
+    assert abs(admitted - expected) / expected < 0.01, (admitted, expected)
+
+
+def _going(processes: list[subprocess.Popen[str]]) -> list[subprocess.Popen[str]]:
+    """All of them begin before the first one is waited for."""
+    for process in processes:
+        assert process.stdin
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    return processes
+
+
+def test_a_refused_request_takes_nothing_from_any_limit_of_its_subject(limiter: RedisLimits):
+    few, many = Rate("requests", 6, 3), Rate("bytes", 600, 600)
+    one = subject(few, many)
+    lefts = [[each.left for each in known(limiter, one)[0]] for _ in range(5)]
+    assert lefts == [[2, 599], [1, 598], [0, 597], [0, 597], [0, 597]]
+    [[by_requests, by_bytes]] = known(limiter, one)
+    assert 9 < by_requests.wait_s <= 10
+    assert (by_bytes.wait_s, 29 < by_requests.full_in_s <= 30) == (0, True)
+
+
+def test_what_is_given_back_can_be_taken_again(limiter: RedisLimits):
+    one = subject(Rate("records", 60, 5), cost=5)
+    assert known(limiter, one)[0][0].left == 0
+    assert known(limiter, one)[0][0].wait_s > 0
+    limiter.give_back([one])
+    assert known(limiter, one)[0][0].wait_s == 0
+    limiter.give_back([one, one])
+    assert known(limiter, one._replace(load=Load(1, 1, 1)))[0][0].left == 4, "never more than it holds"
+
+
+def test_a_request_larger_than_the_bucket_waits_until_it_is_full_and_is_paid_for_afterwards(
+    limiter: RedisLimits,
+):
+    large = subject(Rate("bytes", 60, 10), cost=100)
+    assert known(limiter, large)[0][0].wait_s == 0
+    [[standing]] = known(limiter, large._replace(load=Load(1, 1, 1)))
+    assert 90 < standing.wait_s <= 91
+    [[standing]] = known(limiter, large)
+    assert 99 < standing.wait_s <= 100
+
+
+def test_topics_and_callers_of_all_shards_are_counted_in_one_go(limiter: RedisLimits):
+    rate = Rate("requests", 60, 2)
+    subjects = [subject(rate) for _ in range(30)]
+    subjects += [subject(rate, kind=CALLER, name=name) for name in ("iam:arn:{}:x", "ü }{", "::1", "")]
+    assert len({routing.key_slot(key_of(each)) * 3 // routing.SLOTS for each in subjects}) == 3
+    assert all(standing.left == 1 for [standing] in known(limiter, *subjects))
+    assert all(standing.left == 0 for [standing] in known(limiter, *subjects))
+    assert all(standing.wait_s > 0 for [standing] in known(limiter, *subjects))
+
+
+def test_an_entry_is_gone_when_its_buckets_are_full(limiter: RedisLimits, redis_cluster: str):
+    slow, quick = subject(Rate("requests", 60, 60)), subject(Rate("requests", 6_000_000, 60))
+    known(limiter, slow, quick)
+    with t.client(redis_cluster) as client:
+        assert 0 < client.pttl(key_of(slow)) <= 1_001
+        assert client.pttl(key_of(quick)) <= 2
+
+
+def test_the_users_rights_are_enough_and_reach_no_lane(cluster: RedisCluster):
+    for node in cluster.nodes:
+        node.command("ACL", "SETUSER", "keylane-writes", "reset", *WRITER_RIGHTS)
+    nodes = tuple(Node(HOST, node.port) for node in cluster.nodes)
+    scripts = Scripts(Cluster(RedisSettings(nodes, "keylane-writes", "hunter2")))
+    try:
+        assert known(RedisLimits(scripts, Clock(), 5_000), subject(Rate("requests", 6, 3)))[0][0].left == 2
+        run = Run(Script.named("settle"), b"{keylane}:layout:flights", (b"x", b"", b"1"))
+        [reply] = scripts.run([run], deadline(5_000))
+        assert isinstance(reply, StateUnavailable)
+        assert isinstance(reply.__cause__, redis.exceptions.NoPermissionError)
+    finally:
+        scripts.close()
+        for node in cluster.nodes:
+            node.command("ACL", "DELUSER", "keylane-writes")
+
+
+def test_scripts_are_sent_again_to_nodes_that_forgot_them(limiter: RedisLimits, cluster: RedisCluster):
+    one = subject(Rate("requests", 6, 3))
+    assert known(limiter, one)[0][0].left == 2
+    for node in cluster.nodes:
+        node.command("SCRIPT", "FLUSH")
+    assert known(limiter, one)[0][0].left == 1
+
+
+def test_connections_that_the_server_closed_cost_nothing(limiter: RedisLimits, cluster: RedisCluster):
+    one = subject(Rate("requests", 6, 3))
+    assert known(limiter, one)[0][0].left == 2
+    for node in cluster.nodes:
+        node.command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+    assert known(limiter, one)[0][0].left == 1

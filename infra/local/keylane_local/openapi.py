@@ -15,7 +15,7 @@ from keylane.explore_requests import LAST_PARTITION
 from keylane.keys import KEY_LIMIT_BYTES
 from keylane.routes import BYTES
 from keylane.windows import NAME_LIMIT
-from keylane_local import openapi_explore
+from keylane_local import openapi_explore, openapi_writes
 from keylane_local.front import FUNCTIONS
 from keylane_local.openapi_terms import COUNT as _COUNT
 from keylane_local.openapi_terms import FLAG as _FLAG
@@ -232,6 +232,10 @@ SCHEMAS: dict[str, Any] = {
 INTERNAL_ERROR = 500
 _PROBLEMS = (400, 404, INTERNAL_ERROR, 503)
 """Statuses of problems that any route may answer with."""
+_PROBLEM = {
+    "description": "what went wrong, with a stable type",
+    "content": {problems.CONTENT_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
+}
 _PATH_PARTS = {
     "topic": ("a topic", {"type": "string", "pattern": "^[a-zA-Z0-9._-]{1,249}$"}),
     "view": ("a view", {"type": "string", "pattern": f"^[a-zA-Z0-9._-]{{1,{NAME_LIMIT}}}$"}),
@@ -261,10 +265,7 @@ def document() -> dict[str, Any]:
         "components": {
             "schemas": SCHEMAS,
             "responses": {
-                "Problem": {
-                    "description": "what went wrong, with a stable type",
-                    "content": {problems.CONTENT_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
-                },
+                "Problem": _PROBLEM,
                 "ProblemOfHead": {"description": "what went wrong: a GET would tell more"},
             },
         },
@@ -346,7 +347,8 @@ def _responses(route: Route, method: str) -> dict[str, Any]:
             responses[str(status)] = {"description": "what went wrong", "content": told}
     if route.answer == "Health":
         responses["503"] = {**answered, "description": "a part is not ready"}
-    return responses
+    is_write = int(openapi_writes.TOO_MANY) in route.refusals
+    return openapi_writes.with_headers(responses, route.status, _PROBLEM) if is_write else responses
 
 
 def write(path: Path) -> None:

@@ -142,7 +142,9 @@ def load_handler(function: str) -> ModuleType:
     return module
 
 
-def load_produce(log: Log, wal: WriteAheadLog | None = None, guards: Guards = NONE) -> Callable[..., dict[str, Any]]:
+def load_produce(
+    log: Log, wal: WriteAheadLog | None = None, guards: Guards = NONE
+) -> Callable[..., dict[str, Any]]:
     """The produce function over a log: `post(path, body, **event)`; a body that isn't bytes is JSON.
 
     `method` may be another than POST.

@@ -61,7 +61,20 @@ CONFIG = {
         "not_a_server_error": {"expected-statuses": ["2xx", "3xx", "4xx", "503"]},
         "positive_data_acceptance": {"enabled": False},
         "negative_data_rejection": {
-            "expected-statuses": ["400", "404", "405", "409", "410", "412", "413", "414", "415", "422", "429", "503"]
+            "expected-statuses": [
+                "400",
+                "404",
+                "405",
+                "409",
+                "410",
+                "412",
+                "413",
+                "414",
+                "415",
+                "422",
+                "429",
+                "503",
+            ]
         },
     },
     "phases": {

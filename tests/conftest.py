@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
+from tests import aws
 from tests.servers import guarded, own_cluster, own_kafka, wait_writable
 
 from keylane_local.localstack import LocalStack
@@ -17,6 +18,7 @@ from keylane_local.stack import Stack
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tests.aws import Aws
     from tests.schema_registry import Registry
 
     from keylane_local.kafka import Kafka
@@ -88,6 +90,13 @@ def registry(tmp_path_factory: pytest.TempPathFactory, registry_port: int) -> It
         running.start()
         yield running
         running.close()
+
+
+@pytest.fixture(scope="session")
+def moto() -> Iterator[Aws]:
+    """AWS as moto has it, for all tests: each names its queues and buckets after itself."""
+    with aws.moto() as running:
+        yield running
 
 
 @pytest.fixture(scope="session")

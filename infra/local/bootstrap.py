@@ -31,13 +31,13 @@ MIN_PYTHON = (3, 11)
 LOCALSTACK = "localstack-core[runtime]==4.14.0"
 # One of its packages has no release for anything newer that would go with the others.
 MAX_LOCALSTACK_PYTHON = (3, 13)
+LAMBDA_PACKAGES = ("awslambdaric", "boto3")
 ATTEMPTS = 3
 PAUSE_S = 3.0
 TAIL_LINES = 25
 NOTE_EVERY_S = 15.0
 # setuptools is among LocalStack's packages already.
 _FROM_SOURCE = ("--no-deps", "--no-build-isolation", "--force-reinstall")
-_EXECUTOR_SUFFIXES = {".py", ".toml", ".txt"}
 JAVA_PACKAGES = ("openjdk-17-jre-headless", "openjdk-21-jre-headless", "default-jre-headless")
 REDIS_PACKAGES = ("redis-server", "valkey-server", "valkey")
 JAVA_HINT = (
@@ -172,17 +172,19 @@ class Setup:
         stamp.write_text(wanted, encoding="utf-8")
 
     def localstack(self) -> None:
-        """Make LocalStack's own virtual environment, with the executor of functions."""
+        """Make LocalStack's own virtual environment, with the executor, and that of the functions it runs."""
         folder = self.tools / "localstack"
         ours = self.root / "infra" / "local" / "localstack_setup"
-        executor = self.root / "infra" / "local" / "localstack_process_executor"
+        executor = self.root / "infra" / "local" / "localstack-process-executor"
         python = _python_up_to(MAX_LOCALSTACK_PYTHON)
         if python is None:
             newest = ".".join(map(str, MAX_LOCALSTACK_PYTHON))
             raise SetupError("localstack", f"LocalStack needs a Python of 3.11 to {newest}, on PATH")
-        files = sorted(path for place in (ours, executor) for path in place.rglob("*") if path.is_file())
-        inputs = [str(folder), python, LOCALSTACK]
-        inputs += [path.read_text(encoding="utf-8") for path in files if path.suffix in _EXECUTOR_SUFFIXES]
+        files = sorted([*ours.iterdir(), *executor.glob("*.toml"), *executor.glob("localstack_*/*.py")])
+        lambda_folder = self.tools / "lambda"
+        pins = self.root / "constraints.txt"
+        inputs = [str(folder), python, LOCALSTACK, sys.version, pins.read_text(encoding="utf-8")]
+        inputs += [path.read_text(encoding="utf-8") for path in files if path.is_file()]
         wanted = digest(*inputs)
         stamp = folder / "keylane-stamp"
         venv_python = folder / "bin" / "python"
@@ -195,6 +197,12 @@ class Setup:
         self._run("localstack", "packages", [*install, *pinned], attempts=ATTEMPTS)
         self._run("localstack", "executor", [*install, *_FROM_SOURCE, str(executor)])
         self._run("localstack", "for this Python", [str(venv_python), "-I", str(ours / "backport.py")])
+        # What AWS's image of the runtime has: a layer that lacks a package must fail here, too.
+        self._run("localstack", "functions", [sys.executable, "-m", "venv", str(lambda_folder)])
+        install[0] = str(lambda_folder / "bin" / "python")
+        self._run(
+            "localstack", "runtime client", [*install, "-c", str(pins), *LAMBDA_PACKAGES], attempts=ATTEMPTS
+        )
         stamp.write_text(wanted, encoding="utf-8")
 
     def archive(self) -> None:

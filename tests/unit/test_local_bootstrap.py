@@ -230,10 +230,11 @@ def test_registry_and_localstack_are_no_part_of_the_set_up_of_all(bootstrap, set
 @pytest.fixture
 def localstack_step(bootstrap, setup, tmp_path, monkeypatch):
     """Make the set-up's LocalStack from nothing but recorded commands; give the maker and what it ran."""
-    for name in ("localstack_setup/constraints.txt", "localstack_process_executor/pyproject.toml"):
+    for name in ("localstack_setup/constraints.txt", "localstack-process-executor/pyproject.toml"):
         path = setup.root / "infra" / "local" / name
         path.parent.mkdir(parents=True)
         path.write_text("")
+    (setup.root / "constraints.txt").write_text("")
     ran = []
 
     def run(step, what, command, **_):
@@ -251,11 +252,13 @@ def test_localstack_is_made_once_and_again_for_other_sources_of_its_executor(set
     make, ran = localstack_step
     make()
     make()
-    assert ran == ["virtual environment", "packages", "executor", "for this Python"]
-    source = setup.root / "infra" / "local" / "localstack_process_executor" / "executor.py"
+    made = ["virtual environment", "packages", "executor", "for this Python", "functions", "runtime client"]
+    assert ran == made
+    source = setup.root / "infra" / "local" / "localstack-process-executor" / "localstack_x" / "y.py"
+    source.parent.mkdir()
     source.write_text("changed = True")
     make()
-    assert len(ran) == 8
+    assert ran == made * 2
 
 
 def test_localstack_takes_an_older_python_where_this_one_is_too_new(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import urllib.request
 from typing import TYPE_CHECKING, Any
 
 from keylane_local.errors import ToolMissing
 from keylane_local.ports import HOST
 from keylane_local.processes import Program
-from keylane_local.tools import localstack_python
+from keylane_local.tools import lambda_python, localstack_python
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -131,4 +132,8 @@ class LocalStack:
             "LAMBDA_EVENT_SOURCE_MAPPING_MAX_BACKOFF_ON_EMPTY_POLL_SEC": "1",
             "LAMBDA_EVENT_SOURCE_MAPPING_MAX_BACKOFF_ON_ERROR_SEC": "2",
             "LAMBDA_RUNTIME_ENVIRONMENT_TIMEOUT": "60",
+            # LocalStack's own, docker, is for the asking: its containers don't see our loopback addresses.
+            "LAMBDA_RUNTIME_EXECUTOR": os.environ.get("LAMBDA_RUNTIME_EXECUTOR", "process"),
+            "PROCESS_EXECUTOR_PYTHON": str(lambda_python()),
+            "PROCESS_EXECUTOR_DIR": str(self.home / "lambda"),
         }

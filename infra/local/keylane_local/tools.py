@@ -69,3 +69,8 @@ def find_redis() -> str | None:
 def localstack_python() -> Path:
     """Return the interpreter of LocalStack's own virtual environment, which the set-up makes."""
     return tools_dir() / "localstack" / "bin" / "python"
+
+
+def lambda_python() -> Path:
+    """Return the interpreter that functions run with in LocalStack: what Lambda has, and nothing of ours."""
+    return tools_dir() / "lambda" / "bin" / "python"

@@ -1,0 +1,95 @@
+"""Updates of a REST API, its stage and its deployments by CloudFormation, which LocalStack 4.14.0 lacks.
+
+Without them a changed route fails, and takes the whole stack's update back with it.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from localstack.services.cloudformation.resource_provider import OperationStatus, ProgressEvent
+
+if TYPE_CHECKING:
+    from localstack.services.cloudformation.resource_provider import ResourceRequest
+
+
+def apply() -> None:
+    """Put them in the place of those that raise NotImplementedError."""
+    from localstack.services.apigateway.resource_providers import (
+        aws_apigateway_deployment,
+        aws_apigateway_restapi,
+        aws_apigateway_stage,
+    )
+
+    aws_apigateway_restapi.ApiGatewayRestApiProvider.update = update_rest_api
+    stage = aws_apigateway_stage.ApiGatewayStageProvider
+    stage.update = update_stage
+    # Another definition keeps the API's id, so nothing that refers to it has to be made anew.
+    stage.SCHEMA = {**stage.SCHEMA, "createOnlyProperties": ["/properties/StageName"]}
+    deployment = aws_apigateway_deployment.ApiGatewayDeploymentProvider
+    deployment.SCHEMA = {**deployment.SCHEMA, "createOnlyProperties": []}
+    deployment.update = update_deployment
+    deployment.delete = delete_deployment
+
+
+def update_rest_api(_: Any, request: ResourceRequest) -> ProgressEvent:
+    """Put the new definition in the old one's place."""
+    model, before = request.desired_state, request.previous_state
+    client, api_id = request.aws_client_factory.apigateway, before["RestApiId"]
+    model["RestApiId"], model["RootResourceId"] = api_id, before.get("RootResourceId")
+    _update_media_types(client, api_id, model.get("BinaryMediaTypes") or [])
+    if body := model.get("Body"):
+        text = json.dumps(body) if isinstance(body, dict) else body
+        parameters = {"basepath": "ignore", **(model.get("Parameters") or {})}
+        client.put_rest_api(restApiId=api_id, mode="overwrite", body=text.encode(), parameters=parameters)
+        resources = client.get_resources(restApiId=api_id, limit=500)["items"]
+        model["RootResourceId"] = next(each["id"] for each in resources if each["path"] == "/")
+    return _done(model)
+
+
+def update_stage(_: Any, request: ResourceRequest) -> ProgressEvent:
+    """Point the stage to another deployment, with other variables."""
+    model, before = request.desired_state, request.previous_state
+    model.setdefault("StageName", before["StageName"])
+    new, old = model.get("Variables") or {}, before.get("Variables") or {}
+    patches = [{"op": "replace", "path": "/deploymentId", "value": model["DeploymentId"]}]
+    patches += [{"op": "replace", "path": f"/variables/{name}", "value": new[name]} for name in new]
+    patches += [{"op": "remove", "path": f"/variables/{name}"} for name in old if name not in new]
+    request.aws_client_factory.apigateway.update_stage(
+        restApiId=model["RestApiId"], stageName=model["StageName"], patchOperations=patches
+    )
+    return _done(model)
+
+
+def update_deployment(_: Any, request: ResourceRequest) -> ProgressEvent:
+    """Keep it: a deployment is what the API was when it was made."""
+    model, before = request.desired_state, request.previous_state
+    model["DeploymentId"] = before["DeploymentId"]
+    return _done(model)
+
+
+def delete_deployment(_: Any, request: ResourceRequest) -> ProgressEvent:
+    """Delete it, unless a stage shows it. Theirs deletes the stages."""
+    model, client = request.desired_state, request.aws_client_factory.apigateway
+    api_id, deployment_id = model["RestApiId"], model["DeploymentId"]
+    try:
+        stages = client.get_stages(restApiId=api_id)["item"]
+        if all(stage.get("deploymentId") != deployment_id for stage in stages):
+            client.delete_deployment(restApiId=api_id, deploymentId=deployment_id)
+    except client.exceptions.NotFoundException:
+        pass
+    return _done(model)
+
+
+def _update_media_types(client: Any, api_id: str, wanted: list[str]) -> None:
+    present = client.get_rest_api(restApiId=api_id).get("binaryMediaTypes") or []
+    changes = [("add", name) for name in wanted if name not in present]
+    changes += [("remove", name) for name in present if name not in wanted]
+    patches = [{"op": op, "path": f"/binaryMediaTypes/{name.replace('/', '~1')}"} for op, name in changes]
+    if patches:
+        client.update_rest_api(restApiId=api_id, patchOperations=patches)
+
+
+def _done(model: Any) -> ProgressEvent:
+    return ProgressEvent(status=OperationStatus.SUCCESS, resource_model=model)

@@ -1,0 +1,20 @@
+"""What LocalStack runs of this package when it starts, by its entry points."""
+
+from __future__ import annotations
+
+from localstack import config
+from localstack.runtime import hooks
+
+from localstack_process_executor import api_updates, patches
+
+
+@hooks.on_infra_start()
+def prepare_process_executor() -> None:
+    """Mend what stands in the way, before the gateway listens; remove what a predecessor left."""
+    patches.listen_where_told()
+    patches.forget_ended_threads()
+    api_updates.apply()
+    if config.LAMBDA_RUNTIME_EXECUTOR == "process":
+        from localstack_process_executor.executor import forget_predecessors
+
+        forget_predecessors()

@@ -1,0 +1,44 @@
+"""Which Python runs a function: PROCESS_EXECUTOR_PYTHON's, or the one on PATH of the runtime's name.
+
+Standard library only.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import subprocess
+
+VARIABLE = "PROCESS_EXECUTOR_PYTHON"
+_TIMEOUT_S = 30
+_QUESTION = "import awslambdaric, sys; print('python%d.%d' % sys.version_info[:2])"
+
+
+class NoInterpreter(Exception):
+    """No Python of that version with awslambdaric was found; the text says what to do."""
+
+
+@functools.cache
+def runtime_of(python: str) -> str | None:
+    """Return "python3.11" or the like; None where it does not run or has no awslambdaric."""
+    try:
+        done = subprocess.run(
+            [python, "-I", "-c", _QUESTION], capture_output=True, timeout=_TIMEOUT_S, check=False, text=True
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() or None
+
+
+def interpreter_for(runtime: str) -> str:
+    """Return the Python that runs functions of `runtime`; raise NoInterpreter where there is none."""
+    named = [each for each in os.environ.get(VARIABLE, "").split(os.pathsep) if each]
+    on_path = shutil.which(runtime) if runtime.startswith("python") else None
+    for python in [*named, *([on_path] if on_path else [])]:
+        if runtime_of(python) == runtime:
+            return python
+    raise NoInterpreter(
+        f"no interpreter with awslambdaric for the runtime {runtime}: {VARIABLE} names those to use"
+        f" (it has {os.pathsep.join(named) or 'none'})"
+    )

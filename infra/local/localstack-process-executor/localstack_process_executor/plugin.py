@@ -1,0 +1,17 @@
+"""How LocalStack finds the executor: LAMBDA_RUNTIME_EXECUTOR=process."""
+
+from __future__ import annotations
+
+from localstack.services.lambda_.invocation.plugins import RuntimeExecutorPlugin
+
+
+class ProcessExecutorPlugin(RuntimeExecutorPlugin):
+    """Loads the executor when the first function is made."""
+
+    name = "process"
+
+    def load(self, *_: object, **__: object) -> type:
+        """Return the executor's class."""
+        from localstack_process_executor.executor import ProcessExecutor
+
+        return ProcessExecutor

@@ -213,8 +213,8 @@ def test_labels_are_bounded_whatever_is_counted(written):
     ]
 
 
-def test_records_that_a_rate_limit_kept_back_are_counted_by_topic(counted):
+def test_records_that_a_rate_limit_kept_back_are_counted_by_their_rule(counted):
     flight, user = NewRecord("flights", b"a", b"1"), NewRecord("users", b"a", b"1")
-    refused = {"flights": RateLimited("a limit", 1, {})}
+    refused = {"flights": RateLimited("a limit", 1, {}, "fl*")}
     writing._outcomes([flight, user, flight], refused, lambda records: [Position(0, 0)] * len(records))
-    assert {line["topic"]: line["RateLimited"] for line in counted()} == {"flights": 2}
+    assert {line["topic"]: line["RateLimited"] for line in counted()} == {"fl*": 2}

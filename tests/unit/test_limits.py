@@ -12,7 +12,7 @@ from tests.fakes import FakeLimiter, FakeLog
 from keylane.errors import RateLimited, StateUnavailable
 from keylane.guard_settings import GuardSettings
 from keylane.guards import Guards
-from keylane.limits import Limits, Rate, Rule, rates_of
+from keylane.limits import UNRULED, Limits, Rate, Rule, rule_of
 from keylane.model import NewRecord
 from keylane.patterns import fits
 from keylane.variables import SettingsError
@@ -162,8 +162,8 @@ def test_stars_stand_for_anything(pattern: str, name: str, does: bool):
 
 def test_the_first_rule_that_fits_holds():
     rules = settings({"topics": {"a": {"records_per_minute": 1}, "*": {"records_per_minute": 2}}}).topics
-    assert [rates_of(rules, name)[0].per_minute for name in ("a", "b")] == [1, 2]
-    assert rates_of((), "a") == ()
+    assert [rule_of(rules, name).rates[0].per_minute for name in ("a", "b")] == [1, 2]
+    assert rule_of((), "a") == UNRULED
 
 
 def test_limits_are_read_with_their_bursts_and_kprfs_name_for_records():

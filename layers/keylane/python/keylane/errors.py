@@ -250,15 +250,19 @@ class RequestInProgress(KeylaneError):
 
 
 class RateLimited(KeylaneError):
-    """A limit is reached; `headers` tell of it. For records: those that it refuses are not written."""
+    """A limit is reached; `headers` tell of it. For records: those that it refuses are not written.
+
+    `pattern`: of the rule, as the settings have it.
+    """
 
     retriable = True
     field = "topic"
 
-    def __init__(self, message: str, retry_after_s: int, headers: dict[str, str]) -> None:
+    def __init__(self, message: str, retry_after_s: int, headers: dict[str, str], pattern: str) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
         self.headers = headers
+        self.pattern = pattern
 
 
 class Unavailable(KeylaneError):

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from keylane.errors import RateLimited, StateUnavailable
+from keylane.metrics import METER
 from keylane.model import is_topic_name
 from keylane.patterns import fits
 
@@ -43,6 +44,9 @@ class Rule(NamedTuple):
     rates: tuple[Rate, ...]
 
 
+UNRULED = Rule("", ())
+
+
 class Load(NamedTuple):
     """What is to be counted, a number for each of UNITS."""
 
@@ -52,12 +56,13 @@ class Load(NamedTuple):
 
 
 class Subject(NamedTuple):
-    """Who is limited, a TOPIC or a CALLER, and what this request asks of it."""
+    """Who is limited, a TOPIC or a CALLER, by the rule of that pattern, and what this request asks of it."""
 
     kind: str
     name: str
     rates: tuple[Rate, ...]
     load: Load
+    pattern: str = ""
 
 
 class Standing(NamedTuple):
@@ -107,6 +112,8 @@ class Limits:
         standings = self.limiter.take(subjects)
         found = list(zip(subjects, standings, strict=True))
         taken = [subject for subject, each in found if each and not refusing(each)]
+        if None in standings:
+            METER.count("LimitsUncounted", standings.count(None))
         if None in standings and not self.open_on_failure:
             self.limiter.give_back(taken)
             raise StateUnavailable("the rate limits can't be counted for now: nothing was written")
@@ -131,17 +138,18 @@ class Limits:
             by_topic[record.topic] = Load(requests, count + 1, size + size_of(record))
         loads = by_topic.values()
         whole = Load(1, sum(load.records for load in loads), sum(load.bytes for load in loads))
-        named = [Subject(CALLER, caller, rates_of(self.callers, caller), whole)]
+        rule = rule_of(self.callers, caller)
+        subjects = [Subject(CALLER, caller, rule.rates, whole, rule.pattern)]
         for topic, load in by_topic.items():
             # What can't be a topic's name is refused as such.
-            rates = rates_of(self.topics, topic) if is_topic_name(topic) else ()
-            named.append(Subject(TOPIC, topic, rates, load))
-        return [subject for subject in named if subject.rates]
+            rule = rule_of(self.topics, topic) if is_topic_name(topic) else UNRULED
+            subjects.append(Subject(TOPIC, topic, rule.rates, load, rule.pattern))
+        return [subject for subject in subjects if subject.rates]
 
 
-def rates_of(rules: Sequence[Rule], name: str) -> tuple[Rate, ...]:
-    """The rates of the first rule that fits."""
-    return next((rule.rates for rule in rules if fits(rule.pattern, name)), ())
+def rule_of(rules: Sequence[Rule], name: str) -> Rule:
+    """The first rule that fits, else UNRULED."""
+    return next((rule for rule in rules if fits(rule.pattern, name)), UNRULED)
 
 
 def size_of(record: NewRecord) -> int:
@@ -173,7 +181,8 @@ def _refusal(subject: Subject, refusing: Sequence[Standing], headers: dict[str, 
     who = f"topic {subject.name!r} takes" if subject.kind == TOPIC else "this caller may send"
     wait_s = max(1, math.ceil(longest.wait_s))
     what = f"{who} {longest.rate.per_minute} {longest.rate.unit} a minute"
-    return RateLimited(f"{what}: nothing of this was written, it may be in {wait_s} s", wait_s, headers)
+    sentence = f"{what}: nothing of this was written, it may be in {wait_s} s"
+    return RateLimited(sentence, wait_s, headers, subject.pattern)
 
 
 def _undone(taken: Sequence[Subject], refused: Mapping[Subject, RateLimited]) -> list[Subject]:

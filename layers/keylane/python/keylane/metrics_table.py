@@ -74,7 +74,14 @@ FUNCTIONS: dict[str, Metric] = {
         COUNT,
         ("topic",),
         "ratelimit_messages_count",
-        "Records that their topic's rate limit kept from Kafka",
+        "Records that a topic's rate limit kept from Kafka, by the pattern of its rule",
+    ),
+    "LimitsUncounted": Metric(
+        COUNTER,
+        COUNT,
+        (),
+        "keylane_limits_uncounted",
+        "Rate limits that could not be counted, for Redis did not answer",
     ),
     "RetriedMessages": Metric(
         COUNTER,

@@ -60,6 +60,7 @@ def _outcomes(
     admitted = [record for record in records if record.topic not in refused]
     for record in records:
         if record.topic in refused:
-            METER.count("RateLimited", 1, record.topic)
+            # Not by the topic: there may be none of that name, and clients could make up any number.
+            METER.count("RateLimited", 1, refused[record.topic].pattern)
     outcomes = iter(write(admitted) if admitted else ())
     return [refused[record.topic] if record.topic in refused else next(outcomes) for record in records]

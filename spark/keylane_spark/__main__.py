@@ -17,20 +17,24 @@ import sys
 import tempfile
 import threading
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from keylane import settings_kafka
+from keylane.adapters import references
 from keylane.adapters.kafka_broker import Broker
-from keylane.errors import BadConfig, Fenced, KeylaneError
+from keylane.errors import BadConfig, Fenced, KeylaneError, SettingsUnavailable
 from keylane.ports import Clock
 from keylane.settings import redis_settings
-from keylane.settings_kafka import bootstrap as kafka_bootstrap
 from keylane.variables import SettingsError
-from keylane_spark import config, job, session
+from keylane_spark import config, job, kafka_java, session
 from keylane_spark.query import Parts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from keylane.adapters.kafka_options import Connection
 
 
 def main(arguments: list[str] | None = None, environment: Mapping[str, str] = os.environ) -> int:
@@ -43,16 +47,20 @@ def main(arguments: list[str] | None = None, environment: Mapping[str, str] = os
         signal.signal(number, lambda *_: stop.set())
     try:
         topics = config.load(given.config)
-        bootstrap, redis = kafka_bootstrap(environment), redis_settings(environment)
-    except (BadConfig, SettingsError) as error:
+        kafka = partial(_kafka, environment, topics)
+        connection, redis = kafka(), redis_settings(references.resolved(environment))
+        kafka_java.options(connection)
+    except (BadConfig, SettingsUnavailable) as error:
         _say(str(error))
         return 2
     jars = environment.get("KEYLANE_JARS")
     checkpoint = environment.get("KEYLANE_CHECKPOINT") or tempfile.mkdtemp(prefix="keylane-")
     spark = session.start(Path(jars) if jars else None, topics.spark)
     try:
-        broker = Broker(bootstrap, {}, committed_only=topics.job.isolation == "read_committed")
-        parts = Parts(topics, spark, broker, bootstrap, redis, Path(checkpoint), Clock(), _say, _write)
+        committed_only = topics.job.isolation == "read_committed"
+        renewed = kafka if references.has_references(environment) else None
+        broker = Broker(connection, committed_only=committed_only, renewed=renewed)
+        parts = Parts(topics, spark, broker, redis, Path(checkpoint), Clock(), _say, _write)
         job.run(parts, stop)
     except Fenced as error:
         _say(f"stops: {error}")
@@ -64,6 +72,17 @@ def main(arguments: list[str] | None = None, environment: Mapping[str, str] = os
         spark.stop()
     _say("stopped")
     return 0
+
+
+def _kafka(environment: Mapping[str, str], topics: config.Config) -> Connection:
+    """The cluster that has the topics, all of them. Raises BadConfig, SettingsUnavailable."""
+    clusters = settings_kafka.clusters(references.resolved(environment), settings_kafka.connection)
+    wanted = sorted({*topics.topics, *(view.topic for view in topics.views.values())})
+    names = {clusters.name_of(topic): topic for topic in wanted}
+    if len(names) > 1:
+        places = ", ".join(f"{topic!r} in {name!r}" for name, topic in names.items())
+        raise SettingsError(settings_kafka.CLUSTERS, f"has {places}: a job serves topics of one cluster")
+    return clusters.of(wanted[0])
 
 
 def _say(text: str) -> None:

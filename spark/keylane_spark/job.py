@@ -82,6 +82,7 @@ def _run(parts: Parts, ownership: Ownership, sweeper: Sweeper, stop: threading.E
         except (Unavailable, LaneBehind) as error:
             meter.restart(parts.config.topics)
             pauses.pause(error)
+            parts.broker.renew()
 
 
 def _tell_incomplete(parts: Parts, openings: Openings) -> None:

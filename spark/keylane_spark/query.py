@@ -56,7 +56,6 @@ class Parts:
     config: Config
     spark: SparkSession
     broker: Broker
-    bootstrap: str
     redis: RedisSettings
     checkpoint: Path
     clock: Clock
@@ -125,7 +124,7 @@ class Query:
         shutil.rmtree(self._checkpoint, ignore_errors=True)
         headers = any(layout.options.headers for layout in self._writer.layouts.values())
         self._query = (
-            session.source(parts.spark, parts.bootstrap, self._positions, job, headers=headers)
+            session.source(parts.spark, parts.broker.connection, self._positions, job, headers=headers)
             .writeStream.foreachBatch(self._write_batch)
             .option("checkpointLocation", self._checkpoint.as_uri())
             .queryName(self._name)

@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import SparkSession
 
+from keylane_spark import kafka_java
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pyspark.sql import DataFrame
 
+    from keylane.adapters.kafka_options import Connection
     from keylane_spark.config import JobConfig
     from keylane_spark.freshness import Place
 
@@ -42,6 +45,7 @@ SETTINGS = {
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
     "spark.sql.streaming.stopTimeout": "20s",
+    "spark.redaction.regex": kafka_java.REDACTED,
     "spark.ui.showConsoleProgress": "false",
 }
 LOCAL_SETTINGS = {
@@ -81,7 +85,7 @@ def start(jars: Path | None, extra: Mapping[str, object]) -> SparkSession:
 
 def source(
     spark: SparkSession,
-    bootstrap: str,
+    connection: Connection,
     positions: Mapping[Place, int],
     config: JobConfig,
     *,
@@ -95,7 +99,7 @@ def source(
     columns = ["partition", "offset", "timestamp", "key", "value", *(["headers"] if headers else [])]
     return (
         spark.readStream.format("kafka")
-        .options(**_options(bootstrap, topics, config))
+        .options(**_options(connection, topics, config))
         .option("startingOffsets", _offsets(positions))
         .option("maxOffsetsPerTrigger", config.max_batch_records)
         .option("includeHeaders", headers)
@@ -106,7 +110,7 @@ def source(
 
 def extent(
     spark: SparkSession,
-    bootstrap: str,
+    connection: Connection,
     begins: Mapping[Place, int],
     ends: Mapping[Place, int],
     config: JobConfig,
@@ -115,7 +119,7 @@ def extent(
     topics = sorted({topic for topic, _ in begins})
     return (
         spark.read.format("kafka")
-        .options(**_options(bootstrap, topics, config))
+        .options(**_options(connection, topics, config))
         .option("startingOffsets", _offsets(begins))
         .option("endingOffsets", _offsets(ends))
         .load()
@@ -130,9 +134,9 @@ def _offsets(positions: Mapping[Place, int]) -> str:
     return json.dumps(by_topic)
 
 
-def _options(bootstrap: str, topics: list[str], config: JobConfig) -> dict[str, str]:
+def _options(connection: Connection, topics: list[str], config: JobConfig) -> dict[str, str]:
     return {
-        "kafka.bootstrap.servers": bootstrap,
+        **kafka_java.options(connection),
         "subscribe": ",".join(topics),
         "kafka.isolation.level": config.isolation,
         # A topic that is deleted must not come back by our asking for it.

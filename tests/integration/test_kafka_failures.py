@@ -13,6 +13,7 @@ from tests.builders import a_topic, an_event, headers_of, load_handler
 from tests.servers import create_topic, deadline, eventually, own_kafka, records_of, wait_writable
 
 from keylane.adapters.kafka_broker import Broker
+from keylane.adapters.kafka_options import Connection
 from keylane.adapters.kafka_producer import KafkaProducer, KafkaSettings
 from keylane.errors import LogUnavailable
 
@@ -157,7 +158,7 @@ def test_address_where_no_broker_is_is_log_unavailable_in_time():
 
 def test_the_job_sees_the_offsets_of_a_broker_that_crashed_and_came_back(breaking: Kafka, topic: str):
     """Its client knows the partition under a leader epoch that is no longer."""
-    broker = Broker(breaking.bootstrap, {})
+    broker = Broker(Connection(breaking.bootstrap))
     assert broker.end_offsets({topic: 1}) == {(topic, 0): 0}
     breaking.kill()
     breaking.start()

@@ -9,7 +9,9 @@ from confluent_kafka import TIMESTAMP_CREATE_TIME, KafkaError, KafkaException
 from tests.fakes import FakeTime
 
 from keylane.adapters import kafka_reader
+from keylane.adapters.kafka_clients import Entrance
 from keylane.adapters.kafka_errors import translate_read_errors
+from keylane.adapters.kafka_options import Security
 from keylane.errors import LogRefused, LogUnavailable, OffsetOutOfRange, UnknownTopic
 from keylane.kafka import LogRecord, Wanted
 from keylane.ports import Deadline
@@ -46,19 +48,24 @@ class Message:
 
 
 class Consumer:
-    """Gives these messages, then nothing any more."""
+    """Gives these messages, then nothing any more, for as long as it is waited for."""
 
-    def __init__(self, *messages: Message) -> None:
+    def __init__(self, time: FakeTime, *messages: Message) -> None:
+        self.time = time
         self.messages = list(messages)
 
-    def poll(self, _: float) -> Message | None:
-        return self.messages.pop(0) if self.messages else None
+    def poll(self, timeout_s: float) -> Message | None:
+        if self.messages:
+            return self.messages.pop(0)
+        self.time.move(timeout_s)
+        return None
 
 
 def collect(*messages: Message):
     with translate_read_errors("t"):
-        limit = Deadline.after_ms(1000, FakeTime().clock)
-        return kafka_reader._collect(Consumer(*messages), WANTED, limit)
+        time = FakeTime()
+        limit = Deadline.after_ms(1000, time.clock)
+        return kafka_reader._collect(Consumer(time, *messages), WANTED, limit, Entrance(Security()))
 
 
 def record(offset: int) -> LogRecord:
@@ -126,3 +133,15 @@ def test_refusals_have_kafkas_names_and_say_whether_they_pass():
     assert refused(KafkaError.NOT_LEADER_FOR_PARTITION) == ("NOT_LEADER_OR_FOLLOWER", True)
     assert refused(KafkaError.FENCED_LEADER_EPOCH) == ("FENCED_LEADER_EPOCH", True)
     assert refused(KafkaError.UNSUPPORTED_VERSION) == ("UNSUPPORTED_VERSION", False)
+
+
+def test_what_no_record_comes_for_ends_with_the_time_or_as_soon_as_a_broker_refuses():
+    time, entrance = FakeTime(), Entrance(Security())
+    begun_s = time.clock.monotonic_s()
+    limit = Deadline.after_ms(60_000, time.clock)
+    assert kafka_reader._collect(Consumer(time), WANTED, limit, entrance) is None
+    assert time.clock.monotonic_s() - begun_s >= 60
+    entrance(KafkaError(KafkaError._AUTHENTICATION))
+    limit = Deadline.after_ms(60_000, time.clock)
+    assert kafka_reader._collect(Consumer(time), WANTED, limit, entrance) is None
+    assert limit.remaining_s > 50

@@ -101,6 +101,10 @@ class Kafka:
         """Whether its process runs."""
         return self.program.running
 
+    def more_settings(self) -> str:
+        """Lines for its configuration that win over those above: none here."""
+        return ""
+
     def start(self) -> None:
         """Start it, unless it runs: write its configuration and format its log folder when new."""
         if self.running:
@@ -115,7 +119,7 @@ class Kafka:
             data=_escaped(data),
             max_batch_bytes=_MAX_BATCH_BYTES,
         )
-        server.write_text(text, encoding="latin-1")
+        server.write_text(text + self.more_settings(), encoding="latin-1")
         logging = self.home / "log4j2.properties"
         logging.write_text(_LOGGING, encoding="utf-8")
         java = [*java, f"-Dlog4j2.configurationFile={logging.absolute().as_uri()}"]

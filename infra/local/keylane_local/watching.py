@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Self
 
 from keylane import codec
 from keylane.adapters.kafka_broker import Broker
+from keylane.adapters.kafka_options import Connection
 from keylane.adapters.redis_cluster import Cluster
 from keylane.adapters.redis_lanes import Lane
 from keylane.adapters.redis_layouts import LayoutStore
@@ -28,7 +29,7 @@ class Lanes:
         self._clock = Clock()
         self._cluster = Cluster(redis_settings(stack.environment()))
         self._state = RedisState(self._cluster)
-        self._broker = Broker(stack.kafka_bootstrap, {})
+        self._broker = Broker(Connection(stack.kafka_bootstrap))
         layout = LayoutStore(self._cluster, self._clock).get(topic)
         if layout is None:
             raise PartFailed("job", f"topic {topic!r} has no layout: is it in keylane.toml?", stack.job.log)

@@ -62,10 +62,10 @@ class ViewQuery:
         for offsets, lanes in self._opening.behind.items():
             self._say(f"{len(lanes)} of the lanes are behind the others: they come first")
             begins, ends = self._places(offsets), self._places(self._positions)
-            rows = session.extent(parts.spark, parts.bootstrap, begins, ends, self._job)
+            rows = session.extent(parts.spark, parts.broker.connection, begins, ends, self._job)
             self._tell(writer.fold(self._few(rows), offsets, self._positions, lanes=lanes), 0)
         shutil.rmtree(self._checkpoint, ignore_errors=True)
-        rows = session.source(parts.spark, parts.bootstrap, self._places(self._positions), self._job)
+        rows = session.source(parts.spark, parts.broker.connection, self._places(self._positions), self._job)
         try:
             partials(rows, self._opening.view)
         except AnalysisException as error:

@@ -82,6 +82,7 @@ class Views:
                 self._meter.view_restart(name)
                 self._parts.say(f"view {name!r} begins anew in {wait_s:.0f} s: {error}")
                 self._stop.wait(wait_s)
+                self._parts.broker.renew()
                 pause_s = min(pause_s * 2, _LAST_PAUSE_S)
             except KeylaneError as error:
                 self._failed(error)

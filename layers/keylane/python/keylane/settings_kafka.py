@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 from keylane import routing
 from keylane import variables as env
 from keylane.adapters import kafka_options as kafka
-from keylane.adapters.kafka_options import ClientOptions, ProducerOptions, Security
+from keylane.adapters.kafka_options import ClientOptions, Connection, ProducerOptions, Security
 from keylane.clusters import DEFAULT, Clusters, Named
 from keylane.model import WHOLE_KEY, is_topic_name
 from keylane.variables import SettingsError
@@ -113,6 +113,11 @@ def client_options(environment: Mapping[str, str]) -> ClientOptions:
         least,
         most,
     )
+
+
+def connection(environment: Mapping[str, str]) -> Connection:
+    """How to reach the cluster."""
+    return Connection(bootstrap(environment), security(environment), client_options(environment))
 
 
 def producer_options(environment: Mapping[str, str]) -> ProducerOptions:

@@ -95,7 +95,7 @@ class KafkaAdmin:
                     return question(Asked(self._made(), self._entrance, deadline))
             except NotLetIn:
                 self._client = None
-                if not self._renew():
+                if not self.renew() and is_new:
                     raise
             except (LogUnavailable, LogRefused) as error:
                 self._client = None
@@ -109,7 +109,7 @@ class KafkaAdmin:
             self._client = make(AdminClient, self.settings.configuration(), security, self._entrance)
         return self._client
 
-    def _renew(self) -> bool:
+    def renew(self) -> bool:
         """Take the secrets as they are now; whether they are others than those that were refused."""
         before = self.settings.security
         if self._renewed is not None:

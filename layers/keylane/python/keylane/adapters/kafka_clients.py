@@ -7,6 +7,7 @@ looks like a broker that does not answer.
 from __future__ import annotations
 
 import logging
+import re
 import time
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -34,7 +35,9 @@ CODES = {
 }
 """librdkafka's code -> ours. Kafka itself has no name for a handshake that fails: no broker answered."""
 
-_LATE = {KafkaError._TIMED_OUT, KafkaError._TRANSPORT}  # noqa: SLF001
+_TRANSPORT = KafkaError._TRANSPORT  # noqa: SLF001
+_LATE = {KafkaError._TIMED_OUT, _TRANSPORT}  # noqa: SLF001
+_ALERT = re.compile(r"SSL routines::.*\balert\b")
 _FIRST_SLICE_S = 0.25
 _LOOK_S = 0.05
 _log = logging.getLogger("keylane.kafka")
@@ -49,9 +52,9 @@ class Entrance:
 
     def __call__(self, error: KafkaError) -> None:
         """Hear an error of the client."""
-        if self.refusal is None and error.code() in CODES:
+        if self.refusal is None and _code(error):
             self.refusal = error
-            _log.error("%s: %s", CODES[error.code()], self._security.masked(error.str()))
+            _log.error("%s: %s", _code(error), self._security.masked(error.str()))
 
     def error(self, *, uncertain: bool = False) -> NotLetIn | None:
         """The refusal as ours; its cause keeps librdkafka's words."""
@@ -66,9 +69,17 @@ class Entrance:
 
 def not_let_in(error: KafkaError, *, uncertain: bool = False) -> NotLetIn:
     """Say it as ours."""
-    found = NotLetIn(CODES[error.code()], uncertain=uncertain)
+    found = NotLetIn(_code(error) or "", uncertain=uncertain)
     found.__cause__ = KafkaException(error)
     return found
+
+
+def _code(error: KafkaError) -> str | None:
+    """Our name of a refusal, None for other errors."""
+    if error.code() == _TRANSPORT and _ALERT.search(error.str()):
+        # A broker that does not take our certificate says so when the handshake is over for us.
+        return "SSL_HANDSHAKE_FAILED"
+    return CODES.get(error.code())
 
 
 def make(

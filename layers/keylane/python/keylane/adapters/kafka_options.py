@@ -123,6 +123,15 @@ class ClientOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class Connection:
+    """A cluster, as all that only reads it reaches it. `bootstrap`: "host:port,host:port"."""
+
+    bootstrap: str
+    security: Security = field(default_factory=Security)
+    client: ClientOptions = field(default_factory=ClientOptions)
+
+
+@dataclass(frozen=True, slots=True)
 class ProducerOptions:
     """How records are sent. `idempotence` needs `acks` "all" and `retries` above 0."""
 

@@ -121,8 +121,11 @@ class KafkaProducer:
         queue_full = self._settings.producer.queue_full
         shipment = Shipment(records, self._partition, deadline, waits=queue_full == WAIT)
         for group in shipment.groups():
+            was_in = self._producer is not None
             self._send(shipment, group)
-            if self._entrance.refusal is not None and self._renew():
+            if self._entrance.refusal is not None and (self._renew() or was_in):
+                # Another password since, or a token that ended while the function was frozen.
+                self._producer = None
                 self._send(shipment, shipment.unwritten(group))
             if shipment.has_failed_for_good or self._entrance.refusal is not None:
                 self._producer = None
@@ -159,10 +162,7 @@ class KafkaProducer:
         before = self._settings.security
         if self._renewed is not None:
             self._settings = renewal(self._renewed, self._settings)
-        if self._settings.security == before:
-            return False
-        self._producer = None
-        return True
+        return self._settings.security != before
 
     def _partition(self, producer: Producer, record: NewRecord, deadline: Deadline) -> int:
         """The number, or ANY_PARTITION: librdkafka's own partitioner looks at whole keys, of all topics."""

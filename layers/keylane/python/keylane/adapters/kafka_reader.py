@@ -21,7 +21,7 @@ from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 
 from keylane.adapters.kafka_clients import Entrance, make
 from keylane.adapters.kafka_errors import LOCAL_TIMED_OUT, translate_read_errors
-from keylane.errors import LogRefused, LogUnavailable, OffsetOutOfRange
+from keylane.errors import LogRefused, LogUnavailable, NotLetIn, OffsetOutOfRange
 from keylane.kafka import EARLIEST, LATEST, MAX, READ_COMMITTED, Batch, LogRecord, OffsetFound
 from keylane.ports import Deadline
 
@@ -41,6 +41,9 @@ QUEUED_KIB = 8 * 1024
 FETCH_WAIT_MS = 10
 """How long a broker may keep a fetch at the end of a partition: nothing is waited for there."""
 
+LOOK_S = 0.25
+"""How often to look whether a broker has refused the consumer."""
+
 
 class KafkaReader:
     """One request at a time."""
@@ -48,7 +51,7 @@ class KafkaReader:
     def __init__(self, admin: KafkaAdmin) -> None:
         """`admin`: whose settings hold for consumers too."""
         self._admin = admin
-        self._consumers: dict[str, Consumer] = {}
+        self._consumers: dict[str, tuple[Consumer, Entrance]] = {}
 
     def offsets(
         self, topic: str, partition: int, ats: Sequence[At], isolation: str, deadline: Deadline
@@ -83,6 +86,9 @@ class KafkaReader:
             if batch is not None:
                 return batch
         batch = self._read(wanted, deadline)
+        if batch is None and deadline.remaining_s:
+            # What a new one failed for passes: a password that was changed a moment ago.
+            batch = self._read(wanted, deadline)
         if batch is None:
             raise LogUnavailable("Kafka did not give a record in time")
         return batch
@@ -95,14 +101,21 @@ class KafkaReader:
     def _read(self, wanted: Wanted, deadline: Deadline) -> Batch | None:
         """Read by the kept consumer; None, and the consumer is dropped, where nothing came in time."""
         batch = None
+        is_new = wanted.isolation not in self._consumers
         try:
             with translate_read_errors(wanted.topic):
-                consumer = self._consumer(wanted.isolation)
+                consumer, entrance = self._consumer(wanted.isolation)
                 consumer.assign([TopicPartition(wanted.topic, wanted.partition, wanted.offset)])
                 try:
-                    batch = _collect(consumer, wanted, deadline)
+                    batch = _collect(consumer, wanted, deadline, entrance)
                 finally:
                     consumer.unassign()
+                if batch is None:
+                    entrance.check()
+        except NotLetIn:
+            # The admin client was let in; another password may hold since, or a token has ended.
+            if not self._admin.renew() and is_new:
+                raise
         except LogUnavailable:
             pass
         except LogRefused as error:
@@ -115,16 +128,16 @@ class KafkaReader:
 
     def _drop(self, isolation: str) -> None:
         if isolation in self._consumers:
-            self._consumers.pop(isolation).close()
+            self._consumers.pop(isolation)[0].close()
 
-    def _consumer(self, isolation: str) -> Consumer:
-        consumer = self._consumers.get(isolation)
-        if consumer is None:
+    def _consumer(self, isolation: str) -> tuple[Consumer, Entrance]:
+        found = self._consumers.get(isolation)
+        if found is None:
             security = self._admin.settings.security
-            # What it hears of refusals, `_check` hears too; the admin client was let in a moment ago.
-            consumer = make(Consumer, self._configuration(isolation), security, Entrance(security))
-            self._consumers[isolation] = consumer
-        return consumer
+            entrance = Entrance(security)
+            found = make(Consumer, self._configuration(isolation), security, entrance), entrance
+            self._consumers[isolation] = found
+        return found
 
     def _configuration(self, isolation: str) -> dict[str, Any]:
         return {
@@ -164,13 +177,15 @@ def _offset(found: Any) -> OffsetFound | None:
     return OffsetFound(found.offset, found.timestamp if found.timestamp >= 0 else None)
 
 
-def _collect(consumer: Consumer, wanted: Wanted, deadline: Deadline) -> Batch | None:
+def _collect(consumer: Consumer, wanted: Wanted, deadline: Deadline, entrance: Entrance) -> Batch | None:
     """Poll until the page is full, the partition ends or time is over; None where that came first."""
     records: list[LogRecord] = []
     size_bytes, next_offset = 0, wanted.offset
     while next_offset < wanted.end and len(records) < wanted.limit:
-        message: Any = consumer.poll(deadline.remaining_s)
+        message: Any = consumer.poll(min(deadline.remaining_s, LOOK_S))
         if message is None:
+            if deadline.remaining_s and entrance.refusal is None:
+                continue
             return Batch(tuple(records), next_offset) if records else None
         error = message.error()
         if error is not None:

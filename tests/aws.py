@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import boto3
+import pytest
 from botocore.config import Config
 
 from keylane_local.ports import HOST
@@ -119,16 +120,55 @@ def event_of(messages: list[dict[str, Any]], url: str) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def moto() -> Iterator[Aws]:
-    """moto's server, in threads of this process."""
+    """moto's server, in threads of this process; its FIFO queues keep their order as AWS says they do.
+
+    moto gives a batch that comes again from its end, and loses a message that comes while another is deleted:
+    so one request is served at a time, and what is received is chosen here.
+    """
     from moto.server import ThreadedMotoServer  # noqa: PLC0415 (it takes a while to import)
+    from moto.sqs.models import SQSBackend  # noqa: PLC0415
 
     logging.getLogger("werkzeug").setLevel(logging.WARNING)
     server = ThreadedMotoServer(ip_address=HOST, port=0, verbose=False)
-    server.start()
-    try:
-        yield Aws(f"http://{HOST}:{server.get_host_and_port()[1]}")
-    finally:
-        server.stop()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SQSBackend, "receive_message", _receiving(SQSBackend.receive_message))
+        server.start()
+        server._server.app = _one_at_a_time(server._server.app)
+        try:
+            yield Aws(f"http://{HOST}:{server.get_host_and_port()[1]}")
+        finally:
+            server.stop()
+
+
+def _one_at_a_time(app: Callable[..., Any]) -> Callable[..., Any]:
+    lock = threading.Lock()
+
+    def serve(environ: Any, start_response: Any) -> Any:
+        with lock:
+            return app(environ, start_response)
+
+    return serve
+
+
+def _receiving(receive_message: Callable[..., Any]) -> Callable[..., Any]:
+    """Of a FIFO queue: oldest first, none of a group of which another message is being worked on."""
+
+    def receive(backend: Any, queue_name: str, count: int, *more: Any, **named: Any) -> Any:
+        queue = backend.get_queue(queue_name)
+        if queue.fifo_queue:
+            busy = {message.group_id for message in queue._messages if not message.visible}
+            given = [message for message in queue._messages if message.group_id not in busy][:count]
+            kept = queue._messages
+            queue.pending_messages.clear()
+            queue._messages = given
+            try:
+                return receive_message(backend, queue_name, count, *more, **named)
+            finally:
+                dead = [message for message in given if message not in queue._messages]
+                queue._messages = [message for message in kept if message not in dead]
+        return receive_message(backend, queue_name, count, *more, **named)
+
+    return receive
 
 
 @dataclass

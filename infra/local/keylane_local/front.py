@@ -47,6 +47,11 @@ _EXPLORED = re.compile(r"/(topics|clusters|health)|/topics/[^/]+/partitions(/[^/
 METRICS_PATH = "/metrics"
 """The front's own: API Gateway has no such thing, there CloudWatch has them."""
 FUNCTIONS = ("query", "produce", "explore")
+PASSED = (
+    *("KEYLANE_", "AWS_ENDPOINT_URL", "AWS_CA_BUNDLE", "AWS_REGION", "AWS_DEFAULT_REGION"),
+    *("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"),
+)
+"""How variables begin that functions get of the front's own: where AWS is, and who asks there, too."""
 FEW_ENVIRONMENTS = 2
 """At most so many of `explore`, which people ask, and monitors."""
 
@@ -177,8 +182,8 @@ async def _bounded_body(request: BaseRequest) -> bytes | None:
 
 
 def functions_of(folder: Path, log: Path, max_environments: int) -> dict[str, Function]:
-    """Describe the functions in `folder`; their variables are this process's own KEYLANE_ ones."""
-    variables = {name: value for name, value in os.environ.items() if name.startswith("KEYLANE_")}
+    """Describe the functions in `folder`; their variables are this process's own: KEYLANE_'s and AWS's."""
+    variables = {name: value for name, value in os.environ.items() if name.startswith(PASSED)}
     return {
         name: Function(
             name=f"keylane-{name}",

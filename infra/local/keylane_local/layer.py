@@ -13,9 +13,11 @@ from packaging.utils import canonicalize_name
 
 from keylane_local.tools import project_root
 
-EXTRAS = ("produce", "registry")
+EXTRAS = ("produce", "registry", "msk-iam")
 """The extras of what functions import."""
 OF_THE_RUNTIME = frozenset({"boto3", "botocore", "s3transfer"})
+OF_A_COMMAND_LINE = frozenset({"click"})
+"""The MSK signer's own program needs it, its module does not."""
 _HEADER = "# Made from pyproject.toml by `make layer-requirements`: what the layer carries, all of it.\n"
 
 
@@ -26,7 +28,7 @@ def requirements() -> str:
     seen: set[tuple[str, frozenset[str]]] = set()
     while waiting:
         name, extras = waiting.pop()
-        if (name, extras) in seen or name in OF_THE_RUNTIME:
+        if (name, extras) in seen or name in OF_THE_RUNTIME | OF_A_COMMAND_LINE:
             continue
         seen.add((name, extras))
         distribution = metadata.distribution(name)

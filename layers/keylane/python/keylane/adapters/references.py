@@ -90,7 +90,7 @@ def _provider(store: str) -> Any:
 
 def _raise(variable: str, store: str, error: Exception) -> None:
     """AWS's own error is the context of powertools'."""
-    from botocore.exceptions import ClientError, HTTPClientError  # noqa: PLC0415
+    from botocore.exceptions import ClientError, ConnectionError, HTTPClientError  # noqa: A004, PLC0415
 
     cause = error.__context__
     if isinstance(cause, ClientError):
@@ -98,7 +98,7 @@ def _raise(variable: str, store: str, error: Exception) -> None:
         if code in _FOR_GOOD:
             raise SettingsError(variable, f"refers to what can't be read from {store}: {code}") from error
         raise SettingsUnavailable(f"{store} can't be asked for a setting now: {code}") from error
-    if isinstance(cause, HTTPClientError):
+    if isinstance(cause, ConnectionError | HTTPClientError):
         raise SettingsUnavailable(f"{store} can't be asked for a setting now") from error
     why = type(cause or error).__name__
     raise SettingsError(variable, f"refers to what can't be read from {store}: {why}") from error

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from keylane.guards import Guards
-    from keylane.ports import Log
+    from keylane.ports import Checks, Log
     from keylane.queueing import WriteAheadLog
 
 FUNCTIONS = Path(__file__).parents[1] / "functions"
@@ -143,7 +143,10 @@ def load_handler(function: str) -> ModuleType:
 
 
 def load_produce(
-    log: Log, wal: WriteAheadLog | None = None, guards: Guards = NONE
+    log: Log,
+    wal: WriteAheadLog | None = None,
+    guards: Guards = NONE,
+    checks: Checks | None = None,
 ) -> Callable[..., dict[str, Any]]:
     """The produce function over a log: `post(path, body, **event)`; a body that isn't bytes is JSON.
 
@@ -151,7 +154,7 @@ def load_produce(
     """
     function = load_handler("produce")
     settings = ProduceSettings(KafkaSettings("unused:1"), timeout_ms=1_000, value_limit_bytes=1_000)
-    function.parts = lambda: Produce(settings, Clock(), log, guards, wal)
+    function.parts = lambda: Produce(settings, Clock(), log, guards, wal, checks)
 
     def post(path: str, body: Any, method: str = "POST", **event: Any) -> dict[str, Any]:
         data = body if isinstance(body, bytes) else json.dumps(body).encode()

@@ -124,6 +124,7 @@ def _written(
         limit_bytes=use.settings.value_limit_bytes,
         timeout_ms=use.settings.timeout_ms,
         way=produce.Way(use.wal, is_async=is_async),
+        checks=use.checks,
     )
     return writing.written(use.guards, event, records, write, tell)
 

@@ -221,4 +221,4 @@ def test_limits_need_a_redis():
             {"KEYLANE_RATE_LIMITS": '{"topics": {"*": {"records_per_minute": 1}}}'}
         )
     assert caught.value.variable == "KEYLANE_REDIS_NODES"
-    assert GuardSettings.from_environment({}).redis is None
+    assert not GuardSettings.from_environment({}).has_redis

@@ -35,7 +35,7 @@ def answers() -> FakeAnswers:
 
 @pytest.fixture
 def post(log: FakeLog, answers: FakeAnswers) -> Post:
-    return load_produce(log, guards=Guards(answers=answers))
+    return load_produce(log, guards=Guards(answers=lambda: answers))
 
 
 def problem(answer: dict[str, Any]) -> tuple[int, str]:

@@ -13,7 +13,7 @@ from packaging.utils import canonicalize_name
 
 from keylane_local.tools import project_root
 
-EXTRAS = ("produce", "registry", "msk-iam")
+EXTRAS = ("produce", "registry", "msk-iam", "validation")
 """The extras of what functions import."""
 OF_THE_RUNTIME = frozenset({"boto3", "botocore", "s3transfer"})
 OF_A_COMMAND_LINE = frozenset({"click"})

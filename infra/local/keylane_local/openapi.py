@@ -52,6 +52,7 @@ _FATE = {
     "code": {**_TEXT, "description": "Kafka's name of the error"},
     "retriable": _FLAG,
     "uncertain": {**_FLAG, "description": "it may have been written all the same"},
+    "path": {**_TEXT, "description": "a JSON Pointer to the fault in the value, where a schema finds one"},
 }
 _ID = {"type": "string", "description": "of a queued record; its header keylane-id in Kafka"}
 _PAGE = {"next": {"type": "string", "description": "the cursor of the next page; missing at the end"}}
@@ -226,6 +227,7 @@ SCHEMAS: dict[str, Any] = {
         detail=_TEXT,
         code=_TEXT,
         parameter=_TEXT,
+        path={**_TEXT, "description": "a JSON Pointer to the fault in the value"},
         instance=_TEXT,
     ),
 }

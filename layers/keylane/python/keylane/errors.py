@@ -23,6 +23,7 @@
     ├── IdempotencyKeyReused        the key stands for another request
     ├── RequestInProgress           the request that has the key is not answered yet
     ├── RateLimited                 a limit of a topic or a caller is reached; carries `retry_after_s`
+    ├── ValueInvalid                a value that is to be written is not as its topic's schema has it
     ├── Unavailable                 try again later; carries `retry_after_s`
     │   ├── StateUnavailable        Redis did not answer
     │   ├── LaneBuilding            the lane isn't whole yet
@@ -263,6 +264,19 @@ class RateLimited(KeylaneError):
         self.retry_after_s = retry_after_s
         self.headers = headers
         self.pattern = pattern
+
+
+class ValueInvalid(KeylaneError):
+    """A value that is to be written is not as its topic's schema has it; `path` is a JSON Pointer.
+
+    `schema_id`: of the schema that the value names, None where it names none.
+    """
+
+    def __init__(self, topic: str, path: str, reason: str, schema_id: int | None = None) -> None:
+        where = f" at {path}" if path else ""
+        super().__init__(f"the value is not as the schema of topic {topic!r} has it{where}: {reason}")
+        self.path = path
+        self.schema_id = schema_id
 
 
 class Unavailable(KeylaneError):

@@ -4,6 +4,7 @@ index      of the record in the request
 field      of the record that is at fault, null where none is
 code       Kafka's name of the error
 retriable  whether the same record may be taken later
+path       a JSON Pointer to the fault in the value, where a schema finds one
 uncertain  true where the record may have been written all the same: sent again, it may be there twice
 """
 
@@ -35,6 +36,8 @@ def described(index: int, error: errors.KeylaneError, *, value_field: str) -> di
         "code": _code(error),
         "retriable": is_retriable(error),
     }
+    if isinstance(error, errors.ValueInvalid):
+        told["path"] = error.path
     return told | ({"uncertain": True} if _is_uncertain(error) else {})
 
 
@@ -82,6 +85,8 @@ def _code(error: errors.KeylaneError) -> str:
 def _field(error: errors.KeylaneError, value_field: str) -> str | None:
     if isinstance(error, errors.TooLarge):
         return "key" if error.what == "key" else value_field
+    if isinstance(error, errors.ValueInvalid):
+        return value_field
     if isinstance(error, errors.UnknownTopic | errors.UnknownPartition):
         return "topic" if isinstance(error, errors.UnknownTopic) else "partition"
     if isinstance(error, errors.PartitionMissing):

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from keylane.callers import SOURCES
 from keylane.limits import UNITS, Rate, Rule
-from keylane.settings import redis_settings
-from keylane.variables import SettingsError, number
+from keylane.variables import SettingsError, json_object, number
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from keylane.adapters.redis_cluster import RedisSettings
 
 LIMITS = "KEYLANE_RATE_LIMITS"
 _EXAMPLE = '{"topics": {"a*": {"records_per_minute": 600}}, "callers": {"*": {"bytes_per_minute": 9000}}}'
@@ -26,13 +22,13 @@ LONGEST_EXPIRY_S = 30 * 86_400
 
 @dataclass(frozen=True, slots=True)
 class GuardSettings:
-    """`redis` is None where none is set: there are no limits then, and no idempotency keys.
+    """Without a Redis there are no limits, and no idempotency keys.
 
     `limit_timeout_ms` bounds what counting may add to a write, `state_timeout_ms` one look at a key's answer.
     `expiry_s`: how long an answer is kept. `in_progress_s`: after it a request without one is taken for dead.
     """
 
-    redis: RedisSettings | None = None
+    has_redis: bool = False
     topics: tuple[Rule, ...] = ()
     callers: tuple[Rule, ...] = ()
     open_on_failure: bool = True
@@ -46,11 +42,11 @@ class GuardSettings:
     def from_environment(cls, environment: Mapping[str, str]) -> Self:
         """Read all at once. Raises SettingsError."""
         topics, callers = _limits(environment)
-        has_redis = environment.get("KEYLANE_REDIS_NODES", "").strip()
+        has_redis = bool(environment.get("KEYLANE_REDIS_NODES", "").strip())
         if (topics or callers) and not has_redis:
             raise SettingsError("KEYLANE_REDIS_NODES", f"is not set: {LIMITS} needs it")
         return cls(
-            redis_settings(environment) if has_redis else None,
+            has_redis,
             topics,
             callers,
             _failure(environment) == "open",
@@ -60,17 +56,6 @@ class GuardSettings:
             number(environment, "KEYLANE_IDEMPOTENCY_IN_PROGRESS_S", 30, most=900),
             number(environment, "KEYLANE_STATE_TIMEOUT_MS", 1_000),
         )
-
-
-def json_object(environment: Mapping[str, str], variable: str, example: str) -> dict[str, Any]:
-    """A variable that holds a JSON object, {} where it is not set. Raises SettingsError."""
-    try:
-        found = json.loads(environment.get(variable, "").strip() or "{}")
-    except (ValueError, RecursionError) as error:
-        raise SettingsError(variable, f"is no JSON: {error}") from error
-    if not isinstance(found, dict):
-        raise SettingsError(variable, f"is no JSON object like {example}")
-    return found
 
 
 def _limits(environment: Mapping[str, str]) -> tuple[tuple[Rule, ...], tuple[Rule, ...]]:

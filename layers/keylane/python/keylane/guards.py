@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from keylane.callers import SOURCES
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from keylane.limits import Limits
     from keylane.ports import Answers
 
@@ -16,12 +18,12 @@ if TYPE_CHECKING:
 class Guards:
     """`caller`: by what callers are told apart; without `limits` nothing is counted.
 
-    `answers`: what was answered to idempotency keys, None where none is taken.
+    `answers` is made when the first idempotency key comes; None where none is taken.
     """
 
     caller: tuple[str, ...] = SOURCES
     limits: Limits | None = None
-    answers: Answers | None = None
+    answers: Callable[[], Answers] | None = None
 
 
 NONE = Guards()

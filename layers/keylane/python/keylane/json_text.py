@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import json
+import math
 
 
 def no_constant(name: str) -> None:
     """For json's parse_constant. Raises ValueError."""
     raise ValueError(f"{name} is not JSON")
+
+
+def finite(text: str) -> float:
+    """For json's parse_float. Raises ValueError for a number that is too large for one."""
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text[:20]} is too large for a number")
+    return number
 
 
 # Numbers aren't made: their size must not matter, and only the verdict is wanted.

@@ -6,13 +6,12 @@ All of a body is checked before any of its records is written.
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from keylane.api import body_of
 from keylane.errors import BadField, BadRequest, TooLarge
-from keylane.json_text import no_constant
+from keylane.json_text import finite, no_constant
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -28,14 +27,7 @@ BODY_LIMIT_BYTES = 6 * 1024 * 1024
 LAST_PARTITION = 2**31 - 1
 
 
-def _finite(text: str) -> float:
-    number = float(text)
-    if not math.isfinite(number):
-        raise ValueError(f"{text[:20]} is too large for a number")
-    return number
-
-
-_decoder = json.JSONDecoder(parse_constant=no_constant, parse_float=_finite)
+_decoder = json.JSONDecoder(parse_constant=no_constant, parse_float=finite)
 
 
 @dataclass(frozen=True, slots=True)

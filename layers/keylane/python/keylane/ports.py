@@ -110,6 +110,16 @@ class Bucket(Protocol):
         """An object's bytes, None where there is none of this name."""
 
 
+class Checks(Protocol):
+    """Looks at values before they are written."""
+
+    def faults(self, records: Sequence[NewRecord]) -> list[KeylaneError | None]:
+        """What is wrong with each record's value, None where nothing is.
+
+        ValueInvalid, or RegistryUnavailable where its schema can't be had.
+        """
+
+
 class Metadata(Protocol):
     """Kafka's cluster as its brokers tell of it. A topic is never created by asking.
 

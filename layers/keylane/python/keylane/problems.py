@@ -8,6 +8,7 @@ code       Kafka's own upper-case name, where Kafka has one for it
 since_ms   of `history-too-short`: from when on the history is known
 age_ms     of `state-too-old`: a bound on how old the state is, where it has one
 schema_id  of `value-not-decodable`: the schema that the value names, where it names one
+path       of `value-invalid`: a JSON Pointer to the fault in the value
 low, high  of `offset-out-of-range`: the partition's first offset, and the next that it gets
 next_offset, log_end, percent   of `lane-building`: how far the lane is, where that is known
 parameter  the part of the request at fault, where one is
@@ -89,6 +90,9 @@ KINDS: dict[type[errors.KeylaneError], Kind] = {
     errors.IdempotencyKeyReused: Kind(422, "idempotency-key-reused", "The key stands for another request"),
     errors.RequestInProgress: Kind(409, "request-in-progress", "The same request is being served"),
     errors.RateLimited: Kind(429, "rate-limited", "A rate limit is reached", "THROTTLING_QUOTA_EXCEEDED"),
+    errors.ValueInvalid: Kind(
+        422, "value-invalid", "The value is not as its topic's schema has it", "INVALID_RECORD"
+    ),
     errors.Unavailable: Kind(503, "unavailable", "A part of the service is away for now"),
     errors.StateUnavailable: Kind(503, "state-unavailable", "The state can't be reached for now"),
     errors.LaneBuilding: Kind(503, "lane-building", "The state is being built"),
@@ -164,11 +168,12 @@ def response_to(error: Exception, request_id: str, headers: Mapping[str, str] | 
 _TOLD: dict[type[Exception], tuple[str, ...]] = {
     errors.HistoryTooShort: ("since_ms",),
     errors.OffsetOutOfRange: ("low", "high"),
+    errors.ValueInvalid: ("path",),
 }
 """What an error always tells beside its sentence."""
 
 
-def _progress(error: Exception) -> dict[str, int]:
+def _progress(error: Exception) -> dict[str, int | str]:
     if type(error) in _TOLD:
         return {name: getattr(error, name) for name in _TOLD[type(error)]}
     if isinstance(error, errors.BadField) and error.index is not None:
@@ -188,7 +193,7 @@ def problem(
     request_id: str,
     *,
     parameter: str | None = None,
-    more: dict[str, int] | None = None,
+    more: dict[str, int | str] | None = None,
     headers: dict[str, str] | None = None,
 ) -> Response[str]:
     """Make the problem document."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from keylane.model import NewRecord
-    from keylane.ports import Clock, Fate, Log
+    from keylane.ports import Checks, Clock, Fate, Log
     from keylane.queueing import WriteAheadLog
 
 
@@ -43,6 +43,7 @@ def put_all(
     limit_bytes: int,
     timeout_ms: float,
     way: Way = STRAIGHT,
+    checks: Checks | None = None,
 ) -> list[Fate]:
     """Write records, tombstones among them, at once; give the fate of each, in their order.
 
@@ -50,6 +51,10 @@ def put_all(
     keeps none of the others back. Keys may be missing or empty here: such records can't be read by key.
     """
     faults = [_fault(record, limit_bytes) for record in records]
+    if checks is not None:
+        looked_at = checks.faults([r for r, fault in zip(records, faults, strict=True) if fault is None])
+        rest = iter(looked_at)
+        faults = [next(rest) if fault is None else fault for fault in faults]
     sound = [record for record, fault in zip(records, faults, strict=True) if fault is None]
     written = iter(_sent(log, clock, sound, timeout_ms, way) if sound else ())
     return [next(written) if fault is None else fault for fault in faults]

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 from keylane import settings_queue
 from keylane.adapters import references
 from keylane.clusters import DEFAULT
+from keylane.guard_settings import LIMITS
+from keylane.guard_wiring import checks_of, guards_of
 from keylane.guards import NONE, Guards
 from keylane.layouts import Layouts
 from keylane.metrics import METER
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
 
     from keylane.adapters.kafka_admin import ReaderSettings
     from keylane.adapters.kafka_producer import KafkaSettings
-    from keylane.ports import Bucket, Log, LogReader, Metadata, Queue, Schemas, State
+    from keylane.ports import Bucket, Checks, Log, LogReader, Metadata, Queue, Schemas, State
     from keylane.settings_queue import AwsSettings, DrainSettings, QueueSettings
 
 
@@ -57,6 +59,7 @@ class Produce:
     log: Log
     guards: Guards = NONE
     wal: WriteAheadLog | None = None
+    checks: Checks | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,10 +131,13 @@ def produce_maker() -> Callable[[], Produce]:
         METER.count("ColdStarts", 1, "produce")
         clock = Clock()
         guards = guards_of(environment, clock)
-        return Produce(settings, clock, log_of(settings), guards, _wal(queue) if queue else None)
+        wal = _wal(queue) if queue else None
+        return Produce(settings, clock, log_of(settings), guards, wal, checks_of(environment, clock))
 
     if os.environ.get(settings_queue.URL):
-        import keylane.adapters.sqs_queue  # noqa: F401, PLC0415
+        import keylane.adapters.sqs_queue  # noqa: PLC0415
+    if os.environ.get(LIMITS):
+        import keylane.adapters.redis_limits  # noqa: F401, PLC0415
 
     return make
 
@@ -198,34 +204,6 @@ def log_of(
 
     logs = settings.clusters.map(made)
     return ClusteredLog(logs) if logs.named else logs.default
-
-
-def guards_of(environment: Mapping[str, str], clock: Clock) -> Guards:
-    """What stands before a write; it imports and makes what the settings ask for. Raises SettingsError."""
-    from keylane.guard_settings import GuardSettings  # noqa: PLC0415
-
-    settings = GuardSettings.from_environment(environment)
-    if settings.redis is None:
-        return Guards(settings.caller)
-    from keylane.adapters.redis_cluster import Cluster  # noqa: PLC0415
-    from keylane.adapters.redis_limits import RedisLimits  # noqa: PLC0415
-    from keylane.adapters.redis_once import RedisOnce  # noqa: PLC0415
-    from keylane.adapters.redis_scripts import Scripts  # noqa: PLC0415
-    from keylane.limits import Limits  # noqa: PLC0415
-
-    scripts = Scripts(Cluster(settings.redis))
-    limits = None
-    if settings.topics or settings.callers:
-        limiter = RedisLimits(scripts, clock, settings.limit_timeout_ms)
-        limits = Limits(settings.topics, settings.callers, limiter, settings.open_on_failure)
-    answers = RedisOnce(
-        scripts,
-        clock,
-        timeout_ms=settings.state_timeout_ms,
-        expiry_s=settings.expiry_s,
-        in_progress_s=settings.in_progress_s,
-    )
-    return Guards(settings.caller, limits, answers)
 
 
 def explore_maker() -> Callable[[], Explore]:

@@ -47,7 +47,7 @@ def written(
     else:
         # An address is nobody's name: the client that tries again may have another one.
         scope = caller_of(event, [source for source in guards.caller if source != SOURCE_IP])
-        response = once.answered(guards.answers, key, scope, event, make)
+        response = once.answered(guards.answers and guards.answers(), key, scope, event, make)
     response.headers |= admission.headers
     return response
 

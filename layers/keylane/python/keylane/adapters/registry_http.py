@@ -60,17 +60,26 @@ class RegistryHttp:
 
         Raises RegistryUnavailable for everything else.
         """
+        found: dict[str, Any] | None = self._get(path, deadline, dict, "no JSON object")
+        return found
+
+    def get_list(self, path: str, deadline: Deadline) -> list[Any] | None:
+        """Give the JSON array at the path, as `get` an object."""
+        found: list[Any] | None = self._get(path, deadline, list, "no JSON array")
+        return found
+
+    def _get(self, path: str, deadline: Deadline, kind: type, fault: str) -> Any:
         status, body = self._fetch(self._path + path, deadline)
         try:
             document = json.loads(body)
         except (ValueError, RecursionError):
             document = None
-        if isinstance(document, dict) and status == _OK:
+        if isinstance(document, kind) and status == _OK:
             return document
         # 40401, 40402, 40403: subject, version, schema not found. Any other 404 is some other server's.
         if isinstance(document, dict) and status == _NOT_FOUND and "error_code" in document:
             return None
-        what = "with something that is no JSON object" if status == _OK else f"with status {status}"
+        what = f"with something that is {fault}" if status == _OK else f"with status {status}"
         raise RegistryUnavailable(f"the Schema Registry answered {what}")
 
     def _fetch(self, target: str, deadline: Deadline) -> tuple[int, bytes]:

@@ -49,21 +49,24 @@ class SchemaRegistry:
         document = self._http.get(f"/schemas/ids/{schema_id}", deadline)
         if document is None:
             raise ValueError("the Schema Registry does not have it")
-        schema_type, schema = document.get("schemaType") or "AVRO", _text_of(document)
+        schema_type, schema = document.get("schemaType") or "AVRO", text_of(document)
         if schema_type == "JSON":
             return Decoder(schema_type, _json)
         if schema_type == "AVRO":
             from keylane import avro  # noqa: PLC0415 (each format is imported when it is met)
 
-            references = self._references(document, deadline)
+            references = self.references(document, deadline)
             return Decoder(schema_type, avro.decoder(schema, [text for _, text in references]))
         if schema_type == "PROTOBUF":
-            references = self._references(document, deadline)
+            references = self.references(document, deadline)
             return Decoder(schema_type, _protobuf()(schema, references))
         raise ValueError(f"it is of type {str(schema_type)[:50]!r}, which is none of AVRO, PROTOBUF and JSON")
 
-    def _references(self, document: dict[str, Any], deadline: Deadline) -> list[tuple[str, str]]:
-        """Names and texts of all that the schema leads to, each behind what it leads to itself."""
+    def references(self, document: dict[str, Any], deadline: Deadline) -> list[tuple[str, str]]:
+        """Names and texts of all that the schema leads to, each behind what it leads to itself.
+
+        Raises RegistryUnavailable; ValueError for what the registry does not have.
+        """
         found: dict[str, str] = {}
         seen: set[tuple[str, int]] = set()
 
@@ -79,13 +82,14 @@ class SchemaRegistry:
                 if referenced is None:
                     raise ValueError(f"the Schema Registry does not have {name[:100]!r}, to which it refers")
                 visit(referenced)
-                found[name] = _text_of(referenced)
+                found[name] = text_of(referenced)
 
         visit(document)
         return list(found.items())
 
 
-def _text_of(document: dict[str, Any]) -> str:
+def text_of(document: dict[str, Any]) -> str:
+    """The schema's text. Raises RegistryUnavailable."""
     schema = document.get("schema")
     if not isinstance(schema, str):
         raise RegistryUnavailable(_NONSENSE)

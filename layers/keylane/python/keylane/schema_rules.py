@@ -1,0 +1,23 @@
+"""Which schema the values of a topic have."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaRule:
+    """For topics that fit the pattern: a JSON Schema, or a Schema Registry's subject ("" for none).
+
+    `is_plain`: values are plain JSON, and not in the registry's wire format.
+    """
+
+    pattern: str
+    schema: Any = None
+    subject: str = ""
+    is_plain: bool = False
+
+    def subject_of(self, topic: str) -> str:
+        """The subject's name for a topic."""
+        return self.subject.replace("{topic}", topic)

@@ -6,6 +6,7 @@ that the build resolves nothing. What Lambda's Python has itself is left out.
 
 from __future__ import annotations
 
+import tomllib
 from importlib import metadata
 
 from packaging.requirements import Requirement
@@ -24,7 +25,12 @@ _HEADER = "# Made from pyproject.toml by `make layer-requirements`: what the lay
 def requirements() -> str:
     """The text of requirements.txt, for a Linux machine."""
     found: dict[str, str] = {}
-    waiting = [(canonicalize_name("keylane"), frozenset(EXTRAS))]
+    project = tomllib.loads((project_root() / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    own = [
+        *project["dependencies"],
+        *(each for name in EXTRAS for each in project["optional-dependencies"][name]),
+    ]
+    waiting = [_named(Requirement(each)) for each in own]
     seen: set[tuple[str, frozenset[str]]] = set()
     while waiting:
         name, extras = waiting.pop()
@@ -34,12 +40,13 @@ def requirements() -> str:
         distribution = metadata.distribution(name)
         found[name] = distribution.version
         waiting += [
-            (canonicalize_name(each.name), frozenset(each.extras))
-            for each in map(Requirement, distribution.requires or ())
-            if _is_wanted(each, extras)
+            _named(each) for each in map(Requirement, distribution.requires or ()) if _is_wanted(each, extras)
         ]
-    del found["keylane"]
     return _HEADER + "".join(f"{name}=={found[name]}\n" for name in sorted(found))
+
+
+def _named(requirement: Requirement) -> tuple[str, frozenset[str]]:
+    return canonicalize_name(requirement.name), frozenset(requirement.extras)
 
 
 def _is_wanted(requirement: Requirement, extras: frozenset[str]) -> bool:

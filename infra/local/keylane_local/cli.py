@@ -199,6 +199,18 @@ def invoke_function(data_dir: Path, function: str, event: Path, layer: Path | No
     sys.exit(1 if done.answer.failed else 0)
 
 
+@keylane.command()
+@click.option("--queue-url", required=True, help="The dead letters: KEYLANE_DLQ_URL of the drain function.")
+@click.option("--to", "target", required=True, help="The write-ahead log: its KEYLANE_QUEUE_URL.")
+@click.option("--topic", help="Only what belongs to this topic.")
+@click.option("--dry-run", is_flag=True, help="Move nothing; tell what is there, and why.")
+def replay(queue_url: str, target: str, topic: str | None, dry_run: bool) -> None:
+    """Move dead letters back into the write-ahead log, in their order."""
+    from keylane_local import replay as letters  # noqa: PLC0415 - it imports boto3
+
+    letters.run(queue_url, target, os.environ, topic, dry_run=dry_run)
+
+
 def _show(stack: Stack) -> None:
     table = Table(box=None, pad_edge=False)
     for column in ("part", "state", "pid", "address"):

@@ -76,7 +76,7 @@ def queue_settings(environment: Mapping[str, str], timeout_ms: int) -> QueueSett
         return None
     return QueueSettings(
         url=_url(environment, URL),
-        aws=_aws(environment, timeout_ms),
+        aws=aws_settings(environment, timeout_ms),
         limit_bytes=_limit(environment),
         groups=number(environment, "KEYLANE_QUEUE_GROUPS", GROUPS, most=MOST_GROUPS),
         bucket=_bucket(environment),
@@ -90,7 +90,7 @@ def drain_settings(environment: Mapping[str, str]) -> DrainSettings:
     timeout_ms = number(environment, "KEYLANE_DRAIN_TIMEOUT_MS", 20_000, most=840_000)
     return DrainSettings(
         dead_letters_url=_url(environment, "KEYLANE_DLQ_URL"),
-        aws=_aws(environment, min(timeout_ms, 5_000)),
+        aws=aws_settings(environment, min(timeout_ms, 5_000)),
         limit_bytes=_limit(environment),
         bucket=_bucket(environment),
         timeout_ms=timeout_ms,
@@ -107,7 +107,8 @@ def _url(environment: Mapping[str, str], variable: str) -> str:
     return url
 
 
-def _aws(environment: Mapping[str, str], timeout_ms: int) -> AwsSettings:
+def aws_settings(environment: Mapping[str, str], timeout_ms: int) -> AwsSettings:
+    """Where AWS is: AWS_REGION's, or that of a queue's URL."""
     in_host = _IN_HOST.match(environment.get(URL, "") or environment.get("KEYLANE_DLQ_URL", ""))
     region = environment.get("AWS_REGION") or (in_host[1] if in_host else _ANYWHERE)
     return AwsSettings(region, timeout_ms)

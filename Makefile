@@ -8,7 +8,7 @@ TORTURE_ARGS ?=
 N ?= 200
 SEED ?=
 
-.PHONY: help setup setup-python setup-tests demo test check up down status clean bench bench-lookup bench-ingest bench-freshness bench-coldstart bench-read torture torture-mutants openapi tour layer layer-requirements lint-infra setup-sam setup-localstack events build
+.PHONY: help setup setup-python setup-tests demo test check up down status clean bench bench-lookup bench-ingest bench-freshness bench-coldstart bench-read bench-write torture torture-mutants openapi tour layer layer-requirements lint-infra setup-sam setup-localstack events build
 
 help:  ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -72,7 +72,7 @@ status:  ## Show the local stack's parts
 
 bench: bench-lookup bench-coldstart bench-freshness bench-ingest  ## bench-lookup, -coldstart, -freshness and -ingest, one after the other
 
-bench-lookup bench-read bench-ingest bench-freshness bench-coldstart bench-outage bench-wait: bench-%: setup
+bench-lookup bench-read bench-ingest bench-freshness bench-coldstart bench-outage bench-wait bench-write: bench-%: setup
 	@$(BIN)/python tests/bench/bench_$*.py $(BENCH_ARGS)
 
 torture: setup  ## Random trouble on real servers against a fold of the log (N=200 SEED=random; N=1 SEED=s replays)

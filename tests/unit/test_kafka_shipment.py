@@ -57,6 +57,9 @@ class ScriptedProducer:
         self.refuse(topic)
         self._waiting.append((value, on_delivery))
 
+    def flush(self, timeout_s: float) -> None:
+        self.poll(timeout_s)
+
     def poll(self, timeout_s: float) -> None:
         waiting, self._waiting = self._waiting, []
         if not waiting:

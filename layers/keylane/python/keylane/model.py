@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from typing import Any, NamedTuple, Self
 
 _TOPIC_NAME = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
 
 
+@lru_cache(1_000)
 def is_topic_name(name: str) -> bool:
     """Whether Kafka would take it as a topic's name."""
     return _TOPIC_NAME.fullmatch(name) is not None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from itertools import starmap
 from typing import TYPE_CHECKING, Any
 
 from keylane.api import body_of
@@ -30,7 +31,7 @@ LAST_PARTITION = 2**31 - 1
 _decoder = json.JSONDecoder(parse_constant=no_constant, parse_float=finite)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Given:
     """A record as its client wrote it: the fields of a JSON object, and its place in `records`.
 
@@ -46,19 +47,19 @@ class Given:
 
     def text(self, field: str) -> bytes | None:
         """A text, in UTF-8."""
-        found = self.fields.get(field)
-        if found is None:
-            return None
-        if not isinstance(found, str):
-            raise self.refuse(field, f"is {kind_of(found)}, not a text")
-        return self.utf8(field, found)
+        return None if self.fields.get(field) is None else self.needed(field)
 
     def needed(self, field: str) -> bytes:
-        """A text that must be there."""
-        found = self.text(field)
-        if found is None:
-            raise self.refuse(field, "is missing: it is a text")
-        return found
+        """A text that must be there, in UTF-8."""
+        return self.utf8(field, self.needed_text(field))
+
+    def needed_text(self, field: str) -> str:
+        """A text that must be there; it may be none that UTF-8 has bytes for."""
+        found = self.fields.get(field)
+        if isinstance(found, str):
+            return found
+        what = "is missing: it is a text" if found is None else f"is {kind_of(found)}, not a text"
+        raise self.refuse(field, what)
 
     def whole(self, field: str, least: int, most: int) -> int | None:
         """A whole number within bounds."""
@@ -100,7 +101,7 @@ def records_in(document: Mapping[str, Any], least: int) -> list[Given]:
     for index, record in enumerate(records):
         if not isinstance(record, dict):
             raise BadField(f"is {kind_of(record)}, not an object", "", index)
-    return [Given(index, record) for index, record in enumerate(records)]
+    return list(starmap(Given, enumerate(records)))
 
 
 def check_topics(records: Iterable[NewRecord]) -> None:

@@ -80,7 +80,7 @@ def request_of(event: Event) -> tuple[list[NewRecord], bool]:
 
 
 def _record(given: Given) -> NewRecord:
-    topic = given.needed("topic").decode()
+    topic = given.needed_text("topic")
     partition = given.whole("partition", -_INT32, _INT32 - 1)
     if partition == ANY_PARTITION:
         partition = None

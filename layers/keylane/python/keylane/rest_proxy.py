@@ -30,6 +30,7 @@ JSON = "application/vnd.kafka.json.v2+json"
 BINARY = "application/vnd.kafka.binary.v2+json"
 _BY_SCHEMA = ("avro", "jsonschema", "protobuf")
 HEADERS_LIMIT = 100
+_compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 KEY_FORMAT = choice(
     "key_format",
@@ -146,7 +147,7 @@ class _Reader:
         if field == "key" and self._key_as_text and isinstance(found, str):
             return given.utf8(field, found)
         try:
-            text = json.dumps(found, ensure_ascii=False, separators=(",", ":"))
+            text = _compact(found)
         except RecursionError as error:
             raise given.refuse(field, "is nested too deep") from error
         return given.utf8(field, text)

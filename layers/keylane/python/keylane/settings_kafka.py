@@ -138,7 +138,7 @@ def producer_options(environment: Mapping[str, str]) -> ProducerOptions:
         acks=acks,
         idempotence=idempotence,
         retries=retries,
-        linger_ms=env.number(environment, "KEYLANE_KAFKA_LINGER_MS", 0, 0, 900_000),
+        linger_ms=env.number(environment, "KEYLANE_KAFKA_LINGER_MS", 5, 0, 900_000),
         batch_records=_some(environment, "KEYLANE_KAFKA_BATCH_RECORDS", 1, 1_000_000),
         batch_bytes=_some(environment, "KEYLANE_KAFKA_BATCH_BYTES", 1, _BIG),
         queue_records=_some(environment, "KEYLANE_KAFKA_QUEUE_RECORDS", 1, _BIG),

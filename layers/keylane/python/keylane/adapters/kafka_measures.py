@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from keylane.errors import NotLetIn, ProduceFailed, UnknownPartition, UnknownTopic
@@ -49,13 +48,14 @@ class KafkaMeasures:
 
     def sent(self, records: Sequence[NewRecord], outcomes: Sequence[Outcome], taken_ms: float) -> None:
         """Count a request's records; `taken_ms`: until the last of them was reported on."""
-        written: Counter[str] = Counter()
-        failed: Counter[tuple[str, str]] = Counter()
+        written: dict[str, int] = {}
+        failed: dict[tuple[str, str], int] = {}
         for record, outcome in zip(records, outcomes, strict=True):
+            topic = record.topic
             if isinstance(outcome, Position):
-                written[record.topic] += 1
+                written[topic] = written.get(topic, 0) + 1
             else:
-                failed[record.topic, _code(outcome)] += 1
+                failed[topic, _code(outcome)] = failed.get((topic, _code(outcome)), 0) + 1
         for topic, count in written.items():
             self._topics.add(topic)
             METER.count("SentMessages", count, topic)

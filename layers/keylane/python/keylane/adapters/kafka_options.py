@@ -138,7 +138,7 @@ class ProducerOptions:
     acks: str = "all"
     idempotence: bool = True
     retries: int | None = None
-    linger_ms: int = 0
+    linger_ms: int = 5
     batch_records: int | None = None
     batch_bytes: int | None = None
     queue_records: int | None = None

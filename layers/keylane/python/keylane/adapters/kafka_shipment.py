@@ -40,6 +40,12 @@ QUEUE_LOOK_S = 0.05
 """How often a full queue is looked at, beside each report."""
 
 
+REFUSAL_LOOK_S = 0.05
+"""How often a wait for reports is looked up from: a broker that does not let the client in ends it."""
+LOOK_EVERY = 64
+"""Records between two looks at the clock, which takes as long as handing one over."""
+
+
 class Shipment:
     """Sends groups of the records (their indices), and keeps what became of each.
 
@@ -66,6 +72,7 @@ class Shipment:
         self._unsent: set[int] = set()
         self._unknown: dict[str, KafkaError] = {}
         self._looked_up: set[str] = set()
+        self._is_late = False
         self.has_failed_for_good = False
 
     def groups(self) -> Iterator[list[int]]:
@@ -99,7 +106,8 @@ class Shipment:
                 self._report(index, error)
         patience = self._deadline
         while waiting and patience.remaining_s:
-            producer.poll(patience.remaining_s)
+            # What is here goes at once, whatever the linger: that lets records gather until all are here.
+            producer.flush(min(patience.remaining_s, REFUSAL_LOOK_S))
             if entrance.refusal is not None and patience is self._deadline:
                 # Other brokers may let it in: theirs have a moment more.
                 soon = Deadline.after_ms(REFUSED_PATIENCE_MS, patience.clock)
@@ -137,7 +145,9 @@ class Shipment:
             return self._unknown[topic]
         if self._entrance.refusal is not None:
             return self._entrance.error()
-        if not self._deadline.remaining_s:
+        if index % LOOK_EVERY == 0 and not self._deadline.remaining_s:
+            self._is_late = True
+        if self._is_late:
             return KafkaError(LOCAL_TIMED_OUT)
         try:
             error = self._produce(producer, index, waiting)
@@ -165,7 +175,10 @@ class Shipment:
 
         def reported(error: KafkaError | None, message: Any) -> None:
             waiting.discard(index)
-            self._report(index, error or Position(message.partition(), message.offset()))
+            if error is None:
+                self._reports[index] = Position(message.partition(), message.offset())
+            else:
+                self._report(index, error)
 
         try:
             partition = self._partition(producer, record, self._deadline)
@@ -192,6 +205,8 @@ class Shipment:
             self.has_failed_for_good = True
 
     def _refused_for_others(self, group: Sequence[int]) -> list[int]:
+        if all(isinstance(self._reports[index], Position) for index in group):
+            return []
         written: set[tuple[str, bytes]] = set()
         again: list[int] = []
         for index in reversed(group):

@@ -1,0 +1,287 @@
+"""Writes by a warm produce function, event in to answer out, beside bare confluent-kafka on the same broker.
+
+`write-put`: one record of one key, beside a produce and a flush. `write-batch`: 500 records in one request,
+beside a bare producer that hands over as many and flushes, and one that never waits. All take turns.
+`write-memory`: what a function's process holds, under AWS's own runtime, over many pushes.
+
+The bare producers have the function's settings (acks=all, idempotent, no linger); the one that never waits
+has librdkafka's own linger of 5 ms.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import importlib.util
+import json
+import os
+import tempfile
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import psutil
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from harness import ROOT, Row, latency, percentile, report, spread
+
+from keylane.metrics import METER
+from keylane_local.environments import Environment, Function
+from keylane_local.guard import guarded
+from keylane_local.kafka import Kafka
+from keylane_local.ports import Ports
+from keylane_local.proxy_events import Request, proxy_event
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    Way = Callable[[int], float]
+
+TOPIC, PARTITIONS = "written", 9
+BATCH = 500
+STREAM_ROUNDS = 20
+BARE = "bare produce + flush"
+STREAM = "bare producer that never waits"
+PUT = "function: PUT of a key"
+PUSH = "function: POST /push"
+JSON = "function: REST Proxy, JSON"
+BINARY = "function: REST Proxy, binary"
+WARM_UP = 200
+SETTINGS = {
+    "partitioner": "murmur2_random",
+    "acks": "all",
+    "enable.idempotence": True,
+    "linger.ms": 0,
+    "socket.nagle.disable": True,
+}
+
+
+@contextlib.contextmanager
+def broker() -> Iterator[str]:
+    """The address of a broker with the topic, which ends with the block."""
+    ports = Ports()
+    with tempfile.TemporaryDirectory(prefix="keylane-bench-") as folder, guarded(Path(folder)) as data:
+        kafka = Kafka(
+            data / "kafka",
+            run=data / "run",
+            log=data / "logs" / "kafka.log",
+            port=ports.any(),
+            controller_port=ports.any(),
+        )
+        try:
+            kafka.start()
+            kafka.wait_ready()
+            admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+            admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(20)
+            yield kafka.bootstrap
+        finally:
+            kafka.stop()
+
+
+def environment(bootstrap: str) -> dict[str, str]:
+    return {"KEYLANE_KAFKA_BOOTSTRAP": bootstrap}
+
+
+def event_of(method: str, target: str, body: bytes, media_type: str = "application/json") -> dict[str, Any]:
+    headers = (
+        ("Host", "localhost"),
+        ("Accept", "*/*"),
+        ("User-Agent", "bench"),
+        ("Content-Type", media_type),
+    )
+    return proxy_event(Request(method, target, headers, body, "127.0.0.1"), "bench-request")
+
+
+def value_of(size_bytes: int) -> str:
+    """JSON of so many bytes."""
+    start = '{"origin": "EWR", "dest": "IAH", "note": "'
+    return f'{start}{"x" * max(0, size_bytes - len(start) - 2)}"}}'
+
+
+class InProcess:
+    """The function's handler in this process, and bare producers."""
+
+    def __init__(self, bootstrap: str) -> None:
+        os.environ.update(environment(bootstrap))
+        METER.start(lambda _: None)  # its lines would stand in the middle of the tables
+        spec = importlib.util.spec_from_file_location(
+            "produce_handler", ROOT / "functions/produce/handler.py"
+        )
+        assert spec
+        assert spec.loader
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        self._handler: Callable[[dict[str, Any], Any], dict[str, Any]] = module.lambda_handler
+        self._context = SimpleNamespace(aws_request_id="bench", get_remaining_time_in_millis=lambda: 29_000)
+        self.bare = Producer({"bootstrap.servers": bootstrap, **SETTINGS})
+        self.stream = Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                **SETTINGS,
+                "linger.ms": 5,
+                "queue.buffering.max.messages": 500_000,
+            }
+        )
+
+    def answered_s(self, event: dict[str, Any], expected: int) -> float:
+        """Seconds until the function has answered; the bench ends where it is no success."""
+        begun = time.perf_counter()
+        answer = self._handler(event, self._context)
+        taken = time.perf_counter() - begun
+        if answer["statusCode"] != expected or '"err' in answer["body"].replace('"errors": []', "").replace(
+            '"error_code": null, "error": null', ""
+        ):
+            raise SystemExit(f"the function did not write: {answer}")
+        return taken
+
+
+def bare_s(producer: Producer, records: list[tuple[bytes | None, bytes]]) -> float:
+    """Seconds for so many records and a flush."""
+    begun = time.perf_counter()
+    for key, value in records:
+        producer.produce(TOPIC, value, key)
+    if producer.flush(30):
+        raise SystemExit("Kafka did not take all records")
+    return time.perf_counter() - begun
+
+
+def in_turns(ways: dict[str, Way], rounds: int, warm_up: int) -> dict[str, list[float]]:
+    """What each way gave, round by round; who begins changes from round to round."""
+    for number in range(warm_up):
+        for way in ways.values():
+            way(number)
+    samples: dict[str, list[float]] = {name: [] for name in ways}
+    turns = list(ways.items())
+    for number in range(rounds):
+        for name, way in turns:
+            samples[name].append(way(number))
+        turns = [*turns[1:], turns[0]]
+    return samples
+
+
+def put(ours: InProcess, chosen: argparse.Namespace) -> None:
+    value = value_of(chosen.value_bytes).encode()
+
+    def through_function(number: int) -> float:
+        event = event_of("PUT", f"/topics/{TOPIC}/keys/key-{number}", value)
+        return ours.answered_s(event, 201) * 1e6
+
+    def bare(number: int) -> float:
+        return bare_s(ours.bare, [(b"key-%d" % number, value)]) * 1e6
+
+    samples = in_turns({BARE: bare, PUT: through_function}, chosen.puts, WARM_UP)
+    rows = [Row(name, latency(taken)) for name, taken in samples.items()]
+    aim = "p50 at most 1.3x the bare producer's"
+    report("write-put", "us", rows, reference=BARE, settings=vars(chosen), aim=aim)
+
+
+def batch(ours: InProcess, chosen: argparse.Namespace) -> None:
+    value = value_of(1024)
+    names = [f"key-{number}" for number in range(BATCH)]
+    bare_records = [(name.encode(), value.encode()) for name in names]
+    by_rest = f"/topics/{TOPIC}"
+    documents = {
+        PUSH: ("/push", "application/json", [{"topic": TOPIC, "key": name, "data": value} for name in names]),
+        JSON: (
+            by_rest,
+            "application/vnd.kafka.json.v2+json",
+            [{"key": name, "value": json.loads(value)} for name in names],
+        ),
+        BINARY: (
+            by_rest,
+            "application/vnd.kafka.binary.v2+json",
+            [{"key": "a2V5", "value": "eHh4eHh4eHh4" * 85} for _ in names],
+        ),
+    }
+
+    def through_function(target: str, media_type: str, records: list[dict[str, Any]]) -> Way:
+        body = json.dumps({"records": records, **({"wait_for_send": True} if target == "/push" else {})})
+
+        def way(_: int) -> float:
+            event = event_of("POST", target, body.encode(), media_type)
+            return BATCH / ours.answered_s(event, 200)
+
+        return way
+
+    ways: dict[str, Way] = {
+        BARE: lambda _: BATCH / bare_s(ours.bare, bare_records),
+        STREAM: lambda _: STREAM_ROUNDS * BATCH / bare_s(ours.stream, bare_records * STREAM_ROUNDS),
+        **{name: through_function(*each) for name, each in documents.items()},
+    }
+    samples = in_turns(ways, chosen.batches, 10)
+    rows = [Row(name, spread(taken)) for name, taken in samples.items()]
+    aim = "the function at least 0.5x of a bare producer"
+    report("write-batch", "records/s", rows, reference=BARE, settings=vars(chosen), aim=aim)
+
+
+async def memory(bootstrap: str, chosen: argparse.Namespace) -> None:
+    record = {"topic": TOPIC, "key": "key", "data": value_of(4096)}
+    body = json.dumps({"records": [record], "wait_for_send": True}).encode()
+    event = json.dumps(event_of("POST", "/push", body)).encode()
+    curve: list[tuple[int, float]] = []
+    with tempfile.TemporaryDirectory(prefix="keylane-bench-") as folder:
+        function = Function(
+            name="keylane-produce",
+            code=ROOT / "functions/produce",
+            layer=ROOT / "layers/keylane/python",
+            log=Path(folder) / "log",
+            variables=environment(bootstrap),
+        )
+        running = Environment(function, take=lambda line: line.startswith(b'{"_aws"'))
+        await running.start()
+        try:
+            process = psutil.Process(running.pid)
+            started = resident_mib(process)
+            begun = time.perf_counter()
+            for number in range(chosen.pushes + 1):
+                answer = await running.invoke(event, f"bench-{number}")
+                if answer.failed or b'"statusCode": 200' not in answer.payload:
+                    raise SystemExit(f"the function did not write: {answer.payload!r}")
+                if number % max(1, chosen.pushes // 50) == 0:
+                    curve.append((number, resident_mib(process)))
+            taken = time.perf_counter() - begun
+        finally:
+            await running.stop()
+    half = [size for number, size in curve if number >= chosen.pushes // 2]
+    rows = [
+        Row("started, no request yet", {"MiB": started}),
+        Row("after the first request", {"MiB": curve[0][1]}),
+        *(Row(f"after {number:,}", {"MiB": size}) for number, size in curve[1::5]),
+        Row("the most", {"MiB": max(size for _, size in curve)}),
+    ]
+    facts = {
+        "growth over the second half, MiB": round(half[-1] - half[0], 2),
+        "median of the second half, MiB": round(percentile(half, 50), 1),
+        "pushes/s through the runtime": round(chosen.pushes / taken),
+        "curve": curve,
+    }
+    aim = "under 128 MiB, and flat"
+    report("write-memory", "MiB", rows, reference=rows[0].name, settings=vars(chosen), facts=facts, aim=aim)
+
+
+def resident_mib(process: psutil.Process) -> float:
+    return round(process.memory_info().rss / 2**20, 2)
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--only", choices=("put", "batch", "memory"))
+    options.add_argument("--puts", type=int, default=3_000)
+    options.add_argument("--value-bytes", type=int, default=1024)
+    options.add_argument("--batches", type=int, default=100)
+    options.add_argument("--pushes", type=int, default=100_000, help="of 4 KiB, for memory")
+    chosen = options.parse_args()
+    with broker() as bootstrap:
+        ours = InProcess(bootstrap)
+        if chosen.only in {None, "put"}:
+            put(ours, chosen)
+        if chosen.only in {None, "batch"}:
+            batch(ours, chosen)
+        if chosen.only in {None, "memory"}:
+            asyncio.run(memory(bootstrap, chosen))
+
+
+if __name__ == "__main__":
+    main()

@@ -118,6 +118,10 @@ def stack(tmp_path_factory: pytest.TempPathFactory, registry_port: int) -> Itera
     with pytest.MonkeyPatch.context() as patch, guarded(tmp_path_factory.mktemp("stack")) as data:
         url = f"http://{HOST}:{registry_port}/apis/ccompat/v7"
         patch.setenv("KEYLANE_SCHEMA_REGISTRY_URL", url)
+        patch.setenv("KEYLANE_RATE_LIMITS", '{"topics": {"limited-*": {"records_per_minute": 6}}}')
+        patch.setenv(
+            "KEYLANE_SCHEMAS", '{"checked-*": {"schema": {"properties": {"n": {"type": "integer"}}}}}'
+        )
         with Stack(data, TESTS / "keylane-test.toml") as running:
             wait_writable(running.kafka)
             yield running

@@ -105,6 +105,13 @@ def test_keys_are_written_without_their_quotes_where_that_is_asked_for(post: Pos
     assert log.sent == [NewRecord("test", b"N1", b'"v"'), NewRecord("test", b'{"b":1,"a":2}', None)]
 
 
+@pytest.mark.parametrize("media_type", [JSON, BINARY])
+def test_another_format_of_keys_is_refused_whatever_the_body(post: Post, log: FakeLog, media_type: str):
+    answer = post({"records": [{}]}, media_type, query={"key_format": ""})
+    assert problem(answer) == (400, 400, "key_format")
+    assert not log.sent
+
+
 def test_null_is_no_key_and_a_tombstone(post: Post, log: FakeLog):
     for media_type in (JSON, BINARY):
         offsets(post({"records": [{"key": None, "value": None}, {}]}, media_type))

@@ -85,7 +85,7 @@ def request_of(event: Event, topic: str, partition: str | None = None) -> list[N
     name = api.topic_of(topic)
     number = None if partition is None else _partition_of(partition)
     is_binary = _is_binary(event)
-    as_text = not is_binary and KEY_FORMAT.of(api.query_of(event)) == "text"
+    as_text = KEY_FORMAT.of(api.query_of(event)) == "text" and not is_binary
     document = document_of(event)
     for field in document.keys() - _KNOWN_OUTSIDE:
         raise BadField("is no field of this request", field[:100])

@@ -1,0 +1,68 @@
+"""Rate limits, idempotency keys and schemas over HTTP; what the settings name is in `stack`."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from tests.builders import a_topic
+from tests.e2e.client import path_of
+from tests.servers import create_topic, records_of
+
+
+@pytest.fixture
+def topic(stack):
+    """Makes a topic whose name begins so."""
+
+    def make(prefix: str) -> str:
+        name = prefix + a_topic()
+        create_topic(stack.kafka_bootstrap, name, 1)
+        return name
+
+    return make
+
+
+def push(client, records, **headers):
+    body = json.dumps({"records": records, "wait_for_send": True}).encode()
+    return client.request("POST", "/push", body, Content_Type="application/json", **headers)
+
+
+def test_a_topic_takes_what_its_limit_lets_through_and_says_when_to_come_back(client, stack, topic):
+    name, other = topic("limited-"), topic("limited-")
+    for left in range(5, -1, -1):
+        answer = client.request("PUT", path_of(name, b"k"), b"v")
+        assert (answer.status, answer.headers["RateLimit-Remaining"]) == (201, str(left))
+    refused = client.request("PUT", path_of(name, b"k"), b"v")
+    assert (refused.status, refused.json["type"]) == (429, "urn:keylane:problem:rate-limited")
+    assert (refused.json["code"], refused.headers["RateLimit-Limit"]) == ("THROTTLING_QUOTA_EXCEEDED", "6")
+    assert 1 <= int(refused.headers["Retry-After"]) <= 10
+    records = [{"topic": each, "data": "1"} for each in (name, other)]
+    mixed = push(client, records)
+    assert (mixed.status, [entry["error"] for entry in mixed.json["errors"]]) == (429, [True, False])
+    assert len(records_of(stack.kafka_bootstrap, name, 0)) == 6
+    assert len(records_of(stack.kafka_bootstrap, other, 0)) == 1
+
+
+@pytest.mark.parametrize("method", ["PUT", "DELETE"])
+def test_a_write_sent_again_with_its_key_is_answered_as_before(client, stack, topic, method):
+    name = topic("")
+    headers = {"Idempotency_Key": name}
+    first = client.request(method, path_of(name, b"k"), b"v", **headers)
+    again = client.request(method, path_of(name, b"k"), b"v", **headers)
+    assert first.json["position"] == "0:0"
+    assert (again.status, again.body) == (first.status, first.body)
+    assert again.headers["Keylane-Position"] == "0:0"
+    assert (first.headers["Idempotency-Replayed"], again.headers["Idempotency-Replayed"]) == (None, "true")
+    other = client.request(method, path_of(name, b"k"), b"w", **headers)
+    assert (other.status, other.json["type"]) == (422, "urn:keylane:problem:idempotency-key-reused")
+    assert len(records_of(stack.kafka_bootstrap, name, 0)) == 1
+
+
+def test_a_value_that_is_not_as_its_schema_is_refused_with_the_place(client, topic):
+    name = topic("checked-")
+    refused = client.request("PUT", path_of(name, b"k"), b'{"n": [1]}')
+    assert (refused.status, refused.json["type"]) == (422, "urn:keylane:problem:value-invalid")
+    assert (refused.json["path"], refused.json["code"]) == ("/n", "INVALID_RECORD")
+    answer = push(client, [{"topic": name, "data": data} for data in ('{"n": 1}', '{"n": "1"}')])
+    assert (answer.status, answer.json["positions"]) == (422, ["0:0", None])
+    assert answer.json["errors"][1]["path"] == "/n"

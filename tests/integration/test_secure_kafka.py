@@ -18,7 +18,9 @@ from tests.integration.test_explore import asking
 from tests.secure_kafka import PASSWORD, secure_kafka, unsecured_token
 from tests.servers import create_topic, eventually, records_of
 
+from keylane import settings_kafka
 from keylane.adapters import kafka_tokens, references
+from keylane.adapters.kafka_broker import Broker
 from keylane.errors import NotLetIn
 
 if TYPE_CHECKING:
@@ -410,6 +412,22 @@ def test_a_cluster_that_refuses_us_keeps_no_other_back(
     assert (status, health["parts"]["kafka"]["ready"]) == (503, True)
     assert not health["parts"]["kafka.safe"]["ready"]
     no_secret(pushed, health)
+
+
+def test_the_jobs_client_takes_the_password_that_holds_now(secure: SecureKafka, topic: str):
+    given = {K + name: value for name, value in ways(secure)["scram-512"].items()}
+    holding, old = (
+        settings_kafka.connection(given | {f"{K}SASL_PASSWORD": password})
+        for password in (SCRAM_PASSWORD, WRONG)
+    )
+    # Longer than the test may take: the refusal ends it.
+    broker = Broker(old, timeout_s=280, renewed=lambda: holding)
+    for ask in (broker.describe, lambda _: broker.end_offsets({topic: 1})):
+        with pytest.raises(NotLetIn, match="SASL_AUTHENTICATION_FAILED"):
+            ask([topic])
+    broker.renew()
+    assert broker.end_offsets({topic: 1}) == {(topic, 0): 0}
+    assert broker.describe([topic])[topic].partition_count == 1
 
 
 def test_the_job_reads_what_it_is_let_in_to(

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import KafkaError
+from tests.builders import an_event, load_handler
 
-from keylane import settings_kafka
+from keylane import settings_kafka, settings_producer
 from keylane.adapters.kafka_clients import Entrance
 from keylane.adapters.kafka_options import ClientOptions, Connection, ProducerOptions, Security
 from keylane.clusters import Clusters, Named
@@ -43,7 +44,7 @@ def written(**given: str) -> dict[str, Any]:
 
 def test_without_a_word_nobody_is_asked_for_anything():
     assert settings_kafka.connection(BOOTSTRAP) == Connection("one:9092", Security(), ClientOptions())
-    assert settings_kafka.producer_options(BOOTSTRAP) == ProducerOptions()
+    assert settings_producer.producer_options(BOOTSTRAP) == ProducerOptions()
     assert Security().configuration() == {}
 
 
@@ -114,6 +115,11 @@ def test_every_option_reaches_the_client():
     reader = ExploreSettings.from_environment(variables(CLIENT_ID="orders-api", SOCKET_TIMEOUT_MS="3000"))
     assert reader.kafka.configuration()["client.id"] == "orders-api"
     assert reader.kafka.configuration()["socket.timeout.ms"] == 3_000
+
+
+def test_a_long_first_pause_is_the_longest_one_too():
+    assert written(RETRY_BACKOFF_MS="5000")["retry.backoff.max.ms"] == 5_000
+    assert written(RETRY_BACKOFF_MS="100")["retry.backoff.max.ms"] == 1_000
 
 
 @pytest.mark.parametrize("given", [{"ACKS": "1"}, {"RETRIES": "0"}])
@@ -295,3 +301,19 @@ def test_refusals_are_told_from_other_errors(
     if code:
         with pytest.raises(NotLetIn, match=code):
             entrance.check()
+
+
+@pytest.mark.parametrize("function", ["produce", "explore"])
+def test_client_that_refuses_its_settings_is_our_fault_and_told_in_the_log_alone(
+    function: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    certificate = {"SSL_CERTIFICATE": PEM, "SSL_KEY": KEY, "SSL_KEY_PASSWORD": "hunter2"}
+    for name, value in variables(SECURITY_PROTOCOL="SSL", **certificate).items():
+        monkeypatch.setenv(name, value)
+    method, path = {"produce": ("PUT", "/topics/t/keys/k"), "explore": ("GET", "/clusters")}[function]
+    answer = load_handler(function).lambda_handler(an_event(method, path, body=b"v"), None)
+    problem = json.loads(answer["body"])
+    assert (answer["statusCode"], problem["type"]) == (500, "urn:keylane:problem:misconfigured")
+    assert "ssl.certificate.pem" in caplog.text
+    assert "hunter2" not in caplog.text + answer["body"]
+    assert "pem" not in answer["body"]

@@ -82,7 +82,7 @@ class ProduceSettings:
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Self:
         """Read all at once. Raises SettingsError."""
-        from keylane import settings_kafka  # noqa: PLC0415
+        from keylane import settings_kafka, settings_producer  # noqa: PLC0415
         from keylane.adapters.kafka_producer import KafkaSettings  # noqa: PLC0415
 
         timeout_ms = number(environment, "KEYLANE_PRODUCE_TIMEOUT_MS", 5_000)
@@ -91,14 +91,14 @@ class ProduceSettings:
         def read(environment: Mapping[str, str]) -> KafkaSettings:
             return KafkaSettings(
                 settings_kafka.bootstrap(environment),
-                settings_kafka.partitioner(environment),
+                settings_producer.partitioner(environment),
                 limit_bytes,
                 timeout_ms,
-                settings_kafka.partition_by(environment),
-                settings_kafka.partitioners(environment),
+                settings_producer.partition_by(environment),
+                settings_producer.partitioners(environment),
                 settings_kafka.security(environment),
                 settings_kafka.client_options(environment),
-                settings_kafka.producer_options(environment),
+                settings_producer.producer_options(environment),
             )
 
         clusters = settings_kafka.clusters(environment, read)

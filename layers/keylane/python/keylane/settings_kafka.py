@@ -1,4 +1,4 @@
-"""Kafka's settings from the environment: which cluster, who we are there, how records are written.
+"""How to connect to Kafka, from the environment: which clusters, and who we are there.
 
 KEYLANE_KAFKA_CLUSTERS names further clusters, each with the topics that are its own:
 `{"payments": {"topics": ["payments.*"], "bootstrap": "one:9096", "sasl_username": ...}}`. Its fields are the
@@ -11,12 +11,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, TypeVar
 
-from keylane import routing
 from keylane import variables as env
 from keylane.adapters import kafka_options as kafka
-from keylane.adapters.kafka_options import ClientOptions, Connection, ProducerOptions, Security
+from keylane.adapters.kafka_options import ClientOptions, Connection, Security
 from keylane.clusters import DEFAULT, Clusters, Named
-from keylane.model import WHOLE_KEY, is_topic_name
 from keylane.variables import SettingsError
 
 if TYPE_CHECKING:
@@ -60,8 +58,10 @@ OPTIONS = (
     "KEYLANE_KAFKA_REQUEST_TIMEOUT_MS",
     "KEYLANE_KAFKA_COMPRESSION",
 )
-_BIG = 2_147_483_647
-_HOUR_MS = 3_600_000
+MOST = 2_147_483_647
+HOUR_MS = 3_600_000
+_RETRY_BACKOFF_MAX_MS = 1_000
+"""librdkafka's default."""
 _CLUSTER_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _PATTERN = re.compile(r"[a-zA-Z0-9._*-]{1,249}")
 _CLUSTERS_EXAMPLE = '{"payments": {"topics": ["payments.*"], "bootstrap": "one:9092"}}'
@@ -98,18 +98,18 @@ def security(environment: Mapping[str, str]) -> Security:
 
 def client_options(environment: Mapping[str, str]) -> ClientOptions:
     """What all of a function's clients have in common."""
-    least, most = (
-        _some(environment, "KEYLANE_KAFKA_RETRY_BACKOFF_MS", 1, 300_000),
-        _some(environment, "KEYLANE_KAFKA_RETRY_BACKOFF_MAX_MS", 1, 300_000),
-    )
-    if most is not None and (least or 0) > most:
+    least = some(environment, "KEYLANE_KAFKA_RETRY_BACKOFF_MS", 1, 300_000)
+    most = some(environment, "KEYLANE_KAFKA_RETRY_BACKOFF_MAX_MS", 1, 300_000)
+    if least is not None and most is None:
+        most = max(least, _RETRY_BACKOFF_MAX_MS)
+    if (least or 0) > (most or _RETRY_BACKOFF_MAX_MS):
         raise SettingsError("KEYLANE_KAFKA_RETRY_BACKOFF_MAX_MS", "is below KEYLANE_KAFKA_RETRY_BACKOFF_MS")
     return ClientOptions(
         env.text(environment, "KEYLANE_KAFKA_CLIENT_ID") or None,
-        _some(environment, "KEYLANE_KAFKA_SOCKET_TIMEOUT_MS", 10, 300_000),
-        _some(environment, "KEYLANE_KAFKA_CONNECT_TIMEOUT_MS", 1_000, _BIG),
-        _some(environment, "KEYLANE_KAFKA_IDLE_TIMEOUT_MS", 0, _BIG),
-        _some(environment, "KEYLANE_KAFKA_METADATA_REFRESH_MS", 10, _HOUR_MS),
+        some(environment, "KEYLANE_KAFKA_SOCKET_TIMEOUT_MS", 10, 300_000),
+        some(environment, "KEYLANE_KAFKA_CONNECT_TIMEOUT_MS", 1_000, MOST),
+        some(environment, "KEYLANE_KAFKA_IDLE_TIMEOUT_MS", 0, MOST),
+        some(environment, "KEYLANE_KAFKA_METADATA_REFRESH_MS", 10, HOUR_MS),
         least,
         most,
     )
@@ -118,68 +118,6 @@ def client_options(environment: Mapping[str, str]) -> ClientOptions:
 def connection(environment: Mapping[str, str]) -> Connection:
     """How to reach the cluster."""
     return Connection(bootstrap(environment), security(environment), client_options(environment))
-
-
-def producer_options(environment: Mapping[str, str]) -> ProducerOptions:
-    """How records are written.
-
-    Idempotence gives way to `acks` and `retries` that it can't have, unless it was asked for by name.
-    """
-    acks = {"-1": "all"}.get(
-        given := env.choice(environment, "KEYLANE_KAFKA_ACKS", ("all", "-1", "1"), "all"), given
-    )
-    retries = _some(environment, "KEYLANE_KAFKA_RETRIES", 0, _BIG)
-    is_possible = acks == "all" and retries != 0
-    idempotence = env.switch(environment, "KEYLANE_KAFKA_IDEMPOTENCE", default=is_possible)
-    if idempotence and not is_possible:
-        other = "KEYLANE_KAFKA_ACKS=all" if acks != "all" else "KEYLANE_KAFKA_RETRIES above 0"
-        raise SettingsError("KEYLANE_KAFKA_IDEMPOTENCE", f"is true, which needs {other}")
-    found = ProducerOptions(
-        acks=acks,
-        idempotence=idempotence,
-        retries=retries,
-        linger_ms=env.number(environment, "KEYLANE_KAFKA_LINGER_MS", 5, 0, 900_000),
-        batch_records=_some(environment, "KEYLANE_KAFKA_BATCH_RECORDS", 1, 1_000_000),
-        batch_bytes=_some(environment, "KEYLANE_KAFKA_BATCH_BYTES", 1, _BIG),
-        queue_records=_some(environment, "KEYLANE_KAFKA_QUEUE_RECORDS", 1, _BIG),
-        queue_kbytes=_some(environment, "KEYLANE_KAFKA_QUEUE_KBYTES", 1, _BIG),
-        queue_full=env.choice(environment, "KEYLANE_KAFKA_QUEUE_FULL", (kafka.WAIT, kafka.ERROR), kafka.WAIT),
-        message_timeout_ms=_some(environment, "KEYLANE_KAFKA_MESSAGE_TIMEOUT_MS", 1, _HOUR_MS),
-        request_timeout_ms=_some(environment, "KEYLANE_KAFKA_REQUEST_TIMEOUT_MS", 1, 900_000),
-        compression=env.choice(environment, "KEYLANE_KAFKA_COMPRESSION", kafka.COMPRESSIONS, "none"),
-    )
-    if found.message_timeout_ms is not None and found.message_timeout_ms <= found.linger_ms:
-        raise SettingsError("KEYLANE_KAFKA_LINGER_MS", "is not below KEYLANE_KAFKA_MESSAGE_TIMEOUT_MS")
-    return found
-
-
-def partitioner(environment: Mapping[str, str]) -> str:
-    """KEYLANE_PARTITIONER: of all topics that have none of their own."""
-    return env.choice(environment, "KEYLANE_PARTITIONER", tuple(kafka.BUILT_IN), "murmur2")
-
-
-def partitioners(environment: Mapping[str, str]) -> dict[str, str]:
-    """KEYLANE_PARTITIONERS, a JSON object: {"clicks": "round_robin"}."""
-    variable = "KEYLANE_PARTITIONERS"
-    given = env.json_object(environment, variable, '{"clicks": "round_robin"}')
-    for topic, name in given.items():
-        _check_topic(variable, topic)
-        if name not in kafka.PARTITIONERS:
-            raise SettingsError(variable, f"has for {topic!r} none of {', '.join(kafka.PARTITIONERS)}")
-    return given
-
-
-def partition_by(environment: Mapping[str, str]) -> dict[str, str]:
-    """KEYLANE_PARTITION_BY, a JSON object: {"bookings": "prefix:|"}."""
-    variable = "KEYLANE_PARTITION_BY"
-    given = env.json_object(environment, variable, '{"bookings": "prefix:|"}')
-    for topic, by in given.items():
-        _check_topic(variable, topic)
-        try:
-            routing.separator_of(str(by))
-        except ValueError as error:
-            raise SettingsError(variable, f"has for {topic!r}: {error}") from error
-    return {topic: by for topic, by in given.items() if by != WHOLE_KEY}
 
 
 def clusters(environment: Mapping[str, str], read: Callable[[Mapping[str, str]], T]) -> Clusters[T]:
@@ -262,11 +200,6 @@ def _check_tls(found: Security, environment: Mapping[str, str]) -> None:
         raise SettingsError(f"{PREFIX}SSL_{missing}", "is not set: a certificate and its key go together")
 
 
-def _check_topic(variable: str, topic: str) -> None:
-    if not is_topic_name(topic):
-        raise SettingsError(variable, f"names {topic[:250]!r}, which is no topic's name")
-
-
-def _some(environment: Mapping[str, str], variable: str, least: int, most: int) -> int | None:
-    """A number where one is given."""
+def some(environment: Mapping[str, str], variable: str, least: int, most: int) -> int | None:
+    """A number within bounds, None where none is given."""
     return env.number(environment, variable, 0, least, most) if env.text(environment, variable) else None

@@ -190,7 +190,6 @@ def log_of(
 
     `changed` gives a cluster's settings as this function wants them.
     """
-    from keylane.adapters.kafka_clusters import ClusteredLog  # noqa: PLC0415
     from keylane.adapters.kafka_producer import KafkaProducer  # noqa: PLC0415
 
     def renewed(name: str) -> KafkaSettings:
@@ -203,7 +202,11 @@ def log_of(
         return KafkaProducer(changed(kafka), partial(renew, name) if renew else None)
 
     logs = settings.clusters.map(made)
-    return ClusteredLog(logs) if logs.named else logs.default
+    if not logs.named:
+        return logs.default
+    from keylane.adapters.kafka_clusters import ClusteredLog  # noqa: PLC0415
+
+    return ClusteredLog(logs)
 
 
 def explore_maker() -> Callable[[], Explore]:

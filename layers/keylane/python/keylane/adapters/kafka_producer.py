@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 import random
+import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -48,7 +48,8 @@ STATISTICS_MS = 10_000
 ANY_PARTITION = -1
 """librdkafka chooses, by its own partitioner (RD_KAFKA_PARTITION_UA)."""
 
-_log = logging.getLogger(__name__)
+_COUNTING = threading.Lock()
+"""Producers of several clusters may work at the same time; the meter is for one thread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +133,9 @@ class KafkaProducer:
         for topic in shipment.failed_topics():
             self._counts.pop(topic, None)
         outcomes = shipment.outcomes()
-        self._measures.sent(records, outcomes, (deadline.clock.monotonic_s() - begun_s) * 1000)
-        METER.gauge("QueueSize", len(self._producer) if self._producer is not None else 0)
+        with _COUNTING:
+            self._measures.sent(records, outcomes, (deadline.clock.monotonic_s() - begun_s) * 1000)
+            METER.gauge("QueueSize", len(self._producer) if self._producer is not None else 0)
         self._strangers |= {outcome.topic for outcome in outcomes if isinstance(outcome, UnknownTopic)}
         if len(self._strangers) > STRANGERS_LIMIT:
             self.close()
@@ -142,9 +144,13 @@ class KafkaProducer:
     def _made(self) -> Producer:
         self._measures.begin_anew()
         self._entrance = Entrance(self._settings.security)
-        statistics = {"stats_cb": self._measures.statistics, "statistics.interval.ms": STATISTICS_MS}
+        statistics = {"stats_cb": self._count_statistics, "statistics.interval.ms": STATISTICS_MS}
         configuration = self._settings.configuration() | (statistics if METER.is_on else {})
         return make(Producer, configuration, self._settings.security, self._entrance)
+
+    def _count_statistics(self, text: str) -> None:
+        with _COUNTING:
+            self._measures.statistics(text)
 
     def close(self) -> None:
         """Forget the client; the next request makes another one."""

@@ -14,6 +14,7 @@ from tests.servers import create_topic, eventually, messages_of, records_of
 
 from keylane import queue_codec, routing
 from keylane.drain import REASON, TOPIC
+from keylane_local.ports import HOST, Ports
 
 if TYPE_CHECKING:
     from tests.aws import Aws
@@ -222,4 +223,24 @@ def test_a_standard_queue_loses_nothing(moto: Aws, topic: str, kafka: str, monke
     log.drain_until_empty()
     assert {value for number in range(3) for _, value in records_of(kafka, topic, number)} == expected
     assert [reason for reason, _ in log.letters()] == ["UNKNOWN_TOPIC_OR_PARTITION"]
+    log.close()
+
+
+def test_a_write_that_kafka_does_not_take_in_time_is_queued_where_that_is_set_and_written_later(
+    moto: Aws, topic: str, kafka: str, monkeypatch: pytest.MonkeyPatch
+):
+    log = Log(moto, kafka, monkeypatch, fifo=True)
+    monkeypatch.setenv("KEYLANE_KAFKA_BOOTSTRAP", f"{HOST}:{Ports().any()}")  # nobody there
+    monkeypatch.setenv("KEYLANE_QUEUE_ON_FAILURE", "true")
+    monkeypatch.setenv("KEYLANE_PRODUCE_TIMEOUT_MS", "3000")
+    function = load_handler("produce")
+    answer = function.lambda_handler(an_event("PUT", f"/topics/{topic}/keys/k", body=b"v"), None)
+    assert answer["statusCode"] == 202, answer
+    record_id = json.loads(answer["body"])["id"]
+    monkeypatch.setenv("KEYLANE_KAFKA_BOOTSTRAP", kafka)
+    log.drain()
+    [message] = messages_of(kafka, topic, routing.partition_for(b"k", 3))
+    assert (message.key(), message.value()) == (b"k", b"v")
+    assert message.headers() == [("keylane-id", record_id.encode())]
+    function.parts().wal.queue.close()
     log.close()

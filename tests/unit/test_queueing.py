@@ -188,7 +188,7 @@ def test_what_kafka_does_not_take_now_is_queued_under_the_id_that_it_was_sent_wi
     assert isinstance(fate, Queued)
     [sent] = log.sent
     [(_, queued)] = parcels(queue)[0].records
-    assert queued.headers == sent.headers == ((ID_HEADER, queued.headers[0][1]),)
+    assert queued.headers == sent.headers == ((ID_HEADER, fate.id.encode()),)
 
 
 def test_by_default_a_failure_is_told_and_nothing_queued(log: FakeLog):

@@ -57,6 +57,7 @@ class _Pack:
     id: bytes = field(default_factory=lambda: uuid.uuid4().bytes)
     places: list[int] = field(default_factory=list)
     encoded: list[bytes] = field(default_factory=list)
+    ids: list[str] = field(default_factory=list)
     size: int = 0
 
     def data(self, accepted_ms: int, left_at: str | None = None) -> bytes:
@@ -108,16 +109,22 @@ def with_ids(records: Sequence[NewRecord]) -> list[NewRecord]:
     return [with_id(record, f"{request}-{number}") for number, record in enumerate(records)]
 
 
+def id_in(record: NewRecord) -> str | None:
+    """The id that a record has in its header, None without one."""
+    found = next((value for name, value in record.headers if name == ID_HEADER), None)
+    return None if found is None else found.decode(errors="replace")
+
+
 def with_id(record: NewRecord, record_id: str) -> NewRecord:
     """The record with this id in its header, unless it has one already: then it was sent before."""
-    if any(name == ID_HEADER for name, _ in record.headers):
+    if id_in(record) is not None:
         return record
     return replace(record, headers=(*record.headers, (ID_HEADER, record_id.encode())))
 
 
 def _tell(outcomes: list[Fate], pack: _Pack, error: KeylaneError | None) -> None:
-    for number, place in enumerate(pack.places):
-        outcomes[place] = error or Queued(f"{pack.id.hex()}-{number}")
+    for place, record_id in zip(pack.places, pack.ids, strict=True):
+        outcomes[place] = error or Queued(record_id)
 
 
 def _message(pack: _Pack, wal: WriteAheadLog, accepted_ms: int, deadline: Deadline) -> Message:
@@ -147,6 +154,7 @@ def _packed(records: Sequence[NewRecord], packing: Packing) -> list[_Pack]:
             encoded = queue_codec.encode_record(0, record)
             open_packs[record.topic, group] = pack
             packs.append(pack)
+        pack.ids.append(id_in(record) or f"{pack.id.hex()}-{len(pack.places)}")
         pack.places.append(place)
         pack.encoded.append(encoded)
         pack.size += len(encoded)

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
-from keylane import settings_queue
 from keylane.adapters import references
 from keylane.clusters import DEFAULT
 from keylane.guard_settings import LIMITS
@@ -21,9 +20,7 @@ from keylane.guards import NONE, Guards
 from keylane.layouts import Layouts
 from keylane.metrics import METER
 from keylane.ports import Clock
-from keylane.queueing import Packing, WriteAheadLog
 from keylane.settings import ExploreSettings, ProduceSettings, QuerySettings, registry_settings
-from keylane.settings_queue import drain_settings, queue_settings
 from keylane.variables import switch
 
 if TYPE_CHECKING:
@@ -32,6 +29,7 @@ if TYPE_CHECKING:
     from keylane.adapters.kafka_admin import ReaderSettings
     from keylane.adapters.kafka_producer import KafkaSettings
     from keylane.ports import Bucket, Checks, Log, LogReader, Metadata, Queue, Schemas, State
+    from keylane.queueing import WriteAheadLog
     from keylane.settings_queue import AwsSettings, DrainSettings, QueueSettings
 
 
@@ -119,6 +117,7 @@ def query_maker() -> Callable[[], Query]:
 def produce_maker() -> Callable[[], Produce]:
     """Give the maker of the produce function's parts; it builds once. Raises SettingsError when called."""
     from keylane.adapters.kafka_producer import KafkaProducer  # noqa: F401, PLC0415
+    from keylane.settings_queue import URL, queue_settings  # noqa: PLC0415
 
     _start_metrics()
 
@@ -134,7 +133,7 @@ def produce_maker() -> Callable[[], Produce]:
         wal = _wal(queue) if queue else None
         return Produce(settings, clock, log_of(settings), guards, wal, checks_of(environment, clock))
 
-    if os.environ.get(settings_queue.URL):
+    if os.environ.get(URL):
         import keylane.adapters.sqs_queue  # noqa: PLC0415
     if os.environ.get(LIMITS):
         import keylane.adapters.redis_limits  # noqa: F401, PLC0415
@@ -144,6 +143,7 @@ def produce_maker() -> Callable[[], Produce]:
 
 def _wal(settings: QueueSettings) -> WriteAheadLog:
     from keylane.adapters.sqs_queue import SqsQueue  # noqa: PLC0415
+    from keylane.queueing import Packing, WriteAheadLog  # noqa: PLC0415
 
     packing = Packing(settings.groups if settings.is_fifo else 0, settings.limit_bytes)
     queue = SqsQueue(settings.url, settings.limit_bytes, settings.aws)
@@ -161,6 +161,7 @@ def drain_maker() -> Callable[[], Drain]:
     """Give the maker of the drain function's parts; it builds once. Raises SettingsError when called."""
     from keylane.adapters.kafka_producer import KafkaProducer  # noqa: F401, PLC0415
     from keylane.adapters.sqs_queue import SqsQueue  # noqa: PLC0415
+    from keylane.settings_queue import drain_settings  # noqa: PLC0415
 
     _start_metrics()
 

@@ -293,7 +293,7 @@ def test_token_of_the_signer_lets_in_and_is_made_anew_before_it_ends(
 
     def generate(region: str) -> tuple[str, float]:
         regions.append(region)
-        return unsecured_token(lifetime_s=3 if len(regions) == 1 else 300)
+        return unsecured_token(lifetime_s=6 if len(regions) == 1 else 300)
 
     monkeypatch.setattr(MSKAuthTokenProvider, "generate_auth_token", generate)
     tls = {"BOOTSTRAP": secure.at("SECURE"), "SSL_CA": str(secure.authority.file)}

@@ -12,7 +12,14 @@ from tests.fakes import FakeTime
 from keylane.adapters.kafka_clients import Entrance
 from keylane.adapters.kafka_options import Security
 from keylane.adapters.kafka_shipment import Shipment
-from keylane.errors import LogUnavailable, ProduceFailed, Unacknowledged, UnknownPartition, UnknownTopic
+from keylane.errors import (
+    LogUnavailable,
+    NotLetIn,
+    ProduceFailed,
+    Unacknowledged,
+    UnknownPartition,
+    UnknownTopic,
+)
 from keylane.model import NewRecord, Position
 from keylane.ports import Deadline
 
@@ -172,3 +179,54 @@ def test_errors_of_the_client_that_are_for_good_are_noticed():
     for group in shipment.groups():
         shipment.send(ScriptedProducer(FakeTime(), refuse=refuse), group, Entrance(Security()))
         assert shipment.has_failed_for_good
+
+
+def test_those_alone_that_a_broker_let_nobody_in_for_may_go_again_and_the_wait_ends_soon():
+    """Written, bad in itself, and not reported when the refusal is heard."""
+    entrance = Entrance(Security())
+
+    def judge(batch: list[bytes]) -> list[int | None]:
+        entrance(KafkaError(KafkaError._AUTHENTICATION))
+        return [None, BAD_TIME, -1]
+
+    producer = ScriptedProducer(FakeTime(), judge)
+    limit = Deadline.after_ms(60_000, producer.time.clock)
+    shipment = Shipment(records_of((b"a", b"1"), (b"b", b"2"), (b"c", b"3")), lambda *_: 0, limit)
+    shipment.send(producer, [0, 1, 2], entrance, is_new=False)
+    assert shipment.refused([0, 1, 2]) == [2]
+    assert limit.remaining_s > 59
+    written, bad, refused = shipment.outcomes()
+    assert (written, type(bad)) == (Position(0, 0), ProduceFailed)
+    assert isinstance(refused, NotLetIn)
+    assert refused.uncertain
+    assert producer.purged == 1
+
+
+def test_after_a_refusal_nothing_more_is_handed_over():
+    entrance = Entrance(Security())
+    entrance(KafkaError(KafkaError._SSL))
+    producer = ScriptedProducer(FakeTime())
+    limit = Deadline.after_ms(1_000, producer.time.clock)
+    shipment = Shipment(records_of((b"a", b"1")), lambda *_: 0, limit)
+    shipment.send(producer, [0], entrance)
+    [refused] = shipment.outcomes()
+    assert (getattr(refused, "code", ""), producer.batches) == ("SSL_HANDSHAKE_FAILED", [])
+    assert not getattr(refused, "uncertain", True)
+
+
+def test_a_full_queue_is_waited_for_while_reports_make_room():
+    room = [2]
+
+    def refuse(topic: str) -> None:
+        if not room[0]:
+            raise BufferError
+        room[0] -= 1
+
+    def judge(batch: list[bytes]) -> list[int | None]:
+        room[0] += len(batch)
+        return [None] * len(batch)
+
+    producer = ScriptedProducer(FakeTime(), judge, refuse)
+    fates = ship(producer, records_of(*((b"k", b"%d" % number) for number in range(7))))
+    assert [type(fate) for fate in fates] == [Position] * 7
+    assert producer.log == [b"%d" % number for number in range(7)]

@@ -124,10 +124,11 @@ class KafkaProducer:
         for group in shipment.groups():
             was_in = self._producer is not None
             self._send(shipment, group)
-            if self._entrance.refusal is not None and (self._renew() or was_in):
+            left = shipment.refused(group)
+            if left and (self._renew() or was_in):
                 # Another password since, or a token that ended while the function was frozen.
                 self._producer = None
-                self._send(shipment, shipment.unwritten(group))
+                self._send(shipment, left)
             if shipment.has_failed_for_good or self._entrance.refusal is not None:
                 self._producer = None
         for topic in shipment.failed_topics():

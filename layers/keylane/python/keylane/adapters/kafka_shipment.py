@@ -123,9 +123,9 @@ class Shipment:
             for index in left:
                 self._reports[index] = refusal
 
-    def unwritten(self, group: Sequence[int]) -> list[int]:
-        """Those of the group that were not acknowledged."""
-        return [index for index in group if not isinstance(self._reports[index], Position)]
+    def refused(self, group: Sequence[int]) -> list[int]:
+        """Those of the group that failed because a broker did not let the client in."""
+        return [index for index in group if isinstance(self._reports[index], NotLetIn)]
 
     def outcomes(self) -> list[Outcome]:
         """The fate of each record."""

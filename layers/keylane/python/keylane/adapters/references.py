@@ -62,8 +62,10 @@ def _found(name: str, value: str) -> re.Match[str] | None:
 
 
 def _value(variable: str, store: str, name: str, field: str | None) -> str:
-    from aws_lambda_powertools.utilities.parameters import GetParameterError  # noqa: PLC0415 (brings boto3)
-
+    try:
+        from aws_lambda_powertools.utilities.parameters import GetParameterError  # noqa: PLC0415 (has boto3)
+    except ImportError as error:
+        raise SettingsError(variable, f"refers to {store}, which needs the package boto3") from error
     more = {"decrypt": True} if store == "ssm" else {}
     try:
         value = _provider(store).get(name, max_age=MAX_AGE_S, **more)

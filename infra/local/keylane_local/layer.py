@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import tomllib
 from importlib import metadata
+from typing import TYPE_CHECKING
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from keylane_local.tools import project_root
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 EXTRAS = ("produce", "registry", "msk-iam", "validation")
 """The extras of what functions import."""
@@ -20,29 +24,35 @@ OF_THE_RUNTIME = frozenset({"boto3", "botocore", "s3transfer"})
 OF_A_COMMAND_LINE = frozenset({"click"})
 """The MSK signer's own program needs it, its module does not."""
 _HEADER = "# Made from pyproject.toml by `make layer-requirements`: what the layer carries, all of it.\n"
+_LINUX = {"sys_platform": "linux", "platform_system": "Linux", "os_name": "posix"}
 
 
-def requirements() -> str:
-    """The text of requirements.txt, for a Linux machine."""
+def pins(extras: Collection[str], without: Collection[str]) -> dict[str, str]:
+    """Name and version of all that the project's `extras` lead to on Linux, but for `without`."""
     found: dict[str, str] = {}
     project = tomllib.loads((project_root() / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     own = [
         *project["dependencies"],
-        *(each for name in EXTRAS for each in project["optional-dependencies"][name]),
+        *(each for name in extras for each in project["optional-dependencies"][name]),
     ]
     waiting = [_named(Requirement(each)) for each in own]
     seen: set[tuple[str, frozenset[str]]] = set()
     while waiting:
-        name, extras = waiting.pop()
-        if (name, extras) in seen or name in OF_THE_RUNTIME | OF_A_COMMAND_LINE:
+        name, wanted = waiting.pop()
+        if (name, wanted) in seen or name in without:
             continue
-        seen.add((name, extras))
+        seen.add((name, wanted))
         distribution = metadata.distribution(name)
         found[name] = distribution.version
-        waiting += [
-            _named(each) for each in map(Requirement, distribution.requires or ()) if _is_wanted(each, extras)
-        ]
-    return _HEADER + "".join(f"{name}=={found[name]}\n" for name in sorted(found))
+        needed = map(Requirement, distribution.requires or ())
+        waiting += [_named(each) for each in needed if _is_wanted(each, wanted)]
+    return dict(sorted(found.items()))
+
+
+def requirements() -> str:
+    """The text of requirements.txt."""
+    found = pins(EXTRAS, OF_THE_RUNTIME | OF_A_COMMAND_LINE)
+    return _HEADER + "".join(f"{name}=={version}\n" for name, version in found.items())
 
 
 def _named(requirement: Requirement) -> tuple[str, frozenset[str]]:
@@ -51,8 +61,7 @@ def _named(requirement: Requirement) -> tuple[str, frozenset[str]]:
 
 def _is_wanted(requirement: Requirement, extras: frozenset[str]) -> bool:
     marker = requirement.marker
-    linux = {"sys_platform": "linux", "platform_system": "Linux", "os_name": "posix"}
-    return marker is None or any(marker.evaluate({**linux, "extra": extra}) for extra in extras or {""})
+    return marker is None or any(marker.evaluate({**_LINUX, "extra": extra}) for extra in extras or {""})
 
 
 if __name__ == "__main__":

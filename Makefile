@@ -8,7 +8,7 @@ TORTURE_ARGS ?=
 N ?= 200
 SEED ?=
 
-.PHONY: help setup setup-python setup-tests demo test check up down status clean bench bench-lookup bench-ingest bench-freshness bench-coldstart bench-read bench-write torture torture-mutants openapi tour layer layer-requirements lint-infra setup-sam setup-localstack events build
+.PHONY: help setup setup-python setup-tests demo test check up down status clean bench bench-lookup bench-ingest bench-freshness bench-coldstart bench-read bench-write torture torture-mutants openapi tour layer layer-requirements sizing package-job lint-infra setup-sam setup-localstack events build
 
 help:  ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,6 +48,12 @@ openapi: setup-python  ## Write docs/openapi.json, and the template's routes, fr
 
 layer-requirements: setup-python
 	@$(BIN)/python -m keylane_local.layer
+
+sizing: setup-python
+	@$(BIN)/python -m keylane_local.sizing --document
+
+package-job: setup  ## The job for EMR Serverless, into build/job
+	@$(BIN)/python -m keylane_local.job_package
 
 layer: setup-python  ## Build the layer into build/layer (KEYLANE_ARCHITECTURE, KEYLANE_RUNTIME)
 	@$(BIN)/python layers/keylane/build_layer.py --to build/layer

@@ -199,14 +199,14 @@ def functions_of(folder: Path, log: Path, max_environments: int) -> dict[str, Fu
     }
 
 
-async def _run(port: int, functions: Mapping[str, Function]) -> None:
+async def _run(port: int, host: str, functions: Mapping[str, Function]) -> None:
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
     front = Front(functions)
     try:
-        print(f"keylane: ready on http://{HOST}:{await front.open(port)}", flush=True)
+        print(f"keylane: ready on http://{host}:{await front.open(port, host)}", flush=True)
     except InitError as error:
         sys.exit(f"a function cannot be loaded: {error}")
     await stopped.wait()
@@ -217,6 +217,7 @@ async def _run(port: int, functions: Mapping[str, Function]) -> None:
 def main() -> None:
     """Serve until SIGTERM."""
     parser = argparse.ArgumentParser(prog="keylane_local.front")
+    parser.add_argument("--host", default=HOST, help="default: this machine alone")
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--functions", type=Path, default=project_root() / "functions")
     parser.add_argument("--function-log", type=Path, required=True)
@@ -224,7 +225,7 @@ def main() -> None:
     options = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     functions = functions_of(options.functions, options.function_log, options.max_environments)
-    asyncio.run(_run(options.port, functions))
+    asyncio.run(_run(options.port, options.host, functions))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,12 @@
+# The HTTP front with the functions: docker build -f infra/docker/front.Dockerfile .
+FROM python:3.11.14-slim-bookworm
+WORKDIR /keylane
+COPY pyproject.toml constraints.txt README.md LICENSE ./
+COPY layers layers
+COPY spark spark
+COPY infra infra
+COPY functions functions
+RUN pip install --no-cache-dir --constraint constraints.txt --editable ".[local]"
+USER 1000:1000
+EXPOSE 8080
+ENTRYPOINT ["python", "-m", "keylane_local.front", "--host", "0.0.0.0", "--port", "8080", "--function-log", "/dev/stderr"]

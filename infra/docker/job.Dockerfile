@@ -1,0 +1,18 @@
+# The Spark job, one process on all cores: docker build -f infra/docker/job.Dockerfile .
+FROM eclipse-temurin:17.0.17_10-jre AS java
+
+FROM python:3.11.14-slim-bookworm
+WORKDIR /keylane
+ENV JAVA_HOME=/opt/java PATH=/opt/java/bin:$PATH KEYLANE_JARS=/keylane/jars KEYLANE_CHECKPOINT=/tmp/checkpoint
+COPY --from=java /opt/java/openjdk /opt/java
+COPY pyproject.toml constraints.txt README.md LICENSE pom.xml ./
+COPY layers layers
+COPY spark spark
+COPY infra infra
+RUN pip install --no-cache-dir --constraint constraints.txt --editable ".[spark,registry,msk-iam]" boto3
+# Spark's Kafka connector, by the Ivy that PySpark carries.
+RUN java -cp /usr/local/lib/python3.11/site-packages/pyspark/jars/ivy-2.5.3.jar org.apache.ivy.Main \
+    -ivy pom.xml -confs runtime -retrieve "jars/[artifact]-[revision](-[classifier]).[ext]" -cache /tmp/ivy
+COPY keylane.toml ./
+USER 1000:1000
+ENTRYPOINT ["python", "-m", "keylane_spark", "--config", "keylane.toml"]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Generic, TypeVar
+
+from keylane.patterns import fits
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,7 +27,7 @@ class Named(Generic[T_co]):
 
     def matches(self, topic: str) -> bool:
         """Whether the topic is this cluster's."""
-        return any(fnmatchcase(topic, pattern) for pattern in self.topics)
+        return any(fits(pattern, topic) for pattern in self.topics)
 
 
 @dataclass(frozen=True, slots=True)

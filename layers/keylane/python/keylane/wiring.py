@@ -26,6 +26,7 @@ from keylane.variables import switch
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from keylane.access import Grant
     from keylane.adapters.kafka_admin import ReaderSettings
     from keylane.adapters.kafka_producer import KafkaSettings
     from keylane.ports import Bucket, Checks, Log, LogReader, Metadata, Queue, Schemas, State
@@ -242,6 +243,25 @@ def explore_maker() -> Callable[[], Explore]:
     def renewed(name: str) -> ReaderSettings:
         anew = ExploreSettings.from_environment(references.resolved(os.environ))
         return anew.clusters.by_name()[name]
+
+    return make
+
+
+ACCESS_S = 60.0
+"""How long the authorizer goes by the grants that it has read."""
+
+
+def access_maker() -> Callable[[], dict[str, Grant]]:
+    """Give the maker of the authorizer's grants, read anew each minute. Raises SettingsError when called."""
+    from keylane.access import grants_of  # noqa: PLC0415
+
+    clock = Clock()
+    kept: list[tuple[float, dict[str, Grant]]] = []
+
+    def make() -> dict[str, Grant]:
+        if not kept or clock.monotonic_s() - kept[0][0] > ACCESS_S:
+            kept[:] = [(clock.monotonic_s(), grants_of(references.resolved(os.environ)))]
+        return kept[0][1]
 
     return make
 

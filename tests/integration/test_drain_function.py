@@ -212,6 +212,26 @@ def test_a_message_that_is_none_of_ours_is_a_dead_letter_at_once(wal: Log):
     assert TOPIC not in letter["MessageAttributes"]
 
 
+def test_a_function_that_dies_between_kafka_and_its_answer_leaves_duplicates_under_one_id(
+    wal: Log, topic: str, kafka: str
+):
+    drained = wal.mapping.invoke
+
+    def dying(event: dict[str, Any]) -> dict[str, Any]:
+        wal.mapping.invoke = drained
+        drained(event)
+        raise ConnectionResetError
+
+    ids = wal.push(*({"topic": topic, "key": "k", "data": f"{number}"} for number in range(3)))
+    wal.mapping.invoke = dying
+    with pytest.raises(ConnectionResetError):
+        wal.drain()
+    wal.drain_until_empty()
+    messages = messages_of(kafka, topic, routing.partition_for(b"k", 3))
+    assert [message.value() for message in messages] == [b"0", b"1", b"2"] * 2
+    assert [dict(message.headers())["keylane-id"].decode() for message in messages] == ids * 2
+
+
 def test_a_standard_queue_loses_nothing(moto: Aws, topic: str, kafka: str, monkeypatch: pytest.MonkeyPatch):
     log = Log(moto, kafka, monkeypatch, fifo=False)
     expected = set()

@@ -122,6 +122,7 @@ def test_without_a_bucket_what_fits_into_no_message_is_refused_and_hides_nothing
     assert isinstance(first, Queued)
     assert isinstance(second, TooLarge)
     assert second.limit_bytes == (LIMIT - 1024) // 4 * 3
+    assert str(second).startswith("the record to be queued has ")
     assert isinstance(third, Queued)
 
 

@@ -132,7 +132,7 @@ def _message(pack: _Pack, wal: WriteAheadLog, accepted_ms: int, deadline: Deadli
     data = pack.data(accepted_ms)
     if queue_codec.text_bytes(len(data)) > room:
         if wal.bucket is None:
-            raise TooLarge("record", len(data), room // 4 * 3)
+            raise TooLarge("record to be queued", len(data), room // 4 * 3)
         name = f"{pack.topic}/{pack.id.hex()}"
         wal.bucket.put(name, data, deadline)
         data = pack.data(accepted_ms, name)

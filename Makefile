@@ -8,7 +8,7 @@ TORTURE_ARGS ?=
 N ?= 200
 SEED ?=
 
-.PHONY: help setup setup-python setup-tests demo test check up down status clean bench bench-lookup bench-ingest bench-freshness bench-coldstart bench-read bench-write torture torture-mutants openapi tour layer layer-requirements sizing package-job lint-infra setup-sam setup-localstack events build
+.PHONY: help setup setup-python setup-tests demo test check up down status clean bench bench-lookup bench-ingest bench-freshness bench-coldstart bench-read bench-write torture torture-mutants openapi tour layer layer-requirements sizing package-job lint-infra setup-sam setup-localstack deploy-local events build
 
 help:  ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -69,6 +69,9 @@ tour: setup-tests  ## Write docs/tour.md: every kind of read, as a real stack an
 
 up: setup  ## Start the local stack
 	@$(BIN)/keylane up $(KEYLANE_ARGS)
+
+deploy-local: setup-localstack  ## Start LocalStack beside the local stack, deploy template.yaml to it, print its URL
+	@$(BIN)/keylane up --localstack $(KEYLANE_ARGS)
 
 down:  ## Stop the local stack
 	@$(BIN)/keylane down $(KEYLANE_ARGS)

@@ -23,6 +23,8 @@ from keylane_local.state import State
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from keylane_local.deployment import Deployed
+
 _out = Console(highlight=False, soft_wrap=True)
 _err = Console(stderr=True, highlight=False, soft_wrap=True)
 _USUAL_CONFIG = "keylane.toml"
@@ -71,6 +73,8 @@ def keylane() -> None:
 @click.option("--shards", type=click.IntRange(3), help="Primaries of the Redis Cluster; default: 3.")
 @click.option("--replicas", type=click.IntRange(0, 5), help="Replicas of each primary; default: 1.")
 @click.option("--no-job", is_flag=True, help="Leave the Spark job out.")
+@click.option("--localstack", is_flag=True, help="Start LocalStack too, and deploy template.yaml to it.")
+@click.option("--localstack-port", type=_port, help="Default: 4566, or a free one.")
 def up(
     *,
     data_dir: Path,
@@ -81,6 +85,8 @@ def up(
     shards: int | None,
     replicas: int | None,
     no_job: bool,
+    localstack: bool,
+    localstack_port: int | None,
 ) -> None:
     """Start the stack, or the parts of it that are down."""
     wishes = Wishes(
@@ -91,11 +97,16 @@ def up(
         replicas=replicas,
         job=not no_job,
         usual=True,
+        localstack=localstack,
+        localstack_port=localstack_port,
     )
     stack = Stack(data_dir, _config(data_dir, config, needed=not no_job), wishes=wishes, progress=_progress())
     if not stack.up():
         _out.print("The stack is up already.")
+    deployed = stack.deploy() if localstack else None
     _show(stack)
+    if deployed:
+        _show_deployed(deployed)
 
 
 def _config(data_dir: Path, given: Path | None, *, needed: bool) -> Path | None:
@@ -110,6 +121,16 @@ def _config(data_dir: Path, given: Path | None, *, needed: bool) -> Path | None:
     if needed:
         raise BadRequest(f"no {_USUAL_CONFIG} in this folder: name yours with --config, or leave --no-job")
     return None
+
+
+@keylane.command()
+@_data_dir
+@click.option("-p", "--parameter", multiple=True, help="NAME=VALUE, of the template; any number of them.")
+def deploy(data_dir: Path, parameter: tuple[str, ...]) -> None:
+    """Deploy template.yaml to the stack's LocalStack, or what changed of it; print where it answers."""
+    given = dict(each.partition("=")[::2] for each in parameter)
+    config = _config(data_dir, None, needed=False)
+    _show_deployed(Stack(data_dir, config, progress=_progress()).deploy(given))
 
 
 @keylane.command()
@@ -220,10 +241,18 @@ def _show(stack: Stack) -> None:
     _out.print(table)
 
 
+def _show_deployed(deployed: Deployed) -> None:
+    _out.print(f"\n{'Deployed' if deployed.changed else 'Nothing changed'}. It answers at:\n  {deployed.url}")
+    if deployed.api_key:
+        _out.print(f"  with the header x-api-key: {deployed.api_key}")
+
+
 def _rows(stack: Stack) -> list[tuple[str, bool, str, str]]:
     programs = [("kafka", stack.kafka.program, stack.kafka_bootstrap)]
     programs += [(f"redis-{i}", node.program, node.address) for i, node in enumerate(stack.redis.nodes)]
     programs.append(("http", stack.front.program, stack.http_url))
+    if stack.localstack:
+        programs.append(("localstack", stack.localstack.program, stack.localstack.url))
     if stack.state and stack.state.config:
         programs.append(("job", stack.job.program, stack.state.config))
     rows = []

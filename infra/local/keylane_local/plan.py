@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
     from pathlib import Path
 
-USUAL_KAFKA, USUAL_REDIS, USUAL_HTTP = 9092, 7000, 8080
+USUAL_KAFKA, USUAL_REDIS, USUAL_HTTP, USUAL_LOCALSTACK = 9092, 7000, 8080, 4566
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +33,8 @@ class Wishes:
     usual: bool = False
     functions: Path | None = None
     max_environments: int = 8
+    localstack: bool = False
+    localstack_port: int | None = None
 
 
 def plan(
@@ -61,8 +63,17 @@ def plan(
         replicas=replicas,
         appendonly=wishes.appendonly,
         config=_config(wishes, config, before, running),
+        localstack_port=_localstack_port(kept),
         functions=str((wishes.functions or project_root() / "functions").absolute()),
     )
+
+
+def _localstack_port(kept: _Kept) -> int | None:
+    """Choose a port where LocalStack is wished for, or runs; it is no part of the stack otherwise."""
+    if not kept.wishes.localstack and "localstack" not in kept.running:
+        return None
+    had = kept.before.localstack_port if kept.before else None
+    return kept.port("localstack", kept.wishes.localstack_port, had, USUAL_LOCALSTACK)
 
 
 def _config(

@@ -1,4 +1,6 @@
-"""The whole local stack: Kafka, a Redis Cluster, the HTTP front and the Spark job, in one data folder.
+"""The whole local stack: Kafka, a Redis Cluster, the HTTP front, the Spark job, in one data folder.
+
+LocalStack is beside them where it is wished for, with the template deployed to it.
 
 Also a library for tests:
 
@@ -19,8 +21,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, Self
 
 from keylane_local import topics
-from keylane_local.errors import StackError
+from keylane_local.errors import BadRequest, StackError
 from keylane_local.kafka import Kafka
+from keylane_local.localstack import LocalStack
 from keylane_local.parts import HttpFront, SparkJob
 from keylane_local.plan import Wishes, plan
 from keylane_local.redis_cluster import RedisCluster
@@ -28,7 +31,9 @@ from keylane_local.state import State
 from keylane_local.tools import tools_dir
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from keylane_local.deployment import Deployed
 
 
 class Part(Protocol):
@@ -101,6 +106,13 @@ class Stack:
             environment=self.environment(),
             max_environments=self.wishes.max_environments,
         )
+        self.localstack = (
+            LocalStack(
+                self.data / "localstack", run=run, log=logs / "localstack.log", port=state.localstack_port
+            )
+            if state.localstack_port
+            else None
+        )
         self.job = SparkJob(
             self.data / "job",
             run=run,
@@ -114,7 +126,8 @@ class Stack:
         """The parts in the order in which they start; none where no stack was ever started here."""
         if self.state is None:
             return ()
-        return (self.kafka, self.redis, self.front, *((self.job,) if self.state.config else ()))
+        optional = (self.localstack, self.job if self.state.config else None)
+        return (self.kafka, self.redis, self.front, *(part for part in optional if part))
 
     @property
     def kafka_bootstrap(self) -> str:
@@ -163,6 +176,25 @@ class Stack:
                 self._stop(missing)
                 raise
         return [part.name for part in missing]
+
+    def deploy(self, parameters: Mapping[str, str] | None = None) -> Deployed:
+        """Deploy the template to LocalStack, with `parameters` over those that lead to this stack.
+
+        Raises StackError; BadRequest where no LocalStack runs here.
+        """
+        from keylane_local import deployment  # noqa: PLC0415 - it alone needs what it imports
+
+        if self.state is None or self.localstack is None or not self.localstack.running:
+            raise BadRequest("no LocalStack runs here: `keylane up --localstack` first")
+        partition_by = topics.partition_by(topics.declared(self.config) if self.config else {})
+        ours = deployment.parameters_for(self.kafka_bootstrap, self.redis_nodes, partition_by)
+        return deployment.deploy(
+            self.localstack,
+            ours | dict(parameters or {}),
+            self.data / "build",
+            functions=Path(self.state.functions),
+            progress=lambda what: self._progress("deploy", what),
+        )
 
     def down(self, *, wipe: bool = False) -> list[str]:
         """Stop all parts that run, readers first; return their names. `wipe` deletes the data folder too."""

@@ -28,6 +28,7 @@ class State:
     appendonly: bool
     config: str | None
     functions: str
+    localstack_port: int | None = None
 
     def save(self, data: Path) -> None:
         """Write it to the folder `data`, whole or not at all."""

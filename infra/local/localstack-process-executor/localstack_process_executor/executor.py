@@ -145,28 +145,42 @@ class ProcessExecutor(RuntimeExecutor):
         except NoInterpreter as error:
             raise LambdaRuntimeException(str(error)) from error
         function.code.prepare_for_execution()
-        opt = layers_dir(function_version)
-        with _LAYERS_LOCK:
-            if opt.exists():
-                return
-            opt.parent.mkdir(parents=True, exist_ok=True)
-            merged = Path(tempfile.mkdtemp(dir=opt.parent))
-            for layer in function.layers:
-                layer.code.prepare_for_execution()
-                source = layer.code.get_unzipped_code_location()
-                shutil.copytree(source, merged, dirs_exist_ok=True, symlinks=True)
-            merged.chmod(0o755)
-            merged.rename(opt)
+        for layer in function.layers:
+            layer.code.prepare_for_execution()
+        if len(function.layers) > 1:
+            _merge(function_version)
 
     @classmethod
     def cleanup_version(cls, function_version: FunctionVersion) -> None:
-        """Delete the version's layers."""
-        shutil.rmtree(layers_dir(function_version), ignore_errors=True)
+        """Delete what was made for this version alone."""
+        shutil.rmtree(_merged_dir(function_version), ignore_errors=True)
 
 
 def layers_dir(function_version: FunctionVersion) -> Path:
-    """Return what is /opt on Lambda: the version's layers, the later ones over the earlier."""
+    """Return what is /opt on Lambda: the one layer as it was unpacked for all, or several as one."""
+    layers = function_version.config.layers
+    if len(layers) == 1:
+        return Path(layers[0].code.get_unzipped_code_location())
+    return _merged_dir(function_version)
+
+
+def _merged_dir(function_version: FunctionVersion) -> Path:
     return base_dir() / "opt" / str(function_version.config.internal_revision)
+
+
+def _merge(function_version: FunctionVersion) -> None:
+    """Put the version's layers into one folder, the later ones over the earlier."""
+    opt = _merged_dir(function_version)
+    with _LAYERS_LOCK:
+        if opt.exists():
+            return
+        opt.parent.mkdir(parents=True, exist_ok=True)
+        merged = Path(tempfile.mkdtemp(dir=opt.parent))
+        for layer in function_version.config.layers:
+            source = layer.code.get_unzipped_code_location()
+            shutil.copytree(source, merged, dirs_exist_ok=True, symlinks=True)
+        merged.chmod(0o755)
+        merged.rename(opt)
 
 
 def forget_predecessors() -> None:

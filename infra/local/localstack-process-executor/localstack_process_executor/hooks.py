@@ -13,6 +13,8 @@ def prepare_process_executor() -> None:
     """Mend what stands in the way, before the gateway listens; remove what a predecessor left."""
     patches.listen_where_told()
     patches.forget_ended_threads()
+    patches.resolve_after_transforms()
+    patches.compare_as_text()
     api_updates.apply()
     if config.LAMBDA_RUNTIME_EXECUTOR == "process":
         from localstack_process_executor.executor import forget_predecessors

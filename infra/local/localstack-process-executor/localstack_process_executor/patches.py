@@ -28,3 +28,50 @@ def forget_ended_threads() -> None:
     from localstack.services.lambda_.invocation import version_manager
 
     version_manager.start_thread = functools.partial(version_manager.start_thread, _shutdown_hook=False)
+
+
+def resolve_after_transforms() -> None:
+    """Let a template refer to what AWS::Serverless makes of it: references are looked up before it is made.
+
+    That early look is for Fn::Transform alone, so it is left out where a template has none.
+    """
+    from localstack.services.cloudformation.engine.v2 import change_set_model_transform
+
+    transformer = change_set_model_transform.ChangeSetModelTransform
+    theirs = transformer._execute_local_transforms  # noqa: SLF001
+
+    def execute_local_transforms(self: Any) -> None:
+        if _mentions(self._before_template, "Fn::Transform") or _mentions(
+            self._after_template, "Fn::Transform"
+        ):
+            theirs(self)
+
+    transformer._execute_local_transforms = execute_local_transforms  # noqa: SLF001
+
+
+def compare_as_text() -> None:
+    """Let Fn::Equals compare text, as CloudFormation does: to LocalStack a Number's default 0 is not "0"."""
+    from localstack.services.cloudformation.engine.v2 import change_set_model_preproc
+
+    def visit_equals(self: Any, node: Any) -> Any:
+        arguments = self.visit(node.arguments)
+        return self._cached_apply(
+            scope=node.scope,
+            arguments_delta=arguments,
+            resolver=lambda pair: _text(pair[0]) == _text(pair[1]),
+        )
+
+    processor = change_set_model_preproc.ChangeSetModelPreproc
+    processor.visit_node_intrinsic_function_fn_equals = visit_equals
+
+
+def _text(value: Any) -> Any:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value) if isinstance(value, int | float) else value
+
+
+def _mentions(template: Any, name: str) -> bool:
+    if isinstance(template, dict):
+        return name in template or any(_mentions(each, name) for each in template.values())
+    return isinstance(template, list) and any(_mentions(each, name) for each in template)

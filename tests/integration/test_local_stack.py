@@ -203,3 +203,20 @@ def test_a_failed_start_prints_the_end_of_the_part_s_log(data, tmp_path):
     assert done.returncode == 1
     assert "kafka.log:" in done.stderr
     assert "keylane: kafka failed: it ended while it started" in done.stderr
+
+
+def test_localstack_is_started_deployed_to_and_stopped_with_the_stack(data):
+    with guarded(data):
+        up = _keylane(data, "up", "--no-job", "--replicas", "0", "--localstack")
+        assert up.returncode == 0, up.stderr
+        url = up.stdout.split("It answers at:\n  ")[1].split()[0]
+        assert json.load(urllib.request.urlopen(f"{url}/health", timeout=60))["ready"] is True  # noqa: S310
+        assert "localstack" in _keylane(data, "status").stdout
+        wrong = _keylane(data, "deploy", "-p", "Authorization")
+        assert (wrong.returncode, "NAME=VALUE" in wrong.stderr) == (1, True)
+        again = _keylane(data, "deploy", "-p", "Authorization=API_KEY")
+        assert again.returncode == 0, again.stderr
+        assert "with the header x-api-key: " in again.stdout
+        assert "localstack stopped" in " ".join(_keylane(data, "down").stdout.split())
+        refused = _keylane(data, "deploy")
+        assert "no LocalStack runs here" in refused.stderr

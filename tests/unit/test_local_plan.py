@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import socket
 from dataclasses import replace
 from pathlib import Path
@@ -111,3 +112,21 @@ def test_shards_share_all_slots_without_gap_or_overlap(shards):
     assert ranges[-1][1] == 16383
     assert all(right[0] == left[1] + 1 for left, right in itertools.pairwise(ranges))
     assert len({last - first for first, last in ranges}) <= 2
+
+
+def test_localstack_is_part_of_the_stack_where_it_is_wished_for_or_runs(tmp_path):
+    assert _fresh(tmp_path).localstack_port is None
+    before = _fresh(tmp_path, Wishes(localstack=True))
+    assert before.localstack_port
+    assert plan(Wishes(), tmp_path, CONFIG, before, ()).localstack_port is None
+    kept = plan(Wishes(), tmp_path, CONFIG, before, {"localstack"})
+    assert kept.localstack_port == before.localstack_port
+
+
+def test_a_state_from_before_localstack_is_read(tmp_path):
+    state = _fresh(tmp_path)
+    state.save(tmp_path)
+    saved = json.loads((tmp_path / "stack.json").read_text())
+    del saved["localstack_port"]
+    (tmp_path / "stack.json").write_text(json.dumps(saved))
+    assert State.load(tmp_path) == state

@@ -128,6 +128,8 @@ def _config(data_dir: Path, given: Path | None, *, needed: bool) -> Path | None:
 @click.option("-p", "--parameter", multiple=True, help="NAME=VALUE, of the template; any number of them.")
 def deploy(data_dir: Path, parameter: tuple[str, ...]) -> None:
     """Deploy template.yaml to the stack's LocalStack, or what changed of it; print where it answers."""
+    if wrong := [each for each in parameter if "=" not in each]:
+        raise BadRequest(f"{wrong[0]!r} is no parameter: it takes NAME=VALUE")
     given = dict(each.partition("=")[::2] for each in parameter)
     config = _config(data_dir, None, needed=False)
     _show_deployed(Stack(data_dir, config, progress=_progress()).deploy(given))

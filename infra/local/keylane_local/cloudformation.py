@@ -7,13 +7,13 @@ import time
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from botocore.exceptions import ClientError
+from botocore.exceptions import BotoCoreError, ClientError
 
 from keylane_local.errors import StackError
 from keylane_local.processes import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 CAPABILITIES = ["CAPABILITY_IAM", "CAPABILITY_NAMED_IAM", "CAPABILITY_AUTO_EXPAND"]
 TIMEOUT_S = 300.0
@@ -33,6 +33,15 @@ _DEPLOYED = {"CREATE_COMPLETE", "UPDATE_COMPLETE"}
 
 class DeployFailed(StackError):
     """The stack is not as the template has it; the text has the reasons that CloudFormation gave."""
+
+
+@contextlib.contextmanager
+def translate_aws_errors() -> Iterator[None]:
+    """Raise AWS's refusals, and its absence, as DeployFailed."""
+    try:
+        yield
+    except (ClientError, BotoCoreError) as error:
+        raise DeployFailed(str(error)) from error
 
 
 class CloudStack:

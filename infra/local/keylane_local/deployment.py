@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from botocore.exceptions import ClientError
 
-from keylane_local.cloudformation import CloudStack
+from keylane_local.cloudformation import CloudStack, translate_aws_errors
 from keylane_local.packaging import ARCHITECTURE, LAYER, RUNTIME, archive, layer_archive, packaged
 from keylane_local.tools import project_root
 
@@ -74,7 +74,7 @@ def deploy(
         return archive(root / folder)
 
     progress("deploys")
-    with contextlib.closing(localstack.client("s3")) as s3:
+    with translate_aws_errors(), contextlib.closing(localstack.client("s3")) as s3:
         s3.create_bucket(Bucket=BUCKET)
 
         def upload(key: str, data: bytes) -> str:
@@ -84,7 +84,7 @@ def deploy(
 
         made = packaged(text, archive_of, upload)
         s3.put_object(Bucket=BUCKET, Key=f"{name}.yaml", Body=made.encode())
-    with contextlib.closing(localstack.client("cloudformation")) as client:
+    with translate_aws_errors(), contextlib.closing(localstack.client("cloudformation")) as client:
         stack = CloudStack(client, name)
         changed = stack.deploy(f"{localstack.url}/{BUCKET}/{name}.yaml", parameters)
         outputs = stack.outputs()

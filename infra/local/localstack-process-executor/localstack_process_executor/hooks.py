@@ -5,7 +5,7 @@ from __future__ import annotations
 from localstack import config
 from localstack.runtime import hooks
 
-from localstack_process_executor import api_updates, patches
+from localstack_process_executor import api_updates, patches, rollback
 
 
 @hooks.on_infra_start()
@@ -16,6 +16,7 @@ def prepare_process_executor() -> None:
     patches.resolve_after_transforms()
     patches.compare_as_text()
     api_updates.apply()
+    rollback.apply()
     if config.LAMBDA_RUNTIME_EXECUTOR == "process":
         from localstack_process_executor.executor import forget_predecessors
 

@@ -1,0 +1,102 @@
+"""An update of a stack that fails is taken back, as CloudFormation does and LocalStack 4.14.0 does not.
+
+LocalStack leaves what the update had changed, deletes what it was to replace, and forgets the resources that
+it had not come to: the next deployment finds them there, and fails. Here
+
+1. what the update did is noted, resource by resource;
+2. where one fails, nothing that was there before is deleted, what was made is deleted, and what was changed
+   is changed back, the last first;
+3. the stack is then what it was, and UPDATE_ROLLBACK_COMPLETE.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+LOG = logging.getLogger(__name__)
+_KEPT = (
+    "template",
+    "processed_template",
+    "template_body",
+    "description",
+    "resolved_parameters",
+    "resolved_resources",
+    "resolved_outputs",
+    "resolved_exports",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """What was done to a resource: made where `before` is None, changed otherwise."""
+
+    name: str
+    kind: str
+    before: Any
+    made: dict[str, Any]
+
+
+def apply() -> None:
+    """Note what updates do, and take back those that fail."""
+    from localstack.aws.api.cloudformation import ChangeAction, ExecutionStatus, StackStatus
+    from localstack.services.cloudformation.engine.v2.change_set_model_executor import ChangeSetModelExecutor
+    from localstack.services.cloudformation.resource_provider import OperationStatus
+    from localstack.services.cloudformation.v2.entities import ChangeSet
+
+    process, act = ChangeSetModelExecutor.process, ChangeSetModelExecutor._execute_resource_action  # noqa: SLF001
+    set_execution_status = ChangeSet.set_execution_status
+
+    def process_noting(self: Any) -> None:
+        stack = self._change_set.stack
+        is_update = stack.status == StackStatus.UPDATE_IN_PROGRESS
+        self.steps = []
+        try:
+            process(self)
+        except Exception:
+            if is_update:
+                self._change_set.kept = {name: getattr(stack, name) for name in _KEPT}
+                stack.set_stack_status(StackStatus.UPDATE_ROLLBACK_IN_PROGRESS)
+                self._deferred_actions.clear()
+                for step in reversed(self.steps):
+                    _take_back(self, step, act)
+            raise
+
+    def act_noting(self: Any, **given: Any) -> Any:
+        event = act(self, **given)
+        if event.status == OperationStatus.SUCCESS and given["action"] != ChangeAction.Remove:
+            name = given["logical_resource_id"]
+            made = self.resources[name]["Properties"]
+            self.steps.append(_Step(name, given["resource_type"], given["before_properties"], made))
+        return event
+
+    def set_execution_status_restoring(self: Any, status: Any) -> None:
+        set_execution_status(self, status)
+        if status == ExecutionStatus.EXECUTE_FAILED and (kept := getattr(self, "kept", None)):
+            for name, value in kept.items():
+                setattr(self.stack, name, value)
+            self.stack.set_stack_status(StackStatus.UPDATE_ROLLBACK_COMPLETE)
+
+    ChangeSetModelExecutor.process = process_noting
+    ChangeSetModelExecutor._execute_resource_action = act_noting  # noqa: SLF001
+    ChangeSet.set_execution_status = set_execution_status_restoring
+
+
+def _take_back(executor: Any, step: _Step, act: Any) -> None:
+    """Delete what was made, change back what was changed; say so where that fails, and go on."""
+    from localstack.aws.api.cloudformation import ChangeAction
+    from localstack.services.cloudformation.engine.v2.change_set_model_preproc import PreprocProperties
+    from localstack.services.cloudformation.resource_provider import OperationStatus
+
+    event = act(
+        executor,
+        action=ChangeAction.Remove if step.before is None else ChangeAction.Modify,
+        logical_resource_id=step.name,
+        resource_type=step.kind,
+        before_properties=PreprocProperties(properties=step.made),
+        after_properties=step.before,
+        part_of_replacement=step.before is None,
+    )
+    if event.status != OperationStatus.SUCCESS:
+        LOG.warning("%s could not be taken back: %s", step.name, event.message)

@@ -47,7 +47,7 @@ class LocalStack:
             log=log,
             cwd=self.home,
             env=self._variables(),
-            stop_timeout_s=30,
+            stop_timeout_s=8,  # it takes its time to stop functions, of which nothing is kept anyway
         )
 
     @property

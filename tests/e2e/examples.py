@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from keylane import queue_codec
+from keylane.model import NewRecord
 from keylane_local.front import function_for
 from keylane_local.openapi import document
 from keylane_local.proxy_events import Request, proxy_event
@@ -107,10 +109,28 @@ def is_of(example: Example, method: str, path: str) -> bool:
 
 def events() -> dict[str, str]:
     """The text of each file of `events/`, by its path there."""
+    found = {f"{example.function}/{name}.json": example.event() for name, example in EXAMPLES.items()}
     return {
-        f"{example.function}/{name}.json": json.dumps(example.event(), indent=1) + "\n"
-        for name, example in EXAMPLES.items()
+        name: json.dumps(event, indent=1) + "\n"
+        for name, event in {**found, "drain/queued.json": queued()}.items()
     }
+
+
+def queued() -> dict[str, Any]:
+    """A batch of the write-ahead log, of one message with one record, as the drain function gets it."""
+    record = NewRecord("flights", b"N14228", json.dumps(FLIGHT).encode())
+    parcel = queue_codec.Parcel(bytes(range(16)), int(NOW_S * 1000), "flights", ((0, record),))
+    message = {
+        "messageId": REQUEST_ID,
+        "receiptHandle": "handle",
+        "body": queue_codec.to_text(queue_codec.encode(parcel)),
+        "attributes": {"ApproximateReceiveCount": "1", "MessageGroupId": "flights-2"},
+        "messageAttributes": {},
+        "eventSource": "aws:sqs",
+        "eventSourceARN": "arn:aws:sqs:us-east-1:000000000000:keylane-log.fifo",
+        "awsRegion": "us-east-1",
+    }
+    return {"Records": [message]}
 
 
 if __name__ == "__main__":

@@ -50,3 +50,14 @@ def test_event_is_answered_by_its_function(filled, tmp_path, name):
     answer = json.loads(done.answer.payload)
     assert answer["statusCode"] == example.status, answer
     assert done.init_ms > 0
+
+
+def test_batch_of_the_write_ahead_log_is_drained(filled, client, tmp_path):
+    log = tmp_path / "function.log"
+    variables = {**filled.environment(), "KEYLANE_DLQ_URL": "http://127.0.0.1:1/000000000000/dead.fifo"}
+    function = invoke.function_of("drain", None, log, variables)
+    before = client.request("GET", "/topics/flights/partitions/2/offsets?at=latest").json["offset"]
+    done = invoke.invoke(function, invoke.event_of(EVENTS / "drain" / "queued.json"))
+    assert json.loads(done.answer.payload) == {"batchItemFailures": []}, log.read_text()
+    found = client.request("GET", f"/topics/flights/partitions/2/records?offset={before}").json["records"]
+    assert [each["key"] for each in found] == ["N14228"]

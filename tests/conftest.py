@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
-from tests import aws
 from tests.servers import guarded, own_cluster, own_kafka, wait_writable
 
 from keylane_local.localstack import LocalStack
@@ -95,6 +94,8 @@ def registry(tmp_path_factory: pytest.TempPathFactory, registry_port: int) -> It
 @pytest.fixture(scope="session")
 def moto() -> Iterator[Aws]:
     """AWS as moto has it, for all tests: each names its queues and buckets after itself."""
+    from tests import aws  # noqa: PLC0415 (its libraries are for few tests)
+
     with aws.moto() as running:
         yield running
 

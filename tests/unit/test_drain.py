@@ -95,7 +95,9 @@ def test_after_a_failure_the_rest_of_its_group_comes_again_and_other_groups_do_n
         a_message(3, v(b"3"), group="h"),
         a_message(4, v(b"4")),
     ]
-    assert run(log, *messages).failed == ["m2", "m4"]
+    drained = run(log, *messages)
+    assert drained.failed == ["m2", "m4"]
+    assert drained.retried == {"REQUEST_TIMED_OUT": 1, "HELD_BACK": 1}
 
 
 def test_without_order_each_message_stands_alone(log: ScriptedLog):

@@ -41,6 +41,8 @@ CHANCES_OF_UNKNOWN = 3
 REASON, DETAIL, TOPIC = "keylane-reason", "keylane-detail", "keylane-topic"
 """Attributes of a dead letter: the error's name, a sentence, the topic where it is known."""
 DETAIL_CHARACTERS = 400
+HELD_BACK = "HELD_BACK"
+"""Why a message comes again of which nothing failed: an earlier one of its group does, or was not buried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,10 @@ class Received:
 
 @dataclass(frozen=True, slots=True)
 class Drained:
-    """What became of a batch: ids of messages that come again, records written, counts by reason."""
+    """What became of a batch: ids of messages that come again, and how many records were written.
+
+    `dead`: records for the dead letters, by reason. `retried`: messages that come again, by reason.
+    """
 
     failed: list[str]
     written: int
@@ -107,7 +112,7 @@ def drain(
         failed=[trip.message.id for trip in trips if trip.failed],
         written=sum(not isinstance(outcome, KeylaneError) for outcome in outcomes),
         dead=dead,
-        retried=Counter(_reason(error) for trip in trips if trip.failed for error in _errors(trip)),
+        retried=Counter(_why_again(trip) for trip in trips if trip.failed),
     )
 
 
@@ -192,6 +197,11 @@ def _dead_letter(trip: _Trip, error: KeylaneError) -> Message:
             records = tuple(trip.parcel.records[place] for place, _ in trip.failures)
             body = queue_codec.to_text(queue_codec.encode(replace(trip.parcel, records=records)))
     return Message(body, trip.message.group, trip.message.id, attributes)
+
+
+def _why_again(trip: _Trip) -> str:
+    errors = [error for error in _errors(trip) if not _is_dead(error, trip.message.deliveries)]
+    return _reason(errors[0]) if errors else HELD_BACK
 
 
 def _errors(trip: _Trip) -> list[KeylaneError]:

@@ -1,7 +1,7 @@
-"""One of several processes with one limit: python -m tests.limit_hammer NODES TOPIC PER_MINUTE HOLDS SECONDS.
+"""One of several processes with one limit: python -m tests.limit_hammer NODES TOPIC PER_MINUTE HOLDS.
 
-Begins when a line comes in. Tells, as JSON, how often it was let through, and when it asked first and last
-(seconds since 1970).
+Begins when a line comes in: the time to end at (seconds since 1970, as all times here). Tells, as JSON, how
+often it was let through, and of its first and its last question when it was asked and when answered.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from keylane.settings import redis_settings
 
 def main() -> None:
     nodes, topic, *numbers = sys.argv[1:]
-    per_minute, holds, seconds = map(int, numbers)
+    per_minute, holds = map(int, numbers)
     cluster = Cluster(redis_settings({"KEYLANE_REDIS_NODES": nodes}))
     limiter = RedisLimits(Scripts(cluster), Clock(), 5_000)
     subject = Subject(TOPIC, topic, (Rate("requests", per_minute, holds),), Load(1, 1, 1))
     limiter.take([subject._replace(name=f"{topic}-connects")])
     print("ready", flush=True)  # noqa: T201 (whoever started it waits for this)
-    sys.stdin.readline()
+    until_s = float(sys.stdin.readline())
     admitted, unknown = 0, 0
-    begin_s = last_s = time.time()
-    while last_s < begin_s + seconds:
+    first, last = None, (0.0, 0.0)
+    while (asked_s := time.time()) < until_s:
         [standings] = limiter.take([subject])
-        last_s = time.time()
+        last = asked_s, time.time()
+        first = first or last
         unknown += standings is None
         admitted += standings is not None and standings[0].wait_s == 0
     cluster.close()
-    told = {"admitted": admitted, "unknown": unknown, "begin_s": begin_s, "last_s": last_s}
-    print(json.dumps(told))  # noqa: T201 (as above)
+    print(json.dumps({"admitted": admitted, "unknown": unknown, "first": first, "last": last}))  # noqa: T201 (as above)
 
 
 if __name__ == "__main__":

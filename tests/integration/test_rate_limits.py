@@ -12,11 +12,12 @@ import pytest
 import redis
 from tests import lanes as t
 from tests.builders import a_topic
-from tests.servers import deadline
+from tests.fakes import FakeTime
+from tests.servers import SlotMove, deadline, primary_and_replica
 
 from keylane import routing
 from keylane.adapters.redis_cluster import Cluster, Node, RedisSettings
-from keylane.adapters.redis_limits import RedisLimits, key_of
+from keylane.adapters.redis_limits import REST_S, RedisLimits, key_of
 from keylane.adapters.redis_scripts import Run, Script, Scripts
 from keylane.errors import StateUnavailable
 from keylane.limits import CALLER, TOPIC, Load, Rate, Subject
@@ -24,9 +25,10 @@ from keylane.ports import Clock
 from keylane_local.ports import HOST
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from keylane.limits import Standing
+    from keylane.ports import Deadline
     from keylane_local.redis_cluster import RedisCluster
 
 PROCESSES = 8
@@ -174,3 +176,60 @@ def test_connections_that_the_server_closed_cost_nothing(limiter: RedisLimits, c
     for node in cluster.nodes:
         node.command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
     assert known(limiter, one)[0][0].left == 1
+
+
+def test_a_limit_is_followed_while_its_slot_goes_to_another_node_and_back(
+    limiter: RedisLimits, cluster: RedisCluster
+):
+    one = subject(Rate("requests", 6, 10))
+    move = SlotMove(cluster, routing.key_slot(key_of(one)))
+
+    def left() -> int:
+        return known(limiter, one)[0][0].left
+
+    assert left() == 9
+    for lefts in ((8, 7, 6), (5, 4, 3)):
+        move.begin()
+        try:
+            asked = [left()]  # the key is still where it was
+            move.move(key_of(one))
+            asked.append(left())  # and now on the other side of a slot that is on its way
+        finally:
+            move.finish()
+        assert (*asked, left()) == lefts
+        move.turn_round()
+
+
+def test_a_node_that_does_not_answer_is_left_alone_for_a_second_and_costs_the_others_nothing(
+    redis_cluster: str, cluster: RedisCluster
+):
+    time = FakeTime()
+    scripts = Scripts(Cluster(t.settings(redis_cluster)))
+    limiter = RedisLimits(scripts, time.clock, 50)
+    subjects = [subject(Rate("requests", 6, 1_000)) for _ in range(20)]
+    known(limiter, *subjects)
+    primary, _ = primary_and_replica(cluster, routing.key_slot(key_of(subjects[0])))
+    lost = [scripts.home(key_of(each)) == Node(HOST, primary.port) for each in subjects]
+    runs: list[int] = []
+    run = scripts.run
+
+    def noted(asked: Sequence[Run], until: Deadline) -> list[object]:
+        runs.append(len(asked))
+        gone = [scripts.home(each.key) == Node(HOST, primary.port) for each in asked]
+        replies = run(
+            [each for each, is_gone in zip(asked, gone, strict=True) if not is_gone], deadline(5_000)
+        )
+        rest = iter(replies)
+        return [
+            StateUnavailable("Redis did not answer in time") if is_gone else next(rest) for is_gone in gone
+        ]
+
+    scripts.run = noted  # type: ignore[method-assign]
+    try:
+        for _ in range(3):
+            assert [standings is None for standings in limiter.take(subjects)] == lost
+        time.move(REST_S)
+        limiter.take(subjects)
+    finally:
+        scripts.close()
+    assert runs == [20, 20 - sum(lost), 20 - sum(lost), 20]

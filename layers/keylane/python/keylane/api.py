@@ -253,7 +253,8 @@ def _preferences(prefer: str | None) -> list[tuple[str, str]]:
 
 def wants_async(event: Event) -> bool:
     """Whether the client need not wait for the outcome: `Prefer: respond-async` of RFC 7240."""
-    return any(name == "respond-async" for name, _ in _preferences(PREFER.of(headers_of(event))))
+    prefer = PREFER.of(headers_of(event))
+    return prefer is not None and any(name == "respond-async" for name, _ in _preferences(prefer))
 
 
 def prefers_bytes(accept: str | None) -> bool:

@@ -131,15 +131,16 @@ class KafkaProducer:
                 self._send(shipment, left)
             if shipment.has_failed_for_good or self._entrance.refusal is not None:
                 self._producer = None
-        for topic in shipment.failed_topics():
-            self._counts.pop(topic, None)
         outcomes = shipment.outcomes()
         with _COUNTING:
             self._measures.sent(records, outcomes, (deadline.clock.monotonic_s() - begun_s) * 1000)
             METER.gauge("QueueSize", len(self._producer) if self._producer is not None else 0)
-        self._strangers |= {outcome.topic for outcome in outcomes if isinstance(outcome, UnknownTopic)}
-        if len(self._strangers) > STRANGERS_LIMIT:
-            self.close()
+        if failed_topics := shipment.failed_topics():
+            for topic in failed_topics:
+                self._counts.pop(topic, None)
+            self._strangers |= {outcome.topic for outcome in outcomes if isinstance(outcome, UnknownTopic)}
+            if len(self._strangers) > STRANGERS_LIMIT:
+                self.close()
         return outcomes
 
     def _made(self) -> Producer:

@@ -160,7 +160,7 @@ def _receiving(receive_message: Callable[..., Any]) -> Callable[..., Any]:
             given = [message for message in queue._messages if message.group_id not in busy][:count]
             kept = queue._messages
             queue.pending_messages.clear()
-            queue._messages = given
+            queue._messages = list(given)
             try:
                 return receive_message(backend, queue_name, count, *more, **named)
             finally:

@@ -1,4 +1,4 @@
-"""The write-ahead log from the produce function to Kafka: real functions, a real broker, moto's AWS."""
+"""The write-ahead log from the produce function to Kafka: real functions, a real broker, AWS' stand-ins."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.aws import Mapping
+from tests.aws import Aws, Mapping
 from tests.builders import a_topic, an_event, load_handler
 from tests.integration.test_produce_many import set_option
 from tests.servers import create_topic, eventually, messages_of, records_of
@@ -17,7 +17,7 @@ from keylane.drain import REASON, TOPIC
 from keylane_local.ports import HOST, Ports
 
 if TYPE_CHECKING:
-    from tests.aws import Aws
+    from collections.abc import Iterator
 
     from keylane.queue_codec import Parcel
 
@@ -31,7 +31,7 @@ class Log:
         self.aws = aws
         self.kafka = kafka
         self.dead = aws.queue(fifo=fifo, visibility_s=VISIBILITY_S)
-        self.url = aws.queue(fifo=fifo, visibility_s=VISIBILITY_S, dead=self.dead, receives=5)
+        self.url = aws.queue(fifo=fifo, visibility_s=VISIBILITY_S, dead=self.dead, receives=3)
         self.bucket = aws.bucket()
         variables = {
             "KEYLANE_KAFKA_BOOTSTRAP": kafka,
@@ -84,9 +84,15 @@ class Log:
         self._drain.parts().bucket.close()
 
 
+@pytest.fixture(params=["moto", "localstack"])
+def aws(request: pytest.FixtureRequest) -> Aws:
+    """Each of the stand-ins."""
+    return Aws(request.getfixturevalue(request.param).url)
+
+
 @pytest.fixture
-def wal(moto: Aws, kafka: str, monkeypatch: pytest.MonkeyPatch):
-    log = Log(moto, kafka, monkeypatch, fifo=True)
+def wal(aws: Aws, kafka: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Log]:
+    log = Log(aws, kafka, monkeypatch, fifo=True)
     yield log
     log.close()
 
@@ -232,8 +238,8 @@ def test_a_function_that_dies_between_kafka_and_its_answer_leaves_duplicates_und
     assert [dict(message.headers())["keylane-id"].decode() for message in messages] == ids * 2
 
 
-def test_a_standard_queue_loses_nothing(moto: Aws, topic: str, kafka: str, monkeypatch: pytest.MonkeyPatch):
-    log = Log(moto, kafka, monkeypatch, fifo=False)
+def test_a_standard_queue_loses_nothing(aws: Aws, topic: str, kafka: str, monkeypatch: pytest.MonkeyPatch):
+    log = Log(aws, kafka, monkeypatch, fifo=False)
     expected = set()
     for number in range(20):
         log.push(*({"topic": topic, "key": key, "data": f"{key}{number}"} for key in ("a", "b")))
@@ -247,9 +253,9 @@ def test_a_standard_queue_loses_nothing(moto: Aws, topic: str, kafka: str, monke
 
 
 def test_a_write_that_kafka_does_not_take_in_time_is_queued_where_that_is_set_and_written_later(
-    moto: Aws, topic: str, kafka: str, monkeypatch: pytest.MonkeyPatch
+    aws: Aws, topic: str, kafka: str, monkeypatch: pytest.MonkeyPatch
 ):
-    log = Log(moto, kafka, monkeypatch, fifo=True)
+    log = Log(aws, kafka, monkeypatch, fifo=True)
     monkeypatch.setenv("KEYLANE_KAFKA_BOOTSTRAP", f"{HOST}:{Ports().any()}")  # nobody there
     monkeypatch.setenv("KEYLANE_QUEUE_ON_FAILURE", "true")
     monkeypatch.setenv("KEYLANE_PRODUCE_TIMEOUT_MS", "3000")

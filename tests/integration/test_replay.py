@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from click.testing import CliRunner
-from tests.aws import receive
+from tests.aws import Aws, receive
 from tests.builders import a_topic
 from tests.integration.test_drain_function import Log
 from tests.servers import create_topic, messages_of, records_of
@@ -22,14 +22,14 @@ from keylane_local.replay import replay
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.aws import Aws
 
-
-@pytest.fixture
-def wal(moto: Aws, kafka: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Log]:
+@pytest.fixture(params=["moto", "localstack"])
+def wal(request: pytest.FixtureRequest, kafka: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Log]:
+    """In each of the stand-ins."""
+    aws = Aws(request.getfixturevalue(request.param).url)
     monkeypatch.setattr(drain, "CHANCES_OF_UNKNOWN", 1)
     monkeypatch.setattr(letters, "WAIT_S", 0)
-    log = Log(moto, kafka, monkeypatch, fifo=True)
+    log = Log(aws, kafka, monkeypatch, fifo=True)
     yield log
     log.close()
 

@@ -139,9 +139,9 @@ class NoStar(KeylaneRule):
         if isinstance(node, dict):
             for key, value in node.items():
                 if key == "Statement":
-                    for number, each in enumerate(_listed(value)):
-                        if isinstance(each, dict):
-                            yield [*path, key, number] if isinstance(value, list) else [*path, key], each
+                    for number, each in enumerate(value if isinstance(value, list) else [value]):
+                        place = [*path, key, number] if isinstance(value, list) else [*path, key]
+                        yield from ((place, one) for one in _listed(each) if isinstance(one, dict))
                 else:
                     yield from self._statements(value, [*path, key])
         elif isinstance(node, list):
@@ -170,4 +170,9 @@ class DataIsEncrypted(KeylaneRule):
 
 
 def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [] if value is None else [value]
+    """All that a value may be: the items of a list, and both sides of an Fn::If."""
+    if isinstance(value, dict) and "Fn::If" in value:
+        return [one for side in value["Fn::If"][1:] for one in _listed(side)]
+    if isinstance(value, list):
+        return [one for each in value for one in _listed(each)]
+    return [] if value is None else [value]

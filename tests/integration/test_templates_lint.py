@@ -63,6 +63,11 @@ BROKEN = {
         "E9103",
         ROLE % ('"sqs:*"', "!Sub 'arn:aws:sqs:${AWS::Region}:${AWS::AccountId}:q'"),
     ),
+    "all resources, where a condition holds": (
+        "E9103",
+        ROLE
+        % ('"sqs:SendMessage"', "!If [IsHere, '*', !Sub 'arn:aws:sqs:${AWS::Region}:${AWS::AccountId}:q']"),
+    ),
     "all resources": ("E9103", ROLE % ('["sqs:SendMessage"]', "['*']")),
     "a queue that is not encrypted": (
         "E9104",
@@ -90,7 +95,10 @@ def found(tmp_path_factory):
     folder = tmp_path_factory.mktemp("templates")
     texts = {name: text for name, (_, text) in BROKEN.items()} | ALLOWED
     for name, text in texts.items():
-        head = 'AWSTemplateFormatVersion: "2010-09-09"\nResources:\n'
+        head = 'AWSTemplateFormatVersion: "2010-09-09"\n'
+        if "IsHere" in text:
+            head += "Conditions: {IsHere: !Equals [!Ref AWS::Region, us-east-1]}\n"
+        head += "Resources:\n"
         (folder / f"{name}.yaml").write_text(head + text.removeprefix("\n"), encoding="utf-8")
     command = templates.cfn_lint([str(folder / f"{name}.yaml") for name in texts], "--format", "json")
     done = subprocess.run(command, cwd=ROOT, env=templates.environment(), capture_output=True, check=False)

@@ -10,6 +10,7 @@ from tests.cloudformation import of_type, template
 NETWORK = template("infra/network.yaml")
 PIPELINE = template("infra/pipeline.yaml")
 CLIENTS = {"FunctionsGroup", "JobGroup"}
+NESTED = ("network", "kafka", "cache", "pipeline", "observability")
 
 
 def admitted() -> dict[str, set[tuple[str, int, int]]]:
@@ -74,3 +75,20 @@ def test_both_engines_give_the_job_the_same_variables():
     of_emr = set(re.findall(r"driverEnv\.(KEYLANE_\w+)=", text))
     [container] = PIPELINE["Resources"]["Task"]["Properties"]["ContainerDefinitions"]
     assert {each["Name"] for each in container["Environment"]} == of_emr
+
+
+def test_stars_are_allowed_where_aws_knows_no_resource_and_nowhere_else():
+    found = {
+        (path, name)
+        for path in ["template.yaml", *(f"infra/{each}.yaml" for each in NESTED)]
+        for name, resource in template(path)["Resources"].items()
+        if "AllowStar" in resource.get("Metadata", {}).get("Keylane", {})
+    }
+    assert found == {
+        ("template.yaml", "VpcPolicy"),
+        ("template.yaml", "TracingPolicy"),
+        ("infra/kafka.yaml", "ScramKey"),
+        ("infra/kafka.yaml", "ScramSecretPolicy"),
+        ("infra/observability.yaml", "TopicKey"),
+        ("infra/pipeline.yaml", "StarterLogsPolicy"),
+    }

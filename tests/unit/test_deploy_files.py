@@ -7,7 +7,7 @@ import tomllib
 
 import pytest
 import yaml
-from tests.cloudformation import ROOT, template
+from tests.cloudformation import ROOT, of_type, template
 
 from keylane_local import job_package
 
@@ -74,3 +74,21 @@ def test_the_workflow_runs_the_two_commands_of_the_gate():
     workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8"))
     commands = [step["run"] for step in workflow["jobs"]["test"]["steps"] if "run" in step]
     assert commands[-2:] == ["make check", "make test"]
+
+
+def test_the_guide_names_parameters_that_the_template_has():
+    known = template()["Parameters"].keys()
+    for page in ("docs/deploy.md", "README.md"):
+        text = (ROOT / page).read_text(encoding="utf-8")
+        told = set(re.findall(r"[ `(]([A-Z][a-z][A-Za-z]+)=(?=[\w.$])", text))
+        assert told <= known, page
+    assert {"KafkaBootstrap", "Job", "Release"} <= set(
+        re.findall(r"[ `(]([A-Z][a-z][A-Za-z]+)=", (ROOT / "docs/deploy.md").read_text(encoding="utf-8"))
+    )
+
+
+def test_the_guide_tells_of_every_alarm():
+    page = (ROOT / "docs" / "deploy.md").read_text(encoding="utf-8")
+    alarms = of_type(template("infra/observability.yaml"), "AWS::CloudWatch::Alarm")
+    assert all(f"`{name}`" in page for name in alarms)
+    assert f"{len(alarms)} alarms" in page

@@ -15,11 +15,11 @@ from pathlib import Path
 
 from keylane_local.layer import pins
 from keylane_local.tools import project_root, tools_dir
+from keylane_spark.session import CONNECTOR
 
 EXTRAS = ("spark", "registry", "msk-iam")
 OF_SPARK = frozenset({"pyspark", "py4j"})
 PLATFORMS = ("manylinux_2_28_x86_64", "manylinux2014_x86_64", "manylinux_2_17_x86_64")
-CONNECTOR = ("spark-sql-kafka-0-10", "spark-token-provider-kafka-0-10", "kafka-clients", "commons-pool2")
 MAIN = "import sys\n\nfrom keylane_spark.__main__ import main\n\nsys.exit(main())\n"
 
 

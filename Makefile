@@ -8,7 +8,7 @@ TORTURE_ARGS ?=
 N ?= 200
 SEED ?=
 
-.PHONY: help setup setup-python setup-tests demo test check up down status clean bench bench-lookup bench-ingest bench-freshness bench-coldstart bench-read bench-write torture torture-mutants openapi tour layer layer-requirements sizing package-job lint-infra setup-sam setup-localstack deploy-local events build
+.PHONY: help setup setup-python setup-tests demo test check up down status clean bench bench-lookup bench-ingest bench-freshness bench-coldstart bench-read bench-write torture torture-mutants openapi tour layer layer-requirements sizing package-job lint-infra setup-check setup-localstack deploy-local events build
 
 help:  ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,11 +22,11 @@ setup-python:
 demo: setup  ## Real flights into Kafka, and their answers over HTTP (KEYLANE_ARGS=--once tears it down)
 	@$(BIN)/keylane demo $(KEYLANE_ARGS)
 
-setup-sam: setup-python
-	@$(PY) infra/local/bootstrap.py sam
+setup-check:
+	@$(PY) infra/local/bootstrap.py python sam
 
-setup-tests: setup
-	@$(PY) infra/local/bootstrap.py registry sam localstack archive
+setup-tests:
+	@$(PY) infra/local/bootstrap.py python java redis jars registry archive sam localstack
 
 setup-localstack: setup
 	@$(PY) infra/local/bootstrap.py localstack
@@ -34,13 +34,13 @@ setup-localstack: setup
 test: setup-tests  ## All tests, on real servers of their own
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)
 
-check: setup-python lint-infra  ## Lint, format, types, import rules, templates
+check: lint-infra  ## Lint, format, types, import rules, templates
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-lint-infra: setup-sam  ## cfn-lint with the rules of infra/lint, and sam validate
+lint-infra: setup-check  ## cfn-lint with the rules of infra/lint, and sam validate
 	$(BIN)/python -m keylane_local.templates
 
 openapi: setup-python  ## Write docs/openapi.json, and the template's routes, from the code
@@ -61,7 +61,7 @@ layer: setup-python  ## Build the layer into build/layer (KEYLANE_ARCHITECTURE, 
 events: setup-python  ## Write events/, one for each operation
 	@$(BIN)/python -m tests.e2e.examples
 
-build: setup-sam  ## sam build: the layer for KEYLANE_ARCHITECTURE and KEYLANE_RUNTIME, the template for sam deploy
+build: setup-check  ## sam build: the layer for KEYLANE_ARCHITECTURE and KEYLANE_RUNTIME, the template for sam deploy
 	@PATH="$(CURDIR)/$(BIN):$$PATH" "$${KEYLANE_TOOLS:-.keylane-tools}/sam/bin/sam" build
 
 tour: setup-tests  ## Write docs/tour.md: every kind of read, as a real stack answers it

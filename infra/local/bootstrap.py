@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import itertools
 import json
 import os
 import shutil
@@ -17,6 +18,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -350,32 +352,30 @@ def main(arguments: list[str]) -> int:
         print(f"Keylane needs Python 3.11 or newer, this is {found}: run `make PY=python3.11 ...`")
         return 1
     setup = Setup(tools.project_root(), tools.tools_dir())
-    defaults = {
-        "python": setup.python,
-        "java": setup.java,
-        "redis": setup.redis,
-        "jars": setup.jars,
-    }
-    steps = defaults | {
-        "registry": setup.registry,
-        "sam": setup.sam,
-        "localstack": setup.localstack,
-        "archive": setup.archive,
-    }
-    if unknown := [name for name in arguments if name not in steps]:
-        print(f"no such step: {', '.join(unknown)}; there are {', '.join(steps)}")
+    defaults = ("python", "java", "redis", "jars")
+    # A chain's steps follow one another, the chains run side by side: they need nothing of each other.
+    chains = ((*defaults, "registry", "archive"), ("sam", "localstack"))
+    if unknown := [name for name in arguments if not any(name in chain for chain in chains)]:
+        print(f"no such step: {', '.join(unknown)}; there are {', '.join(itertools.chain(*chains))}")
         return 2
+    wanted = [[name for name in chain if name in (arguments or defaults)] for chain in chains]
+
+    def run(names: list[str]) -> None:
+        for name in names:
+            getattr(setup, name)()
+
     try:
-        for name, step in steps.items():
-            if name in (arguments or defaults):
-                step()
+        with ThreadPoolExecutor() as pool:
+            try:
+                for done in [pool.submit(run, names) for names in wanted if names]:
+                    done.result()
+            except KeyboardInterrupt:
+                os._exit(130)  # the programs were interrupted as well: no thread is to try them again
     except SetupError as error:
         if error.log:
             print(f"\nThe end of {error.log}:\n{_end_of(error.log)}\n")
         say(error.step, f"FAILED: {error}")
         return 1
-    except KeyboardInterrupt:
-        return 130
     return 0
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -218,13 +219,33 @@ def test_registry_is_fetched_where_it_is_named_and_again_when_its_pom_changes(se
 
 def test_registry_and_localstack_are_no_part_of_the_set_up_of_all(bootstrap, setup, monkeypatch):
     done = []
-    for step in ("python", "java", "redis", "jars", "archive", "registry", "localstack"):
+    for step in ("python", "java", "redis", "jars", "archive", "registry", "sam", "localstack"):
         monkeypatch.setattr(setup, step, lambda step=step: done.append(step))
     monkeypatch.setattr(bootstrap, "Setup", lambda *_: setup)
     assert bootstrap.main([]) == 0
     assert done == ["python", "java", "redis", "jars"]
+    done.clear()
     assert bootstrap.main(["registry", "localstack"]) == 0
-    assert done == ["python", "java", "redis", "jars", "registry", "localstack"]
+    assert set(done) == {"registry", "localstack"}
+
+
+def test_steps_that_need_nothing_of_each_other_run_side_by_side(bootstrap, setup, monkeypatch):
+    both = threading.Barrier(2, timeout=10)
+    for step in ("python", "sam"):
+        monkeypatch.setattr(setup, step, both.wait)
+    monkeypatch.setattr(bootstrap, "Setup", lambda *_: setup)
+    assert bootstrap.main(["sam", "python"]) == 0
+
+
+def test_a_failure_beside_a_step_that_works_is_told(bootstrap, setup, monkeypatch, capsys):
+    def fail() -> None:
+        raise bootstrap.SetupError("sam", "no network")
+
+    monkeypatch.setattr(setup, "python", lambda: None)
+    monkeypatch.setattr(setup, "sam", fail)
+    monkeypatch.setattr(bootstrap, "Setup", lambda *_: setup)
+    assert bootstrap.main(["python", "sam"]) == 1
+    assert "FAILED: no network" in capsys.readouterr().out
 
 
 @pytest.fixture

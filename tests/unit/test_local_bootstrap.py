@@ -322,3 +322,25 @@ def test_an_archive_that_can_not_be_made_is_done_without(setup, programs, capsys
     programs("python", "exit 1", setup.venv / "bin")
     setup.archive()
     assert "goes on without" in capsys.readouterr().out
+
+
+def test_sams_environment_is_made_once_and_anew_when_its_pins_change(setup, monkeypatch):
+    pins = setup.root / "infra" / "sam" / "requirements.txt"
+    pins.parent.mkdir(parents=True)
+    pins.write_text("aws-sam-cli==1.0\n")
+    commands = []
+
+    def run(step, what, command, **_):
+        commands.append(command)
+        (setup.tools / "sam").mkdir(parents=True, exist_ok=True)
+
+    monkeypatch.setattr(setup, "_run", run)
+    setup.sam()
+    assert [command[1:3] for command in commands] == [["-m", "venv"], ["-m", "pip"]]
+    assert "--no-deps" in commands[1]
+    assert commands[1][-1] == str(pins)
+    setup.sam()
+    assert len(commands) == 2
+    pins.write_text("aws-sam-cli==1.1\n")
+    setup.sam()
+    assert len(commands) == 4

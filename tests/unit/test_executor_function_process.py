@@ -75,9 +75,11 @@ def test_a_handler_sees_what_it_sees_on_lambda(environment):
     assert 0 < told["left"] <= 30_000
     assert outcome.written.splitlines() == ["loaded", "asked {'a': 1}"]
     assert outcome.memory_mb > 5
+    assert outcome.init_ms > 1
     again = invoked(process, 2, request_id="r2")
     assert json.loads(again.answer.payload)["pid"] == told["pid"] == process.pid
     assert again.written.splitlines() == ["asked 2"]
+    assert again.init_ms is None
 
 
 @pytest.mark.parametrize(

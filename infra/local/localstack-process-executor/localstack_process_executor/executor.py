@@ -195,11 +195,12 @@ def _report(request_id: str, version: FunctionVersion, outcome: Outcome) -> str:
         outcome.written if not outcome.written or outcome.written.endswith("\n") else f"{outcome.written}\n"
     )
     memory_mb = version.config.memory_size
+    error = f"{outcome.answer.payload.decode('utf-8', 'replace')}\n" if outcome.answer.failed else ""
+    init = f"\tInit Duration: {outcome.init_ms:.2f} ms" if outcome.init_ms is not None else ""
     return (
-        f"START RequestId: {request_id} Version: {version.id.qualifier}\n{written}"
-        f"{outcome.answer.payload.decode('utf-8', 'replace') + chr(10) if outcome.answer.failed else ''}"
+        f"START RequestId: {request_id} Version: {version.id.qualifier}\n{written}{error}"
         f"END RequestId: {request_id}\n"
         f"REPORT RequestId: {request_id}\tDuration: {outcome.took_ms:.2f} ms\t"
         f"Billed Duration: {int(outcome.took_ms) + 1} ms\tMemory Size: {memory_mb} MB\t"
-        f"Max Memory Used: {outcome.memory_mb or memory_mb} MB\n"
+        f"Max Memory Used: {outcome.memory_mb or memory_mb} MB{init}\n"
     )

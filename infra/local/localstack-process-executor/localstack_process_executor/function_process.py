@@ -58,12 +58,16 @@ class Invocation:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What it came to: the answer, what the function wrote meanwhile, how long it took, memory at most."""
+    """What it came to: the answer, what the function wrote meanwhile, how long it took, memory at most.
+
+    `init_ms` is how long the process took to be ready, where this is the first invocation that it saw.
+    """
 
     answer: Answer
     written: str
     took_ms: float
     memory_mb: int
+    init_ms: float | None
 
 
 class FunctionProcess:
@@ -87,6 +91,7 @@ class FunctionProcess:
         self._api: RuntimeApi | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._stopped = False
+        self._init_ms: float | None = None
         self._told = 0  # how much of the log was told already
         self._lock = threading.Lock()
 
@@ -100,6 +105,7 @@ class FunctionProcess:
         with self._lock:
             if self._stopped:
                 raise Stopped
+            began = time.monotonic()
             self._api = api = RuntimeApi()
             try:
                 with self.log.open("ab") as log:
@@ -128,6 +134,7 @@ class FunctionProcess:
             if self._stopped:
                 raise Stopped from None
             raise
+        self._init_ms = (time.monotonic() - began) * 1000
 
     def invoke(self, invocation: Invocation) -> Outcome:
         """Run one invocation; whatever happens to the process is its answer. Raises Stopped alone."""
@@ -136,7 +143,8 @@ class FunctionProcess:
         took_ms = (time.monotonic() - began) * 1000
         if self._stopped:
             raise Stopped
-        return Outcome(answer, self.written(), took_ms, _peak_memory_mb(self.pid))
+        init_ms, self._init_ms = self._init_ms, None
+        return Outcome(answer, self.written(), took_ms, _peak_memory_mb(self.pid), init_ms)
 
     def stop(self) -> None:
         """End the process, and whatever it started, at once; who waits for it is told."""

@@ -189,7 +189,8 @@ def test_a_function_s_log_is_in_its_log_group(api, localstack):
     logs.close()
 
 
-def test_an_api_key_is_asked_for_where_the_template_is_told_to(deploy, opened):
+def test_who_may_call_can_be_changed_and_an_api_key_is_asked_for(deploy, opened):
+    deploy("e2e-keyed", Authorization="LAMBDA")
     made = deploy("e2e-keyed", Authorization="API_KEY")
     assert opened(made.url).request("GET", "/health").status == 403
     assert opened(made.url, x_api_key="no" * 15).request("GET", "/health").status == 403

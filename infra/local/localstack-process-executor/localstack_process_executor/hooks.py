@@ -14,6 +14,7 @@ def prepare_process_executor() -> None:
     patches.listen_where_told()
     patches.forget_ended_threads()
     patches.resolve_after_transforms()
+    patches.let_conditions_change()
     patches.compare_as_text()
     api_updates.apply()
     rollback.apply()

@@ -49,6 +49,32 @@ def resolve_after_transforms() -> None:
     transformer._execute_local_transforms = execute_local_transforms  # noqa: SLF001
 
 
+def let_conditions_change() -> None:
+    """Let an update make a resource that was not there, or remove one, though others name it in an Fn::If.
+
+    Both sides of each branch are looked up, the one before the update and the one after it; a resource whose
+    condition is false on one of them is taken for a mistake in the template.
+    """
+    from localstack.services.cloudformation.engine.v2 import change_set_model_preproc
+    from localstack.services.cloudformation.engine.validations import ValidationError
+
+    processor = change_set_model_preproc.ChangeSetModelPreproc
+    theirs = processor._resolve_attribute  # noqa: SLF001
+
+    def resolve_attribute(self: Any, arguments: Any, select_before: bool) -> Any:
+        try:
+            return theirs(self, arguments, select_before)
+        except ValidationError:
+            name = (arguments.split(".") if isinstance(arguments, str) else arguments)[0]
+            # Raises where there is no such resource at all.
+            self._get_node_resource_for(
+                resource_name=name, node_template=self._change_set.update_model.node_template
+            )
+            return ""  # of the side that is not taken
+
+    processor._resolve_attribute = resolve_attribute  # noqa: SLF001
+
+
 def compare_as_text() -> None:
     """Let Fn::Equals compare text, as CloudFormation does: to LocalStack a Number's default 0 is not "0"."""
     from localstack.services.cloudformation.engine.v2 import change_set_model_preproc

@@ -5,7 +5,18 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from keylane import answers, api, produce, pushes, rest_answers, rest_proxy, routes, wiring, writing
+from keylane import (
+    answers,
+    api,
+    produce,
+    pushes,
+    rest_answers,
+    rest_avro,
+    rest_proxy,
+    routes,
+    wiring,
+    writing,
+)
 from keylane.errors import KeylaneError
 from keylane.model import NewRecord
 from keylane.once import IDEMPOTENCY_KEY
@@ -108,9 +119,16 @@ def _post(event: api.Event, topic: str, partition: str | None = None) -> Respons
     in_path = partition is not None
     tell = partial(rest_answers.answer_of, request_id=request_id, in_path=in_path, is_async=is_async)
     try:
-        return _written(event, rest_proxy.request_of(event, topic, partition), tell, is_async=is_async)
+        records, *schema_ids = rest_proxy.request_of(event, topic, partition, _encoders)
+        tell = partial(tell, schema_ids=tuple(schema_ids))
+        return _written(event, records, tell, is_async=is_async)
     except KeylaneError as error:
         return rest_answers.refusal_of(error, request_id)
+
+
+def _encoders() -> rest_avro.Encoders | None:
+    use = parts()
+    return rest_avro.Encoders(use.schemas, use.clock, use.registry_timeout_ms) if use.schemas else None
 
 
 def _written(

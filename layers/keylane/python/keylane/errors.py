@@ -4,6 +4,7 @@
     ├── BadRequest                  what the caller sent can't be served as it is
     │   ├── NullKey                 a null or empty key has no home
     │   ├── BadField                a field of the body is missing or wrong: nothing was written
+    │   │   └── SchemaFault         or is not by its schema, or the schema is none
     │   └── UnsupportedMediaType    a body of a kind that is not taken here
     ├── NotFound
     │   ├── UnknownTopic            no layout, or not a topic of the broker
@@ -88,6 +89,14 @@ class BadField(BadRequest):
         where = field if index is None else f"records[{index}].{field}" if field else f"records[{index}]"
         super().__init__(f"{where} {fault}; no record was written", where)
         self.index = index
+
+
+class SchemaFault(BadField):
+    """A schema of the request is of no use, or a key or value is not by it; `error_code`: REST Proxy's."""
+
+    def __init__(self, fault: str, field: str, error_code: int, index: int | None = None) -> None:
+        super().__init__(fault, field, index)
+        self.error_code = error_code
 
 
 class UnsupportedMediaType(BadRequest):

@@ -186,6 +186,19 @@ class Decoder:
     decode: Callable[[bytes], str]
 
 
+class SchemaWriter(Protocol):
+    """A Schema Registry, as one who writes by its Avro schemas sees it.
+
+    Both raise RegistryUnavailable; ValueError, whose sentence says why, for a schema that is of no use.
+    """
+
+    def registered(self, subject: str, schema: str, deadline: Deadline) -> tuple[int, Callable[[Any], bytes]]:
+        """Register a schema under a subject; its id, and what encodes JSON by it (raises NotOfSchema)."""
+
+    def encoder(self, schema_id: int, deadline: Deadline) -> Callable[[Any], bytes]:
+        """What encodes JSON by a schema that is registered."""
+
+
 class Schemas(Protocol):
     """A Schema Registry, as a reader sees it."""
 

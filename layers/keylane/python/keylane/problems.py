@@ -67,6 +67,7 @@ KINDS: dict[type[errors.KeylaneError], Kind] = {
     errors.BadRequest: Kind(400, "bad-request", "The request can't be served as it is"),
     errors.NullKey: Kind(400, "empty-key", "The key is empty"),
     errors.BadField: Kind(400, "bad-request", "The request can't be served as it is"),
+    errors.SchemaFault: Kind(400, "bad-request", "The request can't be served as it is"),
     errors.UnsupportedMediaType: Kind(415, "unsupported-media-type", "A body of this kind is not taken here"),
     errors.NotFound: Kind(404, "not-found", "There is no such thing"),
     errors.UnknownTopic: Kind(404, "unknown-topic", "The topic is not known", "UNKNOWN_TOPIC_OR_PARTITION"),

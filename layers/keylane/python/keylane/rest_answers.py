@@ -43,18 +43,24 @@ UNPROCESSABLE = 422
 
 
 def answer_of(
-    outcomes: Sequence[Fate], request_id: str, *, in_path: bool, is_async: bool = False
+    outcomes: Sequence[Fate],
+    request_id: str,
+    *,
+    in_path: bool,
+    is_async: bool = False,
+    schema_ids: tuple[int | None, int | None] = (None, None),
 ) -> Response[str]:
     """Tell the fate of each record.
 
-    `in_path`: whether the partition was named in the path; `is_async`: the client asked not to wait.
+    `in_path`: whether the partition was named in the path; `is_async`: the client asked not to wait;
+    `schema_ids`: of keys and values.
     """
     offsets = [_offset(index, outcome) for index, outcome in enumerate(outcomes)]
     reason = _common_reason(outcomes, in_path=in_path)
     if reason is not None:
         return refusal_of(reason, request_id, {"offsets": offsets})
     fates.log_failures(outcomes, request_id)
-    document = {"offsets": offsets, "key_schema_id": None, "value_schema_id": None}
+    document = {"offsets": offsets, "key_schema_id": schema_ids[0], "value_schema_id": schema_ids[1]}
     headers = {"Cache-Control": "no-store"}
     if all(isinstance(outcome, Queued) for outcome in outcomes):
         applied = api.ASYNC_APPLIED if is_async else {}
@@ -70,7 +76,7 @@ def refusal_of(
     document = json.loads(response.body or "{}")
     if isinstance(error, errors.BadField):
         response.status_code = document["status"] = UNPROCESSABLE
-    code = ERROR_CODES.get(type(error), response.status_code)
+    code = getattr(error, "error_code", ERROR_CODES.get(type(error), response.status_code))
     document["error_code"] = NOT_AUTHORIZED if code == FORBIDDEN else code
     document["message"] = document["detail"]
     response.body = json.dumps(document | (more or {}))

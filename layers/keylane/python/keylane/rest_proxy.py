@@ -4,8 +4,8 @@
 
 With `application/vnd.kafka.json.v2+json` key and value are any JSON, and written as compact JSON in UTF-8: a
 text keeps its quotes, in keys too, unless `key_format=text` asks for the text alone. Numbers with a fraction
-are 64 bit ones, as there. With `application/vnd.kafka.binary.v2+json` both are base64. Null is no key, and a
-tombstone.
+are 64 bit ones, as there. With `application/vnd.kafka.binary.v2+json` both are base64; `rest_avro` tells of
+`application/vnd.kafka.avro.v2+json`. Null is no key, and a tombstone.
 Ours has more: `timestamp` (milliseconds since 1970, or ISO 8601) and `headers`, [{"name": ..., "value": ...,
 "value_format": ...}] as reads show them; `value_format` is text for JSON and base64 for binary if it isn't
 given. A field that nobody knows is refused: with a misspelt `value` a record would be a tombstone.
@@ -14,21 +14,25 @@ given. A field that nobody knows is refused: with a misspelt `value` a record wo
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from keylane import api
 from keylane.errors import BadField, BadRequest, UnsupportedMediaType
 from keylane.model import NewRecord
 from keylane.new_records import LAST_PARTITION, RECORDS_LIMIT, document_of, kind_of, records_in
 from keylane.parameters import LAST_MS, choice, read_moment
+from keylane.rest_avro import MEDIA_TYPE as AVRO
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from keylane.api import Event
     from keylane.new_records import Given
+    from keylane.rest_avro import Encoders, Part
 
 JSON = "application/vnd.kafka.json.v2+json"
 BINARY = "application/vnd.kafka.binary.v2+json"
-_BY_SCHEMA = ("avro", "jsonschema", "protobuf")
+_BY_SCHEMA = ("jsonschema", "protobuf")
 HEADERS_LIMIT = 100
 _compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
@@ -70,27 +74,57 @@ def _body(content: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def _by_schema(body: dict[str, Any]) -> dict[str, Any]:
+    for field in ("key_schema", "value_schema"):
+        body["properties"][field] = {"type": ["string", "null"], "description": "an Avro schema's text"}
+        body["properties"][f"{field}_id"] = {"type": ["integer", "null"], "minimum": 1, "maximum": 2**31 - 1}
+    return body
+
+
 BODIES: dict[str, Any] = {
     JSON: _body({"description": "any JSON; null: none"}),
     BINARY: _body({"type": ["string", "null"], "contentEncoding": "base64"}),
+    AVRO: _by_schema(_body({"description": "in Avro's JSON encoding; null: none"})),
 }
 """Media type -> JSON schema of the body."""
 
 
-def request_of(event: Event, topic: str, partition: str | None = None) -> list[NewRecord]:
-    """The records; `topic` and `partition` are the raw parts of the path.
+class Asked(NamedTuple):
+    """The records of a request, and the ids of the schemas that they are written by, if they are."""
 
-    Raises BadRequest, BadField, UnsupportedMediaType, TooLarge.
+    records: list[NewRecord]
+    key_schema_id: int | None = None
+    value_schema_id: int | None = None
+
+
+def request_of(
+    event: Event,
+    topic: str,
+    partition: str | None = None,
+    encoders_of: Callable[[], Encoders | None] = lambda: None,
+) -> Asked:
+    """What is to be written; `topic` and `partition` are the raw parts of the path.
+
+    `encoders_of` gives None where no Schema Registry is set up; asked by those who write by schemas.
+    Raises BadRequest, BadField, SchemaFault, UnsupportedMediaType, TooLarge, RegistryUnavailable.
     """
     name = api.topic_of(topic)
     number = None if partition is None else _partition_of(partition)
-    is_binary = _is_binary(event)
-    as_text = KEY_FORMAT.of(api.query_of(event)) == "text" and not is_binary
+    media_type = _media_type(event)
+    encoders = encoders_of() if media_type == AVRO else None
+    if media_type == AVRO and encoders is None:
+        raise UnsupportedMediaType(f"{AVRO} needs a Schema Registry, and none is set up here")
+    is_binary = media_type == BINARY
+    as_text = KEY_FORMAT.of(api.query_of(event)) == "text" and media_type == JSON
     document = document_of(event)
     for field in document.keys() - _KNOWN_OUTSIDE:
         raise BadField("is no field of this request", field[:100])
     reader = _Reader(name, number, is_binary=is_binary, key_as_text=as_text)
-    return [reader.record(given) for given in records_in(document, 1)]
+    records = records_in(document, 1)
+    if encoders is not None:
+        key, value = reader.parts = encoders.parts(document, name, records)
+        return Asked([reader.record(given) for given in records], key.schema_id, value.schema_id)
+    return Asked([reader.record(given) for given in records])
 
 
 def _partition_of(raw: str) -> int:
@@ -99,15 +133,15 @@ def _partition_of(raw: str) -> int:
     return min(int(raw), LAST_PARTITION)
 
 
-def _is_binary(event: Event) -> bool:
+def _media_type(event: Event) -> str:
     given = api.headers_of(event).get("content-type", "")
     media_type = given.partition(";")[0].strip().lower()
-    if media_type not in {JSON, BINARY}:
+    if media_type not in BODIES:
         found = f"is {given[:100]!r}" if given else "is missing"
         is_by_schema = any(f".{name}." in media_type for name in _BY_SCHEMA)
-        more = "; formats with schemas are not written here" if is_by_schema else ""
-        raise UnsupportedMediaType(f"Content-Type {found}: {JSON} and {BINARY} are taken{more}")
-    return media_type == BINARY
+        more = "; formats with other schemas are not written here" if is_by_schema else ""
+        raise UnsupportedMediaType(f"Content-Type {found}: {', '.join(BODIES)} are taken{more}")
+    return media_type
 
 
 class _Reader:
@@ -118,10 +152,12 @@ class _Reader:
         self._partition = partition
         self._is_binary = is_binary
         self._key_as_text = key_as_text
+        self.parts: tuple[Part, Part] | None = None
 
     def record(self, given: Given) -> NewRecord:
         """Raises BadField."""
-        for field in given.fields.keys() - _KNOWN:
+        if not given.fields.keys() <= _KNOWN:
+            field = min(given.fields.keys() - _KNOWN)
             raise given.refuse(field[:100], "is no field of a record")
         return NewRecord(
             self._topic,
@@ -142,6 +178,8 @@ class _Reader:
         found = given.fields.get(field)
         if found is None:
             return None
+        if self.parts is not None:
+            return self.parts[field == "value"].bytes_of(given)
         if self._is_binary:
             return _from_base64(given, field, given.needed(field))
         if field == "key" and self._key_as_text and isinstance(found, str):
@@ -185,6 +223,8 @@ def _from_base64(given: Given, field: str, data: bytes) -> bytes:
 
 def _timestamp_ms(given: Given) -> int | None:
     found = given.fields.get("timestamp")
+    if found is None:
+        return None
     if not isinstance(found, str):
         # To the client library 0 means now.
         return given.whole("timestamp", 1, LAST_MS)

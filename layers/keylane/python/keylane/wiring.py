@@ -21,7 +21,7 @@ from keylane.layouts import Layouts
 from keylane.metrics import METER
 from keylane.ports import Clock
 from keylane.settings import ExploreSettings, ProduceSettings, QuerySettings, registry_settings
-from keylane.variables import switch
+from keylane.variables import number, switch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from keylane.access import Grant
     from keylane.adapters.kafka_admin import ReaderSettings
     from keylane.adapters.kafka_producer import KafkaSettings
-    from keylane.ports import Bucket, Checks, Log, LogReader, Metadata, Queue, Schemas, State
+    from keylane.ports import Bucket, Checks, Log, LogReader, Metadata, Queue, Schemas, SchemaWriter, State
     from keylane.queueing import WriteAheadLog
     from keylane.settings_queue import AwsSettings, DrainSettings, QueueSettings
 
@@ -51,7 +51,7 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Produce:
-    """What the produce function works with."""
+    """What the produce function works with; `schemas` is None where no Schema Registry is set up."""
 
     settings: ProduceSettings
     clock: Clock
@@ -59,6 +59,8 @@ class Produce:
     guards: Guards = NONE
     wal: WriteAheadLog | None = None
     checks: Checks | None = None
+    schemas: Callable[[], SchemaWriter] | None = None
+    registry_timeout_ms: int = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +134,17 @@ def produce_maker() -> Callable[[], Produce]:
         clock = Clock()
         guards = guards_of(environment, clock)
         wal = _wal(queue) if queue else None
-        return Produce(settings, clock, log_of(settings), guards, wal, checks_of(environment, clock))
+        checks = checks_of(environment, clock)
+        timeout_ms = number(environment, "KEYLANE_SCHEMA_REGISTRY_TIMEOUT_MS", 2_000)
+        has_registry = environment.get("KEYLANE_SCHEMA_REGISTRY_URL", "").strip()
+        writer = schemas if has_registry else None
+        return Produce(settings, clock, log_of(settings), guards, wal, checks, writer, timeout_ms)
+
+    @cache
+    def schemas() -> SchemaWriter:
+        from keylane.adapters.registry_writer import RegistryWriter  # noqa: PLC0415
+
+        return RegistryWriter(registry_settings(references.resolved(os.environ)))
 
     if os.environ.get(URL):
         import keylane.adapters.sqs_queue  # noqa: PLC0415

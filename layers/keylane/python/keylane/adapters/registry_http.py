@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 LIMIT_BYTES = 4 * 1024 * 1024
 _READ_BYTES = 64 * 1024
 _MEDIA_TYPES = "application/vnd.schemaregistry.v1+json, application/json"
+_SENT_TYPE = "application/vnd.schemaregistry.v1+json"
 _OK, _NOT_FOUND = 200, 404
+_REFUSED = {409, 422}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,7 @@ class RegistrySettings:
 
 
 class RegistryHttp:
-    """GETs of a registry's API."""
+    """Requests of a registry's API."""
 
     def __init__(self, settings: RegistrySettings) -> None:
         parts = urlsplit(settings.url)
@@ -68,6 +70,22 @@ class RegistryHttp:
         found: list[Any] | None = self._get(path, deadline, list, "no JSON array")
         return found
 
+    def post(self, path: str, document: dict[str, Any], deadline: Deadline) -> dict[str, Any]:
+        """Send a JSON object, and give the one that comes back.
+
+        Raises ValueError where the registry refuses it (409, 422), RegistryUnavailable for everything else.
+        """
+        status, body = self._fetch(self._path + path, deadline, json.dumps(document).encode())
+        try:
+            answer = json.loads(body)
+        except (ValueError, RecursionError):
+            answer = None
+        if isinstance(answer, dict) and status == _OK:
+            return answer
+        if isinstance(answer, dict) and status in _REFUSED and "error_code" in answer:
+            raise ValueError(f"the Schema Registry refuses it: {str(answer.get('message'))[:300]}")
+        raise RegistryUnavailable(f"the Schema Registry answered with status {status}")
+
     def _get(self, path: str, deadline: Deadline, kind: type, fault: str) -> Any:
         status, body = self._fetch(self._path + path, deadline)
         try:
@@ -82,11 +100,14 @@ class RegistryHttp:
         what = f"with something that is {fault}" if status == _OK else f"with status {status}"
         raise RegistryUnavailable(f"the Schema Registry answered {what}")
 
-    def _fetch(self, target: str, deadline: Deadline) -> tuple[int, bytes]:
+    def _fetch(self, target: str, deadline: Deadline, sent: bytes | None = None) -> tuple[int, bytes]:
         try:
             with closing(self._connected(deadline)) as connection, closing(connection.sock) as sock:
                 connection.sock = _Bounded(sock, deadline)
-                connection.request("GET", target, headers=self._headers)
+                method, headers = "GET", self._headers
+                if sent is not None:
+                    method, headers = "POST", {**self._headers, "Content-Type": _SENT_TYPE}
+                connection.request(method, target, sent, headers)
                 response = connection.getresponse()
                 return response.status, _body_of(response)
         except TimeoutError as error:

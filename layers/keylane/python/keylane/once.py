@@ -1,6 +1,7 @@
 """`Idempotency-Key`: a write that is sent again with its key is answered as it was, and not written again.
 
-The key is its caller's own: the same key of another caller is another key. It stands for one request, by
+The key is its caller's own: the same key of another caller is another key. Who is not known by name shares
+keys with all that are not: they should be hard to guess, as UUIDs are. It stands for one request, by
 method, path, query, media type and body. What is answered:
 
     the first time         as without a key

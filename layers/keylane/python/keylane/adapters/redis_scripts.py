@@ -9,16 +9,18 @@ A script whose reply got lost may have run, and is run again: each must bear tha
 from __future__ import annotations
 
 import hashlib
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from redis.exceptions import (
     AskError,
+    AuthenticationError,
     BusyLoadingError,
     ClusterDownError,
     MovedError,
+    NoPermissionError,
     NoScriptError,
     ReadOnlyError,
     RedisError,
@@ -39,6 +41,9 @@ if TYPE_CHECKING:
 
 PASSING = (BusyLoadingError, ClusterDownError, ReadOnlyError, TryAgainError)
 """Replies that a newer map or a little patience may heal."""
+
+FINAL = (AuthenticationError, NoPermissionError)
+"""What no patience heals."""
 
 PAUSE_S = 0.005
 LATE_MS = 5.0
@@ -88,11 +93,15 @@ class Scripts:
         pending = _Pending(runs)
         pauses = 0
         while True:
-            with suppress(StateUnavailable):
+            try:
                 if self._is_map_old:
                     self._cluster.refresh(deadline)
                     self._is_map_old = False
                 self._round(pending, deadline)
+            except StateUnavailable as error:
+                pending.replies = [error if n in pending.left else r for n, r in enumerate(pending.replies)]
+                if isinstance(error.__cause__, FINAL):
+                    return pending.replies
             if not pending.left or not deadline.remaining_s:
                 return pending.replies
             if self._is_map_old:

@@ -65,7 +65,7 @@ class _Told:
 
 def _numbers(metric: Metric, by_labels: dict[tuple[str, ...], float]) -> Family:
     name, meaning = metric.openmetrics, metric.meaning
-    make = GaugeMetricFamily
+    make: type[GaugeMetricFamily | CounterMetricFamily | UnknownMetricFamily] = GaugeMetricFamily
     if metric.kind == COUNTER:
         make = CounterMetricFamily if name.startswith(OWN) else UnknownMetricFamily
     family = make(name, meaning, labels=metric.labels)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,7 @@ from keylane.adapters.kafka_options import (
     Security,
 )
 from keylane.adapters.kafka_shipment import Shipment
-from keylane.errors import PartitionMissing, UnknownTopic
+from keylane.errors import NotLetIn, PartitionMissing, UnknownTopic
 from keylane.metrics import METER
 from keylane.model import WHOLE_KEY, NewRecord, Position
 
@@ -123,12 +124,13 @@ class KafkaProducer:
         shipment = Shipment(records, self._partition, deadline, waits=queue_full == WAIT)
         for group in shipment.groups():
             was_in = self._producer is not None
-            self._send(shipment, group)
+            topic = records[group[0]].topic
+            self._send(shipment, group, topic, deadline)
             left = shipment.refused(group)
             if left and (self._renew() or was_in):
                 # Another password since, or a token that ended while the function was frozen.
                 self._producer = None
-                self._send(shipment, left)
+                self._send(shipment, left, topic, deadline)
             if shipment.has_failed_for_good or self._entrance.refusal is not None:
                 self._producer = None
         outcomes = shipment.outcomes()
@@ -159,10 +161,12 @@ class KafkaProducer:
         self._producer = None
         self._strangers.clear()
 
-    def _send(self, shipment: Shipment, group: Sequence[int]) -> None:
+    def _send(self, shipment: Shipment, group: Sequence[int], topic: str, deadline: Deadline) -> None:
         is_new = self._producer is None
         if self._producer is None:
             self._producer = self._made()
+            if self._settings.producer.idempotence:
+                _meet(self._producer, topic, deadline, self._entrance)
         shipment.send(self._producer, group, self._entrance, is_new=is_new)
 
     def _renew(self) -> bool:
@@ -198,6 +202,17 @@ class KafkaProducer:
             count = _partition_count(producer, topic, deadline, self._entrance)
             self._counts[topic] = count, now_s + GROWTH_NOTICED_MS / 1000
         return count
+
+
+def _meet(producer: Producer, topic: str, deadline: Deadline, entrance: Entrance) -> None:
+    """Have the client ask for the id that idempotence needs: by itself it looks for a broker each 500 ms.
+
+    It looks whenever a broker has told of the cluster, too: with the first answer it drops the connection by
+    which that came, the second one comes by one that stays.
+    """
+    with suppress(KafkaException, NotLetIn):
+        for _ in range(2):
+            metadata(producer, topic, deadline, entrance)
 
 
 def _partition_count(producer: Producer, topic: str, deadline: Deadline, entrance: Entrance) -> int:

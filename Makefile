@@ -92,4 +92,5 @@ torture-mutants: setup  ## Remove each guard in turn: the torture must fail
 
 clean:  ## Stop the local stack; delete its data and everything that set-up and tools made
 	@if [ -x $(BIN)/keylane ] && [ -d .keylane ]; then $(BIN)/keylane down --wipe; fi
+	rm -rf infra/local/localstack-process-executor/build infra/local/localstack-process-executor/*.egg-info
 	rm -rf .keylane .keylane-tools .venv build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

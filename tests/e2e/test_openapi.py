@@ -92,8 +92,8 @@ schema = schemathesis.openapi.from_path(str(DOCUMENT), config=SchemathesisConfig
 
 
 @pytest.fixture(scope="module")
-def served(stack):
-    """The address, once there are records of all kinds."""
+def served(stack, registry):
+    """The address, once there are records of all kinds; a registry is up for those written by schemas."""
     client = Client(stack.http_url)
     for topic in TOPICS[:3]:
         for number, key in enumerate(map(str.encode, KEYS)):

@@ -16,7 +16,7 @@ from keylane.guards import NONE
 from keylane.model import Layout, Watermark
 from keylane.ports import Clock
 from keylane.settings import ProduceSettings
-from keylane.wiring import Produce
+from keylane.wiring.writing import Produce
 
 if TYPE_CHECKING:
     from collections.abc import Callable

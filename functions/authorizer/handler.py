@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from keylane import access, wiring
+from keylane import access
+from keylane.wiring.authorizing import access_maker
 
 _log = logging.getLogger("keylane")
-grants = wiring.access_maker()
+grants = access_maker()
 
 
 class Unauthorized(Exception):

@@ -6,13 +6,13 @@ import logging
 import time
 from typing import Any
 
-from keylane import wiring
 from keylane.drain import drain
 from keylane.metrics import METER
 from keylane.ports import Deadline
 from keylane.queue_events import answer_of, messages_of
+from keylane.wiring.draining import drain_maker
 
-parts = wiring.drain_maker()
+parts = drain_maker()
 MARGIN_MS = 2_000
 """Left of the function's time when the batch must be done."""
 OK = 200

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from keylane import api, explore, routes, wiring
+from keylane import api, explore, routes
 from keylane import explore_requests as requests
+from keylane.wiring.exploring import Explore, explore_maker
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.event_handler import Response
 
 app = routes.Resolver()
-parts = wiring.explore_maker()
+parts = explore_maker()
 
 
 @app.at("/topics", "GET", "HEAD", parameters=requests.TOPICS, answer="Topics", refusals=(403, 502))
@@ -23,7 +24,7 @@ def get_topics(event: api.Event) -> Response[str]:
     return requests.of_topics(*found)
 
 
-def _places(use: wiring.Explore, topic: str) -> explore.Places:
+def _places(use: Explore, topic: str) -> explore.Places:
     return explore.places(
         use.metadata,
         use.state,

@@ -14,12 +14,12 @@ from keylane import (
     rest_avro,
     rest_proxy,
     routes,
-    wiring,
     writing,
 )
 from keylane.errors import KeylaneError
 from keylane.model import NewRecord
 from keylane.once import IDEMPOTENCY_KEY
+from keylane.wiring.writing import produce_maker
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from keylane.ports import Fate
 
 app = routes.Resolver()
-parts = wiring.produce_maker()
+parts = produce_maker()
 
 
 @app.key(

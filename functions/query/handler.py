@@ -21,8 +21,8 @@ from keylane import (
     topics,
     view_requests,
     views,
-    wiring,
 )
+from keylane.wiring.reading import Query, query_maker
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.event_handler import Response
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from keylane.model import Position
 
 app = routes.Resolver()
-parts = wiring.query_maker()
+parts = query_maker()
 
 
-def _values(query: wiring.Query, asked: api.ReadRequest | lists.Terms) -> decoding.Values:
+def _values(query: Query, asked: api.ReadRequest | lists.Terms) -> decoding.Values:
     """How this request's values are read."""
     return decoding.Values(
         query.schemas, query.clock, query.settings.registry_timeout_ms, as_bytes=asked.as_bytes
@@ -76,9 +76,7 @@ def get_key(event: api.Event, topic: str, key: str) -> Response[Any]:
     return response
 
 
-def _as_of(
-    event: api.Event, query: wiring.Query, request: api.ReadRequest, moment: int | Position
-) -> Response[Any]:
+def _as_of(event: api.Event, query: Query, request: api.ReadRequest, moment: int | Position) -> Response[Any]:
     answer = history.as_of(
         query.state,
         query.layouts,

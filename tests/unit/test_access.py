@@ -11,6 +11,7 @@ from tests.builders import load_handler
 
 from keylane import access
 from keylane.variables import SettingsError
+from keylane.wiring import authorizing
 from keylane_local import openapi
 
 TOKEN, OTHER = "throw-away-token-1", "throw-away-token-2"
@@ -168,11 +169,5 @@ def test_grants_are_read_anew_after_a_while(ask, monkeypatch):
     assert ask("GET", "/topics/orders")
     monkeypatch.setenv("KEYLANE_ACCESS", json.dumps({digest(TOKEN): {"name": "billing"}}))
     assert ask("GET", "/topics/orders")
-    monkeypatch.setattr(access_maker_module(), "ACCESS_S", -1.0)
+    monkeypatch.setattr(authorizing, "ACCESS_S", -1.0)
     assert not ask("GET", "/topics/orders")
-
-
-def access_maker_module():
-    from keylane import wiring  # noqa: PLC0415
-
-    return wiring

@@ -16,7 +16,7 @@ from keylane.adapters.kafka_admin import ReaderSettings
 from keylane.kafka import LogRecord
 from keylane.layouts import Layouts
 from keylane.settings import ExploreSettings
-from keylane.wiring import Explore
+from keylane.wiring.exploring import Explore
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -20,7 +20,7 @@ from tests.builders import (
 )
 from tests.fakes import FakeLog, FakeState
 
-from keylane import codec, cursors, windows, wiring
+from keylane import codec, cursors, windows
 from keylane.adapters.topic_record import Owner, TopicRecord
 from keylane.aggregates import shown
 from keylane.lanes import homes_of
@@ -28,6 +28,8 @@ from keylane.layouts import Layouts
 from keylane.model import Layout, Options, Record
 from keylane.ports import Clock
 from keylane.settings import ProduceSettings, QuerySettings
+from keylane.wiring.reading import Query
+from keylane.wiring.writing import Produce
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -143,14 +145,14 @@ class Functions:
             state.sorted_sets[history] = {member[2:10] + member[:2] + member[10:]: 1_000}
         log.create("t", 3)
         nowhere: Any = None
-        query = wiring.Query(
+        query = Query(
             QuerySettings(nowhere, wait_default_ms=0, wait_max_ms=0),
             clock,
             state,
             Layouts(state, clock, 30),
             lambda: pytest.fail("no topic here has a registry's values"),
         )
-        produce = wiring.Produce(ProduceSettings(nowhere), clock, log)
+        produce = Produce(ProduceSettings(nowhere), clock, log)
         self.query.parts = lambda: query  # type: ignore[attr-defined]
         self.produce.parts = lambda: produce  # type: ignore[attr-defined]
 

@@ -215,8 +215,8 @@ assert not {"google", "http.client", *(f"keylane.{name}" for name in names)} & s
 def test_query_function_carries_no_client_but_its_own():
     code = """
 import sys
-from keylane import wiring
-wiring.query_maker()
+from keylane.wiring.reading import query_maker
+query_maker()
 assert "redis" in sys.modules
 assert not {"confluent_kafka", "boto3", "botocore", "pyspark", "pydantic"} & set(sys.modules)
 """
@@ -226,8 +226,8 @@ assert not {"confluent_kafka", "boto3", "botocore", "pyspark", "pydantic"} & set
 def test_produce_function_carries_no_client_but_its_own():
     code = """
 import sys
-from keylane import wiring
-wiring.produce_maker()
+from keylane.wiring.writing import produce_maker
+produce_maker()
 assert "confluent_kafka" in sys.modules
 assert not {"redis", "boto3", "botocore", "pyspark", "pydantic"} & set(sys.modules)
 """

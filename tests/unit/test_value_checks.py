@@ -12,10 +12,10 @@ from tests.builders import FUNCTIONS, load_produce
 from tests.fakes import FakeAnswers, FakeLog, FakeTime
 
 from keylane.errors import BadConfig
-from keylane.guard_wiring import checks_of
 from keylane.guards import Guards
 from keylane.schema_settings import schema_rules
 from keylane.variables import SettingsError
+from keylane.wiring.guarding import checks_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Builds what stands before a write, as `wiring` does: it imports and makes what the settings ask for."""
+"""Builds what stands before a write, as all wiring does: it imports and makes what the settings ask for."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from keylane import codec, routing
 from keylane.adapters.kafka_producer import KafkaSettings
 from keylane.guards import NONE
-from keylane.model import Layout, Watermark
+from keylane.model import Layout, NewRecord, Position, Watermark
 from keylane.ports import Clock
 from keylane.settings import ProduceSettings
 from keylane.wiring.writing import Produce
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from keylane.guards import Guards
-    from keylane.ports import Checks, Log
+    from keylane.ports import Checks, Deadline, Log
     from keylane.queueing import WriteAheadLog
 
 FUNCTIONS = Path(__file__).parents[1] / "functions"
@@ -34,6 +34,14 @@ NOW_MS = 1_357_034_400_000
 def a_topic() -> str:
     """A topic's name that no other test has."""
     return f"t{uuid.uuid4().hex[:12]}"
+
+
+def written(log: Log, topic: str, key: bytes, value: bytes | None, deadline: Deadline) -> Position:
+    """The position of one record that is written; its error is raised."""
+    (outcome,) = log.append_all([NewRecord(topic, key, value)], deadline)
+    if isinstance(outcome, Position):
+        return outcome
+    raise outcome
 
 
 def a_layout(topic: str | None = None, partition_count: int = 9, **fields: Any) -> Layout:

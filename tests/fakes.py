@@ -170,9 +170,6 @@ class FakeLog:
     def create(self, topic: str, partition_count: int) -> None:
         self.topics[topic] = [[] for _ in range(partition_count)]
 
-    def append(self, topic: str, key: bytes, value: bytes | None, deadline: Deadline) -> Position:
-        return self._write(NewRecord(topic, key, value), deadline)
-
     def append_all(self, records: Sequence[NewRecord], deadline: Deadline) -> list[Outcome]:
         self.sent += records
         return [self._fate(record, deadline) for record in records]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.builders import a_topic
+from tests.builders import a_topic, written
 from tests.fakes import FakeLog
 from tests.servers import create_topic, deadline, records_of
 
@@ -31,7 +31,7 @@ class Held:
     partition_by: dict[str, str]
 
     def append(self, topic: str, key: bytes, value: bytes | None, milliseconds: float = 10_000) -> Position:
-        return self.log.append(topic, key, value, deadline(milliseconds))
+        return written(self.log, topic, key, value, deadline(milliseconds))
 
 
 @pytest.fixture(params=["fake", pytest.param("kafka", marks=pytest.mark.integration)])

@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.builders import a_topic, an_event, headers_of, load_handler
+from tests.builders import a_topic, an_event, headers_of, load_handler, written
 from tests.servers import create_topic, deadline, eventually, own_kafka, records_of, wait_writable
 
 from keylane.adapters.kafka_broker import Broker
@@ -98,18 +98,18 @@ def test_broker_that_is_away_at_the_start_is_503_until_it_is_there(
 
 def test_broker_that_hangs_is_503_and_its_outcome_is_called_unknown(breaking: Kafka, topic: str):
     log = KafkaProducer(KafkaSettings(breaking.bootstrap, timeout_ms=TIMEOUT_MS))
-    assert log.append(topic, b"k", b"before", deadline(20_000)).offset == 0
+    assert written(log, topic, b"k", b"before", deadline(20_000)).offset == 0
     process = breaking.program.process
     assert process
     os.kill(process.pid, signal.SIGSTOP)
     try:
         limit = deadline(500)
         with pytest.raises(LogUnavailable, match="may have been written, or may not"):
-            log.append(topic, b"k", b"uncertain", limit)
+            written(log, topic, b"k", b"uncertain", limit)
         assert time.monotonic() - limit.at_s < 0.3
     finally:
         os.kill(process.pid, signal.SIGCONT)
-    position = log.append(topic, b"k", b"after", deadline(20_000))
+    position = written(log, topic, b"k", b"after", deadline(20_000))
     assert records_of(breaking.bootstrap, topic, 0)[position.offset] == (b"k", b"after")
     log.close()
 
@@ -151,7 +151,7 @@ def test_address_where_no_broker_is_is_log_unavailable_in_time():
     for _ in range(2):
         limit = deadline(300)
         with pytest.raises(LogUnavailable):
-            log.append("t", b"k", b"v", limit)
+            written(log, "t", b"k", b"v", limit)
         assert time.monotonic() - limit.at_s < 0.2
     log.close()
 

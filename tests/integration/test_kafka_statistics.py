@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from tests.builders import written
 from tests.servers import create_topic, deadline, eventually
 
 from keylane.adapters import kafka_producer
@@ -40,7 +41,7 @@ def test_statistics_of_client_brokers_and_topics_are_told_as_they_grow(kafka, to
     def total():
         nonlocal sent
         for _ in range(5):
-            producer.append(TOPIC_NAME, b"k", b"x" * 100, deadline(10_000))
+            written(producer, TOPIC_NAME, b"k", b"x" * 100, deadline(10_000))
         sent += 5
         return sum(line.get("ProducedMessages", 0) for line in told())
 
@@ -69,7 +70,7 @@ def test_with_metrics_off_the_client_makes_no_statistics(kafka, told, monkeypatc
     taken: list[str] = []
     monkeypatch.setattr(producer._measures, "statistics", taken.append)
     for _ in range(20):
-        producer.append("no-statistics", b"k", b"x", deadline(10_000))
+        written(producer, "no-statistics", b"k", b"x", deadline(10_000))
     producer._producer.poll(0.2)
     producer.close()
     assert taken == []

@@ -16,7 +16,7 @@ from confluent_kafka.admin import (
     NewPartitions,
     ResourceType,
 )
-from tests.builders import a_topic, an_event, headers_of, load_handler
+from tests.builders import a_topic, an_event, headers_of, load_handler, written
 from tests.servers import create_topic, eventually, records_of
 
 from keylane import routing
@@ -148,8 +148,8 @@ def test_a_part_of_the_key_decides_where_the_topic_is_partitioned_by_it_and_grow
     names = [b"customer-%d" % number for number in range(12)]
 
     def partitions() -> list[int]:
-        written = [log.append(topic, name + b"|1", b"v", Deadline.after_ms(10_000, clock)) for name in names]
-        return [position.partition for position in written]
+        limit = Deadline.after_ms(10_000, clock)
+        return [written(log, topic, name + b"|1", b"v", limit).partition for name in names]
 
     assert partitions() == [routing.partition_for(name, 3, "crc32") for name in names]
     admin = AdminClient({"bootstrap.servers": kafka})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.builders import written
 from tests.fakes import FakeKafka, FakeLog, FakeTime
 
 from keylane import explore
@@ -28,7 +29,7 @@ def test_records_go_to_their_clusters_and_fates_come_in_their_order(limit: Deadl
     first, second, unknown, last = log.append_all(sent, limit)
     assert (first, second, last) == (Position(0, 0), Position(0, 0), Position(0, 1))
     assert isinstance(unknown, UnknownTopic)
-    assert log.append("x.a", b"k", None, limit) == Position(0, 2)
+    assert written(log, "x.a", b"k", None, limit) == Position(0, 2)
     assert [record.topic for record in ours.sent] == ["a", "nothing"]
     assert log.append_all([], limit) == []
 

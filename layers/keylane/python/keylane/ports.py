@@ -62,12 +62,6 @@ class State(Protocol):
 class Log(Protocol):
     """Kafka, as a producer sees it."""
 
-    def append(self, topic: str, key: bytes, value: bytes | None, deadline: Deadline) -> Position:
-        """Write one record (None: a tombstone) and wait for the acknowledgement.
-
-        Raises UnknownTopic, TooLarge, ProduceFailed, LogUnavailable.
-        """
-
     def append_all(self, records: Sequence[NewRecord], deadline: Deadline) -> list[Outcome]:
         """Write records at once, in their order within each partition, and wait for all acknowledgements.
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from keylane.clusters import Clusters
     from keylane.kafka import At, Batch, KafkaCluster, KafkaTopic, OffsetFound, Wanted
-    from keylane.model import NewRecord, Position
+    from keylane.model import NewRecord
     from keylane.ports import Deadline, Log, LogReader, Metadata, Outcome
 
 
@@ -21,10 +21,6 @@ class ClusteredLog:
 
     def __init__(self, logs: Clusters[Log]) -> None:
         self._logs = logs
-
-    def append(self, topic: str, key: bytes, value: bytes | None, deadline: Deadline) -> Position:
-        """As `Log.append` has it."""
-        return self._logs.of(topic).append(topic, key, value, deadline)
 
     def append_all(self, records: Sequence[NewRecord], deadline: Deadline) -> list[Outcome]:
         """As `Log.append_all` has it. A cluster that is not set up as it should be fails its own records."""

@@ -27,7 +27,7 @@ from keylane.adapters.kafka_options import (
 from keylane.adapters.kafka_shipment import Shipment
 from keylane.errors import NotLetIn, PartitionMissing, UnknownTopic
 from keylane.metrics import METER
-from keylane.model import WHOLE_KEY, NewRecord, Position
+from keylane.model import WHOLE_KEY, NewRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -109,13 +109,6 @@ class KafkaProducer:
         self._turns: dict[str, int] = {}
         self._strangers: set[str] = set()
         self._measures = KafkaMeasures()
-
-    def append(self, topic: str, key: bytes, value: bytes | None, deadline: Deadline) -> Position:
-        """As `Log.append` has it. Never blocks past the deadline."""
-        [outcome] = self.append_all([NewRecord(topic, key, value)], deadline)
-        if isinstance(outcome, Position):
-            return outcome
-        raise outcome
 
     def append_all(self, records: Sequence[NewRecord], deadline: Deadline) -> list[Outcome]:
         """As `Log.append_all` has it. Never blocks past the deadline."""

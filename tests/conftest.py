@@ -116,13 +116,14 @@ def localstack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalStack]
 @pytest.fixture(scope="session")
 def stack(tmp_path_factory: pytest.TempPathFactory, registry_port: int) -> Iterator[Stack]:
     """The whole stack with the Spark job and the HTTP front, for the topics of keylane-test.toml."""
-    with pytest.MonkeyPatch.context() as patch, guarded(tmp_path_factory.mktemp("stack")) as data:
-        url = f"http://{HOST}:{registry_port}/apis/ccompat/v7"
-        patch.setenv("KEYLANE_SCHEMA_REGISTRY_URL", url)
-        patch.setenv("KEYLANE_RATE_LIMITS", '{"topics": {"limited-*": {"records_per_minute": 6}}}')
-        patch.setenv(
-            "KEYLANE_SCHEMAS", '{"checked-*": {"schema": {"properties": {"n": {"type": "integer"}}}}}'
-        )
-        with Stack(data, TESTS / "keylane-test.toml") as running:
-            wait_writable(running.kafka)
-            yield running
+    variables = {
+        "KEYLANE_SCHEMA_REGISTRY_URL": f"http://{HOST}:{registry_port}/apis/ccompat/v7",
+        "KEYLANE_RATE_LIMITS": '{"topics": {"limited-*": {"records_per_minute": 6}}}',
+        "KEYLANE_SCHEMAS": '{"checked-*": {"schema": {"properties": {"n": {"type": "integer"}}}}}',
+    }
+    with (
+        guarded(tmp_path_factory.mktemp("stack")) as data,
+        Stack(data, TESTS / "keylane-test.toml", variables=variables) as running,
+    ):
+        wait_writable(running.kafka)
+        yield running

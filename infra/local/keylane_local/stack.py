@@ -68,12 +68,17 @@ class Stack:
         config: Path | None = None,
         *,
         wishes: Wishes | None = None,
+        variables: Mapping[str, str] | None = None,
         progress: Callable[[str, str], None] = _silent,
     ) -> None:
-        """Describe it; `progress` is called with (part, what it does) from several threads."""
+        """Describe it; `progress` is called with (part, what it does) from several threads.
+
+        `variables`: of the functions and the job, beside those that lead to the stack.
+        """
         self.data = data_dir.absolute()
         self.wishes = wishes or Wishes()
         self.config = config
+        self._variables = dict(variables or {})
         self._progress = progress
         self._partition_by = ""
         self._build(State.load(self.data))
@@ -153,6 +158,7 @@ class Stack:
             "KEYLANE_JARS": str(tools_dir() / "jars"),
             "KEYLANE_CHECKPOINT": str(self.data / "checkpoint"),
             "KEYLANE_PARTITION_BY": self._partition_by,
+            **self._variables,
         }
 
     def up(self) -> list[str]:

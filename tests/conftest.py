@@ -118,6 +118,8 @@ def stack(tmp_path_factory: pytest.TempPathFactory, registry_port: int) -> Itera
     """The whole stack with the Spark job and the HTTP front, for the topics of keylane-test.toml."""
     variables = {
         "KEYLANE_SCHEMA_REGISTRY_URL": f"http://{HOST}:{registry_port}/apis/ccompat/v7",
+        # A JVM that has just started, on a machine that is busy: no test is about how fast it answers.
+        "KEYLANE_SCHEMA_REGISTRY_TIMEOUT_MS": "20000",
         "KEYLANE_RATE_LIMITS": '{"topics": {"limited-*": {"records_per_minute": 6}}}',
         "KEYLANE_SCHEMAS": '{"checked-*": {"schema": {"properties": {"n": {"type": "integer"}}}}}',
     }

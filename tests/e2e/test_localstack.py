@@ -133,6 +133,17 @@ def test_bytes_pass_the_deployed_api_as_they_are(api, key):
     assert answer.headers["Keylane-Position"] == position
 
 
+def test_what_curl_calls_a_form_passes_the_deployed_api_as_it_is(api, key):
+    form = {"Content_Type": "application/x-www-form-urlencoded"}
+    position = api.request("PUT", path_of("flights", key), b'{"dest": "R&D=a+b"}', **form).json["position"]
+    wanted = {"Keylane_Min_Position": position, "Prefer": "wait=20"}
+    answer = api.request("GET", path_of("flights", key), **wanted)
+    assert (answer.status, answer.json) == (200, {"dest": "R&D=a+b"})
+    pushed = {"records": [{"topic": "flights", "key": key.decode(), "data": "a=b&c"}], "wait_for_send": True}
+    answer = api.request("POST", "/push", json.dumps(pushed).encode(), **form)
+    assert (answer.status, answer.json["status"]) == (200, "ok")
+
+
 def test_a_key_s_percent_encoding_reaches_the_function(api):
     odd = "ä/b c|1".encode()
     position = api.request("PUT", path_of("flights", odd), b'{"dest": "ZRH"}').json["position"]

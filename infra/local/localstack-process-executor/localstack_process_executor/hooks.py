@@ -16,6 +16,7 @@ def prepare_process_executor() -> None:
     patches.resolve_after_transforms()
     patches.let_conditions_change()
     patches.compare_as_text()
+    patches.keep_bodies()
     api_updates.apply()
     rollback.apply()
     if config.LAMBDA_RUNTIME_EXECUTOR == "process":

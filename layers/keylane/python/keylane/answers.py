@@ -91,7 +91,7 @@ def of_record(
         record = values.read(answer.layout, record) if values else record
         if envelope:
             _fields_of(record, fields)
-            return Response(200, JSON, envelope_of(answer, record, now_ms, fields), headers)
+            return Response(200, JSON, Envelopes(now_ms, fields).of(answer, record), headers)
         content_type, body = _body_of(record, fields)
     except KeylaneError as error:
         if isinstance(error, ValueLeftInKafka):
@@ -136,11 +136,6 @@ def _body_of(record: Record, fields: Fields | None) -> tuple[str, str | bytes]:
     found = _fields_of(record, fields)
     content_type, text = spelling.content_of(record) if found is None else (JSON, found)
     return content_type, record.value if text is None else text
-
-
-def envelope_of(answer: Answer, record: Record, now_ms: int, fields: Fields | None = None) -> str:
-    """The JSON document of one record; `fields` as in `with_value`."""
-    return Envelopes(now_ms, fields).of(answer, record)
 
 
 class Envelopes:

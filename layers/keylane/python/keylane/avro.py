@@ -13,6 +13,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from keylane import avro_values as values
+from keylane.avro_schema import DEEPEST, full_name, made_of, named
 from keylane.avro_values import Input
 
 if TYPE_CHECKING:
@@ -34,7 +35,6 @@ _NAMED = {"record", "error", "enum", "fixed"}
 _UUID_BYTES = 16
 _LARGEST_FIXED = 1 << 30
 _LARGEST_SCALE = 10_000
-_DEEPEST = "the value, or its schema, is nested too deep"
 
 
 def decoder(schema: str, references: Sequence[str] = ()) -> Callable[[bytes], str]:
@@ -42,22 +42,14 @@ def decoder(schema: str, references: Sequence[str] = ()) -> Callable[[bytes], st
 
     Both raise ValueError, whose sentence says what is wrong.
     """
-    names: dict[str, Reader] = {}
-    try:
-        for text in references:
-            _reader(json.loads(text), names, "")
-        read = _reader(json.loads(schema), names, "")
-    except RecursionError:
-        raise ValueError(_DEEPEST) from None
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"this is no Avro schema: {error!r}") from error
+    read = made_of(schema, references, _reader)
 
     def decode(data: bytes) -> str:
         source = Input(data)
         try:
             text = json.dumps(read(source), ensure_ascii=False)
         except RecursionError:
-            raise ValueError(_DEEPEST) from None
+            raise ValueError(DEEPEST) from None
         if source.at < len(data):
             raise ValueError(f"{len(data) - source.at} bytes are left over")
         return text
@@ -68,7 +60,7 @@ def decoder(schema: str, references: Sequence[str] = ()) -> Callable[[bytes], st
 def _reader(schema: Any, names: dict[str, Reader], namespace: str) -> Reader:
     """The reader of a schema; the named types in it are added to `names`."""
     if isinstance(schema, str):
-        return _PRIMITIVES.get(schema) or _named(schema, names, namespace)
+        return _PRIMITIVES.get(schema) or named(schema, names, namespace)
     if isinstance(schema, list):
         return _union([_reader(branch, names, namespace) for branch in schema])
     kind = schema["type"]
@@ -89,21 +81,10 @@ def _logical(schema: dict[str, Any], kind: str) -> Reader | None:
     return values.LOGICAL.get((kind, str(logical)))
 
 
-def _full_name(name: str, namespace: str) -> str:
-    return name if "." in name or not namespace else f"{namespace}.{name}"
-
-
-def _named(name: str, names: dict[str, Reader], namespace: str) -> Reader:
-    found = names.get(_full_name(name, namespace)) or names.get(name)
-    if found is None:
-        raise ValueError(f"the schema names a type {name[:100]!r} that it does not define")
-    return found
-
-
 def _define(schema: dict[str, Any], kind: str, names: dict[str, Reader], namespace: str) -> Reader:
     """The reader of a record, enum or fixed: under its name before its fields are looked at."""
     given = schema.get("namespace")
-    name = _full_name(schema["name"], namespace if given is None else given)
+    name = full_name(schema["name"], namespace if given is None else given)
     if kind == "enum":
         names[name] = _enum(tuple(schema["symbols"]))
     elif kind == "fixed":

@@ -13,9 +13,10 @@ A parser gave the JSON, so its numbers are Python's own: one with a fraction is 
 
 from __future__ import annotations
 
-import json
 import struct
 from typing import TYPE_CHECKING, Any
+
+from keylane.avro_schema import DEEPEST, full_name, made_of, named
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -27,7 +28,6 @@ _LARGEST_FIXED = 1 << 30
 _ODD_NUMBERS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 _INT_BITS, _LONG_BITS = 32, 64
 _MORE = 0x80
-_DEEPEST = "the value, or its schema, is nested too deep"
 
 
 class NotOfSchema(ValueError):
@@ -48,22 +48,14 @@ def encoder(schema: str, references: Sequence[str] = ()) -> Callable[[Any], byte
 
     Raises ValueError for what is no schema; the function raises NotOfSchema.
     """
-    names: dict[str, Writer] = {}
-    try:
-        for text in references:
-            _writer(json.loads(text), names, "")
-        write = _writer(json.loads(schema), names, "")
-    except RecursionError:
-        raise ValueError(_DEEPEST) from None
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"this is no Avro schema: {error!r}") from error
+    write = made_of(schema, references, _writer)
 
     def encode(value: Any) -> bytes:
         out = bytearray()
         try:
             write(value, out)
         except RecursionError:
-            raise NotOfSchema(_DEEPEST) from None
+            raise NotOfSchema(DEEPEST) from None
         return bytes(out)
 
     return encode
@@ -72,7 +64,7 @@ def encoder(schema: str, references: Sequence[str] = ()) -> Callable[[Any], byte
 def _writer(schema: Any, names: dict[str, Writer], namespace: str) -> Writer:
     """The writer of a schema; the named types in it are added to `names`."""
     if isinstance(schema, str):
-        return _PRIMITIVES.get(schema) or _named(schema, names, namespace)
+        return _PRIMITIVES.get(schema) or named(schema, names, namespace)
     if isinstance(schema, list):
         return _union([(_branch(each, namespace), _writer(each, names, namespace)) for each in schema])
     kind = schema["type"]
@@ -86,26 +78,15 @@ def _writer(schema: Any, names: dict[str, Writer], namespace: str) -> Writer:
     return _writer(kind, names, namespace)
 
 
-def _full_name(name: str, namespace: str) -> str:
-    return name if "." in name or not namespace else f"{namespace}.{name}"
-
-
-def _named(name: str, names: dict[str, Writer], namespace: str) -> Writer:
-    found = names.get(_full_name(name, namespace)) or names.get(name)
-    if found is None:
-        raise ValueError(f"the schema names a type {name[:100]!r} that it does not define")
-    return found
-
-
 def _branch(schema: Any, namespace: str) -> str:
     """What the JSON encoding calls a union's branch."""
     if isinstance(schema, str):
-        return schema if schema in _PRIMITIVES else _full_name(schema, namespace)
+        return schema if schema in _PRIMITIVES else full_name(schema, namespace)
     kind = schema["type"]
     if kind not in _NAMED:
         return str(kind)
     given = schema.get("namespace")
-    return _full_name(schema["name"], namespace if given is None else given)
+    return full_name(schema["name"], namespace if given is None else given)
 
 
 def _define(schema: dict[str, Any], kind: str, names: dict[str, Writer], namespace: str) -> Writer:

@@ -1,4 +1,4 @@
-"""What the state must be: a fold of the log in plain Python, by the order rule as docs/decisions.md has it.
+"""What the state must be: a fold of the log in plain Python, by the order rule as docs/decisions/ has it.
 
 Nothing here is shared with the writer but the partitioner's name of a key's own partition.
 """

@@ -78,17 +78,17 @@ def test_the_workflow_runs_the_two_commands_of_the_gate():
 
 def test_the_guide_names_parameters_that_the_template_has():
     known = template()["Parameters"].keys()
-    for page in ("docs/deploy.md", "README.md"):
+    for page in ("docs/operate/deploy.md", "README.md"):
         text = (ROOT / page).read_text(encoding="utf-8")
         told = set(re.findall(r"[ `(]([A-Z][a-z][A-Za-z]+)=(?=[\w.$])", text))
         assert told <= known, page
     assert {"KafkaBootstrap", "Job", "Release"} <= set(
-        re.findall(r"[ `(]([A-Z][a-z][A-Za-z]+)=", (ROOT / "docs/deploy.md").read_text(encoding="utf-8"))
+        re.findall(r"[ `(]([A-Z][a-z][A-Za-z]+)=", (ROOT / "docs/operate/deploy.md").read_text(encoding="utf-8"))
     )
 
 
 def test_the_guide_tells_of_every_alarm():
-    page = (ROOT / "docs" / "deploy.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "operate" / "deploy.md").read_text(encoding="utf-8")
     alarms = of_type(template("infra/observability.yaml"), "AWS::CloudWatch::Alarm")
     assert all(f"`{name}`" in page for name in alarms)
     assert f"{len(alarms)} alarms" in page

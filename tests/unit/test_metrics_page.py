@@ -1,4 +1,4 @@
-"""docs/metrics.md is the table of the code: each metric with its unit, labels and names."""
+"""docs/operate/metrics.md is the table of the code: each metric with its unit, labels and names."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from keylane.metrics_table import FUNCTIONS, METRICS
 
-PAGE = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "operate" / "metrics.md").read_text()
 ROWS = {
     cells[0].strip("*`"): cells
     for line in PAGE.partition("## Of the job")[0].splitlines()

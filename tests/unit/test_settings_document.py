@@ -1,4 +1,4 @@
-"""docs/settings.md names what the code reads, and nothing else."""
+"""docs/configuration/settings.md names what the code reads, and nothing else."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from keylane import settings_kafka
 ROOT = Path(__file__).parents[2]
 CODE = ("functions", "layers", "spark", "infra")
 VARIABLE = re.compile(r"KEYLANE_[A-Z0-9_]*[A-Z0-9]\b(?!_)")
-DOCUMENT = (ROOT / "docs" / "settings.md").read_text()
+DOCUMENT = (ROOT / "docs" / "configuration" / "settings.md").read_text()
 
 
 def rows() -> list[str]:

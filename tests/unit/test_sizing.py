@@ -1,4 +1,4 @@
-"""The arithmetic of docs/sizing.md."""
+"""The arithmetic of docs/operate/sizing.md."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ INTERNET = sizing.EXAMPLES["the internet, key by key"]
 
 
 def test_the_stored_table_is_the_calculators():
-    page = (ROOT / "docs" / "sizing.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "operate" / "sizing.md").read_text(encoding="utf-8")
     assert page == sizing.inserted(page), "make sizing"
 
 
 def test_the_pages_example_of_a_key_is_the_calculators():
     assert sizing.bytes_per_key(Load(1, 1, 1)) == 362
-    assert "362 bytes" in (ROOT / "docs" / "sizing.md").read_text(encoding="utf-8")
+    assert "362 bytes" in (ROOT / "docs" / "operate" / "sizing.md").read_text(encoding="utf-8")
 
 
 def test_a_page_without_marks_is_refused():

@@ -1,6 +1,6 @@
 """How large the parts have to be: `python -m keylane_local.sizing --writes-per-s 1e3 --reads-per-s 1e4 ...`.
 
-docs/sizing.md explains it. What was measured here, and what is assumed, is told apart below.
+docs/operate/sizing.md explains it. What was measured here, and what is assumed, is told apart below.
 """
 
 from __future__ import annotations
@@ -227,11 +227,11 @@ def inserted(page: str) -> str:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Size what the command line asks for, or write the examples into docs/sizing.md."""
+    """Size what the command line asks for, or write the examples into docs/operate/sizing.md."""
     parser = argparse.ArgumentParser(
         prog="keylane_local.sizing", description="How large the parts have to be."
     )
-    parser.add_argument("--document", action="store_true", help="write the examples into docs/sizing.md")
+    parser.add_argument("--document", action="store_true", help="write the examples into docs/operate/sizing.md")
     for each in fields(Load):
         name = "--" + each.name.replace("_", "-")
         if each.type == "bool":
@@ -241,7 +241,7 @@ def main(arguments: list[str] | None = None) -> None:
             parser.add_argument(name, type=int if each.type == "int" else float, default=default)
     given = vars(parser.parse_args(arguments))
     if given.pop("document"):
-        page = project_root() / "docs" / "sizing.md"
+        page = project_root() / "docs" / "operate" / "sizing.md"
         page.write_text(inserted(page.read_text(encoding="utf-8")), encoding="utf-8")
         return
     if missing := [name for name in ("writes_per_s", "reads_per_s", "keys") if given[name] is None]:

@@ -1,4 +1,4 @@
-"""Every metric of the functions: one table for CloudWatch, OpenMetrics and docs/metrics.md.
+"""Every metric of the functions: one table for CloudWatch, OpenMetrics and docs/operate/metrics.md.
 
 Names of OpenMetrics are kprf's where the meaning is the same (github.com/city-mobil/kafka-proxy), so that its
 dashboards work; theirs have no unit in the name, and durations are in milliseconds, as there.

@@ -1,6 +1,6 @@
-"""`make tour`: docs/tour.md, every kind of read with the answer that a real stack gave to it.
+"""`make tour` writes docs/tour.md: every kind of read, with the answer of a real stack.
 
-Starts a stack of its own with tests/tour.toml, and a Schema Registry, writes a few records over HTTP, asks.
+Starts a stack of its own with tests/tour.toml and a Schema Registry, writes a few records over HTTP, and reads.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ TRIPS = [
 
 @dataclass
 class Tour:
-    """Asks a stack, and keeps what it is told as Markdown."""
+    """Sends requests to a stack and keeps the answers as Markdown."""
 
     url: str
     http: urllib3.PoolManager = field(default_factory=lambda: urllib3.PoolManager(timeout=60, retries=False))
@@ -63,7 +63,7 @@ class Tour:
     def ask(
         self, what: str, method: str, path: str, body: str = "", **headers: str
     ) -> urllib3.BaseHTTPResponse:
-        """Ask, and show question and answer."""
+        """Send a request, and show it with its answer."""
         names = {name.replace("_", "-"): value for name, value in headers.items()}
         answer = self.request(method, path, body, **headers)
         words = ["curl", "-I" if method == "HEAD" else "-i"]
@@ -126,11 +126,13 @@ def main() -> int:
 def walk(tour: Tour, stack: Stack, registry: schema_registry.Registry) -> Iterator[str]:
     """The whole tour as Markdown."""
     config = (project_root() / "tests" / "tour.toml").read_text(encoding="utf-8")
-    yield "# Every way to ask a topic\n"
+    yield "# A tour of all reads\n"
     yield (
         textwrap.dedent(
             """\
-        What a stack answered (`make tour` writes this page anew), with this `keylane.toml`:
+        Every kind of read, with the answer of a real stack. `make tour` starts the stack, sends the
+        requests and writes this page. [http/read.md](http/read.md) and [http/views.md](http/views.md)
+        describe the parameters. The stack has this `keylane.toml`:
 
         ```toml
         """
@@ -157,24 +159,34 @@ def walk(tour: Tour, stack: Stack, registry: schema_registry.Registry) -> Iterat
 def latest(tour: Tour, position: str) -> None:
     tour.chapter("One key")
     path = "/topics/bookings/keys/ann%7C2026-11-09"
-    etag = tour.ask("The latest record, its position, and how fresh the answer is:", "GET", path).headers[
-        "ETag"
-    ]
-    tour.ask("Without the value:", "HEAD", path)
-    tour.ask("Some fields alone:", "GET", f"{path}?fields=to,price")
-    tour.ask("As one document:", "GET", f"{path}?envelope=true")
-    written = tour.ask("A write tells its position ...", "PUT", "/topics/counters/keys/ann", '{"n": 1}')
+    etag = tour.ask(
+        "The latest record of a key. The headers have its position and the freshness of the answer:",
+        "GET",
+        path,
+    ).headers["ETag"]
+    tour.ask("`HEAD` returns the headers without the value:", "HEAD", path)
+    tour.ask("Only some fields of a JSON object:", "GET", f"{path}?fields=to,price")
+    tour.ask("Value and metadata in one document:", "GET", f"{path}?envelope=true")
+    written = tour.ask("A write returns a position:", "PUT", "/topics/counters/keys/ann", '{"n": 1}')
     tour.ask(
-        "... and a read waits for it:",
+        "A read waits for this position:",
         *("GET", "/topics/counters/keys/ann"),
         Keylane_Min_Position=written.json()["position"],
     )
     far = f"{position.split(':', maxsplit=1)[0]}:999999"
-    tour.ask("One that does not come in time:", "GET", path, Keylane_Min_Position=far, Prefer="wait=1")
-    tour.ask("Is it still that record?", "GET", path, If_None_Match=etag)
-    tour.ask("Tell me when it changes, within a second:", "GET", path, If_None_Match=etag, Prefer="wait=1")
-    tour.ask("A state that is older than 0 ms is none:", "GET", f"{path}?max_age_ms=0")
-    tour.ask("A key that is not there:", "GET", "/topics/bookings/keys/nobody")
+    tour.ask(
+        "A position that does not arrive in time:", "GET", path, Keylane_Min_Position=far, Prefer="wait=1"
+    )
+    tour.ask("A conditional read: the client already has this record:", "GET", path, If_None_Match=etag)
+    tour.ask(
+        "A long poll: wait up to one second for a change. There is none:",
+        "GET",
+        path,
+        If_None_Match=etag,
+        Prefer="wait=1",
+    )
+    tour.ask("A bound on the age that no state can meet:", "GET", f"{path}?max_age_ms=0")
+    tour.ask("A key without a record:", "GET", "/topics/bookings/keys/nobody")
 
 
 def several(tour: Tour) -> None:
@@ -182,35 +194,52 @@ def several(tour: Tour) -> None:
     keys = json.dumps({"keys": ["ann|2026-11-02", "cid|2026-11-03", "nobody"]})
     read = "/topics/bookings/keys:read"
     tour.ask(
-        "Many keys, one command a lane:", "POST", f"{read}?fields=to", keys, Content_Type="application/json"
+        "Many keys of a topic. The service sends one command to each lane:",
+        "POST",
+        f"{read}?fields=to",
+        keys,
+        Content_Type="application/json",
     )
-    tour.ask("At one moment they must share a lane:", "POST", f"{read}?atomic=true", keys)
-    own = json.dumps({"keys": ["ann|2026-11-02", "ann|2026-11-09"]})
-    tour.ask("One customer's do, by `partition_by`:", "POST", f"{read}?atomic=true&fields=to", own)
-    tour.put("customers", "ann", {"name": "Ann"})
-    tour.ask("One key of two topics, at one moment:", "GET", "/join/ann?topics=customers,counters")
-    page = tour.ask("A prefix, page by page:", "GET", "/topics/bookings/keys?prefix=ann%7C&limit=2&fields=to")
     tour.ask(
-        "The next page:",
+        "An atomic read needs keys that share a lane. These do not:", "POST", f"{read}?atomic=true", keys
+    )
+    own = json.dumps({"keys": ["ann|2026-11-02", "ann|2026-11-09"]})
+    tour.ask(
+        "With `partition_by`, the keys of one customer share a lane:",
+        "POST",
+        f"{read}?atomic=true&fields=to",
+        own,
+    )
+    tour.put("customers", "ann", {"name": "Ann"})
+    tour.ask("One key of two topics, read at one moment:", "GET", "/join/ann?topics=customers,counters")
+    page = tour.ask(
+        "A prefix, in pages of two records:", "GET", "/topics/bookings/keys?prefix=ann%7C&limit=2&fields=to"
+    )
+    tour.ask(
+        "The next page, by the cursor of the first:",
         *("GET", f"/topics/bookings/keys?prefix=ann%7C&limit=2&fields=to&cursor={page.json()['next']}"),
     )
     tour.ask(
-        "A range of the second part is one lane's:",
+        "A range within one prefix reads a single lane:",
         *("GET", "/topics/bookings/keys?from=ann%7C2026-11-05&to=ann%7C2026-11-10&keys_only=true"),
     )
     tour.ask("A range over all lanes:", "GET", "/topics/bookings/keys?from=b&to=d&keys_only=true")
-    tour.ask("A cursor of other bounds:", "GET", f"/topics/bookings/keys?cursor={page.json()['next']}")
+    tour.ask(
+        "A cursor belongs to the bounds that it was made with:",
+        "GET",
+        f"/topics/bookings/keys?cursor={page.json()['next']}",
+    )
 
 
 def past(tour: Tour, between_ms: int) -> None:
-    tour.chapter("The past")
+    tour.chapter("History")
     path = "/topics/bookings/keys/ann%7C2026-11-09"
     tour.request("DELETE", path)
     tour.until(f"{path}/history", lambda found: found["records"][0].get("deleted"))
-    tour.ask("A key's records, newest first:", "GET", f"{path}/history")
-    tour.ask("What held then:", "GET", f"{path}?as_of={between_ms}")
+    tour.ask("All records of a key, newest first. It was deleted last:", "GET", f"{path}/history")
+    tour.ask("The record that was valid at an earlier time:", "GET", f"{path}?as_of={between_ms}")
     tour.ask(
-        "Over a range, deleted keys too:",
+        "A range as of that time. It includes keys that were deleted since:",
         "GET",
         f"/topics/bookings/keys?prefix=ann&as_of={between_ms}&fields=to",
     )
@@ -221,20 +250,20 @@ def windows(tour: Tour) -> None:
     # The change and the deletion of one booking are events of the topic too.
     whole = "/views/spent/keys/ann?from=2026-11-08&to=2026-11-10"
     tour.until(whole, lambda found: sum(row["values"]["trips"] for row in found["windows"]) >= 6)
-    tour.ask("Windows of 7 days that begin every day, of one key:", "GET", whole)
+    tour.ask("Hopping windows of one key: 7 days each, one begins every day:", "GET", whole)
     tour.ask(
-        "Of many keys, those that begin in a time:",
+        "Windows of a range of keys that begin from a given time on:",
         "GET",
         "/views/spent/keys?key_from=b&from=2026-11-03&limit=2",
     )
     tour.until("/views/visits/keys/ann", lambda found: found["windows"])
-    tour.ask("Sessions:", "GET", "/views/visits/keys/ann")
-    tour.ask("None of them is final yet:", "GET", "/views/visits/keys/ann?final=true")
-    tour.ask("The view itself:", "GET", "/views/visits")
+    tour.ask("Session windows:", "GET", "/views/visits/keys/ann")
+    tour.ask("Final windows only. There is none yet:", "GET", "/views/visits/keys/ann?final=true")
+    tour.ask("The definition of a view, and the progress of its lanes:", "GET", "/views/visits")
 
 
 def formats(tour: Tour, stack: Stack, registry: schema_registry.Registry) -> None:
-    tour.chapter("Values of a Schema Registry", "Written by confluent-kafka's AvroSerializer.")
+    tour.chapter("Values of a Schema Registry", "confluent-kafka's `AvroSerializer` wrote this value.")
     reading = {"celsius": 21.5, "at": 1_795_000_000_000}
     value = schema_registry.avro(registry.client, "readings", json.dumps(SENSOR), reading)
     producer = Producer({"bootstrap.servers": stack.kafka_bootstrap, "partitioner": "murmur2_random"})
@@ -242,17 +271,24 @@ def formats(tour: Tour, stack: Stack, registry: schema_registry.Registry) -> Non
     producer.flush(20)
     path = "/topics/readings/keys/kitchen"
     tour.until(path, lambda found: found)
-    tour.ask("Decoded to JSON:", "GET", path)
+    tour.ask("Keylane decodes it to JSON:", "GET", path)
     tour.ask("The envelope names the schema:", "GET", f"{path}?envelope=true&fields=celsius")
-    tour.ask("As it is:", "GET", path, Accept="application/octet-stream")
+    tour.ask(
+        "`Accept: application/octet-stream` returns the bytes as they are in Kafka:",
+        "GET",
+        path,
+        Accept="application/octet-stream",
+    )
 
 
 def about(tour: Tour) -> None:
-    tour.chapter("What is known of a topic")
-    tour.ask("Layout, lanes, shards, lag:", "GET", "/topics/customers")
-    tour.ask("Which node has which partitions:", "GET", "/metadata/partitions?topic=customers")
-    tour.ask("A parameter out of bounds is named:", "GET", "/topics/bookings/keys?limit=5000")
-    tour.ask("A topic that nobody serves:", "GET", "/topics/nothing/keys/k")
+    tour.chapter("Topics, nodes and errors")
+    tour.ask("The layout of a topic, and where each lane is:", "GET", "/topics/customers")
+    tour.ask("Which Redis node has which partitions:", "GET", "/metadata/partitions?topic=customers")
+    tour.ask(
+        "A parameter that is out of bounds. The problem names it:", "GET", "/topics/bookings/keys?limit=5000"
+    )
+    tour.ask("A topic that the job does not serve:", "GET", "/topics/nothing/keys/k")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """`make tour` writes docs/tour.md: every kind of read, with the answer of a real stack.
 
-Starts a stack of its own with tests/tour.toml and a Schema Registry, writes a few records over HTTP, and reads.
+Starts a stack of its own with tests/tour.toml and a Schema Registry, writes a few records, and reads.
 """
 
 from __future__ import annotations

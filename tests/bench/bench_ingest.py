@@ -22,22 +22,23 @@ import redis
 from confluent_kafka import Producer
 from harness import Row, report
 
-from keylane import codec, routing
-from keylane.adapters.redis_cluster import Cluster
-from keylane.adapters.redis_lanes import Lane
-from keylane.model import Layout
+from keylane import routing
+from keylane.adapters.redis.cluster import Cluster
+from keylane.config.functions import redis_settings
+from keylane.model.records import Layout
 from keylane.ports import Clock, Deadline
-from keylane.settings import redis_settings
-from keylane_local.guard import guarded
-from keylane_local.plan import Wishes
-from keylane_local.stack import Stack
-from keylane_local.watching import Lanes
+from keylane.state import codec
+from keylane_local.process.guard import guarded
+from keylane_local.stack.plan import Wishes
+from keylane_local.stack.stack import Stack
+from keylane_local.stack.watching import Lanes
+from keylane_spark.adapters.lane_writer import Lane
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from typing import BinaryIO
 
-    from keylane.adapters.redis_cluster import Node
+    from keylane.adapters.redis.cluster import Node
 
 TOPIC = "ingest"
 LAYOUT = Layout(TOPIC, 9)

@@ -14,13 +14,13 @@ import redis
 import state
 from harness import Row, percentile, report
 
-from keylane import codec
-from keylane.adapters.redis_cluster import Cluster
-from keylane.adapters.redis_lanes import Lane, LaneWriter
-from keylane.adapters.redis_wire import encode_command
-from keylane.model import Layout
+from keylane.adapters.redis.cluster import Cluster
+from keylane.adapters.redis.resp import encode_command
+from keylane.config.functions import redis_settings
+from keylane.model.records import Layout
 from keylane.ports import Clock
-from keylane.settings import redis_settings
+from keylane.state import codec
+from keylane_spark.adapters.lane_writer import Lane, LaneWriter
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -40,7 +40,8 @@
     ├── ProduceFailed               Kafka refused the record; carries Kafka's own name for it
     │   └── PartitionMissing        the topic's records must name their partition
     ├── LogRefused                  Kafka refused a request to read; carries Kafka's own name for why
-    ├── BadConfig                   keylane.toml or the environment is not as it must be
+    ├── BadConfig                   `keylane.toml` or the environment is invalid
+    │   └── SettingsError           one variable of the environment
     └── WriterError                 the writer's side
         ├── Fenced                  a newer writer has taken over
         ├── TopicChanged            a topic is not as it was when its lanes were opened: open them anew
@@ -415,7 +416,16 @@ class LogRefused(KeylaneError):
 
 
 class BadConfig(KeylaneError):
-    """`keylane.toml` or the environment is not as it must be; the sentence names line and field."""
+    """`keylane.toml` or the environment is invalid; the sentence names line and field."""
+
+
+class SettingsError(BadConfig):
+    """A variable is missing or wrong; `variable` names it. For logs: clients get another sentence."""
+
+    def __init__(self, variable: str, fault: str) -> None:
+        super().__init__(f"{variable} {fault}")
+        self.variable = variable
+        self.fault = fault
 
 
 class WriterError(KeylaneError):

@@ -32,7 +32,7 @@ from keylane_local.process.guard import guarded
 from keylane_local.stack.plan import Wishes
 from keylane_local.stack.stack import Stack
 from keylane_local.stack.watching import Lanes
-from keylane_spark.adapters.lane_writer import Lane
+from keylane_spark.adapters.lane_writer import LaneTarget
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -117,7 +117,7 @@ def pipe_seconds(stack: Stack, folder: Path, first: int, count: int, value: byte
     shards: dict[Node, BinaryIO] = {}
     prefixes = []
     for partition in range(LAYOUT.partition_count):
-        lane = Lane.of(LAYOUT, partition, 0)
+        lane = LaneTarget.of(LAYOUT, partition, 0)
         node = cluster.primary(lane.slot)
         if node not in shards:
             shards[node] = (folder / f"{node.port}.resp").open("wb")

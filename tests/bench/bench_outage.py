@@ -27,7 +27,7 @@ from keylane.config.functions import redis_settings
 from keylane.ports import Clock, Deadline
 from keylane_local.process.guard import guarded
 from keylane_local.stack.stack import Stack
-from keylane_spark.adapters.lane_writer import Lane
+from keylane_spark.adapters.lane_writer import LaneTarget
 from keylane_spark.adapters.layout_store import LayoutStore
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ def grown(run: Run) -> None:
     assert old
 
     def is_removed() -> bool:
-        lanes = [Lane.of(old, partition, 0) for partition in range(PARTITIONS)]
+        lanes = [LaneTarget.of(old, partition, 0) for partition in range(PARTITIONS)]
         deadline = Deadline.after_ms(2000, CLOCK)
         return all(state.read(lane.slot, [lane.watermark_key], deadline) == [None] for lane in lanes)
 

@@ -14,7 +14,7 @@ from keylane.adapters.redis.cluster import Cluster
 from keylane.config.functions import redis_settings
 from keylane.ports import Clock
 from keylane.state import codec, redis_keys
-from keylane_spark.adapters.lane_writer import Lane, LaneWriter
+from keylane_spark.adapters.lane_writer import LaneTarget, LaneWriter
 from keylane_spark.stream.batch_writer import BatchWriter, Span
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def fill(nodes: str, layout: Layout, records: Iterable[Record]) -> None:
     }
     cluster = Cluster(redis_settings(state.environment(nodes)))
     lanes = LaneWriter(cluster, Clock(), 1)
-    lanes.open((Lane.of(layout, *place), 0) for place in _places(layout))
+    lanes.open((LaneTarget.of(layout, *place), 0) for place in _places(layout))
     writer = BatchWriter(lanes, {layout.topic: layout}, spans)
     for partition, rows in enumerate(by_partition):
         for first in range(0, len(rows), AT_ONCE):

@@ -25,7 +25,7 @@ from keylane.query import latest as latest_query
 from keylane.query import layouts
 from keylane.state import codec
 from keylane_local.tools import tools_dir
-from keylane_spark.adapters.lane import Lane
+from keylane_spark.adapters.lane import LaneTarget
 from keylane_spark.adapters.layout_store import LayoutStore
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ class State:
         marks = {}
         for partition in range(layout.partition_count):
             for stripe in range(layout.stripes):
-                lane = Lane.of(layout, partition, stripe)
+                lane = LaneTarget.of(layout, partition, stripe)
                 (data,) = state.read(lane.slot, [lane.watermark_key], t.Deadline.after_ms(5000, t.CLOCK))
                 marks[partition, stripe] = data and codec.decode_watermark(data)
         return marks

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from keylane.adapters.redis.cluster import Cluster
     from keylane.model.records import Options
-    from keylane_spark.adapters.lane_writer import Lane, LaneWriter
+    from keylane_spark.adapters.lane_writer import LaneTarget, LaneWriter
 
 HOME = 4
 """The lane's own partition."""
@@ -56,7 +56,7 @@ def folded(rows: Sequence[Row]) -> list[tuple[Row, int | None]]:
 
 
 def send(
-    lanes: LaneWriter, lane: Lane, rows: Sequence[Row], begin: int, end: int, *, fold: bool = False
+    lanes: LaneWriter, lane: LaneTarget, rows: Sequence[Row], begin: int, end: int, *, fold: bool = False
 ) -> None:
     """One chunk: the rows of a partition's [begin, end). A fold leaves out what histories would want."""
     carried = folded(rows) if fold else [(row, None) for row in rows]
@@ -92,7 +92,7 @@ class Held:
     past: list[bytes]
 
 
-def ask(cluster: Cluster, lane: Lane, *commands: tuple[bytes, ...]) -> list[Any]:
+def ask(cluster: Cluster, lane: LaneTarget, *commands: tuple[bytes, ...]) -> list[Any]:
     """Replies of the lane's primary."""
     deadline = Deadline.after_ms(5000, t.CLOCK)
     if not cluster.nodes:
@@ -101,7 +101,7 @@ def ask(cluster: Cluster, lane: Lane, *commands: tuple[bytes, ...]) -> list[Any]
     return cluster.roundtrip(cluster.primary(lane.slot), packed, len(commands), deadline)
 
 
-def held(cluster: Cluster, lane: Lane, keys: Sequence[bytes]) -> Held:
+def held(cluster: Cluster, lane: LaneTarget, keys: Sequence[bytes]) -> Held:
     """What the lane holds."""
     base, name = lane.key_prefix[:-2], lane.watermark_key[len(lane.key_prefix) :]
     index, past, *replies = ask(
@@ -122,7 +122,7 @@ def held(cluster: Cluster, lane: Lane, keys: Sequence[bytes]) -> Held:
     return Held(values, histories, index, past)
 
 
-def server_time_ms(cluster: Cluster, lane: Lane) -> int:
+def server_time_ms(cluster: Cluster, lane: LaneTarget) -> int:
     """The clock of the lane's primary."""
     ((seconds, micros),) = ask(cluster, lane, (b"TIME",))
     return int(seconds) * 1000 + int(micros) // 1000

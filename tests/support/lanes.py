@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from keylane.model.records import Record, Watermark
-    from keylane_spark.adapters.lane_writer import Lane
+    from keylane_spark.adapters.lane_writer import LaneTarget
 
 CLOCK = Clock()
 BASE_MS = 1_700_000_000_000
@@ -74,7 +74,9 @@ def writer(nodes: str, epoch: int, **options) -> LaneWriter:
     return LaneWriter(Cluster(settings(nodes)), CLOCK, epoch, **options)
 
 
-def write(lanes: LaneWriter, lane: Lane, begin: int, events: Sequence[Event], end: int, **limits) -> None:
+def write(
+    lanes: LaneWriter, lane: LaneTarget, begin: int, events: Sequence[Event], end: int, **limits
+) -> None:
     """All of [begin, end) in chunks, arrived when it returns."""
     if events:
         for chunk in chunks(columns(events), lane.key_prefix, **limits):
@@ -92,7 +94,7 @@ def write(lanes: LaneWriter, lane: Lane, begin: int, events: Sequence[Event], en
     lanes.flush()
 
 
-def held(nodes: str, lane: Lane, keys: Sequence[bytes]) -> tuple[dict[bytes, Record], Watermark | None]:
+def held(nodes: str, lane: LaneTarget, keys: Sequence[bytes]) -> tuple[dict[bytes, Record], Watermark | None]:
     """What the lane holds of these keys, and its watermark."""
     names = [lane.watermark_key, *(lane.key_prefix + key for key in keys)]
     state = RedisState(Cluster(settings(nodes)))

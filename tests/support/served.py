@@ -12,8 +12,8 @@ from tests.support.builders import a_layout, lane_of, layout_entry
 
 from keylane.model.records import Options
 from keylane.state import codec
-from keylane.state.lanes import homes_of
-from keylane_spark.adapters.lane_writer import Lane
+from keylane.state.lanes import lanes_of_topic
+from keylane_spark.adapters.lane_writer import LaneTarget
 
 if TYPE_CHECKING:
     from keylane.adapters.redis.cluster import Cluster
@@ -27,7 +27,9 @@ class Served:
         self.topic = self.layout.topic
         fill(nodes, layout_entry(self.layout))
         self.writer = t.LaneWriter(cluster, t.CLOCK, 1)
-        self.lanes = [Lane.of(self.layout, home.partition, home.stripe) for home in homes_of(self.layout)]
+        self.lanes = [
+            LaneTarget.of(self.layout, home.partition, home.stripe) for home in lanes_of_topic(self.layout)
+        ]
         self.writer.open([(lane, 0) for lane in self.lanes])
         self.offsets = [itertools.count() for _ in self.lanes]
         self.now_ms = time.time_ns() // 1_000_000

@@ -22,7 +22,7 @@ from tests.torture.stack import TOPICS, is_primary, settle, wait_until
 
 from keylane.state import codec
 from keylane_local.process.processes import wait_until as waited
-from keylane_spark.adapters.lane_writer import Lane
+from keylane_spark.adapters.lane_writer import LaneTarget
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -179,7 +179,7 @@ class Nemesis:
             for layout in self._stack.layouts().values()
             for partition in range(TOPICS[layout.topic])
             for stripe in range(layout.stripes)
-            if self._stack.shard_of((lane := Lane.of(layout, partition, stripe)).slot) == shard
+            if self._stack.shard_of((lane := LaneTarget.of(layout, partition, stripe)).slot) == shard
         ]
         return any(
             before is not None

@@ -21,7 +21,7 @@ from keylane.state import codec
 from keylane_local.process.processes import Program, stop_now, tail
 from keylane_local.stack.parts import READY
 from keylane_local.tools import find_java, tools_dir
-from keylane_spark.adapters.lane_writer import Lane
+from keylane_spark.adapters.lane_writer import LaneTarget
 from keylane_spark.adapters.layout_store import LayoutStore
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ class TortureStack:
         """Every lane's, from the primaries, by topic, partition and stripe."""
         found = {}
         lanes = [
-            Lane.of(layout, partition, stripe)
+            LaneTarget.of(layout, partition, stripe)
             for layout in layouts.values()
             for partition in range(layout.partition_count)
             for stripe in range(layout.stripes)

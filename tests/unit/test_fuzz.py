@@ -27,7 +27,7 @@ from keylane.ports import Clock
 from keylane.query.layouts import Layouts
 from keylane.state import codec, redis_keys, windows
 from keylane.state.aggregates import shown
-from keylane.state.lanes import homes_of
+from keylane.state.lanes import lanes_of_topic
 from keylane.wiring.produce import Produce
 from keylane.wiring.query import Query
 from keylane_spark.adapters.topic_record import Owner, TopicRecord
@@ -134,7 +134,7 @@ class Functions:
         state, log, clock = FakeState(layout_entry(self.layout)), FakeLog(), Clock()
         now_ms = clock.now_ms()
         mark = a_watermark(100, newest_timestamp_ms=now_ms, complete_as_of_ms=now_ms)
-        for home in homes_of(self.layout):
+        for home in lanes_of_topic(self.layout):
             state.entries[home.watermark_key] = codec.encode_watermark(mark)
         for key in (b"a", b"b", b"c"):
             partition, stripe, tag = lane_of(self.layout, key)

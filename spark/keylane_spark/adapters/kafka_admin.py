@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import IsolationLevel, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
-from keylane.adapters.kafka.clients import CODES, Entrance, make, not_let_in, renewal, result
+from keylane.adapters.kafka.clients import CODES, RejectionListener, make, not_let_in, renewal, result
 from keylane.adapters.kafka.errors import UNKNOWN_TOPIC
-from keylane.errors import LogUnavailable, NotLetIn, UnknownTopic
+from keylane.errors import ConnectionRejected, LogUnavailable, UnknownTopic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -29,7 +29,7 @@ class TopicShape:
 
 @contextmanager
 def translate_kafka_errors(topic: str) -> Iterator[None]:
-    """Errors of the admin client become UnknownTopic or LogUnavailable, NotLetIn among them."""
+    """Errors of the admin client become UnknownTopic or LogUnavailable, ConnectionRejected among them."""
     try:
         yield
     except KafkaException as error:
@@ -80,7 +80,7 @@ class Broker:
                 with suppress(UnknownTopic), translate_kafka_errors(topic):
                     described = result(admin, future, self._timeout_s, entrance)
                     shapes[topic] = TopicShape(str(described.topic_id), len(described.partitions))
-        except NotLetIn:
+        except ConnectionRejected:
             self._client = self._made()
             raise
         return shapes
@@ -124,7 +124,7 @@ class Broker:
             raise
         return offsets
 
-    def _made(self) -> tuple[AdminClient, Entrance]:
+    def _made(self) -> tuple[AdminClient, RejectionListener]:
         options: dict[str, Any] = {
             "bootstrap.servers": self.connection.bootstrap,
             "log_level": 3,
@@ -132,5 +132,5 @@ class Broker:
             **self.connection.client.configuration(),
         }
         security = self.connection.security
-        entrance = Entrance(security)
+        entrance = RejectionListener(security)
         return make(AdminClient, options, security, entrance), entrance

@@ -18,7 +18,7 @@ LONGEST_MS = 10**15
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
+class LaneTarget:
     """Where the records of one (topic, partition, stripe) go, and what is kept of them."""
 
     topic: str
@@ -30,9 +30,9 @@ class Lane:
     options: Options
 
     @classmethod
-    def of(cls, layout: Layout, partition: int, stripe: int) -> Lane:
-        """The lane by the layout, which must be a valid one; of partitions beyond it see `lanes.home`."""
-        home = lanes.home(layout, partition, stripe)
+    def of(cls, layout: Layout, partition: int, stripe: int) -> LaneTarget:
+        """The lane by the layout, which must be a valid one; of partitions beyond it see `lanes.lane_at`."""
+        home = lanes.lane_at(layout, partition, stripe)
         return cls(
             layout.topic,
             partition,
@@ -83,7 +83,7 @@ class LaneStart:
         )
 
 
-def lost_strays(starts: Mapping[Lane, LaneStart]) -> Iterator[tuple[Lane, int, int]]:
+def lost_strays(starts: Mapping[LaneTarget, LaneStart]) -> Iterator[tuple[LaneTarget, int, int]]:
     """Lanes that lack strays they were given: lane, source partition, offset from which on to read it again.
 
     A lane loses acknowledged strays with a failover of its own shard; the partition that they came from lies

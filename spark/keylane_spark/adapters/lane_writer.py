@@ -27,7 +27,7 @@ from keylane.ports import Deadline
 from keylane.state import codec
 from keylane_spark.adapters import function_library as library
 from keylane_spark.adapters.function_library import PATIENCE_S, TURN_S, Refused
-from keylane_spark.adapters.lane import Lane, LaneStart, rules
+from keylane_spark.adapters.lane import LaneStart, LaneTarget, rules
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from keylane.adapters.redis.cluster import Cluster, Node
     from keylane.ports import Clock
 
-__all__ = ["Lane", "LaneStart", "LaneWriter"]
+__all__ = ["LaneStart", "LaneTarget", "LaneWriter"]
 
 IN_FLIGHT = 16
 """Chunks without a reply on one connection: enough to hide a round trip, few enough for Redis' buffers."""
@@ -43,7 +43,7 @@ IN_FLIGHT = 16
 
 @dataclass(slots=True)
 class _Call:
-    lane: Lane
+    lane: LaneTarget
     begin_offset: int
     packed: bytes
     take: Callable[[Any], None]
@@ -81,14 +81,14 @@ class LaneWriter:
         self._is_short = False
 
     def open(
-        self, lanes: Iterable[tuple[Lane, int]], incomplete: Collection[Lane] = ()
-    ) -> dict[Lane, LaneStart]:
+        self, lanes: Iterable[tuple[LaneTarget, int]], incomplete: Collection[LaneTarget] = ()
+    ) -> dict[LaneTarget, LaneStart]:
         """Take each lane for this epoch; the int is the oldest offset that the log still has of it.
 
         A lane that is new and in `incomplete` begins as one that has lost records. A superseded lane serves
         again. Raises Fenced (a writer has this epoch or a newer one), CorruptState, StateUnavailable.
         """
-        starts: dict[Lane, LaneStart] = {}
+        starts: dict[LaneTarget, LaneStart] = {}
         able: set[Node | None] = set()
         for lane, oldest in lanes:
             prefix = b"%d" % len(lane.key_prefix)
@@ -105,31 +105,31 @@ class LaneWriter:
         self.flush()
         return starts
 
-    def _node_of(self, lane: Lane) -> Node | None:
+    def _node_of(self, lane: LaneTarget) -> Node | None:
         try:
             return self._cluster.primary(lane.slot)
         except StateUnavailable:
             return None
 
-    def supersede(self, lanes: Iterable[Lane]) -> None:
+    def supersede(self, lanes: Iterable[LaneTarget]) -> None:
         """Tell readers of these lanes that theirs is not the current generation; all are told on return.
 
         Lanes without a watermark are left alone. Errors as `open`.
         """
         self._mark(lanes, codec.SUPERSEDED)
 
-    def mark_incomplete(self, lanes: Iterable[Lane]) -> None:
+    def mark_incomplete(self, lanes: Iterable[LaneTarget]) -> None:
         """Tell readers of these lanes that records are lost for good. Errors as `open`."""
         self._mark(lanes, codec.INCOMPLETE)
 
-    def _mark(self, lanes: Iterable[Lane], flag: int) -> None:
+    def _mark(self, lanes: Iterable[LaneTarget], flag: int) -> None:
         for lane in lanes:
             self._send(_Call(lane, 0, self._command(library.MARK, lane, b"%d" % flag), lambda _: None))
         self.flush()
 
     def apply(
         self,
-        lane: Lane,
+        lane: LaneTarget,
         begin_offset: int,
         end_offset: int,
         *,
@@ -163,7 +163,7 @@ class LaneWriter:
 
     def put_strays(
         self,
-        lane: Lane,
+        lane: LaneTarget,
         arguments: bytes | memoryview,
         count: int,
         source_partition: int = -1,
@@ -179,7 +179,7 @@ class LaneWriter:
         head = self._command(library.STRAYS, lane, *rules(lane.options, len(lane.key_prefix)), *numbers)
         self._send(_Call(lane, 0, _with_records(head, arguments, count), lambda _: None))
 
-    def note_strays(self, source: Lane, given: Mapping[Lane, int]) -> None:
+    def note_strays(self, source: LaneTarget, given: Mapping[LaneTarget, int]) -> None:
         """Note in a partition's first lane which lanes have been given its strays, each below which offset.
 
         After they have arrived, before the partition's watermark moves. Errors as `apply`.
@@ -215,7 +215,7 @@ class LaneWriter:
             self._cluster.drop(node)
         self._pending.clear()
 
-    def _command(self, function: bytes, lane: Lane, *arguments: bytes) -> bytes:
+    def _command(self, function: bytes, lane: LaneTarget, *arguments: bytes) -> bytes:
         return encode_command(b"FCALL", function, b"1", lane.watermark_key, b"%d" % self._epoch, *arguments)
 
     def _send(self, call: _Call) -> None:
@@ -303,7 +303,7 @@ def _with_records(head: bytes, arguments: bytes | memoryview, count: int) -> byt
     return b"".join((b"*%d\r\n" % (int(own[1:]) + 2 * count), rest, arguments))
 
 
-def _taker(starts: dict[Lane, LaneStart], lane: Lane) -> Callable[[Any], None]:
+def _taker(starts: dict[LaneTarget, LaneStart], lane: LaneTarget) -> Callable[[Any], None]:
     def take(reply: Any) -> None:
         starts[lane] = LaneStart.of(reply)
 

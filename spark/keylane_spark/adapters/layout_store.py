@@ -14,7 +14,7 @@ from keylane.errors import CorruptState, Fenced
 from keylane.ports import Deadline
 from keylane.state import codec, redis_keys
 from keylane_spark.adapters import function_library as library
-from keylane_spark.adapters.lane_writer import Lane
+from keylane_spark.adapters.lane_writer import LaneTarget
 from keylane_spark.adapters.topic_record import TopicRecord, topic_key
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class LayoutStore:
             (lane.slot, lane.watermark_key)
             for partition in range(layout.partition_count)
             for stripe in range(layout.stripes)
-            for lane in (Lane.of(layout, partition, stripe),)
+            for lane in (LaneTarget.of(layout, partition, stripe),)
         ]
         deadline = Deadline.after_ms(_TIMEOUT_MS, self._clock)
         with translate_redis_errors():

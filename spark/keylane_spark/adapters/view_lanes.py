@@ -15,11 +15,11 @@ from keylane.adapters.redis.resp import encode_command
 from keylane.errors import CorruptState, Fenced, LaneBehind
 from keylane.model.keys import printable
 from keylane.state import codec, redis_keys, windows
-from keylane.state.lanes import decode_watermark, homes_of
+from keylane.state.lanes import decode_watermark, lanes_of_topic
 from keylane.state.windows import Progress
 from keylane_spark.adapters import function_library as library
 from keylane_spark.adapters.function_library import PATIENCE_S
-from keylane_spark.adapters.lane import Lane
+from keylane_spark.adapters.lane import LaneTarget
 from keylane_spark.adapters.lane_writer import LaneWriter
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class ViewLanes:
         patience_s: float = PATIENCE_S,
         notify: Callable[[str], None] = lambda _: None,
     ) -> None:
-        self.lanes = [Lane.of(layout, home.partition, home.stripe) for home in homes_of(layout)]
+        self.lanes = [LaneTarget.of(layout, home.partition, home.stripe) for home in lanes_of_topic(layout)]
         self._layout = layout
         self._cluster = cluster
         self._clock = clock
@@ -75,7 +75,7 @@ class ViewLanes:
         self._patience_s = patience_s
         self._notify = notify
 
-    def open(self, first: Progress) -> dict[Lane, Standing]:
+    def open(self, first: Progress) -> dict[LaneTarget, Standing]:
         """Take each lane for this epoch; `first`: where one that is new begins.
 
         Raises Fenced, CorruptState, StateUnavailable.
@@ -101,11 +101,11 @@ class ViewLanes:
         """Tell readers of all lanes that theirs is not the current generation. Errors as `open`."""
         self._writer().supersede(self.lanes)
 
-    def mark_incomplete(self, lanes: Iterable[Lane]) -> None:
+    def mark_incomplete(self, lanes: Iterable[LaneTarget]) -> None:
         """Tell readers of these lanes that records are lost for good. Errors as `open`."""
         self._writer().mark_incomplete(lanes)
 
-    def windows(self, lane: Lane, names: Sequence[bytes]) -> dict[bytes, tuple[int | None, list[Any]]]:
+    def windows(self, lane: LaneTarget, names: Sequence[bytes]) -> dict[bytes, tuple[int | None, list[Any]]]:
         """End and states of those windows that there are. Raises CorruptState, StateUnavailable."""
         found = {}
         for first in range(0, len(names), _AT_ONCE):
@@ -116,7 +116,7 @@ class ViewLanes:
                     found[name] = self._decode(lane, name, data)
         return found
 
-    def around(self, lane: Lane, spans: Iterable[tuple[bytes, bytes]]) -> list[bytes]:
+    def around(self, lane: LaneTarget, spans: Iterable[tuple[bytes, bytes]]) -> list[bytes]:
         """Of each span of window keys those that it has, and the one before it. Raises StateUnavailable."""
         index = redis_keys.index_key(
             *(self._tag(lane), lane.topic, self._layout.generation, lane.partition, lane.stripe)
@@ -130,7 +130,7 @@ class ViewLanes:
 
     def commit(
         self,
-        lane: Lane,
+        lane: LaneTarget,
         standing: Standing,
         progress: Progress,
         changes: Changes = NO_CHANGES,
@@ -157,7 +157,7 @@ class ViewLanes:
         commits = int(self._call(lane, packed, standing.commits))
         return replace(standing, commits=commits, watermark_ms=watermark_ms, progress=progress)
 
-    def _decode(self, lane: Lane, name: bytes, data: bytes) -> tuple[int | None, list[Any]]:
+    def _decode(self, lane: LaneTarget, name: bytes, data: bytes) -> tuple[int | None, list[Any]]:
         try:
             return windows.decode_window(codec.decode_record(name, data, lane.partition).value)  # type: ignore[union-attr]
         except (codec.CodecError, AttributeError) as error:
@@ -168,20 +168,20 @@ class ViewLanes:
             self._cluster, self._clock, self._epoch, patience_s=self._patience_s, notify=self._notify
         )
 
-    def _tag(self, lane: Lane) -> bytes:
+    def _tag(self, lane: LaneTarget) -> bytes:
         return lane.watermark_key[1 : lane.watermark_key.index(b"}")]
 
-    def _progress_key(self, lane: Lane) -> bytes:
+    def _progress_key(self, lane: LaneTarget) -> bytes:
         return lane.key_prefix[:-2] + b"p:" + lane.name.encode()
 
-    def _get(self, lane: Lane, keys: Sequence[bytes]) -> list[bytes | None]:
+    def _get(self, lane: LaneTarget, keys: Sequence[bytes]) -> list[bytes | None]:
         values: list[bytes | None] = self._ask(lane, b"MGET", *keys)
         return values
 
-    def _ask(self, lane: Lane, *words: bytes) -> Any:
+    def _ask(self, lane: LaneTarget, *words: bytes) -> Any:
         return self._call(lane, encode_command(*words), 0)
 
-    def _call(self, lane: Lane, packed: bytes, commits: int) -> Any:
+    def _call(self, lane: LaneTarget, packed: bytes, commits: int) -> Any:
         try:
             return library.call(
                 self._cluster,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from keylane.adapters.kafka.options import Connection
-    from keylane.model.topic_partition import Place
+    from keylane.model.topic_partition import TopicPartition
     from keylane_spark.config.topics import JobConfig
 
 CONNECTOR = ("spark-sql-kafka-0-10", "spark-token-provider-kafka-0-10", "kafka-clients", "commons-pool2")
@@ -86,7 +86,7 @@ def start(jars: Path | None, extra: Mapping[str, object]) -> SparkSession:
 def source(
     spark: SparkSession,
     connection: Connection,
-    positions: Mapping[Place, int],
+    positions: Mapping[TopicPartition, int],
     config: JobConfig,
     *,
     headers: bool = False,
@@ -111,8 +111,8 @@ def source(
 def extent(
     spark: SparkSession,
     connection: Connection,
-    begins: Mapping[Place, int],
-    ends: Mapping[Place, int],
+    begins: Mapping[TopicPartition, int],
+    ends: Mapping[TopicPartition, int],
     config: JobConfig,
 ) -> DataFrame:
     """The rows of one topic from `begins` on and below `ends`, once: as `source` gives them."""
@@ -127,7 +127,7 @@ def extent(
     )
 
 
-def _offsets(positions: Mapping[Place, int]) -> str:
+def _offsets(positions: Mapping[TopicPartition, int]) -> str:
     by_topic: dict[str, dict[str, int]] = {}
     for (topic, partition), offset in positions.items():
         by_topic.setdefault(topic, {})[str(partition)] = offset

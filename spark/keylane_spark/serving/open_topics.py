@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from keylane.adapters.redis.cluster import Cluster
 from keylane.errors import UnknownTopic
-from keylane_spark.adapters.lane import Lane, lost_strays
+from keylane_spark.adapters.lane import LaneTarget, lost_strays
 from keylane_spark.generations.epochs import RECREATED, Gone, Subject, is_recreated, put_on_record, with_epoch
 from keylane_spark.generations.plan import wanted_layout
 from keylane_spark.stream.openings import Opening, Openings, Writer, lanes_of
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from keylane.model.records import Layout
-    from keylane.model.topic_partition import Place
+    from keylane.model.topic_partition import TopicPartition
     from keylane_spark.adapters.kafka_admin import TopicShape
     from keylane_spark.adapters.lane_writer import LaneWriter
     from keylane_spark.adapters.topic_record import TopicRecord
@@ -78,7 +78,7 @@ class _Start:
         counts = {topic: shape.partition_count for topic, shape in self.shapes.items()}
         oldest = self.parts.broker.oldest_offsets(counts)
         plans: dict[str, Plan] = {}
-        lost: set[Place] = set()
+        lost: set[TopicPartition] = set()
         for topic, count in counts.items():
             first = tuple(oldest[topic, partition] for partition in range(count))
             plans[topic], began = self._begin(topic, first)
@@ -117,14 +117,17 @@ class _Start:
         return begun.plan, begun.began
 
     def _take(
-        self, layouts: Mapping[str, Layout], oldest: Mapping[Place, int], lost: Collection[Place | str]
+        self,
+        layouts: Mapping[str, Layout],
+        oldest: Mapping[TopicPartition, int],
+        lost: Collection[TopicPartition | str],
     ) -> Opening:
         """Open all lanes of these layouts, those of partitions by which a topic has grown among them.
 
         `lost`: partitions, or whole topics, without their first records.
         """
         lanes = [
-            (Lane.of(layouts[topic], partition, stripe), offset)
+            (LaneTarget.of(layouts[topic], partition, stripe), offset)
             for (topic, partition), offset in oldest.items()
             if topic in layouts
             for stripe in range(layouts[topic].stripes)
@@ -132,8 +135,8 @@ class _Start:
         incomplete_lanes = {
             lane for lane, _ in lanes if lane.topic in lost or (lane.topic, lane.partition) in lost
         }
-        positions: dict[Place, int] = {}
-        incomplete: set[Place] = set()
+        positions: dict[TopicPartition, int] = {}
+        incomplete: set[TopicPartition] = set()
         strays = {topic for topic, layout in layouts.items() if layout.options.guarded}
         writer = self._lanes(layouts)
         starts = writer.open(lanes, incomplete_lanes)
@@ -179,7 +182,7 @@ class _Start:
             raise Gone(gone)
 
 
-def _incomplete(lost: Collection[Place], mixed: Collection[str]) -> set[Place | str]:
+def _incomplete(lost: Collection[TopicPartition], mixed: Collection[str]) -> set[TopicPartition | str]:
     """Partitions without their first records, and topics of `mixed` as a whole: keys may be from any."""
     return {*lost, *({topic for topic, _ in lost} & set(mixed))}
 

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from keylane.model.records import WHOLE_KEY
 from keylane.routing import PARTITIONERS
-from keylane_spark.adapters.lane_writer import Lane
+from keylane_spark.adapters.lane_writer import LaneTarget
 from keylane_spark.columns.chunks import COMPARED_RECORDS, MAX_BYTES, MAX_RECORDS, Chunk, Folder
 from keylane_spark.columns.records import from_rows
 from keylane_spark.columns.routing import partition_column, partition_keys, stripe_column
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from keylane.model.records import Layout
-    from keylane.model.topic_partition import Place
+    from keylane.model.topic_partition import TopicPartition
     from keylane_spark.adapters.lane_writer import LaneWriter
     from keylane_spark.columns.chunks import Folded
     from keylane_spark.columns.records import Records
@@ -56,14 +56,14 @@ class BatchWriter:
 
     lanes: LaneWriter
     layouts: Mapping[str, Layout]
-    spans: Mapping[Place, Span]
-    tallies: dict[Place, Tally] = field(default_factory=dict)
-    _reached: dict[Lane, int] = field(default_factory=dict)
-    _lanes: dict[tuple[str, int, int], Lane] = field(default_factory=dict)
-    _folders: dict[Lane, Folder] = field(default_factory=dict)
-    _stray_folders: dict[Place, dict[Lane, Folder]] = field(default_factory=dict)
+    spans: Mapping[TopicPartition, Span]
+    tallies: dict[TopicPartition, Tally] = field(default_factory=dict)
+    _reached: dict[LaneTarget, int] = field(default_factory=dict)
+    _lanes: dict[tuple[str, int, int], LaneTarget] = field(default_factory=dict)
+    _folders: dict[LaneTarget, Folder] = field(default_factory=dict)
+    _stray_folders: dict[TopicPartition, dict[LaneTarget, Folder]] = field(default_factory=dict)
     _strays_under_way: bool = False
-    _given: dict[Place, dict[Lane, int]] = field(default_factory=dict)
+    _given: dict[TopicPartition, dict[LaneTarget, int]] = field(default_factory=dict)
     """Below which offset each lane has been given a partition's strays, until that is noted."""
 
     def write(self, rows: pa.RecordBatch | pa.Table) -> None:
@@ -81,7 +81,7 @@ class BatchWriter:
                     self._write_partition((topic, partition), one)
             self._bound_memory()
 
-    def finish(self, places: Collection[Place]) -> None:
+    def finish(self, places: Collection[TopicPartition]) -> None:
         """Move the watermarks of these partitions, records or none, and wait until all has arrived."""
         for place in places:
             self._send_open_strays(place)
@@ -102,7 +102,7 @@ class BatchWriter:
             return [(names[0], batch)]
         return [(name, batch.filter(pc.equal(topics, name))) for name in names]
 
-    def _write_partition(self, place: Place, rows: pa.RecordBatch) -> None:
+    def _write_partition(self, place: TopicPartition, rows: pa.RecordBatch) -> None:
         topic, partition = place
         layout = self.layouts[topic]
         tally = self._tally(place)
@@ -155,12 +155,12 @@ class BatchWriter:
             )
             tally.whole_key += int(explained.sum())
 
-    def _send_open_strays(self, place: Place) -> None:
+    def _send_open_strays(self, place: TopicPartition) -> None:
         for lane, folder in self._stray_folders.pop(place, {}).items():
             if (folded := folder.take()) is not None:
                 self._put_strays(place, lane, folded)
 
-    def _put_strays(self, place: Place, lane: Lane, folded: Folded) -> None:
+    def _put_strays(self, place: TopicPartition, lane: LaneTarget, folded: Folded) -> None:
         chunk = folded.chunk(lane.key_prefix, place[1])
         self.lanes.put_strays(lane, chunk.arguments, chunk.count, place[1], chunk.end_offset)
         self._given.setdefault(place, {})[lane] = chunk.end_offset
@@ -168,7 +168,7 @@ class BatchWriter:
         self._tally(place).written += chunk.count
         self._strays_under_way = True
 
-    def _apply(self, lane: Lane, folded: Folded | None, ends: Span | None = None) -> None:
+    def _apply(self, lane: LaneTarget, folded: Folded | None, ends: Span | None = None) -> None:
         """Send a chunk; `ends`: it is the lane's last of this batch, records or none."""
         place = lane.topic, lane.partition
         self._send_open_strays(place)
@@ -212,11 +212,13 @@ class BatchWriter:
             if (folded := folder.take()) is not None:
                 self._apply(lane, folded)
 
-    def _tally(self, place: Place) -> Tally:
+    def _tally(self, place: TopicPartition) -> Tally:
         return self.tallies.setdefault(place, Tally())
 
-    def _lane(self, topic: str, partition: int, stripe: int) -> Lane:
+    def _lane(self, topic: str, partition: int, stripe: int) -> LaneTarget:
         lane = self._lanes.get((topic, partition, stripe))
         if lane is None:
-            lane = self._lanes[topic, partition, stripe] = Lane.of(self.layouts[topic], partition, stripe)
+            lane = self._lanes[topic, partition, stripe] = LaneTarget.of(
+                self.layouts[topic], partition, stripe
+            )
         return lane

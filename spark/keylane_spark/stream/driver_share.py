@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame
 
-    from keylane.model.topic_partition import Place
+    from keylane.model.topic_partition import TopicPartition
     from keylane_spark.telemetry.tally import Tally
 
 MAX_BYTES = 64 * 1024 * 1024
@@ -53,7 +53,7 @@ class DriverShare:
             return None
         return table.drop_columns("fits")
 
-    def note(self, tallies: Mapping[Place, Tally]) -> None:
+    def note(self, tallies: Mapping[TopicPartition, Tally]) -> None:
         """Learn from a batch how large the records of each partition are."""
         means = [tally.record_bytes / tally.records for tally in tallies.values() if tally.records]
         if means:

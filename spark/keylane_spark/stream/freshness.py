@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from keylane.model.topic_partition import Place
+    from keylane.model.topic_partition import TopicPartition
 
 _MOST_SIGHTS = 1000
 
@@ -23,10 +23,10 @@ class Freshness:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._sights: dict[Place, deque[tuple[int, int]]] = {}
-        self._ends: dict[Place, int] = {}
+        self._sights: dict[TopicPartition, deque[tuple[int, int]]] = {}
+        self._ends: dict[TopicPartition, int] = {}
 
-    def observe(self, at_ms: int, ends: Mapping[Place, int]) -> None:
+    def observe(self, at_ms: int, ends: Mapping[TopicPartition, int]) -> None:
         """Note that partitions ended there, asked for at `at_ms` or later."""
         with self._lock:
             for place, end in ends.items():
@@ -40,7 +40,7 @@ class Freshness:
                     # Far behind: half as many moments will do. The earliest and the latest stay.
                     self._sights[place] = deque([*list(sights)[:-1:2], sights[-1]])
 
-    def reached(self, positions: Mapping[Place, int]) -> None:
+    def reached(self, positions: Mapping[TopicPartition, int]) -> None:
         """Note that the state holds all below: what proves less than that is forgotten."""
         with self._lock:
             for place, position in positions.items():
@@ -48,7 +48,7 @@ class Freshness:
                 while sights and len(sights) > 1 and sights[1][1] <= position:
                     sights.popleft()
 
-    def complete_as_of_ms(self, place: Place, next_offset: int) -> int:
+    def complete_as_of_ms(self, place: TopicPartition, next_offset: int) -> int:
         """The latest time as of which a state that holds all below `next_offset` is whole; 0: never."""
         with self._lock:
             proven_ms = 0
@@ -58,12 +58,12 @@ class Freshness:
                 proven_ms = at_ms
             return proven_ms
 
-    def end(self, place: Place) -> int:
+    def end(self, place: TopicPartition) -> int:
         """Where the partition ended when last seen; 0: never seen."""
         with self._lock:
             return self._ends.get(place, 0)
 
-    def lag(self, positions: Mapping[Place, int], topic: str | None = None) -> int:
+    def lag(self, positions: Mapping[TopicPartition, int], topic: str | None = None) -> int:
         """Records (or gaps) between the positions and the ends last seen, of all topics or one."""
         with self._lock:
             return sum(
@@ -74,7 +74,7 @@ class Freshness:
 
 
 def topic_complete_as_of_ms(
-    freshness: Freshness, positions: Mapping[Place, int], topics: Collection[str]
+    freshness: Freshness, positions: Mapping[TopicPartition, int], topics: Collection[str]
 ) -> dict[str, int]:
     """For each of the topics the time as of which all of its partitions are whole; 0: never.
 

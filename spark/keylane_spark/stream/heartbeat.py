@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 from keylane.adapters.redis.cluster import Cluster
 from keylane.errors import KeylaneError, Unavailable
-from keylane_spark.adapters.lane_writer import Lane
+from keylane_spark.adapters.lane_writer import LaneTarget
 from keylane_spark.stream.freshness import topic_complete_as_of_ms
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from keylane.model.topic_partition import Place
+    from keylane.model.topic_partition import TopicPartition
     from keylane.ports import Clock
     from keylane_spark.adapters.kafka_admin import Broker
     from keylane_spark.stream.freshness import Freshness
@@ -41,7 +41,7 @@ class Heartbeat:
         broker: Broker,
         clock: Clock,
         freshness: Freshness,
-        positions: Callable[[], dict[Place, int]],
+        positions: Callable[[], dict[TopicPartition, int]],
         strays: Collection[str],
         look: Callable[[], None],
         interval_s: float,
@@ -114,7 +114,7 @@ class Heartbeat:
             told_ms.append(complete_ms)
             layout = self._writer.layouts[topic]
             for stripe in range(layout.stripes):
-                lane = Lane.of(layout, partition, stripe)
+                lane = LaneTarget.of(layout, partition, stripe)
                 end = ends[topic, partition]
                 self._lanes.apply(
                     lane,

@@ -15,10 +15,10 @@ from keylane.errors import Unavailable, WriterError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from keylane.model.topic_partition import Place
+    from keylane.model.topic_partition import TopicPartition
 
 
-def batch_ends(checkpoint: Path, batch_id: int) -> dict[Place, int]:
+def batch_ends(checkpoint: Path, batch_id: int) -> dict[TopicPartition, int]:
     """The end offset of each partition in a batch.
 
     Raises Unavailable when the log is gone (a new query makes its own), WriterError when it has another

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from keylane_spark.adapters.lane_writer import Lane, LaneWriter
+from keylane_spark.adapters.lane_writer import LaneTarget, LaneWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from keylane.adapters.redis.cluster import Cluster, RedisSettings
     from keylane.model.records import Layout
-    from keylane.model.topic_partition import Place
+    from keylane.model.topic_partition import TopicPartition
     from keylane.ports import Clock
     from keylane_spark.adapters.kafka_admin import TopicShape
 
@@ -52,8 +52,8 @@ class Opening:
     """
 
     writer: Writer
-    positions: dict[Place, int]
-    incomplete: list[Place]
+    positions: dict[TopicPartition, int]
+    incomplete: list[TopicPartition]
     strays: frozenset[str]
 
 
@@ -66,8 +66,8 @@ class Openings:
     shapes: Mapping[str, TopicShape]
 
 
-def lanes_of(layout: Layout) -> Iterator[Lane]:
+def lanes_of(layout: Layout) -> Iterator[LaneTarget]:
     """The lanes of a layout where readers look for keys."""
     for partition in range(layout.partition_count):
         for stripe in range(layout.stripes):
-            yield Lane.of(layout, partition, stripe)
+            yield LaneTarget.of(layout, partition, stripe)

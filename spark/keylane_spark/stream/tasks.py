@@ -19,7 +19,7 @@ from keylane_spark.telemetry.tally import Tally
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from keylane.model.topic_partition import Place
+    from keylane.model.topic_partition import TopicPartition
     from keylane_spark.stream.batch_writer import Span
     from keylane_spark.stream.openings import Writer
 
@@ -49,7 +49,7 @@ def _cluster(settings: RedisSettings) -> Cluster:
 
 
 def partition_writer(
-    writer: Writer, spans: Mapping[Place, Span]
+    writer: Writer, spans: Mapping[TopicPartition, Span]
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """A function for `mapInArrow`: it writes its rows and gives one row of tallies for each partition.
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from keylane.model.topic_partition import Place
+    from keylane.model.topic_partition import TopicPartition
     from keylane_spark.context import Parts
     from keylane_spark.stream.openings import Opening
     from keylane_spark.telemetry.metrics import Meter
@@ -69,7 +69,7 @@ class Query:
         self._writer = opening.writer
         self._name = "keylane-building" if building else "keylane-query"
         self._building = building
-        self._positions: dict[Place, int] = dict(opening.positions)
+        self._positions: dict[TopicPartition, int] = dict(opening.positions)
         self._strays = set(opening.strays)
         self._checkpoint = parts.checkpoint.absolute() / self._name
         self._freshness = Freshness()
@@ -143,7 +143,7 @@ class Query:
             raise Unavailable(f"the query broke: {reason}")
 
     @property
-    def positions(self) -> dict[Place, int]:
+    def positions(self) -> dict[TopicPartition, int]:
         """The next offset of each partition; all below it is in the lanes."""
         return self._positions.copy()
 
@@ -233,7 +233,7 @@ class Query:
                 raise Fenced(f"{topic}/{partition}", self._writer.epoch, newer_epoch)
             batch.tallies[topic, partition] = Tally(*counts)
 
-    def _report(self, batch_id: int, tallies: dict[Place, Tally], took_s: float) -> None:
+    def _report(self, batch_id: int, tallies: dict[TopicPartition, Tally], took_s: float) -> None:
         for (topic, _), tally in tallies.items():
             if tally.null_keys and topic not in self._told_null_keys:
                 self._told_null_keys.add(topic)

@@ -16,7 +16,7 @@ from aws_lambda_powertools.metrics import EphemeralMetrics, MetricUnit
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from keylane.model.topic_partition import Place
+    from keylane.model.topic_partition import TopicPartition
     from keylane.ports import Clock
     from keylane_spark.telemetry.tally import Tally
 
@@ -44,7 +44,7 @@ class Meter:
         self._gauges: dict[tuple[str, str], dict[str, int]] = {}
         self._next_s = clock.monotonic_s() + INTERVAL_S
 
-    def batch(self, tallies: Mapping[Place, Tally]) -> None:
+    def batch(self, tallies: Mapping[TopicPartition, Tally]) -> None:
         """Count a batch."""
         with self._lock:
             for topic in {topic for topic, _ in tallies}:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from keylane.model.records import Layout
-    from keylane.model.topic_partition import Place
+    from keylane.model.topic_partition import TopicPartition
     from keylane_spark.telemetry.tally import Tally
 
 _ENOUGH = 50
@@ -30,7 +30,7 @@ class Audit:
         self._told: set[str] = set()
         self._told_left: set[str] = set()
 
-    def add(self, tallies: Mapping[Place, Tally]) -> list[str]:
+    def add(self, tallies: Mapping[TopicPartition, Tally]) -> list[str]:
         """Take note of a batch; what there is to say of it."""
         sentences = []
         for (topic, _), tally in tallies.items():

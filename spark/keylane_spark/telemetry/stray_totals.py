@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from keylane.model.records import Layout
-    from keylane.model.topic_partition import Place
+    from keylane.model.topic_partition import TopicPartition
     from keylane_spark.generations.ownership import Ownership
     from keylane_spark.telemetry.tally import Tally
 
@@ -25,7 +25,7 @@ class StrayTotals:
         self._ownership = ownership
         self._pending: dict[Layout, Counter[str]] = {}
 
-    def add(self, layouts: Mapping[str, Layout], tallies: Mapping[Place, Tally]) -> None:
+    def add(self, layouts: Mapping[str, Layout], tallies: Mapping[TopicPartition, Tally]) -> None:
         """Add a batch's strays: at least once, for a batch that is repeated counts again."""
         for (topic, _), tally in tallies.items():
             if tally.strays:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from keylane_spark.adapters.kafka_admin import TopicShape
-    from keylane_spark.adapters.lane import Lane
+    from keylane_spark.adapters.lane import LaneTarget
     from keylane_spark.adapters.topic_record import TopicRecord
     from keylane_spark.context import Parts
     from keylane_spark.generations.ownership import Ownership
@@ -43,9 +43,9 @@ class ViewOpening:
     incomplete: tuple[int, ...]
 
     @property
-    def behind(self) -> dict[Offsets, list[Lane]]:
+    def behind(self) -> dict[Offsets, list[LaneTarget]]:
         """Lanes by the offsets at which they stand, those apart that stand furthest."""
-        by_offsets: dict[Offsets, list[Lane]] = {}
+        by_offsets: dict[Offsets, list[LaneTarget]] = {}
         for lane, standing in self.writer.standings.items():
             by_offsets.setdefault(standing.progress.offsets, []).append(lane)
         by_offsets.pop(self.furthest, None)
@@ -122,7 +122,7 @@ def _open(  # noqa: PLR0917 (the start's own steps, one caller)
     return opening
 
 
-def _stand(lanes: ViewLanes, oldest: Offsets, began: Offsets) -> tuple[dict[Lane, Standing], set[int]]:
+def _stand(lanes: ViewLanes, oldest: Offsets, began: Offsets) -> tuple[dict[LaneTarget, Standing], set[int]]:
     """Where the lanes stand, none of them before what the log still has; partitions with lost records."""
     standings = lanes.open(Progress(began, (None,) * len(began)))
     incomplete: set[int] = set()

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from keylane.model.topic_partition import Place
+    from keylane.model.topic_partition import TopicPartition
     from keylane_spark.context import Parts
     from keylane_spark.telemetry.metrics import Meter
     from keylane_spark.views.open_view import ViewOpening
@@ -167,13 +167,13 @@ class ViewQuery:
         """The rows in fewer tasks than there are slots."""
         return rows.coalesce(max(1, self._parts.spark.sparkContext.defaultParallelism // _SHARE))
 
-    def _ends(self) -> dict[Place, int]:
+    def _ends(self) -> dict[TopicPartition, int]:
         return self._parts.broker.end_offsets({self._topic: len(self._positions)})
 
-    def _caught_up(self, ends: dict[Place, int], positions: Offsets) -> set[int]:
+    def _caught_up(self, ends: dict[TopicPartition, int], positions: Offsets) -> set[int]:
         return {p for p, position in enumerate(positions) if position >= ends[self._topic, p]}
 
-    def _places(self, offsets: Offsets) -> dict[Place, int]:
+    def _places(self, offsets: Offsets) -> dict[TopicPartition, int]:
         return {(self._topic, partition): offset for partition, offset in enumerate(offsets)}
 
     def _tell(self, told: Told, count: int, took: str = "") -> None:

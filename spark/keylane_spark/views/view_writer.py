@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as f
 
-from keylane.state.lanes import home_of
+from keylane.state.lanes import lane_of_key
 from keylane_spark.views.merging import changes_of
 from keylane_spark.views.partials import partials, parts_of
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from keylane.model.records import Layout
     from keylane.ports import Clock
     from keylane.state.windows import Definition
-    from keylane_spark.adapters.lane import Lane
+    from keylane_spark.adapters.lane import LaneTarget
     from keylane_spark.adapters.view_lanes import Standing, ViewLanes
     from keylane_spark.views.merging import Window
     from keylane_spark.views.partials import Part
@@ -54,7 +54,7 @@ class ViewWriter:
         view: Definition,
         layout: Layout,
         lanes: ViewLanes,
-        standings: dict[Lane, Standing],
+        standings: dict[LaneTarget, Standing],
         clock: Clock,
     ) -> None:
         self.standings = standings
@@ -70,7 +70,7 @@ class ViewWriter:
         begin: Offsets,
         end: Offsets,
         *,
-        lanes: Collection[Lane] | None = None,
+        lanes: Collection[LaneTarget] | None = None,
         caught_up: Collection[int] = (),
     ) -> Told:
         """Add the records of [begin, end) of each partition to the lanes that stand at `begin`.
@@ -82,10 +82,10 @@ class ViewWriter:
         size = sum(end) - sum(begin)
         is_too_large = size * self._view.windows_per_event > MOST_RECORDS
         parts = [] if is_too_large else parts_of(partials(rows, self._view).toArrow(), self._view)
-        by_lane: dict[Lane, list[Part]] = {}
+        by_lane: dict[LaneTarget, list[Part]] = {}
         for part in parts:
             if part.key is not None:
-                home = home_of(self._layout, part.key)
+                home = lane_of_key(self._layout, part.key)
                 by_lane.setdefault(self._by_place[home.partition, home.stripe], []).append(part)
         too_many = any(len(own) > MOST_WINDOWS or _bytes(own) > MOST_BYTES for own in by_lane.values())
         if (is_too_large or too_many) and size > len(begin):
@@ -112,7 +112,12 @@ class ViewWriter:
             )
 
     def _commit(
-        self, lane: Lane, own: Sequence[Part], parts: Iterable[Part], end: Offsets, caught_up: Collection[int]
+        self,
+        lane: LaneTarget,
+        own: Sequence[Part],
+        parts: Iterable[Part],
+        end: Offsets,
+        caught_up: Collection[int],
     ) -> int:
         standing = self.standings[lane]
         progress = standing.progress
@@ -170,7 +175,7 @@ def _bytes(parts: Iterable[Part]) -> int:
 @dataclass(frozen=True, slots=True)
 class _LaneWindows:
     lanes: ViewLanes
-    lane: Lane
+    lane: LaneTarget
 
     def windows(self, names: Sequence[bytes]) -> dict[bytes, Window]:
         return self.lanes.windows(self.lane, names)

@@ -24,7 +24,7 @@ from tests.support.jobs import State, Traffic
 from keylane import routing
 from keylane.errors import LaneBuilding, UnknownTopic
 from keylane.model.records import Layout, Options
-from keylane_spark.adapters.lane_writer import Lane
+from keylane_spark.adapters.lane_writer import LaneTarget
 
 NUMBERS = itertools.count()
 JOB = "[job]\nheartbeat_ms = 100\nsweep_keys_per_s = 1000000\n"
@@ -339,7 +339,7 @@ def finish_the_mark(redis_cluster: str, state: State) -> None:
     """Do what a job does that dies between its marks and the record: too short a time to hit it by a kill."""
     layout = state.layout
     lanes = t.writer(redis_cluster, state.record.owner.epoch)
-    lanes.supersede(Lane.of(layout, partition, 0) for partition in range(3))
+    lanes.supersede(LaneTarget.of(layout, partition, 0) for partition in range(3))
     assert all(mark.superseded for mark in state.watermarks(layout).values())
     reader = state.reader()
     assert all(jobs.values_of(reader, [b"key-%d" % number for number in range(30)]).values())

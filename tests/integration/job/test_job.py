@@ -21,7 +21,7 @@ from keylane import routing
 from keylane.adapters.redis.cluster import Cluster
 from keylane.model.records import Layout
 from keylane_local.tools import tools_dir
-from keylane_spark.adapters.lane_writer import Lane
+from keylane_spark.adapters.lane_writer import LaneTarget
 from keylane_spark.adapters.layout_store import LayoutStore
 
 NUMBERS = itertools.count()
@@ -101,11 +101,11 @@ def produce(kafka: str, topic: str, records) -> dict[int, list[Event]]:
 def wait_until_written(redis_cluster: str, layout: Layout, log: dict[int, list[Event]]) -> None:
     for partition, events in log.items():
         for stripe in range(layout.stripes):
-            lane = Lane.of(layout, partition, stripe)
+            lane = LaneTarget.of(layout, partition, stripe)
             wait_until(lambda lane=lane, events=events: has_reached(redis_cluster, lane, events), f"{lane}")
 
 
-def has_reached(redis_cluster: str, lane: Lane, events: list[Event]) -> bool:
+def has_reached(redis_cluster: str, lane: LaneTarget, events: list[Event]) -> bool:
     watermark = t.held(redis_cluster, lane, [])[1]
     return watermark is not None and (not events or watermark.next_offset > events[-1].offset)
 
@@ -119,12 +119,12 @@ def wait_until(condition, what: str, timeout_s: float = 120) -> None:
 
 def state_of(redis_cluster: str, layout: Layout, keys: set[bytes]) -> dict[bytes, bytes]:
     """The values under these keys, each looked up where routing says."""
-    by_lane: dict[Lane, list[bytes]] = {}
+    by_lane: dict[LaneTarget, list[bytes]] = {}
     for key in keys:
         partition = routing.partition_for(key, layout.partition_count)
-        by_lane.setdefault(Lane.of(layout, partition, routing.stripe_for(key, layout.stripes)), []).append(
-            key
-        )
+        by_lane.setdefault(
+            LaneTarget.of(layout, partition, routing.stripe_for(key, layout.stripes)), []
+        ).append(key)
     state = {}
     for lane, group in by_lane.items():
         records, _ = t.held(redis_cluster, lane, group)
@@ -191,7 +191,7 @@ def test_a_topic_that_librdkafka_s_default_filled_is_told_its_partitioner(shared
 def test_an_idle_topic_is_known_complete_as_of_now(shared, redis_cluster):
     shared.running.wait_for("keylane: ready")
     for partition in range(PARTITIONS):
-        lane = Lane.of(Layout(shared.topics["idle"], PARTITIONS), partition, 0)
+        lane = LaneTarget.of(Layout(shared.topics["idle"], PARTITIONS), partition, 0)
         seen = set()
 
         def is_fresh_again(lane=lane, seen=seen) -> bool:
@@ -246,11 +246,11 @@ def produce_by_all(
 
 def wait_until_reached(redis_cluster: str, layout: Layout, produced: Produced) -> None:
     for partition, end in produced.next_offsets.items():
-        lane = Lane.of(layout, partition, 0)
+        lane = LaneTarget.of(layout, partition, 0)
         wait_until(lambda lane=lane, end=end: reached(redis_cluster, lane) >= end, f"{lane} at {end}")
 
 
-def reached(redis_cluster: str, lane: Lane) -> int:
+def reached(redis_cluster: str, lane: LaneTarget) -> int:
     watermark = t.held(redis_cluster, lane, [])[1]
     return watermark.next_offset if watermark else 0
 
@@ -310,8 +310,8 @@ def test_records_that_retention_removed_leave_lanes_marked_incomplete(killed, re
     layout = Layout(killed.cut, PARTITIONS)
     killed.again.wait_for(f"INCOMPLETE: partition 0 of topic '{killed.cut}'")
     wait_until_written(redis_cluster, layout, killed.later)
-    assert t.held(redis_cluster, Lane.of(layout, 0, 0), [])[1].incomplete
-    assert not t.held(redis_cluster, Lane.of(Layout(killed.behind, PARTITIONS), 0, 0), [])[1].incomplete
+    assert t.held(redis_cluster, LaneTarget.of(layout, 0, 0), [])[1].incomplete
+    assert not t.held(redis_cluster, LaneTarget.of(Layout(killed.behind, PARTITIONS), 0, 0), [])[1].incomplete
 
 
 def test_sigterm_stops_it_gracefully_and_what_else_lies_in_the_checkpoint_folder_stays(job, tmp_path):

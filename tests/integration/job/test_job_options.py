@@ -19,7 +19,7 @@ from keylane.adapters.redis.cluster import Cluster
 from keylane.model.records import Layout, Options, Record
 from keylane.state import codec, redis_keys
 from keylane_local.tools import tools_dir
-from keylane_spark.adapters.lane_writer import Lane
+from keylane_spark.adapters.lane_writer import LaneTarget
 
 NUMBERS = itertools.count()
 PARTITIONS = 3
@@ -73,10 +73,10 @@ class Written:
             found.setdefault(event.key, []).append(event)
         return found
 
-    def lane(self, kind: str, key: bytes) -> Lane:
+    def lane(self, kind: str, key: bytes) -> LaneTarget:
         layout = self.layouts[kind]
         partition = routing.partition_for(key, layout.partition_count)
-        return Lane.of(layout, partition, routing.stripe_for(key, layout.stripes))
+        return LaneTarget.of(layout, partition, routing.stripe_for(key, layout.stripes))
 
     def state(self, kind: str) -> dict[bytes, Record]:
         """All records of the topic, each looked up where routing says."""
@@ -95,13 +95,13 @@ class Written:
     def index(self, kind: str) -> list[bytes]:
         return sorted(key for lane, keys in self._lanes(kind).items() for key in self._held(lane, keys).index)
 
-    def _lanes(self, kind: str) -> dict[Lane, list[bytes]]:
-        lanes: dict[Lane, list[bytes]] = {}
+    def _lanes(self, kind: str) -> dict[LaneTarget, list[bytes]]:
+        lanes: dict[LaneTarget, list[bytes]] = {}
         for key in self.by_key(kind):
             lanes.setdefault(self.lane(kind, key), []).append(key)
         return lanes
 
-    def _held(self, lane: Lane, keys: list[bytes]) -> lane_log.Held:
+    def _held(self, lane: LaneTarget, keys: list[bytes]) -> lane_log.Held:
         cluster = Cluster(t.settings(self.nodes))
         try:
             return lane_log.held(cluster, lane, keys)
@@ -141,7 +141,7 @@ def written(request, kafka, redis_cluster, tmp_path_factory):
             for partition in range(PARTITIONS):
                 end = 1 + max(event.offset for event in log if event.partition == partition)
                 for stripe in range(layouts[kind].stripes):
-                    lane = Lane.of(layouts[kind], partition, stripe)
+                    lane = LaneTarget.of(layouts[kind], partition, stripe)
                     eventually(lambda lane=lane, end=end: reached(redis_cluster, lane) >= end, 60)
         yield Written(redis_cluster, job, layouts, logs)
     finally:
@@ -149,7 +149,7 @@ def written(request, kafka, redis_cluster, tmp_path_factory):
         job.process.wait(60)
 
 
-def reached(nodes: str, lane: Lane) -> int:
+def reached(nodes: str, lane: LaneTarget) -> int:
     watermark = t.held(nodes, lane, [])[1]
     return watermark.next_offset if watermark else 0
 

@@ -12,7 +12,7 @@ from tests.support import lanes as t
 from keylane import routing
 from keylane.model.records import Layout
 from keylane_local.tools import tools_dir
-from keylane_spark.adapters.lane_writer import Lane
+from keylane_spark.adapters.lane_writer import LaneTarget
 
 NUMBERS = itertools.count()
 PARTITIONS = 3
@@ -23,7 +23,7 @@ def test_strays_that_a_failover_of_their_shard_took_back_are_read_again(kafka, r
     create_topic(kafka, topic, PARTITIONS)
     layout = Layout(topic, PARTITIONS)
     key = next(key for n in itertools.count() if routing.partition_for(key := b"%d" % n, PARTITIONS) == 1)
-    home = Lane.of(layout, 1, 0)
+    home = LaneTarget.of(layout, 1, 0)
     producer = Producer({"bootstrap.servers": kafka})
 
     def put(value: bytes) -> None:

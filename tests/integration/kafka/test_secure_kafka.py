@@ -21,7 +21,7 @@ from tests.support.certificates import Authority
 from keylane.adapters.aws import references
 from keylane.adapters.kafka import tokens
 from keylane.config.kafka import connection
-from keylane.errors import NotLetIn
+from keylane.errors import ConnectionRejected
 from keylane_spark.adapters.kafka_admin import Broker
 
 if TYPE_CHECKING:
@@ -350,7 +350,7 @@ def test_without_credentials_there_is_no_token_and_no_wait(monkeypatch: pytest.M
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
-    with pytest.raises(NotLetIn, match="SASL_AUTHENTICATION_FAILED"):
+    with pytest.raises(ConnectionRejected, match="SASL_AUTHENTICATION_FAILED"):
         tokens.signer("eu-west-1")
 
 
@@ -423,7 +423,7 @@ def test_the_jobs_client_takes_the_password_that_holds_now(secure: SecureKafka, 
     # Longer than the test may take: the refusal ends it.
     broker = Broker(old, timeout_s=280, renewed=lambda: holding)
     for ask in (broker.describe, lambda _: broker.end_offsets({topic: 1})):
-        with pytest.raises(NotLetIn, match="SASL_AUTHENTICATION_FAILED"):
+        with pytest.raises(ConnectionRejected, match="SASL_AUTHENTICATION_FAILED"):
             ask([topic])
     broker.renew()
     assert broker.end_offsets({topic: 1}) == {(topic, 0): 0}

@@ -16,7 +16,7 @@ from tests.support.lane_log import HOME, Row
 from keylane.errors import CorruptState
 from keylane.model.records import Layout, Options
 from keylane.state import codec
-from keylane_spark.adapters.lane_writer import Lane, LaneWriter
+from keylane_spark.adapters.lane_writer import LaneTarget, LaneWriter
 
 if TYPE_CHECKING:
     from keylane.adapters.redis.cluster import Cluster
@@ -26,8 +26,8 @@ KEYS = [b"a", b"b", b"c"]
 HOUR_MS = 3_600_000
 
 
-def new_lane(**options) -> Lane:
-    return Lane.of(Layout(f"options-{next(NUMBERS)}", 9, options=Options(**options)), HOME, 0)
+def new_lane(**options) -> LaneTarget:
+    return LaneTarget.of(Layout(f"options-{next(NUMBERS)}", 9, options=Options(**options)), HOME, 0)
 
 
 @pytest.fixture(name="cluster_map")
@@ -37,26 +37,26 @@ def _cluster_map(redis_cluster):
     cluster.close()
 
 
-def opened(cluster: Cluster, lane: Lane) -> LaneWriter:
+def opened(cluster: Cluster, lane: LaneTarget) -> LaneWriter:
     lanes = LaneWriter(cluster, t.CLOCK, 1)
     lanes.open([(lane, 0)])
     return lanes
 
 
-def put(lanes: LaneWriter, lane: Lane, *rows: Row) -> None:
+def put(lanes: LaneWriter, lane: LaneTarget, *rows: Row) -> None:
     """One chunk of one partition's rows."""
     log.send(lanes, lane, rows, rows[0].offset, rows[-1].offset + 1)
 
 
-def values(cluster: Cluster, lane: Lane) -> dict[bytes, bytes]:
+def values(cluster: Cluster, lane: LaneTarget) -> dict[bytes, bytes]:
     return {key: value for key, (_, _, value) in log.held(cluster, lane, KEYS).values.items()}
 
 
-def name_of(lane: Lane, kind: bytes, name: bytes) -> bytes:
+def name_of(lane: LaneTarget, kind: bytes, name: bytes) -> bytes:
     return lane.key_prefix[:-2] + kind + b":" + name
 
 
-def lane_name(lane: Lane) -> bytes:
+def lane_name(lane: LaneTarget) -> bytes:
     return b"%d.%d" % (lane.partition, lane.stripe)
 
 
@@ -78,7 +78,7 @@ ON_SERVERS = settings(
 )
 
 
-def read_logs(cluster: Cluster, lane: Lane, logs: dict[int, list[Row]], turns) -> None:
+def read_logs(cluster: Cluster, lane: LaneTarget, logs: dict[int, list[Row]], turns) -> None:
     """Read parts of the logs, from anywhere that was reached, then the rest; look after each."""
     lanes = opened(cluster, lane)
     now_ms = log.server_time_ms(cluster, lane)

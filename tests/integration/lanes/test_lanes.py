@@ -19,29 +19,29 @@ from keylane.adapters.redis.cluster import Cluster
 from keylane.errors import CorruptState, Fenced, LaneBehind, StateUnavailable
 from keylane.model.records import Layout, Options, Watermark
 from keylane.state import codec
-from keylane_spark.adapters.lane_writer import Lane, LaneStart
+from keylane_spark.adapters.lane_writer import LaneStart, LaneTarget
 from keylane_spark.adapters.layout_store import LayoutStore
 
 NUMBERS = itertools.count()
 KEYS = [b"a", b"b", b"c", b"d"]
 
 
-def new_lane(partition: int = 4) -> Lane:
-    return Lane.of(Layout(f"lanes-{next(NUMBERS)}", 9), partition, 0)
+def new_lane(partition: int = 4) -> LaneTarget:
+    return LaneTarget.of(Layout(f"lanes-{next(NUMBERS)}", 9), partition, 0)
 
 
-def opened(nodes: str, lane: Lane, epoch: int = 1, oldest: int = 0, **options):
+def opened(nodes: str, lane: LaneTarget, epoch: int = 1, oldest: int = 0, **options):
     lanes = t.writer(nodes, epoch, **options)
     lanes.open([(lane, oldest)])
     return lanes
 
 
-def state_of(nodes: str, lane: Lane) -> dict[bytes, tuple[bytes, int]]:
+def state_of(nodes: str, lane: LaneTarget) -> dict[bytes, tuple[bytes, int]]:
     records, _ = t.held(nodes, lane, KEYS)
     return {key: (record.value, record.offset) for key, record in records.items()}
 
 
-def primary_of(nodes: str, lane: Lane) -> Redis:
+def primary_of(nodes: str, lane: LaneTarget) -> Redis:
     cluster = Cluster(t.settings(nodes))
     cluster.refresh(t.Deadline.after_ms(5000, t.CLOCK))
     node = cluster.primary(lane.slot)
@@ -256,7 +256,7 @@ def test_another_library_on_the_node_stays(redis_cluster):
 
 def test_many_lanes_are_opened_at_once_on_nodes_that_have_no_library_yet(redis_cluster):
     layout = Layout(f"lanes-{next(NUMBERS)}", 9, stripes=20)
-    all_lanes = [Lane.of(layout, partition, stripe) for partition in range(9) for stripe in range(20)]
+    all_lanes = [LaneTarget.of(layout, partition, stripe) for partition in range(9) for stripe in range(20)]
     for port in {
         primary_of(redis_cluster, lane).connection_pool.connection_kwargs["port"] for lane in all_lanes
     }:
@@ -268,7 +268,7 @@ def test_many_lanes_are_opened_at_once_on_nodes_that_have_no_library_yet(redis_c
 
 def test_lanes_of_all_shards_are_written_side_by_side(redis_cluster):
     layout = Layout(f"lanes-{next(NUMBERS)}", 9, stripes=3)
-    all_lanes = [Lane.of(layout, partition, stripe) for partition in range(9) for stripe in range(3)]
+    all_lanes = [LaneTarget.of(layout, partition, stripe) for partition in range(9) for stripe in range(3)]
     lanes = t.writer(redis_cluster, 1)
     starts = lanes.open([(lane, index) for index, lane in enumerate(all_lanes)])
     assert [starts[lane].next_offset for lane in all_lanes] == list(range(27))

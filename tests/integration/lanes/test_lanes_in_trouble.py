@@ -19,7 +19,7 @@ from tests.support.lane_log import HOME, Row
 from keylane.adapters.redis.cluster import Cluster
 from keylane.errors import StraysLost
 from keylane.model.records import Layout, Options
-from keylane_spark.adapters.lane_writer import Lane, LaneWriter
+from keylane_spark.adapters.lane_writer import LaneTarget, LaneWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -32,17 +32,17 @@ KEYS = [b"a", b"b", b"c", b"d"]
 HOUR_MS = 3_600_000
 
 
-def new_lane(**options) -> Lane:
+def new_lane(**options) -> LaneTarget:
     """A lane in a slot of its own."""
     number = next(NUMBERS)
     layout = Layout(f"trouble-{number}", 16384 // 64, stripes=32, options=Options(**options))
-    return Lane.of(layout, HOME, number % 32)
+    return LaneTarget.of(layout, HOME, number % 32)
 
 
 class Writing:
     """A writer in a thread: `until_held_up` returns once it has been told of trouble again and again."""
 
-    def __init__(self, nodes: str, lane: Lane) -> None:
+    def __init__(self, nodes: str, lane: LaneTarget) -> None:
         self.cluster = t.Cluster(t.settings(nodes))
         self.told: list[str] = []
         self.lane = lane
@@ -86,7 +86,7 @@ class Writing:
 
 
 @contextlib.contextmanager
-def writing(nodes: str, lane: Lane) -> Iterator[Writing]:
+def writing(nodes: str, lane: LaneTarget) -> Iterator[Writing]:
     one = Writing(nodes, lane)
     try:
         yield one
@@ -95,7 +95,7 @@ def writing(nodes: str, lane: Lane) -> Iterator[Writing]:
 
 
 @contextlib.contextmanager
-def moving(cluster: RedisCluster, lane: Lane) -> Iterator[SlotMove]:
+def moving(cluster: RedisCluster, lane: LaneTarget) -> Iterator[SlotMove]:
     """The slot's way to another shard has begun; it ends with the block, and the slot goes back."""
     move = SlotMove(cluster, lane.slot)
     try:
@@ -140,7 +140,7 @@ def contents(node: RedisNode, names: list[bytes]) -> dict[bytes, object]:
     return found
 
 
-def names_of(lane: Lane) -> dict[str, bytes]:
+def names_of(lane: LaneTarget) -> dict[str, bytes]:
     base, own = lane.key_prefix[:-2], lane.watermark_key[len(lane.key_prefix) :]
     names = {f"v:{key.decode()}": lane.key_prefix + key for key in KEYS}
     names |= {f"h:{key.decode()}": base + b"h:" + key for key in KEYS}

@@ -12,36 +12,38 @@ from tests.support import lanes as t
 from keylane.errors import Fenced, LaneBehind, StraysLost
 from keylane.model.records import Layout, Options
 from keylane.state import codec
-from keylane_spark.adapters.lane import Lane, lost_strays
+from keylane_spark.adapters.lane import LaneTarget, lost_strays
 
 NUMBERS = itertools.count()
 KEYS = [b"a", b"b"]
 
 
-def new_lane(**options) -> Lane:
-    return Lane.of(Layout(f"strays-{next(NUMBERS)}", 9, options=Options(**options)), 4, 0)
+def new_lane(**options) -> LaneTarget:
+    return LaneTarget.of(Layout(f"strays-{next(NUMBERS)}", 9, options=Options(**options)), 4, 0)
 
 
-def put(lanes, lane: Lane, key: bytes, value: bytes | None, *, source: int, offset: int, time: int) -> None:
+def put(
+    lanes, lane: LaneTarget, key: bytes, value: bytes | None, *, source: int, offset: int, time: int
+) -> None:
     pair = (lane.key_prefix + key, codec.encode_record(value, offset, time, source))
     lanes.put_strays(lane, b"".join(b"$%d\r\n%b\r\n" % (len(part), part) for part in pair), 1)
     lanes.flush()
 
 
-def apply(lanes, lane: Lane, key: bytes, value: bytes | None, *, offset: int, time: int) -> None:
+def apply(lanes, lane: LaneTarget, key: bytes, value: bytes | None, *, offset: int, time: int) -> None:
     pair = (lane.key_prefix + key, codec.encode_record(value, offset, time))
     body = b"".join(b"$%d\r\n%b\r\n" % (len(part), part) for part in pair)
     lanes.apply(lane, offset, offset + 1, arguments=body, count=1, has_tombstones=value is None)
     lanes.flush()
 
 
-def value_of(nodes: str, lane: Lane, key: bytes = b"a") -> bytes | None:
+def value_of(nodes: str, lane: LaneTarget, key: bytes = b"a") -> bytes | None:
     records, _ = t.held(nodes, lane, [key])
     record = records.get(key)
     return record.value if record else None
 
 
-def opened(nodes: str, lane: Lane, epoch: int = 1, **options):
+def opened(nodes: str, lane: LaneTarget, epoch: int = 1, **options):
     lanes = t.writer(nodes, epoch, **options)
     lanes.open([(lane, 0)])
     return lanes
@@ -183,7 +185,7 @@ def test_in_whatever_order_partitions_are_read_the_newest_of_a_key_wins(redis_cl
 def test_a_lane_that_has_lost_strays_is_named_with_what_must_be_read_again(redis_cluster):
     """A failover of its shard alone takes the strays back, and the note of them; their partition's stays."""
     layout = Layout(f"strays-{next(NUMBERS)}", 9)
-    home, source, other = (Lane.of(layout, partition, 0) for partition in (4, 7, 8))
+    home, source, other = (LaneTarget.of(layout, partition, 0) for partition in (4, 7, 8))
     lanes = t.writer(redis_cluster, 1)
     lanes.open([(lane, 0) for lane in (home, source, other)])
     name = home.key_prefix[:-2] + b"s:4.0"

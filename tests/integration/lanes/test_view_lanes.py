@@ -13,7 +13,7 @@ from keylane.adapters.redis.cluster import Cluster
 from keylane.errors import CorruptState, Fenced, LaneBehind
 from keylane.model.records import Layout, Options
 from keylane.state import redis_keys
-from keylane.state.lanes import homes_of
+from keylane.state.lanes import lanes_of_topic
 from keylane.state.windows import Progress, encode_window, window_key
 from keylane_spark.adapters.view_lanes import Changes, ViewLanes
 
@@ -52,7 +52,7 @@ def put(*pairs: tuple[bytes, int], gone: tuple[bytes, ...] = ()) -> Changes:
 
 
 def index_of(redis_cluster: str, layout: Layout, kind: bytes = b"i") -> list[bytes]:
-    (home,) = homes_of(layout)
+    (home,) = lanes_of_topic(layout)
     key = redis_keys.lane_key(home.tag, layout.topic, layout.generation, kind, b"0.0")
     with t.client(redis_cluster) as client:
         return client.zrange(key, 0, -1)
@@ -129,7 +129,7 @@ def test_a_commit_of_thousands_of_windows_is_one_call(redis_cluster, layout, ope
 def test_bytes_that_are_not_ours_are_told_as_corrupt_state(redis_cluster, layout, opened, kind):
     lanes, lane, standing = opened(1)
     lanes.commit(lane, standing, FIRST, put((ONE, 1)), watermark_ms=0)
-    (home,) = homes_of(layout)
+    (home,) = lanes_of_topic(layout)
     own = ONE if kind == b"v" else b"0.0"
     with t.client(redis_cluster) as client:
         client.set(redis_keys.lane_key(home.tag, layout.topic, layout.generation, kind, own), b"nonsense")

@@ -18,7 +18,7 @@ from keylane.adapters.redis.rate_limits import RedisLimits
 from keylane.adapters.redis.scripts import Scripts
 from keylane.model.records import Options
 from keylane.produce.rate_limits import TOPIC, Load, Rate, Subject
-from keylane_spark.adapters.lane_writer import Lane, LaneWriter
+from keylane_spark.adapters.lane_writer import LaneTarget, LaneWriter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,7 +53,7 @@ def cluster_as(name: str, nodes: str) -> Cluster:
 
 def test_the_writer_writes_lanes_and_the_reader_reads_them(users, monkeypatch):
     layout = a_layout(a_topic(), 1, options=Options(index=True, history_count=5))
-    lane = Lane.of(layout, 0, 0)
+    lane = LaneTarget.of(layout, 0, 0)
     events = [t.Event(0, b"ann", b'{"n": 1}'), t.Event(1, b"bob", b'{"n": 2}')]
     cluster = cluster_as("writer", users)
     writer = LaneWriter(cluster, t.CLOCK, 1)

@@ -17,7 +17,7 @@ from keylane.adapters.redis.state import RedisState
 from keylane.model.records import Layout
 from keylane.query import latest
 from keylane.query.layouts import Layouts
-from keylane_spark.adapters.lane_writer import Lane
+from keylane_spark.adapters.lane_writer import LaneTarget
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,7 +40,7 @@ def own(tmp_path: Path) -> Iterator[RedisCluster]:
 class Log:
     """What was written, as a lane's only source: every key in turn, one record of five a tombstone."""
 
-    def __init__(self, lane: Lane, writer: LaneWriter) -> None:
+    def __init__(self, lane: LaneTarget, writer: LaneWriter) -> None:
         self.lane = lane
         self.writer = writer
         self.end = 0
@@ -108,7 +108,7 @@ def reshard(cluster: RedisCluster, slot: int) -> subprocess.Popen[bytes]:
 
 def test_lane_is_read_all_the_time_and_written_again_once_its_slot_has_moved(own: RedisCluster):
     layout = Layout(a_topic(), 1)
-    lane = Lane.of(layout, 0, 0)
+    lane = LaneTarget.of(layout, 0, 0)
     fill(own.addresses, layout_entry(layout))
     told: list[str] = []
     log = Log(lane, t.writer(own.addresses, 1, notify=told.append))

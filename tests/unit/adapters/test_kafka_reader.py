@@ -9,7 +9,7 @@ from confluent_kafka import TIMESTAMP_CREATE_TIME, KafkaError, KafkaException
 from tests.support.fakes import FakeTime
 
 from keylane.adapters.kafka import reader
-from keylane.adapters.kafka.clients import Entrance
+from keylane.adapters.kafka.clients import RejectionListener
 from keylane.adapters.kafka.errors import translate_read_errors
 from keylane.adapters.kafka.options import Security
 from keylane.errors import LogRefused, LogUnavailable, OffsetOutOfRange, UnknownTopic
@@ -65,7 +65,7 @@ def collect(*messages: Message):
     with translate_read_errors("t"):
         time = FakeTime()
         limit = Deadline.after_ms(1000, time.clock)
-        return reader._collect(Consumer(time, *messages), WANTED, limit, Entrance(Security()))
+        return reader._collect(Consumer(time, *messages), WANTED, limit, RejectionListener(Security()))
 
 
 def record(offset: int) -> LogRecord:
@@ -136,7 +136,7 @@ def test_refusals_have_kafkas_names_and_say_whether_they_pass():
 
 
 def test_what_no_record_comes_for_ends_with_the_time_or_as_soon_as_a_broker_refuses():
-    time, entrance = FakeTime(), Entrance(Security())
+    time, entrance = FakeTime(), RejectionListener(Security())
     begun_s = time.clock.monotonic_s()
     limit = Deadline.after_ms(60_000, time.clock)
     assert reader._collect(Consumer(time), WANTED, limit, entrance) is None

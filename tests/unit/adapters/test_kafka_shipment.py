@@ -9,12 +9,12 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 from tests.support.fakes import FakeTime
 
-from keylane.adapters.kafka.clients import Entrance
+from keylane.adapters.kafka.clients import RejectionListener
 from keylane.adapters.kafka.options import Security
 from keylane.adapters.kafka.shipment import Shipment
 from keylane.errors import (
+    ConnectionRejected,
     LogUnavailable,
-    NotLetIn,
     ProduceFailed,
     Unacknowledged,
     UnknownPartition,
@@ -90,7 +90,7 @@ class ScriptedProducer:
 def ship(producer: ScriptedProducer, records: list[NewRecord], timeout_ms: float = 1_000) -> list[Any]:
     shipment = Shipment(records, lambda *_: 0, Deadline.after_ms(timeout_ms, producer.time.clock))
     for group in shipment.groups():
-        shipment.send(producer, group, Entrance(Security()))
+        shipment.send(producer, group, RejectionListener(Security()))
     return shipment.outcomes()
 
 
@@ -177,13 +177,13 @@ def test_errors_of_the_client_that_are_for_good_are_noticed():
         raise KafkaException(KafkaError(KafkaError._FATAL, "fenced", fatal=True))
 
     for group in shipment.groups():
-        shipment.send(ScriptedProducer(FakeTime(), refuse=refuse), group, Entrance(Security()))
+        shipment.send(ScriptedProducer(FakeTime(), refuse=refuse), group, RejectionListener(Security()))
         assert shipment.has_failed_for_good
 
 
 def test_those_alone_that_a_broker_let_nobody_in_for_may_go_again_and_the_wait_ends_soon():
     """Written, bad in itself, and not reported when the refusal is heard."""
-    entrance = Entrance(Security())
+    entrance = RejectionListener(Security())
 
     def judge(batch: list[bytes]) -> list[int | None]:
         entrance(KafkaError(KafkaError._AUTHENTICATION))
@@ -197,13 +197,13 @@ def test_those_alone_that_a_broker_let_nobody_in_for_may_go_again_and_the_wait_e
     assert limit.remaining_s > 59
     written, bad, refused = shipment.outcomes()
     assert (written, type(bad)) == (Position(0, 0), ProduceFailed)
-    assert isinstance(refused, NotLetIn)
+    assert isinstance(refused, ConnectionRejected)
     assert refused.uncertain
     assert producer.purged == 1
 
 
 def test_after_a_refusal_nothing_more_is_handed_over():
-    entrance = Entrance(Security())
+    entrance = RejectionListener(Security())
     entrance(KafkaError(KafkaError._SSL))
     producer = ScriptedProducer(FakeTime())
     limit = Deadline.after_ms(1_000, producer.time.clock)

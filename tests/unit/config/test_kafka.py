@@ -9,12 +9,12 @@ import pytest
 from confluent_kafka import KafkaError
 from tests.support.builders import an_event, load_handler
 
-from keylane.adapters.kafka.clients import Entrance
+from keylane.adapters.kafka.clients import RejectionListener
 from keylane.adapters.kafka.options import ClientOptions, Connection, ProducerOptions, Security
 from keylane.config import kafka as kafka_config
 from keylane.config import producer
 from keylane.config.functions import ExploreSettings, ProduceSettings
-from keylane.errors import NotLetIn, SettingsError
+from keylane.errors import ConnectionRejected, SettingsError
 from keylane.model.clusters import Clusters, Named
 from keylane_spark.engine import kafka_options
 
@@ -294,12 +294,12 @@ def test_what_java_can_not_do_is_refused():
 def test_refusals_are_told_from_other_errors(
     error: KafkaError, code: str | None, caplog: pytest.LogCaptureFixture
 ):
-    entrance = Entrance(Security(password="hunter2"))
+    entrance = RejectionListener(Security(password="hunter2"))
     entrance(error)
     assert getattr(entrance.error(), "code", None) == code
     assert "hunter2" not in caplog.text
     if code:
-        with pytest.raises(NotLetIn, match=code):
+        with pytest.raises(ConnectionRejected, match=code):
             entrance.check()
 
 

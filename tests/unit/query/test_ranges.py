@@ -18,7 +18,7 @@ from keylane.query import ranges
 from keylane.query.layouts import Layouts
 from keylane.query.ranges import Span
 from keylane.state import codec, redis_keys
-from keylane.state.lanes import homes_of
+from keylane.state.lanes import lanes_of_topic
 
 if TYPE_CHECKING:
     from keylane.model.records import Layout
@@ -41,7 +41,7 @@ class Topic:
     def publish(self, layout: Layout) -> None:
         self.layout = layout
         self.state.entries |= layout_entry(layout)
-        for home in homes_of(layout):
+        for home in lanes_of_topic(layout):
             self.state.entries[home.watermark_key] = codec.encode_watermark(a_watermark())
 
     def put(self, *keys: bytes, value: bytes = b"v") -> None:
@@ -261,7 +261,7 @@ def test_a_page_goes_on_after_the_layout_has_changed():
     first = topic.page(limit=50)
     topic.publish(a_layout(old.topic, 18, generation=2, options=INDEXED))
     topic.put(*KEYS)
-    for home in homes_of(old):
+    for home in lanes_of_topic(old):
         topic.state.entries[home.watermark_key] = codec.encode_watermark(a_watermark(superseded=True))
     rest = topic.page(after=first.next_after, limit=1_000)
     assert [key for key, _ in rest.rows] == KEYS[50:]
@@ -278,7 +278,7 @@ def test_a_layout_that_is_removed_while_it_is_read_is_no_shorter_page():
         if any(call.words[0] == b"MGET" for call in calls) and topic.layout == old:
             topic.publish(a_layout(old.topic, 18, generation=2, options=INDEXED))
             topic.put(*KEYS)
-            for home in homes_of(old):
+            for home in lanes_of_topic(old):
                 del topic.state.entries[home.watermark_key]
             for key in KEYS:
                 del topic.state.entries[value_key(old, key)]
@@ -301,7 +301,7 @@ def test_topic_without_an_index_says_which_option_makes_one():
 
 def test_freshness_is_that_of_all_lanes():
     topic = a_topic_of(*KEYS)
-    home = homes_of(topic.layout)[4]
+    home = lanes_of_topic(topic.layout)[4]
     old = a_watermark(7, complete_as_of_ms=NOW_MS - 900)
     topic.state.entries[home.watermark_key] = codec.encode_watermark(old)
     page = topic.page(max_age_ms=900)

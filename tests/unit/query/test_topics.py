@@ -12,7 +12,7 @@ from keylane.errors import UnknownTopic
 from keylane.query import topics
 from keylane.query.layouts import Layouts
 from keylane.state import codec, redis_keys
-from keylane.state.lanes import homes_of
+from keylane.state.lanes import lanes_of_topic
 
 
 def described(state: FakeState, topic: str) -> topics.TopicView:
@@ -22,7 +22,7 @@ def described(state: FakeState, topic: str) -> topics.TopicView:
 
 def test_every_lane_tells_where_it_lies_and_stands():
     layout = a_layout(partition_count=3, stripes=2, generation=4)
-    homes = homes_of(layout)
+    homes = lanes_of_topic(layout)
     state = FakeState(layout_entry(layout))
     for number, home in enumerate(homes[1:]):
         mark = a_watermark(90 + number, log_end=100, incomplete=number == 2, has_strays=number == 3)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from keylane import routing
 from keylane.model.records import Layout, Options
 from keylane.state import codec
-from keylane_spark.adapters.lane_writer import Lane
+from keylane_spark.adapters.lane_writer import LaneTarget
 from keylane_spark.stream import batch_writer as batch_module
 from keylane_spark.stream.batch_writer import BatchWriter, Span
 
@@ -44,7 +44,7 @@ class NotedLanes:
         return [call for call in self.calls if call[0] == name]
 
 
-def decoded(lane: Lane, arguments, count: int) -> list[tuple]:
+def decoded(lane: LaneTarget, arguments, count: int) -> list[tuple]:
     """Key and record, None for a tombstone."""
     reader = hiredis.Reader()
     reader.feed(b"*%d\r\n" % (2 * count) + bytes(arguments))
@@ -109,7 +109,7 @@ def test_a_stray_written_a_hundred_thousand_times_is_one_write_before_its_partit
         writer.write(a_batch(*[(hot, b"%d" % (first + 19_999))] * 20_000, first_offset=first))
     writer.finish([("orders", 0)])
     (_, lane, ((_, record),), end), (flush, *_), note, (apply, own, _, _, records, _), _ = lanes.calls
-    assert lane == Lane.of(LAYOUT, 1, 0)
+    assert lane == LaneTarget.of(LAYOUT, 1, 0)
     assert note == ("note", own, {lane: end})
     assert end == 100_000
     assert (record.value, record.partition, record.offset) == (b"99999", 0, 99_999)
@@ -164,10 +164,10 @@ def test_a_part_of_the_key_decides_on_lane_and_stray():
     )
     writer.finish([("orders", 0)])
     written = [(lane, key) for _, lane, _, _, records, _ in lanes.named("apply") for key, _ in records]
-    assert {lane for lane, _ in written} == {Lane.of(layout, 0, routing.stripe_for(own, 2))}
+    assert {lane for lane, _ in written} == {LaneTarget.of(layout, 0, routing.stripe_for(own, 2))}
     assert {key for _, key in written} == {b"%b|%d" % (own, number) for number in range(9)}
     strays = [(lane, key) for _, lane, records, _ in lanes.named("strays") for key, _ in records]
-    assert {lane for lane, _ in strays} == {Lane.of(layout, 2, routing.stripe_for(foreign, 2))}
+    assert {lane for lane, _ in strays} == {LaneTarget.of(layout, 2, routing.stripe_for(foreign, 2))}
     tally = writer.tallies["orders", 0]
     by_all = [b"%b|%d" % (foreign, number) for number in range(9)]
     assert (tally.strays, tally.murmur2) == (9, 0)

@@ -11,7 +11,7 @@ TUMBLING = Definition("t", COUNT, size_ms=10)
 SESSION = Definition("t", COUNT, size_ms=10, is_session=True)
 
 
-class Lane:
+class LaneTarget:
     """A lane in memory: window key -> end and states."""
 
     def __init__(self, *windows: tuple[bytes, int, int, int]) -> None:
@@ -32,7 +32,7 @@ def part(key: bytes, start: int, end: int, count: int = 1) -> Part:
     return Part(0, key, start, end, count, start, [count])
 
 
-def changed(view: Definition, lane: Lane, *parts: Part, watermark_ms: int = 0):
+def changed(view: Definition, lane: LaneTarget, *parts: Part, watermark_ms: int = 0):
     """The windows that change as (key, start, end, count), those that go, and how many are late."""
     changes, late = changes_of(view, parts, lane, watermark_ms)
     windows = sorted(
@@ -43,7 +43,7 @@ def changed(view: Definition, lane: Lane, *parts: Part, watermark_ms: int = 0):
 
 
 def test_parts_are_added_to_what_is_there():
-    lane = Lane((b"a", 0, 10, 5))
+    lane = LaneTarget((b"a", 0, 10, 5))
     assert changed(TUMBLING, lane, part(b"a", 0, 10, 2), part(b"a", 0, 10, 3), part(b"b", 0, 10)) == (
         [(b"a", 0, 10, 10), (b"b", 0, 10, 1)],
         [],
@@ -52,33 +52,33 @@ def test_parts_are_added_to_what_is_there():
 
 
 def test_a_window_is_final_when_the_watermark_reaches_its_end():
-    lane = Lane((b"a", 0, 10, 5))
+    lane = LaneTarget((b"a", 0, 10, 5))
     assert changed(TUMBLING, lane, part(b"a", 0, 10, 2), watermark_ms=9)[0] == [(b"a", 0, 10, 7)]
     assert changed(TUMBLING, lane, part(b"a", 0, 10, 2), watermark_ms=10) == ([], [], 2)
 
 
 def test_a_session_joins_all_that_it_touches():
-    lane = Lane((b"a", 0, 12, 2), (b"a", 20, 30, 1), (b"a", 50, 60, 1), (b"b", 5, 15, 1))
+    lane = LaneTarget((b"a", 0, 12, 2), (b"a", 20, 30, 1), (b"a", 50, 60, 1), (b"b", 5, 15, 1))
     assert changed(SESSION, lane, part(b"a", 11, 22, 2)) == ([(b"a", 0, 30, 5)], [(b"a", 20)], 0)
 
 
 def test_sessions_that_only_meet_stay_two():
-    lane = Lane((b"a", 0, 10, 1))
+    lane = LaneTarget((b"a", 0, 10, 1))
     assert changed(SESSION, lane, part(b"a", 10, 20)) == ([(b"a", 10, 20, 1)], [], 0)
 
 
 def test_a_session_that_begins_earlier_takes_the_place_of_the_one_it_joins():
-    lane = Lane((b"a", 5, 15, 1))
+    lane = LaneTarget((b"a", 5, 15, 1))
     assert changed(SESSION, lane, part(b"a", 0, 10)) == ([(b"a", 0, 15, 2)], [(b"a", 5)], 0)
 
 
 def test_parts_of_several_partitions_become_one_session():
     parts = part(b"a", 0, 10), part(b"a", 16, 26), part(b"a", 8, 18)
-    assert changed(SESSION, Lane(), *parts) == ([(b"a", 0, 26, 3)], [], 0)
+    assert changed(SESSION, LaneTarget(), *parts) == ([(b"a", 0, 26, 3)], [], 0)
 
 
 def test_a_final_session_is_not_touched_by_a_later_one_that_overlaps_it():
-    lane = Lane((b"a", 0, 10, 4))
+    lane = LaneTarget((b"a", 0, 10, 4))
     assert changed(SESSION, lane, part(b"a", 5, 15), watermark_ms=10) == ([(b"a", 5, 15, 1)], [], 0)
     assert changed(SESSION, lane, part(b"a", 0, 11), watermark_ms=10) == ([], [], 1)
     assert changed(SESSION, lane, part(b"a", 0, 10), watermark_ms=10) == ([], [], 1)
@@ -87,4 +87,4 @@ def test_a_final_session_is_not_touched_by_a_later_one_that_overlaps_it():
 def test_a_view_without_windows_is_never_final():
     view = Definition("t", COUNT)
     total = Part(0, b"a", 0, None, 3, 5, [3])
-    assert changed(view, Lane(), total, watermark_ms=1000) == ([(b"a", 0, None, 3)], [], 0)
+    assert changed(view, LaneTarget(), total, watermark_ms=1000) == ([(b"a", 0, None, 3)], [], 0)

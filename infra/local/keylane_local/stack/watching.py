@@ -12,7 +12,7 @@ from keylane.ports import Clock, Deadline
 from keylane.state import codec
 from keylane_local.errors import PartFailed
 from keylane_spark.adapters.kafka_admin import Broker
-from keylane_spark.adapters.lane_writer import Lane
+from keylane_spark.adapters.lane_writer import LaneTarget
 from keylane_spark.adapters.layout_store import LayoutStore
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class Lanes:
         }
 
     def _next_offset(self, partition: int, stripe: int) -> int:
-        lane = Lane.of(self._layout, partition, stripe)
+        lane = LaneTarget.of(self._layout, partition, stripe)
         deadline = Deadline.after_ms(_TIMEOUT_MS, self._clock)
         (data,) = self._state.read(lane.slot, [lane.watermark_key], deadline)
         return codec.decode_watermark(data).next_offset if data else 0

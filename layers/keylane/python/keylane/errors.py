@@ -35,7 +35,7 @@
     │   │   └── Unconfirmed         or did not answer in time: the record may be in it
     │   └── LogUnavailable          Kafka did not answer: nothing was written
     │       ├── Unacknowledged      or not in time: the record may have been written
-    │       └── NotLetIn            it refused our credentials, or the handshake of TLS failed
+    │       └── ConnectionRejected            it refused our credentials, or the handshake of TLS failed
     ├── CorruptState                bytes under a lane's key that aren't ours
     ├── ProduceFailed               Kafka refused the record; carries Kafka's own name for it
     │   └── PartitionMissing        the topic's records must name their partition
@@ -366,7 +366,7 @@ class Unacknowledged(LogUnavailable):
         super().__init__("Kafka did not acknowledge the record in time: it may have been written, or may not")
 
 
-class NotLetIn(LogUnavailable):
+class ConnectionRejected(LogUnavailable):
     """A broker did not let our client in; `code`: SASL_AUTHENTICATION_FAILED or SSL_HANDSHAKE_FAILED.
 
     `uncertain`: it had been in before, so a record may have been written all the same.

@@ -20,7 +20,7 @@ from keylane.api.rendering import JSON
 from keylane.metrics.meter import METER
 
 if TYPE_CHECKING:
-    from keylane.query.freshness import Marks
+    from keylane.query.freshness import Watermarks
 
 
 def plain(fields: dict[str, Any]) -> Response[str]:
@@ -29,7 +29,7 @@ def plain(fields: dict[str, Any]) -> Response[str]:
     return Response(200, JSON, json.dumps(fields), headers)
 
 
-def freshness_of(marks: Marks, now_ms: int) -> dict[str, Any]:
+def freshness_of(marks: Watermarks, now_ms: int) -> dict[str, Any]:
     """What the document tells of the lanes."""
     offsets = sorted(marks.next_offsets.items())
     told: dict[str, Any] = {"watermarks": {str(partition): next_offset for partition, next_offset in offsets}}

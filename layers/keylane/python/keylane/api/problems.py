@@ -104,7 +104,7 @@ KINDS: dict[type[errors.KeylaneError], Kind] = {
     errors.Unconfirmed: QUEUE_UNAVAILABLE,
     errors.LogUnavailable: LOG_UNAVAILABLE,
     errors.Unacknowledged: LOG_UNAVAILABLE,
-    errors.NotLetIn: LOG_UNAVAILABLE,
+    errors.ConnectionRejected: LOG_UNAVAILABLE,
     errors.CorruptState: Kind(500, "corrupt-state", "The state under this key can't be read"),
     errors.ProduceFailed: Kind(502, "produce-failed", "Kafka refused the record"),
     errors.PartitionMissing: Kind(502, "produce-failed", "Kafka refused the record"),
@@ -141,7 +141,7 @@ def kind_of(error: Exception) -> Kind:
         kind = KINDS[type(error)]
         status = PRODUCE_STATUS.get(error.code, 503 if error.retriable else kind.status)
         return Kind(status, kind.name, kind.title, error.code)
-    if isinstance(error, errors.NotLetIn):
+    if isinstance(error, errors.ConnectionRejected):
         return replace(LOG_UNAVAILABLE, code=error.code)
     return next((KINDS[each] for each in type(error).__mro__ if each in KINDS), INTERNAL)
 

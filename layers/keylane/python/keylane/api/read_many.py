@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from keylane.formats.projection import Fields
     from keylane.model.records import Answer
-    from keylane.query.freshness import Marks
+    from keylane.query.freshness import Watermarks
 from keylane.api.document import document, freshness_of
 from keylane.api.envelope import _row
 from keylane.api.terms import COMMON, NAME, Terms, bytes_of, terms_of
@@ -129,7 +129,7 @@ def _keys(body: bytes) -> tuple[bytes, ...]:
 
 
 def of_many(
-    rows: Iterable[tuple[bytes, Answer]], marks: Marks, now_ms: int, fields: Fields | None
+    rows: Iterable[tuple[bytes, Answer]], marks: Watermarks, now_ms: int, fields: Fields | None
 ) -> Response[str]:
     """Records in the order asked for."""
     envelopes = Envelopes(now_ms, fields)

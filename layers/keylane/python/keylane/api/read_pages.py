@@ -24,7 +24,7 @@ from keylane.errors import HistoryTooShort
 
 if TYPE_CHECKING:
     from keylane.query import history, ranges
-    from keylane.query.freshness import Marks
+    from keylane.query.freshness import Watermarks
 from keylane.api.document import document, freshness_of
 from keylane.api.envelope import _row
 from keylane.api.terms import COMMON, KEY_CHARACTERS, Terms, bytes_of, terms_of
@@ -191,7 +191,7 @@ def of_history(page: history.Page, request: HistoryRequest, now_ms: int) -> Resp
 def _page(
     records: list[str],
     next_after: bytes | None,
-    marks: Marks,
+    marks: Watermarks,
     request: RangeRequest | HistoryRequest,
     *,
     now_ms: int,

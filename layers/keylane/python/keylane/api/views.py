@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from keylane.config.functions import QuerySettings
     from keylane.model.records import Watermark
     from keylane.query import views
-    from keylane.query.freshness import Marks
+    from keylane.query.freshness import Watermarks
     from keylane.query.ranges import Span
-    from keylane.state.lanes import Home
+    from keylane.state.lanes import Lane
     from keylane.state.windows import Progress
 
 FROM = moment("from", "windows that start from this time on: ms since 1970, or ISO 8601")
@@ -151,7 +151,7 @@ def answer(page: views.Page, request: WindowsRequest, now_ms: int) -> Response[s
     return document.document(f'"windows": [{", ".join(rows)}]', told)
 
 
-def _event_time(marks: Marks) -> dict[str, int]:
+def _event_time(marks: Watermarks) -> dict[str, int]:
     return _least(mark.newest_timestamp_ms for mark in marks.by_lane.values())
 
 
@@ -195,7 +195,7 @@ def described(view: str, found: views.Described, now_ms: int) -> Response[str]:
 
 
 def _lane(
-    home: Home, shard: str, mark: Watermark | None, progress: Progress | None, now_ms: int
+    home: Lane, shard: str, mark: Watermark | None, progress: Progress | None, now_ms: int
 ) -> dict[str, Any]:
     lane: dict[str, Any] = {
         "partition": home.partition,

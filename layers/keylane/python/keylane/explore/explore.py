@@ -120,7 +120,7 @@ def places(
     deadline = Deadline.after_ms(state_timeout_ms, clock)
     try:
         layout = layouts.refresh(topic, deadline)
-        kept = [lanes.home(layout, number, 0).slot for number in range(count)]
+        kept = [lanes.lane_at(layout, number, 0).slot for number in range(count)]
         return Places(found, KEPT, kept, state.hosts(kept, deadline))
     except UnknownTopic:
         return replace(unplaced, state=NOT_KEPT)

@@ -2,5 +2,5 @@
 
 from __future__ import annotations
 
-Place = tuple[str, int]
+TopicPartition = tuple[str, int]
 """Topic and partition."""

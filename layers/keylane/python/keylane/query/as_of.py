@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 
     from keylane.model.records import HistoryEntry, Layout, Position, Record
     from keylane.ports import Deadline, State
-    from keylane.query.freshness import Marks
-    from keylane.state.lanes import Home
+    from keylane.query.freshness import Watermarks
+    from keylane.state.lanes import Lane
 
 SCANNED_AT_ONCE = 200
 
 
 def in_force(
     state: State,
-    marks: Marks,
-    homes: Mapping[bytes, Home],
+    marks: Watermarks,
+    homes: Mapping[bytes, Lane],
     *,
     as_of_ms: int,
     now_ms: int,
@@ -66,9 +66,9 @@ def in_force(
 
 def in_force_at(
     state: State,
-    marks: Marks,
+    marks: Watermarks,
     key: bytes,
-    home: Home,
+    home: Lane,
     *,
     position: Position,
     now_ms: int,
@@ -110,9 +110,9 @@ def in_force_at(
 
 def entries(
     state: State,
-    marks: Marks,
+    marks: Watermarks,
     key: bytes,
-    home: Home,
+    home: Lane,
     *,
     from_ms: int | None,
     to_ms: int | None,
@@ -152,8 +152,8 @@ def entries(
 
 def _newest(
     state: State,
-    marks: Marks,
-    home: Home,
+    marks: Watermarks,
+    home: Lane,
     name: bytes,
     *,
     high: bytes,
@@ -193,11 +193,11 @@ def _place(member: bytes) -> bytes:
     return member[10:18] + member[: 22 if is_stray else 18]
 
 
-def _name(layout: Layout, home: Home, key: bytes) -> bytes:
+def _name(layout: Layout, home: Lane, key: bytes) -> bytes:
     return redis_keys.history_key(home.tag, layout.topic, layout.generation, key)
 
 
-def _decode(name: bytes, key: bytes, member: bytes, home: Home) -> HistoryEntry:
+def _decode(name: bytes, key: bytes, member: bytes, home: Lane) -> HistoryEntry:
     try:
         return codec.decode_history_entry(key, member, home.partition)
     except codec.CodecError as error:
@@ -212,7 +212,7 @@ def _unless_expired(entry: HistoryEntry, layout: Layout, as_of_ms: int) -> Recor
 
 def _oldest(
     state: State,
-    homes: Mapping[bytes, Home],
+    homes: Mapping[bytes, Lane],
     names: Mapping[bytes, bytes],
     keys: list[bytes],
     deadline: Deadline,

@@ -13,15 +13,15 @@ if TYPE_CHECKING:
 
     from keylane.model.records import Record
     from keylane.ports import Deadline, State
-    from keylane.query.freshness import Marks
-    from keylane.state.lanes import Home
+    from keylane.query.freshness import Watermarks
+    from keylane.state.lanes import Lane
 
 
 def latest_of(
-    state: State, marks: Marks, homes: Mapping[bytes, Home], deadline: Deadline, *, atomic: bool = False
+    state: State, marks: Watermarks, homes: Mapping[bytes, Lane], deadline: Deadline, *, atomic: bool = False
 ) -> dict[bytes, Record | None]:
     """Read the records of these keys, and note their lanes' watermarks: one command a lane."""
-    by_home: dict[Home, list[bytes]] = {}
+    by_home: dict[Lane, list[bytes]] = {}
     for key, home in homes.items():
         by_home.setdefault(home, []).append(key)
     layout = marks.layout
@@ -39,7 +39,7 @@ def latest_of(
     return records
 
 
-def present(state: State, marks: Marks, homes: Mapping[bytes, Home], deadline: Deadline) -> set[bytes]:
+def present(state: State, marks: Watermarks, homes: Mapping[bytes, Lane], deadline: Deadline) -> set[bytes]:
     """Which of these keys have a value, by first bytes alone; notes their lanes' watermarks."""
     layout = marks.layout
     lanes = list(dict.fromkeys(homes.values()))

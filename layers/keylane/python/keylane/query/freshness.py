@@ -9,10 +9,10 @@ from keylane.model.records import Answer
 
 if TYPE_CHECKING:
     from keylane.model.records import Layout, Record, Watermark
-from keylane.state.lanes import Home, decode_watermark
+from keylane.state.lanes import Lane, decode_watermark
 
 
-class Marks:
+class Watermarks:
     """The watermarks of the lanes that an answer is made of, each as it was first read.
 
     What was read after a lane's watermark is as new as it claims, or newer.
@@ -20,11 +20,11 @@ class Marks:
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
-        self.by_lane: dict[Home, Watermark] = {}
-        self._missing: Home | None = None
+        self.by_lane: dict[Lane, Watermark] = {}
+        self._missing: Lane | None = None
         self._superseded = False
 
-    def note(self, home: Home, data: bytes | None) -> None:
+    def note(self, home: Lane, data: bytes | None) -> None:
         """Take note of a lane's watermark record, None where it has none. Raises CorruptState."""
         if data is None:
             self._missing = home
@@ -53,7 +53,7 @@ class Marks:
                 if not watermark.complete_as_of_ms:
                     raise _building(self.layout, home, watermark)
 
-    def answer(self, home: Home, record: Record | None) -> Answer:
+    def answer(self, home: Lane, record: Record | None) -> Answer:
         """What was found under one key of a noted lane."""
         return Answer(self.layout, home.partition, record, self.by_lane[home])
 
@@ -87,7 +87,7 @@ class Marks:
             raise StateTooOld(None if self.is_building else self.age_ms(now_ms), max_age_ms)
 
 
-def _building(layout: Layout, home: Home, watermark: Watermark | None) -> LaneBuilding:
+def _building(layout: Layout, home: Lane, watermark: Watermark | None) -> LaneBuilding:
     if watermark is None:
         return LaneBuilding(layout.topic, home.partition, None)
     return LaneBuilding(layout.topic, home.partition, watermark.next_offset, watermark.log_end)

@@ -11,14 +11,14 @@ from keylane.model.records import Position
 from keylane.ports import Deadline
 from keylane.query import as_of as as_of_query
 from keylane.query.layouts import healed
-from keylane.state.lanes import home_of
+from keylane.state.lanes import lane_of_key
 
 if TYPE_CHECKING:
     from keylane.model.records import Answer, HistoryEntry, Record
     from keylane.ports import Clock, State
-    from keylane.query.freshness import Marks
+    from keylane.query.freshness import Watermarks
     from keylane.query.layouts import Layouts
-    from keylane.state.lanes import Home
+    from keylane.state.lanes import Lane
 
 PAGE_BYTES = 4 * 1024 * 1024
 """A page ends where its records are larger than this: base64 of them still fits into a Lambda's answer."""
@@ -30,7 +30,7 @@ class Page:
 
     entries: list[HistoryEntry]
     next_after: bytes | None
-    marks: Marks
+    marks: Watermarks
 
 
 def page(
@@ -55,7 +55,7 @@ def page(
     """
     deadline = _begin(layouts, clock, topic, key, timeout_ms)
 
-    def ask(marks: Marks) -> tuple[list[HistoryEntry], bytes | None]:
+    def ask(marks: Watermarks) -> tuple[list[HistoryEntry], bytes | None]:
         return as_of_query.entries(
             state,
             marks,
@@ -92,7 +92,7 @@ def as_of(
     """
     deadline = _begin(layouts, clock, topic, key, timeout_ms)
 
-    def ask(marks: Marks) -> tuple[Home, Record | HistoryTooShort | None]:
+    def ask(marks: Watermarks) -> tuple[Lane, Record | HistoryTooShort | None]:
         home = _home(marks, key)
         if isinstance(moment, Position):
             return home, as_of_query.in_force_at(
@@ -120,7 +120,7 @@ def _begin(layouts: Layouts, clock: Clock, topic: str, key: bytes, timeout_ms: f
     return deadline
 
 
-def _home(marks: Marks, key: bytes) -> Home:
+def _home(marks: Watermarks, key: bytes) -> Lane:
     if not marks.layout.options.has_history:
         raise NoHistory(marks.layout.topic)
-    return home_of(marks.layout, key)
+    return lane_of_key(marks.layout, key)

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from keylane.errors import BadRequest, UnknownTopic
 from keylane.model.keys import check_key
 from keylane.ports import Call, Deadline
-from keylane.query.freshness import Marks
+from keylane.query.freshness import Watermarks
 from keylane.state import redis_keys
-from keylane.state.lanes import decode_value, home_of
+from keylane.state.lanes import decode_value, lane_of_key
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,7 +58,7 @@ def join(
     return [answer for answer, _ in found if answer is not None]
 
 
-def _newer(layouts: Layouts, marks: Marks, deadline: Deadline) -> Layout:
+def _newer(layouts: Layouts, marks: Watermarks, deadline: Deadline) -> Layout:
     try:
         return layouts.refresh(marks.layout.topic, deadline)
     except UnknownTopic:
@@ -68,18 +68,18 @@ def _newer(layouts: Layouts, marks: Marks, deadline: Deadline) -> Layout:
 
 def _ask(
     state: State, layouts: Sequence[Layout], key: bytes, deadline: Deadline, *, atomic: bool
-) -> list[tuple[Answer | None, Marks]]:
+) -> list[tuple[Answer | None, Watermarks]]:
     """One command for all values, then all watermarks."""
-    homes = [home_of(layout, key) for layout in layouts]
+    homes = [lane_of_key(layout, key) for layout in layouts]
     pairs = list(zip(layouts, homes, strict=True))
     names = [redis_keys.value_key(home.tag, layout.topic, layout.generation, key) for layout, home in pairs]
     words = (b"MGET", *names, *(home.watermark_key for home in homes))
     (reply,) = state.run([Call(homes[0].slot, words, atomic)], deadline)
-    found: list[tuple[Answer | None, Marks]] = []
+    found: list[tuple[Answer | None, Watermarks]] = []
     for (layout, home), name, value, mark in zip(
         pairs, names, reply[: len(pairs)], reply[len(pairs) :], strict=True
     ):
-        marks = Marks(layout)
+        marks = Watermarks(layout)
         marks.note(home, mark)
         record = decode_value(name, key, value, home.partition)
         found.append((marks.answer(home, record) if mark is not None else None, marks))

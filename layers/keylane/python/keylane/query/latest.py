@@ -15,7 +15,7 @@ from keylane.model.keys import check_key
 from keylane.model.records import MAX_LANES, Answer, Position
 from keylane.ports import Deadline
 from keylane.state import redis_keys
-from keylane.state.lanes import decode_value, decode_watermark, home_in, home_of
+from keylane.state.lanes import decode_value, decode_watermark, lane_in_partition, lane_of_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -154,7 +154,7 @@ def _answer(
 
 
 def _building(layout: Layout, key: bytes, answer: Answer | None) -> LaneBuilding:
-    partition = home_of(layout, key).partition
+    partition = lane_of_key(layout, key).partition
     if answer is None:
         return LaneBuilding(layout.topic, partition, None)
     return LaneBuilding(layout.topic, partition, answer.watermark.next_offset, answer.watermark.log_end)
@@ -162,7 +162,7 @@ def _building(layout: Layout, key: bytes, answer: Answer | None) -> LaneBuilding
 
 def _answer_by(state: State, layout: Layout, key: bytes, deadline: Deadline) -> Answer | None:
     """Read value and watermark in one atomic command; None where the lane has no watermark."""
-    home = home_of(layout, key)
+    home = lane_of_key(layout, key)
     value_key = redis_keys.value_key(home.tag, layout.topic, layout.generation, key)
     value, mark = state.read(home.slot, (value_key, home.watermark_key), deadline)
     if mark is None:
@@ -185,6 +185,6 @@ def _next_offset(
             "min_position",
         )
     layout = layouts.get(topic, deadline)
-    home = home_in(layout, partition, key)
+    home = lane_in_partition(layout, partition, key)
     (mark,) = state.read(home.slot, (home.watermark_key,), deadline)
     return 0 if mark is None else decode_watermark(home.watermark_key, mark).next_offset

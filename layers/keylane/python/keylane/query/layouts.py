@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 from keylane import routing
 from keylane.errors import CorruptState, UnknownTopic
 from keylane.model.keys import printable
-from keylane.query.freshness import Marks
+from keylane.query.freshness import Watermarks
 from keylane.state import codec, redis_keys
 
 if TYPE_CHECKING:
@@ -57,15 +57,15 @@ class Layouts:
 
 
 def healed(
-    layouts: Layouts, topic: str, deadline: Deadline, ask: Callable[[Marks], Found], *, partial: bool
-) -> tuple[Found, Marks]:
+    layouts: Layouts, topic: str, deadline: Deadline, ask: Callable[[Watermarks], Found], *, partial: bool
+) -> tuple[Found, Watermarks]:
     """Give what `ask` finds by the topic's layout, and the marks that it noted.
 
     Asked by the cached layout, and once more by a newer one where a lane says that there may be one. A lane
     that is superseded while the layout record still names its generation is taken as it is: the switch is
     under way. Raises LaneBuilding for a lane that has not begun, and, but for `partial`, that isn't whole.
     """
-    marks = Marks(layouts.get(topic, deadline))
+    marks = Watermarks(layouts.get(topic, deadline))
     found = ask(marks)
     if marks.is_stale:
         try:
@@ -74,7 +74,7 @@ def healed(
             # It was there a moment ago: the state is lost, and will be built anew.
             raise marks.building() from None
         if newer.generation != marks.layout.generation:
-            marks = Marks(newer)
+            marks = Watermarks(newer)
             found = ask(marks)
     marks.check_whole(partial=partial)
     return found, marks

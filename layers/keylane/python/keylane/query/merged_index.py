@@ -14,15 +14,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from keylane.ports import Deadline, State
-    from keylane.query.freshness import Marks
-    from keylane.state.lanes import Home
+    from keylane.query.freshness import Watermarks
+    from keylane.state.lanes import Lane
 
     IndexKey = Callable[[bytes, str, int, int, int], bytes]
 
 
 @dataclass(slots=True)
 class _Lane:
-    home: Home
+    home: Lane
     index_key: bytes
     low: bytes
     batch: int
@@ -42,8 +42,8 @@ class Indexes:
     def __init__(
         self,
         state: State,
-        marks: Marks,
-        homes: Sequence[Home],
+        marks: Watermarks,
+        homes: Sequence[Lane],
         index_key: IndexKey,
         bounds: tuple[bytes, bytes],
         *,
@@ -72,9 +72,9 @@ class Indexes:
         self._dry = list(range(len(self._lanes)))
         self.last: bytes | None = None
 
-    def take(self, count: int) -> list[tuple[bytes, Home]]:
+    def take(self, count: int) -> list[tuple[bytes, Lane]]:
         """The next keys in order, fewer than `count` only at the end."""
-        taken: list[tuple[bytes, Home]] = []
+        taken: list[tuple[bytes, Lane]] = []
         while len(taken) < count and self.has_more():
             key, number = heappop(self._heap)
             taken.append((key, self._lanes[number].home))

@@ -9,16 +9,16 @@ from keylane.model.keys import check_key, printable
 from keylane.ports import Deadline
 from keylane.query.fetch import latest_of
 from keylane.query.layouts import healed
-from keylane.state.lanes import homes_by_key
+from keylane.state.lanes import lanes_by_key
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from keylane.model.records import Answer, Record
     from keylane.ports import Clock, State
-    from keylane.query.freshness import Marks
+    from keylane.query.freshness import Watermarks
     from keylane.query.layouts import Layouts
-    from keylane.state.lanes import Home
+    from keylane.state.lanes import Lane
 
 
 def many(
@@ -32,7 +32,7 @@ def many(
     max_age_ms: int | None = None,
     timeout_ms: float = 1000,
     partial: bool = False,
-) -> tuple[list[tuple[bytes, Answer]], Marks]:
+) -> tuple[list[tuple[bytes, Answer]], Watermarks]:
     """Read the latest record of each key, in the order asked for; absent is an answer too.
 
     The keys of one lane are read by one atomic command; with `atomic` all are of one lane.
@@ -42,8 +42,8 @@ def many(
         check_key(key)
     deadline = Deadline.after_ms(timeout_ms, clock)
 
-    def ask(marks: Marks) -> tuple[dict[bytes, Home], dict[bytes, Record | None]]:
-        homes = homes_by_key(marks.layout, keys)
+    def ask(marks: Watermarks) -> tuple[dict[bytes, Lane], dict[bytes, Record | None]]:
+        homes = lanes_by_key(marks.layout, keys)
         if atomic:
             _check_one_lane(homes)
         return homes, latest_of(state, marks, homes, deadline, atomic=atomic)
@@ -53,7 +53,7 @@ def many(
     return [(key, marks.answer(homes[key], records[key])) for key in keys], marks
 
 
-def _check_one_lane(homes: Mapping[bytes, Home]) -> None:
+def _check_one_lane(homes: Mapping[bytes, Lane]) -> None:
     first, *others = homes
     for key in others:
         if homes[key] != homes[first]:

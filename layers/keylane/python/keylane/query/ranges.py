@@ -14,16 +14,16 @@ from keylane.query.fetch import latest_of, present
 from keylane.query.layouts import healed
 from keylane.query.merged_index import Indexes
 from keylane.state import redis_keys
-from keylane.state.lanes import home_by, homes_of
+from keylane.state.lanes import lane_of_partition_key, lanes_of_topic
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from keylane.model.records import Answer, Layout
     from keylane.ports import Clock, State
-    from keylane.query.freshness import Marks
+    from keylane.query.freshness import Watermarks
     from keylane.query.layouts import Layouts
-    from keylane.state.lanes import Home
+    from keylane.state.lanes import Lane
 
 PAGE_BYTES = 4 * 1024 * 1024
 """A page ends where its values are larger than this: base64 of them still fits into a Lambda's answer."""
@@ -68,7 +68,7 @@ class Page:
 
     rows: list[tuple[bytes, Answer | HistoryTooShort | None]]
     next_after: bytes | None
-    marks: Marks
+    marks: Watermarks
 
 
 def page(
@@ -110,13 +110,13 @@ def page(
     except (NoIndex, NoHistory, HistoryTooShort):
         check(layouts.refresh(topic, deadline))
 
-    def ask(marks: Marks) -> tuple[list[_Row], bytes | None]:
+    def ask(marks: Watermarks) -> tuple[list[_Row], bytes | None]:
         check(marks.layout)
         index_key = redis_keys.index_key if as_of_ms is None else redis_keys.past_key
         homes = _homes_of(marks.layout, span)
         lanes = Indexes(state, marks, homes, index_key, span.bounds(after), limit=limit, deadline=deadline)
 
-        def read(names: list[tuple[bytes, Home]]) -> list[_Row]:
+        def read(names: list[tuple[bytes, Lane]]) -> list[_Row]:
             return _read(
                 state, marks, dict(names), deadline, keys_only=keys_only, as_of_ms=as_of_ms, clock=clock
             )
@@ -130,10 +130,10 @@ def page(
 
 def records(
     state: State,
-    marks: Marks,
+    marks: Watermarks,
     span: Span,
     *,
-    homes: list[Home],
+    homes: list[Lane],
     is_wanted: Callable[[bytes], bool] | None,
     after: bytes | None,
     limit: int,
@@ -149,7 +149,7 @@ def records(
         *(state, marks, homes, redis_keys.index_key, span.bounds(after)), limit=limit, deadline=deadline
     )
 
-    def read(names: list[tuple[bytes, Home]]) -> list[_Row]:
+    def read(names: list[tuple[bytes, Lane]]) -> list[_Row]:
         wanted = {key: home for key, home in names if is_wanted is None or is_wanted(key)}
         return _read(state, marks, wanted, deadline, keys_only=False, as_of_ms=None, clock=clock)
 
@@ -161,10 +161,10 @@ def records(
 @dataclass(frozen=True, slots=True)
 class _Row:
     key: bytes
-    home: Home
+    home: Lane
     found: Record | HistoryTooShort | None
 
-    def answer(self, marks: Marks) -> Answer | HistoryTooShort | None:
+    def answer(self, marks: Watermarks) -> Answer | HistoryTooShort | None:
         return marks.answer(self.home, self.found) if isinstance(self.found, Record) else self.found
 
     @property
@@ -175,7 +175,7 @@ class _Row:
 
 def _fill(
     lanes: Indexes,
-    read: Callable[[list[tuple[bytes, Home]]], list[_Row]],
+    read: Callable[[list[tuple[bytes, Lane]]], list[_Row]],
     limit: int,
     deadline: Deadline,
     timeout_ms: float,
@@ -203,7 +203,7 @@ def _fill(
 
 
 def _read_what_fits(
-    read: Callable[[list[tuple[bytes, Home]]], list[_Row]], names: list[tuple[bytes, Home]]
+    read: Callable[[list[tuple[bytes, Lane]]], list[_Row]], names: list[tuple[bytes, Lane]]
 ) -> tuple[list[_Row], int]:
     """Rows of the first so many of the names: fewer than all where their values are too large together."""
     count = len(names)
@@ -218,8 +218,8 @@ def _read_what_fits(
 
 def _read(
     state: State,
-    marks: Marks,
-    homes: dict[bytes, Home],
+    marks: Watermarks,
+    homes: dict[bytes, Lane],
     deadline: Deadline,
     *,
     keys_only: bool,
@@ -244,7 +244,7 @@ def _read(
     return [_Row(key, home, record) for key, home in homes.items() if (record := records[key]) is not None]
 
 
-def _homes_of(layout: Layout, span: Span) -> list[Home]:
+def _homes_of(layout: Layout, span: Span) -> list[Lane]:
     """The lanes that may have keys of the span: one where all of them have one partition key."""
     part = span.partition_key(layout.partition_by)
-    return homes_of(layout) if part is None else [home_by(layout, part)]
+    return lanes_of_topic(layout) if part is None else [lane_of_partition_key(layout, part)]

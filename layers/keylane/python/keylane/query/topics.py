@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING
 from keylane import routing
 from keylane.ports import Call, Deadline
 from keylane.state import redis_keys
-from keylane.state.lanes import decode_watermark, homes_of
+from keylane.state.lanes import decode_watermark, lanes_of_topic
 
 if TYPE_CHECKING:
     from keylane.model.records import Layout, Watermark
     from keylane.ports import Clock, State
     from keylane.query.layouts import Layouts
-    from keylane.state.lanes import Home
+    from keylane.state.lanes import Lane
 
 
 @dataclass(frozen=True, slots=True)
 class LaneView:
     """A lane, its primary as "host:port", and its watermark: None where it has not begun."""
 
-    home: Home
+    home: Lane
     shard: str
     watermark: Watermark | None
 
@@ -42,7 +42,7 @@ def describe(state: State, layouts: Layouts, clock: Clock, topic: str, timeout_m
     """
     deadline = Deadline.after_ms(timeout_ms, clock)
     layout = layouts.refresh(topic, deadline)
-    homes = homes_of(layout)
+    homes = lanes_of_topic(layout)
     strays_key = redis_keys.strays_key(topic)
     calls = [Call(home.slot, (b"GET", home.watermark_key)) for home in homes]
     calls.append(Call(routing.key_slot(strays_key), (b"HGETALL", strays_key)))
@@ -63,7 +63,7 @@ def partitions(
     A partition whose stripes lie on several nodes is named by each. Raises as `describe`.
     """
     deadline = Deadline.after_ms(timeout_ms, clock)
-    homes = homes_of(layouts.refresh(topic, deadline))
+    homes = lanes_of_topic(layouts.refresh(topic, deadline))
     shards = state.hosts([home.slot for home in homes], deadline)
     found: dict[str, set[int]] = {}
     for home, shard in zip(homes, shards, strict=True):

@@ -12,14 +12,14 @@ from keylane.query import ranges
 from keylane.query.layouts import healed
 from keylane.query.ranges import Span
 from keylane.state import aggregates, codec, redis_keys, windows
-from keylane.state.lanes import decode_watermark, home_of, homes_of
+from keylane.state.lanes import decode_watermark, lane_of_key, lanes_of_topic
 
 if TYPE_CHECKING:
     from keylane.model.records import Answer, Layout, Watermark
     from keylane.ports import Clock, State
-    from keylane.query.freshness import Marks
+    from keylane.query.freshness import Watermarks
     from keylane.query.layouts import Layouts
-    from keylane.state.lanes import Home
+    from keylane.state.lanes import Lane
     from keylane.state.windows import Definition, Progress
 
 FIRST_MS, LAST_MS = -(1 << 63), (1 << 63) - 1
@@ -48,7 +48,7 @@ class Page:
     view: Definition
     rows: list[Window]
     next_after: bytes | None
-    marks: Marks
+    marks: Watermarks
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Described:
 
     view: Definition
     layout: Layout
-    lanes: list[tuple[Home, str, Watermark | None, Progress | None]]
+    lanes: list[tuple[Lane, str, Watermark | None, Progress | None]]
 
 
 def of_key(
@@ -125,12 +125,12 @@ def _page(
     def is_wanted(found: bytes) -> bool:
         return times[0] <= _split(name, found)[1] < times[1]
 
-    def ask(marks: Marks) -> tuple[list[tuple[bytes, Answer]], bytes | None]:
+    def ask(marks: Watermarks) -> tuple[list[tuple[bytes, Answer]], bytes | None]:
         return ranges.records(
             state,
             marks,
             span,
-            homes=homes_of(marks.layout) if key is None else [home_of(marks.layout, key)],
+            homes=lanes_of_topic(marks.layout) if key is None else [lane_of_key(marks.layout, key)],
             is_wanted=is_wanted if key is None else None,
             after=after,
             limit=limit,
@@ -159,7 +159,7 @@ def describe(state: State, layouts: Layouts, clock: Clock, view: str, timeout_ms
         layout = layouts.refresh(windows.state_name(view), deadline)
     except UnknownTopic as error:
         raise UnknownView(view) from error
-    homes = homes_of(layout)
+    homes = lanes_of_topic(layout)
     keys = [home.watermark_key for home in homes]
     progress_keys = [
         redis_keys.lane_key(home.tag, layout.topic, layout.generation, b"p", str(home).encode())

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Home:
+class Lane:
     """A lane and where it lies."""
 
     partition: int
@@ -35,56 +35,56 @@ class Home:
 
 
 @lru_cache(maxsize=32_768)
-def _home(shape: tuple[str, int, int, int], partition: int, stripe: int) -> Home:
+def _lane_at(shape: tuple[str, int, int, int], partition: int, stripe: int) -> Lane:
     topic, generation, partition_count, stripes = shape
     slot = routing.slot_for(partition % partition_count, stripe, partition_count, stripes)
     tag = routing.hash_tag(slot)
     mark = redis_keys.watermark_key(tag, topic, generation, partition, stripe)
-    return Home(partition, stripe, slot, tag, mark)
+    return Lane(partition, stripe, slot, tag, mark)
 
 
 def _shape(layout: Layout) -> tuple[str, int, int, int]:
     return layout.topic, layout.generation, layout.partition_count, layout.stripes
 
 
-def home(layout: Layout, partition: int, stripe: int) -> Home:
+def lane_at(layout: Layout, partition: int, stripe: int) -> Lane:
     """The lane of a partition's stripe, by a layout that was checked.
 
     A partition beyond the layout's (the topic has grown) has a watermark alone, for all of its records
     are at home in others: it lies in the slot of the partition modulo the layout's count.
     """
-    return _home(_shape(layout), partition, stripe)
+    return _lane_at(_shape(layout), partition, stripe)
 
 
-def home_in(layout: Layout, partition: int, key: bytes) -> Home:
+def lane_in_partition(layout: Layout, partition: int, key: bytes) -> Lane:
     """The lane of a partition that has the key's own stripe number."""
     _, stripe = _finder(layout)(key)
-    return home(layout, partition, stripe)
+    return lane_at(layout, partition, stripe)
 
 
-def home_of(layout: Layout, key: bytes) -> Home:
+def lane_of_key(layout: Layout, key: bytes) -> Lane:
     """The lane of a key, by a layout that was checked."""
-    return home(layout, *_finder(layout)(key))
+    return lane_at(layout, *_finder(layout)(key))
 
 
-def homes_by_key(layout: Layout, keys: Iterable[bytes]) -> dict[bytes, Home]:
+def lanes_by_key(layout: Layout, keys: Iterable[bytes]) -> dict[bytes, Lane]:
     """The lane of each of many keys, by a layout that was checked."""
     find = _finder(layout)
-    known: dict[tuple[int, int], Home] = {}
-    homes: dict[bytes, Home] = {}
+    known: dict[tuple[int, int], Lane] = {}
+    homes: dict[bytes, Lane] = {}
     for key in keys:
         lane = find(key)
         found = known.get(lane)
         if found is None:
-            found = known[lane] = home(layout, *lane)
+            found = known[lane] = lane_at(layout, *lane)
         homes[key] = found
     return homes
 
 
-def home_by(layout: Layout, partition_key: bytes) -> Home:
+def lane_of_partition_key(layout: Layout, partition_key: bytes) -> Lane:
     """The one lane of all keys that have this partition key."""
     find = routing.lane_finder(layout.partition_count, layout.stripes, layout.partitioner)
-    return home(layout, *find(partition_key))
+    return lane_at(layout, *find(partition_key))
 
 
 def _finder(layout: Layout) -> Callable[[bytes], tuple[int, int]]:
@@ -93,11 +93,11 @@ def _finder(layout: Layout) -> Callable[[bytes], tuple[int, int]]:
     )
 
 
-def homes_of(layout: Layout) -> list[Home]:
+def lanes_of_topic(layout: Layout) -> list[Lane]:
     """All lanes of a topic, in the order of their slots."""
     shape = _shape(layout)
     return [
-        _home(shape, partition, stripe)
+        _lane_at(shape, partition, stripe)
         for partition in range(layout.partition_count)
         for stripe in range(layout.stripes)
     ]

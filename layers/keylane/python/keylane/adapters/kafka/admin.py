@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from confluent_kafka import TopicCollection
 from confluent_kafka.admin import AdminClient
 
-from keylane.adapters.kafka.clients import Entrance, make, metadata, renewal, result
+from keylane.adapters.kafka.clients import RejectionListener, make, metadata, renewal, result
 from keylane.adapters.kafka.errors import translate_read_errors
 from keylane.adapters.kafka.options import ClientOptions, Security
-from keylane.errors import LogRefused, LogUnavailable, NotLetIn
+from keylane.errors import ConnectionRejected, LogRefused, LogUnavailable
 from keylane.model.kafka import Broker, KafkaCluster, KafkaPartition, KafkaTopic
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class ReaderSettings:
 class Asked:
     """One question to the admin client: its answers are waited for as long as there is time."""
 
-    def __init__(self, client: AdminClient, entrance: Entrance, deadline: Deadline) -> None:
+    def __init__(self, client: AdminClient, entrance: RejectionListener, deadline: Deadline) -> None:
         self.client = client
         self._entrance = entrance
         self._deadline = deadline
@@ -63,11 +63,11 @@ class Asked:
         return self._deadline.remaining_s
 
     def result(self, future: Future[Found]) -> Found:
-        """The answer. Raises KafkaException, TimeoutError, NotLetIn."""
+        """The answer. Raises KafkaException, TimeoutError, ConnectionRejected."""
         return result(self.client, future, self.timeout_s, self._entrance)
 
     def topics(self) -> Any:
-        """What the brokers tell of all topics. Raises KafkaException, NotLetIn."""
+        """What the brokers tell of all topics. Raises KafkaException, ConnectionRejected."""
         return metadata(self.client, None, self._deadline, self._entrance).topics
 
 
@@ -79,7 +79,7 @@ class KafkaAdmin:
         self.settings = settings
         self._renewed = renewed
         self._client: AdminClient | None = None
-        self._entrance = Entrance(settings.security)
+        self._entrance = RejectionListener(settings.security)
 
     def ask(self, topic: str, question: Callable[[Asked], Found], deadline: Deadline) -> Found:
         """What `question` finds. Where the client fails before the deadline, a new one is asked.
@@ -93,7 +93,7 @@ class KafkaAdmin:
             try:
                 with translate_read_errors(topic):
                     return question(Asked(self._made(), self._entrance, deadline))
-            except NotLetIn:
+            except ConnectionRejected:
                 self._client = None
                 if not self.renew() and is_new:
                     raise
@@ -105,7 +105,7 @@ class KafkaAdmin:
     def _made(self) -> AdminClient:
         if self._client is None:
             security = self.settings.security
-            self._entrance = Entrance(security)
+            self._entrance = RejectionListener(security)
             self._client = make(AdminClient, self.settings.configuration(), security, self._entrance)
         return self._client
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from confluent_kafka import KafkaError, KafkaException
 
 from keylane.adapters.kafka import options
-from keylane.errors import BadConfig, KeylaneError, NotLetIn
+from keylane.errors import BadConfig, ConnectionRejected, KeylaneError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -43,7 +43,7 @@ _LOOK_S = 0.05
 _log = logging.getLogger("keylane.kafka")
 
 
-class Entrance:
+class RejectionListener:
     """Whether brokers let one client in: its `error_cb`. `refusal` is the first error that says no."""
 
     def __init__(self, security: Security) -> None:
@@ -56,20 +56,20 @@ class Entrance:
             self.refusal = error
             _log.error("%s: %s", _code(error), self._security.masked(error.str()))
 
-    def error(self, *, uncertain: bool = False) -> NotLetIn | None:
+    def error(self, *, uncertain: bool = False) -> ConnectionRejected | None:
         """The refusal as ours; its cause keeps librdkafka's words."""
         return None if self.refusal is None else not_let_in(self.refusal, uncertain=uncertain)
 
     def check(self) -> None:
-        """Raise NotLetIn where a broker refused."""
+        """Raise ConnectionRejected where a broker refused."""
         error = self.error()
         if error is not None:
             raise error
 
 
-def not_let_in(error: KafkaError, *, uncertain: bool = False) -> NotLetIn:
+def not_let_in(error: KafkaError, *, uncertain: bool = False) -> ConnectionRejected:
     """Say it as ours."""
-    found = NotLetIn(_code(error) or "", uncertain=uncertain)
+    found = ConnectionRejected(_code(error) or "", uncertain=uncertain)
     found.__cause__ = KafkaException(error)
     return found
 
@@ -83,7 +83,10 @@ def _code(error: KafkaError) -> str | None:
 
 
 def make(
-    client: Callable[..., Client], configuration: Mapping[str, Any], security: Security, entrance: Entrance
+    client: Callable[..., Client],
+    configuration: Mapping[str, Any],
+    security: Security,
+    entrance: RejectionListener,
 ) -> Client:
     """Make a client. Raises BadConfig, without any secret in it, where librdkafka refuses the settings."""
     whole = {**configuration, **credentials(security), "error_cb": entrance}
@@ -114,8 +117,8 @@ def renewal(renewed: Callable[[], Settings], settings: Settings) -> Settings:
         return settings
 
 
-def metadata(client: Any, topic: str | None, deadline: Deadline, entrance: Entrance) -> Any:
-    """`list_topics`, given up as soon as a broker refuses the client. Raises KafkaException, NotLetIn."""
+def metadata(client: Any, topic: str | None, deadline: Deadline, entrance: RejectionListener) -> Any:
+    """`list_topics`, until a broker refuses the client. Raises KafkaException, ConnectionRejected."""
     slice_s = _FIRST_SLICE_S
     while True:
         try:
@@ -128,8 +131,8 @@ def metadata(client: Any, topic: str | None, deadline: Deadline, entrance: Entra
         slice_s *= 2
 
 
-def result(client: Any, future: Future[Found], timeout_s: float, entrance: Entrance) -> Found:
-    """A request's answer, given up as soon as a broker refuses the client. Raises as the future, NotLetIn."""
+def result(client: Any, future: Future[Found], timeout_s: float, entrance: RejectionListener) -> Found:
+    """A request's answer, until a broker refuses the client. Raises as the future, ConnectionRejected."""
     end_s = time.monotonic() + timeout_s
     while True:
         left_s = end_s - time.monotonic()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from keylane.errors import NotLetIn, ProduceFailed, UnknownPartition, UnknownTopic
+from keylane.errors import ConnectionRejected, ProduceFailed, UnknownPartition, UnknownTopic
 from keylane.metrics.catalogue import BROKER, CLIENT, COUNTER, TOPIC
 from keylane.metrics.meter import METER, OTHER
 from keylane.model.records import Position
@@ -90,4 +90,4 @@ class KafkaMeasures:
 def _code(error: KeylaneError) -> str:
     if isinstance(error, UnknownTopic | UnknownPartition):
         return "UNKNOWN_TOPIC_OR_PARTITION"
-    return error.code if isinstance(error, NotLetIn | ProduceFailed) else "REQUEST_TIMED_OUT"
+    return error.code if isinstance(error, ConnectionRejected | ProduceFailed) else "REQUEST_TIMED_OUT"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from keylane import routing
-from keylane.adapters.kafka.clients import Entrance, make, metadata, renewal
+from keylane.adapters.kafka.clients import RejectionListener, make, metadata, renewal
 from keylane.adapters.kafka.errors import LOCAL_TIMED_OUT, LOCAL_UNKNOWN_TOPIC
 from keylane.adapters.kafka.metrics import KafkaMeasures
 from keylane.adapters.kafka.options import (
@@ -25,7 +25,7 @@ from keylane.adapters.kafka.options import (
     Security,
 )
 from keylane.adapters.kafka.shipment import Shipment
-from keylane.errors import NotLetIn, PartitionMissing, UnknownTopic
+from keylane.errors import ConnectionRejected, PartitionMissing, UnknownTopic
 from keylane.metrics.meter import METER
 from keylane.model.records import WHOLE_KEY, NewRecord
 
@@ -104,7 +104,7 @@ class KafkaProducer:
         self._settings = settings
         self._renewed = renewed
         self._producer: Producer | None = None
-        self._entrance = Entrance(settings.security)
+        self._entrance = RejectionListener(settings.security)
         self._counts: dict[str, tuple[int, float]] = {}
         self._turns: dict[str, int] = {}
         self._strangers: set[str] = set()
@@ -140,7 +140,7 @@ class KafkaProducer:
 
     def _made(self) -> Producer:
         self._measures.begin_anew()
-        self._entrance = Entrance(self._settings.security)
+        self._entrance = RejectionListener(self._settings.security)
         statistics = {"stats_cb": self._count_statistics, "statistics.interval.ms": STATISTICS_MS}
         configuration = self._settings.configuration() | (statistics if METER.is_on else {})
         return make(Producer, configuration, self._settings.security, self._entrance)
@@ -197,18 +197,18 @@ class KafkaProducer:
         return count
 
 
-def _meet(producer: Producer, topic: str, deadline: Deadline, entrance: Entrance) -> None:
+def _meet(producer: Producer, topic: str, deadline: Deadline, entrance: RejectionListener) -> None:
     """Have the client ask for the id that idempotence needs: by itself it looks for a broker each 500 ms.
 
     It looks whenever a broker has told of the cluster, too: with the first answer it drops the connection by
     which that came, the second one comes by one that stays.
     """
-    with suppress(KafkaException, NotLetIn):
+    with suppress(KafkaException, ConnectionRejected):
         for _ in range(2):
             metadata(producer, topic, deadline, entrance)
 
 
-def _partition_count(producer: Producer, topic: str, deadline: Deadline, entrance: Entrance) -> int:
+def _partition_count(producer: Producer, topic: str, deadline: Deadline, entrance: RejectionListener) -> int:
     if not deadline.remaining_s:
         raise KafkaException(KafkaError(LOCAL_TIMED_OUT))
     found = metadata(producer, topic, deadline, entrance).topics[topic]

@@ -19,9 +19,9 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 
-from keylane.adapters.kafka.clients import Entrance, make
+from keylane.adapters.kafka.clients import RejectionListener, make
 from keylane.adapters.kafka.errors import LOCAL_TIMED_OUT, translate_read_errors
-from keylane.errors import LogRefused, LogUnavailable, NotLetIn, OffsetOutOfRange
+from keylane.errors import ConnectionRejected, LogRefused, LogUnavailable, OffsetOutOfRange
 from keylane.model.kafka import EARLIEST, LATEST, MAX, READ_COMMITTED, Batch, LogRecord, OffsetFound
 from keylane.ports import Deadline
 
@@ -51,7 +51,7 @@ class KafkaReader:
     def __init__(self, admin: KafkaAdmin) -> None:
         """`admin`: whose settings hold for consumers too."""
         self._admin = admin
-        self._consumers: dict[str, tuple[Consumer, Entrance]] = {}
+        self._consumers: dict[str, tuple[Consumer, RejectionListener]] = {}
 
     def offsets(
         self, topic: str, partition: int, ats: Sequence[At], isolation: str, deadline: Deadline
@@ -112,7 +112,7 @@ class KafkaReader:
                     consumer.unassign()
                 if batch is None:
                     entrance.check()
-        except NotLetIn:
+        except ConnectionRejected:
             # The admin client was let in; another password may hold since, or a token has ended.
             if not self._admin.renew() and is_new:
                 raise
@@ -130,11 +130,11 @@ class KafkaReader:
         if isolation in self._consumers:
             self._consumers.pop(isolation)[0].close()
 
-    def _consumer(self, isolation: str) -> tuple[Consumer, Entrance]:
+    def _consumer(self, isolation: str) -> tuple[Consumer, RejectionListener]:
         found = self._consumers.get(isolation)
         if found is None:
             security = self._admin.settings.security
-            entrance = Entrance(security)
+            entrance = RejectionListener(security)
             found = make(Consumer, self._configuration(isolation), security, entrance), entrance
             self._consumers[isolation] = found
         return found
@@ -177,7 +177,9 @@ def _offset(found: Any) -> OffsetFound | None:
     return OffsetFound(found.offset, found.timestamp if found.timestamp >= 0 else None)
 
 
-def _collect(consumer: Consumer, wanted: Wanted, deadline: Deadline, entrance: Entrance) -> Batch | None:
+def _collect(
+    consumer: Consumer, wanted: Wanted, deadline: Deadline, entrance: RejectionListener
+) -> Batch | None:
     """Poll until the page is full, the partition ends or time is over; None where that came first."""
     records: list[LogRecord] = []
     size_bytes, next_offset = 0, wanted.offset

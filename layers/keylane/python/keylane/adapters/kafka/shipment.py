@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, KafkaException
 
-from keylane.adapters.kafka.clients import Entrance, metadata
+from keylane.adapters.kafka.clients import RejectionListener, metadata
 from keylane.adapters.kafka.errors import (
     LOCAL_OTHER_INVALID,
     LOCAL_QUEUE_FULL,
@@ -16,7 +16,7 @@ from keylane.adapters.kafka.errors import (
     error_of,
 )
 from keylane.adapters.kafka.options import Security
-from keylane.errors import KeylaneError, LogUnavailable, NotLetIn, PartitionMissing
+from keylane.errors import ConnectionRejected, KeylaneError, LogUnavailable, PartitionMissing
 from keylane.model.records import Position
 from keylane.ports import Deadline
 
@@ -67,7 +67,7 @@ class Shipment:
         self._partition = partition
         self._deadline = deadline
         self._waits = waits
-        self._entrance = Entrance(Security())
+        self._entrance = RejectionListener(Security())
         self._reports: list[Position | KafkaError | KeylaneError | None] = [None] * len(records)
         self._unsent: set[int] = set()
         self._unknown: dict[str, KafkaError] = {}
@@ -88,7 +88,7 @@ class Shipment:
             stack += [part for part in parts if part]
 
     def send(
-        self, producer: Producer, group: Sequence[int], entrance: Entrance, *, is_new: bool = True
+        self, producer: Producer, group: Sequence[int], entrance: RejectionListener, *, is_new: bool = True
     ) -> None:
         """Hand the records over, and wait for the reports on them until the deadline.
 
@@ -125,7 +125,7 @@ class Shipment:
 
     def refused(self, group: Sequence[int]) -> list[int]:
         """Those of the group that failed because a broker did not let the client in."""
-        return [index for index in group if isinstance(self._reports[index], NotLetIn)]
+        return [index for index in group if isinstance(self._reports[index], ConnectionRejected)]
 
     def outcomes(self) -> list[Outcome]:
         """The fate of each record."""
@@ -159,7 +159,7 @@ class Shipment:
                 error = self._produce(producer, index, waiting)
         except KafkaException as failed:
             return _error_in(failed)
-        except (NotLetIn, PartitionMissing) as failed:
+        except (ConnectionRejected, PartitionMissing) as failed:
             return failed
         if error is not None and error.code() == LOCAL_UNKNOWN_TOPIC:
             self._unknown[topic] = error

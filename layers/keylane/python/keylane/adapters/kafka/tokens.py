@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from keylane.errors import BadConfig, NotLetIn
+from keylane.errors import BadConfig, ConnectionRejected
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -14,8 +14,8 @@ def signer(region: str) -> Callable[[str], tuple[str, float]]:
     """Give librdkafka's `oauth_cb`: it makes a token and tells until when (seconds since 1970) it is good.
 
     librdkafka asks for the next one when four fifths of that time are over. The first one is made here:
-    where that fails, librdkafka would wait for ten seconds. Raises NotLetIn then, BadConfig where the package
-    is not there.
+    where that fails, librdkafka would wait for ten seconds. Raises ConnectionRejected then, BadConfig where
+    the package is not there.
     """
     try:
         from aws_msk_iam_sasl_signer import MSKAuthTokenProvider  # noqa: PLC0415 (brings boto3)
@@ -31,5 +31,5 @@ def signer(region: str) -> Callable[[str], tuple[str, float]]:
         first = [made()]
     except Exception as error:
         # The signer raises whatever botocore does, and its own.
-        raise NotLetIn("SASL_AUTHENTICATION_FAILED") from error
+        raise ConnectionRejected("SASL_AUTHENTICATION_FAILED") from error
     return lambda _: first.pop() if first else made()

@@ -41,19 +41,20 @@ check: lint-infra  ## Lint, format, types, import rules, templates
 	$(BIN)/lint-imports
 
 lint-infra: setup-check  ## cfn-lint with the rules of infra/lint, and sam validate
-	$(BIN)/python -m keylane_local.templates
+	$(BIN)/python -m keylane_build.templates
 
 openapi: setup-python  ## Write docs/openapi.json, and the template's routes, from the code
-	@$(BIN)/python -m keylane_local.openapi
+	@$(BIN)/python -m keylane_build.openapi
+	@$(BIN)/python -m keylane_build.gateway
 
 layer-requirements: setup-python
-	@$(BIN)/python -m keylane_local.layer
+	@$(BIN)/python -m keylane_build.layer
 
 sizing: setup-python
-	@$(BIN)/python -m keylane_local.sizing --document
+	@$(BIN)/python -m keylane_build.sizing --document
 
 package-job: setup  ## The job for EMR Serverless, into build/job
-	@$(BIN)/python -m keylane_local.job_package
+	@$(BIN)/python -m keylane_build.job_package
 
 layer: setup-python  ## Build the layer into build/layer (KEYLANE_ARCHITECTURE, KEYLANE_RUNTIME)
 	@$(BIN)/python layers/keylane/build_layer.py --to build/layer

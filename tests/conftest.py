@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
-from tests.servers import guarded, own_cluster, own_kafka, wait_writable
+from tests.servers.own import guarded, own_cluster, own_kafka, wait_writable
 
-from keylane_local.localstack import LocalStack
-from keylane_local.ports import HOST, Ports
-from keylane_local.stack import Stack
+from keylane_local.process.ports import HOST, Ports
+from keylane_local.servers.localstack import LocalStack
+from keylane_local.stack.stack import Stack
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.aws import Aws
-    from tests.schema_registry import Registry
+    from tests.servers.aws import Aws
+    from tests.servers.schema_registry import Registry
 
-    from keylane_local.kafka import Kafka
-    from keylane_local.redis_cluster import RedisCluster
+    from keylane_local.servers.kafka import Kafka
+    from keylane_local.servers.redis_cluster import RedisCluster
 
 
 TESTS = Path(__file__).parent
@@ -82,7 +82,7 @@ def registry_port() -> int:
 @pytest.fixture(scope="session")
 def registry(tmp_path_factory: pytest.TempPathFactory, registry_port: int) -> Iterator[Registry]:
     """A running Schema Registry; a test that breaks it has one of its own."""
-    from tests.schema_registry import Registry  # noqa: PLC0415 (its libraries are for few tests)
+    from tests.servers.schema_registry import Registry  # noqa: PLC0415 (its libraries are for few tests)
 
     with guarded(tmp_path_factory.mktemp("registry")) as data:
         running = Registry(data, registry_port)
@@ -94,7 +94,7 @@ def registry(tmp_path_factory: pytest.TempPathFactory, registry_port: int) -> It
 @pytest.fixture(scope="session")
 def moto() -> Iterator[Aws]:
     """AWS as moto has it, for all tests: each names its queues and buckets after itself."""
-    from tests import aws  # noqa: PLC0415 (its libraries are for few tests)
+    from tests.servers import aws  # noqa: PLC0415 (its libraries are for few tests)
 
     with aws.moto() as running:
         yield running

@@ -6,11 +6,11 @@ import logging
 import time
 from typing import Any
 
-from keylane.drain import drain
-from keylane.metrics import METER
+from keylane.drain.drain import drain
+from keylane.drain.sqs_event import answer_of, messages_of
+from keylane.metrics.meter import METER
 from keylane.ports import Deadline
-from keylane.queue_events import answer_of, messages_of
-from keylane.wiring.draining import drain_maker
+from keylane.wiring.drain import drain_maker
 
 parts = drain_maker()
 MARGIN_MS = 2_000

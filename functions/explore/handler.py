@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from keylane import api, explore, routes
-from keylane import explore_requests as requests
-from keylane.wiring.exploring import Explore, explore_maker
+from keylane.api import explore as requests
+from keylane.api import router
+from keylane.api.event import Event, topic_of
+from keylane.explore import explore
+from keylane.wiring.explore import Explore, explore_maker
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.event_handler import Response
 
-app = routes.Resolver()
+app = router.Resolver()
 parts = explore_maker()
 
 
 @app.at("/topics", "GET", "HEAD", parameters=requests.TOPICS, answer="Topics", refusals=(403, 502))
-def get_topics(event: api.Event) -> Response[str]:
+def get_topics(event: Event) -> Response[str]:
     """Answer with a page of Kafka's topics, by name."""
     use = parts()
     asked = requests.topics_request(event)
@@ -37,10 +39,10 @@ def _places(use: Explore, topic: str) -> explore.Places:
 
 
 @app.at("/topics/{topic}/partitions", "GET", "HEAD", answer="KafkaTopic", refusals=(403, 502))
-def get_kafka_topic(event: api.Event, topic: str) -> Response[str]:
+def get_kafka_topic(event: Event, topic: str) -> Response[str]:
     """Answer with a topic's partitions: their brokers, slots and shards."""
     use = parts()
-    return requests.of_places(_places(use, api.topic_of(topic)))
+    return requests.of_places(_places(use, topic_of(topic)))
 
 
 @app.at(
@@ -51,10 +53,10 @@ def get_kafka_topic(event: api.Event, topic: str) -> Response[str]:
     answer="KafkaPartition",
     refusals=(403, 502),
 )
-def get_kafka_partition(event: api.Event, topic: str, partition: str) -> Response[str]:
+def get_kafka_partition(event: Event, topic: str, partition: str) -> Response[str]:
     """Answer with one partition's brokers, slot and shard."""
     use = parts()
-    name, number = api.topic_of(topic), requests.partition_of(partition)
+    name, number = topic_of(topic), requests.partition_of(partition)
     places = _places(use, name)
     explore.check_partition(places.topic, number)
     return requests.of_place(places, number)
@@ -68,10 +70,10 @@ def get_kafka_partition(event: api.Event, topic: str, partition: str) -> Respons
     answer="Offset",
     refusals=(403, 502),
 )
-def get_offset(event: api.Event, topic: str, partition: str) -> Response[str]:
+def get_offset(event: Event, topic: str, partition: str) -> Response[str]:
     """Answer with the offset at a place or time."""
     use = parts()
-    name, number = api.topic_of(topic), requests.partition_of(partition)
+    name, number = topic_of(topic), requests.partition_of(partition)
     at, isolation = requests.offset_request(event)
     found = explore.offset(
         *(use.metadata, use.reader, use.clock, name, number),
@@ -90,7 +92,7 @@ def get_offset(event: api.Event, topic: str, partition: str) -> Response[str]:
     answer="LogRecords",
     refusals=(403, 413, 502),
 )
-def get_records(event: api.Event, topic: str, partition: str) -> Response[str]:
+def get_records(event: Event, topic: str, partition: str) -> Response[str]:
     """Answer with a page of raw records, by offset."""
     use = parts()
     wanted, begin = requests.records_request(event, topic, partition)
@@ -101,7 +103,7 @@ def get_records(event: api.Event, topic: str, partition: str) -> Response[str]:
 
 
 @app.at("/clusters", "GET", "HEAD", answer="Clusters", refusals=(403, 502))
-def get_clusters(event: api.Event) -> Response[str]:
+def get_clusters(event: Event) -> Response[str]:
     """Answer with the Kafka clusters and their brokers."""
     use = parts()
     found = explore.clusters(use.metadata_by_cluster, use.clock, timeout_ms=use.settings.timeout_ms)
@@ -109,7 +111,7 @@ def get_clusters(event: api.Event) -> Response[str]:
 
 
 @app.at("/health", "GET", "HEAD", answer="Health")
-def get_health(event: api.Event) -> Response[str]:
+def get_health(event: Event) -> Response[str]:
     """Answer whether Kafka and the state can be reached, and why not."""
     use = parts()
     found = explore.health(
@@ -124,4 +126,4 @@ def get_health(event: api.Event) -> Response[str]:
 
 def lambda_handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
     """Answer one API Gateway REST proxy event."""
-    return routes.serve(app, event, context)
+    return router.serve(app, event, context)

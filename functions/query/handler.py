@@ -6,49 +6,38 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from keylane import (
-    answers,
-    api,
-    decoding,
-    documents,
-    history,
-    join,
-    lists,
-    many,
-    ranges,
-    read,
-    routes,
-    topics,
-    view_requests,
-    views,
-)
-from keylane.wiring.reading import Query, query_maker
+from keylane.api import read_key, read_many, read_pages, router, terms
+from keylane.api import views as views_api
+from keylane.api.event import Event, request_id_of, topic_of
+from keylane.api.topics import METADATA, metadata_request, of_partitions, of_topic
+from keylane.query import decoding, history, join, latest, multi_get, ranges, topics, views
+from keylane.wiring.query import Query, query_maker
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.event_handler import Response
 
-    from keylane.model import Position
+    from keylane.model.records import Position
 
-app = routes.Resolver()
+app = router.Resolver()
 parts = query_maker()
 
 
-def _values(query: Query, asked: api.ReadRequest | lists.Terms) -> decoding.Values:
+def _values(query: Query, asked: read_key.ReadRequest | terms.Terms) -> decoding.Values:
     """How this request's values are read."""
     return decoding.Values(
         query.schemas, query.clock, query.settings.registry_timeout_ms, as_bytes=asked.as_bytes
     )
 
 
-@app.key("GET", "HEAD", parameters=api.READ, answer="Record", refusals=(409, 410, 412, 413, 422))
-def get_key(event: api.Event, topic: str, key: str) -> Response[Any]:
+@app.key("GET", "HEAD", parameters=read_key.READ, answer="Record", refusals=(409, 410, 412, 413, 422))
+def get_key(event: Event, topic: str, key: str) -> Response[Any]:
     """Answer with the record's own bytes, or say that there is none."""
     query = parts()
-    request = api.read_request(event, topic, key, query.settings)
+    request = read_key.read_request(event, topic, key, query.settings)
     if request.as_of is not None:
         return _as_of(event, query, request, request.as_of)
     known = request.if_none_match
-    answer = read.latest(
+    answer = latest.latest(
         query.state,
         query.layouts,
         query.clock,
@@ -56,15 +45,15 @@ def get_key(event: api.Event, topic: str, key: str) -> Response[Any]:
         request.key,
         min_position=request.min_position,
         max_age_ms=request.max_age_ms,
-        is_known=partial(answers.is_known, if_none_match=known) if known else None,
+        is_known=partial(read_key.is_known, if_none_match=known) if known else None,
         wait_ms=request.wait_ms,
         patience_ms=request.wait_ms if request.is_wait_asked else 0,
         partial=request.partial,
         timeout_ms=query.settings.state_timeout_ms,
     )
-    response = answers.of_record(
+    response = read_key.of_record(
         answer,
-        api.request_id_of(event),
+        request_id_of(event),
         query.clock.now_ms(),
         if_none_match=known,
         envelope=request.envelope,
@@ -76,7 +65,9 @@ def get_key(event: api.Event, topic: str, key: str) -> Response[Any]:
     return response
 
 
-def _as_of(event: api.Event, query: Query, request: api.ReadRequest, moment: int | Position) -> Response[Any]:
+def _as_of(
+    event: Event, query: Query, request: read_key.ReadRequest, moment: int | Position
+) -> Response[Any]:
     answer = history.as_of(
         query.state,
         query.layouts,
@@ -88,9 +79,9 @@ def _as_of(event: api.Event, query: Query, request: api.ReadRequest, moment: int
         timeout_ms=query.settings.state_timeout_ms,
         partial=request.partial,
     )
-    return answers.of_record(
+    return read_key.of_record(
         answer,
-        api.request_id_of(event),
+        request_id_of(event),
         query.clock.now_ms(),
         if_none_match=request.if_none_match,
         envelope=request.envelope,
@@ -99,11 +90,13 @@ def _as_of(event: api.Event, query: Query, request: api.ReadRequest, moment: int
     )
 
 
-@app.at("/topics/{topic}/keys", "GET", "HEAD", parameters=lists.RANGE, answer="Page", refusals=(409, 413))
-def get_keys(event: api.Event, topic: str) -> Response[Any]:
+@app.at(
+    "/topics/{topic}/keys", "GET", "HEAD", parameters=read_pages.RANGE, answer="Page", refusals=(409, 413)
+)
+def get_keys(event: Event, topic: str) -> Response[Any]:
     """Answer with a page of the topic's keys in order."""
     query = parts()
-    request = lists.range_request(event, topic)
+    request = read_pages.range_request(event, topic)
     page = ranges.page(
         query.state,
         query.layouts,
@@ -117,21 +110,21 @@ def get_keys(event: api.Event, topic: str) -> Response[Any]:
         **request.terms.bounds(query.settings),
     )
     page = replace(page, rows=_values(query, request.terms).rows(page.rows))
-    return documents.of_range(page, request, query.clock.now_ms())
+    return read_pages.of_range(page, request, query.clock.now_ms())
 
 
 @app.at(
     "/topics/{topic}/keys/{key}/history",
     "GET",
     "HEAD",
-    parameters=lists.HISTORY,
+    parameters=read_pages.HISTORY,
     answer="History",
     refusals=(409, 413),
 )
-def get_history(event: api.Event, topic: str, key: str) -> Response[Any]:
+def get_history(event: Event, topic: str, key: str) -> Response[Any]:
     """Answer with a page of a key's records, newest first."""
     query = parts()
-    request = lists.history_request(event, topic, key)
+    request = read_pages.history_request(event, topic, key)
     page = history.page(
         query.state,
         query.layouts,
@@ -145,22 +138,22 @@ def get_history(event: api.Event, topic: str, key: str) -> Response[Any]:
         **request.terms.bounds(query.settings),
     )
     entries = _values(query, request.terms).entries(page.marks.layout, page.entries)
-    return documents.of_history(replace(page, entries=entries), request, query.clock.now_ms())
+    return read_pages.of_history(replace(page, entries=entries), request, query.clock.now_ms())
 
 
 @app.at(
     "/topics/{topic}/keys:read",
     "POST",
-    parameters=lists.MANY,
-    body=lists.MANY_BODY,
+    parameters=read_many.MANY,
+    body=read_many.MANY_BODY,
     answer="Records",
     refusals=(413, 414),
 )
-def read_keys(event: api.Event, topic: str) -> Response[Any]:
+def read_keys(event: Event, topic: str) -> Response[Any]:
     """Answer with the latest records of many keys."""
     query = parts()
-    request = lists.many_request(event, topic)
-    rows, marks = many.many(
+    request = read_many.many_request(event, topic)
+    rows, marks = multi_get.many(
         query.state,
         query.layouts,
         query.clock,
@@ -170,14 +163,14 @@ def read_keys(event: api.Event, topic: str) -> Response[Any]:
         **request.terms.bounds(query.settings),
     )
     shown = _values(query, request.terms).rows(rows)
-    return documents.of_many(shown, marks, query.clock.now_ms(), request.terms.fields)
+    return read_many.of_many(shown, marks, query.clock.now_ms(), request.terms.fields)
 
 
-@app.at("/join/{key}", "GET", "HEAD", parameters=lists.JOIN, answer="Joined", refusals=(413,))
-def join_topics(event: api.Event, key: str) -> Response[Any]:
+@app.at("/join/{key}", "GET", "HEAD", parameters=read_many.JOIN, answer="Joined", refusals=(413,))
+def join_topics(event: Event, key: str) -> Response[Any]:
     """Answer with the latest records of one key in several topics."""
     query = parts()
-    request = lists.join_request(event, key)
+    request = read_many.join_request(event, key)
     found = join.join(
         query.state,
         query.layouts,
@@ -188,63 +181,63 @@ def join_topics(event: api.Event, key: str) -> Response[Any]:
         **request.terms.bounds(query.settings),
     )
     shown = _values(query, request.terms).answers(found)
-    return documents.of_join(request.key, shown, query.clock.now_ms(), request.terms.fields)
+    return read_many.of_join(request.key, shown, query.clock.now_ms(), request.terms.fields)
 
 
 @app.at("/topics/{topic}", "GET", "HEAD", elsewhere=("POST",), answer="Topic")
-def get_topic(event: api.Event, topic: str) -> Response[Any]:
+def get_topic(event: Event, topic: str) -> Response[Any]:
     """Answer with a topic's layout, and where its lanes lie and stand."""
     query = parts()
     found = topics.describe(
-        query.state, query.layouts, query.clock, api.topic_of(topic), query.settings.state_timeout_ms
+        query.state, query.layouts, query.clock, topic_of(topic), query.settings.state_timeout_ms
     )
-    return documents.of_topic(found, query.clock.now_ms())
+    return of_topic(found, query.clock.now_ms())
 
 
 @app.at(
-    "/views/{view}/keys/{key}", "GET", "HEAD", parameters=view_requests.KEY, answer="Windows", refusals=(413,)
+    "/views/{view}/keys/{key}", "GET", "HEAD", parameters=views_api.KEY, answer="Windows", refusals=(413,)
 )
-def get_windows(event: api.Event, view: str, key: str) -> Response[Any]:
+def get_windows(event: Event, view: str, key: str) -> Response[Any]:
     """Answer with a page of a key's windows, by their starts."""
     query = parts()
-    request = view_requests.of_key(event, view, key)
+    request = views_api.of_key(event, view, key)
     page = views.of_key(
         *(query.state, query.layouts, query.clock, request.view, request.key),
         **request.bounds(query.settings),
     )
-    return view_requests.answer(page, request, query.clock.now_ms())
+    return views_api.answer(page, request, query.clock.now_ms())
 
 
-@app.at("/views/{view}/keys", "GET", "HEAD", parameters=view_requests.KEYS, answer="Windows", refusals=(413,))
-def get_view_keys(event: api.Event, view: str) -> Response[Any]:
+@app.at("/views/{view}/keys", "GET", "HEAD", parameters=views_api.KEYS, answer="Windows", refusals=(413,))
+def get_view_keys(event: Event, view: str) -> Response[Any]:
     """Answer with a page of the windows of a range of keys, by keys and starts."""
     query = parts()
-    request = view_requests.of_keys(event, view)
+    request = views_api.of_keys(event, view)
     page = views.of_keys(
         *(query.state, query.layouts, query.clock, request.view, request.span or ranges.Span()),
         **request.bounds(query.settings),
     )
-    return view_requests.answer(page, request, query.clock.now_ms())
+    return views_api.answer(page, request, query.clock.now_ms())
 
 
 @app.at("/views/{view}", "GET", "HEAD", answer="View")
-def get_view(event: api.Event, view: str) -> Response[Any]:
+def get_view(event: Event, view: str) -> Response[Any]:
     """Answer with what a view computes, and how far its lanes are."""
     query = parts()
-    name = view_requests.view_of(view)
+    name = views_api.view_of(view)
     found = views.describe(query.state, query.layouts, query.clock, name, query.settings.state_timeout_ms)
-    return view_requests.described(name, found, query.clock.now_ms())
+    return views_api.described(name, found, query.clock.now_ms())
 
 
-@app.at("/metadata/partitions", "GET", "HEAD", parameters=lists.METADATA, answer="Partitions")
-def get_partitions(event: api.Event) -> Response[Any]:
+@app.at("/metadata/partitions", "GET", "HEAD", parameters=METADATA, answer="Partitions")
+def get_partitions(event: Event) -> Response[Any]:
     """Answer with the nodes of a topic's partitions."""
     query = parts()
-    topic = lists.metadata_request(event)
+    topic = metadata_request(event)
     found = topics.partitions(query.state, query.layouts, query.clock, topic, query.settings.state_timeout_ms)
-    return documents.of_partitions(found)
+    return of_partitions(found)
 
 
 def lambda_handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
     """Answer one API Gateway REST proxy event."""
-    return routes.serve(app, event, context)
+    return router.serve(app, event, context)

@@ -9,4 +9,4 @@ COPY functions functions
 RUN pip install --no-cache-dir --constraint constraints.txt --editable ".[local]"
 USER 1000:1000
 EXPOSE 8080
-ENTRYPOINT ["python", "-m", "keylane_local.front", "--host", "0.0.0.0", "--port", "8080", "--function-log", "/dev/stderr"]
+ENTRYPOINT ["python", "-m", "keylane_local.front.server", "--host", "0.0.0.0", "--port", "8080", "--function-log", "/dev/stderr"]

@@ -219,7 +219,11 @@ class Setup:
         if _read(stamp) == wanted:
             return
         try:
-            self._run("archive", "Spark's classes", [str(self.venv_python), "-m", "keylane_spark.archive"])
+            self._run(
+                "archive",
+                "Spark's classes",
+                [str(self.venv_python), "-m", "keylane_spark.engine.class_archive"],
+            )
         except SetupError:
             say("archive", "goes on without: jobs start more slowly")
         stamp.write_text(wanted, encoding="utf-8")

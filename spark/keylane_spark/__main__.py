@@ -21,20 +21,21 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from keylane import settings_kafka
-from keylane.adapters import references
-from keylane.adapters.kafka_broker import Broker
-from keylane.errors import BadConfig, Fenced, KeylaneError, SettingsUnavailable
+from keylane.adapters.aws import references
+from keylane.config import kafka as kafka_config
+from keylane.config.functions import redis_settings
+from keylane.errors import BadConfig, Fenced, KeylaneError, SettingsError, SettingsUnavailable
 from keylane.ports import Clock
-from keylane.settings import redis_settings
-from keylane.variables import SettingsError
-from keylane_spark import config, job, kafka_java, session
-from keylane_spark.query import Parts
+from keylane_spark import job
+from keylane_spark.adapters.kafka_admin import Broker
+from keylane_spark.config.topics import Config, load
+from keylane_spark.context import Parts
+from keylane_spark.engine import kafka_options, session
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from keylane.adapters.kafka_options import Connection
+    from keylane.adapters.kafka.options import Connection
 
 
 def main(arguments: list[str] | None = None, environment: Mapping[str, str] = os.environ) -> int:
@@ -46,10 +47,10 @@ def main(arguments: list[str] | None = None, environment: Mapping[str, str] = os
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     try:
-        topics = config.load(given.config)
+        topics = load(given.config)
         kafka = partial(_kafka, environment, topics)
         connection, redis = kafka(), redis_settings(references.resolved(environment))
-        kafka_java.options(connection)
+        kafka_options.options(connection)
     except (BadConfig, SettingsUnavailable) as error:
         _say(str(error))
         return 2
@@ -74,14 +75,14 @@ def main(arguments: list[str] | None = None, environment: Mapping[str, str] = os
     return 0
 
 
-def _kafka(environment: Mapping[str, str], topics: config.Config) -> Connection:
+def _kafka(environment: Mapping[str, str], topics: Config) -> Connection:
     """The cluster that has the topics, all of them. Raises BadConfig, SettingsUnavailable."""
-    clusters = settings_kafka.clusters(references.resolved(environment), settings_kafka.connection)
+    clusters = kafka_config.clusters(references.resolved(environment), kafka_config.connection)
     wanted = sorted({*topics.topics, *(view.topic for view in topics.views.values())})
     names = {clusters.name_of(topic): topic for topic in wanted}
     if len(names) > 1:
         places = ", ".join(f"{topic!r} in {name!r}" for name, topic in names.items())
-        raise SettingsError(settings_kafka.CLUSTERS, f"has {places}: a job serves topics of one cluster")
+        raise SettingsError(kafka_config.CLUSTERS, f"has {places}: a job serves topics of one cluster")
     return clusters.of(wanted[0])
 
 

@@ -5,20 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from keylane.errors import Fenced, LaneBehind, TopicChanged, Unavailable, UnknownTopic
-from keylane_spark.metrics import Meter
-from keylane_spark.opening import open_topics
-from keylane_spark.ownership import Ownership
-from keylane_spark.serving import Serving
-from keylane_spark.stray_totals import StrayTotals
-from keylane_spark.sweeper import Sweeper
+from keylane_spark.generations.ownership import Ownership
+from keylane_spark.generations.sweeper import Sweeper
+from keylane_spark.serving.open_topics import open_topics
+from keylane_spark.serving.switch import Serving
+from keylane_spark.telemetry.metrics import Meter
+from keylane_spark.telemetry.stray_totals import StrayTotals
 from keylane_spark.views.runner import Views
 
 if TYPE_CHECKING:
     import threading
 
     from keylane.errors import KeylaneError
-    from keylane_spark.query import Parts
-    from keylane_spark.writer import Openings
+    from keylane_spark.context import Parts
+    from keylane_spark.stream.openings import Openings
 
 _FIRST_PAUSE_S = 1.0
 _LAST_PAUSE_S = 30.0

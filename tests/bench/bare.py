@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import hiredis
 import state
 
-from keylane.adapters.redis_wire import encode_command
+from keylane.adapters.redis.resp import encode_command
 from keylane.ports import Call
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from keylane.adapters.redis_state import RedisState
+    from keylane.adapters.redis.state import RedisState
 
     Round = Sequence[Call]
 

@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING
 from confluent_kafka import Consumer, Producer, TopicPartition
 from harness import Row, latency, report
 
-from keylane import read
-from keylane.adapters.redis_cluster import Cluster
-from keylane.adapters.redis_state import RedisState
-from keylane.layouts import Layouts
+from keylane.adapters.redis.cluster import Cluster
+from keylane.adapters.redis.state import RedisState
+from keylane.config.functions import redis_settings
 from keylane.ports import Clock
-from keylane.settings import redis_settings
-from keylane_local.guard import guarded
-from keylane_local.stack import Stack
+from keylane.query import latest
+from keylane.query.layouts import Layouts
+from keylane_local.process.guard import guarded
+from keylane_local.stack.stack import Stack
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -81,7 +81,7 @@ class Reader:
         self._layouts = Layouts(self._state, self._clock, 300)
 
     def wait_for(self, key: bytes, offset: int, value: bytes) -> float:
-        answer = read.latest(
+        answer = latest.latest(
             self._state, self._layouts, self._clock, TOPIC, key, min_position=offset, wait_ms=10_000
         )
         at = time.perf_counter()

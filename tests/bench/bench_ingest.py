@@ -22,22 +22,23 @@ import redis
 from confluent_kafka import Producer
 from harness import Row, report
 
-from keylane import codec, routing
-from keylane.adapters.redis_cluster import Cluster
-from keylane.adapters.redis_lanes import Lane
-from keylane.model import Layout
+from keylane import routing
+from keylane.adapters.redis.cluster import Cluster
+from keylane.config.functions import redis_settings
+from keylane.model.records import Layout
 from keylane.ports import Clock, Deadline
-from keylane.settings import redis_settings
-from keylane_local.guard import guarded
-from keylane_local.plan import Wishes
-from keylane_local.stack import Stack
-from keylane_local.watching import Lanes
+from keylane.state import codec
+from keylane_local.process.guard import guarded
+from keylane_local.stack.plan import Wishes
+from keylane_local.stack.stack import Stack
+from keylane_local.stack.watching import Lanes
+from keylane_spark.adapters.lane_writer import LaneTarget
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from typing import BinaryIO
 
-    from keylane.adapters.redis_cluster import Node
+    from keylane.adapters.redis.cluster import Node
 
 TOPIC = "ingest"
 LAYOUT = Layout(TOPIC, 9)
@@ -116,7 +117,7 @@ def pipe_seconds(stack: Stack, folder: Path, first: int, count: int, value: byte
     shards: dict[Node, BinaryIO] = {}
     prefixes = []
     for partition in range(LAYOUT.partition_count):
-        lane = Lane.of(LAYOUT, partition, 0)
+        lane = LaneTarget.of(LAYOUT, partition, 0)
         node = cluster.primary(lane.slot)
         if node not in shards:
             shards[node] = (folder / f"{node.port}.resp").open("wb")

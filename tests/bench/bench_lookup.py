@@ -22,8 +22,8 @@ import psutil
 import state
 from harness import ROOT, Row, latency, report
 
-from keylane.adapters.redis_wire import encode_command
-from keylane.codec import HEADER_BYTES, WATERMARK_BYTES
+from keylane.adapters.redis.resp import encode_command
+from keylane.state.codec import HEADER_BYTES, WATERMARK_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -21,14 +21,14 @@ from stage import TOPIC, UP, Memory, Run, wait_until
 from verdict import key_of, longest_gap_s
 
 from keylane import routing
-from keylane.adapters.redis_cluster import Cluster
-from keylane.adapters.redis_lanes import Lane
-from keylane.adapters.redis_layouts import LayoutStore
-from keylane.adapters.redis_state import RedisState
+from keylane.adapters.redis.cluster import Cluster
+from keylane.adapters.redis.state import RedisState
+from keylane.config.functions import redis_settings
 from keylane.ports import Clock, Deadline
-from keylane.settings import redis_settings
-from keylane_local.guard import guarded
-from keylane_local.stack import Stack
+from keylane_local.process.guard import guarded
+from keylane_local.stack.stack import Stack
+from keylane_spark.adapters.lane_writer import LaneTarget
+from keylane_spark.adapters.layout_store import LayoutStore
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -147,7 +147,7 @@ def grown(run: Run) -> None:
     assert old
 
     def is_removed() -> bool:
-        lanes = [Lane.of(old, partition, 0) for partition in range(PARTITIONS)]
+        lanes = [LaneTarget.of(old, partition, 0) for partition in range(PARTITIONS)]
         deadline = Deadline.after_ms(2000, CLOCK)
         return all(state.read(lane.slot, [lane.watermark_key], deadline) == [None] for lane in lanes)
 

@@ -24,8 +24,8 @@ from bare import Bare, noted, run
 from fill import fill, settle
 from harness import ROOT, Row, latency, report
 
-from keylane.model import Layout, Options
-from keylane_local.proxy_events import Request, proxy_event
+from keylane.model.records import Layout, Options
+from keylane_local.front.proxy_events import Request, proxy_event
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -14,13 +14,13 @@ import redis
 import state
 from harness import Row, percentile, report
 
-from keylane import codec
-from keylane.adapters.redis_cluster import Cluster
-from keylane.adapters.redis_lanes import Lane, LaneWriter
-from keylane.adapters.redis_wire import encode_command
-from keylane.model import Layout
+from keylane.adapters.redis.cluster import Cluster
+from keylane.adapters.redis.resp import encode_command
+from keylane.config.functions import redis_settings
+from keylane.model.records import Layout
 from keylane.ports import Clock
-from keylane.settings import redis_settings
+from keylane.state import codec
+from keylane_spark.adapters.lane_writer import LaneTarget, LaneWriter
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,7 +43,7 @@ class Way:
             self._cluster, CLOCK, 1, wait_replicas=wait_replicas, notify=self.held_up.append
         )
         layout = Layout(topic, PARTITIONS)
-        self._lanes = {Lane.of(layout, partition, 0): 0 for partition in range(PARTITIONS)}
+        self._lanes = {LaneTarget.of(layout, partition, 0): 0 for partition in range(PARTITIONS)}
         self._writer.open((lane, 0) for lane in self._lanes)
         self._chunks = {lane: bulk(lane, CHUNK, value) for lane in self._lanes}
         self._records = {lane: bulk(lane, 1, value) for lane in self._lanes}
@@ -72,13 +72,13 @@ class Way:
     def close(self) -> None:
         self._cluster.close()
 
-    def _apply(self, lane: Lane, arguments: bytes, count: int) -> None:
+    def _apply(self, lane: LaneTarget, arguments: bytes, count: int) -> None:
         begin = self._lanes[lane]
         self._lanes[lane] = begin + count
         self._writer.apply(lane, begin, begin + count, arguments=arguments, count=count)
 
 
-def bulk(lane: Lane, count: int, value: bytes) -> bytes:
+def bulk(lane: LaneTarget, count: int, value: bytes) -> bytes:
     """Keys and payloads as the writer takes them; their offsets matter to nobody here."""
     pairs = [
         argument

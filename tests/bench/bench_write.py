@@ -27,12 +27,12 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from harness import ROOT, Row, latency, report, spread
 
-from keylane.metrics import METER
-from keylane_local.environments import Environment, Function
-from keylane_local.guard import guarded
-from keylane_local.kafka import Kafka
-from keylane_local.ports import Ports
-from keylane_local.proxy_events import Request, proxy_event
+from keylane.metrics.meter import METER
+from keylane_local.front.environments import Environment, Function
+from keylane_local.front.proxy_events import Request, proxy_event
+from keylane_local.process.guard import guarded
+from keylane_local.process.ports import Ports
+from keylane_local.servers.kafka import Kafka
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -9,17 +9,18 @@ import pyarrow as pa
 import redis
 import state
 
-from keylane import codec, routing
-from keylane.adapters.redis_cluster import Cluster
-from keylane.adapters.redis_lanes import Lane, LaneWriter
+from keylane import routing
+from keylane.adapters.redis.cluster import Cluster
+from keylane.config.functions import redis_settings
 from keylane.ports import Clock
-from keylane.settings import redis_settings
-from keylane_spark.batch import BatchWriter, Span
+from keylane.state import codec, redis_keys
+from keylane_spark.adapters.lane_writer import LaneTarget, LaneWriter
+from keylane_spark.stream.batch_writer import BatchWriter, Span
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from keylane.model import Layout
+    from keylane.model.records import Layout
 
     Record = tuple[bytes, bytes]
 
@@ -40,14 +41,14 @@ def fill(nodes: str, layout: Layout, records: Iterable[Record]) -> None:
     }
     cluster = Cluster(redis_settings(state.environment(nodes)))
     lanes = LaneWriter(cluster, Clock(), 1)
-    lanes.open((Lane.of(layout, *place), 0) for place in _places(layout))
+    lanes.open((LaneTarget.of(layout, *place), 0) for place in _places(layout))
     writer = BatchWriter(lanes, {layout.topic: layout}, spans)
     for partition, rows in enumerate(by_partition):
         for first in range(0, len(rows), AT_ONCE):
             writer.write(_batch(partition, first, rows[first : first + AT_ONCE], now_ms))
         writer.finish([(layout.topic, partition)])
     with state.client(nodes) as client:
-        client.set(codec.layout_key(layout.topic), codec.encode_layout(layout))
+        client.set(redis_keys.layout_key(layout.topic), codec.encode_layout(layout))
     cluster.close()
 
 

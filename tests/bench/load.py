@@ -18,14 +18,14 @@ import aiohttp
 from confluent_kafka import Producer
 from verdict import Seen, key_of
 
-from keylane.model import Position
+from keylane.model.records import Position
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from confluent_kafka import Message
 
-    from keylane_local.stack import Stack
+    from keylane_local.stack.stack import Stack
 
 READ_TIMEOUT_S = 10
 

@@ -11,13 +11,13 @@ from harness import Row, report
 from load import Reads, Writes
 from verdict import figures, lost, statuses, went_back
 
-from keylane_local.processes import tail
+from keylane_local.process.processes import tail
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Sequence
 
-    from keylane_local.stack import Stack
+    from keylane_local.stack.stack import Stack
 
 TOPIC = "outage"
 UP = "all parts up"

@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any
 from redis.cluster import ClusterNode
 from redis.cluster import RedisCluster as RedisClient
 
-from keylane import codec, routing
-from keylane.model import Layout, Watermark
-from keylane_local.guard import guarded
-from keylane_local.ports import Ports
-from keylane_local.proxy_events import Request, proxy_event
-from keylane_local.redis_cluster import RedisCluster
+from keylane import routing
+from keylane.model.records import Layout, Watermark
+from keylane.state import codec
+from keylane.state import redis_keys as redis_keys_state
+from keylane_local.front.proxy_events import Request, proxy_event
+from keylane_local.process.guard import guarded
+from keylane_local.process.ports import Ports
+from keylane_local.servers.redis_cluster import RedisCluster
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,8 +60,8 @@ def redis_keys(key: bytes) -> tuple[int, bytes, bytes]:
     tag = routing.hash_tag(slot)
     return (
         slot,
-        codec.value_key(tag, LAYOUT.topic, LAYOUT.generation, key),
-        codec.watermark_key(tag, LAYOUT.topic, LAYOUT.generation, partition, 0),
+        redis_keys_state.value_key(tag, LAYOUT.topic, LAYOUT.generation, key),
+        redis_keys_state.watermark_key(tag, LAYOUT.topic, LAYOUT.generation, partition, 0),
     )
 
 
@@ -69,7 +71,7 @@ def fill(nodes: str, count: int, value_bytes: int) -> list[tuple[bytes, bytes]]:
     records = [(b"N%05dAA" % number, value_of(number, value_bytes)) for number in range(count)]
     watermark = codec.encode_watermark(Watermark(count, 1, now_ms, now_ms))
     with client(nodes) as redis:
-        redis.set(codec.layout_key(LAYOUT.topic), codec.encode_layout(LAYOUT))
+        redis.set(redis_keys_state.layout_key(LAYOUT.topic), codec.encode_layout(LAYOUT))
         for start in range(0, count, 1000):
             with redis.pipeline() as pipe:
                 for offset, (key, value) in enumerate(records[start : start + 1000], start):

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from harness import percentile
 
-from keylane import read
-from keylane.adapters.redis_cluster import Cluster
-from keylane.adapters.redis_state import RedisState
+from keylane.adapters.redis.cluster import Cluster
+from keylane.adapters.redis.state import RedisState
+from keylane.config.functions import redis_settings
 from keylane.errors import KeylaneError
-from keylane.layouts import Layouts
 from keylane.ports import Clock, Deadline
-from keylane.settings import redis_settings
+from keylane.query import latest
+from keylane.query.layouts import Layouts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from keylane.model import Position
-    from keylane_local.stack import Stack
+    from keylane.model.records import Position
+    from keylane_local.stack.stack import Stack
 
 WAIT_MS = 60_000
 
@@ -96,7 +96,7 @@ def lost(stack: Stack, topic: str, acknowledged: Mapping[int, tuple[int, Positio
     for key, (number, position) in acknowledged.items():
         try:
             left_ms = until.remaining_s * 1000
-            answer = read.latest(
+            answer = latest.latest(
                 state, layouts, clock, topic, key_of(key), min_position=position, wait_ms=left_ms
             )
         except KeylaneError as error:

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import Producer
-from tests.builders import a_topic
-from tests.fakes import FakeKafka
-from tests.servers import create_topic, deadline
+from tests.servers.own import create_topic, deadline
+from tests.support.builders import a_topic
+from tests.support.fakes import FakeKafka
 
-from keylane.adapters.kafka_admin import KafkaAdmin, KafkaMetadata, ReaderSettings
-from keylane.adapters.kafka_reader import KafkaReader
+from keylane.adapters.kafka.admin import KafkaAdmin, KafkaMetadata, ReaderSettings
+from keylane.adapters.kafka.reader import KafkaReader
 from keylane.errors import LogUnavailable, UnknownTopic
-from keylane.kafka import EARLIEST, LATEST, MAX, READ_COMMITTED, READ_UNCOMMITTED, LogRecord, Wanted
+from keylane.model.kafka import EARLIEST, LATEST, MAX, READ_COMMITTED, READ_UNCOMMITTED, LogRecord, Wanted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.builders import a_topic, written
-from tests.fakes import FakeLog
-from tests.servers import create_topic, deadline, records_of
+from tests.servers.own import create_topic, deadline, records_of
+from tests.support.builders import a_topic, written
+from tests.support.fakes import FakeLog
 
 from keylane import routing
-from keylane.adapters.kafka_producer import KafkaProducer, KafkaSettings
+from keylane.adapters.kafka.producer import KafkaProducer, KafkaSettings
 from keylane.errors import LogUnavailable, ProduceFailed, UnknownPartition, UnknownTopic
-from keylane.model import NewRecord, Position
+from keylane.model.records import NewRecord, Position
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -16,8 +16,8 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keylane.adapters import proto_text, protobuf_values
-from keylane.adapters.protobuf_builtin import CONFLUENT_FILES
+from keylane.adapters.registry import proto_parser, protobuf
+from keylane.adapters.registry.protobuf_builtin import CONFLUENT_FILES
 
 FLIGHT = """
 /* what is commented; } */ syntax = "proto3";
@@ -44,17 +44,17 @@ extend google.protobuf.FieldOptions { string note = 50000; }
 """  # noqa: E501
 
 
-READ = protobuf_values.decoder(FLIGHT, ())
+READ = protobuf.decoder(FLIGHT, ())
 WORDS = re.findall(r"\w+|\s+|.", FLIGHT)
 
 
 def read(schema: str, payload: str, references=()) -> object:
-    return json.loads(protobuf_values.decoder(schema, references)(bytes.fromhex(payload)))
+    return json.loads(protobuf.decoder(schema, references)(bytes.fromhex(payload)))
 
 
 def described(text: str) -> str:
     """The descriptor of a .proto, in base64 as Python's producers register it."""
-    return base64.b64encode(proto_text.parse(text, "any.proto").SerializeToString()).decode()
+    return base64.b64encode(proto_parser.parse(text, "any.proto").SerializeToString()).decode()
 
 
 @pytest.mark.parametrize("spell", [str, described], ids=["text", "descriptor"])
@@ -115,13 +115,13 @@ def test_proto2_is_the_syntax_of_who_names_none():
 )
 def test_text_that_is_no_proto_is_refused(text):
     with pytest.raises(ValueError, match=r"."):
-        protobuf_values.decoder(text, ())
+        protobuf.decoder(text, ())
 
 
 def test_files_that_import_each_other_are_refused():
     circle = [("a.proto", 'import "b.proto"; message A { }'), ("b.proto", 'import "a.proto"; message B { }')]
     with pytest.raises(ValueError, match="imports itself"):
-        protobuf_values.decoder('import "a.proto"; message C { }', circle)
+        protobuf.decoder('import "a.proto"; message C { }', circle)
 
 
 def test_message_that_nests_without_an_end_is_refused():
@@ -131,7 +131,7 @@ def test_message_that_nests_without_an_end_is_refused():
         size = len(data)
         data = b"\x0a" + (bytes((size,)) if size < 128 else bytes((size & 127 | 128, size >> 7))) + data
     with pytest.raises(ValueError, match=r"."):
-        protobuf_values.decoder(text, ())(b"\x00" + data)
+        protobuf.decoder(text, ())(b"\x00" + data)
 
 
 @pytest.mark.parametrize("module", [meta_pb2, decimal_pb2, variant_pb2, legacy_decimal_pb2])
@@ -146,7 +146,7 @@ def test_well_known_files_are_there_without_a_reference():
     value.update({"a": [1, None, "x"]})
     data = value.SerializeToString()
     payload = b"\x00\x0a" + bytes((len(data),)) + data
-    assert json.loads(protobuf_values.decoder(text, ())(payload)) == {"s": {"a": [1.0, None, "x"]}}
+    assert json.loads(protobuf.decoder(text, ())(payload)) == {"s": {"a": [1.0, None, "x"]}}
 
 
 @given(st.lists(st.sampled_from((0, 2, 4, 8, 10, 16, 18, 34, 48, 58, 128, 255)), max_size=20))
@@ -164,11 +164,11 @@ def test_any_words_are_a_proto_or_refused(changes):
     for at, word in changes:
         words[at] = word
     with contextlib.suppress(ValueError):
-        protobuf_values.decoder("".join(words), ())
+        protobuf.decoder("".join(words), ())
 
 
 def test_descriptor_of_a_text_is_one_that_protobuf_takes():
     pool = descriptor_pool.DescriptorPool()
     pool.Add(FileDescriptorProto(name="a.proto", package="legs"))
-    pool.Add(proto_text.parse('import "a.proto"; message B { oneof o { int32 a = 1; } }', "b.proto"))
+    pool.Add(proto_parser.parse('import "a.proto"; message B { oneof o { int32 a = 1; } }', "b.proto"))
     assert pool.FindMessageTypeByName("B").oneofs_by_name["o"].fields[0].name == "a"

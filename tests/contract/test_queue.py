@@ -6,16 +6,16 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.aws import Aws, receive
-from tests.servers import deadline
+from tests.servers.aws import Aws, receive
+from tests.servers.own import deadline
 
-from keylane.adapters.aws import Refused
-from keylane.adapters.s3_bucket import S3Bucket
-from keylane.adapters.sqs_queue import SqsQueue
+from keylane.adapters.aws.client import Refused
+from keylane.adapters.aws.s3 import S3Bucket
+from keylane.adapters.aws.settings import AwsSettings
+from keylane.adapters.aws.sqs import SqsQueue
 from keylane.errors import QueueUnavailable, Unconfirmed
 from keylane.ports import Message
-from keylane.settings_queue import AwsSettings
-from keylane_local.ports import HOST, Ports
+from keylane_local.process.ports import HOST, Ports
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -7,17 +7,17 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.builders import a_topic
-from tests.fakes import FakeState
-from tests.servers import SlotMove, deadline, fill
+from tests.servers.own import SlotMove, deadline, fill
+from tests.support.builders import a_topic
+from tests.support.fakes import FakeState
 
 from keylane import routing
-from keylane.adapters.redis_cluster import Cluster
-from keylane.adapters.redis_state import RedisState
-from keylane.adapters.redis_wire import encode_command
+from keylane.adapters.redis.cluster import Cluster
+from keylane.adapters.redis.resp import encode_command
+from keylane.adapters.redis.state import RedisState
+from keylane.config.functions import redis_settings
 from keylane.errors import StateUnavailable, TooLarge
 from keylane.ports import Call
-from keylane.settings import redis_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from keylane import queue_codec
-from keylane.model import NewRecord
-from keylane_local.front import function_for
-from keylane_local.openapi import document
-from keylane_local.proxy_events import Request, proxy_event
+from keylane.model.records import NewRecord
+from keylane.produce import message_codec
+from keylane_build.openapi import document
+from keylane_local.front.proxy_events import Request, proxy_event
+from keylane_local.front.server import function_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -119,11 +119,11 @@ def events() -> dict[str, str]:
 def queued() -> dict[str, Any]:
     """A batch of the write-ahead log, of one message with one record, as the drain function gets it."""
     record = NewRecord("flights", b"N14228", json.dumps(FLIGHT).encode())
-    parcel = queue_codec.Parcel(bytes(range(16)), int(NOW_S * 1000), "flights", ((0, record),))
+    parcel = message_codec.Parcel(bytes(range(16)), int(NOW_S * 1000), "flights", ((0, record),))
     message = {
         "messageId": REQUEST_ID,
         "receiptHandle": "handle",
-        "body": queue_codec.to_text(queue_codec.encode(parcel)),
+        "body": message_codec.to_text(message_codec.encode(parcel)),
         "attributes": {"ApproximateReceiveCount": "1", "MessageGroupId": "flights-2"},
         "messageAttributes": {},
         "eventSource": "aws:sqs",

@@ -7,9 +7,9 @@ import json
 import pytest
 from tests.e2e.client import Client
 from tests.e2e.examples import EVENTS, EXAMPLES
-from tests.servers import eventually
+from tests.servers.own import eventually
 
-from keylane_local import invoke
+from keylane_local.commands import invoke
 
 
 @pytest.fixture(scope="module")

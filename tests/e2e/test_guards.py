@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
-from tests.builders import a_topic
 from tests.e2e.client import path_of
-from tests.servers import create_topic, records_of
+from tests.servers.own import create_topic, records_of
+from tests.support.builders import a_topic
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import threading
 
 from confluent_kafka import Producer
 from tests.e2e.client import Client, path_of
-from tests.servers import eventually
+from tests.servers.own import eventually
 
 from keylane import routing
 

@@ -12,11 +12,11 @@ import redis
 from botocore.exceptions import ClientError
 from tests.e2e.client import Answer, path_of
 from tests.e2e.examples import EXAMPLES, operations
-from tests.servers import eventually, records_of
+from tests.servers.own import eventually, records_of
 
-from keylane_local import deployment
-from keylane_local.cloudformation import CloudStack, DeployFailed
-from keylane_local.packaging import layer_archive
+from keylane_local.deploy import deployment
+from keylane_local.deploy.cloudformation import CloudStack, DeployFailed
+from keylane_local.deploy.packaging import layer_archive
 from keylane_local.tools import project_root
 
 TEMPLATE = project_root() / "template.yaml"

@@ -6,7 +6,7 @@ import json
 
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as read_text
-from tests.servers import eventually
+from tests.servers.own import eventually
 
 from keylane import __version__
 

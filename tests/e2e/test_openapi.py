@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from schemathesis.config import SchemathesisConfig
 from tests.e2e.client import Client, path_of
 
-from keylane import lists
-from keylane.explore_requests import LAST_PARTITION
+from keylane.api import read_many, terms
+from keylane.api.explore import LAST_PARTITION
 
 SEED = int(os.environ.get("KEYLANE_SEED", "5"))
 EXAMPLES = 30
@@ -45,8 +45,8 @@ KNOWN = {
 }
 ANY = re.compile(r".{0,200}", re.DOTALL)
 SOUND = {
-    "topic": re.compile(lists.NAME),
-    "topics": re.compile(lists.NAMES),
+    "topic": re.compile(terms.NAME),
+    "topics": re.compile(read_many.NAMES),
     "offset": re.compile(r"earliest|latest|[0-9]{1,18}"),
     "Keylane-Min-Position": re.compile(r"[0-9]{1,18}:[0-9]{1,18}"),
 }

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 
-from tests import lanes as t
 from tests.e2e.client import path_of
+from tests.support import lanes as t
 
 from keylane import routing
-from keylane.adapters.redis_cluster import Cluster
+from keylane.adapters.redis.cluster import Cluster
 
 TOPIC = "flights"
 

@@ -7,7 +7,7 @@ import json
 import pytest
 from confluent_kafka import Producer
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
-from tests import schema_registry as sr
+from tests.servers import schema_registry as sr
 
 TOPIC = "registered"
 DEST = {"name": "dest", "type": "string"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from decimal import Decimal
 
-from tests.servers import eventually
+from tests.servers.own import eventually
 
 
 def test_what_is_written_is_counted_in_the_windows_of_its_key(client, key):

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from tests.torture.stack import HISTORY, MIXED, slot_of
 
-from keylane import codec, routing
+from keylane import routing
 from keylane.errors import LaneBuilding, UnknownTopic
+from keylane.state import codec, redis_keys
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from tests.torture.readers import Seen
     from tests.torture.stack import TortureStack
 
-    from keylane.model import Layout, Record
+    from keylane.model.records import Layout, Record
 
 
 def check_seen(
@@ -179,7 +180,7 @@ def check_state(
                 slot = slot_of(layout, key)
                 client = clients[stack.shard_of(slot)]
                 tag = routing.hash_tag(slot)
-                data = client.get(codec.value_key(tag, topic, layout.generation, key))
+                data = client.get(redis_keys.value_key(tag, topic, layout.generation, key))
                 key_log = log.of(topic, key)
                 record = None if data is None else codec.decode_record(key, data, key_log.home)
                 expected = key_log.newest()
@@ -189,7 +190,7 @@ def check_state(
                     yield from _check_headers(topic, record, expected)
                 if layout.options.has_history:
                     stored = client.zrange(
-                        codec.history_key(tag, topic, layout.generation, key), 0, -1, withscores=True
+                        redis_keys.history_key(tag, topic, layout.generation, key), 0, -1, withscores=True
                     )
                     yield from _check_history(topic, key, stored, key_log.history(HISTORY))
             if layout.options.index:
@@ -237,8 +238,8 @@ def _check_indexes(
             past.add(place)
     prefixes = {key.partition(b"/")[0] + b"/" for key in keys}
     for kind, index_key, wanted in (
-        ("live", codec.index_key, live),
-        ("one with a history", codec.past_key, past),
+        ("live", redis_keys.index_key, live),
+        ("one with a history", redis_keys.past_key, past),
     ):
         held = set()
         for partition, stripe in itertools.product(range(layout.partition_count), range(layout.stripes)):

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.servers import CLOCK
+from tests.servers.own import CLOCK
 from tests.torture.stack import PLAIN, VIEW, wait_until
 
-from keylane import views
-from keylane.adapters.redis_cluster import Cluster
-from keylane.adapters.redis_state import RedisState
+from keylane.adapters.redis.cluster import Cluster
+from keylane.adapters.redis.state import RedisState
 from keylane.errors import KeylaneError
-from keylane.layouts import Layouts
-from keylane.ranges import Span
+from keylane.query import views
+from keylane.query.layouts import Layouts
+from keylane.query.ranges import Span
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

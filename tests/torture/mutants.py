@@ -22,10 +22,10 @@ from typing import Any
 
 from keylane_local.tools import project_root, tools_dir
 
-_LANES = "layers/keylane/python/keylane/adapters/library/lanes.lua"
-_WATERMARK = "layers/keylane/python/keylane/adapters/library/watermark.lua"
-_COLUMNS = "spark/keylane_spark/columns.py"
-_FOLDING = "spark/keylane_spark/folding.py"
+_LANES = "spark/keylane_spark/adapters/library/lanes.lua"
+_WATERMARK = "spark/keylane_spark/adapters/library/watermark.lua"
+_COLUMNS = "spark/keylane_spark/columns/chunks.py"
+_FOLDING = "spark/keylane_spark/columns/fold.py"
 _SOURCES = ("layers", "spark", "infra", "tests")
 
 

@@ -20,9 +20,9 @@ import psutil
 import redis
 from tests.torture.stack import TOPICS, is_primary, settle, wait_until
 
-from keylane import codec
-from keylane.adapters.redis_lanes import Lane
-from keylane_local.processes import wait_until as waited
+from keylane.state import codec
+from keylane_local.process.processes import wait_until as waited
+from keylane_spark.adapters.lane_writer import LaneTarget
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tests.torture.schedule import Event
     from tests.torture.stack import TortureStack
 
-    from keylane_local.redis_node import RedisNode
+    from keylane_local.servers.redis_node import RedisNode
 
 
 @dataclass(slots=True)
@@ -179,7 +179,7 @@ class Nemesis:
             for layout in self._stack.layouts().values()
             for partition in range(TOPICS[layout.topic])
             for stripe in range(layout.stripes)
-            if self._stack.shard_of((lane := Lane.of(layout, partition, stripe)).slot) == shard
+            if self._stack.shard_of((lane := LaneTarget.of(layout, partition, stripe)).slot) == shard
         ]
         return any(
             before is not None

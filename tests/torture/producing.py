@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from tests.torture.stack import TOPICS
 
 from keylane import routing
-from keylane.model import Position
+from keylane.model.records import Position
 
 if TYPE_CHECKING:
     from collections.abc import Callable

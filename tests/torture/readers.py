@@ -8,17 +8,17 @@ import threading
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
-from tests.servers import CLOCK
+from tests.servers.own import CLOCK
 
-from keylane.adapters.redis_cluster import Cluster
-from keylane.adapters.redis_state import RedisState
+from keylane.adapters.redis.cluster import Cluster
+from keylane.adapters.redis.state import RedisState
 from keylane.errors import KeylaneError
-from keylane.layouts import Layouts
-from keylane.read import latest
+from keylane.query.latest import latest
+from keylane.query.layouts import Layouts
 
 if TYPE_CHECKING:
-    from keylane.adapters.redis_cluster import RedisSettings
-    from keylane.model import Answer, Position
+    from keylane.adapters.redis.cluster import RedisSettings
+    from keylane.model.records import Answer, Position
 
 READERS = 2
 WAITERS = 2

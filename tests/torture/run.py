@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tests.servers import CLOCK
+from tests.servers.own import CLOCK
 from tests.torture.checks import check_seen, check_state, check_watermarks
 from tests.torture.counting import check_view
 from tests.torture.nemesis import Nemesis, Trouble

@@ -12,24 +12,25 @@ from typing import TYPE_CHECKING
 
 import psutil
 import redis
-from tests.servers import CLOCK, create_topic, guarded, own_cluster, own_kafka
+from tests.servers.own import CLOCK, create_topic, guarded, own_cluster, own_kafka
 
-from keylane import codec, routing
-from keylane.adapters.redis_cluster import Cluster
-from keylane.adapters.redis_lanes import Lane
-from keylane.adapters.redis_layouts import LayoutStore
-from keylane.settings import redis_settings
-from keylane_local.parts import READY
-from keylane_local.processes import Program, stop_now, tail
+from keylane import routing
+from keylane.adapters.redis.cluster import Cluster
+from keylane.config.functions import redis_settings
+from keylane.state import codec
+from keylane_local.process.processes import Program, stop_now, tail
+from keylane_local.stack.parts import READY
 from keylane_local.tools import find_java, tools_dir
+from keylane_spark.adapters.lane_writer import LaneTarget
+from keylane_spark.adapters.layout_store import LayoutStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from keylane.model import Layout, Watermark
-    from keylane_local.kafka import Kafka
-    from keylane_local.redis_cluster import RedisCluster
-    from keylane_local.redis_node import RedisNode
+    from keylane.model.records import Layout, Watermark
+    from keylane_local.servers.kafka import Kafka
+    from keylane_local.servers.redis_cluster import RedisCluster
+    from keylane_local.servers.redis_node import RedisNode
 
 PLAIN, RICH, MIXED = "plain", "rich", "mixed"
 TOPICS = {PLAIN: 6, RICH: 4, MIXED: 6}
@@ -176,7 +177,7 @@ class TortureStack:
         """Every lane's, from the primaries, by topic, partition and stripe."""
         found = {}
         lanes = [
-            Lane.of(layout, partition, stripe)
+            LaneTarget.of(layout, partition, stripe)
             for layout in layouts.values()
             for partition in range(layout.partition_count)
             for stripe in range(layout.stripes)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.builders import (
+from tests.support.builders import (
     a_layout,
     a_watermark,
     an_event,
@@ -18,18 +18,19 @@ from tests.builders import (
     load_handler,
     value_entry,
 )
-from tests.fakes import FakeLog, FakeState
+from tests.support.fakes import FakeLog, FakeState
 
-from keylane import codec, cursors, windows
-from keylane.adapters.topic_record import Owner, TopicRecord
-from keylane.aggregates import shown
-from keylane.lanes import homes_of
-from keylane.layouts import Layouts
-from keylane.model import Layout, Options, Record
+from keylane.api import cursors
+from keylane.config.functions import ProduceSettings, QuerySettings
+from keylane.model.records import Layout, Options, Record
 from keylane.ports import Clock
-from keylane.settings import ProduceSettings, QuerySettings
-from keylane.wiring.reading import Query
-from keylane.wiring.writing import Produce
+from keylane.query.layouts import Layouts
+from keylane.state import codec, redis_keys, windows
+from keylane.state.aggregates import shown
+from keylane.state.lanes import lanes_of_topic
+from keylane.wiring.produce import Produce
+from keylane.wiring.query import Query
+from keylane_spark.adapters.topic_record import Owner, TopicRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -133,15 +134,15 @@ class Functions:
         state, log, clock = FakeState(layout_entry(self.layout)), FakeLog(), Clock()
         now_ms = clock.now_ms()
         mark = a_watermark(100, newest_timestamp_ms=now_ms, complete_as_of_ms=now_ms)
-        for home in homes_of(self.layout):
+        for home in lanes_of_topic(self.layout):
             state.entries[home.watermark_key] = codec.encode_watermark(mark)
         for key in (b"a", b"b", b"c"):
             partition, stripe, tag = lane_of(self.layout, key)
             state.entries |= value_entry(self.layout, key, b'{"a": 1}')
-            index = codec.index_key(tag, "t", 1, partition, stripe)
+            index = redis_keys.index_key(tag, "t", 1, partition, stripe)
             state.sorted_sets.setdefault(index, {})[key] = 0
             member = codec.encode_record(b"1", 1, 1_000)
-            history = codec.history_key(tag, "t", 1, key)
+            history = redis_keys.history_key(tag, "t", 1, key)
             state.sorted_sets[history] = {member[2:10] + member[:2] + member[10:]: 1_000}
         log.create("t", 3)
         nowhere: Any = None

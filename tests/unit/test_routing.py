@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keylane import routing
-from keylane_spark import routing_columns
+from keylane_spark.columns.routing import partition_column
 
 GOLDEN = Path(__file__).parent / "golden" / "murmur2.csv"
 VECTORS = [
@@ -54,7 +54,7 @@ def test_partitions_are_those_of_the_java_producer(column, count):
     expected = [vector[column] for vector in VECTORS]
     assert [routing.partition_for(key, count) for key, *_ in VECTORS] == expected
     keys = pa.array([key for key, *_ in VECTORS], pa.binary())
-    assert routing_columns.partition_column(keys, count).tolist() == expected
+    assert partition_column(keys, count).tolist() == expected
 
 
 @pytest.mark.parametrize(("key", "hashed"), FNV1A_VECTORS)

@@ -15,15 +15,15 @@ from rich.markup import escape
 from rich.table import Table
 
 from keylane_local.errors import BadRequest, PartFailed, StackError
-from keylane_local.plan import Wishes
-from keylane_local.processes import tail
-from keylane_local.stack import Stack
-from keylane_local.state import State
+from keylane_local.process.processes import tail
+from keylane_local.stack.plan import Wishes
+from keylane_local.stack.stack import Stack
+from keylane_local.stack.state import State
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from keylane_local.deployment import Deployed
+    from keylane_local.deploy.deployment import Deployed
 
 _out = Console(highlight=False, soft_wrap=True)
 _err = Console(stderr=True, highlight=False, soft_wrap=True)
@@ -140,7 +140,7 @@ def deploy(data_dir: Path, parameter: tuple[str, ...]) -> None:
 @click.option("--once", is_flag=True, help="Stop the stack at the end.")
 def demo(data_dir: Path, once: bool) -> None:
     """Load the flights of New York 2013 and show their answers over HTTP."""
-    from keylane_local import demo as flights  # noqa: PLC0415 - it alone needs what it imports
+    from keylane_local.commands import demo as flights  # noqa: PLC0415 - it alone needs what it imports
 
     config = _config(data_dir, None, needed=True)
     stack = Stack(data_dir, config, wishes=Wishes(usual=True), progress=_progress())
@@ -208,7 +208,7 @@ def invoke_function(data_dir: Path, function: str, event: Path, layer: Path | No
 
     Its addresses are those of the stack in the data folder; KEYLANE_ variables come before them.
     """
-    from keylane_local import invoke  # noqa: PLC0415 - it alone needs what it imports
+    from keylane_local.commands import invoke  # noqa: PLC0415 - it alone needs what it imports
 
     stack = Stack(data_dir)
     variables = invoke.variables_of(stack.environment() if stack.parts else {}, os.environ)
@@ -229,7 +229,7 @@ def invoke_function(data_dir: Path, function: str, event: Path, layer: Path | No
 @click.option("--dry-run", is_flag=True, help="Move nothing; tell what is there, and why.")
 def replay(queue_url: str, target: str, topic: str | None, dry_run: bool) -> None:
     """Move dead letters back into the write-ahead log, in their order."""
-    from keylane_local import replay as letters  # noqa: PLC0415 - it imports boto3
+    from keylane_local.commands import replay as letters  # noqa: PLC0415 - it imports boto3
 
     letters.run(queue_url, target, os.environ, topic, dry_run=dry_run)
 

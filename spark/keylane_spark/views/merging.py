@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from keylane.adapters.redis_views import Changes
-from keylane.aggregates import merged
-from keylane.windows import encode_window, is_final, split, window_key
+from keylane.state.aggregates import merged
+from keylane.state.windows import encode_window, is_final, split, window_key
+from keylane_spark.adapters.view_lanes import Changes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from keylane.windows import Definition
+    from keylane.state.windows import Definition
     from keylane_spark.views.partials import Part
 
 Window = tuple[int | None, list[Any]]

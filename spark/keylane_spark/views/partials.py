@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as f
 
-from keylane.aggregates import decimal_text
-from keylane.keys import KEY_LIMIT_BYTES
+from keylane.model.keys import KEY_LIMIT_BYTES
+from keylane.state.aggregates import decimal_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column as Expression
     from pyspark.sql import DataFrame, GroupedData
 
-    from keylane.windows import Column, Definition
+    from keylane.state.windows import Column, Definition
 
 _NUMBER = "decimal(28,9)"
 """Sums of ten thousand million of these fit into the widest decimal that Spark has, 38 digits."""
@@ -28,7 +28,7 @@ _NUMBER = "decimal(28,9)"
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What a partition's records have added to a window. `states` as `keylane.aggregates` has them.
+    """What a partition's records have added to a window. `states` as `keylane.state.aggregates` has them.
 
     `key` None: the records without key or time. `newest_ms`: their newest event time.
     """

@@ -6,21 +6,21 @@ import functools
 import threading
 from typing import TYPE_CHECKING
 
-from keylane.adapters.redis_cluster import Cluster
-from keylane.adapters.redis_views import ViewLanes
+from keylane.adapters.redis.cluster import Cluster
 from keylane.errors import KeylaneError, LaneBehind, TopicChanged, Unavailable, UnknownTopic
-from keylane.windows import state_name
-from keylane_spark.views.opening import open_view
-from keylane_spark.views.query import ViewQuery
+from keylane.state.windows import state_name
+from keylane_spark.adapters.view_lanes import ViewLanes
+from keylane_spark.views.open_view import open_view
+from keylane_spark.views.view_query import ViewQuery
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from keylane.adapters.topic_record import TopicRecord
-    from keylane_spark.metrics import Meter
-    from keylane_spark.ownership import Ownership
-    from keylane_spark.query import Parts
-    from keylane_spark.views.opening import ViewOpening
+    from keylane_spark.adapters.topic_record import TopicRecord
+    from keylane_spark.context import Parts
+    from keylane_spark.generations.ownership import Ownership
+    from keylane_spark.telemetry.metrics import Meter
+    from keylane_spark.views.open_view import ViewOpening
 
 _LOOK_S = 2.0
 _FIRST_PAUSE_S = 1.0

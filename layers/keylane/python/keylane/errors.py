@@ -35,12 +35,13 @@
     │   │   └── Unconfirmed         or did not answer in time: the record may be in it
     │   └── LogUnavailable          Kafka did not answer: nothing was written
     │       ├── Unacknowledged      or not in time: the record may have been written
-    │       └── NotLetIn            it refused our credentials, or the handshake of TLS failed
+    │       └── ConnectionRejected            it refused our credentials, or the handshake of TLS failed
     ├── CorruptState                bytes under a lane's key that aren't ours
     ├── ProduceFailed               Kafka refused the record; carries Kafka's own name for it
     │   └── PartitionMissing        the topic's records must name their partition
     ├── LogRefused                  Kafka refused a request to read; carries Kafka's own name for why
-    ├── BadConfig                   keylane.toml or the environment is not as it must be
+    ├── BadConfig                   `keylane.toml` or the environment is invalid
+    │   └── SettingsError           one variable of the environment
     └── WriterError                 the writer's side
         ├── Fenced                  a newer writer has taken over
         ├── TopicChanged            a topic is not as it was when its lanes were opened: open them anew
@@ -365,7 +366,7 @@ class Unacknowledged(LogUnavailable):
         super().__init__("Kafka did not acknowledge the record in time: it may have been written, or may not")
 
 
-class NotLetIn(LogUnavailable):
+class ConnectionRejected(LogUnavailable):
     """A broker did not let our client in; `code`: SASL_AUTHENTICATION_FAILED or SSL_HANDSHAKE_FAILED.
 
     `uncertain`: it had been in before, so a record may have been written all the same.
@@ -415,7 +416,16 @@ class LogRefused(KeylaneError):
 
 
 class BadConfig(KeylaneError):
-    """`keylane.toml` or the environment is not as it must be; the sentence names line and field."""
+    """`keylane.toml` or the environment is invalid; the sentence names line and field."""
+
+
+class SettingsError(BadConfig):
+    """A variable is missing or wrong; `variable` names it. For logs: clients get another sentence."""
+
+    def __init__(self, variable: str, fault: str) -> None:
+        super().__init__(f"{variable} {fault}")
+        self.variable = variable
+        self.fault = fault
 
 
 class WriterError(KeylaneError):

@@ -1,4 +1,4 @@
-"""What the use cases need of the world: one to three methods each, one fake each in `tests/fakes.py`."""
+"""What the use cases need of the world: one to three methods each, and a fake in tests/support/fakes.py."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from keylane.errors import KeylaneError
-    from keylane.kafka import At, Batch, KafkaCluster, KafkaTopic, OffsetFound, Wanted
-    from keylane.model import NewRecord, Position, Queued
+    from keylane.model.kafka import At, Batch, KafkaCluster, KafkaTopic, OffsetFound, Wanted
+    from keylane.model.records import NewRecord, Position, Queued
 
 
 Outcome: TypeAlias = "Position | KeylaneError"

@@ -8,7 +8,7 @@
 The partition key is the key, or what stands before its first separator: see `partition_key`.
 mmh3 is MurmurHash3 and is not Kafka's hash: partitions come from murmur2 (MurmurHash2), stripes from mmh3.
 An empty key hashes as Kafka hashes it; a null key has no home, and callers refuse it before they come here.
-The vectorised twins over columns are in `keylane_spark.routing_columns`.
+The vectorised twins over columns are in `keylane_spark.columns.routing`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from zlib import crc32
 
 import mmh3
 
-from keylane.model import WHOLE_KEY
+from keylane.model.records import WHOLE_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Callable

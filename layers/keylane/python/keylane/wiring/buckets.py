@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from keylane.adapters.aws.settings import AwsSettings
     from keylane.ports import Bucket
-    from keylane.settings_queue import AwsSettings
 
 
 def bucket_of(name: str | None, aws: AwsSettings) -> Bucket | None:
     """The bucket of this name, None where there is none."""
-    from keylane.adapters.s3_bucket import S3Bucket  # noqa: PLC0415
+    from keylane.adapters.aws.s3 import S3Bucket  # noqa: PLC0415
 
     return S3Bucket(name, aws) if name else None

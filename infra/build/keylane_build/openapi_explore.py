@@ -1,0 +1,104 @@
+"""Schemas of what the explore function answers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from keylane.explore import explore
+from keylane.model.kafka import ISOLATIONS
+from keylane_build.openapi_terms import COUNT, FLAG, MAYBE_COUNT, MAYBE_TEXT, TEXT, VALUE, a_list, an_object
+
+_ISOLATION = {"enum": list(ISOLATIONS)}
+_IN_STATE = {
+    "description": "whether Keylane's state has the topic",
+    "enum": [explore.KEPT, explore.NOT_KEPT, explore.UNAVAILABLE, explore.NOT_CONFIGURED],
+}
+_PARTITION: dict[str, Any] = {
+    "partition": COUNT,
+    "leader": {**MAYBE_COUNT, "description": "a broker's id"},
+    "replicas": {"type": "array", "items": COUNT},
+    "in_sync": {"type": "array", "items": COUNT},
+    "slot": {**MAYBE_COUNT, "maximum": 16383, "description": "of its first stripe"},
+    "shard": {**MAYBE_TEXT, "description": "host:port of that slot's primary"},
+}
+
+SCHEMAS: dict[str, Any] = {
+    "Topics": an_object(
+        ("topics",),
+        topics={"type": "array", "items": an_object(("topic", "partitions"), topic=TEXT, partitions=COUNT)},
+        next={"type": "string", "description": "goes into `after` for the next page; missing at the end"},
+    ),
+    "KafkaTopic": an_object(
+        ("topic", "topic_id", "internal", "state", "partitions"),
+        topic=TEXT,
+        topic_id=TEXT,
+        internal=FLAG,
+        state=_IN_STATE,
+        partitions={"type": "array", "items": an_object(tuple(_PARTITION), **_PARTITION)},
+    ),
+    "KafkaPartition": an_object(("topic", "state", *_PARTITION), topic=TEXT, state=_IN_STATE, **_PARTITION),
+    "Offset": an_object(
+        ("topic", "partition", "at", "isolation", "offset", "timestamp"),
+        topic=TEXT,
+        partition=COUNT,
+        at=TEXT,
+        isolation=_ISOLATION,
+        offset={**MAYBE_COUNT, "description": "null where there is no such record"},
+        timestamp={**MAYBE_COUNT, "description": "the record's, where it was looked for by time"},
+    ),
+    "LogRecord": an_object(
+        ("partition", "offset", "position", "timestamp", "key", "key_format", "headers", "value_format"),
+        partition=COUNT,
+        offset=COUNT,
+        position=TEXT,
+        timestamp={"type": ["integer", "null"]},
+        timestamp_type={"enum": ["CreateTime", "LogAppendTime", None]},
+        key=MAYBE_TEXT,
+        key_format={"enum": ["text", "base64", "null"]},
+        headers={**VALUE["headers"], "type": ["array", "null"]},
+        value=VALUE["value"],
+        value_format={"enum": ["json", "text", "base64", "left-in-kafka", "null"]},
+        value_bytes=COUNT,
+    ),
+    "LogRecords": an_object(
+        ("topic", "partition", "isolation", "records", "next_offset", "watermarks"),
+        topic=TEXT,
+        partition=COUNT,
+        isolation=_ISOLATION,
+        records=a_list("LogRecord"),
+        next_offset={**COUNT, "description": "where to go on"},
+        watermarks={
+            "description": "the partition's first offset, and the next that it gets",
+            **an_object(("low", "high"), low=COUNT, high=COUNT),
+        },
+    ),
+    "Clusters": an_object(
+        ("clusters",),
+        clusters={
+            "type": "array",
+            "items": an_object(
+                ("name", "cluster_id", "controller", "brokers"),
+                name={**TEXT, "description": "as KEYLANE_KAFKA_CLUSTERS has it, or default"},
+                cluster_id=MAYBE_TEXT,
+                why={**TEXT, "description": "why the cluster can't be asked"},
+                controller=MAYBE_COUNT,
+                brokers={
+                    "type": "array",
+                    "items": an_object(
+                        ("id", "host", "port", "rack"), id=COUNT, host=TEXT, port=COUNT, rack=MAYBE_TEXT
+                    ),
+                },
+            ),
+        },
+    ),
+    "Health": an_object(
+        ("live", "ready", "parts"),
+        live=FLAG,
+        ready=FLAG,
+        parts={
+            "type": "object",
+            "description": "by name: kafka, kafka.NAME of further clusters, and redis where it is configured",
+            "additionalProperties": an_object(("ready", "took_ms"), ready=FLAG, took_ms=COUNT, why=TEXT),
+        },
+    ),
+}

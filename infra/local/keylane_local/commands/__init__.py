@@ -1,0 +1,1 @@
+"""The commands of `keylane` beyond starting and stopping the stack."""

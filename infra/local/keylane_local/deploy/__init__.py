@@ -1,0 +1,1 @@
+"""The template, packaged and deployed to LocalStack."""

@@ -1,0 +1,1 @@
+"""Processes and ports of the local stack."""

@@ -1,0 +1,55 @@
+"""`python -m keylane_local.process.guard RUN`: stops what a test run started, should the run die.
+
+It waits for the end of its standard input, which comes when the one who started it ends, however that
+ends, and then stops every program that has a pid file in the folder RUN.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from keylane_local.process.processes import process_of, stop
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_STOP_TIMEOUT_S = 5.0
+
+
+@contextlib.contextmanager
+def guarded(data: Path) -> Iterator[Path]:
+    """Give `data`; what has a pid file in its folder `run` ends with the block, even in a killed process."""
+    command = [sys.executable, "-m", "keylane_local.process.guard", str(data / "run")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True) as watcher:
+        try:
+            yield data
+        finally:
+            if watcher.stdin:
+                watcher.stdin.close()
+            watcher.wait(30)
+
+
+def stop_all(run: Path) -> None:
+    """Stop every program that has a pid file in `run`."""
+    for pid_file in sorted(run.glob("*.json")):
+        if process := process_of(pid_file):
+            stop(process, _STOP_TIMEOUT_S)
+        pid_file.unlink(missing_ok=True)
+
+
+def main(run: Path, lifeline: IO[bytes]) -> None:
+    """Wait for the end of `lifeline`, then stop all."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    while lifeline.read(1024):
+        pass
+    stop_all(run)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.stdin.buffer)

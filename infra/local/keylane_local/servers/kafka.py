@@ -1,0 +1,183 @@
+"""A Kafka broker of its own: one KRaft node, broker and controller in one process, on loopback."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import subprocess
+import uuid
+from typing import TYPE_CHECKING
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from keylane_local.errors import ToolMissing
+from keylane_local.process.ports import HOST
+from keylane_local.process.processes import Program
+from keylane_local.tools import MIN_JAVA, find_java, tools_dir
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NAME = "kafka"
+START_TIMEOUT_S = 60.0
+_FORMAT_TIMEOUT_S = 60.0
+# Measured on 2 shared cores, a million records of 184 B: CPU 1.1 s, against 1.5 s with C2 and 2.4 s with
+# G1 and C2; acknowledged one by one p50 0.27 ms, against 0.5; it starts no slower and takes least memory.
+_JVM = (
+    *("-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
+    "-Djava.awt.headless=true",
+)
+# A value may have 1 MiB; the rest is for its key, its headers and the batch around it.
+_MAX_BATCH_BYTES = 1024 * 1024 + 128 * 1024
+
+_SERVER = """\
+process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@{host}:{controller_port}
+listeners=PLAINTEXT://{host}:{port},CONTROLLER://{host}:{controller_port}
+advertised.listeners=PLAINTEXT://{host}:{port}
+controller.listener.names=CONTROLLER
+inter.broker.listener.name=PLAINTEXT
+log.dirs={data}
+auto.create.topics.enable=false
+message.max.bytes={max_batch_bytes}
+replica.fetch.max.bytes={max_batch_bytes}
+offsets.topic.replication.factor=1
+offsets.topic.num.partitions=3
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+transaction.state.log.num.partitions=3
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+group.initial.rebalance.delay.ms=0
+# A broker that crashed is let in again when its last session has ended, by default after 9 s.
+broker.session.timeout.ms=4000
+broker.heartbeat.interval.ms=1000
+"""
+
+_LOGGING = """\
+status = warn
+appender.out.type = Console
+appender.out.name = out
+appender.out.layout.type = PatternLayout
+appender.out.layout.pattern = %d{yyyy-MM-dd HH:mm:ss.SSS} %-5p %c{1}: %m%n
+rootLogger.level = warn
+rootLogger.appenderRef.out.ref = out
+logger.server.name = kafka.server.KafkaRaftServer
+logger.server.level = info
+logger.start.name = org.apache.kafka.server
+logger.start.level = warn
+"""
+
+
+class Kafka:
+    """The broker: its folder holds `data` (the log), its configuration and nothing else."""
+
+    name = NAME
+
+    def __init__(self, home: Path, *, run: Path, log: Path, port: int, controller_port: int) -> None:
+        """Place it: `home` for its files, `run` for the pid file, `log` for its output."""
+        self.home = home
+        self.port = port
+        self.controller_port = controller_port
+        self.log = log
+        self.program = Program(
+            NAME,
+            [],
+            pid_file=run / "kafka.json",
+            log=log,
+            env={"LC_ALL": "C"},
+            stop_timeout_s=20,
+        )
+
+    @property
+    def bootstrap(self) -> str:
+        """The address for clients, "host:port"."""
+        return f"{HOST}:{self.port}"
+
+    @property
+    def running(self) -> bool:
+        """Whether its process runs."""
+        return self.program.running
+
+    def more_settings(self) -> str:
+        """Lines for its configuration that win over those above: none here."""
+        return ""
+
+    def start(self) -> None:
+        """Start it, unless it runs: write its configuration and format its log folder when new."""
+        if self.running:
+            return
+        java = self._java()
+        self.home.mkdir(parents=True, exist_ok=True)
+        server, data = self.home / "server.properties", self.home / "data"
+        text = _SERVER.format(
+            host=HOST,
+            port=self.port,
+            controller_port=self.controller_port,
+            data=_escaped(data),
+            max_batch_bytes=_MAX_BATCH_BYTES,
+        )
+        server.write_text(text + self.more_settings(), encoding="latin-1")
+        logging = self.home / "log4j2.properties"
+        logging.write_text(_LOGGING, encoding="utf-8")
+        java = [*java, f"-Dlog4j2.configurationFile={logging.absolute().as_uri()}"]
+        if not (data / "meta.properties").exists():
+            self._format(java, server)
+        self.program.command = [*java, "kafka.Kafka", str(server.absolute())]
+        self.program.start()
+
+    def wait_ready(self, timeout_s: float = START_TIMEOUT_S) -> None:
+        """Wait until it answers clients; raise PartFailed with the end of its log otherwise."""
+        self.program.wait_until(self.answers, timeout_s)
+
+    def answers(self, timeout_s: float = 1.0) -> bool:
+        """Tell whether it answers a request for metadata within `timeout_s`."""
+        admin = AdminClient(
+            {
+                "bootstrap.servers": self.bootstrap,
+                "reconnect.backoff.ms": 20,
+                "reconnect.backoff.max.ms": 100,
+                "log_level": 0,
+            }
+        )
+        with contextlib.suppress(KafkaException):
+            return bool(admin.list_topics(timeout=timeout_s).brokers)
+        return False
+
+    def stop(self) -> None:
+        """Stop it in order; its log stays."""
+        self.program.stop()
+
+    def kill(self) -> None:
+        """End it at once, as a crash would."""
+        self.program.kill()
+
+    def _java(self) -> list[str]:
+        java, jars = find_java(), tools_dir() / "jars"
+        if not java:
+            raise ToolMissing(f"no Java {MIN_JAVA} or newer on PATH or in JAVA_HOME: run `make setup`")
+        if not any(jars.glob("kafka_*.jar")):
+            raise ToolMissing(f"no Kafka in {jars}: run `make setup`")
+        return [java, *_JVM, "-cp", f"{jars}/*"]
+
+    def _format(self, java: list[str], server: Path) -> None:
+        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        if cluster.startswith("-"):  # it would be read as an option
+            cluster = f"A{cluster[1:]}"
+        command = [*java, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(server)]
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        with self.log.open("ab") as log:
+            try:
+                subprocess.run(
+                    command, stdout=log, stderr=subprocess.STDOUT, timeout=_FORMAT_TIMEOUT_S, check=True
+                )
+            except (OSError, subprocess.SubprocessError) as error:
+                raise self.program.failure(f"its log folder could not be formatted: {error}") from error
+
+
+def _escaped(path: Path) -> str:
+    """Return `path` as the value of a Java properties file, where backslashes and non-Latin are escapes."""
+    text = str(path.absolute()).replace("\\", "\\\\")
+    return "".join(char if ord(char) < 128 else f"\\u{ord(char):04x}" for char in text)  # noqa: PLR2004

@@ -1,0 +1,149 @@
+"""A Redis Cluster of primaries with equal, contiguous slot ranges, and their replicas."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import redis
+
+from keylane_local.servers.redis_node import RedisNode
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+NAME = "redis"
+SLOTS = 16384
+START_TIMEOUT_S = 30.0
+MIN_SHARDS = 3
+
+
+def slot_range(shard: int, shards: int) -> tuple[int, int]:
+    """Return the first and the last slot of `shard` (0-based) among `shards` equal ones."""
+    return shard * SLOTS // shards, (shard + 1) * SLOTS // shards - 1
+
+
+class RedisCluster:
+    """`shards` primaries, then `shards * replicas` replicas: node i is of shard i mod `shards`."""
+
+    name = NAME
+
+    def __init__(
+        self,
+        home: Path,
+        *,
+        run: Path,
+        logs: Path,
+        ports: Sequence[tuple[int, int]],
+        shards: int = 3,
+        appendonly: bool = True,
+    ) -> None:
+        """Place it: `ports` has (port, bus port) of each node, and so says how many there are."""
+        self.shards = shards
+        self.created = home / "created"
+        self.nodes = [
+            RedisNode(
+                home / f"node-{index}",
+                run=run,
+                log=logs / f"redis-{index}.log",
+                port=port,
+                bus_port=bus_port,
+                appendonly=appendonly,
+            )
+            for index, (port, bus_port) in enumerate(ports)
+        ]
+
+    @property
+    def addresses(self) -> str:
+        """The nodes as KEYLANE_REDIS_NODES spells them, "host:port,host:port"."""
+        return ",".join(node.address for node in self.nodes)
+
+    @property
+    def running(self) -> bool:
+        """Whether every node's process runs."""
+        return all(node.running for node in self.nodes)
+
+    def start(self) -> None:
+        """Start the nodes that do not run, where their ports moved with their peers' new addresses."""
+        if self.created.exists() and not any(node.running for node in self.nodes):
+            self._move()
+        for node in self.nodes:
+            node.start()
+
+    def wait_ready(self, timeout_s: float = START_TIMEOUT_S) -> None:
+        """Wait until all slots are served and all replicas linked; join the nodes when they are new.
+
+        Raises PartFailed, which names the node and holds the end of its log.
+        """
+        for node in self.nodes:
+            node.program.wait_until(node.answers, timeout_s)
+        if not self.created.exists():
+            self._join(timeout_s)
+            self.created.write_text("\n".join(node.bus_address for node in self.nodes), encoding="utf-8")
+        for node in self.nodes:
+            node.program.wait_until(lambda node=node: self._is_whole(node), timeout_s)  # type: ignore[misc]
+
+    def stop(self) -> None:
+        """Stop the replicas, then the primaries, so that none waits for the other."""
+        for node in reversed(self.nodes):
+            node.stop()
+
+    def primaries(self) -> list[RedisNode]:
+        """Return the nodes that are primaries at the moment."""
+        return [node for node in self.nodes if node.running and node.facts()["role"] == "master"]
+
+    def _join(self, timeout_s: float) -> None:
+        """Make one cluster of the empty nodes: slots, meeting, then replicas."""
+        for epoch, node in enumerate(self.nodes, start=1):
+            # As `redis-cli --cluster create` does: with distinct epochs the nodes have none to settle.
+            node.command("CLUSTER", "SET-CONFIG-EPOCH", epoch)
+        primaries = self.nodes[: self.shards]
+        for shard, node in enumerate(primaries):
+            node.command("CLUSTER", "ADDSLOTSRANGE", *slot_range(shard, self.shards))
+        first = self.nodes[0]
+        for node in self.nodes[1:]:
+            node.command("CLUSTER", "MEET", *first.address.split(":"), first.bus_port)
+        for node in self.nodes:
+            node.program.wait_until(lambda node=node: self._knows_all(node), timeout_s)  # type: ignore[misc]
+        identities = [str(node.command("CLUSTER", "MYID")) for node in primaries]
+        for index, node in enumerate(self.nodes[self.shards :]):
+            node.command("CLUSTER", "REPLICATE", identities[index % self.shards])
+
+    def _knows_all(self, node: RedisNode) -> bool:
+        facts = node.facts()
+        links = node.command("CLUSTER", "LINKS")
+        return facts["cluster_known_nodes"] == str(len(self.nodes)) and len(links) >= len(self.nodes) - 1
+
+    def _is_whole(self, node: RedisNode) -> bool:
+        try:
+            facts = node.facts()
+        except redis.RedisError:
+            return False
+        return (
+            facts["cluster_state"] == "ok"
+            and facts["cluster_slots_ok"] == str(SLOTS)
+            and facts["cluster_known_nodes"] == str(len(self.nodes))
+            and (facts["role"] == "master" or facts["master_link_status"] == "up")
+            and (facts["role"] == "slave" or int(facts["connected_slaves"]) == self._replicas)
+        )
+
+    @property
+    def _replicas(self) -> int:
+        return len(self.nodes) // self.shards - 1
+
+    def _move(self) -> None:
+        """Write the nodes' present addresses over those of their last start, into each one's nodes.conf."""
+        old = self.created.read_text(encoding="utf-8").splitlines()
+        new = [node.bus_address for node in self.nodes]
+        if old == new:
+            return
+        for node in self.nodes:
+            path = node.home / "nodes.conf"
+            words = path.read_text(encoding="utf-8")
+            # In two steps, since one node's new address may be another's old one.
+            for index, address in enumerate(old):
+                words = words.replace(f"{address},", f"<{index}>,").replace(f"{address} ", f"<{index}> ")
+            for index, address in enumerate(new):
+                words = words.replace(f"<{index}>", address)
+            path.write_text(words, encoding="utf-8")
+        self.created.write_text("\n".join(new), encoding="utf-8")

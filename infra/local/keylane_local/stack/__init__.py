@@ -1,0 +1,1 @@
+"""The local stack: its plan, its parts, its state."""

@@ -1,0 +1,267 @@
+"""The whole local stack: Kafka, a Redis Cluster, the HTTP front, the Spark job, in one data folder.
+
+LocalStack is beside them where it is wished for, with the template deployed to it.
+
+Also a library for tests:
+
+    with Stack(data_dir=folder, config=Path("keylane.toml")) as stack:
+        requests.get(f"{stack.http_url}/topics/t/keys/k")
+        stack.job.kill()
+        stack.job.start()
+        stack.job.wait_ready()
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import shutil
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, Self
+
+from keylane_local.errors import BadRequest, StackError
+from keylane_local.servers.kafka import Kafka
+from keylane_local.servers.localstack import LocalStack
+from keylane_local.servers.redis_cluster import RedisCluster
+from keylane_local.stack import topics
+from keylane_local.stack.parts import HttpFront, SparkJob
+from keylane_local.stack.plan import Wishes, plan
+from keylane_local.stack.state import State
+from keylane_local.tools import tools_dir
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from keylane_local.deploy.deployment import Deployed
+
+
+class Part(Protocol):
+    """What all parts can do; `start` returns at once, `wait_ready` when clients can come."""
+
+    name: str
+
+    @property
+    def running(self) -> bool:
+        """Whether all its processes run."""
+
+    def start(self) -> None:
+        """Start what does not run."""
+
+    def wait_ready(self) -> None:
+        """Wait until it serves; raise PartFailed otherwise."""
+
+    def stop(self) -> None:
+        """End it in order."""
+
+
+def _silent(part: str, what: str) -> None:
+    pass
+
+
+class Stack:
+    """A stack in `data_dir`; `up` starts it as `wishes` has it, whatever ran there before is taken over."""
+
+    def __init__(
+        self,
+        data_dir: Path,
+        config: Path | None = None,
+        *,
+        wishes: Wishes | None = None,
+        variables: Mapping[str, str] | None = None,
+        progress: Callable[[str, str], None] = _silent,
+    ) -> None:
+        """Describe it; `progress` is called with (part, what it does) from several threads.
+
+        `variables`: of the functions and the job, beside those that lead to the stack.
+        """
+        self.data = data_dir.absolute()
+        self.wishes = wishes or Wishes()
+        self.config = config
+        self._variables = dict(variables or {})
+        self._progress = progress
+        self._partition_by = ""
+        self._build(State.load(self.data))
+
+    def _build(self, state: State | None) -> None:
+        self.state = state
+        if state is None:
+            return
+        run, logs = self.data / "run", self.data / "logs"
+        self.kafka = Kafka(
+            self.data / "kafka",
+            run=run,
+            log=logs / "kafka.log",
+            port=state.kafka_port,
+            controller_port=state.controller_port,
+        )
+        self.redis = RedisCluster(
+            self.data / "redis",
+            run=run,
+            logs=logs,
+            ports=state.redis_ports,
+            shards=state.shards,
+            appendonly=state.appendonly,
+        )
+        self.front = HttpFront(
+            run=run,
+            logs=logs,
+            port=state.http_port,
+            functions=Path(state.functions),
+            environment=self.environment(),
+            max_environments=self.wishes.max_environments,
+        )
+        self.localstack = (
+            LocalStack(
+                self.data / "localstack", run=run, log=logs / "localstack.log", port=state.localstack_port
+            )
+            if state.localstack_port
+            else None
+        )
+        self.job = SparkJob(
+            self.data / "job",
+            run=run,
+            log=logs / "job.log",
+            config=Path(state.config or "keylane.toml"),
+            environment=self.environment(),
+        )
+
+    @property
+    def parts(self) -> Sequence[Part]:
+        """The parts in the order in which they start; none where no stack was ever started here."""
+        if self.state is None:
+            return ()
+        optional = (self.localstack, self.job if self.state.config else None)
+        return (self.kafka, self.redis, self.front, *(part for part in optional if part))
+
+    @property
+    def kafka_bootstrap(self) -> str:
+        """The broker's address, "host:port"."""
+        return self.kafka.bootstrap
+
+    @property
+    def redis_nodes(self) -> str:
+        """The cluster's nodes, "host:port,host:port"."""
+        return self.redis.addresses
+
+    @property
+    def http_url(self) -> str:
+        """The front's address, "http://host:port"."""
+        return self.front.url
+
+    def environment(self) -> dict[str, str]:
+        """Return the variables that lead functions and job to this stack."""
+        return {
+            "KEYLANE_KAFKA_BOOTSTRAP": self.kafka_bootstrap,
+            "KEYLANE_REDIS_NODES": self.redis_nodes,
+            "KEYLANE_REDIS_TLS": "false",
+            "KEYLANE_JARS": str(tools_dir() / "jars"),
+            "KEYLANE_CHECKPOINT": str(self.data / "checkpoint"),
+            "KEYLANE_PARTITION_BY": self._partition_by,
+            **self._variables,
+        }
+
+    def up(self) -> list[str]:
+        """Start the parts that do not run and wait until all serve; return the names of the started.
+
+        Raises StackError; what this call had started is then stopped again.
+        """
+        declared = topics.declared(self.config) if self.config else {}
+        self._partition_by = topics.partition_by(declared)
+        with self._locked():
+            self._build(plan(self.wishes, self.data, self.config, State.load(self.data), self._running()))
+            assert self.state is not None  # noqa: S101 - for the type checker: plan() made one
+            self.state.save(self.data)
+            missing = [part for part in self.parts if not part.running]
+            try:
+                self._start_together([part for part in missing if part in (self.kafka, self.redis)])
+                if made := topics.create(self.kafka_bootstrap, declared) if declared else []:
+                    self._progress(self.kafka.name, f"topics {', '.join(made)} created")
+                self._start_together([part for part in missing if part not in (self.kafka, self.redis)])
+            except BaseException:
+                self._stop(missing)
+                raise
+        return [part.name for part in missing]
+
+    def deploy(self, parameters: Mapping[str, str] | None = None) -> Deployed:
+        """Deploy the template to LocalStack, with `parameters` over those that lead to this stack.
+
+        Raises StackError; BadRequest where no LocalStack runs here.
+        """
+        from keylane_local.deploy import deployment  # noqa: PLC0415 - it alone needs what it imports
+
+        if self.state is None or self.localstack is None or not self.localstack.running:
+            raise BadRequest("no LocalStack runs here: `keylane up --localstack` first")
+        partition_by = topics.partition_by(topics.declared(self.config) if self.config else {})
+        ours = deployment.parameters_for(self.kafka_bootstrap, self.redis_nodes, partition_by)
+        return deployment.deploy(
+            self.localstack,
+            ours | dict(parameters or {}),
+            self.data / "build",
+            functions=Path(self.state.functions),
+            progress=lambda what: self._progress("deploy", what),
+        )
+
+    def down(self, *, wipe: bool = False) -> list[str]:
+        """Stop all parts that run, readers first; return their names. `wipe` deletes the data folder too."""
+        if not self.data.is_dir():
+            return []
+        with self._locked():
+            self._build(State.load(self.data))
+            running = [part for part in self.parts if part.name in self._running()]
+            self._stop(running)
+        if wipe:
+            shutil.rmtree(self.data)
+        return [part.name for part in running]
+
+    def __enter__(self) -> Self:
+        """Start it."""
+        self.up()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stop it; the data stays."""
+        self.down()
+
+    def _running(self) -> set[str]:
+        """Name the parts of which at least one process runs."""
+        redis_runs = self.state is not None and any(node.running for node in self.redis.nodes)
+        return {part.name for part in self.parts if part.running} | ({"redis"} if redis_runs else set())
+
+    def _start_together(self, parts: Sequence[Part]) -> None:
+        pool = ThreadPoolExecutor()
+        try:
+            for future in as_completed([pool.submit(self._start, part) for part in parts]):
+                future.result()
+        except BaseException:
+            self._stop(parts)  # which ends the waits for the others,
+            pool.shutdown()
+            self._stop(parts)  # of which one may have come up in the meantime
+            raise
+        pool.shutdown()
+
+    def _start(self, part: Part) -> None:
+        self._progress(part.name, "starts")
+        part.start()
+        part.wait_ready()
+        self._progress(part.name, "ready")
+
+    def _stop(self, parts: Sequence[Part]) -> None:
+        for part in reversed(parts):
+            if part.name not in self._running():
+                continue
+            self._progress(part.name, "stops")
+            part.stop()
+            self._progress(part.name, "stopped")
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Keep two commands from changing one stack at the same time."""
+        self.data.mkdir(parents=True, exist_ok=True)
+        (self.data / ".gitignore").write_text("*\n", encoding="utf-8")
+        with (self.data / "lock").open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise StackError(f"another command is working on {self.data}; wait for its end") from None
+            yield

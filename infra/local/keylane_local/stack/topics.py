@@ -1,0 +1,62 @@
+"""The topics that `keylane.toml` declares, made where the broker does not have them."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from keylane.errors import BadConfig
+from keylane.model.records import WHOLE_KEY
+from keylane_local.errors import BadRequest, PartFailed
+from keylane_spark.config.topics import load
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from keylane_spark.config.topics import TopicConfig
+
+DEFAULT_PARTITIONS = 9
+_TIMEOUT_S = 20.0
+
+
+def declared(config: Path) -> dict[str, TopicConfig]:
+    """Return the topics in `config` by name; raise BadRequest, with line and field."""
+    try:
+        return load(config).topics
+    except BadConfig as error:
+        raise BadRequest(str(error)) from error
+
+
+def partition_by(topics: Mapping[str, TopicConfig]) -> str:
+    """Return KEYLANE_PARTITION_BY for the produce function: JSON of the topics that have the option."""
+    return json.dumps(
+        {name: topic.partition_by for name, topic in topics.items() if topic.partition_by != WHOLE_KEY}
+    )
+
+
+def create(bootstrap: str, topics: Mapping[str, TopicConfig]) -> list[str]:
+    """Create the topics that are not there, leave the others as they are; return the names of the new."""
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    try:
+        present = admin.list_topics(timeout=_TIMEOUT_S).topics
+        missing = [
+            NewTopic(name, topic.partitions or DEFAULT_PARTITIONS)
+            for name, topic in topics.items()
+            if name not in present
+        ]
+        for name, made in admin.create_topics(missing).items() if missing else ():
+            try:
+                made.result(_TIMEOUT_S)
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                    raise PartFailed(
+                        "kafka", f"topic {name} was not created: {error.args[0].str()}"
+                    ) from error
+    except KafkaException as error:
+        raise PartFailed("kafka", f"it did not list its topics: {error.args[0].str()}") from error
+    return [topic.topic for topic in missing]

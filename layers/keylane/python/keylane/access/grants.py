@@ -1,0 +1,106 @@
+"""What a token may read and write, and what a request is about. Pure: functions/authorizer asks it.
+
+KEYLANE_ACCESS, a JSON object, or a reference to one (adapters/references.py):
+
+    {"<SHA-256 of a token, hexadecimal>": {"name": "billing", "read": ["orders*"], "write": ["invoices"],
+                                           "views": ["revenue"]}}
+
+`*` stands for any characters of a topic's or view's name; rate limits and logs know the token by `name`.
+`/push` has its topics in its body, which no authorizer sees: it takes `"write": ["*"]`. Lists of all topics
+and of brokers take `"read": ["*"]`, `/health` any token.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+from keylane.model.patterns import fits
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+READ, WRITE, VIEWS = "read", "write", "views"
+
+
+ALL = "*"
+
+
+_BEARER = re.compile(r"bearer +([\x21-\x7e]{16,4096}) *", re.IGNORECASE)
+
+
+_TOPIC = re.compile(r"/topics/([^/]+)(/.*)?")
+
+
+_VIEW = re.compile(r"/views/([^/]+)(/.*)?")
+
+
+_JOIN = re.compile(r"/join/[^/]+")
+
+
+_READING = frozenset({"GET", "HEAD"})
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """Patterns of the names that a token may read, write, and look at as views."""
+
+    name: str
+    read: tuple[str, ...] = ()
+    write: tuple[str, ...] = ()
+    views: tuple[str, ...] = ()
+
+    def allows(self, need: Need) -> bool:
+        """Whether all that a request is about is granted; what is about everything, by `*` alone."""
+        patterns = {READ: self.read, WRITE: self.write, VIEWS: self.views}[need.kind]
+        if need.names is None:
+            return ALL in patterns
+        return all(any(fits(pattern, name) for pattern in patterns) for name in need.names)
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What a request is about: `names` of topics or views, none for nothing that is granted, None for all."""
+
+    kind: str
+    names: tuple[str, ...] | None
+
+
+def need_of(method: str, path: str, query: Mapping[str, Sequence[str]]) -> Need | None:
+    """What a request needs, None where there is nothing at its path. `path` is percent-encoded.
+
+    `query`: all values of each parameter, so that none hides behind another of the same name.
+    """
+    if topic := _TOPIC.fullmatch(path):
+        is_read = method in _READING or (method == "POST" and topic[2] == "/keys:read")
+        return Need(READ if is_read else WRITE, (unquote(topic[1]),))
+    if method in _READING:
+        return _need_of_reading(path, query)
+    return Need(WRITE, None) if (method, path) == ("POST", "/push") else None
+
+
+def _need_of_reading(path: str, query: Mapping[str, Sequence[str]]) -> Need | None:
+    if view := _VIEW.fullmatch(path):
+        return Need(VIEWS, (unquote(view[1]),))
+    if _JOIN.fullmatch(path):
+        return Need(READ, _listed(query, "topics"))
+    return {
+        "/metadata/partitions": Need(READ, _listed(query, "topic")),
+        "/topics": Need(READ, None),
+        "/clusters": Need(READ, None),
+        "/health": Need(READ, ()),
+    }.get(path)
+
+
+def grant_of(grants: Mapping[str, Grant], authorization: str) -> Grant | None:
+    """The grant of the token in an Authorization header, None where it has none that is known."""
+    bearer = _BEARER.fullmatch(authorization)
+    return grants.get(hashlib.sha256(bearer[1].encode()).hexdigest()) if bearer else None
+
+
+def _listed(query: Mapping[str, Sequence[str]], name: str) -> tuple[str, ...]:
+    return tuple(part for value in query.get(name) or () for part in value.split(","))

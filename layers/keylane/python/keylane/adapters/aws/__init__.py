@@ -1,0 +1,1 @@
+"""AWS: SQS and S3 behind the ports."""

@@ -1,0 +1,105 @@
+"""Variables that refer to AWS's stores, instead of saying the value themselves.
+
+    KEYLANE_KAFKA_SASL_PASSWORD = secretsmanager:AmazonMSK_orders#password
+    KEYLANE_KAFKA_BOOTSTRAP     = ssm:/orders/kafka/bootstrap
+
+`ssm:` and the name or ARN of a parameter, `secretsmanager:` and that of a secret; `#field` takes one field of
+a JSON object. Any KEYLANE_ variable may be such a reference. boto3 is imported where one is, and not else.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from keylane.errors import SettingsError, SettingsUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+MAX_AGE_S = 5
+"""How long a fetched value is used again: one fetch serves several variables, and a storm of failures."""
+
+_REFERENCE = re.compile(r"(ssm|secretsmanager):([^\s#]+)(?:#(\S+))?")
+_FOR_GOOD = frozenset(
+    {
+        "AccessDeniedException",
+        "DecryptionFailure",
+        "InvalidKeyId",
+        "InvalidParameterException",
+        "InvalidRequestException",
+        "ParameterNotFound",
+        "ParameterVersionNotFound",
+        "ResourceNotFoundException",
+        "UnrecognizedClientException",
+        "ValidationException",
+    }
+)
+"""AWS's codes of faults that do not pass by themselves."""
+
+
+def has_references(environment: Mapping[str, str]) -> bool:
+    """Whether any of our variables is a reference."""
+    return any(_found(name, value) for name, value in environment.items())
+
+
+def resolved(environment: Mapping[str, str]) -> Mapping[str, str]:
+    """The environment with what its references stand for.
+
+    Raises SettingsError, which names the variable and no value; SettingsUnavailable where AWS is away.
+    """
+    found = {name: found for name, value in environment.items() if (found := _found(name, value))}
+    if not found:
+        return environment
+    return {**environment, **{name: _value(name, *each.groups()) for name, each in found.items()}}
+
+
+def _found(name: str, value: str) -> re.Match[str] | None:
+    return _REFERENCE.fullmatch(value.strip()) if name.startswith("KEYLANE_") else None
+
+
+def _value(variable: str, store: str, name: str, field: str | None) -> str:
+    try:
+        from aws_lambda_powertools.utilities.parameters import GetParameterError  # noqa: PLC0415 (has boto3)
+    except ImportError as error:
+        raise SettingsError(variable, f"refers to {store}, which needs the package boto3") from error
+    more = {"decrypt": True} if store == "ssm" else {}
+    try:
+        value = _provider(store).get(name, max_age=MAX_AGE_S, **more)
+    except GetParameterError as error:
+        _raise(variable, store, error)
+    text = value.decode() if isinstance(value, bytes) else str(value)
+    if field is None:
+        return text
+    try:
+        return str(json.loads(text)[field])
+    except (ValueError, TypeError, KeyError, RecursionError):
+        # Without the error itself: it shows the secret.
+        raise SettingsError(variable, f"refers to {field!r} of a value that has no such field") from None
+
+
+@cache
+def _provider(store: str) -> Any:
+    from aws_lambda_powertools.utilities.parameters import SecretsProvider, SSMProvider  # noqa: PLC0415
+    from botocore.config import Config  # noqa: PLC0415
+
+    bounds = Config(connect_timeout=1, read_timeout=2, retries={"total_max_attempts": 2, "mode": "standard"})
+    return (SSMProvider if store == "ssm" else SecretsProvider)(boto_config=bounds)
+
+
+def _raise(variable: str, store: str, error: Exception) -> None:
+    """AWS's own error is the context of powertools'."""
+    from botocore.exceptions import ClientError, ConnectionError, HTTPClientError  # noqa: A004, PLC0415
+
+    cause = error.__context__
+    if isinstance(cause, ClientError):
+        code = cause.response["Error"]["Code"]
+        if code in _FOR_GOOD:
+            raise SettingsError(variable, f"refers to what can't be read from {store}: {code}") from error
+        raise SettingsUnavailable(f"{store} can't be asked for a setting now: {code}") from error
+    if isinstance(cause, ConnectionError | HTTPClientError):
+        raise SettingsUnavailable(f"{store} can't be asked for a setting now") from error
+    why = type(cause or error).__name__
+    raise SettingsError(variable, f"refers to what can't be read from {store}: {why}") from error

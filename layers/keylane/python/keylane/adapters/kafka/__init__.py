@@ -1,0 +1,1 @@
+"""Kafka: librdkafka's clients behind the ports."""

@@ -1,0 +1,93 @@
+"""What is counted of writing to Kafka: each request's records, and librdkafka's own statistics."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from keylane.errors import ConnectionRejected, ProduceFailed, UnknownPartition, UnknownTopic
+from keylane.metrics.catalogue import BROKER, CLIENT, COUNTER, TOPIC
+from keylane.metrics.meter import METER, OTHER
+from keylane.model.records import Position
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from keylane.errors import KeylaneError
+    from keylane.metrics.catalogue import Metric
+    from keylane.model.records import NewRecord
+    from keylane.ports import Outcome
+
+DOWN = 1
+STATES = {
+    "INIT": 0,
+    "DOWN": DOWN,
+    "CONNECT": 2,
+    "AUTH": 3,
+    "APIVERSION_QUERY": 4,
+    "AUTH_HANDSHAKE": 5,
+    "UP": 6,
+    "UPDATE": 7,
+}
+"""As kprf numbers a broker's states; others count as DOWN, as there."""
+
+
+class KafkaMeasures:
+    """Counts what one client does; totals of its statistics are told as what they grew by.
+
+    Topics that took no record yet have no label of their own: their names may be made up.
+    """
+
+    def __init__(self) -> None:
+        self._topics: set[str] = set()
+        self._totals: dict[tuple[str, ...], float] = {}
+
+    def begin_anew(self) -> None:
+        """Expect the statistics of another client, whose totals begin at 0."""
+        self._totals.clear()
+
+    def sent(self, records: Sequence[NewRecord], outcomes: Sequence[Outcome], taken_ms: float) -> None:
+        """Count a request's records; `taken_ms`: until the last of them was reported on."""
+        written: dict[str, int] = {}
+        failed: dict[tuple[str, str], int] = {}
+        for record, outcome in zip(records, outcomes, strict=True):
+            topic = record.topic
+            if isinstance(outcome, Position):
+                written[topic] = written.get(topic, 0) + 1
+            else:
+                failed[topic, _code(outcome)] = failed.get((topic, _code(outcome)), 0) + 1
+        for topic, count in written.items():
+            self._topics.add(topic)
+            METER.count("SentMessages", count, topic)
+            METER.observe("SendDuration", taken_ms, topic, times=count)
+        for (topic, code), count in failed.items():
+            METER.count("KafkaErrors", count, topic if topic in self._topics else OTHER, code)
+
+    def statistics(self, text: str) -> None:
+        """Take librdkafka's statistics, as its callback gives them."""
+        found = json.loads(text)
+        self._tell(CLIENT, found)
+        for name, broker in found["brokers"].items():
+            if broker["source"] in {"configured", "learned"}:
+                numbers = {"state": STATES.get(broker["state"], DOWN), "rtt": broker["rtt"]["p99"]}
+                self._tell(BROKER, broker | numbers, name)
+        for name, topic in found["topics"].items():
+            if name in self._topics:
+                means = {window: topic[window]["avg"] for window in ("batchsize", "batchcnt")}
+                self._tell(TOPIC, topic | means, name)
+
+    def _tell(self, table: Mapping[str, tuple[str, Metric]], found: Mapping[str, Any], *labels: str) -> None:
+        for field, (name, metric) in table.items():
+            value = found[field]
+            if metric.kind == COUNTER:
+                before = self._totals.get((name, *labels), 0)
+                self._totals[name, *labels] = value
+                METER.count(name, value - before, *labels)
+            else:
+                METER.gauge(name, value, *labels)
+
+
+def _code(error: KeylaneError) -> str:
+    if isinstance(error, UnknownTopic | UnknownPartition):
+        return "UNKNOWN_TOPIC_OR_PARTITION"
+    return error.code if isinstance(error, ConnectionRejected | ProduceFailed) else "REQUEST_TIMED_OUT"

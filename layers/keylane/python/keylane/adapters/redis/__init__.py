@@ -1,0 +1,1 @@
+"""Redis Cluster: connections, routing, replicas, scripts, and the ports that they serve."""

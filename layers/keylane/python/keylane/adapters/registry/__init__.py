@@ -1,0 +1,1 @@
+"""The Schema Registry and the formats that need its schemas."""

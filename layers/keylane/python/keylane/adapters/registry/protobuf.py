@@ -1,0 +1,116 @@
+"""Protobuf messages as JSON, by the schemas that a Schema Registry has: no generated code.
+
+Protobuf's own JSON mapping (protobuf.dev, "ProtoJSON Format"): names in lowerCamelCase, 64 bit numbers as
+text, bytes in base64, well-known types in their special forms. Fields without presence are there with their
+default value, as Confluent's REST Proxy shows them: a reader sees a 0, not a gap.
+"""
+
+from __future__ import annotations
+
+import base64
+import importlib
+import json
+import re
+from typing import TYPE_CHECKING
+
+from google.protobuf import descriptor_pool, json_format, message_factory
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
+from google.protobuf.message import DecodeError
+
+from keylane.adapters.registry import proto_parser
+from keylane.adapters.registry.protobuf_builtin import CONFLUENT_FILES
+from keylane.formats import confluent
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from google.protobuf.descriptor_pb2 import DescriptorProto
+    from google.protobuf.message import Message
+
+_BASE64 = re.compile(r"[A-Za-z0-9+/]+={0,2}")
+_FILE_NAME = "keylane/value.proto"
+_PACKAGES = ("google/protobuf/", "google/type/")
+
+
+def decoder(schema: str, references: Sequence[tuple[str, str]]) -> Callable[[bytes], str]:
+    """Give a function from a value's bytes, message indexes first, to its JSON text.
+
+    `schema` and the text of each reference (import name, text) are the text of a .proto, or file descriptors
+    in base64. Both raise ValueError, whose sentence says what is wrong.
+    """
+    try:
+        imported = {name: _file_of(text, name) for name, text in references}
+        file = _file_of(schema, _FILE_NAME)
+    except RecursionError:
+        raise ValueError("the .proto is nested too deep") from None
+    pool = descriptor_pool.DescriptorPool()
+    added: set[str] = set()
+
+    def add(proto: FileDescriptorProto, path: tuple[str, ...] = ()) -> None:
+        if proto.name in added:
+            return
+        if proto.name in path:
+            raise ValueError(f"the schema's file {proto.name[:100]!r} imports itself")
+        for name in proto.dependency:
+            add(imported.get(name) or _builtin(name), (*path, proto.name))
+        pool.Add(proto)
+        added.add(proto.name)
+
+    try:
+        add(file)
+        pool.FindFileByName(file.name)
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"the schema is no whole Protobuf file: {error}") from error
+    return lambda payload: _decode(file, pool, payload)
+
+
+def _decode(file: FileDescriptorProto, pool: descriptor_pool.DescriptorPool, payload: bytes) -> str:
+    indexes, data = confluent.message_indexes(payload)
+    message = _message_of(file, pool, indexes)
+    try:
+        message.ParseFromString(data)
+        found = json_format.MessageToDict(
+            message, always_print_fields_with_no_presence=True, descriptor_pool=pool
+        )
+        return json.dumps(found, ensure_ascii=False)
+    except (DecodeError, json_format.Error, TypeError, RecursionError) as error:
+        raise ValueError(str(error) or "it is no message of its type") from error
+
+
+def _message_of(
+    file: FileDescriptorProto, pool: descriptor_pool.DescriptorPool, indexes: tuple[int, ...]
+) -> Message:
+    """A message of the type that the indexes lead to, through nested types in the order of the file."""
+    name, types = file.package, list(file.message_type)
+    for index in indexes:
+        if not 0 <= index < len(types):
+            raise ValueError(f"its schema has no message type at {', '.join(map(str, indexes))}")
+        chosen: DescriptorProto = types[index]
+        name, types = f"{name}.{chosen.name}" if name else chosen.name, list(chosen.nested_type)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName(name))()
+
+
+def _file_of(text: str, name: str) -> FileDescriptorProto:
+    # The text of a .proto always has a blank or a semicolon.
+    if not _BASE64.fullmatch(text):
+        return proto_parser.parse(text, name)
+    try:
+        proto = FileDescriptorProto.FromString(base64.b64decode(text, validate=True))
+    except (ValueError, DecodeError) as error:
+        raise ValueError("the schema is neither a .proto nor a descriptor of one") from error
+    proto.name = name
+    return proto
+
+
+def _builtin(name: str) -> FileDescriptorProto:
+    """A file that comes with Protobuf, Google's common types or Confluent's, and so is never registered."""
+    data = CONFLUENT_FILES.get(name)
+    if data is None and name.startswith(_PACKAGES) and name.endswith(".proto"):
+        try:
+            module = importlib.import_module(name.removesuffix(".proto").replace("/", ".") + "_pb2")
+        except ImportError:
+            module = None
+        data = module.DESCRIPTOR.serialized_pb if module else None
+    if data is None:
+        raise ValueError(f"the schema imports {name[:100]!r}, to which it does not refer")
+    return FileDescriptorProto.FromString(data)

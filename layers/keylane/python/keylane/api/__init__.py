@@ -1,0 +1,1 @@
+"""HTTP: requests parsed, answers rendered, errors as problem documents."""

@@ -1,0 +1,172 @@
+"""Parameters of requests: each is read, bounded and described (for OpenAPI) in one place."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from keylane.errors import BadRequest
+from keylane.model.records import Position
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+SHOWN_CHARACTERS = 50
+LAST_MS = 253_402_300_799_999
+"""The end of the year 9999."""
+FIELDS_LIMIT = 50
+FIELD_CHARACTERS = 200
+
+_SPACED_ZONE = re.compile(r"(.*T.*\d) (\d\d:?\d\d)")
+_POSITION = re.compile(r"\d+:\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One parameter: `read` gives its value or raises ValueError, whose sentence tells the bound."""
+
+    name: str
+    description: str
+    schema: dict[str, Any]
+    read: Callable[[str], Any]
+    default: Any = None
+    place: str = "query"
+    required: bool = False
+
+    def of(self, source: Mapping[str, str]) -> Any:
+        """Its value in a request's query, or headers by lower-case name. Raises BadRequest."""
+        text = source.get(self.name if self.place == "query" else self.name.lower())
+        if text is None:
+            if self.required:
+                raise BadRequest(f"{self.name} is missing: it is {self.description}", self.name)
+            return self.default
+        try:
+            return self.read(text)
+        except ValueError as error:
+            raise BadRequest(f"{self.name} is {text[:SHOWN_CHARACTERS]!r}, {error}", self.name) from error
+
+
+def whole(name: str, description: str, least: int, most: int, default: int | None = None) -> Parameter:
+    """A whole number within bounds."""
+    fault = f"not a whole number of {least} to {most}"
+
+    def read(text: str) -> int:
+        if not (text.isascii() and text.isdigit() and len(text) <= len(str(most)) + 1):
+            raise ValueError(fault)
+        if not least <= int(text) <= most:
+            raise ValueError(fault)
+        return int(text)
+
+    schema: dict[str, Any] = {"type": "integer", "minimum": least, "maximum": most}
+    if default is not None:
+        schema["default"] = default
+    return Parameter(name, description, schema, read, default)
+
+
+def switch(name: str, description: str, *, default: bool = False) -> Parameter:
+    """True or false."""
+
+    def read(text: str) -> bool:
+        if text not in {"true", "false"}:
+            raise ValueError("neither true nor false")
+        return text == "true"
+
+    return Parameter(name, description, {"type": "boolean", "default": default}, read, default)
+
+
+def choice(name: str, description: str, values: tuple[str, ...]) -> Parameter:
+    """One of some words, the first by default."""
+
+    def read(given: str) -> str:
+        if given not in values:
+            raise ValueError(f"neither {' nor '.join(values)}")
+        return given
+
+    schema = {"type": "string", "enum": list(values), "default": values[0]}
+    return Parameter(name, description, schema, read, values[0])
+
+
+def text(name: str, description: str, longest: int, pattern: str = "", **more: Any) -> Parameter:
+    """Text up to so many characters; `pattern` is for the document, the request's parser sees to it."""
+
+    def read(given: str) -> str:
+        if len(given) > longest:
+            raise ValueError(f"which has {len(given)} characters, {longest} at most are taken")
+        return given
+
+    schema: dict[str, Any] = {"type": "string", "maxLength": longest}
+    if pattern:
+        schema["pattern"] = f"^{pattern}$"
+    return Parameter(name, description, schema, read, **more)
+
+
+def position(name: str, description: str, **more: Any) -> Parameter:
+    """A position, as in 3:1042."""
+
+    def read(given: str) -> Position:
+        try:
+            return Position.parse(given.strip())
+        except ValueError as error:
+            raise ValueError("no position: it looks like partition:offset, as in 3:1042") from error
+
+    schema = {"type": "string", "pattern": r"^[0-9]{1,18}:[0-9]{1,18}$", "examples": ["3:1042"]}
+    return Parameter(name, description, schema, read, **more)
+
+
+def moment(name: str, description: str) -> Parameter:
+    """A time: milliseconds since 1970, or ISO 8601; one that names no zone is UTC."""
+    return Parameter(name, description, {"type": "string", "examples": ["2026-11-21T10:00:00Z"]}, read_moment)
+
+
+def read_moment(given: str) -> int:
+    """Milliseconds since 1970. Raises ValueError."""
+    from datetime import UTC, datetime  # noqa: PLC0415 (few requests have one, and every cold start is short)
+
+    fault = "neither milliseconds since 1970 nor a time of ISO 8601 up to the year 9999"
+    if given.isascii() and given.isdigit() and len(given) <= len(str(LAST_MS)):
+        milliseconds = int(given)
+    else:
+        # A plus that is not percent-encoded is a space in a query.
+        spaced = _SPACED_ZONE.fullmatch(given)
+        try:
+            when = datetime.fromisoformat(f"{spaced[1]}+{spaced[2]}" if spaced else given)
+            milliseconds = _milliseconds(when if when.tzinfo else when.replace(tzinfo=UTC))
+        except (ValueError, OverflowError) as error:
+            raise ValueError(fault) from error
+    if not 0 <= milliseconds <= LAST_MS:
+        raise ValueError(fault)
+    return milliseconds
+
+
+def _milliseconds(when: Any) -> int:
+    from datetime import UTC, datetime, timedelta  # noqa: PLC0415 (as above)
+
+    since: timedelta = when - datetime(1970, 1, 1, tzinfo=UTC)
+    return since // timedelta(milliseconds=1)
+
+
+def read_as_of(given: str) -> int | Position:
+    """A time in milliseconds, or a position. Raises ValueError."""
+    if _POSITION.fullmatch(given):
+        try:
+            return Position.parse(given)
+        except ValueError as error:
+            raise ValueError(f"no position: {error}") from error
+    try:
+        return read_moment(given)
+    except ValueError as error:
+        raise ValueError(f"{error}, nor a position as 3:1042") from error
+
+
+def read_fields(given: str) -> tuple[tuple[str, ...], ...]:
+    """`a,b.c` as (("a",), ("b", "c")). Raises ValueError."""
+    names = given.split(",")
+    if len(names) > FIELDS_LIMIT:
+        raise ValueError(f"which names {len(names)} fields, {FIELDS_LIMIT} at most are taken")
+    paths = tuple(tuple(name.strip().split(".")) for name in names)
+    if not all(part for path in paths for part in path):
+        raise ValueError("which names an empty field: it looks like a,b.c")
+    if any(len(name) > FIELD_CHARACTERS for name in names):
+        raise ValueError(f"which names a field of more than {FIELD_CHARACTERS} characters")
+    return paths

@@ -1,0 +1,1 @@
+"""Kafka's own view: clusters, topics, partitions, offsets, raw records."""

@@ -1,0 +1,1 @@
+"""Formats of values: JSON text, Avro, Confluent's wire format, projection."""

@@ -1,0 +1,193 @@
+"""What the functions tell a monitoring system, summed up in the process and written as lines of EMF.
+
+CloudWatch's embedded metric format: a log group takes the lines from a function's output and makes metrics of
+them. A request notes numbers in memory, about a microsecond each; powertools' line for every request takes
+24 us before it is written, a sixth of a read. At the end of a request the numbers are summed up, written and
+begin anew where that is due: once a second at most, and a few times more after a pause, so that what is rare
+is told at once. Nothing runs between requests, for a function is frozen then; and the time is that of the
+wall, for the other clocks may stand still meanwhile. What an environment that ends has not written, at most
+the last second of a busy one, is lost.
+
+A distribution is written as values and how often each was seen, in steps of a fourth of an octave: its
+percentiles are 9 % off at most; sum, least and most are exact.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+from keylane import __version__
+from keylane.metrics.catalogue import COUNTER, HISTOGRAM, METRICS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+NAMESPACE = "Keylane"
+BURST = 5
+"""So many times the numbers may be written within a second, after a pause."""
+STEPS = 4
+"""Of an octave."""
+LEAST = 0.001
+"""What is less counts as this: 0 has no logarithm."""
+OTHER = "(other)"
+NOTED_LIMIT = 1_000
+LABELS_LIMIT = 200
+"""So many sets of labels a metric may have in a process; all further ones are counted as OTHER."""
+VALUES_LIMIT = 100
+"""CloudWatch takes no more values of a metric in a line."""
+
+
+class Distribution:
+    """How often each step of a scale was seen."""
+
+    __slots__ = ("counts", "least", "most", "total")
+
+    def __init__(self) -> None:
+        self.counts: dict[int, int] = {}
+        self.total = 0.0
+        self.least = math.inf
+        self.most = 0.0
+
+    def add(self, value: float, times: int) -> None:
+        """Note a value that was seen so often."""
+        step = round(math.log2(max(value, LEAST)) * STEPS)
+        self.counts[step] = self.counts.get(step, 0) + times
+        self.total += value * times
+        self.least = min(self.least, value)
+        self.most = max(self.most, value)
+
+    def told(self) -> dict[str, Any]:
+        """As CloudWatch takes it."""
+        statistics = {
+            "Count": sum(self.counts.values()),
+            "Sum": self.total,
+            "Min": self.least,
+            "Max": self.most,
+        }
+        if len(self.counts) > VALUES_LIMIT:
+            return statistics
+        values = [min(max(round(2 ** (step / STEPS), 4), self.least), self.most) for step in self.counts]
+        return {"Values": values, "Counts": list(self.counts.values()), **statistics}
+
+
+class Meter:
+    """The numbers of one process. As everything in a function: one thread.
+
+    `labels` of a call are the values of the metric's labels, in the table's order.
+    """
+
+    def __init__(self, now_s: Callable[[], float] = time.time) -> None:
+        self._now_s = now_s
+        self._write: Callable[[str], object] | None = None
+        self._noted: list[tuple[str, tuple[str, ...], float, int]] = []
+        self._numbers: dict[tuple[str, ...], float] = {}
+        self._distributions: dict[tuple[str, ...], Distribution] = {}
+        self._labels: dict[str, set[tuple[str, ...]]] = {}
+        self._credit = float(BURST)
+        self._looked_s = now_s()
+        self.is_on = True
+
+    def start(self, write: Callable[[str], object] | None = None) -> None:
+        """Write from now on: lines with their ends, to standard output by default; the first call decides."""
+        self._write = self._write or write or _write
+        self.is_on = True
+
+    def stop(self) -> None:
+        """Count nothing, and forget what was counted."""
+        self._write = None
+        self.is_on = False
+        self._noted.clear()
+        self._numbers, self._distributions = {}, {}
+
+    def count(self, metric: str, number: float = 1, *labels: str) -> None:
+        """Add to a counter."""
+        if self.is_on and number:
+            self._note(metric, labels, number, 1)
+
+    def gauge(self, metric: str, value: float, *labels: str) -> None:
+        """Note how something stands."""
+        if self.is_on:
+            self._note(metric, labels, value, 1)
+
+    def observe(self, metric: str, value: float, *labels: str, times: int = 1) -> None:
+        """Note a value of a distribution."""
+        if self.is_on:
+            self._note(metric, labels, value, times)
+
+    def _note(self, metric: str, labels: tuple[str, ...], value: float, times: int) -> None:
+        # Summed up later, many at once: here a request waits, and what it calls is seldom in the cache.
+        self._noted.append((metric, labels, value, times))
+        if len(self._noted) >= NOTED_LIMIT:
+            self._sum_up()
+
+    def _sum_up(self) -> None:
+        noted, self._noted = self._noted, []
+        for metric, labels, value, times in noted:
+            place = self._place(metric, labels)
+            kind = METRICS[metric].kind
+            if kind == HISTOGRAM:
+                kept = self._distributions.get(place)
+                if kept is None:
+                    kept = self._distributions[place] = Distribution()
+                kept.add(value, times)
+            else:
+                self._numbers[place] = value + (self._numbers.get(place, 0) if kind == COUNTER else 0)
+
+    def _place(self, metric: str, labels: tuple[str, ...]) -> tuple[str, ...]:
+        known = self._labels.setdefault(metric, set())
+        if labels not in known:
+            if len(known) >= LABELS_LIMIT:
+                return metric, *(OTHER for _ in labels)
+            known.add(labels)
+        return metric, *labels
+
+    def request(self, method: str, code: int, taken_ms: float) -> None:
+        """Note a request at its end, and write all where that is due."""
+        self.observe("RequestDuration", taken_ms, method, str(code))
+        if self._write is not None and self._is_due():
+            self.flush()
+
+    def _is_due(self) -> bool:
+        now_s = self._now_s()
+        self._credit = min(BURST, self._credit + max(0.0, now_s - self._looked_s))
+        self._looked_s = now_s
+        if self._credit < 1:
+            return False
+        self._credit -= 1
+        return True
+
+    def flush(self) -> None:
+        """Write what was counted, a line for each set of labels, in one piece; begin anew."""
+        self._sum_up()
+        numbers, self._numbers = self._numbers, {}
+        distributions, self._distributions = self._distributions, {}
+        told = [*numbers.items(), *((place, found.told()) for place, found in distributions.items())]
+        lines: dict[tuple[tuple[str, ...], tuple[str, ...]], dict[str, Any]] = {}
+        for (name, *values), found in told:
+            lines.setdefault((METRICS[name].labels, tuple(values)), {})[name] = found
+        if lines and self._write is not None:
+            now_ms = round(self._now_s() * 1000)
+            self._write("".join(f"{_line(now_ms, *place, found)}\n" for place, found in lines.items()))
+
+
+def _line(now_ms: int, labels: tuple[str, ...], values: tuple[str, ...], found: dict[str, Any]) -> str:
+    billed = [{"Name": name, "Unit": METRICS[name].unit} for name in found if METRICS[name].is_billed]
+    directive = {"Namespace": NAMESPACE, "Dimensions": [labels], "Metrics": billed}
+    head = {"Timestamp": now_ms, "CloudWatchMetrics": [directive] if billed else []}
+    return json.dumps(
+        {"_aws": head, **dict(zip(labels, values, strict=True)), "version": __version__, **found}
+    )
+
+
+def _write(lines: str) -> None:
+    # One write, not print's two: lines of several processes in one file stay apart.
+    sys.stdout.write(lines)
+    sys.stdout.flush()
+
+
+METER = Meter()
+"""The process's own, as a logger is: whoever has something to count does it here."""

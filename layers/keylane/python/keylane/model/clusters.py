@@ -1,0 +1,55 @@
+"""Several Kafka clusters by name: a topic belongs to the first one whose patterns it matches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from keylane.model.patterns import fits
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+DEFAULT = "default"
+"""The name of the cluster that has all other topics."""
+
+T_co = TypeVar("T_co", covariant=True)
+U = TypeVar("U")
+
+
+@dataclass(frozen=True, slots=True)
+class Named(Generic[T_co]):
+    """What belongs to a cluster; `topics` are names, in which `*` stands for any characters."""
+
+    name: str
+    topics: tuple[str, ...]
+    has: T_co
+
+    def matches(self, topic: str) -> bool:
+        """Whether the topic is this cluster's."""
+        return any(fits(pattern, topic) for pattern in self.topics)
+
+
+@dataclass(frozen=True, slots=True)
+class Clusters(Generic[T_co]):
+    """One thing for each cluster."""
+
+    default: T_co
+    named: tuple[Named[T_co], ...] = ()
+
+    def of(self, topic: str) -> T_co:
+        """That of the topic's cluster."""
+        return next((each.has for each in self.named if each.matches(topic)), self.default)
+
+    def name_of(self, topic: str) -> str:
+        """The name of the topic's cluster."""
+        return next((each.name for each in self.named if each.matches(topic)), DEFAULT)
+
+    def by_name(self) -> dict[str, T_co]:
+        """All of them, the default one first."""
+        return {DEFAULT: self.default} | {each.name: each.has for each in self.named}
+
+    def map(self, make: Callable[[str, T_co], U]) -> Clusters[U]:
+        """The same clusters, with what `make` gives for each name and thing."""
+        named = (Named(each.name, each.topics, make(each.name, each.has)) for each in self.named)
+        return Clusters(make(DEFAULT, self.default), tuple(named))

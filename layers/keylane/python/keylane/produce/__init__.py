@@ -1,0 +1,1 @@
+"""Writes: to Kafka or to the write-ahead log, within rate limits and schemas."""

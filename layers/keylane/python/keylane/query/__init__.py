@@ -1,0 +1,1 @@
+"""Reads: one key, many keys, joins, ranges, histories, views."""

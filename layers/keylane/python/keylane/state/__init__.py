@@ -1,0 +1,1 @@
+"""The state in Redis as bytes: names of keys, envelopes, watermarks, lanes, windows."""

@@ -1,0 +1,309 @@
+"""Bytes in Redis: keys, the record envelope, the watermark record, the layout record.
+
+Envelope, before the value's own bytes (all numbers big-endian); what a flag names stands in this order:
+
+    0       version         u8   1
+    1       flags           u8   bit 0: a source partition follows (the record is a stray)
+                                 bit 1: tombstone (kept as a marker, and in histories)
+                                 bit 2: an order timestamp follows
+                                 bit 3: headers follow
+                                 bit 4: the value is left in Kafka, its size follows
+    2..9    offset          u64
+    10..17  timestamp ms    u64
+    source partition        u32
+    order timestamp ms      u64  the highest timestamp of the key's records so far in this partition,
+                                 where that is not the record's own: what counts across partitions
+    headers                 u32  bytes that follow, then for each header: u16 length and UTF-8 of its name,
+                                 i32 length (-1: null) and bytes of its value
+    size in Kafka           u64
+    value                   untouched, to the end
+
+A history's member is the same with the offset first (offset, version, flags, timestamp, ...), so that
+members of one score lie in offset order.
+
+Watermark record, 42 bytes:
+
+    0       version         u8   2
+    1       flags           u8   bit 0: superseded by a newer generation; bit 1: incomplete;
+                                 bit 2: the lane has met strays
+    2..9    next offset     u64
+    10..17  epoch           u64
+    18..25  newest timestamp ms    u64
+    26..33  complete as of ms      u64
+    34..41  log end         u64  where the partition ended when last seen
+
+Layout record: JSON with the fields of `model.Layout`; of its options those that differ from the defaults.
+Timestamps before 1970 are stored as 0: Kafka has -1 for "none".
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+
+from keylane.model.records import WHOLE_KEY, HistoryEntry, Layout, Options, Position, Record, Watermark
+
+VERSION = 1
+
+
+STRAY = 0b01
+
+
+TOMBSTONE = 0b10
+
+
+ORDER = 0b100
+
+
+HEADERS = 0b1000
+
+
+LEFT_IN_KAFKA = 0b1_0000
+
+
+WATERMARK_VERSION = 2
+
+
+SUPERSEDED = 0b01
+
+
+INCOMPLETE = 0b10
+
+
+HAS_STRAYS = 0b100
+
+
+HEADER = struct.Struct(">BBQQ")
+
+
+_SOURCE = struct.Struct(">I")
+
+
+_U64 = struct.Struct(">Q")
+
+
+_U32 = struct.Struct(">I")
+
+
+_U16 = struct.Struct(">H")
+
+
+_I32 = struct.Struct(">i")
+
+
+_WATERMARK = struct.Struct(">BBQQQQQ")
+
+
+HEADER_BYTES = HEADER.size
+
+
+WATERMARK_BYTES = _WATERMARK.size
+
+
+ODD_JSON = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
+"""What reading fields of a JSON text raises where they are not there or not what they should be."""
+
+
+class CodecError(ValueError):
+    """Bytes that aren't what they should be; the sentence says how."""
+
+
+def encode_record(
+    value: bytes | None,
+    offset: int,
+    timestamp_ms: int,
+    source_partition: int | None = None,
+    *,
+    order_ms: int | None = None,
+    headers: tuple[tuple[str, bytes | None], ...] | None = None,
+    left_in_kafka_bytes: int | None = None,
+) -> bytes:
+    """Envelope and value; a value of None is a tombstone, unless it is left in Kafka.
+
+    `source_partition` marks a stray; `order_ms` where it is not the timestamp.
+    """
+    parts = [b""]
+    flags = 0
+    if source_partition is not None:
+        flags |= STRAY
+        parts.append(_SOURCE.pack(source_partition))
+    if order_ms is not None:
+        flags |= ORDER
+        parts.append(_U64.pack(order_ms))
+    if headers is not None:
+        flags |= HEADERS
+        block = encode_headers(headers)
+        parts += _U32.pack(len(block)), block
+    if left_in_kafka_bytes is not None:
+        flags |= LEFT_IN_KAFKA
+        parts.append(_U64.pack(left_in_kafka_bytes))
+    elif value is None:
+        flags |= TOMBSTONE
+    else:
+        parts.append(value)
+    parts[0] = HEADER.pack(VERSION, flags, offset, max(0, timestamp_ms))
+    return b"".join(parts)
+
+
+def encode_headers(headers: tuple[tuple[str, bytes | None], ...]) -> bytes:
+    """The headers' block, without its length."""
+    parts: list[bytes] = []
+    for name, value in headers:
+        text = name.encode()
+        parts += _U16.pack(len(text)), text, _I32.pack(-1 if value is None else len(value)), value or b""
+    return b"".join(parts)
+
+
+def decode_record(key: bytes, data: bytes, partition: int) -> Record | None:
+    """The record under `key` of the lane of `partition`; None for a tombstone's marker.
+
+    Raises CodecError for bytes that are cut off or of another version.
+    """
+    if len(data) < HEADER_BYTES:
+        raise CodecError(f"{len(data)} bytes are too few for an envelope of {HEADER_BYTES}")
+    version, flags, offset, timestamp_ms = HEADER.unpack_from(data)
+    if version != VERSION:
+        raise CodecError(f"envelope version {version} is unknown, {VERSION} is known")
+    if not flags:
+        return Record(key, data[HEADER_BYTES:], partition, offset, timestamp_ms)
+    try:
+        start, source, headers, left_bytes = _decode_optional(data, flags)
+    except struct.error as error:
+        raise CodecError(f"{len(data)} bytes are too few for the envelope that their flags name") from error
+    if len(data) < start:
+        raise CodecError(f"{len(data)} bytes are too few for an envelope of {start}")
+    if flags & TOMBSTONE:
+        return None
+    home = partition if source is None else source
+    return Record(key, data[start:], home, offset, timestamp_ms, headers, left_bytes)
+
+
+def _decode_optional(
+    data: bytes, flags: int
+) -> tuple[int, int | None, tuple[tuple[str, bytes | None], ...], int | None]:
+    """Where the value begins, then source partition, headers and size in Kafka. Raises struct.error."""
+    start = HEADER_BYTES
+    source = left_bytes = None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    if flags & STRAY:
+        (source,) = _SOURCE.unpack_from(data, start)
+        start += _SOURCE.size
+    if flags & ORDER:
+        start += _U64.size
+    if flags & HEADERS:
+        (size,) = _U32.unpack_from(data, start)
+        start += _U32.size
+        headers = _decode_headers(data, start, start + size)
+        start += size
+    if flags & LEFT_IN_KAFKA:
+        (left_bytes,) = _U64.unpack_from(data, start)
+        start += _U64.size
+    return start, source, headers, left_bytes
+
+
+def _decode_headers(data: bytes, start: int, end: int) -> tuple[tuple[str, bytes | None], ...]:
+    headers: list[tuple[str, bytes | None]] = []
+    while start < end:
+        (size,) = _U16.unpack_from(data, start)
+        start += _U16.size
+        try:
+            name = data[start : start + size].decode()
+        except UnicodeDecodeError as error:
+            raise CodecError(f"a header's name is not UTF-8: {error}") from error
+        start += size
+        (size,) = _I32.unpack_from(data, start)
+        start += _I32.size
+        headers.append((name, None if size < 0 else data[start : start + size]))
+        start += max(size, 0)
+    if start != end:
+        raise CodecError(f"the headers end at byte {start}, their block at {end}")
+    return tuple(headers)
+
+
+def decode_history_member(key: bytes, member: bytes, partition: int) -> Record | None:
+    """As `decode_record`, for a member of a key's history: None for a tombstone. Raises CodecError."""
+    return decode_record(key, member[8:10] + member[:8] + member[10:], partition)
+
+
+def decode_history_entry(key: bytes, member: bytes, partition: int) -> HistoryEntry:
+    """As `decode_history_member`, with position and time of tombstones too. Raises CodecError."""
+    record = decode_history_member(key, member, partition)
+    if record is not None:
+        return HistoryEntry(record.position, record.timestamp_ms, record)
+    (offset,) = _U64.unpack_from(member)
+    (timestamp_ms,) = _U64.unpack_from(member, 10)
+    (source,) = _SOURCE.unpack_from(member, HEADER_BYTES) if member[9] & STRAY else (partition,)
+    return HistoryEntry(Position(source, offset), timestamp_ms, None)
+
+
+def encode_watermark(watermark: Watermark) -> bytes:
+    """42 bytes; the Lua library writes the same layout."""
+    flags = (
+        (SUPERSEDED if watermark.superseded else 0)
+        | (INCOMPLETE if watermark.incomplete else 0)
+        | (HAS_STRAYS if watermark.has_strays else 0)
+    )
+    return _WATERMARK.pack(
+        WATERMARK_VERSION,
+        flags,
+        watermark.next_offset,
+        watermark.epoch,
+        watermark.newest_timestamp_ms,
+        watermark.complete_as_of_ms,
+        watermark.log_end,
+    )
+
+
+def decode_watermark(data: bytes) -> Watermark:
+    """Raises CodecError for bytes of another length or version."""
+    if len(data) != WATERMARK_BYTES:
+        raise CodecError(f"a watermark record has {WATERMARK_BYTES} bytes, not {len(data)}")
+    version, flags, next_offset, epoch, newest_ms, complete_ms, log_end = _WATERMARK.unpack(data)
+    if version != WATERMARK_VERSION:
+        raise CodecError(f"watermark version {version} is unknown, {WATERMARK_VERSION} is known")
+    return Watermark(
+        next_offset,
+        epoch,
+        newest_ms,
+        complete_ms,
+        superseded=bool(flags & SUPERSEDED),
+        incomplete=bool(flags & INCOMPLETE),
+        has_strays=bool(flags & HAS_STRAYS),
+        log_end=log_end,
+    )
+
+
+def encode_layout(layout: Layout) -> bytes:
+    """JSON in UTF-8."""
+    return json.dumps(
+        {
+            "topic": layout.topic,
+            "partition_count": layout.partition_count,
+            "stripes": layout.stripes,
+            "partitioner": layout.partitioner,
+            "partition_by": layout.partition_by,
+            "generation": layout.generation,
+            "options": layout.options.to_dict(),
+        },
+        sort_keys=True,
+    ).encode()
+
+
+def decode_layout(data: bytes) -> Layout:
+    """Raises CodecError for what is no layout record. Unknown fields are a newer writer's: left alone."""
+    try:
+        fields = json.loads(data)
+        layout = Layout(
+            topic=str(fields["topic"]),
+            partition_count=int(fields["partition_count"]),
+            stripes=int(fields["stripes"]),
+            partitioner=str(fields["partitioner"]),
+            generation=int(fields["generation"]),
+            options=Options.from_dict(dict(fields.get("options", {}))),
+            partition_by=str(fields.get("partition_by", WHOLE_KEY)),
+        )
+    except ODD_JSON as error:
+        raise CodecError(f"this is no layout record: {error!r}") from error
+    if layout.partition_count < 1 or layout.stripes < 1:
+        raise CodecError("a layout has one partition and one stripe at least")
+    return layout

@@ -1,0 +1,164 @@
+"""Views as they are stored: what a view computes, and the keys and bytes of its windows. Pure.
+
+A view's windows lie in lanes as a topic's records do, under the name `~view`, in the lane of their key:
+
+    {tag}:~view:g:v:<window key>   envelope (codec; offset: the lane's commit that wrote it, timestamp: when
+                                   it changed, ms) and JSON: {"end": ms or null, "states": [one a column]}
+    {tag}:~view:g:i:<lane>         the lane's window keys in order
+    {tag}:~view:g:p:<lane>         JSON, see Progress
+    {tag}:~view:g:w:<lane>         as a topic's, but: next offset is the number of commits, and the newest
+                                   timestamp is the event-time watermark: a window that ends by it is final
+
+A window key is the key with each byte 00 followed by FF, then 00 01, then the window's start (ms since 1970,
+i64 big-endian with its sign bit flipped): bytewise order is the order of keys, then of starts.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from dataclasses import asdict, dataclass, field
+from typing import Any, Self
+
+from keylane.state.codec import ODD_JSON, CodecError
+
+_START = struct.Struct(">Q")
+_SIGN = 1 << 63
+_END_OF_KEY = b"\x00\x01"
+
+NAME_LIMIT = 240
+"""Characters of a view's name: those that a topic's may have."""
+
+
+def state_name(view: str) -> str:
+    """What stands in the place of a topic's name in Redis: no topic has a tilde in its own."""
+    return f"~{view}"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """What a view computes: `count`, `sum`, `min`, `max`, `avg` or `latest` of the field `path` (a.b.c).
+
+    `by`: the field by which `latest` goes; None: by event time.
+    """
+
+    name: str
+    kind: str
+    path: str = ""
+    by: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """A view: what of which topic, by which key and time, in which windows.
+
+    `key`, `time`: fields of the value; None: the record's own key and timestamp. `size_ms`: of a window, of
+    a session the gap that ends it; `every_ms`: how often a window begins. None for both: one window for all
+    time. `ttl_ms`: a window is gone that long after its last change. `where`: SQL.
+    """
+
+    topic: str
+    columns: tuple[Column, ...]
+    key: str | None = None
+    time: str | None = None
+    size_ms: int | None = None
+    every_ms: int | None = None
+    is_session: bool = False
+    lateness_ms: int = 0
+    ttl_ms: int | None = None
+    where: str | None = None
+
+    @property
+    def window(self) -> str:
+        """What people call it: tumbling, hopping, session or none."""
+        if self.size_ms is None:
+            return "none"
+        if self.is_session:
+            return "session"
+        return "tumbling" if self.every_ms in (None, self.size_ms) else "hopping"
+
+    @property
+    def windows_per_event(self) -> int:
+        """How many windows an event may fall into."""
+        return -(-(self.size_ms or 1) // (self.every_ms or self.size_ms or 1))
+
+    def to_json(self) -> str:
+        """The same text for the same view."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Raises CodecError for what is no view."""
+        try:
+            fields = json.loads(text)
+            columns = tuple(Column(**column) for column in fields.pop("columns"))
+            return cls(columns=columns, **fields)
+        except ODD_JSON as error:
+            raise CodecError(f"this is no view: {error!r}") from error
+
+
+def escaped(key: bytes) -> bytes:
+    """The key's bytes as they begin its window keys."""
+    return key.replace(b"\x00", b"\x00\xff")
+
+
+def window_key(key: bytes, start_ms: int) -> bytes:
+    """Under which the key's window that starts then is found."""
+    return escaped(key) + _END_OF_KEY + _START.pack((start_ms + _SIGN) % (1 << 64))
+
+
+def split(name: bytes) -> tuple[bytes, int]:
+    """A window key's key and start. Raises CodecError."""
+    body, mark, start = name[:-10], name[-10:-8], name[-8:]
+    if mark != _END_OF_KEY or b"\x00" in body.replace(b"\x00\xff", b""):
+        raise CodecError(f"{name[:100]!r} is no window key")
+    (number,) = _START.unpack(start)
+    return body.replace(b"\x00\xff", b"\x00"), number - _SIGN
+
+
+def is_final(end_ms: int | None, watermark_ms: int) -> bool:
+    """Whether a window changes no more: the event-time watermark (0: none yet) has reached its end."""
+    return end_ms is not None and watermark_ms > 0 and end_ms <= watermark_ms
+
+
+def encode_window(end_ms: int | None, states: list[Any]) -> bytes:
+    """A window's value; `states` as `aggregates` has them."""
+    return json.dumps({"end": end_ms, "states": states}, separators=(",", ":")).encode()
+
+
+def decode_window(value: bytes) -> tuple[int | None, list[Any]]:
+    """End and states. Raises CodecError."""
+    try:
+        fields = json.loads(value)
+        return fields["end"], list(fields["states"])
+    except ODD_JSON as error:
+        raise CodecError(f"this is no window: {error!r}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a lane of a view is.
+
+    `offsets`: by partition of the topic, the next offset: all below is in the lane's windows. `times_ms`: the
+    newest event time of each partition, None: none yet. `late`: windows' worth of records that came when
+    their window was final. `invalid`: records without a key or time, told by one of the lanes.
+    """
+
+    offsets: tuple[int, ...]
+    times_ms: tuple[int | None, ...] = field(default=())
+    late: int = 0
+    invalid: int = 0
+
+    def to_json(self) -> bytes:
+        """JSON in UTF-8."""
+        return json.dumps(asdict(self), separators=(",", ":")).encode()
+
+    @classmethod
+    def from_json(cls, data: bytes) -> Self:
+        """Raises CodecError."""
+        try:
+            fields = json.loads(data)
+            times = tuple(None if time is None else int(time) for time in fields["times_ms"])
+            return cls(tuple(map(int, fields["offsets"])), times, int(fields["late"]), int(fields["invalid"]))
+        except ODD_JSON as error:
+            raise CodecError(f"this is no progress of a view: {error!r}") from error

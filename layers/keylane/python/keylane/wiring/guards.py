@@ -1,0 +1,75 @@
+"""Builds what stands before a write, as all wiring does: it imports and makes what the settings ask for."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING
+
+from keylane.config.env import number
+from keylane.config.functions import redis_settings, registry_settings
+from keylane.config.schemas import SCHEMAS, schema_rules
+from keylane.errors import SettingsError
+from keylane.produce.guards import Guards
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from keylane.adapters.redis.scripts import Scripts
+    from keylane.ports import Answers, Checks, Clock
+
+
+def guards_of(environment: Mapping[str, str], clock: Clock) -> Guards:
+    """Limits and idempotency keys, where there is a Redis; that is connected to when there is need.
+
+    Raises SettingsError.
+    """
+    from keylane.config.guards import GuardSettings  # noqa: PLC0415
+
+    settings = GuardSettings.from_environment(environment)
+    if not settings.has_redis:
+        return Guards(settings.caller)
+
+    @cache
+    def scripts() -> Scripts:
+        from keylane.adapters.redis.cluster import Cluster  # noqa: PLC0415
+        from keylane.adapters.redis.scripts import Scripts  # noqa: PLC0415
+
+        return Scripts(Cluster(redis_settings(environment)))
+
+    @cache
+    def answers() -> Answers:
+        from keylane.adapters.redis.idempotency import RedisOnce  # noqa: PLC0415
+
+        return RedisOnce(
+            scripts(),
+            clock,
+            timeout_ms=settings.state_timeout_ms,
+            expiry_s=settings.expiry_s,
+            in_progress_s=settings.in_progress_s,
+        )
+
+    if not settings.topics and not settings.callers:
+        return Guards(settings.caller, None, answers)
+    from keylane.adapters.redis.rate_limits import RedisLimits  # noqa: PLC0415
+    from keylane.produce.rate_limits import Limits  # noqa: PLC0415
+
+    limiter = RedisLimits(scripts(), clock, settings.limit_timeout_ms)
+    limits = Limits(settings.topics, settings.callers, limiter, settings.open_on_failure)
+    return Guards(settings.caller, limits, answers)
+
+
+def checks_of(environment: Mapping[str, str], clock: Clock) -> Checks | None:
+    """Schemas that values are checked by; None where there are none. Raises SettingsError."""
+    rules = schema_rules(environment)
+    if not rules:
+        return None
+    from keylane.adapters.registry.subjects import Subjects  # noqa: PLC0415
+    from keylane.adapters.registry.value_checks import ValueChecks  # noqa: PLC0415
+
+    has_subject = any(rule.subject for rule in rules)
+    subjects = Subjects(registry_settings(environment), clock) if has_subject else None
+    timeout_ms = number(environment, "KEYLANE_SCHEMA_REGISTRY_TIMEOUT_MS", 2_000)
+    try:
+        return ValueChecks(rules, subjects, clock, timeout_ms)
+    except ValueError as error:
+        raise SettingsError(SCHEMAS, f"has no JSON Schema: {error}") from error

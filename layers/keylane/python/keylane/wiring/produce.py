@@ -1,0 +1,88 @@
+"""What the produce function works with."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING
+
+from keylane.adapters.aws import references
+from keylane.config.env import number
+from keylane.config.functions import ProduceSettings, registry_settings
+from keylane.config.guards import LIMITS
+from keylane.metrics.meter import METER
+from keylane.ports import Clock
+from keylane.produce.guards import NONE, Guards
+from keylane.wiring.buckets import bucket_of
+from keylane.wiring.guards import checks_of, guards_of
+from keylane.wiring.log import log_of
+from keylane.wiring.metrics import check_metrics, start_metrics
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from keylane.config.queue import QueueSettings
+    from keylane.ports import Checks, Log, SchemaWriter
+    from keylane.produce.enqueue import WriteAheadLog
+
+
+@dataclass(frozen=True, slots=True)
+class Produce:
+    """What the produce function works with; `schemas` is None where no Schema Registry is set up."""
+
+    settings: ProduceSettings
+    clock: Clock
+    log: Log
+    guards: Guards = NONE
+    wal: WriteAheadLog | None = None
+    checks: Checks | None = None
+    schemas: Callable[[], SchemaWriter] | None = None
+    registry_timeout_ms: int = 2_000
+
+
+def produce_maker() -> Callable[[], Produce]:
+    """Give the maker of the produce function's parts; it builds once. Raises SettingsError when called."""
+    from keylane.adapters.kafka.producer import KafkaProducer  # noqa: F401, PLC0415
+    from keylane.config.queue import URL, queue_settings  # noqa: PLC0415
+
+    start_metrics()
+
+    @cache
+    def make() -> Produce:
+        check_metrics()
+        environment = references.resolved(os.environ)
+        settings = ProduceSettings.from_environment(environment)
+        queue = queue_settings(environment, settings.timeout_ms)
+        METER.count("ColdStarts", 1, "produce")
+        clock = Clock()
+        guards = guards_of(environment, clock)
+        wal = _wal(queue) if queue else None
+        checks = checks_of(environment, clock)
+        timeout_ms = number(environment, "KEYLANE_SCHEMA_REGISTRY_TIMEOUT_MS", 2_000)
+        has_registry = environment.get("KEYLANE_SCHEMA_REGISTRY_URL", "").strip()
+        writer = schemas if has_registry else None
+        return Produce(settings, clock, log_of(settings), guards, wal, checks, writer, timeout_ms)
+
+    @cache
+    def schemas() -> SchemaWriter:
+        from keylane.adapters.registry.writer import RegistryWriter  # noqa: PLC0415
+
+        return RegistryWriter(registry_settings(references.resolved(os.environ)))
+
+    if os.environ.get(URL):
+        import keylane.adapters.aws.sqs  # noqa: PLC0415
+    if os.environ.get(LIMITS):
+        import keylane.adapters.redis.rate_limits  # noqa: F401, PLC0415
+
+    return make
+
+
+def _wal(settings: QueueSettings) -> WriteAheadLog:
+    from keylane.adapters.aws.sqs import SqsQueue  # noqa: PLC0415
+    from keylane.produce.enqueue import Packing, WriteAheadLog  # noqa: PLC0415
+
+    packing = Packing(settings.groups if settings.is_fifo else 0, settings.limit_bytes)
+    queue = SqsQueue(settings.url, settings.limit_bytes, settings.aws)
+    bucket = bucket_of(settings.bucket, settings.aws)
+    return WriteAheadLog(queue, bucket, packing, settings.takes_async, settings.takes_failed)

@@ -1,0 +1,56 @@
+"""What the query function works with. It imports nothing of Kafka, of the log, or of AWS."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING
+
+from keylane.adapters.aws import references
+from keylane.config.functions import QuerySettings, registry_settings
+from keylane.metrics.meter import METER
+from keylane.ports import Clock
+from keylane.query.layouts import Layouts
+from keylane.wiring.metrics import check_metrics, start_metrics
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from keylane.ports import Schemas, State
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What the query function works with; `schemas` is made when the first value needs one."""
+
+    settings: QuerySettings
+    clock: Clock
+    state: State
+    layouts: Layouts
+    schemas: Callable[[], Schemas]
+
+
+def query_maker() -> Callable[[], Query]:
+    """Give the maker of the query function's parts; it builds once. Raises SettingsError when called."""
+    from keylane.adapters.redis.cluster import Cluster  # noqa: PLC0415
+    from keylane.adapters.redis.state import RedisState  # noqa: PLC0415
+
+    start_metrics()
+
+    @cache
+    def make() -> Query:
+        check_metrics()
+        settings = QuerySettings.from_environment(references.resolved(os.environ))
+        clock = Clock()
+        state = RedisState(Cluster(settings.redis))
+        METER.count("ColdStarts", 1, "query")
+        return Query(settings, clock, state, Layouts(state, clock, settings.layout_ttl_s), schemas)
+
+    @cache
+    def schemas() -> Schemas:
+        from keylane.adapters.registry.schemas import SchemaRegistry  # noqa: PLC0415
+
+        return SchemaRegistry(registry_settings(references.resolved(os.environ)))
+
+    return make

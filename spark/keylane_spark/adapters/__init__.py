@@ -1,0 +1,1 @@
+"""The writer's half of Redis, and the Kafka admin client of the job."""

@@ -1,0 +1,89 @@
+"""The writer's own record of a topic, `{keylane}:topic:T`: what the layout that readers go by doesn't tell.
+
+JSON with the fields of `TopicRecord`; the layout that is being built as in a layout record.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Self
+
+from keylane.state import codec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from keylane.model.records import Layout
+
+
+def topic_key(topic: str) -> bytes:
+    """Key of a topic's record."""
+    return b"{keylane}:topic:" + topic.encode()
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The writer of an epoch, as people look for it."""
+
+    host: str
+    pid: int
+    since_ms: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRecord:
+    """What a topic's writers tell each other.
+
+    `topic_id`: Kafka's own, new for a topic that is deleted and created again. `began`: the oldest offset
+    that each partition had when the topic's state began. `building`: the layout whose generation is being
+    built beside the one that is served. `remove`: generations to be removed.
+    """
+
+    topic_id: str
+    began: tuple[int, ...]
+    owner: Owner
+    building: Layout | None = None
+    remove: tuple[int, ...] = ()
+
+    def removing(self, generations: Iterable[int]) -> Self:
+        """The record with these generations on its list too."""
+        return replace(self, remove=tuple(sorted({*self.remove, *generations})))
+
+    def removed(self, generation: int) -> Self:
+        """The record without this generation on its list."""
+        return replace(self, remove=tuple(each for each in self.remove if each != generation))
+
+    def switched(self, old: int) -> Self:
+        """The record after a switch from this generation to the one that was being built."""
+        return replace(self.removing([old]), building=None)
+
+    def to_json(self) -> bytes:
+        """JSON in UTF-8."""
+        fields = {
+            "topic_id": self.topic_id,
+            "began": list(self.began),
+            "owner": {name: getattr(self.owner, name) for name in Owner.__slots__},
+            "building": json.loads(codec.encode_layout(self.building)) if self.building else None,
+            "remove": list(self.remove),
+        }
+        return json.dumps(fields, sort_keys=True).encode()
+
+    @classmethod
+    def from_json(cls, data: bytes) -> Self:
+        """Raises CodecError for what is no topic record. Unknown fields are a newer writer's: left out."""
+        try:
+            fields = json.loads(data)
+            building, owner = fields["building"], fields["owner"]
+            return cls(
+                topic_id=str(fields["topic_id"]),
+                began=tuple(map(int, fields["began"])),
+                owner=Owner(
+                    str(owner["host"]), int(owner["pid"]), int(owner["since_ms"]), int(owner["epoch"])
+                ),
+                building=codec.decode_layout(json.dumps(building).encode()) if building else None,
+                remove=tuple(map(int, fields["remove"])),
+            )
+        except codec.ODD_JSON as error:
+            raise codec.CodecError(f"this is no topic record: {error!r}") from error

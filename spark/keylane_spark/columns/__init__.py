@@ -1,0 +1,1 @@
+"""Arrow columns to the lane protocol's bytes, without a loop over rows."""

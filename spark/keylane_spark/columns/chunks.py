@@ -1,0 +1,205 @@
+"""Columns of records -> chunks of the lane protocol, without a Python loop over rows.
+
+A batch of one lane is cut into chunks; a chunk is one call of the `keylane` library. What a chunk
+carries is the fold of its records (see folding). A chunk ends where it would carry too many records or
+bytes, so a key written a million times in a row is one write, and the watermark still moves chunk by
+chunk with nothing missing below it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from keylane.model.records import Options
+from keylane_spark.columns.fold import Repeats, first_set_stays, kept, most_per_key, needless_sets, risen
+from keylane_spark.columns.resp import bulk_strings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from keylane_spark.columns.records import Records
+
+MAX_RECORDS = 1000
+MAX_BYTES = 512 * 1024
+COMPARED_RECORDS = 200
+"""Bound of a call whose records are compared with what is there: each takes five to twenty times as long."""
+
+_PLAIN = Options()
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """One call's worth of records.
+
+    `end_offset`: one past the last record read, carried or not.
+    `arguments`: RESP bulk strings, key and payload in turn; `count` records in them.
+    """
+
+    end_offset: int
+    newest_timestamp_ms: int
+    count: int
+    has_tombstones: bool
+    arguments: memoryview
+
+    @classmethod
+    def empty(cls, end_offset: int) -> Chunk:
+        """No records."""
+        return cls(end_offset, 0, 0, has_tombstones=False, arguments=memoryview(b""))
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """The fold of the records since the chunk before and below `end_offset`; newest timestamp of them all."""
+
+    records: Records
+    end_offset: int
+    newest_timestamp_ms: int
+
+    def chunk(self, key_prefix: bytes, source_partition: int | None = None) -> Chunk:
+        """As bytes; a source partition marks the records as strays."""
+        return Chunk(
+            self.end_offset,
+            self.newest_timestamp_ms,
+            len(self.records),
+            self.records.values.null_count > 0,
+            bulk_strings(self.records, key_prefix, source_partition),
+        )
+
+
+class Folder:
+    """Cuts the records of one lane into chunks, however they are spread over batches.
+
+    What it keeps between two calls of `add` is the fold of the chunk that has room yet: within a chunk's
+    bounds (but for one record, which may be larger), and copies, so that no batch is kept alive.
+    """
+
+    def __init__(
+        self, options: Options = _PLAIN, max_records: int = MAX_RECORDS, max_bytes: int = MAX_BYTES
+    ) -> None:
+        self._options = options
+        self._max_records = max_records
+        self._max_bytes = max_bytes
+        self._open: Folded | None = None
+        self.open_bytes = 0
+
+    def add(self, records: Records) -> Iterator[Folded]:
+        """Give the chunks that these records, in offset order after the earlier ones, make full."""
+        if not len(records):
+            return
+        end_offset = int(records.offsets[-1]) + 1
+        newest_ms = 0
+        if self._open is not None:
+            newest_ms = self._open.newest_timestamp_ms
+            records = self._open.records.then(records)
+        self._open = None
+        part = _Part(records, self._options)
+        start = 0
+        while (end := part.chunk_end(start, self._max_records, self._max_bytes)) < len(part):
+            yield part.fold(start, end, newest_ms)
+            start, newest_ms = end, 0
+        rest = part.fold(start, end, newest_ms)
+        self._open = replace(rest, records=rest.records.copy(), end_offset=end_offset)
+        self.open_bytes = int(rest.records.sizes.sum())
+
+    def take(self) -> Folded | None:
+        """Give the chunk that has room yet, and begin a new one; None: there is nothing."""
+        taken, self._open, self.open_bytes = self._open, None, 0
+        return taken
+
+
+def chunks(
+    records: Records,
+    key_prefix: bytes,
+    max_records: int = MAX_RECORDS,
+    max_bytes: int = MAX_BYTES,
+    *,
+    options: Options = _PLAIN,
+    source_partition: int | None = None,
+) -> Iterator[Chunk]:
+    """Cut records into chunks that carry at most `max_records` records, and `max_bytes` bytes but for one.
+
+    `key_prefix` stands before each record's own key in Redis; `source_partition` marks strays.
+    """
+    folder = Folder(options, max_records, max_bytes)
+    for folded in folder.add(records):
+        yield folded.chunk(key_prefix, source_partition)
+    if (last := folder.take()) is not None:
+        yield last.chunk(key_prefix, source_partition)
+
+
+class _Part:
+    """Records of one lane with what is known of their keys."""
+
+    def __init__(self, records: Records, options: Options) -> None:
+        self._repeats = _repeats(records)
+        if self._repeats is not None and first_set_stays(options):
+            needless = needless_sets(self._repeats, records.tombstones)
+            if needless.any():
+                records = records.where(~needless)
+                self._repeats = _repeats(records)
+        self._records = records
+        self._options = options
+        self._sizes = records.sizes
+        self._most_per_key = most_per_key(options, len(records))
+        if self._repeats is None:
+            self._replaced = np.full(len(records), -1, np.int64)
+        elif self._most_per_key == 1:
+            self._replaced = self._repeats.previous
+        else:
+            self._replaced = self._repeats.previous_but(self._most_per_key)
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def chunk_end(self, start: int, max_records: int, max_bytes: int) -> int:
+        """Where the chunk that begins at `start` ends: the furthest row within both limits, one row at least.
+
+        A record that takes the place of an earlier one counts by what it adds, in bytes only where it is
+        known which one goes.
+        """
+        window = max_records
+        while True:
+            stop = min(start + window, len(self))
+            replaced = self._replaced[start:stop]
+            is_more = replaced < start
+            sizes = self._sizes[start:stop]
+            if self._most_per_key == 1:
+                sizes = sizes - np.where(is_more, 0, self._sizes[replaced])
+            over = (np.cumsum(is_more) > max_records) | (np.cumsum(sizes) > max_bytes)
+            if over.any():
+                return start + max(1, int(over.argmax()))
+            if stop == len(self):
+                return stop
+            window *= 4
+
+    def fold(self, start: int, end: int, newest_ms: int) -> Folded:
+        """The rows [start, end), folded."""
+        rows = self._records.part(start, end)
+        end_offset = int(rows.offsets[-1]) + 1
+        newest_ms = max(newest_ms, int(rows.timestamps_ms.max()))
+        if self._repeats is not None:
+            rows = self._fold_repeats(self._repeats, rows, start, end)
+        return Folded(rows, end_offset, newest_ms)
+
+    def _fold_repeats(self, repeats: Repeats, rows: Records, start: int, end: int) -> Records:
+        before = repeats.previous[start:end]
+        again = np.flatnonzero(before >= start)
+        if not len(again):
+            return rows
+        order_falls = (rows.order[before[again] - start] > rows.order[again]).any()
+        if self._most_per_key == 1 and not order_falls:
+            return rows.where(repeats.following[start:end] >= end)
+        own = Repeats(repeats.codes[start:end])
+        if order_falls:
+            rows = replace(rows, order_ms=risen(own, rows.order))
+        return rows.where(kept(own, rows.timestamps_ms, rows.tombstones, self._options))
+
+
+def _repeats(records: Records) -> Repeats | None:
+    encoded = records.keys.dictionary_encode()
+    if len(encoded.dictionary) == len(records):
+        return None
+    return Repeats(encoded.indices.to_numpy(zero_copy_only=False))

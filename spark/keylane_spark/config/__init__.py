@@ -1,0 +1,1 @@
+"""`keylane.toml`, parsed and validated."""

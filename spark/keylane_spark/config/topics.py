@@ -1,0 +1,187 @@
+"""`keylane.toml`: the topics that are served and how the job writes them.
+
+    [job]                          every field has a default
+    small_batch_records = 20000
+    metrics = "emf"                lines for CloudWatch; default "none"
+    sweep_keys_per_s = 20000       how fast old generations are removed
+    [spark]                        settings of Spark's own, they win over ours
+    "spark.driver.memory" = "2g"
+    [topics.flights]               one table a topic
+    partitioner = "murmur2"        as the topic's producers have it
+    partition_by = "prefix:|"      its producers look at what stands before the first "|" of a key alone
+    stripes = 1
+    ttl = "30d"                    durations: a number and one of ms, s, m, h, d
+    history_count = 100            the records of a key that are kept, by number ...
+    history_age = "7d"             ... and by age
+    index = true                   the topic's keys in order
+    insert_once = true             a key's first value stays
+    headers = true
+    guarded = true                 producers with several partitioners are expected
+    max_value_bytes = 4194304      a larger value is left in Kafka
+    tombstone_marker = "24h"       "0s": none
+    value_format = "registry"      Confluent's wire format; "json", "text", "bytes"; default "auto"
+    partitions = 9                 used by `keylane up` alone, to create the topic where there is none
+    [views.delays]                 one table a view, see keylane_spark.config.views
+    topic = "flights"
+    columns = { flights = "count()", worst = "max(dep_delay)" }
+
+Addresses and secrets are not in it: they come from the environment, as for the functions.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, Field, ValidationError, field_validator, model_validator
+
+from keylane.errors import BadConfig
+from keylane.model.records import WHOLE_KEY, Options, is_topic_name
+from keylane.routing import separator_of
+from keylane.state.windows import NAME_LIMIT
+from keylane_spark.config.table import Milliseconds, SomeMilliseconds, Table
+from keylane_spark.config.views import ViewConfig
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class JobConfig(Table):
+    """How the job works; the defaults serve a laptop and a cluster."""
+
+    small_batch_records: Annotated[int, Field(ge=0)] = 20_000
+    """Batches up to this size are written by the driver (least latency), larger ones by the executors."""
+    max_batch_records: Annotated[int, Field(ge=1)] = 1_000_000
+    fetch_max_wait_ms: Annotated[int, Field(ge=1, le=60_000)] = 5
+    """Kafka's fetch.max.wait.ms. At its own default of 500 every batch waits half a second for it."""
+    heartbeat_ms: Annotated[int, Field(ge=50, le=60_000)] = 500
+    redis_patience_s: Annotated[float, Field(gt=0)] = 60.0
+    """How long writes are repeated while Redis takes none, before the query is started anew."""
+    wait_replicas: Annotated[int, Field(ge=0, le=5)] = 0
+    """How many replicas must have a batch before it counts as written (Redis' WAIT)."""
+    wait_timeout_ms: Annotated[int, Field(ge=1, le=60_000)] = 1000
+    isolation: Literal["read_committed", "read_uncommitted"] = "read_committed"
+    sweep_keys_per_s: Annotated[int, Field(ge=1)] = 20_000
+    """How fast generations of no more use are removed from Redis."""
+    metrics: Literal["none", "emf"] = "none"
+    """"emf": lines for CloudWatch every ten seconds, see keylane_spark.telemetry.metrics."""
+
+
+SparkValue = str | int | float | bool
+
+
+def _partition_by(text: str) -> str:
+    separator_of(text)
+    return text
+
+
+class TopicConfig(Table):
+    """One topic."""
+
+    partitioner: Literal["murmur2", "crc32", "fnv1a"] = "murmur2"
+    partition_by: Annotated[str, AfterValidator(_partition_by)] = WHOLE_KEY
+    stripes: Annotated[int, Field(ge=1, le=16384)] = 1
+    partitions: Annotated[int, Field(ge=1, le=16384)] | None = None
+    ttl: SomeMilliseconds | None = None
+    history_count: Annotated[int, Field(ge=1, le=100_000)] | None = None
+    history_age: SomeMilliseconds | None = None
+    index: bool = False
+    insert_once: bool = False
+    headers: bool = False
+    guarded: bool = False
+    max_value_bytes: Annotated[int, Field(ge=1, le=512 * 1024 * 1024 - 1024)] = Options().max_value_bytes
+    tombstone_marker: Milliseconds = Options().marker_ms
+    value_format: Literal["auto", "json", "text", "bytes", "registry"] = "auto"
+
+    @model_validator(mode="after")
+    def _agree(self) -> Self:
+        if self.insert_once and (self.history_count or self.history_age):
+            raise ValueError("insert_once keeps the first value alone: a history of it has nothing to hold")
+        return self
+
+    @property
+    def options(self) -> Options:
+        """What the layout keeps of this table."""
+        return Options(
+            ttl_ms=self.ttl,
+            history_count=self.history_count,
+            history_age_ms=self.history_age,
+            index=self.index,
+            insert_once=self.insert_once,
+            headers=self.headers,
+            guarded=self.guarded,
+            max_value_bytes=self.max_value_bytes,
+            marker_ms=self.tombstone_marker,
+            value_format=self.value_format,
+        )
+
+
+class Config(Table):
+    """The whole file."""
+
+    job: JobConfig = JobConfig()
+    spark: Annotated[dict[str, SparkValue], Field(default_factory=dict)]
+    """Settings of Spark's own, as in "spark.executor.memory" = "4g": they win over ours."""
+    topics: Annotated[dict[str, TopicConfig], Field(min_length=1)]
+    views: Annotated[dict[str, ViewConfig], Field(default_factory=dict)]
+
+    @field_validator("topics")
+    @classmethod
+    def _names(cls, topics: dict[str, TopicConfig]) -> dict[str, TopicConfig]:
+        for name in topics:
+            if not is_topic_name(name):
+                raise ValueError(f"{name!r} is no name of a Kafka topic: letters, digits, . _ - are allowed")
+        return topics
+
+    @field_validator("views")
+    @classmethod
+    def _view_names(cls, views: dict[str, ViewConfig]) -> dict[str, ViewConfig]:
+        for name, view in views.items():
+            if not is_topic_name(view.topic):
+                raise ValueError(f"{view.topic!r} is no name of a Kafka topic")
+            if not is_topic_name(name) or len(name) > NAME_LIMIT:
+                raise ValueError(f"{name!r} is no name of a view: letters, digits, . _ - are allowed")
+        return views
+
+
+def load(path: Path) -> Config:
+    """Read and check the file. Raises BadConfig, which names line and field of every fault."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadConfig(f"{path}: can't be read: {error}") from error
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise BadConfig(f"{path}: this is no TOML: {error}") from error
+    try:
+        return Config.model_validate(data)
+    except ValidationError as error:
+        faults = [_sentence(str(path), text, fault) for fault in error.errors()]
+        raise BadConfig("\n".join(faults)) from error
+
+
+def _sentence(path: str, text: str, fault: Any) -> str:
+    field = [str(part) for part in fault["loc"] if part != "[key]"]
+    given = "" if fault["type"] == "missing" else f", not {fault['input']!r}"
+    reason = fault["msg"].removeprefix("Value error, ")
+    if fault["type"] == "extra_forbidden":
+        reason, given = "there is no such field", ""
+    return f"{path}:{_line_of(text, field)}: {'.'.join(field)}: {reason}{given}"
+
+
+def _line_of(text: str, field: list[str]) -> int:
+    """The line that sets the field, or else its table's, or else 1: tomllib keeps no lines."""
+    best, table = 1, []
+    for number, line in enumerate(text.splitlines(), 1):
+        header = re.match(r"\s*\[([^\[\]]+)\]", line)
+        if header:
+            table = [part.strip().strip("\"'") for part in re.findall(r'"[^"]*"|\'[^\']*\'|[^.]+', header[1])]
+            if table == field[: len(table)]:
+                best = number
+            continue
+        name = re.match(r"""\s*("[^"]*"|'[^']*'|[A-Za-z0-9_-]+)\s*=""", line)
+        if name and [*table, name[1].strip("\"'")] == field[: len(table) + 1]:
+            return number
+    return best

@@ -1,0 +1,105 @@
+"""A view's table in `keylane.toml`.
+
+    [views.delays]
+    topic = "flights"              of which topic
+    key = "origin"                 by which field of the JSON value; by default the record's own key
+    time = "time_hour"             event time: a field with ISO 8601 or ms since 1970; by default the
+                                   record's timestamp
+    window = "1h"                  tumbling; hopping with `every`; without it one window for all time
+    every = "10m"
+    session = "30m"                instead of `window`: ends when a key has had nothing for so long
+    lateness = "10m"               how far events may be out of order: a window is final so long after its
+                                   end, by the newest event time
+    ttl = "30d"                    a window goes that long after its last change; by default none does
+    where = "variant_get(json, '$.dest', 'string') = 'SFO'"
+                                   Spark SQL over key, value, json, timestamp, partition, offset
+    partitions = 9                 by default as many as the topic has when the view begins
+    [views.delays.columns]
+    flights = "count()"            records; count(field): those that have the field
+    late = "sum(dep_delay)"        and min, max, avg: of numbers, exact to 9 decimal places
+    last = "latest(tailnum)"       of the newest event; latest(field, by other): of the highest `other`
+
+Fields inside others are named as in `?fields=`: a.b.c. A change of a view builds it anew beside the old one.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Self
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from keylane.model.records import MAX_LANES
+from keylane.state.aggregates import KINDS
+from keylane.state.windows import Column, Definition
+from keylane_spark.config.table import Milliseconds, SomeMilliseconds, Table
+
+MOST_WINDOWS = 1000
+"""Windows that one event may fall into."""
+_PATH = r'[^\s,()."\']+(?:\.[^\s,()."\']+)*'
+_COLUMN = re.compile(rf"(?P<kind>[a-z]+)\(\s*(?P<path>{_PATH})?\s*(?:,\s*by\s+(?P<by>{_PATH})\s*)?\)")
+
+
+def _column(text: object) -> Any:
+    match = _COLUMN.fullmatch(text.strip()) if isinstance(text, str) else None
+    if match is None or match["kind"] not in KINDS:
+        raise ValueError(f'this is no column: one of {", ".join(KINDS)} and a field, as in "sum(amount)"')
+    kind, path, by = match["kind"], match["path"], match["by"]
+    if path is None and kind not in ("count", "latest"):
+        raise ValueError(f'{kind} needs a field, as in "{kind}(amount)"')
+    if by and kind != "latest":
+        raise ValueError('only latest goes by another field, as in "latest(state, by version)"')
+    return Column("", kind, path or "", by)
+
+
+ColumnText = Annotated[Column, BeforeValidator(_column)]
+Path = Annotated[str, Field(pattern=f"^{_PATH}$")]
+
+
+class ViewConfig(Table):
+    """One view."""
+
+    topic: str
+    key: Path | None = None
+    time: Path | None = None
+    window: SomeMilliseconds | None = None
+    every: SomeMilliseconds | None = None
+    session: SomeMilliseconds | None = None
+    lateness: Milliseconds = 0
+    ttl: SomeMilliseconds | None = None
+    where: str | None = None
+    partitions: Annotated[int, Field(ge=1, le=MAX_LANES)] | None = None
+    columns: Annotated[dict[str, ColumnText], Field(min_length=1, max_length=100)]
+
+    @model_validator(mode="after")
+    def _agree(self) -> Self:
+        if self.session and (self.window or self.every):
+            raise ValueError("session stands instead of window and every")
+        if self.every and not self.window:
+            raise ValueError("every needs a window: how long it lasts")
+        if self.window and self.every and self.every > self.window:
+            raise ValueError("every is longer than the window: events between two would be in none")
+        if self.window and self.every and self.window > MOST_WINDOWS * self.every:
+            raise ValueError(f"an event would be in more than {MOST_WINDOWS} windows")
+        if self.lateness and not (self.window or self.session):
+            raise ValueError("lateness needs a window or session: without one nothing is ever final")
+        needed = (self.window or self.session or 0) + self.lateness
+        if self.ttl is not None and self.ttl < needed:
+            raise ValueError("ttl is shorter than window and lateness: a window would go before it is final")
+        return self
+
+    @property
+    def definition(self) -> Definition:
+        """What the layout keeps of this table."""
+        return Definition(
+            topic=self.topic,
+            columns=tuple(Column(name, c.kind, c.path, c.by) for name, c in self.columns.items()),
+            key=self.key,
+            time=self.time,
+            size_ms=self.session or self.window,
+            every_ms=self.every,
+            is_session=self.session is not None,
+            lateness_ms=self.lateness,
+            ttl_ms=self.ttl,
+            where=self.where,
+        )

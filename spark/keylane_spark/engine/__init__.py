@@ -1,0 +1,1 @@
+"""The Spark session, its Kafka options, and the archive of its classes."""

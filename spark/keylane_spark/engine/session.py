@@ -1,0 +1,149 @@
+"""The Spark session and the Kafka source, set for latency first."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyspark.sql import SparkSession
+
+from keylane_spark.engine import kafka_options
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import DataFrame
+
+    from keylane.adapters.kafka.options import Connection
+    from keylane.model.topic_partition import TopicPartition
+    from keylane_spark.config.topics import JobConfig
+
+CONNECTOR = ("spark-sql-kafka-0-10", "spark-token-provider-kafka-0-10", "kafka-clients", "commons-pool2")
+"""The jars of the folder that Spark needs; the others are the local broker's."""
+
+ARCHIVE = Path(sys.prefix) / "spark.jsa"
+"""The JVM's archive of classes, where set-up made one (archive.py)."""
+
+SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
+    # What a task holds at a time of a batch with large values, however large the batch is.
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(16 * 1024 * 1024),
+    # Times without a zone in the values of views are UTC.
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+    "spark.sql.streaming.minBatchesToRetain": "10",
+    # The checkpoint is the driver's own, on its local disk. The default manager there forks a `chmod` for
+    # each file without Hadoop's native library: 60 ms a batch against 15 with this one.
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+    "spark.sql.streaming.stopTimeout": "20s",
+    "spark.redaction.regex": kafka_options.REDACTED,
+    "spark.ui.showConsoleProgress": "false",
+}
+LOCAL_SETTINGS = {
+    # Tasks wait for Kafka and Redis more than they compute: with as many as cores a batch that has a little
+    # of each of 9 partitions takes 75 ms on 2 cores, with four times as many 45.
+    "spark.master": f"local[{4 * (os.cpu_count() or 1)}]",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.memory": "1g",
+}
+"""Without spark-submit, which brings its own."""
+
+
+def start(jars: Path | None, extra: Mapping[str, object]) -> SparkSession:
+    """A session: on this machine's cores, or as spark-submit has it where that started us.
+
+    `jars`: a folder with the connector's jars; None where the deployment brings them.
+    `extra`: settings of Spark's own that win over ours.
+    """
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    settings: dict[str, object] = dict(SETTINGS)
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        settings |= LOCAL_SETTINGS
+        if ARCHIVE.exists():
+            shared = f'"-XX:SharedArchiveFile={ARCHIVE}"'
+            settings["spark.driver.extraJavaOptions"] = f"{shared} -Xlog:cds=off -Xlog:cds+dynamic=off"
+    if jars is not None:
+        needed = [str(path) for path in sorted(jars.glob("*.jar")) if path.name.startswith(CONNECTOR)]
+        settings["spark.jars"] = ",".join(needed)
+    builder = SparkSession.builder.appName("keylane")
+    for name, value in (settings | dict(extra)).items():
+        builder = builder.config(name, str(value).lower() if isinstance(value, bool) else str(value))
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+def source(
+    spark: SparkSession,
+    connection: Connection,
+    positions: Mapping[TopicPartition, int],
+    config: JobConfig,
+    *,
+    headers: bool = False,
+) -> DataFrame:
+    """Rows of all topics from the given positions on; a column `topic` where there are several.
+
+    And `headers` where a topic keeps them.
+    """
+    topics = sorted({topic for topic, _ in positions})
+    columns = ["partition", "offset", "timestamp", "key", "value", *(["headers"] if headers else [])]
+    return (
+        spark.readStream.format("kafka")
+        .options(**_options(connection, topics, config))
+        .option("startingOffsets", _offsets(positions))
+        .option("maxOffsetsPerTrigger", config.max_batch_records)
+        .option("includeHeaders", headers)
+        .load()
+        .select(*(["topic"] if len(topics) > 1 else []), *columns)
+    )
+
+
+def extent(
+    spark: SparkSession,
+    connection: Connection,
+    begins: Mapping[TopicPartition, int],
+    ends: Mapping[TopicPartition, int],
+    config: JobConfig,
+) -> DataFrame:
+    """The rows of one topic from `begins` on and below `ends`, once: as `source` gives them."""
+    topics = sorted({topic for topic, _ in begins})
+    return (
+        spark.read.format("kafka")
+        .options(**_options(connection, topics, config))
+        .option("startingOffsets", _offsets(begins))
+        .option("endingOffsets", _offsets(ends))
+        .load()
+        .select("partition", "offset", "timestamp", "key", "value")
+    )
+
+
+def _offsets(positions: Mapping[TopicPartition, int]) -> str:
+    by_topic: dict[str, dict[str, int]] = {}
+    for (topic, partition), offset in positions.items():
+        by_topic.setdefault(topic, {})[str(partition)] = offset
+    return json.dumps(by_topic)
+
+
+def _options(connection: Connection, topics: list[str], config: JobConfig) -> dict[str, str]:
+    return {
+        **kafka_options.options(connection),
+        "subscribe": ",".join(topics),
+        "kafka.isolation.level": config.isolation,
+        # A topic that is deleted must not come back by our asking for it.
+        "kafka.allow.auto.create.topics": "false",
+        "kafka.fetch.max.wait.ms": str(config.fetch_max_wait_ms),
+        "kafka.max.partition.fetch.bytes": str(4 * 1024 * 1024),
+        "kafka.max.poll.records": "5000",
+        # A range that retention has removed must stop the query: its start marks the lanes incomplete.
+        "failOnDataLoss": "true",
+    }

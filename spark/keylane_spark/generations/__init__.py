@@ -1,0 +1,1 @@
+"""Epochs, layouts and generations: what a start does with a topic."""

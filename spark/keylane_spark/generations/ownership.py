@@ -1,0 +1,137 @@
+"""What one run of the job holds of its topics: an epoch for each, and their records meanwhile."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import uuid
+from typing import TYPE_CHECKING
+
+from keylane.adapters.redis.cluster import Cluster
+from keylane.errors import Fenced, KeylaneError
+from keylane_spark.adapters.layout_store import LayoutStore
+from keylane_spark.adapters.topic_record import Owner
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from keylane.adapters.redis.cluster import RedisSettings
+    from keylane.model.records import Layout
+    from keylane.ports import Clock
+    from keylane_spark.adapters.topic_record import TopicRecord
+
+
+class Ownership:
+    """Epochs and records of topics; may be used by several threads.
+
+    What it remembers outlives a Redis that is emptied: generations aren't numbered from 1 again, and a
+    rebuild knows where the state had begun.
+    """
+
+    def __init__(self, redis: RedisSettings, clock: Clock) -> None:
+        self._lock = threading.RLock()
+        self._clock = clock
+        self._cluster = Cluster(redis)
+        self._store = LayoutStore(self._cluster, clock)
+        self._since_ms = clock.now_ms()
+        self._held: dict[str, int] = {}
+        self._run = uuid.uuid4().hex
+        self._layouts: dict[str, Layout] = {}
+        self._records: dict[str, TopicRecord] = {}
+        self.has_begun = False
+        """Whether this run has opened its topics once: from then on it must not overtake a newer writer."""
+
+    def take(self, topics: Iterable[str], above: int = 0) -> int:
+        """Take one epoch for all of these topics, higher than `above` and than each topic's counter.
+
+        Raises Fenced where a newer writer has begun since this run took its last one.
+        """
+        with self._lock:
+            taken = {topic: self._take(topic, above) for topic in topics}
+            epoch = max(taken.values())
+            for topic, own in taken.items():
+                if own < epoch:
+                    self._take(topic, epoch - 1)
+            return epoch
+
+    def _take(self, topic: str, above: int) -> int:
+        held = self._held.get(topic, -1)
+        # A run's first epoch is above its start in ms: where Redis was emptied, and the counter with it, an
+        # older run that was asleep meanwhile still can't come back over the one that replaced it.
+        epoch = self._store.next_epoch(topic, held, max(above, held, self._since_ms), self._run)
+        self._held[topic] = epoch
+        return epoch
+
+    def holds(self, record: TopicRecord) -> bool:
+        """Whether this run is the owner that the record names."""
+        with self._lock:
+            return record.owner.epoch in self._held.values() and record.owner.pid == os.getpid()
+
+    def owner(self, epoch: int) -> Owner:
+        """This run, as its records name it."""
+        return Owner(socket.gethostname(), os.getpid(), self._since_ms, epoch)
+
+    def layout(self, topic: str) -> Layout | None:
+        """The layout that readers go by."""
+        with self._lock:
+            return self._store.get(topic)
+
+    def record(self, topic: str) -> TopicRecord | None:
+        """The topic's record as it is stored."""
+        with self._lock:
+            return self._store.record(topic)
+
+    def remembered(self, topic: str) -> tuple[Layout | None, TopicRecord | None]:
+        """Layout and record as this run last knew them, whatever has become of them."""
+        return self._layouts.get(topic), self._records.get(topic)
+
+    def free(self, layout: Layout, taken: Iterable[int]) -> tuple[Layout, list[int]]:
+        """The layout with a generation that nothing uses, and those below it that were found in use."""
+        with self._lock:
+            return self._store.free_generation(layout, max(taken, default=0) + 1)
+
+    def change(self, topic: str, *, layout: Layout | None = None, record: TopicRecord | None = None) -> None:
+        """Set layout, record, or both at once. Raises Fenced."""
+        with self._lock:
+            self._store.change(topic, self._held[topic], layout=layout, record=record)
+            if layout:
+                self._layouts[topic] = layout
+            if record:
+                self._records[topic] = record
+
+    def update(
+        self, topic: str, change: Callable[[TopicRecord], TopicRecord], layout: Layout | None = None
+    ) -> None:
+        """Change the record as it is now, if it is there, and the layout with it. Raises Fenced."""
+        with self._lock:
+            record = self._store.record(topic)
+            if record:
+                self.change(topic, layout=layout, record=change(record))
+
+    def add_strays(self, layout: Layout, counts: Mapping[str, int]) -> None:
+        """Add to the stray totals of the layout's generation."""
+        with self._lock:
+            self._store.add_strays(layout, counts)
+
+    def forget_strays(self, topic: str, generation: int) -> None:
+        """Remove the stray totals of a generation."""
+        with self._lock:
+            self._store.forget_strays(topic, generation)
+
+    def successor(self, fenced: Fenced) -> str:
+        """Who has taken over, as far as it has said so."""
+        topic = fenced.lane.rpartition("/")[0] or fenced.lane
+        try:
+            record = self.record(topic)
+        except KeylaneError:
+            record = None
+        if record is None or record.owner.epoch < fenced.newer_epoch:
+            return "a writer that has not said yet who it is"
+        owner = record.owner
+        return f"process {owner.pid} on {owner.host}, epoch {owner.epoch}"
+
+    def close(self) -> None:
+        """Close the connections."""
+        with self._lock:
+            self._cluster.close()

@@ -1,0 +1,1 @@
+"""Topics from their start to the moment that readers are switched to them."""

@@ -1,0 +1,1 @@
+"""What the job counts and reports."""

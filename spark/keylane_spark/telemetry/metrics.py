@@ -1,0 +1,107 @@
+"""What the job tells a monitoring system: CloudWatch's embedded metric format, a line for each of its topics.
+
+`[job] metrics = "emf"` turns it on: a log group takes the lines from the job's output and makes metrics of
+them (https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Embedded_Metric_Format.html).
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING
+
+from aws_lambda_powertools.metrics import EphemeralMetrics, MetricUnit
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from keylane.model.topic_partition import TopicPartition
+    from keylane.ports import Clock
+    from keylane_spark.telemetry.tally import Tally
+
+NAMESPACE = "Keylane"
+INTERVAL_S = 10.0
+_COUNTS = {
+    "topic": ("Records", "Batches", "Strays", "LeftInKafka", "Restarts"),
+    "view": ("Records", "Batches", "Windows", "Late", "Invalid", "Restarts"),
+}
+
+
+class Meter:
+    """Sums up what happens to topics and views, and writes it every ten seconds. May be shared by threads.
+
+    Metrics: Lag (records), Age (ms, none while a lane is being built), IncompletePartitions; since the last
+    line: Records, Batches, Strays, LeftInKafka, Restarts; of a view Records, Batches, Windows, Late, Invalid,
+    Restarts.
+    """
+
+    def __init__(self, clock: Clock, write: Callable[[str], None] | None) -> None:
+        self._clock = clock
+        self._write = write
+        self._lock = threading.Lock()
+        self._counts: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+        self._gauges: dict[tuple[str, str], dict[str, int]] = {}
+        self._next_s = clock.monotonic_s() + INTERVAL_S
+
+    def batch(self, tallies: Mapping[TopicPartition, Tally]) -> None:
+        """Count a batch."""
+        with self._lock:
+            for topic in {topic for topic, _ in tallies}:
+                self._counts["topic", topic]["Batches"] += 1
+            for (topic, _), tally in tallies.items():
+                counts = self._counts["topic", topic]
+                counts["Records"] += tally.records
+                counts["Strays"] += tally.strays
+                counts["LeftInKafka"] += getattr(tally, "left_in_kafka", 0)
+
+    def restart(self, topics: Iterable[str]) -> None:
+        """Count a start of the writer that was none by plan."""
+        with self._lock:
+            for topic in topics:
+                self._counts["topic", topic]["Restarts"] += 1
+
+    def view_batch(self, view: str, *, records: int, windows: int, late: int, invalid: int) -> None:
+        """Count a batch of a view."""
+        counts = {"Batches": 1, "Records": records, "Windows": windows, "Late": late, "Invalid": invalid}
+        with self._lock:
+            self._counts["view", view].update(counts)
+
+    def view_restart(self, view: str) -> None:
+        """Count a start of a view's writer that was none by plan."""
+        with self._lock:
+            self._counts["view", view]["Restarts"] += 1
+
+    def gauge(
+        self, topic: str, *, lag: int, age_ms: int | None, incomplete: int, kind: str = "topic"
+    ) -> None:
+        """Note how a topic, or a view, stands."""
+        with self._lock:
+            gauges = {"Lag": lag, "IncompletePartitions": incomplete}
+            self._gauges[kind, topic] = gauges | ({} if age_ms is None else {"Age": age_ms})
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the next lines should be written."""
+        return self._write is not None and self._clock.monotonic_s() >= self._next_s
+
+    def flush(self) -> None:
+        """Write a line for each topic and view, and begin the counts anew."""
+        self._next_s = self._clock.monotonic_s() + INTERVAL_S
+        with self._lock:
+            counts, self._counts = self._counts, defaultdict(Counter)
+            gauges = dict(self._gauges)
+        if self._write is None:
+            return
+        for place in sorted(counts.keys() | gauges.keys()):
+            self._write(_line(*place, counts[place], gauges.get(place, {})))
+
+
+def _line(kind: str, name: str, counts: Mapping[str, int], gauges: Mapping[str, int]) -> str:
+    metrics = EphemeralMetrics(namespace=NAMESPACE)
+    metrics.add_dimension(kind, name)
+    for metric in _COUNTS[kind]:
+        metrics.add_metric(metric, MetricUnit.Count, counts.get(metric, 0))
+    for metric, value in gauges.items():
+        metrics.add_metric(metric, MetricUnit.Milliseconds if metric == "Age" else MetricUnit.Count, value)
+    return json.dumps(metrics.serialize_metric_set())

@@ -1,0 +1,95 @@
+"""A function that is frozen as soon as it has answered, and never thawed: what it said is written, is.
+
+SIGSTOP does to a process what Lambda does to an environment between two requests; an environment that is not
+needed any more is then ended without another instruction.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import textwrap
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.servers.own import create_topic, records_of
+from tests.support.builders import FUNCTIONS, a_topic, an_event
+
+from keylane_local.front.environments import Environment, Function
+from keylane_local.tools import project_root
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.servers.aws import Aws
+
+    from keylane_local.front.runtime_api import Answer
+
+LAYER = project_root() / "layers" / "keylane" / "python"
+FLUSH_TIME_MS = 1_000
+"""lua-resty-kafka's of its asynchronous producer."""
+BUFFERING = """
+    import os
+    from confluent_kafka import Producer
+
+    linger_ms = int(os.environ["LINGER_MS"])
+    producer = Producer({"bootstrap.servers": os.environ["BOOTSTRAP"], "linger.ms": linger_ms})
+
+    def lambda_handler(event, context):
+        producer.produce(os.environ["TOPIC"], b"v", b"k")
+        producer.poll(0)
+        return {"statusCode": 200, "body": '{"status": "ok", "errors": []}'}
+"""
+
+
+@pytest.fixture
+def topic(kafka: str) -> str:
+    name = a_topic()
+    create_topic(kafka, name, 1)
+    return name
+
+
+def answer_before_the_freeze(code: Path, log: Path, variables: dict[str, str], topic: str) -> Answer:
+    """Invoke a function, stop its process at once, and end it without its ever going on."""
+    body = json.dumps({"records": [{"topic": topic, "key": "k", "data": "v"}]}).encode()
+    event = json.dumps(an_event("POST", "/push", body=body)).encode()
+
+    async def run() -> Answer:
+        environment = Environment(Function("frozen", code, LAYER, log, variables=variables))
+        await environment.start()
+        try:
+            answer = await environment.invoke(event, "request-1")
+            assert environment.pid is not None
+            os.kill(environment.pid, signal.SIGSTOP)
+        finally:
+            await environment.stop()
+        return answer
+
+    answer = asyncio.run(run())
+    assert not answer.failed, answer.payload
+    assert json.loads(json.loads(answer.payload)["body"])["status"] == "ok"
+    return answer
+
+
+def test_what_is_delivered_before_the_answer_is_there(topic: str, kafka: str, tmp_path: Path):
+    variables = {"KEYLANE_KAFKA_BOOTSTRAP": kafka, "KEYLANE_ASYNC": "deliver"}
+    answer_before_the_freeze(FUNCTIONS / "produce", tmp_path / "log", variables, topic)
+    assert records_of(kafka, topic, 0) == [(b"k", b"v")]
+
+
+def test_what_is_queued_before_the_answer_is_there(topic: str, kafka: str, tmp_path: Path, moto: Aws):
+    url = moto.queue()
+    variables = {"KEYLANE_KAFKA_BOOTSTRAP": kafka, "KEYLANE_QUEUE_URL": url, **moto.environment}
+    answer = answer_before_the_freeze(FUNCTIONS / "produce", tmp_path / "log", variables, topic)
+    assert json.loads(json.loads(answer.payload)["body"])["positions"] == [None]
+    assert moto.count(url) == 1
+
+
+def test_what_a_producer_has_in_its_buffer_is_lost(topic: str, kafka: str, tmp_path: Path):
+    """Why "asynchronous" means something else here: this is what a client's own buffer does."""
+    (tmp_path / "handler.py").write_text(textwrap.dedent(BUFFERING))
+    variables = {"BOOTSTRAP": kafka, "TOPIC": topic, "LINGER_MS": str(FLUSH_TIME_MS)}
+    answer_before_the_freeze(tmp_path, tmp_path / "log", variables, topic)
+    assert records_of(kafka, topic, 0) == []

@@ -1,0 +1,257 @@
+"""Many records in one request, on a real broker."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    ResourceType,
+)
+from tests.servers.own import create_topic, deadline, eventually, messages_of, records_of
+from tests.support.builders import a_topic, an_event, load_handler
+
+from keylane import routing
+from keylane.adapters.kafka import producer
+from keylane.adapters.kafka.producer import KafkaProducer, KafkaSettings
+from keylane.errors import ProduceFailed
+from keylane.model.records import NewRecord, Position
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    Post = Callable[..., dict[str, Any]]
+
+JSON = "application/vnd.kafka.json.v2+json"
+BINARY = "application/vnd.kafka.binary.v2+json"
+
+
+@pytest.fixture
+def post(kafka: str, monkeypatch: pytest.MonkeyPatch) -> Post:
+    """One warm function: `post(path, body, media_type)`."""
+    monkeypatch.setenv("KEYLANE_KAFKA_BOOTSTRAP", kafka)
+    function = load_handler("produce")
+
+    def ask(path: str, body: Any, media_type: str = "application/json") -> dict[str, Any]:
+        event = an_event("POST", path, body=json.dumps(body).encode(), headers={"Content-Type": media_type})
+        answer: dict[str, Any] = function.lambda_handler(event, None)
+        return answer
+
+    return ask
+
+
+@pytest.fixture
+def log(kafka: str) -> Iterator[KafkaProducer]:
+    log = KafkaProducer(KafkaSettings(kafka))
+    yield log
+    log.close()
+
+
+@pytest.fixture
+def topic(kafka: str) -> str:
+    name = a_topic()
+    create_topic(kafka, name)
+    return name
+
+
+def set_option(kafka: str, topic: str, name: str, value: str) -> None:
+    """Set it, and wait until the broker tells of it."""
+    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+    admin = AdminClient({"bootstrap.servers": kafka})
+    admin.incremental_alter_configs([resource])[resource].result(10)
+    asked = ConfigResource(ResourceType.TOPIC, topic)
+    eventually(lambda: admin.describe_configs([asked])[asked].result(10)[name].value == value)
+
+
+def test_push_writes_to_where_readers_look_and_tells_the_positions(post: Post, topic: str, kafka: str):
+    keys = [f"key-{number}" for number in range(20)]
+    answer = post("/push", {"records": [{"topic": topic, "key": key, "data": f"of {key}"} for key in keys]})
+    assert answer["statusCode"] == 200
+    for key, told in zip(keys, json.loads(answer["body"])["positions"], strict=True):
+        position = Position.parse(told)
+        assert position.partition == routing.partition_for(key.encode(), 9)
+        record = records_of(kafka, topic, position.partition)[position.offset]
+        assert record == (key.encode(), f"of {key}".encode())
+
+
+def test_push_without_keys_or_with_partitions_named(post: Post, topic: str, kafka: str):
+    records = [
+        {"topic": topic, "data": "anywhere"},
+        {"topic": topic, "key": "k", "partition": 7, "data": "there"},
+    ]
+    anywhere, there = json.loads(post("/push", {"records": records})["body"])["positions"]
+    position = Position.parse(anywhere)
+    assert records_of(kafka, topic, position.partition)[position.offset] == (None, b"anywhere")
+    assert there == f"7:{1 if position.partition == 7 else 0}"
+
+
+def test_errors_of_some_records_hide_none_of_the_others(post: Post, topic: str, kafka: str):
+    unknown = a_topic()
+    records = [
+        {"topic": topic, "partition": 0, "data": "first"},
+        {"topic": unknown, "data": "x"},
+        {"topic": topic, "partition": 9, "data": "x"},
+        {"topic": topic, "partition": 0, "data": "x" * 1_048_577},
+        {"topic": "no/topic", "data": "x"},
+        {"topic": topic, "partition": 0, "data": "last"},
+    ]
+    answer = post("/push", {"records": records, "wait_for_send": True})
+    assert answer["statusCode"] == 413
+    document = json.loads(answer["body"])
+    assert document["positions"] == ["0:0", None, None, None, None, "0:1"]
+    failed = [(entry["index"], entry["field"], entry["code"]) for entry in document["errors"][1:5]]
+    assert failed == [
+        (1, "topic", "UNKNOWN_TOPIC_OR_PARTITION"),
+        (2, "partition", "UNKNOWN_TOPIC_OR_PARTITION"),
+        (3, "data", "MESSAGE_TOO_LARGE"),
+        (4, "topic", "INVALID_TOPIC_EXCEPTION"),
+    ]
+    assert records_of(kafka, topic, 0) == [(None, b"first"), (None, b"last")]
+
+
+def test_unknown_topics_are_told_soon_however_many_records_name_them_and_found_once_there(
+    post: Post, kafka: str
+):
+    names = [a_topic() for _ in range(5)]
+    body = {"records": [{"topic": name, "data": "x"} for name in names * 400]}
+    for _ in range(2):
+        began_s = time.monotonic()
+        answer = post("/push", body)
+        assert answer["statusCode"] == 404
+        assert time.monotonic() - began_s < 2
+    create_topic(kafka, names[0], 1)
+    document = json.loads(post("/push", body)["body"])
+    assert [bool(position) for position in document["positions"][:5]] == [True, False, False, False, False]
+
+
+def test_record_that_kafka_refuses_takes_none_of_its_batch_with_it(
+    log: KafkaProducer, topic: str, kafka: str
+):
+    far_ms = (round(time.time()) + 10 * 365 * 86_400) * 1000
+    records = [NewRecord(topic, b"k%d" % (number % 7), b"%d" % number, 3) for number in range(100)]
+    for bad in (0, 31, 99):
+        records[bad] = NewRecord(topic, b"bad", b"x", 3, far_ms)
+    fates = log.append_all(records, deadline(10_000))
+    for number, fate in enumerate(fates):
+        if number in {0, 31, 99}:
+            assert isinstance(fate, ProduceFailed)
+            assert (fate.code, fate.retriable) == ("INVALID_RECORD", False)
+            assert "timestamp" in str(fate)
+        else:
+            assert isinstance(fate, Position), fate
+    values = [int(value or b"") for _, value in records_of(kafka, topic, 3)]
+    assert values == [number for number in range(100) if number not in {0, 31, 99}]
+
+
+def test_topic_that_takes_single_records_of_a_size_but_no_such_batch_gets_them_all(
+    log: KafkaProducer, topic: str, kafka: str
+):
+    set_option(kafka, topic, "max.message.bytes", "4000")
+    records = [NewRecord(topic, b"%d" % (number % 3), b"%03d" % number * 300, 0) for number in range(40)]
+    records[20] = NewRecord(topic, b"large", b"x" * 5_000, 0)
+    fates = log.append_all(records, deadline(20_000))
+    assert [number for number, fate in enumerate(fates) if not isinstance(fate, Position)] == [20]
+    refused = fates[20]
+    assert isinstance(refused, ProduceFailed)
+    assert refused.code == "MESSAGE_TOO_LARGE"
+    values = [int((value or b"")[:3]) for _, value in records_of(kafka, topic, 0)]
+    assert values == [number for number in range(40) if number != 20]
+
+
+def test_ten_thousand_records_and_five_megabytes_are_taken_at_once(post: Post, topic: str, kafka: str):
+    records = [
+        {"topic": topic, "key": f"{number % 100}", "data": f"{number:0500}"} for number in range(10_000)
+    ]
+    answer = post("/push", {"records": records})
+    assert answer["statusCode"] == 200
+    positions = json.loads(answer["body"])["positions"]
+    assert len(set(positions)) == 10_000
+    for partition in range(9):
+        of_key: dict[bytes, int] = {}
+        for key, value in records_of(kafka, topic, partition):
+            assert of_key.get(key, -1) < int(value or b"")
+            of_key[key] = int(value or b"")
+
+
+def test_rest_proxys_records_are_written_with_time_and_headers(post: Post, topic: str, kafka: str):
+    now_ms = round(time.time() * 1000)
+    headers = [{"name": "id", "value": "ü"}, {"name": "none", "value": None}]
+    records = [
+        {"key": "somekey", "value": {"foo": "bar"}, "timestamp": now_ms - 1_000, "headers": headers},
+        {"key": None, "value": None},
+    ]
+    path = f"/topics/{topic}/partitions/2"
+    answer = post(path, {"records": records}, JSON)
+    assert json.loads(answer["body"]) == {
+        "offsets": [
+            {"partition": 2, "offset": 0, "error_code": None, "error": None},
+            {"partition": 2, "offset": 1, "error_code": None, "error": None},
+        ],
+        "key_schema_id": None,
+        "value_schema_id": None,
+    }
+    first, second = messages_of(kafka, topic, 2)
+    assert (first.key(), first.value()) == (b'"somekey"', b'{"foo":"bar"}')
+    assert first.timestamp()[1] == now_ms - 1_000
+    assert first.headers() == [("id", "ü".encode()), ("none", None)]
+    assert (second.key(), second.value(), second.headers()) == (None, None, None)
+    assert second.timestamp()[1] >= now_ms
+
+
+def test_rest_proxys_bytes_and_errors(post: Post, topic: str, kafka: str):
+    body = {"records": [{"value": "/w==", "partition": 0}, {"value": "AA==", "partition": 9}]}
+    good, bad = json.loads(post(f"/topics/{topic}", body, BINARY)["body"])["offsets"]
+    assert (good["offset"], bad["error_code"], bad["field"]) == (0, 1, "partition")
+    assert records_of(kafka, topic, 0) == [(None, b"\xff")]
+    for path, code in ((f"/topics/{a_topic()}", 40401), (f"/topics/{topic}/partitions/9", 40402)):
+        answer = post(path, {"records": [{"value": "AA=="}]}, BINARY)
+        assert (answer["statusCode"], json.loads(answer["body"])["error_code"]) == (404, code)
+
+
+def test_topics_own_partitioning_holds_for_many_records_too(kafka: str):
+    topic = a_topic()
+    create_topic(kafka, topic, 9)
+    log = KafkaProducer(KafkaSettings(kafka, "crc32", partition_by={topic: "prefix:|"}))
+    records = [NewRecord(topic, b"c%d|%d" % (number % 5, number), b"v") for number in range(20)]
+    fates = log.append_all(
+        [*records, NewRecord(topic, None, b"v"), NewRecord(topic, b"c1|x", b"v", 8)], deadline(10_000)
+    )
+    assert all(isinstance(fate, Position) for fate in fates)
+    partitions = [fate.partition for fate in fates if isinstance(fate, Position)]
+    assert partitions[:20] == [
+        routing.partition_for(b"c%d" % (number % 5), 9, "crc32") for number in range(20)
+    ]
+    assert partitions[21] == 8
+    log.close()
+
+
+def test_partition_that_was_just_added_is_found(log: KafkaProducer, topic: str, kafka: str):
+    record = NewRecord(topic, None, b"v", 9)
+    assert not isinstance(log.append_all([record], deadline(10_000))[0], Position)
+    admin = AdminClient({"bootstrap.servers": kafka})
+    admin.create_partitions([NewPartitions(topic, 10)])[topic].result(30)
+    eventually(lambda: log.append_all([record], deadline(10_000)) == [Position(9, 0)], 5)
+
+
+def test_client_that_was_asked_for_many_topics_that_are_not_there_is_made_anew(
+    log: KafkaProducer, topic: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(producer, "STRANGERS_LIMIT", 5)
+    first = log.append_all([NewRecord(topic, b"k", b"1", 0), *_strangers(5)], deadline(10_000))[0]
+    client = log._producer
+    assert (first, client is None) == (Position(0, 0), False)
+    log.append_all(_strangers(1), deadline(10_000))
+    assert log.append_all([NewRecord(topic, b"k", b"2", 0)], deadline(10_000)) == [Position(0, 1)]
+    assert log._producer is not client
+
+
+def _strangers(count: int) -> list[NewRecord]:
+    return [NewRecord(a_topic(), b"k", b"v") for _ in range(count)]

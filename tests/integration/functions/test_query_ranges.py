@@ -1,0 +1,218 @@
+"""Ranges and histories as the writer leaves them on a real cluster: events in, pages out."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.support import lanes as t
+from tests.support.builders import an_event, headers_of, load_handler
+from tests.support.served import Served
+
+from keylane.adapters.redis.cluster import Cluster
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    Ask = Callable[..., dict[str, Any]]
+
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture
+def ask(redis_cluster: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ask]:
+    """One warm function: `ask(path, name=value, ...)` of the query's parameters."""
+    monkeypatch.setenv("KEYLANE_REDIS_NODES", redis_cluster)
+    function = load_handler("query")
+
+    def request(path: str, **query: str) -> dict[str, Any]:
+        named = {name.rstrip("_"): value for name, value in query.items()}
+        answer: dict[str, Any] = function.lambda_handler(an_event("GET", path, query=named or None), None)
+        return answer | {"json": json.loads(answer["body"])}
+
+    yield request
+    function.parts().state.close()
+
+
+@pytest.fixture
+def serve(redis_cluster: str) -> Iterator[Callable[..., Served]]:
+    cluster = Cluster(t.settings(redis_cluster))
+    yield lambda **options: Served(redis_cluster, cluster, **options)
+    cluster.close()
+
+
+def problem(answer: dict[str, Any]) -> tuple[int, str, str | None]:
+    return answer["statusCode"], answer["json"]["type"].split(":")[3], answer["json"].get("parameter")
+
+
+def keys(answer: dict[str, Any]) -> list[str]:
+    assert answer["statusCode"] == 200, answer["body"]
+    return [record["key"] for record in answer["json"]["records"]]
+
+
+def all_pages(ask: Ask, path: str, **query: str) -> list[dict[str, Any]]:
+    pages = [ask(path, **query)["json"]]
+    while "next" in pages[-1]:
+        pages.append(ask(path, **query, cursor=pages[-1]["next"])["json"])
+    return pages
+
+
+NAMES = [b"%s|%02d" % (who, day) for who in (b"ann", b"bob") for day in range(20)]
+
+
+def test_keys_come_in_order_from_all_lanes_a_page_at_a_time(ask: Ask, serve: Callable[..., Served]):
+    served = serve(index=True)
+    for name in NAMES:
+        served.put(name, b'{"of": "%b"}' % name)
+    served.put(b"bob|07", None)
+    path = f"/topics/{served.topic}/keys"
+    left = [name.decode() for name in NAMES if name != b"bob|07"]
+    assert keys(ask(path)) == left
+    pages = all_pages(ask, path, limit="7", prefix="bob|")
+    assert [len(page["records"]) for page in pages] == [7, 7, 5]
+    records = [record for page in pages for record in page["records"]]
+    assert [record["key"] for record in records] == [name for name in left if name.startswith("bob")]
+    assert records[3]["value"] == {"of": "bob|03"}
+    assert set(pages[0]["watermarks"]) == set("012345678")
+    assert keys(ask(path, from_="ann|18", to="bob|02")) == ["ann|18", "ann|19", "bob|00", "bob|01"]
+    assert keys(ask(path, from_="ann|18", to="ann|18")) == []
+    only = ask(path, prefix="ann|0", keys_only="true")["json"]["records"]
+    assert only == [{"key": f"ann|0{day}", "key_format": "text"} for day in range(10)]
+    assert keys(ask(path, prefix="YW5ufDE5", key_format="base64")) == ["ann|19"]
+
+
+def test_keys_whose_time_is_over_are_no_rows(ask: Ask, serve: Callable[..., Served]):
+    served = serve(index=True, ttl_ms=HOUR_MS)
+    served.put(b"stays", b"1")
+    served.put(b"goes", b"1", served.now_ms - HOUR_MS + 300)
+    path = f"/topics/{served.topic}/keys"
+    end_s = time.monotonic() + 10
+    while keys(ask(path)) != ["stays"]:
+        assert time.monotonic() < end_s
+    assert keys(ask(path, keys_only="true")) == ["stays"]
+
+
+@pytest.mark.parametrize(
+    ("query", "parameter"),
+    [
+        ({"limit": "0"}, "limit"),
+        ({"limit": "1001"}, "limit"),
+        ({"prefix": "a", "from_": "b"}, "prefix"),
+        ({"from_": "b", "to": "a"}, "to"),
+        ({"from_": "\ud800"}, "from"),
+        ({"to": "!", "key_format": "base64"}, "to"),
+        ({"keys_only": "1"}, "keys_only"),
+        ({"cursor": "abc"}, "cursor"),
+        ({"cursor": ""}, "cursor"),
+        ({"as_of": "3:1"}, "as_of"),
+        ({"prefix": "a" * 65_537}, "prefix"),
+    ],
+)
+def test_parameters_of_ranges_are_named_with_their_fault(
+    ask: Ask, serve: Callable[..., Served], query: dict[str, str], parameter: str
+):
+    served = serve(index=True)
+    assert problem(ask(f"/topics/{served.topic}/keys", **query)) == (400, "bad-request", parameter)
+
+
+def test_cursors_are_of_their_topic_and_bounds(ask: Ask, serve: Callable[..., Served]):
+    one, other = serve(index=True), serve(index=True)
+    for name in NAMES[:5]:
+        one.put(name, b"v")
+    path = f"/topics/{one.topic}/keys"
+    cursor = ask(path, limit="2", prefix="ann")["json"]["next"]
+    assert keys(ask(path, limit="9", prefix="ann", cursor=cursor)) == ["ann|02", "ann|03", "ann|04"]
+    changed = ("A" if cursor[20] != "A" else "B").join((cursor[:20], cursor[21:]))
+    for wrong in (
+        ask(path, prefix="ann", cursor=changed),
+        ask(path, prefix="bob", cursor=cursor),
+        ask(f"/topics/{other.topic}/keys", prefix="ann", cursor=cursor),
+    ):
+        assert problem(wrong) == (400, "bad-request", "cursor")
+
+
+def test_what_a_topic_does_not_keep_is_told_with_its_option(ask: Ask, serve: Callable[..., Served]):
+    served = serve()
+    served.put(b"k", b"v")
+    ranged = ask(f"/topics/{served.topic}/keys")
+    assert problem(ranged)[:2] == (409, "no-index")
+    assert "index = true" in ranged["json"]["detail"]
+    for past in (
+        ask(f"/topics/{served.topic}/keys/k/history"),
+        ask(f"/topics/{served.topic}/keys/k", as_of="1"),
+    ):
+        assert problem(past)[:2] == (409, "no-history")
+        assert "history_count" in past["json"]["detail"]
+
+
+def test_a_history_is_told_newest_first_with_its_tombstones(ask: Ask, serve: Callable[..., Served]):
+    served = serve(history_count=100)
+    begin_ms = served.now_ms - 100_000
+    positions = [served.put(b"k", b"%d" % number, begin_ms + number) for number in range(5)]
+    positions.append(served.put(b"k", None, begin_ms + 5))
+    positions.append(served.put(b"k", b"back", begin_ms + 6))
+    path = f"/topics/{served.topic}/keys/k/history"
+    document = ask(path)["json"]
+    assert document["key"] == "k"
+    assert [record["position"] for record in document["records"]] == positions[::-1]
+    deleted = document["records"][1]
+    assert (deleted["deleted"], deleted["timestamp"]) == (True, begin_ms + 5)
+    assert document["records"][2]["value"] == 4
+    pages = all_pages(ask, path, limit="2", from_=str(begin_ms + 1), to=str(begin_ms + 6))
+    assert [len(page["records"]) for page in pages] == [2, 2, 1]
+    told = [record["position"] for page in pages for record in page["records"]]
+    assert told == positions[5:0:-1]
+    assert problem(ask(path, to="now")) == (400, "bad-request", "to")
+    assert problem(ask(path, from_="2", to="1")) == (400, "bad-request", "to")
+    assert problem(ask(path, cursor=pages[0]["next"])) == (400, "bad-request", "cursor")
+
+
+def test_the_record_in_force_at_a_moment_is_told(ask: Ask, serve: Callable[..., Served]):
+    served = serve(history_count=3)
+    first_ms = served.now_ms - 100_000
+    served.put(b"k", b"lost", first_ms - 1)
+    position = served.put(b"k", b"1", first_ms)
+    served.put(b"k", None, first_ms + 1_000)
+    served.put(b"k", b"2", first_ms + 2_000)
+    path = f"/topics/{served.topic}/keys/k"
+    at_first = ask(path, as_of=str(first_ms + 999), envelope="true")
+    assert (at_first["json"]["value"], at_first["json"]["position"]) == (1, position)
+    assert headers_of(at_first)["Keylane-Position"] == position
+    assert problem(ask(path, as_of=str(first_ms + 1_000)))[:2] == (404, "key-absent")
+    moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(served.now_ms / 1_000))
+    assert ask(path, as_of=moment)["json"] == 2
+    assert ask(path, as_of=position)["json"] == 1
+    short = ask(path, as_of=str(first_ms - 1))
+    assert problem(short)[:2] == (410, "history-too-short")
+    assert short["json"]["since_ms"] == first_ms
+    partition = position.split(":")[0]
+    assert problem(ask(path, as_of=f"{partition}:99"))[:2] == (412, "position-not-reached")
+    assert problem(ask(path, as_of="yesterday")) == (400, "bad-request", "as_of")
+    assert problem(ask(path, as_of="1", min_offset="1")) == (400, "bad-request", "as_of")
+
+
+def test_a_range_of_a_time_is_what_was_in_force(ask: Ask, serve: Callable[..., Served]):
+    served = serve(index=True, history_age_ms=HOUR_MS)
+    first_ms = served.now_ms - 100_000
+    for number, name in enumerate(NAMES[:12]):
+        served.put(name, b'"old"', first_ms + number)
+        served.put(name, b'"new"', first_ms + 50_000)
+    page = ask(f"/topics/{served.topic}/keys", as_of=str(first_ms + 4))["json"]
+    assert [(record["key"], record["value"]) for record in page["records"]] == [
+        (name.decode(), "old") for name in NAMES[:5]
+    ]
+    served.put(NAMES[2], None, first_ms + 60_000)
+    assert NAMES[2].decode() not in [
+        row["key"] for row in ask(f"/topics/{served.topic}/keys")["json"]["records"]
+    ]
+    again = ask(f"/topics/{served.topic}/keys", as_of=str(first_ms + 4))["json"]
+    assert [record["key"] for record in again["records"]] == [name.decode() for name in NAMES[:5]]
+    late = ask(f"/topics/{served.topic}/keys", as_of=str(first_ms + 60_000))["json"]
+    assert [record["key"] for record in late["records"]] == [
+        name.decode() for name in NAMES[:12] if name != NAMES[2]
+    ]
+    early = ask(f"/topics/{served.topic}/keys", as_of=str(served.now_ms - 2 * HOUR_MS))
+    assert problem(early)[:2] == (410, "history-too-short")
+    assert early["json"]["since_ms"] >= served.now_ms - HOUR_MS

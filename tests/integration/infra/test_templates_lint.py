@@ -1,0 +1,125 @@
+"""The templates under cfn-lint: theirs are clean, and each of our rules finds what it is there for."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+
+import pytest
+from tests.support.cloudformation import ROOT
+
+from keylane_build import templates
+
+pytestmark = pytest.mark.integration
+
+ROLE = """
+  Role:
+    Type: AWS::IAM::Role
+    Properties:
+      AssumeRolePolicyDocument:
+        Statement: [{Effect: Allow, Principal: {Service: lambda.amazonaws.com}, Action: "sts:AssumeRole"}]
+      Policies:
+        - PolicyName: own
+          PolicyDocument:
+            Statement: [{Effect: Allow, Action: %s, Resource: %s}]
+"""
+FUNCTION = """
+  Function:
+    Type: AWS::Lambda::Function
+    Properties:
+      Runtime: python3.13
+      Handler: index.handler
+      Role: arn:aws:iam::123456789012:role/some
+      Code: {ZipFile: "def handler(event, context): pass"}
+"""
+EVENTS = """
+  Rule:
+    Type: AWS::Events::Rule
+    Properties:
+      EventPattern: {source: [keylane]}
+      Targets: [{Id: one, Arn: "arn:aws:sns:us-east-1:123456789012:topic"}]
+"""
+CACHE = """
+  Cache:
+    Type: AWS::ElastiCache::ReplicationGroup
+    DeletionPolicy: Delete
+    UpdateReplacePolicy: Delete
+    Properties: {ReplicationGroupDescription: c, Engine: redis, CacheNodeType: cache.r7g.large, %s}
+"""
+KEPT = "    DeletionPolicy: Delete\n    UpdateReplacePolicy: Delete\n"
+REDRIVE = "RedrivePolicy: {deadLetterTargetArn: a, maxReceiveCount: 1}"
+BROKEN = {
+    "a function without a log group": ("E9101", FUNCTION),
+    "a log group that is kept for ever": (
+        "E9101",
+        f"  Group:\n    Type: AWS::Logs::LogGroup\n{KEPT}    Properties: {{LogGroupName: a}}\n",
+    ),
+    "a queue without dead letters": (
+        "E9102",
+        f"  Queue:\n    Type: AWS::SQS::Queue\n{KEPT}    Properties: {{SqsManagedSseEnabled: true}}\n",
+    ),
+    "a target of events without dead letters": ("E9102", EVENTS),
+    "a star in actions": (
+        "E9103",
+        ROLE % ('"sqs:*"', "!Sub 'arn:aws:sqs:${AWS::Region}:${AWS::AccountId}:q'"),
+    ),
+    "all resources, where a condition holds": (
+        "E9103",
+        ROLE
+        % ('"sqs:SendMessage"', "!If [IsHere, '*', !Sub 'arn:aws:sqs:${AWS::Region}:${AWS::AccountId}:q']"),
+    ),
+    "all resources": ("E9103", ROLE % ('["sqs:SendMessage"]', "['*']")),
+    "a queue that is not encrypted": (
+        "E9104",
+        f"  Queue:\n    Type: AWS::SQS::Queue\n{KEPT}    Properties: {{{REDRIVE}}}\n",
+    ),
+    "a bucket that is not encrypted": ("E9104", f"  Bucket:\n    Type: AWS::S3::Bucket\n{KEPT}"),
+    "a cache without TLS": ("E9104", CACHE % "AtRestEncryptionEnabled: true"),
+    "a cache that is not encrypted at rest": ("E9104", CACHE % "TransitEncryptionEnabled: true"),
+}
+ALLOWED = {
+    "a star with its reason": (ROLE % ('["xray:PutTraceSegments"]', "'*'")).replace(
+        "    Properties:\n      Assume",
+        "    Metadata: {Keylane: {AllowStar: no resources}}\n    Properties:\n      Assume",
+        1,
+    ),
+    "a function with its log group": FUNCTION
+    + "      LoggingConfig: {LogGroup: !Ref Group}\n"
+    + f"  Group:\n    Type: AWS::Logs::LogGroup\n{KEPT}    Properties: {{RetentionInDays: 7}}\n",
+}
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    """What cfn-lint finds in each template: its rules' ids. One run, for a start takes a second."""
+    folder = tmp_path_factory.mktemp("templates")
+    texts = {name: text for name, (_, text) in BROKEN.items()} | ALLOWED
+    for name, text in texts.items():
+        head = 'AWSTemplateFormatVersion: "2010-09-09"\n'
+        if "IsHere" in text:
+            head += "Conditions: {IsHere: !Equals [!Ref AWS::Region, us-east-1]}\n"
+        head += "Resources:\n"
+        (folder / f"{name}.yaml").write_text(head + text.removeprefix("\n"), encoding="utf-8")
+    command = templates.cfn_lint([str(folder / f"{name}.yaml") for name in texts], "--format", "json")
+    done = subprocess.run(command, cwd=ROOT, env=templates.environment(), capture_output=True, check=False)
+    assert done.stdout, done.stderr.decode()
+    ids = {name: set() for name in texts}
+    for each in json.loads(done.stdout):
+        ids[each["Filename"].rpartition("/")[2].removesuffix(".yaml")].add(each["Rule"]["Id"])
+    return ids
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_rule_finds(found, name):
+    assert {each for each in found[name] if each.startswith("E")} == {BROKEN[name][0]}
+
+
+@pytest.mark.parametrize("name", ALLOWED)
+def test_rules_let_pass(found, name):
+    assert not {each for each in found[name] if each.startswith("E")}
+
+
+def test_the_projects_templates_are_clean():
+    command = templates.cfn_lint(templates.all_templates(ROOT))
+    done = subprocess.run(command, cwd=ROOT, env=templates.environment(), capture_output=True, check=False)
+    assert done.returncode == 0, done.stdout.decode() + done.stderr.decode()

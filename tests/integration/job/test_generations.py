@@ -1,0 +1,392 @@
+"""A topic's state that is built anew, or otherwise, while it is read: between a real broker and cluster."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import signal
+import socket
+
+import pytest
+from confluent_kafka import OFFSET_END, Consumer, Producer, TopicPartition
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+)
+from tests.servers.own import create_topic, eventually
+from tests.support import jobs
+from tests.support import lanes as t
+from tests.support.jobs import State, Traffic
+
+from keylane import routing
+from keylane.errors import LaneBuilding, UnknownTopic
+from keylane.model.records import Layout, Options
+from keylane_spark.adapters.lane_writer import LaneTarget
+
+NUMBERS = itertools.count()
+JOB = "[job]\nheartbeat_ms = 100\nsweep_keys_per_s = 1000000\n"
+PATIENCE_S = 200
+
+
+@pytest.fixture(scope="module")
+def names() -> dict[str, str]:
+    """The topics of the job that all tests but those of restarts share."""
+    return {name: f"gen-{name}" for name in ("growing", "short", "gappy", "anew")}
+
+
+@pytest.fixture(scope="module")
+def job(kafka, redis_cluster, names, tmp_path_factory):
+    create_topic(kafka, names["growing"], 9)
+    for name in ("short", "gappy", "anew"):
+        create_topic(kafka, names[name], 2)
+    config = JOB + 'metrics = "emf"\n' + "".join(f"[topics.{name}]\n" for name in names.values())
+    running = jobs.start(kafka, redis_cluster, tmp_path_factory.mktemp("job"), config)
+    running.wait_for("keylane: ready")
+    yield running
+    running.end()
+
+
+@pytest.fixture
+def state_of(redis_cluster):
+    """A topic's state, closed in the end."""
+    states = []
+
+    def make(topic: str) -> State:
+        states.append(State(redis_cluster, topic))
+        return states[-1]
+
+    yield make
+    for state in states:
+        state.close()
+
+
+def serves(state: State, generation: int) -> bool:
+    """Whether readers go by this generation, and it is whole."""
+    layout = state.layout
+    return (
+        layout is not None
+        and layout.generation == generation
+        and all(mark and mark.complete_as_of_ms for mark in state.watermarks(layout).values())
+    )
+
+
+def grow(kafka: str, topic: str, partitions: int) -> None:
+    admin = AdminClient({"bootstrap.servers": kafka})
+    admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(30)
+
+
+def produce(kafka: str, topic: str, values: dict[bytes, bytes | None], **options) -> None:
+    producer = Producer({"bootstrap.servers": kafka, "partitioner": "murmur2_random"} | options)
+    for key, value in values.items():
+        producer.produce(topic, key=key, value=value)
+    assert producer.flush(60) == 0
+
+
+def holds(state: State, values: dict[bytes, bytes | None]) -> bool:
+    """Whether a reader gets just these values."""
+    reader = state.reader(layout_ttl_s=0)
+    try:
+        return jobs.values_of(reader, list(values)) == values
+    except (LaneBuilding, UnknownTopic):
+        return False
+    finally:
+        reader.close()
+
+
+def test_a_topic_that_grows_is_read_all_the_while_and_no_key_is_lost(job, kafka, state_of, names):
+    topic = names["growing"]
+    state = state_of(topic)
+    traffic = Traffic(kafka, state, topic)
+    traffic.write_some(2_000)
+    eventually(lambda: serves(state, 1), PATIENCE_S)
+    with traffic:
+        grow(kafka, topic, 18)
+        job.wait_for(f"topic '{topic}' has 18 partitions now, 9 before")
+        eventually(lambda: serves(state, 2), PATIENCE_S)
+        eventually(lambda: state.record.remove == (), PATIENCE_S)
+        eventually(lambda: traffic.waited > 20, PATIENCE_S)
+    traffic.check()
+    assert state.layout == Layout(topic, 18, generation=2)
+    assert state.keys_of(1) == set()
+    assert state.strays["strays"] > 0
+
+
+def test_records_that_retention_removed_are_told_of_a_generation_that_is_built_without_them(
+    job, kafka, state_of, names
+):
+    topic = names["short"]
+    state = state_of(topic)
+    produce(kafka, topic, {b"old-%d" % number: b"1" for number in range(50)})
+    eventually(lambda: holds(state, {b"old-1": b"1"}), PATIENCE_S)
+    ends = [TopicPartition(topic, partition, OFFSET_END) for partition in range(2)]
+    admin = AdminClient({"bootstrap.servers": kafka})
+    for future in admin.delete_records(ends).values():
+        future.result(30)
+    assert not any(mark.incomplete for mark in state.watermarks().values())
+    grow(kafka, topic, 4)
+    eventually(lambda: serves(state, 2), PATIENCE_S)
+    job.wait_for(f"INCOMPLETE: partition 3 of topic '{topic}'")
+    assert all(mark.incomplete for mark in state.watermarks().values())
+
+
+def test_a_topic_that_is_deleted_is_waited_for_and_one_made_anew_is_never_mixed_with_it(
+    job, kafka, state_of, names
+):
+    topic = names["anew"]
+    state = state_of(topic)
+    produce(kafka, topic, {b"a-%d" % number: b"first" for number in range(50)})
+    eventually(lambda: holds(state, {b"a-1": b"first"}), PATIENCE_S)
+    reader = state.reader()
+    assert reader.value(b"a-1") == b"first"
+    admin = AdminClient({"bootstrap.servers": kafka})
+    admin.delete_topics([topic])[topic].result(30)
+    job.wait_for(f"topic '{topic}' is away")
+    assert reader.value(b"a-1") == b"first"
+    create_topic(kafka, topic, 2)
+    produce(kafka, topic, {b"a-2": b"second", b"b-1": b"second"})
+    eventually(lambda: holds(state, {b"a-1": None, b"a-2": b"second", b"b-1": b"second"}), PATIENCE_S)
+    job.wait_for(f"topic '{topic}': it was deleted and created anew")
+    assert reader.value(b"a-1") is None
+    reader.close()
+    eventually(lambda: state.keys_of(1) == set(), PATIENCE_S)
+    assert job.process.poll() is None
+
+
+def test_offsets_without_records_cost_no_repair(job, kafka, state_of, names):
+    """Transactions committed and aborted, an aborted one last; and a log that was really compacted."""
+    topic = names["gappy"]
+    state = state_of(topic)
+    admin = AdminClient({"bootstrap.servers": kafka})
+    eventually(lambda: serves(state, 1), PATIENCE_S)
+    epoch = state.record.owner.epoch
+    transactions(kafka, topic)
+    expected = {b"t-%d" % number: b"committed" for number in range(20)}
+    eventually(lambda: holds(state, expected), PATIENCE_S)
+    compact(kafka, admin, topic)
+    produce(kafka, topic, {b"last": b"1"})
+    eventually(lambda: holds(state, {**expected, b"hot": b"cold", b"last": b"1"}), PATIENCE_S)
+    assert state.record.owner.epoch == epoch
+    assert not any("begins anew" in line for line in job.lines)
+    assert not any(mark.incomplete for mark in state.watermarks().values())
+
+
+def transactions(kafka: str, topic: str) -> None:
+    producer = Producer(
+        {"bootstrap.servers": kafka, "partitioner": "murmur2_random", "transactional.id": topic}
+    )
+    producer.init_transactions(30)
+    for turn in range(6):
+        producer.begin_transaction()
+        value = b"aborted" if turn % 2 else b"committed"
+        for number in range(20):
+            producer.produce(topic, key=b"t-%d" % number, value=value)
+        producer.flush(30)
+        if turn % 2:
+            producer.abort_transaction(30)
+        else:
+            producer.commit_transaction(30)
+
+
+def compact(kafka: str, admin: AdminClient, topic: str) -> None:
+    """Write one key many times, and wait until the broker has left out the most of it."""
+    configure(admin, ConfigResource.Type.BROKER, "1", {"log.cleaner.backoff.ms": "200"})
+    settings = {
+        "cleanup.policy": "compact",
+        "segment.ms": "100",
+        "min.cleanable.dirty.ratio": "0.001",
+        "max.compaction.lag.ms": "100",
+    }
+    configure(admin, ConfigResource.Type.TOPIC, topic, settings)
+    numbers = itertools.count()
+
+    def is_compacted() -> bool:
+        # Each write ends the segment before it: the one that is written to is never compacted.
+        produce(kafka, topic, {b"hot": b"%d" % next(numbers)})
+        return len(hot_offsets(kafka, topic)) < next(numbers) / 4
+
+    eventually(is_compacted, 60)
+    produce(kafka, topic, {b"hot": b"cold"})
+
+
+def configure(admin: AdminClient, kind: ConfigResource.Type, name: str, settings: dict[str, str]) -> None:
+    entries = [
+        ConfigEntry(field, value, incremental_operation=AlterConfigOpType.SET)
+        for field, value in settings.items()
+    ]
+    resource = ConfigResource(kind, name, incremental_configs=entries)
+    admin.incremental_alter_configs([resource])[resource].result(30)
+
+
+def hot_offsets(kafka: str, topic: str) -> list[int]:
+    """Where the records of the key lie that are still there."""
+    consumer = Consumer({"bootstrap.servers": kafka, "group.id": "tests", "enable.auto.commit": False})
+    place = TopicPartition(topic, routing.partition_for(b"hot", 2), 0)
+    end = consumer.get_watermark_offsets(place, timeout=10)[1]
+    consumer.assign([place])
+    found = []
+    while (message := consumer.poll(10)) is not None:
+        assert not message.error()
+        if message.key() == b"hot":
+            found.append(message.offset())
+        if message.offset() + 1 >= end:
+            break
+    consumer.close()
+    return found
+
+
+def test_the_job_tells_its_metrics_in_cloudwatch_s_format(job, names):
+    line = json.loads(job.wait_for('"CloudWatchMetrics"'))
+    assert line["topic"] in names.values()
+    assert line["_aws"]["CloudWatchMetrics"][0]["Namespace"] == "Keylane"
+    assert {"Lag", "Records", "Strays", "LeftInKafka", "Restarts", "IncompletePartitions"} <= line.keys()
+
+
+def test_a_redis_that_was_emptied_is_filled_from_the_topics_and_reads_say_so(
+    job, kafka, redis_cluster, state_of, names
+):
+    topic = names["gappy"]
+    state = state_of(topic)
+    reader = state.reader()
+    expected = {b"t-%d" % number: b"committed" for number in range(20)} | {b"last": b"1"}
+    assert jobs.values_of(reader, list(expected)) == expected
+    with t.client(redis_cluster) as client:
+        client.flushall(target_nodes="primaries")
+    with pytest.raises(LaneBuilding):
+        reader.value(b"last")
+    eventually(lambda: holds(state, expected), PATIENCE_S)
+    assert jobs.values_of(reader, list(expected)) == expected
+    reader.close()
+    assert state.layout.generation == 2
+    assert job.process.poll() is None
+
+
+class Restarts:
+    """One topic, written and read all the while, under one job after the other."""
+
+    def __init__(self, kafka: str, redis_cluster: str, folder, topic: str) -> None:
+        self._kafka = kafka
+        self._nodes = redis_cluster
+        self._folder = folder
+        self._topic = topic
+        self.jobs: list[jobs.RunningJob] = []
+
+    def start(self, fields: str) -> jobs.RunningJob:
+        config = f"{JOB}[topics.{self._topic}]\n{fields}\n"
+        self.jobs.append(jobs.start(self._kafka, self._nodes, self._folder, config))
+        return self.jobs[-1]
+
+
+@pytest.fixture
+def restarts(kafka, redis_cluster, tmp_path):
+    topic = f"restarts-{next(NUMBERS)}"
+    create_topic(kafka, topic, 3)
+    made = Restarts(kafka, redis_cluster, tmp_path, topic)
+    yield topic, made
+    for running in made.jobs:
+        running.end()
+
+
+def kill(job: jobs.RunningJob) -> None:
+    job.signal(signal.SIGKILL)
+    job.exit_code()
+
+
+@pytest.mark.timeout(900)  # five starts of Spark, on a machine that does other things too
+def test_layouts_change_while_jobs_crash_at_every_step_and_no_read_fails(
+    kafka, redis_cluster, state_of, restarts
+):
+    """Stripes, partitioner and options in turn; each job dies at another step, each next finds its way."""
+    topic, jobs_of = restarts
+    state = state_of(topic)
+    # Its writes are waited for while one job after the other is started.
+    traffic = Traffic(kafka, state, topic, keys=100, pause_s=0.02, wait_ms=PATIENCE_S * 1000)
+    traffic.write_some(1_000)
+    job = jobs_of.start("")
+    eventually(lambda: serves(state, 1), PATIENCE_S)
+    kill(job)
+    with traffic:
+        # While the next generation is built.
+        job = jobs_of.start("stripes = 3")
+        job.wait_for("builds generation 2 beside 1", PATIENCE_S)
+        kill(job)
+        assert (state.layout.generation, state.record.building.generation) == (1, 2)
+        # Another one is wanted now: the half-built one is removed. Killed when it switches, wherever that is.
+        job = jobs_of.start('partitioner = "crc32"\npartition_by = "prefix:-"')
+        job.wait_for("switching topic", PATIENCE_S)
+        kill(job)
+        assert 2 in state.record.remove or state.keys_of(2) == set()
+        finish_the_mark(redis_cluster, state)
+        # Once the record names the next one, before its lanes are opened.
+        job = jobs_of.start("history_count = 3")
+        generation = state.layout.generation
+        eventually(lambda: state.layout.generation > generation, PATIENCE_S)
+        kill(job)
+        job = jobs_of.start("history_count = 3")
+        generation = state.layout.generation
+        eventually(lambda: serves(state, generation), PATIENCE_S)
+        eventually(lambda: state.record.remove == (), PATIENCE_S)
+    traffic.check()
+    assert state.layout == Layout(topic, 3, generation=generation, options=Options(history_count=3))
+    for old in range(1, generation):
+        assert state.keys_of(old) == set()
+    assert not any(mark.superseded for mark in state.watermarks().values())
+
+
+def finish_the_mark(redis_cluster: str, state: State) -> None:
+    """Do what a job does that dies between its marks and the record: too short a time to hit it by a kill."""
+    layout = state.layout
+    lanes = t.writer(redis_cluster, state.record.owner.epoch)
+    lanes.supersede(LaneTarget.of(layout, partition, 0) for partition in range(3))
+    assert all(mark.superseded for mark in state.watermarks(layout).values())
+    reader = state.reader()
+    assert all(jobs.values_of(reader, [b"key-%d" % number for number in range(30)]).values())
+    reader.close()
+
+
+def test_a_job_ends_and_names_its_successor_though_it_slept_or_has_nothing_to_write(state_of, restarts):
+    """The first sleeps while the second starts; the second notices the third by its heartbeat."""
+    topic, jobs_of = restarts
+    first = jobs_of.start("")
+    first.wait_for("keylane: ready")
+    first.signal(signal.SIGSTOP)
+    second = jobs_of.start("")
+    second.wait_for("keylane: ready")
+    first.signal(signal.SIGCONT)
+    ends_and_names(first, second)
+    assert second.process.poll() is None
+    assert state_of(topic).record.owner.pid == second.process.pid
+    third = jobs_of.start("")
+    third.wait_for("keylane: ready")
+    ends_and_names(second, third)
+    assert third.process.poll() is None
+    assert state_of(topic).record.owner.pid == third.process.pid
+
+
+def ends_and_names(older: jobs.RunningJob, newer: jobs.RunningJob) -> None:
+    assert older.exit_code() == 3
+    last = [line for line in older.lines if line.startswith("keylane: ")][-1]
+    epoch, next_epoch = jobs.epoch_of(older), jobs.epoch_of(newer)
+    assert next_epoch > epoch
+    assert f"is written by epoch {next_epoch} now, this writer is epoch {epoch}" in last
+    assert f"process {newer.process.pid} on {socket.gethostname()}, epoch {next_epoch} took over" in last
+
+
+def test_a_job_that_slept_while_redis_was_emptied_and_its_successor_began_ends_all_the_same(
+    state_of, restarts, redis_cluster
+):
+    """The epoch counter is lost with all the rest: what the sleeper remembers must not win by that."""
+    topic, jobs_of = restarts
+    first = jobs_of.start("")
+    first.wait_for("keylane: ready")
+    first.signal(signal.SIGSTOP)
+    with t.client(redis_cluster) as client:
+        client.flushall(target_nodes="primaries")
+    second = jobs_of.start("")
+    second.wait_for("keylane: ready")
+    first.signal(signal.SIGCONT)
+    assert first.exit_code() == 3
+    assert second.process.poll() is None
+    assert state_of(topic).record.owner.pid == second.process.pid

@@ -1,0 +1,351 @@
+"""The Spark job as a process, between a real broker and a real cluster."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import signal
+import time
+from dataclasses import dataclass
+
+import pytest
+from confluent_kafka import OFFSET_END, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+from tests.support import jobs
+from tests.support import lanes as t
+from tests.support.jobs import RunningJob
+from tests.support.lanes import Event, fold
+
+from keylane import routing
+from keylane.adapters.redis.cluster import Cluster
+from keylane.model.records import Layout
+from keylane_local.tools import tools_dir
+from keylane_spark.adapters.lane_writer import LaneTarget
+from keylane_spark.adapters.layout_store import LayoutStore
+
+NUMBERS = itertools.count()
+PARTITIONS = 3
+JOB = "[job]\nmax_batch_records = 40000\nheartbeat_ms = 100\nsmall_batch_records = "
+SMALL_BATCH_RECORDS = {"driver": 1_000_000, "tasks": 0}
+
+
+@dataclass
+class Shared:
+    """A job over topics of several kinds, two of which have had records before it began."""
+
+    running: RunningJob
+    topics: dict[str, str]
+    logs: dict[str, dict[int, list[Event]]]
+
+
+@pytest.fixture(scope="module", params=["driver", "tasks"])
+def shared(request, kafka, redis_cluster, tmp_path_factory):
+    """One job whose batches all go one way, through the driver or through tasks."""
+    kinds = {"stripes-1": 1, "stripes-4": 4, "mixed": 1, "crc32": 1, "idle": 1}
+    topics = {kind: a_topic(kafka) for kind in kinds}
+    logs = {
+        kind: produce(kafka, topics[kind], some_records(1, 60_000, 3_000))
+        for kind in ("stripes-1", "stripes-4")
+    }
+    tables = "".join(f"[topics.{topics[kind]}]\nstripes = {stripes}\n" for kind, stripes in kinds.items())
+    config = f"{JOB}{SMALL_BATCH_RECORDS[request.param]}\n{tables}"
+    running = jobs.start(kafka, redis_cluster, tmp_path_factory.mktemp("job"), config)
+    yield Shared(running, topics, logs)
+    running.end()
+
+
+def a_topic(kafka: str) -> str:
+    name = f"job-{next(NUMBERS)}"
+    admin = AdminClient({"bootstrap.servers": kafka})
+    admin.create_topics([NewTopic(name, PARTITIONS, 1)])[name].result(30)
+    return name
+
+
+@pytest.fixture
+def topic(kafka):
+    return a_topic(kafka)
+
+
+@pytest.fixture
+def job(kafka, redis_cluster, topic, tmp_path):
+    """Starts jobs over `topic`; each is ended, gracefully where it still can be."""
+    started = []
+
+    def start(**environment) -> RunningJob:
+        config = f"{JOB}20000\n[topics.{topic}]\n"
+        started.append(jobs.start(kafka, redis_cluster, tmp_path, config, **environment))
+        return started[-1]
+
+    yield start
+    for running in started:
+        running.end()
+
+
+def produce(kafka: str, topic: str, records) -> dict[int, list[Event]]:
+    """Write (key, value) pairs as a Java client would place them; the log of each partition."""
+    log = {partition: [] for partition in range(PARTITIONS)}
+
+    def report(error, message):
+        assert error is None
+        log[message.partition()].append(Event(message.offset(), message.key(), message.value()))
+
+    producer = Producer({"bootstrap.servers": kafka, "partitioner": "murmur2_random", "linger.ms": 5})
+    for key, value in records:
+        producer.produce(topic, key=key, value=value, on_delivery=report)
+        producer.poll(0)
+    assert producer.flush(60) == 0
+    return log
+
+
+def wait_until_written(redis_cluster: str, layout: Layout, log: dict[int, list[Event]]) -> None:
+    for partition, events in log.items():
+        for stripe in range(layout.stripes):
+            lane = LaneTarget.of(layout, partition, stripe)
+            wait_until(lambda lane=lane, events=events: has_reached(redis_cluster, lane, events), f"{lane}")
+
+
+def has_reached(redis_cluster: str, lane: LaneTarget, events: list[Event]) -> bool:
+    watermark = t.held(redis_cluster, lane, [])[1]
+    return watermark is not None and (not events or watermark.next_offset > events[-1].offset)
+
+
+def wait_until(condition, what: str, timeout_s: float = 120) -> None:
+    until = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < until, f"not within {timeout_s} s: {what}"
+        time.sleep(0.02)
+
+
+def state_of(redis_cluster: str, layout: Layout, keys: set[bytes]) -> dict[bytes, bytes]:
+    """The values under these keys, each looked up where routing says."""
+    by_lane: dict[LaneTarget, list[bytes]] = {}
+    for key in keys:
+        partition = routing.partition_for(key, layout.partition_count)
+        by_lane.setdefault(
+            LaneTarget.of(layout, partition, routing.stripe_for(key, layout.stripes)), []
+        ).append(key)
+    state = {}
+    for lane, group in by_lane.items():
+        records, _ = t.held(redis_cluster, lane, group)
+        state |= {key: record.value for key, record in records.items()}
+    return state
+
+
+def values(log: dict[int, list[Event]]) -> dict[bytes, bytes]:
+    events = (event for partition in log.values() for event in partition if event.key is not None)
+    return {key: value for key, (value, _) in fold(list(events)).items()}
+
+
+def some_records(seed: int, count: int, keys: int):
+    """Sets and tombstones of repeated keys, and records without a key."""
+    source = random.Random(seed)
+    for number in range(count):
+        key = b"key-%d" % source.randrange(keys)
+        kind = source.random()
+        yield (None if kind < 0.02 else key, None if kind > 0.8 else b'{"n": %d}' % number)
+
+
+@pytest.mark.parametrize("stripes", [1, 4])
+def test_the_state_is_the_fold_of_the_log(shared, redis_cluster, stripes):
+    topic, log = shared.topics[f"stripes-{stripes}"], shared.logs[f"stripes-{stripes}"]
+    layout = Layout(topic, PARTITIONS, stripes)
+    wait_until_written(redis_cluster, layout, log)
+    keys = {event.key for events in log.values() for event in events if event.key is not None}
+    assert state_of(redis_cluster, layout, keys) == values(log)
+    shared.running.wait_for(f"topic '{topic}' has records without a key")
+    assert LayoutStore(Cluster(t.settings(redis_cluster)), t.CLOCK).get(topic) == layout
+
+
+def test_whoever_wrote_a_key_it_is_found_the_newest_wins_and_tombstones_hold(shared, kafka, redis_cluster):
+    """A Java client, librdkafka by default, and callers that name a partition, all into one topic."""
+    topic, running = shared.topics["mixed"], shared.running
+    layout = Layout(topic, PARTITIONS)
+    running.wait_for("keylane: ready")
+    lines = len(running.lines)
+    # Times of late: records of years ago are removed by the broker as soon as it looks.
+    start_ms = t.CLOCK.now_ms() - 20_000_000
+    first = produce_by_all(kafka, topic, 7, count=6_000, start_ms=start_ms, deletes=0)
+    wait_until_reached(redis_cluster, layout, first)
+    running.wait_for(" strays", after=lines)
+    second = produce_by_all(kafka, topic, 8, count=6_000, start_ms=start_ms + 10_000_000, deletes=0.3)
+    wait_until_reached(redis_cluster, layout, second)
+    newest = first.newest | second.newest
+    expected = {key: value for key, value in newest.items() if value is not None}
+    assert state_of(redis_cluster, layout, set(newest)) == expected
+    assert len(expected) < len(newest)
+
+
+@pytest.mark.parametrize("shared", ["driver"], indirect=True)
+def test_a_topic_that_librdkafka_s_default_filled_is_told_its_partitioner(shared, kafka):
+    topic = shared.topics["crc32"]
+    producer = Producer({"bootstrap.servers": kafka, "linger.ms": 5})
+    for number in range(500):
+        producer.produce(topic, key=b"key-%d" % number, value=b"")
+    assert producer.flush(60) == 0
+    told = shared.running.wait_for(f"topic '{topic}': ")
+    assert "records lie where crc32 puts them, not murmur2" in told
+
+
+@pytest.mark.parametrize("shared", ["driver"], indirect=True)
+def test_an_idle_topic_is_known_complete_as_of_now(shared, redis_cluster):
+    shared.running.wait_for("keylane: ready")
+    for partition in range(PARTITIONS):
+        lane = LaneTarget.of(Layout(shared.topics["idle"], PARTITIONS), partition, 0)
+        seen = set()
+
+        def is_fresh_again(lane=lane, seen=seen) -> bool:
+            complete_ms = t.held(redis_cluster, lane, [])[1].complete_as_of_ms
+            if t.CLOCK.now_ms() - complete_ms < 1000:
+                seen.add(complete_ms)
+            return len(seen) >= 2
+
+        wait_until(is_fresh_again, f"{lane} complete as of two moments less than a second ago")
+
+
+@dataclass
+class Produced:
+    """What was written last of each key, and the next offset of each partition."""
+
+    newest: dict[bytes, bytes | None]
+    next_offsets: dict[int, int]
+
+
+def produce_by_all(
+    kafka: str, topic: str, seed: int, *, count: int, start_ms: int, deletes: float
+) -> Produced:
+    """Write records with rising timestamps, each by a way drawn by lot."""
+    source = random.Random(seed)
+    newest, next_offsets = {}, {}
+
+    def report(error, message):
+        assert error is None
+        next_offsets[message.partition()] = message.offset() + 1
+
+    # One producer keeps timestamps rising in each partition; test_partitioners shows that clients place so.
+    producer = Producer({"bootstrap.servers": kafka, "linger.ms": 5})
+    for number in range(count):
+        key = b"key-%d" % source.randrange(400)
+        newest[key] = None if source.random() < deletes else b"%d" % (start_ms + number)
+        places = [
+            routing.partition_for(key, PARTITIONS, "murmur2"),
+            routing.partition_for(key, PARTITIONS, "crc32"),
+            source.randrange(PARTITIONS),
+        ]
+        producer.produce(
+            topic,
+            key=key,
+            value=newest[key],
+            partition=source.choice(places),
+            timestamp=start_ms + number,
+            on_delivery=report,
+        )
+    assert producer.flush(60) == 0
+    return Produced(newest, next_offsets)
+
+
+def wait_until_reached(redis_cluster: str, layout: Layout, produced: Produced) -> None:
+    for partition, end in produced.next_offsets.items():
+        lane = LaneTarget.of(layout, partition, 0)
+        wait_until(lambda lane=lane, end=end: reached(redis_cluster, lane) >= end, f"{lane} at {end}")
+
+
+def reached(redis_cluster: str, lane: LaneTarget) -> int:
+    watermark = t.held(redis_cluster, lane, [])[1]
+    return watermark.next_offset if watermark else 0
+
+
+@dataclass
+class Killed:
+    """A job that was killed and came back without its checkpoint, over two topics.
+
+    `behind` had more records meanwhile. So had `cut`, but they were removed before the job came back.
+    """
+
+    again: RunningJob
+    behind: str
+    first: dict[int, list[Event]]
+    second: dict[int, list[Event]]
+    cut: str
+    later: dict[int, list[Event]]
+
+
+@pytest.fixture(scope="module")
+def killed(kafka, redis_cluster, tmp_path_factory):
+    behind, cut, folder = a_topic(kafka), a_topic(kafka), tmp_path_factory.mktemp("killed")
+    config = f"{JOB}20000\n[topics.{behind}]\n[topics.{cut}]\n"
+    first = produce(kafka, behind, some_records(2, 30_000, 500))
+    log = produce(kafka, cut, some_records(4, 300, 50))
+    running = jobs.start(kafka, redis_cluster, folder, config)
+    wait_until_written(redis_cluster, Layout(behind, PARTITIONS), first)
+    wait_until_written(redis_cluster, Layout(cut, PARTITIONS), log)
+    os.killpg(running.process.pid, signal.SIGKILL)
+    running.exit_code()
+    second = produce(kafka, behind, some_records(3, 3_000, 500))
+    produce(kafka, cut, some_records(5, 300, 50))
+    remove_all(kafka, cut)
+    later = produce(kafka, cut, some_records(6, 300, 50))
+    again = jobs.start(kafka, redis_cluster, folder, config)
+    yield Killed(again, behind, first, second, cut, later)
+    again.end()
+
+
+def remove_all(kafka: str, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": kafka})
+    ends = [TopicPartition(topic, partition, OFFSET_END) for partition in range(PARTITIONS)]
+    for future in admin.delete_records(ends).values():
+        future.result(30)
+
+
+def test_a_job_that_comes_back_without_its_checkpoint_goes_on_at_the_watermarks(killed, redis_cluster):
+    layout = Layout(killed.behind, PARTITIONS)
+    wait_until_written(redis_cluster, layout, killed.second)
+    assert "batch 0: 3,300 records" in killed.again.wait_for("batch 0: ")
+    log = {partition: killed.first[partition] + killed.second[partition] for partition in killed.first}
+    keys = {event.key for events in log.values() for event in events if event.key is not None}
+    assert state_of(redis_cluster, layout, keys) == values(log)
+
+
+def test_records_that_retention_removed_leave_lanes_marked_incomplete(killed, redis_cluster):
+    layout = Layout(killed.cut, PARTITIONS)
+    killed.again.wait_for(f"INCOMPLETE: partition 0 of topic '{killed.cut}'")
+    wait_until_written(redis_cluster, layout, killed.later)
+    assert t.held(redis_cluster, LaneTarget.of(layout, 0, 0), [])[1].incomplete
+    assert not t.held(redis_cluster, LaneTarget.of(Layout(killed.behind, PARTITIONS), 0, 0), [])[1].incomplete
+
+
+def test_sigterm_stops_it_gracefully_and_what_else_lies_in_the_checkpoint_folder_stays(job, tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "precious").write_text("mine")
+    running = job(KEYLANE_CHECKPOINT=str(tmp_path / "elsewhere"))
+    running.wait_for("keylane: ready")
+    running.process.terminate()
+    assert running.exit_code() == 0
+    running.wait_for("keylane: stopped")
+    assert (tmp_path / "elsewhere" / "precious").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("config", "environment", "code", "words"),
+    [
+        ("[topics.x]\nstripes = 0\n", {}, 2, ":2: topics.x.stripes: "),
+        ("[topics.x]\n", {"KEYLANE_REDIS_NODES": "nowhere"}, 2, "KEYLANE_REDIS_NODES has as item 1"),
+        ("[topics.no-such-topic]\n", {}, 4, "topic 'no-such-topic' is not known here"),
+    ],
+)
+def test_what_no_waiting_mends_ends_it_with_a_clear_line(
+    kafka, redis_cluster, tmp_path, config, environment, code, words
+):
+    (tmp_path / "keylane.toml").write_text(config)
+    addresses = {"KEYLANE_KAFKA_BOOTSTRAP": kafka, "KEYLANE_REDIS_NODES": redis_cluster}
+    jars = {"KEYLANE_JARS": str(tools_dir() / "jars")}
+    running = RunningJob(tmp_path, {**addresses, **jars, **environment})
+    assert running.exit_code() == code
+    assert words in running.wait_for("keylane: ")
+    assert "Traceback" not in running.log.read_text()
+
+
+def test_redis_away_at_start_is_waited_for(job, redis_cluster, topic, tmp_path):
+    running = job(KEYLANE_REDIS_NODES="127.0.0.1:1")
+    assert "Redis" in running.wait_for("begins anew in")
+    assert running.process.poll() is None

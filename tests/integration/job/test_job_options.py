@@ -1,0 +1,257 @@
+"""One job over topics of many kinds, between real servers: what is stored of each is what its options say."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import random
+from dataclasses import dataclass, field
+
+import pytest
+from confluent_kafka import Producer
+from tests.integration.job.test_job import RunningJob
+from tests.servers.own import create_topic, eventually
+from tests.support import lane_log
+from tests.support import lanes as t
+
+from keylane import routing
+from keylane.adapters.redis.cluster import Cluster
+from keylane.model.records import Layout, Options, Record
+from keylane.state import codec, redis_keys
+from keylane_local.tools import tools_dir
+from keylane_spark.adapters.lane_writer import LaneTarget
+
+NUMBERS = itertools.count()
+PARTITIONS = 3
+HOUR_MS = 3_600_000
+TABLES = {
+    "plain": "",
+    "kept": "headers = true\nhistory_count = 3\nindex = true",
+    "aged": 'history_age = "365d"\nstripes = 2',
+    "short": 'ttl = "1h"\nindex = true',
+    "first": "insert_once = true\nindex = true",
+    "large": "max_value_bytes = 100\nheaders = true",
+}
+OPTIONS = {
+    "plain": Options(),
+    "kept": Options(headers=True, history_count=3, index=True),
+    "aged": Options(history_age_ms=365 * 24 * HOUR_MS),
+    "short": Options(ttl_ms=HOUR_MS, index=True),
+    "first": Options(insert_once=True, index=True),
+    "large": Options(max_value_bytes=100, headers=True),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A record as it was produced; a value of None is a tombstone."""
+
+    partition: int
+    offset: int
+    key: bytes
+    value: bytes | None
+    timestamp_ms: int
+    headers: tuple[tuple[str, bytes | None], ...]
+
+    def as_kept(self, *, headers: bool) -> Record:
+        own = self.headers if headers else ()
+        return Record(self.key, self.value, self.partition, self.offset, self.timestamp_ms, own)
+
+
+@dataclass(slots=True)
+class Written:
+    """What a job was given and where it put it."""
+
+    nodes: str
+    job: RunningJob
+    layouts: dict[str, Layout]
+    logs: dict[str, list[Event]] = field(default_factory=dict)
+
+    def by_key(self, kind: str) -> dict[bytes, list[Event]]:
+        found: dict[bytes, list[Event]] = {}
+        for event in sorted(self.logs[kind], key=lambda event: event.offset):
+            found.setdefault(event.key, []).append(event)
+        return found
+
+    def lane(self, kind: str, key: bytes) -> LaneTarget:
+        layout = self.layouts[kind]
+        partition = routing.partition_for(key, layout.partition_count)
+        return LaneTarget.of(layout, partition, routing.stripe_for(key, layout.stripes))
+
+    def state(self, kind: str) -> dict[bytes, Record]:
+        """All records of the topic, each looked up where routing says."""
+        found = {}
+        for lane, keys in self._lanes(kind).items():
+            found |= t.held(self.nodes, lane, keys)[0]
+        return found
+
+    def histories(self, kind: str) -> dict[bytes, list[Record | None]]:
+        found = {}
+        for lane, keys in self._lanes(kind).items():
+            for key, entries in self._held(lane, keys).histories.items():
+                found[key] = [codec.decode_history_member(key, entry, lane.partition) for _, entry in entries]
+        return found
+
+    def index(self, kind: str) -> list[bytes]:
+        return sorted(key for lane, keys in self._lanes(kind).items() for key in self._held(lane, keys).index)
+
+    def _lanes(self, kind: str) -> dict[LaneTarget, list[bytes]]:
+        lanes: dict[LaneTarget, list[bytes]] = {}
+        for key in self.by_key(kind):
+            lanes.setdefault(self.lane(kind, key), []).append(key)
+        return lanes
+
+    def _held(self, lane: LaneTarget, keys: list[bytes]) -> lane_log.Held:
+        cluster = Cluster(t.settings(self.nodes))
+        try:
+            return lane_log.held(cluster, lane, keys)
+        finally:
+            cluster.close()
+
+
+@pytest.fixture(scope="module", params=[1_000_000, 0], ids=["driver", "tasks"])
+def written(request, kafka, redis_cluster, tmp_path_factory):
+    """A job that has written all of its topics, in Arrow batches of 100 records."""
+    folder = tmp_path_factory.mktemp("options")
+    names = {kind: f"options-{kind}-{next(NUMBERS)}" for kind in TABLES}
+    for name in names.values():
+        create_topic(kafka, name, PARTITIONS)
+    logs = {kind: produce(kafka, name, seed) for seed, (kind, name) in enumerate(names.items())}
+    tables = "".join(f"[topics.{names[kind]}]\n{text}\n" for kind, text in TABLES.items())
+    (folder / "keylane.toml").write_text(
+        f"[job]\nsmall_batch_records = {request.param}\nheartbeat_ms = 100\n"
+        f'[spark]\n"spark.sql.execution.arrow.maxRecordsPerBatch" = 100\n{tables}'
+    )
+    job = RunningJob(
+        folder,
+        {
+            "KEYLANE_KAFKA_BOOTSTRAP": kafka,
+            "KEYLANE_REDIS_NODES": redis_cluster,
+            "KEYLANE_JARS": str(tools_dir() / "jars"),
+            "KEYLANE_CHECKPOINT": str(folder / "checkpoint"),
+        },
+    )
+    try:
+        job.wait_for("keylane: ready")
+        with t.client(redis_cluster) as client:
+            records = {kind: client.get(redis_keys.layout_key(name)) for kind, name in names.items()}
+        layouts = {kind: codec.decode_layout(record) for kind, record in records.items()}
+        assert {kind: layout.options for kind, layout in layouts.items()} == OPTIONS
+        for kind, log in logs.items():
+            for partition in range(PARTITIONS):
+                end = 1 + max(event.offset for event in log if event.partition == partition)
+                for stripe in range(layouts[kind].stripes):
+                    lane = LaneTarget.of(layouts[kind], partition, stripe)
+                    eventually(lambda lane=lane, end=end: reached(redis_cluster, lane) >= end, 60)
+        yield Written(redis_cluster, job, layouts, logs)
+    finally:
+        job.process.terminate()
+        job.process.wait(60)
+
+
+def reached(nodes: str, lane: LaneTarget) -> int:
+    watermark = t.held(nodes, lane, [])[1]
+    return watermark.next_offset if watermark else 0
+
+
+def produce(kafka: str, topic: str, seed: int) -> list[Event]:
+    """Sets and tombstones of 60 keys, times that go back and some two hours old, headers on most."""
+    source, log = random.Random(seed), []
+    now_ms = t.CLOCK.now_ms()
+
+    def note(event, error, message):
+        assert error is None
+        log.append(Event(message.partition(), message.offset(), *event))
+
+    producer = Producer({"bootstrap.servers": kafka, "partitioner": "murmur2_random", "linger.ms": 5})
+    for _ in range(2_000):
+        key = b"key-%d" % source.randrange(60)
+        value = None if source.random() < 0.2 else source.randbytes(source.randrange(150))
+        timestamp = now_ms - source.choice([0, 2 * HOUR_MS]) - source.randrange(1000)
+        headers = source.choice([(), (("trace", b"%d" % source.randrange(9)), ("none", None), ("", b""))])
+        producer.produce(
+            topic,
+            key=key,
+            value=value,
+            headers=list(headers),
+            timestamp=timestamp,
+            on_delivery=functools.partial(note, (key, value, timestamp, headers)),
+        )
+        producer.poll(0)
+    assert producer.flush(60) == 0
+    return log
+
+
+def test_of_a_plain_topic_the_last_records_are_kept_without_their_headers(written):
+    lasts = [events[-1] for events in written.by_key("plain").values()]
+    assert written.state("plain") == {
+        event.key: event.as_kept(headers=False) for event in lasts if event.value is not None
+    }
+    assert (written.histories("plain"), written.index("plain")) == ({}, [])
+
+
+def test_headers_history_and_index_are_kept_together(written):
+    by_key = written.by_key("kept")
+    state = {
+        key: events[-1].as_kept(headers=True)
+        for key, events in by_key.items()
+        if events[-1].value is not None
+    }
+    assert any(record.headers for record in state.values())
+    assert written.state("kept") == state
+    assert written.index("kept") == sorted(state)
+    assert written.histories("kept") == {key: history(events)[-3:] for key, events in by_key.items()}
+
+
+def history(events: list[Event], *, headers: bool = True) -> list[Record | None]:
+    ordered = sorted(events, key=lambda event: (event.timestamp_ms, event.offset))
+    return [None if event.value is None else event.as_kept(headers=headers) for event in ordered]
+
+
+def test_a_history_by_age_has_every_record_in_every_stripe(written):
+    by_key = written.by_key("aged")
+    assert written.histories("aged") == {
+        key: history(events, headers=False) for key, events in by_key.items()
+    }
+    assert len({written.lane("aged", key) for key in by_key}) == PARTITIONS * 2
+
+
+def test_records_past_their_time_to_live_are_gone_from_values_and_index(written):
+    lasts = [events[-1] for events in written.by_key("short").values()]
+    live = {
+        event.key: event.as_kept(headers=False)
+        for event in lasts
+        if event.value is not None and event.timestamp_ms > t.CLOCK.now_ms() - HOUR_MS
+    }
+    assert 0 < len(live) < len([event for event in lasts if event.value is not None])
+    assert written.state("short") == live
+    assert written.index("short") == sorted(live)
+
+
+def test_the_first_value_stays_until_a_tombstone(written):
+    firsts = {}
+    for key, events in written.by_key("first").items():
+        for event in events:
+            if event.value is None:
+                firsts.pop(key, None)
+            else:
+                firsts.setdefault(key, event.as_kept(headers=False))
+    assert written.state("first") == firsts
+    assert written.index("first") == sorted(firsts)
+
+
+def test_a_value_over_the_limit_is_left_in_kafka_and_told(written):
+    expected = {}
+    for key, events in written.by_key("large").items():
+        last = events[-1]
+        if last.value is not None:
+            record = last.as_kept(headers=True)
+            size = len(last.value)
+            expected[key] = record if size <= 100 else record._replace(value=b"", left_in_kafka_bytes=size)
+    sizes = [record.left_in_kafka_bytes for record in expected.values()]
+    assert any(sizes)
+    assert not all(sizes)
+    assert written.state("large") == expected
+    name = written.layouts["large"].topic
+    written.job.wait_for(f"topic '{name}' has values over 100 bytes: they are left in Kafka")
+    written.job.wait_for(" values left in Kafka")

@@ -1,0 +1,267 @@
+"""Views: a real job over real topics, its windows against the plainest fold, read through the function."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import signal
+import time
+
+import pytest
+from tests.servers.own import create_topic, eventually
+from tests.support import jobs, views
+from tests.support import lanes as t
+from tests.support.views import COLUMNS, Event, Query, eventually_equal, produce
+
+from keylane import routing
+
+NUMBERS = itertools.count()
+MINUTE_MS = 60_000
+# Not long ago: Kafka's retention goes by these.
+BEGIN_MS = int(time.time()) // 3600 * 3_600_000 - 3_600_000
+JOB = "[job]\nheartbeat_ms = 100\n[topics.{topic}]\n"
+BY_USER = 'topic = "{topic}"\nkey = "user"\ntime = "at"\nlateness = "1d"\n'
+
+
+def some_events(count: int, seed: int, users: int = 12, first_ms: int = BEGIN_MS) -> list[Event]:
+    """Of a few minutes, out of order, in partitions that have nothing to do with their users."""
+    chance = random.Random(seed)
+    return [
+        Event(
+            f"user-{chance.randrange(users)}",
+            first_ms + chance.randrange(10 * MINUTE_MS),
+            None if chance.random() < 0.1 else chance.randrange(-50_000, 50_000),
+            f"s{number}",
+            chance.randrange(1000),
+            chance.randrange(3),
+        )
+        for number in range(count)
+    ]
+
+
+@pytest.fixture
+def query(redis_cluster, monkeypatch):
+    return Query(redis_cluster, monkeypatch)
+
+
+@pytest.fixture
+def job(kafka, redis_cluster, tmp_path, view):
+    """Start a job: `job(topic, tables)`; `{topic}` in the tables is the topic, `{view}` the view."""
+    started = []
+
+    def start(topic: str, tables: str) -> jobs.RunningJob:
+        config = (JOB + tables).replace("{topic}", topic).replace("{view}", view)
+        started.append(jobs.start(kafka, redis_cluster, tmp_path, config))
+        return started[-1]
+
+    yield start
+    for each in started:
+        each.end()
+
+
+@pytest.fixture
+def view():
+    """A view's name that no other test has."""
+    return f"view-{next(NUMBERS)}"
+
+
+@pytest.fixture
+def topic(kafka):
+    name = f"events-{next(NUMBERS)}"
+    create_topic(kafka, name, 3)
+    return name
+
+
+def test_windows_of_every_kind_are_the_fold_of_the_events(kafka, topic, job, query, view):
+    bad = [
+        (b"k", b"no json"),
+        (b"k", b'{"user": "no-time"}'),
+        (b"k", b'{"at": 1760000000000}'),
+        (b"k", None),
+        (b"k", b'{"user": "", "at": 1760000000000}'),
+        (b"k", b'{"user": "u", "at": "some day"}'),
+    ]
+    written = produce(kafka, topic, [*some_events(500, 1), *bad])
+    where = "where = \"try_variant_get(json, '$.user', 'string') like 'user-%'\"\n"
+    job(
+        topic,
+        f"[views.{{view}}]\n{BY_USER}window = '1m'\n[views.{{view}}.columns]{COLUMNS}"
+        f"[views.{{view}}-hopping]\n{BY_USER}window = '1m'\nevery = '20s'\n"
+        f"[views.{{view}}-hopping.columns]{COLUMNS}"
+        f"[views.{{view}}-sessions]\n{BY_USER}session = '15s'\n[views.{{view}}-sessions.columns]{COLUMNS}"
+        f"[views.{{view}}-totals]\ntopic = '{{topic}}'\n{where}[views.{{view}}-totals.columns]{COLUMNS}",
+    )
+    eventually_equal(lambda: whole(query, view), views.fixed(written, MINUTE_MS, MINUTE_MS))
+    written += produce(kafka, topic, some_events(500, 2))
+    eventually_equal(lambda: whole(query, view), views.fixed(written, MINUTE_MS, MINUTE_MS))
+    eventually_equal(lambda: whole(query, f"{view}-hopping"), views.fixed(written, MINUTE_MS, 20_000))
+    eventually_equal(lambda: whole(query, f"{view}-sessions"), views.sessions(written, 15_000))
+    of_all_time = {
+        (user, None, None): views.columns_of([event for event in written if event.user == user])
+        for user in {event.user for event in written}
+    }
+    eventually_equal(lambda: whole(query, f"{view}-totals"), of_all_time)
+    status, told = query.ask(f"/views/{view}")
+    assert status == 200
+    assert told["invalid"] == 5
+    assert told["late"] == 0
+    assert told["window"] == {"kind": "tumbling", "size_ms": MINUTE_MS, "every_ms": None}
+    assert not told["building"]
+    assert told["age_ms"] < 60_000
+
+
+def whole(query: Query, view: str):
+    """All windows, once the view is there and whole."""
+    status, document = query.ask(f"/views/{view}/keys")
+    if status != 200:
+        assert document["type"].rsplit(":", 1)[1] in {"unknown-view", "lane-building"}, document
+        return None
+    return query.windows(view)
+
+
+def of_one(user: str, at_ms: int, partition: int = 0, cents: int = 100) -> Event:
+    return Event(user, at_ms, cents, "s", 1, partition)
+
+
+def test_a_window_is_final_once_the_event_time_is_past_it_and_what_comes_later_is_counted_late(
+    kafka, topic, job, query, view
+):
+    table = "topic = '{topic}'\nkey = 'user'\ntime = 'at'\nlateness = '10s'\n"
+    job(
+        topic,
+        f"[views.{{view}}]\n{table}window = '1m'\n[views.{{view}}.columns]\nn = 'count()'\n"
+        f"[views.{{view}}-visits]\n{table}session = '20s'\n[views.{{view}}-visits.columns]\nn = 'count()'\n",
+    )
+    first = [of_one("ann", BEGIN_MS + 1_000), of_one("ann", BEGIN_MS + 15_000, 1)]
+    produce(kafka, topic, first)
+    final = {"final": True, "values": {"n": 2}}
+    minute = {"start": BEGIN_MS, "end": BEGIN_MS + MINUTE_MS}
+    visit = {"start": BEGIN_MS + 1_000, "end": BEGIN_MS + 35_000}
+    shown = {"key": "ann", "key_format": "text"}
+
+    def rows(name: str, **more: str):
+        status, document = query.ask(f"/views/{name}/keys/ann", **more)
+        for row in document.get("windows", []):
+            del row["changed"]
+        return document.get("windows") if status == 200 else status
+
+    eventually_equal(lambda: rows(view), [{**shown, **minute, "final": False, "values": {"n": 2}}])
+    eventually_equal(lambda: rows(f"{view}-visits"), [{**shown, **visit, "final": False, "values": {"n": 2}}])
+    assert rows(view, final="true") == []
+    # Another key, in another partition, moves the event time past both, but for the lateness.
+    produce(kafka, topic, [of_one("bob", BEGIN_MS + MINUTE_MS + 9_000, 2)])
+    assert_still(lambda: rows(view)[0]["final"] is False, query, view, 3)
+    produce(kafka, topic, [of_one("bob", BEGIN_MS + MINUTE_MS + 10_000, 2)])
+    eventually_equal(lambda: rows(view), [{**shown, **minute, **final}])
+    eventually_equal(lambda: rows(f"{view}-visits", final="true"), [{**shown, **visit, **final}])
+    produce(kafka, topic, [of_one("ann", BEGIN_MS + 2_000), of_one("cid", BEGIN_MS + MINUTE_MS + 1_000)])
+    eventually_equal(lambda: query.ask(f"/views/{view}")[1].get("late"), 1)
+    eventually_equal(lambda: query.ask(f"/views/{view}-visits")[1].get("late"), 1)
+    assert rows(view) == [{**shown, **minute, **final}]
+    assert [row["key"] for row in query.pages(f"/views/{view}/keys")] == ["ann", "bob", "cid"]
+    assert [
+        row["key"] for row in query.pages(f"/views/{view}/keys", limit="1", key_from="b", key_to="c")
+    ] == ["bob"]
+    assert query.pages(f"/views/{view}/keys", prefix="a", to=str(BEGIN_MS)) == []
+    assert query.pages(f"/views/{view}/keys/ann", **{"from": str(BEGIN_MS + 1)}) == []
+
+
+def assert_still(condition, query: Query, view: str, records: int) -> None:
+    """It holds once so many records are in the view."""
+    lanes = lambda: query.ask(f"/views/{view}")[1]["lanes"]  # noqa: E731
+    eventually(lambda: all(sum(lane["offsets"]) == records for lane in lanes()), 60)
+    assert condition()
+
+
+def test_a_job_that_is_killed_again_and_again_counts_every_event_once(kafka, topic, job, query, view):
+    tables = (
+        f"[views.{{view}}]\n{BY_USER}window = '1m'\n[views.{{view}}.columns]{COLUMNS}"
+        f"[views.{{view}}-visits]\n{BY_USER}session = '15s'\n[views.{{view}}-visits.columns]{COLUMNS}"
+    )
+    written: list[Event] = []
+    for turn in range(3):
+        running = job(topic, tables)
+        written += produce(kafka, topic, some_events(400, 10 + turn))
+        running.wait_for(f"view {view!r} is ready")
+        if turn < 2:
+            # In the middle of its first batches: some lanes have them, some don't.
+            eventually(lambda: any(lane["offsets"] != [0, 0, 0] for lane in lanes_of(query, view)), 60)
+            running.signal(signal.SIGKILL)
+            running.exit_code()
+    eventually_equal(lambda: whole(query, view), views.fixed(written, MINUTE_MS, MINUTE_MS))
+    eventually_equal(lambda: whole(query, f"{view}-visits"), views.sessions(written, 15_000))
+
+
+def lanes_of(query: Query, view: str) -> list[dict]:
+    status, document = query.ask(f"/views/{view}")
+    return document["lanes"] if status == 200 else []
+
+
+def test_a_view_that_is_changed_is_built_anew_beside_the_old_one_which_is_read_meanwhile(
+    kafka, topic, job, query, view
+):
+    written = produce(kafka, topic, some_events(300, 20))
+    old = f"[views.{{view}}]\n{BY_USER}window = '1m'\n[views.{{view}}.columns]{COLUMNS}"
+    first = job(topic, old)
+    wanted = views.fixed(written, MINUTE_MS, MINUTE_MS)
+    eventually_equal(lambda: whole(query, view), wanted)
+    first.end()
+    second = job(topic, old.replace("'1m'", "'2m'"))
+    wider = views.fixed(written, 2 * MINUTE_MS, 2 * MINUTE_MS)
+    while (found := query.windows(view)) != wider:
+        assert found == wanted
+        assert second.process.poll() is None
+        time.sleep(0.1)
+    second.wait_for("generation 1 is removed")
+    assert query.windows(view) == wider
+    assert query.ask(f"/views/{view}")[1]["generation"] == 2
+
+
+def test_a_view_that_spark_cannot_compute_ends_the_job_with_a_word(topic, job, view):
+    columns = "[views.{view}.columns]\nn = 'count()'\n"
+    running = job(topic, f"[views.{{view}}]\ntopic = '{{topic}}'\nwhere = 'no_such > 1'\n{columns}")
+    assert running.exit_code() == 4
+    last = running.lines[-1]
+    assert f"stops: view {view!r}: Spark can't compute it: " in last
+    assert "no_such" in last
+
+
+def test_a_view_that_nobody_has_declared_is_404(query):
+    status, document = query.ask("/views/never/keys/k")
+    assert status == 404
+    assert document["type"] == "urn:keylane:problem:unknown-view"
+
+
+def test_a_lane_that_loses_what_it_had_acknowledged_is_brought_to_where_the_others_are(
+    kafka, redis_cluster, topic, job, query, view
+):
+    """As by a failover to a replica that was behind: the lane stands at an older moment, whole in itself."""
+    running = job(
+        topic,
+        f"[views.{{view}}]\n{BY_USER}window = '1m'\n[views.{{view}}.columns]{COLUMNS}"
+        f"[views.{{view}}-visits]\n{BY_USER}session = '15s'\n[views.{{view}}-visits.columns]{COLUMNS}",
+    )
+    written = produce(kafka, topic, some_events(300, 30))
+    eventually_equal(lambda: whole(query, view), views.fixed(written, MINUTE_MS, MINUTE_MS))
+    eventually_equal(lambda: whole(query, f"{view}-visits"), views.sessions(written, 15_000))
+    with t.client(redis_cluster) as client:
+        pattern = f"{{{routing.hash_tag(0).decode()}}}:~{view}*"
+
+        def lane() -> dict[bytes, bytes]:
+            keys = client.scan_iter(match=pattern, count=1000, target_nodes="primaries")
+            return {key: client.dump(key) for key in keys}
+
+        before = lane()
+        written += produce(kafka, topic, some_events(300, 31))
+        eventually_equal(lambda: whole(query, view), views.fixed(written, MINUTE_MS, MINUTE_MS))
+        eventually_equal(lambda: whole(query, f"{view}-visits"), views.sessions(written, 15_000))
+        running.signal(signal.SIGSTOP)
+        for key in lane().keys() - before.keys():
+            client.delete(key)
+        for key, data in before.items():
+            client.restore(key, 0, data, replace=True)
+        running.signal(signal.SIGCONT)
+    running.wait_for("1 of the lanes are behind the others: they come first")
+    written += produce(kafka, topic, some_events(50, 32))
+    eventually_equal(lambda: whole(query, view), views.fixed(written, MINUTE_MS, MINUTE_MS))
+    eventually_equal(lambda: whole(query, f"{view}-visits"), views.sessions(written, 15_000))

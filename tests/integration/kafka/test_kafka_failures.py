@@ -1,0 +1,173 @@
+"""Writes while a real broker is away, hangs, and comes back."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.servers.own import create_topic, deadline, eventually, own_kafka, records_of, wait_writable
+from tests.support.builders import a_topic, an_event, headers_of, load_handler, written
+
+from keylane.adapters.kafka.options import Connection
+from keylane.adapters.kafka.producer import KafkaProducer, KafkaSettings
+from keylane.errors import LogUnavailable
+from keylane_spark.adapters.kafka_admin import Broker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from keylane_local.servers.kafka import Kafka
+
+TIMEOUT_MS = 1_500
+
+
+@pytest.fixture(scope="module")
+def one_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
+    with own_kafka(tmp_path_factory.mktemp("breaking-kafka")) as broker:
+        yield broker
+
+
+@pytest.fixture
+def breaking(one_broker: Kafka) -> Kafka:
+    """A broker to break, up again for each test and ready for its writes."""
+    one_broker.start()
+    wait_writable(one_broker)
+    return one_broker
+
+
+@pytest.fixture
+def topic(breaking: Kafka) -> str:
+    name = a_topic()
+    create_topic(breaking.bootstrap, name, 1)
+    return name
+
+
+@pytest.fixture
+def put(breaking: Kafka, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, bytes], dict[str, Any]]:
+    """One warm produce function: `put(topic, value)`."""
+    monkeypatch.setenv("KEYLANE_KAFKA_BOOTSTRAP", breaking.bootstrap)
+    monkeypatch.setenv("KEYLANE_PRODUCE_TIMEOUT_MS", str(TIMEOUT_MS))
+    function = load_handler("produce")
+
+    def ask(topic: str, value: bytes) -> dict[str, Any]:
+        event = an_event("PUT", f"/topics/{topic}/keys/k", body=value)
+        answer: dict[str, Any] = function.lambda_handler(event, None)
+        return answer
+
+    return ask
+
+
+def assert_503_in_time(put: Callable[[str, bytes], dict[str, Any]], topic: str, value: bytes) -> None:
+    began_s = time.monotonic()
+    answer = put(topic, value)
+    assert time.monotonic() - began_s < TIMEOUT_MS / 1000 + 0.3
+    assert answer["statusCode"] == 503
+    assert headers_of(answer)["Retry-After"] == "1"
+    assert json.loads(answer["body"])["type"] == "urn:keylane:problem:log-unavailable"
+
+
+def test_broker_that_goes_away_is_503_and_the_next_write_works_when_it_is_back(
+    breaking: Kafka, topic: str, put: Callable[[str, bytes], dict[str, Any]]
+):
+    assert put(topic, b"before")["statusCode"] == 201
+    breaking.stop()
+    assert_503_in_time(put, topic, b"lost")
+    assert_503_in_time(put, topic, b"lost too")
+    breaking.start()
+    breaking.wait_ready()
+    eventually(lambda: put(topic, b"after")["statusCode"] == 201, 40)
+    values = [value for _, value in records_of(breaking.bootstrap, topic, 0)]
+    # What the client was told had failed is not sent behind its back when the broker is there again.
+    assert set(values) == {b"before", b"after"}
+
+
+def test_broker_that_is_away_at_the_start_is_503_until_it_is_there(
+    breaking: Kafka, topic: str, put: Callable[[str, bytes], dict[str, Any]]
+):
+    breaking.stop()
+    assert_503_in_time(put, topic, b"lost")
+    breaking.start()
+    breaking.wait_ready()
+    eventually(lambda: put(topic, b"first")["statusCode"] == 201, 40)
+    assert records_of(breaking.bootstrap, topic, 0)[0] == (b"k", b"first")
+
+
+def test_broker_that_hangs_is_503_and_its_outcome_is_called_unknown(breaking: Kafka, topic: str):
+    log = KafkaProducer(KafkaSettings(breaking.bootstrap, timeout_ms=TIMEOUT_MS))
+    assert written(log, topic, b"k", b"before", deadline(20_000)).offset == 0
+    process = breaking.program.process
+    assert process
+    os.kill(process.pid, signal.SIGSTOP)
+    try:
+        limit = deadline(500)
+        with pytest.raises(LogUnavailable, match="may have been written, or may not"):
+            written(log, topic, b"k", b"uncertain", limit)
+        assert time.monotonic() - limit.at_s < 0.3
+    finally:
+        os.kill(process.pid, signal.SIGCONT)
+    position = written(log, topic, b"k", b"after", deadline(20_000))
+    assert records_of(breaking.bootstrap, topic, 0)[position.offset] == (b"k", b"after")
+    log.close()
+
+
+def test_records_of_a_push_to_a_broker_that_is_away_are_uncertain_each_and_not_sent_later(
+    breaking: Kafka, topic: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("KEYLANE_KAFKA_BOOTSTRAP", breaking.bootstrap)
+    monkeypatch.setenv("KEYLANE_PRODUCE_TIMEOUT_MS", str(TIMEOUT_MS))
+    function = load_handler("produce")
+
+    def push(value: str) -> dict[str, Any]:
+        body = {"records": [{"topic": topic, "key": f"k{number}", "data": value} for number in range(3)]}
+        answer: dict[str, Any] = function.lambda_handler(
+            an_event("POST", "/push", body=json.dumps(body).encode()), None
+        )
+        return answer
+
+    assert push("before")["statusCode"] == 200
+    breaking.stop()
+    began_s = time.monotonic()
+    answer = push("lost")
+    assert time.monotonic() - began_s < TIMEOUT_MS / 1000 + 0.3
+    assert (answer["statusCode"], headers_of(answer)["Retry-After"]) == (503, "1")
+    document = json.loads(answer["body"])
+    assert document["positions"] == [None] * 3
+    assert all(entry["retriable"] and entry["uncertain"] for entry in document["errors"])
+    breaking.start()
+    breaking.wait_ready()
+    eventually(lambda: push("after")["statusCode"] == 200, 40)
+    values = [value for _, value in records_of(breaking.bootstrap, topic, 0)]
+    assert values[:3] == [b"before"] * 3
+    assert values[-3:] == [b"after"] * 3
+    assert set(values) == {b"before", b"after"}
+
+
+def test_address_where_no_broker_is_is_log_unavailable_in_time():
+    log = KafkaProducer(KafkaSettings("127.0.0.1:1", timeout_ms=300))
+    for _ in range(2):
+        limit = deadline(300)
+        with pytest.raises(LogUnavailable):
+            written(log, "t", b"k", b"v", limit)
+        assert time.monotonic() - limit.at_s < 0.2
+    log.close()
+
+
+def test_the_job_sees_the_offsets_of_a_broker_that_crashed_and_came_back(breaking: Kafka, topic: str):
+    """Its client knows the partition under a leader epoch that is no longer."""
+    broker = Broker(Connection(breaking.bootstrap))
+    assert broker.end_offsets({topic: 1}) == {(topic, 0): 0}
+    breaking.kill()
+    breaking.start()
+    breaking.wait_ready()
+
+    def sees_it() -> bool:
+        try:
+            return broker.end_offsets({topic: 1}) == {(topic, 0): 0}
+        except LogUnavailable:
+            return False
+
+    eventually(sees_it, 30)

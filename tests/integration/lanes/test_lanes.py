@@ -1,0 +1,314 @@
+"""The lane protocol on a real Redis Cluster: what one lane does with chunks, whatever comes when."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import threading
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from redis import Redis
+from tests.support import lanes as t
+from tests.support.lanes import Event, fold
+
+from keylane import routing
+from keylane.adapters.redis.cluster import Cluster
+from keylane.errors import CorruptState, Fenced, LaneBehind, StateUnavailable
+from keylane.model.records import Layout, Options, Watermark
+from keylane.state import codec
+from keylane_spark.adapters.lane_writer import LaneStart, LaneTarget
+from keylane_spark.adapters.layout_store import LayoutStore
+
+NUMBERS = itertools.count()
+KEYS = [b"a", b"b", b"c", b"d"]
+
+
+def new_lane(partition: int = 4) -> LaneTarget:
+    return LaneTarget.of(Layout(f"lanes-{next(NUMBERS)}", 9), partition, 0)
+
+
+def opened(nodes: str, lane: LaneTarget, epoch: int = 1, oldest: int = 0, **options):
+    lanes = t.writer(nodes, epoch, **options)
+    lanes.open([(lane, oldest)])
+    return lanes
+
+
+def state_of(nodes: str, lane: LaneTarget) -> dict[bytes, tuple[bytes, int]]:
+    records, _ = t.held(nodes, lane, KEYS)
+    return {key: (record.value, record.offset) for key, record in records.items()}
+
+
+def primary_of(nodes: str, lane: LaneTarget) -> Redis:
+    cluster = Cluster(t.settings(nodes))
+    cluster.refresh(t.Deadline.after_ms(5000, t.CLOCK))
+    node = cluster.primary(lane.slot)
+    return Redis(host=node.host, port=node.port)
+
+
+def test_records_are_readable_where_the_layout_says(redis_cluster):
+    lane = new_lane()
+    t.write(opened(redis_cluster, lane), lane, 0, [Event(0, b"a", b"x"), Event(1, b"b", b"")], 2)
+    records, watermark = t.held(redis_cluster, lane, KEYS)
+    assert records[b"a"].value == b"x"
+    assert records[b"b"].value == b""
+    assert records[b"a"].timestamp_ms == t.BASE_MS
+    assert watermark == Watermark(2, 1, newest_timestamp_ms=t.BASE_MS + 1)
+    assert routing.key_slot(lane.key_prefix + b"a") == lane.slot
+
+
+def test_a_set_then_a_tombstone_in_one_chunk_ends_deleted_and_the_reverse_ends_set(redis_cluster):
+    """Sent as they are, without the fold that the columns make before."""
+    lane = new_lane()
+    lanes = opened(redis_cluster, lane)
+    events = [(b"a", b"x"), (b"b", None), (b"a", None), (b"b", b"y"), (b"c", b"1"), (b"c", b"2")]
+    pairs = [
+        argument
+        for offset, (key, value) in enumerate(events)
+        for argument in (lane.key_prefix + key, codec.encode_record(value, offset, t.BASE_MS))
+    ]
+    body = b"".join(b"$%d\r\n%b\r\n" % (len(pair), pair) for pair in pairs)
+    lanes.apply(lane, 0, 6, arguments=body, count=6, has_tombstones=True)
+    lanes.flush()
+    assert state_of(redis_cluster, lane) == {b"b": (b"y", 3), b"c": (b"2", 5)}
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@example(log=[(b"a", b"1"), (b"a", b"2")], turns=[(0, 2), (0, 1)], max_records=4)
+@example(log=[(b"a", b"1"), (b"b", b""), (b"a", None)], turns=[(0, 3), (0, 2)], max_records=4)
+@example(log=[(b"a", b"1"), (b"a", b"2"), (b"b", b"")], turns=[(0, 2), (0, 1), (1, 3)], max_records=1)
+@given(
+    log=st.lists(st.tuples(st.sampled_from(KEYS), st.none() | st.binary(max_size=5)), max_size=30),
+    turns=st.lists(st.tuples(st.integers(0, 1000), st.integers(0, 1000)), max_size=6),
+    max_records=st.integers(1, 4),
+)
+def test_whatever_is_repeated_the_state_is_the_fold_of_the_log(redis_cluster, log, turns, max_records):
+    """Each turn writes a part of the log anew, from somewhere that the lane has reached."""
+    lane = new_lane()
+    events = [Event(offset, key, value) for offset, (key, value) in enumerate(log)]
+    lanes = opened(redis_cluster, lane)
+    reached = 0
+    for begin, end in [*turns, (reached, len(events))]:
+        first, last = begin % (reached + 1), end % (len(events) + 1)
+        if first <= last:
+            t.write(lanes, lane, first, events[first:last], last, max_records=max_records)
+            reached = max(reached, last)
+        assert state_of(redis_cluster, lane) == fold(events[:reached])
+        assert t.held(redis_cluster, lane, [])[1].next_offset == reached
+
+
+def test_an_older_epoch_is_refused_and_changes_nothing(redis_cluster):
+    lane = new_lane()
+    old = opened(redis_cluster, lane, epoch=1)
+    t.write(old, lane, 0, [Event(0, b"a", b"old")], 1)
+    new = opened(redis_cluster, lane, epoch=2)
+    with pytest.raises(Fenced, match="written by epoch 2 now, this writer is epoch 1"):
+        t.write(old, lane, 1, [Event(1, b"a", b"zombie")], 2)
+    t.write(new, lane, 1, [Event(1, b"a", b"new")], 2)
+    assert state_of(redis_cluster, lane) == {b"a": (b"new", 1)}
+
+
+def test_a_lane_can_not_be_opened_by_an_epoch_it_has_seen(redis_cluster):
+    lane = new_lane()
+    opened(redis_cluster, lane, epoch=5)
+    for epoch in (4, 5):
+        with pytest.raises(Fenced):
+            opened(redis_cluster, lane, epoch=epoch)
+
+
+def test_a_chunk_that_does_not_follow_is_refused_and_so_is_all_behind_it(redis_cluster):
+    lane = new_lane()
+    lanes = opened(redis_cluster, lane)
+    with pytest.raises(LaneBehind, match="stands at 0, it was given records from 5"):
+        t.write(
+            lanes, lane, 5, [Event(offset, b"%d" % offset, b"v") for offset in range(5, 9)], 9, max_records=1
+        )
+    assert t.held(redis_cluster, lane, [b"5", b"6", b"7", b"8"]) == ({}, Watermark(0, 1))
+
+
+def test_a_lane_without_a_watermark_takes_nothing(redis_cluster):
+    lane = new_lane()
+    with pytest.raises(LaneBehind, match="stands at None"):
+        t.write(t.writer(redis_cluster, 1), lane, 0, [Event(0, b"a", b"x")], 1)
+    assert t.held(redis_cluster, lane, KEYS) == ({}, None)
+
+
+def test_a_damaged_watermark_stops_the_writer_and_is_named(redis_cluster):
+    lane = new_lane()
+    lanes = opened(redis_cluster, lane)
+    primary_of(redis_cluster, lane).set(lane.watermark_key, b"rubbish")
+    with pytest.raises(CorruptState, match=lane.topic):
+        t.write(lanes, lane, 0, [Event(0, b"a", b"x")], 1)
+    primary_of(redis_cluster, lane).delete(lane.watermark_key)
+    assert state_of(redis_cluster, lane) == {}
+
+
+def test_a_chunk_of_four_thousand_records_is_one_call_all_of_it_applied(redis_cluster):
+    lane = new_lane()
+    for has_tombstones in (False, True):
+        last = b"last" if not has_tombstones else None
+        events = [Event(offset, b"%d" % offset, b"v") for offset in range(4000)] + [Event(4000, b"x", last)]
+        begin = 4001 if has_tombstones else 0
+        moved = [Event(begin + event.offset, event.key, event.value) for event in events]
+        lanes = opened(redis_cluster, lane, epoch=1 + has_tombstones)
+        t.write(lanes, lane, begin, moved, begin + 4001, max_records=10_000)
+        records, _ = t.held(redis_cluster, lane, [event.key for event in events])
+        assert len(records) == 4001 - has_tombstones
+
+
+def test_a_lane_whose_next_records_the_log_has_lost_goes_on_behind_them_and_says_so(redis_cluster):
+    lane = new_lane()
+    t.write(opened(redis_cluster, lane), lane, 0, [Event(0, b"a", b"x")], 10)
+    starts = t.writer(redis_cluster, 2).open([(lane, 25)])
+    assert (starts[lane].next_offset, starts[lane].incomplete) == (25, True)
+    assert t.held(redis_cluster, lane, [])[1] == Watermark(25, 2, t.BASE_MS, 0, incomplete=True)
+
+
+def test_a_new_lane_begins_where_the_log_begins_and_is_whole(redis_cluster):
+    lane = new_lane()
+    starts = t.writer(redis_cluster, 1).open([(lane, 25)])
+    assert (starts[lane].next_offset, starts[lane].incomplete) == (25, False)
+
+
+def test_a_new_lane_may_be_known_to_have_lost_records_but_one_that_is_there_knows_better(redis_cluster):
+    lane = new_lane()
+    starts = t.writer(redis_cluster, 1).open([(lane, 25)], incomplete=[lane])
+    assert starts[lane] == LaneStart(25, incomplete=True, has_strays=False, complete_as_of_ms=0)
+    whole = new_lane()
+    opened(redis_cluster, whole)
+    starts = t.writer(redis_cluster, 2).open([(whole, 0)], incomplete=[whole])
+    assert not starts[whole].incomplete
+
+
+def test_an_opened_lane_tells_of_its_strays_and_of_the_time_it_was_complete(redis_cluster):
+    lane = new_lane()
+    lanes = opened(redis_cluster, lane)
+    lanes.apply(lane, 0, 7, complete_as_of_ms=500)
+    lanes.put_strays(lane, b"", 0)
+    lanes.flush()
+    starts = t.writer(redis_cluster, 2).open([(lane, 0)])
+    assert starts[lane] == LaneStart(7, incomplete=False, has_strays=True, complete_as_of_ms=500)
+
+
+def test_a_superseded_lane_says_so_and_serves_again_when_it_is_opened(redis_cluster):
+    lanes_of = [new_lane(), new_lane(partition=8)]
+    lanes = opened(redis_cluster, lanes_of[0])
+    lanes.open([(lanes_of[1], 3)])
+    unopened = new_lane()
+    lanes.supersede([*lanes_of, unopened])
+    assert [t.held(redis_cluster, lane, [])[1].superseded for lane in lanes_of] == [True, True]
+    assert t.held(redis_cluster, unopened, [])[1] is None
+    lanes.apply(lanes_of[0], 0, 1)
+    lanes.flush()
+    assert t.held(redis_cluster, lanes_of[0], [])[1].superseded
+    opened(redis_cluster, lanes_of[0], epoch=2)
+    assert not t.held(redis_cluster, lanes_of[0], [])[1].superseded
+
+
+def test_an_older_writer_supersedes_nothing(redis_cluster):
+    lane = new_lane()
+    old = opened(redis_cluster, lane, epoch=1)
+    opened(redis_cluster, lane, epoch=2)
+    with pytest.raises(Fenced):
+        old.supersede([lane])
+    assert not t.held(redis_cluster, lane, [])[1].superseded
+
+
+def test_the_end_of_the_log_is_kept_where_it_was_looked_at(redis_cluster):
+    lane = new_lane()
+    lanes = opened(redis_cluster, lane)
+    for log_end, known in [(0, 0), (500, 500), (0, 500), (900, 900)]:
+        lanes.apply(lane, 0, 0, log_end=log_end)
+        lanes.flush()
+        assert t.held(redis_cluster, lane, [])[1].log_end == known
+
+
+def test_the_time_of_completeness_never_goes_back(redis_cluster):
+    lane = new_lane()
+    lanes = opened(redis_cluster, lane)
+    for complete_ms, known_ms in [(0, 0), (500, 500), (400, 500), (0, 500), (900, 900)]:
+        lanes.apply(lane, 0, 0, complete_as_of_ms=complete_ms)
+        lanes.flush()
+        assert t.held(redis_cluster, lane, [])[1].complete_as_of_ms == known_ms
+
+
+def test_a_node_without_the_library_gets_it_in_the_middle_of_a_batch(redis_cluster):
+    lane = new_lane()
+    lanes = opened(redis_cluster, lane)
+    primary_of(redis_cluster, lane).function_flush()
+    events = [Event(offset, KEYS[offset % 4], b"%d" % offset) for offset in range(200)]
+    t.write(lanes, lane, 0, events, 200, max_records=2)
+    assert state_of(redis_cluster, lane) == fold(events)
+
+
+def test_another_library_on_the_node_stays(redis_cluster):
+    lane = new_lane()
+    node = primary_of(redis_cluster, lane)
+    node.function_load(
+        "#!lua name=theirs\nredis.register_function('theirs', function() return 7 end)", replace=True
+    )
+    node.execute_command("FUNCTION", "DELETE", "keylane")
+    opened(redis_cluster, lane)
+    assert node.fcall("theirs", 0) == 7
+
+
+def test_many_lanes_are_opened_at_once_on_nodes_that_have_no_library_yet(redis_cluster):
+    layout = Layout(f"lanes-{next(NUMBERS)}", 9, stripes=20)
+    all_lanes = [LaneTarget.of(layout, partition, stripe) for partition in range(9) for stripe in range(20)]
+    for port in {
+        primary_of(redis_cluster, lane).connection_pool.connection_kwargs["port"] for lane in all_lanes
+    }:
+        with Redis(port=port) as node:
+            node.function_flush()
+    starts = t.writer(redis_cluster, 1).open([(lane, 7) for lane in all_lanes])
+    assert {starts[lane].next_offset for lane in all_lanes} == {7}
+
+
+def test_lanes_of_all_shards_are_written_side_by_side(redis_cluster):
+    layout = Layout(f"lanes-{next(NUMBERS)}", 9, stripes=3)
+    all_lanes = [LaneTarget.of(layout, partition, stripe) for partition in range(9) for stripe in range(3)]
+    lanes = t.writer(redis_cluster, 1)
+    starts = lanes.open([(lane, index) for index, lane in enumerate(all_lanes)])
+    assert [starts[lane].next_offset for lane in all_lanes] == list(range(27))
+    for index, lane in enumerate(all_lanes):
+        lanes.apply(lane, index, index + 100)
+    lanes.flush()
+    assert [t.held(redis_cluster, lane, [])[1].next_offset for lane in all_lanes] == list(range(100, 127))
+
+
+def test_a_shard_that_hangs_for_a_while_costs_time_and_no_record(cluster, redis_cluster):
+    lane = new_lane()
+    told = []
+    lanes = opened(redis_cluster, lane, notify=told.append, turn_s=0.3)
+    port = primary_of(redis_cluster, lane).connection_pool.connection_kwargs["port"]
+    pid = Redis(port=port).info("server")["process_id"]
+    events = [Event(offset, KEYS[offset % 4], b"%d" % offset) for offset in range(300)]
+    os.kill(pid, signal.SIGSTOP)
+    resume = threading.Timer(1.0, os.kill, (pid, signal.SIGCONT))
+    resume.start()
+    try:
+        t.write(lanes, lane, 0, events, 300, max_records=1)
+    finally:
+        resume.join()
+    assert state_of(redis_cluster, lane) == fold(events)
+    assert told
+
+
+def test_a_cluster_that_is_away_is_an_error_once_the_patience_is_over():
+    lanes = t.writer("127.0.0.1:1", 1, patience_s=0.2)
+    with pytest.raises(StateUnavailable, match="took no writes for 0 s"):
+        lanes.open([(new_lane(), 0)])
+
+
+def test_epochs_only_rise_and_layouts_are_kept(redis_cluster):
+    topic = f"lanes-{next(NUMBERS)}"
+    store = LayoutStore(Cluster(t.settings(redis_cluster)), t.CLOCK)
+    assert [store.next_epoch(topic), store.next_epoch(topic)] == [1, 2]
+    assert store.next_epoch(topic, above=10) == 11
+    assert store.next_epoch(topic) == 12
+    assert store.get(topic) is None
+    layout = Layout(topic, 9, 2, "crc32", 3, Options(index=True))
+    store.change(topic, 12, layout=layout)
+    assert store.get(topic) == layout

@@ -1,0 +1,297 @@
+"""The lane protocol where Redis can't take a write at once: a slot on its way, a full node, replicas away."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import signal
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+import redis
+from tests.servers.own import SlotMove, deadline, eventually, primary_and_replica
+from tests.support import lane_log as log
+from tests.support import lanes as t
+from tests.support.lane_log import HOME, Row
+
+from keylane.adapters.redis.cluster import Cluster
+from keylane.errors import StraysLost
+from keylane.model.records import Layout, Options
+from keylane_spark.adapters.lane_writer import LaneTarget, LaneWriter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from keylane_local.servers.redis_cluster import RedisCluster
+    from keylane_local.servers.redis_node import RedisNode
+
+NUMBERS = itertools.count(1)
+KEYS = [b"a", b"b", b"c", b"d"]
+HOUR_MS = 3_600_000
+
+
+def new_lane(**options) -> LaneTarget:
+    """A lane in a slot of its own."""
+    number = next(NUMBERS)
+    layout = Layout(f"trouble-{number}", 16384 // 64, stripes=32, options=Options(**options))
+    return LaneTarget.of(layout, HOME, number % 32)
+
+
+class Writing:
+    """A writer in a thread: `until_held_up` returns once it has been told of trouble again and again."""
+
+    def __init__(self, nodes: str, lane: LaneTarget) -> None:
+        self.cluster = t.Cluster(t.settings(nodes))
+        self.told: list[str] = []
+        self.lane = lane
+        self.epoch = 0
+        self.open()
+        self._thread: threading.Thread | None = None
+        self._failure: list[BaseException] = []
+
+    def open(self) -> None:
+        self.epoch += 1
+        self.lanes = LaneWriter(self.cluster, t.CLOCK, self.epoch, notify=self.told.append)
+        self.lanes.open([(self.lane, 0)])
+
+    def send(self, *rows: Row) -> None:
+        try:
+            log.send(self.lanes, self.lane, rows, rows[0].offset, rows[-1].offset + 1)
+        except StraysLost:
+            # The slot is another node's now: as far as a stray can tell its lane has failed over.
+            self.open()
+            log.send(self.lanes, self.lane, rows, rows[0].offset, rows[-1].offset + 1)
+
+    def begin(self, action: Callable[[], None]) -> None:
+        def run() -> None:
+            try:
+                action()
+            except BaseException as error:  # noqa: BLE001 (it is raised where the thread is joined)
+                self._failure.append(error)
+
+        self._thread = threading.Thread(target=run)
+        self._thread.start()
+
+    def until_held_up(self) -> None:
+        before = len(self.told)
+        eventually(lambda: len(self.told) >= before + 3)
+
+    def end(self) -> None:
+        assert self._thread
+        self._thread.join(60)
+        assert not self._thread.is_alive()
+        assert not self._failure, self._failure
+
+
+@contextlib.contextmanager
+def writing(nodes: str, lane: LaneTarget) -> Iterator[Writing]:
+    one = Writing(nodes, lane)
+    try:
+        yield one
+    finally:
+        one.cluster.close()
+
+
+@contextlib.contextmanager
+def moving(cluster: RedisCluster, lane: LaneTarget) -> Iterator[SlotMove]:
+    """The slot's way to another shard has begun; it ends with the block, and the slot goes back."""
+    move = SlotMove(cluster, lane.slot)
+    try:
+        move.begin()
+        yield move
+    finally:
+        arrive(cluster, move)
+        move.turn_round()
+        move.begin()
+        arrive(cluster, move)
+
+
+def arrive(cluster: RedisCluster, move: SlotMove) -> None:
+    """All that is left moves, and every node knows where the slot is."""
+    if not is_known(cluster, move.slot, move.target):
+        with redis.Redis(port=move.source.port) as client:
+            move.move(*client.execute_command("CLUSTER GETKEYSINSLOT", move.slot, 100_000))
+        move.finish()
+        eventually(lambda: is_known(cluster, move.slot, move.target))
+
+
+def is_known(cluster: RedisCluster, slot: int, primary: RedisNode) -> bool:
+    for node in cluster.nodes:
+        one = Cluster(t.settings(node.address))
+        one.refresh(deadline())
+        told = one.primary(slot).port
+        one.close()
+        if told != primary.port:
+            return False
+    return True
+
+
+def contents(node: RedisNode, names: list[bytes]) -> dict[bytes, object]:
+    """What the node itself holds under these names, and until when; None where it is not its own to tell."""
+    found: dict[bytes, object] = {}
+    with redis.Redis(port=node.port) as client:
+        for name in names:
+            try:
+                found[name] = client.dump(name), client.execute_command("PEXPIRETIME", name)
+            except redis.ResponseError:
+                found[name] = None
+    return found
+
+
+def names_of(lane: LaneTarget) -> dict[str, bytes]:
+    base, own = lane.key_prefix[:-2], lane.watermark_key[len(lane.key_prefix) :]
+    names = {f"v:{key.decode()}": lane.key_prefix + key for key in KEYS}
+    names |= {f"h:{key.decode()}": base + b"h:" + key for key in KEYS}
+    return names | {"i": base + b"i:" + own, "x": base + b"x:" + own, "w": lane.watermark_key}
+
+
+RICH = {"ttl_ms": HOUR_MS, "history_count": 9, "index": True}
+
+
+@pytest.mark.parametrize(
+    ("options", "away", "source"),
+    [
+        ({}, ["v:b"], HOME),
+        ({}, ["new"], HOME),
+        ({}, ["w"], HOME),
+        ({"marker_ms": 0}, ["v:b"], HOME),
+        ({"guarded": True}, ["v:b"], HOME),
+        ({"guarded": True}, ["v:b"], 7),
+        ({}, ["v:b"], 7),
+        (RICH, ["v:b"], HOME),
+        (RICH, ["h:b"], HOME),
+        (RICH, ["i"], HOME),
+        (RICH, ["x"], HOME),
+        (RICH, ["h:a", "i", "v:b"], 7),
+        (RICH, ["new"], HOME),
+    ],
+)
+@pytest.mark.parametrize("has_tombstone", [False, True])
+def test_in_a_slot_on_its_way_a_chunk_is_written_whole_or_waits(
+    cluster, redis_cluster, options, away, source, has_tombstone
+):
+    lane = new_lane(**options)
+    names = names_of(lane)
+    with writing(redis_cluster, lane) as one:
+        now_ms = log.server_time_ms(one.cluster, lane)
+        rows = [Row(HOME, 0, b"a", b"x", now_ms), Row(HOME, 1, b"b", b"x", now_ms)]
+        one.send(*rows)
+        value = None if has_tombstone else b"z"
+        keys = KEYS if away == ["new"] else KEYS[:2]
+        chunk = [Row(source, 2 + number, key, b"y", now_ms + 1) for number, key in enumerate(keys)]
+        chunk[1] = chunk[1]._replace(value=value)
+        with moving(cluster, lane) as move:
+            move.move(*(names[name] for name in away if name != "new"))
+            before = [contents(node, [*names.values()]) for node in (move.source, move.target)]
+            one.begin(lambda: one.send(*chunk))
+            one.until_held_up()
+            assert [contents(node, [*names.values()]) for node in (move.source, move.target)] == before
+            arrive(cluster, move)
+            one.end()
+            assert contents(move.target, [lane.watermark_key]) != {lane.watermark_key: None}
+        one.cluster.refresh(deadline())
+        assert log.held(one.cluster, lane, KEYS) == log.fold([*rows, *chunk], lane.options, now_ms)
+
+
+def test_in_a_slot_on_its_way_a_chunk_of_more_than_one_command_is_written_whole_or_waits(
+    cluster, redis_cluster
+):
+    lane = new_lane()
+    keys = [b"%d" % number for number in range(2500)]
+    names = [lane.key_prefix + key for key in keys]
+    with writing(redis_cluster, lane) as one:
+        rows = [Row(HOME, number, key, b"x", 1) for number, key in enumerate(keys)]
+        one.send(*rows)
+        chunk = [row._replace(offset=row.offset + 2500, value=b"y") for row in rows]
+        with moving(cluster, lane) as move:
+            move.move(names[2400])
+            before = contents(move.source, names)
+            one.begin(lambda: one.send(*chunk))
+            one.until_held_up()
+            assert contents(move.source, names) == before
+            arrive(cluster, move)
+            one.end()
+        one.cluster.refresh(deadline())
+        assert log.held(one.cluster, lane, keys) == log.fold(chunk, lane.options, 0)
+
+
+def test_a_slot_on_its_way_holds_up_no_heartbeat_whose_keys_are_still_there(cluster, redis_cluster):
+    """Nothing has expired yet, and the set of expiries is not there to say so."""
+    lane = new_lane(**RICH)
+    with writing(redis_cluster, lane) as one, moving(cluster, lane):
+        one.lanes.apply(lane, 0, 0, complete_as_of_ms=500)
+        one.lanes.flush()
+        assert one.told == []
+
+
+@pytest.mark.parametrize("options", [{}, RICH])
+def test_a_full_node_holds_the_writer_up_and_costs_no_record_and_no_order(redis_cluster, cluster, options):
+    lane = new_lane(**options)
+    primary, _ = primary_and_replica(cluster, lane.slot)
+    limit = primary.command("CONFIG", "GET", "maxmemory")["maxmemory"]
+    with writing(redis_cluster, lane) as one:
+        now_ms = log.server_time_ms(one.cluster, lane)
+        rows = [
+            Row(HOME, offset, KEYS[offset % 4], None if offset % 7 == 3 else b"%d" % offset, now_ms)
+            for offset in range(400)
+        ]
+
+        def send_all() -> None:
+            for row in rows[20:]:
+                pair = (lane.key_prefix + row.key, log.envelope(row))
+                body = b"".join(b"$%d\r\n%b\r\n" % (len(part), part) for part in pair)
+                one.lanes.apply(
+                    lane,
+                    row.offset,
+                    row.offset + 1,
+                    arguments=body,
+                    count=1,
+                    has_tombstones=row.value is None,
+                    newest_timestamp_ms=now_ms,
+                )
+            one.lanes.flush()
+
+        one.send(*rows[:20])
+        names = [*names_of(lane).values()]
+        try:
+            primary.command("CONFIG", "SET", "maxmemory", 1)
+            before = contents(primary, names)
+            one.begin(send_all)
+            one.until_held_up()
+            assert contents(primary, names) == before
+            assert "maxmemory" in one.told[0]
+        finally:
+            primary.command("CONFIG", "SET", "maxmemory", limit)
+        one.end()
+        assert log.held(one.cluster, lane, KEYS) == log.fold(rows, lane.options, now_ms)
+        assert t.held(redis_cluster, lane, [])[1].next_offset == 400
+
+
+def test_a_writer_that_waits_for_replicas_tells_when_they_are_away_and_goes_on(cluster, redis_cluster):
+    lane = new_lane()
+    _, replica = primary_and_replica(cluster, lane.slot)
+    with replica.client() as client:
+        pid = client.info("server")["process_id"]
+    told: list[str] = []
+    own = t.Cluster(t.settings(redis_cluster))
+    lanes = LaneWriter(own, t.CLOCK, 1, wait_replicas=1, wait_ms=300, notify=told.append)
+    lanes.open([(lane, 0)])
+    log.send(lanes, lane, [Row(HOME, 0, b"a", b"x", 1)], 0, 1)
+    assert told == []
+    with redis.Redis(port=replica.port) as client:
+        client.readonly()
+        assert client.get(lane.watermark_key)[2:10] == (1).to_bytes(8)
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        began_s = t.CLOCK.monotonic_s()
+        log.send(lanes, lane, [Row(HOME, 1, b"a", b"y", 1)], 1, 2)
+        assert t.CLOCK.monotonic_s() - began_s >= 0.3
+        log.send(lanes, lane, [Row(HOME, 2, b"a", b"z", 1)], 2, 3)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    assert told == ["0 of 1 replicas have the writes"]
+    assert log.held(own, lane, KEYS).values == {b"a": (HOME, 2, b"z")}
+    own.close()
+    eventually(lambda: replica.facts()["master_link_status"] == "up")

@@ -1,0 +1,266 @@
+"""Records that lie in another partition than a reader computes: one lane, and a job between real servers."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.support import lanes as t
+
+from keylane.errors import Fenced, LaneBehind, StraysLost
+from keylane.model.records import Layout, Options
+from keylane.state import codec
+from keylane_spark.adapters.lane import LaneTarget, lost_strays
+
+NUMBERS = itertools.count()
+KEYS = [b"a", b"b"]
+
+
+def new_lane(**options) -> LaneTarget:
+    return LaneTarget.of(Layout(f"strays-{next(NUMBERS)}", 9, options=Options(**options)), 4, 0)
+
+
+def put(
+    lanes, lane: LaneTarget, key: bytes, value: bytes | None, *, source: int, offset: int, time: int
+) -> None:
+    pair = (lane.key_prefix + key, codec.encode_record(value, offset, time, source))
+    lanes.put_strays(lane, b"".join(b"$%d\r\n%b\r\n" % (len(part), part) for part in pair), 1)
+    lanes.flush()
+
+
+def apply(lanes, lane: LaneTarget, key: bytes, value: bytes | None, *, offset: int, time: int) -> None:
+    pair = (lane.key_prefix + key, codec.encode_record(value, offset, time))
+    body = b"".join(b"$%d\r\n%b\r\n" % (len(part), part) for part in pair)
+    lanes.apply(lane, offset, offset + 1, arguments=body, count=1, has_tombstones=value is None)
+    lanes.flush()
+
+
+def value_of(nodes: str, lane: LaneTarget, key: bytes = b"a") -> bytes | None:
+    records, _ = t.held(nodes, lane, [key])
+    record = records.get(key)
+    return record.value if record else None
+
+
+def opened(nodes: str, lane: LaneTarget, epoch: int = 1, **options):
+    lanes = t.writer(nodes, epoch, **options)
+    lanes.open([(lane, 0)])
+    return lanes
+
+
+def test_a_stray_is_found_where_readers_look_and_says_where_it_came_from(redis_cluster):
+    lane = new_lane()
+    lanes = opened(redis_cluster, lane)
+    put(lanes, lane, b"a", b"x", source=7, offset=30, time=500)
+    records, watermark = t.held(redis_cluster, lane, [b"a"])
+    assert (records[b"a"].value, str(records[b"a"].position)) == (b"x", "7:30")
+    assert watermark.next_offset == 0
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "winner"),
+    [
+        ((7, 30, 500), (7, 31, 400), "second"),  # one partition: by offset, whatever the clocks say
+        ((7, 31, 400), (7, 30, 500), "first"),
+        ((7, 30, 500), (7, 30, 500), "first"),  # the same record again
+        ((7, 30, 500), (8, 1, 501), "second"),  # across partitions: by timestamp
+        ((8, 1, 501), (7, 30, 500), "first"),
+        ((8, 1, 500), (7, 30, 500), "second"),  # a tie: the lower partition, in either order
+        ((7, 30, 500), (8, 1, 500), "first"),
+    ],
+)
+def test_of_two_strays_the_newer_wins_in_whatever_order_they_come(redis_cluster, first, second, winner):
+    lane = new_lane()
+    lanes = opened(redis_cluster, lane)
+    for (source, offset, time), value in ((first, b"first"), (second, b"second")):
+        put(lanes, lane, b"a", value, source=source, offset=offset, time=time)
+    assert value_of(redis_cluster, lane) == winner.encode()
+
+
+@pytest.mark.parametrize(("time", "winner"), [(499, b"stray"), (500, b"own"), (501, b"own")])
+def test_the_lane_s_own_record_wins_a_tie_and_loses_to_a_newer_stray(redis_cluster, time, winner):
+    for stray_first in (True, False):
+        lane = new_lane()
+        lanes = opened(redis_cluster, lane)
+        if stray_first:
+            put(lanes, lane, b"a", b"stray", source=7, offset=30, time=500)
+        apply(lanes, lane, b"a", b"own", offset=0, time=time)
+        if not stray_first:
+            put(lanes, lane, b"a", b"stray", source=7, offset=30, time=500)
+        assert value_of(redis_cluster, lane) == winner
+
+
+def test_what_a_stray_s_tombstone_deleted_does_not_come_back(redis_cluster):
+    lane = new_lane()
+    lanes = opened(redis_cluster, lane)
+    apply(lanes, lane, b"a", b"own", offset=0, time=100)
+    put(lanes, lane, b"a", None, source=7, offset=30, time=500)
+    assert value_of(redis_cluster, lane) is None
+    put(lanes, lane, b"a", b"older", source=8, offset=1, time=400)
+    apply(lanes, lane, b"a", b"older too", offset=1, time=450)
+    assert value_of(redis_cluster, lane) is None
+    apply(lanes, lane, b"a", b"newer", offset=2, time=600)
+    assert value_of(redis_cluster, lane) == b"newer"
+
+
+def test_a_lane_that_has_met_strays_marks_its_own_tombstones_too(redis_cluster):
+    lane = new_lane()
+    lanes = opened(redis_cluster, lane)
+    put(lanes, lane, b"b", b"x", source=7, offset=1, time=1)
+    apply(lanes, lane, b"a", None, offset=0, time=500)
+    put(lanes, lane, b"a", b"older", source=7, offset=30, time=400)
+    assert value_of(redis_cluster, lane) is None
+
+
+def test_a_marker_goes_after_its_time(redis_cluster):
+    lane = new_lane(marker_ms=1)
+    lanes = opened(redis_cluster, lane)
+    put(lanes, lane, b"a", None, source=7, offset=30, time=500)
+    put(lanes, lane, b"b", b"x", source=7, offset=31, time=500)
+    until = t.CLOCK.monotonic_s() + 10
+    while value_of(redis_cluster, lane) is None:
+        put(lanes, lane, b"a", b"older", source=8, offset=1, time=400)
+        assert t.CLOCK.monotonic_s() < until
+
+
+def test_what_is_no_record_of_ours_is_overwritten_and_ends_no_call_half_done(redis_cluster):
+    lane = new_lane()
+    lanes = opened(redis_cluster, lane)
+    put(lanes, lane, b"b", b"x", source=7, offset=1, time=1)
+    name = lane.key_prefix + b"a"
+    with t.client(redis_cluster) as client:
+        for spoil in (lambda: client.rpush(name, "x"), lambda: client.set(name, b"\x01\x01short")):
+            client.delete(name)
+            spoil()
+            put(lanes, lane, b"a", b"ours", source=7, offset=2, time=1)
+            assert value_of(redis_cluster, lane) == b"ours"
+
+
+def test_strays_of_an_older_epoch_or_for_a_lane_that_is_not_open_are_refused(redis_cluster):
+    lane = new_lane()
+    old = opened(redis_cluster, lane, epoch=1)
+    opened(redis_cluster, lane, epoch=2)
+    with pytest.raises(Fenced):
+        put(old, lane, b"a", b"zombie", source=7, offset=1, time=1)
+    with pytest.raises(LaneBehind):
+        put(t.writer(redis_cluster, 1), new_lane(), b"a", b"x", source=7, offset=1, time=1)
+    assert value_of(redis_cluster, lane) is None
+
+
+EVENTS = st.lists(
+    st.tuples(st.sampled_from([4, 7, 8]), st.integers(0, 6), st.none() | st.binary(max_size=3)), max_size=14
+)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(events=EVENTS, order=st.randoms(use_true_random=False))
+def test_in_whatever_order_partitions_are_read_the_newest_of_a_key_wins(redis_cluster, events, order):
+    """One key written to three partitions, timestamps rising within each as a broker's do."""
+    lane = new_lane()
+    lanes = opened(redis_cluster, lane)
+    put(lanes, lane, b"b", b"", source=7, offset=0, time=0)
+    logs: dict[int, list] = {4: [], 7: [], 8: []}
+    for source, step, value in events:
+        log = logs[source]
+        log.append((log[-1][0] + step if log else step, value))
+    turns = [source for source, log in logs.items() for _ in log]
+    order.shuffle(turns)
+    reached = dict.fromkeys(logs, 0)
+    for source in turns:
+        offset = reached[source]
+        time, value = logs[source][offset]
+        if source == 4:
+            apply(lanes, lane, b"a", value, offset=offset, time=time)
+        else:
+            put(lanes, lane, b"a", value, source=source, offset=offset, time=time)
+        reached[source] += 1
+    lasts = [
+        (log[-1][0], -(-1 if source == 4 else source), log[-1][1]) for source, log in logs.items() if log
+    ]
+    expected = max(lasts, key=lambda last: last[:2])[2] if lasts else None
+    assert value_of(redis_cluster, lane) == expected
+
+
+def test_a_lane_that_has_lost_strays_is_named_with_what_must_be_read_again(redis_cluster):
+    """A failover of its shard alone takes the strays back, and the note of them; their partition's stays."""
+    layout = Layout(f"strays-{next(NUMBERS)}", 9)
+    home, source, other = (LaneTarget.of(layout, partition, 0) for partition in (4, 7, 8))
+    lanes = t.writer(redis_cluster, 1)
+    lanes.open([(lane, 0) for lane in (home, source, other)])
+    name = home.key_prefix[:-2] + b"s:4.0"
+
+    def give(first: int, end: int) -> None:
+        row = codec.encode_record(b"%d" % first, first, first, 7)
+        pair = (home.key_prefix + b"a", row)
+        body = b"".join(b"$%d\r\n%b\r\n" % (len(part), part) for part in pair)
+        lanes.put_strays(home, body, 1, 7, end)
+        lanes.flush()
+        lanes.note_strays(source, {home: end})
+        lanes.apply(source, first, end)
+        lanes.flush()
+
+    give(0, 10)
+    with t.client(redis_cluster) as client:
+        before = client.get(home.key_prefix + b"a"), client.hgetall(name)
+        give(10, 30)
+        starts = t.writer(redis_cluster, 2).open([(lane, 0) for lane in (home, source, other)])
+        assert starts[home].taken == {7: 30}
+        assert starts[source].given == {"4.0": 30}
+        assert list(lost_strays(starts)) == []
+        client.set(home.key_prefix + b"a", before[0])
+        client.hset(name, mapping=before[1])
+        starts = t.writer(redis_cluster, 3).open([(lane, 0) for lane in (home, source, other)])
+        assert list(lost_strays(starts)) == [(home, 7, 10)]
+        client.delete(name, home.watermark_key)
+        starts = t.writer(redis_cluster, 4).open([(lane, 0) for lane in (home, source, other)])
+        assert list(lost_strays(starts)) == [(home, 7, 0)]
+
+
+def test_what_was_given_and_taken_never_goes_back_by_a_repeated_call(redis_cluster):
+    lane = new_lane()
+    lanes = opened(redis_cluster, lane)
+    for end in (30, 10):
+        lanes.put_strays(lane, b"", 0, 7, end)
+        lanes.note_strays(lane, {lane: end})
+    lanes.flush()
+    (start,) = t.writer(redis_cluster, 2).open([(lane, 0)]).values()
+    assert (start.taken, start.given) == ({7: 30}, {"4.0": 30})
+
+
+def test_an_older_writer_gives_nothing(redis_cluster):
+    lane = new_lane()
+    old = opened(redis_cluster, lane, epoch=1)
+    opened(redis_cluster, lane, epoch=2)
+    old.note_strays(lane, {lane: 5})
+    with pytest.raises(Fenced):
+        old.flush()
+
+
+def test_a_lane_that_has_failed_over_takes_no_stray_until_it_is_opened_anew(redis_cluster):
+    """A later stray would say that the lane has all before it, and hide what the failover took."""
+    lane = new_lane()
+    lanes = opened(redis_cluster, lane)
+    put(lanes, lane, b"a", b"x", source=7, offset=1, time=1)
+    with t.client(redis_cluster) as client:
+        client.set(lane.watermark_key.replace(b":w:", b":l:"), b"f" * 40)  # another node's history
+    with pytest.raises(StraysLost):
+        put(lanes, lane, b"a", b"y", source=7, offset=2, time=2)
+    assert value_of(redis_cluster, lane) == b"x"
+    put(opened(redis_cluster, lane, epoch=2), lane, b"a", b"y", source=7, offset=2, time=2)
+    assert value_of(redis_cluster, lane) == b"y"
+
+
+def test_a_lane_that_has_failed_over_is_not_told_that_it_is_complete(redis_cluster):
+    lane = new_lane()
+    lanes = opened(redis_cluster, lane)
+    lanes.apply(lane, 0, 0, complete_as_of_ms=5, has_strays=True)
+    lanes.flush()
+    with t.client(redis_cluster) as client:
+        client.set(lane.watermark_key.replace(b":w:", b":l:"), b"f" * 40)
+    with pytest.raises(StraysLost):
+        lanes.apply(lane, 0, 0, complete_as_of_ms=6, has_strays=True), lanes.flush()
+    assert t.held(redis_cluster, lane, [])[1].complete_as_of_ms == 5
+    lanes.apply(lane, 0, 1, complete_as_of_ms=7)  # a topic that has none is not held up
+    lanes.flush()
+    assert t.held(redis_cluster, lane, [])[1].complete_as_of_ms == 7

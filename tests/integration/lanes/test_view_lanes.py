@@ -1,0 +1,137 @@
+"""A view's lanes on a real cluster: a commit is all or nothing, and counts once."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import pytest
+from tests.servers.own import eventually
+from tests.support import lanes as t
+
+from keylane.adapters.redis.cluster import Cluster
+from keylane.errors import CorruptState, Fenced, LaneBehind
+from keylane.model.records import Layout, Options
+from keylane.state import redis_keys
+from keylane.state.lanes import lanes_of_topic
+from keylane.state.windows import Progress, encode_window, window_key
+from keylane_spark.adapters.view_lanes import Changes, ViewLanes
+
+NUMBERS = itertools.count()
+FIRST = Progress((0,), (None,))
+ONE, TWO, THREE = (window_key(b"k", start) for start in (10, 20, 30))
+
+
+@pytest.fixture
+def layout():
+    return Layout(f"~lanes-{next(NUMBERS)}", 1, options=Options(index=True))
+
+
+@pytest.fixture
+def opened(redis_cluster, layout):
+    """Open the view's one lane: `opened(epoch)` gives the lanes, the lane and where it stands."""
+    clusters = []
+
+    def open_lanes(epoch: int, ttl_ms: int | None = None):
+        clusters.append(Cluster(t.settings(redis_cluster)))
+        lanes = ViewLanes(layout, clusters[-1], t.CLOCK, epoch, ttl_ms=ttl_ms, patience_s=5)
+        ((lane, standing),) = lanes.open(FIRST).items()
+        return lanes, lane, standing
+
+    yield open_lanes
+    for cluster in clusters:
+        cluster.close()
+
+
+def window(count: int) -> bytes:
+    return encode_window(40, [count])
+
+
+def put(*pairs: tuple[bytes, int], gone: tuple[bytes, ...] = ()) -> Changes:
+    return Changes({name: window(count) for name, count in pairs}, gone)
+
+
+def index_of(redis_cluster: str, layout: Layout, kind: bytes = b"i") -> list[bytes]:
+    (home,) = lanes_of_topic(layout)
+    key = redis_keys.lane_key(home.tag, layout.topic, layout.generation, kind, b"0.0")
+    with t.client(redis_cluster) as client:
+        return client.zrange(key, 0, -1)
+
+
+def test_a_commit_writes_windows_and_progress_and_the_next_epoch_finds_them(redis_cluster, layout, opened):
+    lanes, lane, standing = opened(1)
+    assert standing.progress == FIRST
+    progress = Progress((7,), (25,), 1, 2)
+    after = lanes.commit(lane, standing, progress, put((ONE, 3), (TWO, 4)), watermark_ms=15)
+    assert after == replace(standing, commits=1, watermark_ms=15, progress=progress)
+    last = lanes.commit(lane, after, progress, put((THREE, 1), gone=(ONE,)), watermark_ms=5)
+    assert last.watermark_ms == 15
+    lanes, lane, found = opened(2)
+    assert found == last
+    assert lanes.windows(lane, [ONE, TWO, THREE]) == {TWO: (40, [4]), THREE: (40, [1])}
+    assert index_of(redis_cluster, layout) == [TWO, THREE]
+
+
+def test_a_commit_that_is_sent_again_counts_once(opened):
+    lanes, lane, standing = opened(1)
+    after = lanes.commit(lane, standing, FIRST, put((ONE, 1)), watermark_ms=0)
+    again = lanes.commit(lane, standing, FIRST, put((ONE, 2)), watermark_ms=0)
+    assert again.commits == after.commits == 1
+    assert lanes.windows(lane, [ONE]) == {ONE: (40, [1])}
+
+
+def test_a_lane_that_has_lost_commits_refuses_the_next(opened):
+    lanes, lane, standing = opened(1)
+    ahead = replace(standing, commits=5)
+    with pytest.raises(LaneBehind):
+        lanes.commit(lane, ahead, FIRST, put((ONE, 1)), watermark_ms=0)
+    assert lanes.windows(lane, [ONE]) == {}
+
+
+def test_a_writer_that_was_replaced_is_refused(opened):
+    lanes, lane, standing = opened(1)
+    newer, _, _ = opened(2)
+    with pytest.raises(Fenced, match="written by epoch 2 now, this writer is epoch 1"):
+        lanes.commit(lane, standing, FIRST, put((ONE, 1)), watermark_ms=0)
+    assert newer.windows(lane, [ONE]) == {}
+
+
+def test_windows_go_after_their_time_to_live_and_leave_the_index_with_the_next_commit(
+    redis_cluster, layout, opened
+):
+    lanes, lane, standing = opened(1, ttl_ms=300)
+    standing = lanes.commit(lane, standing, FIRST, put((ONE, 1), (TWO, 2)), watermark_ms=0)
+    assert lanes.windows(lane, [ONE, TWO]).keys() == {ONE, TWO}
+    eventually(lambda: not lanes.windows(lane, [ONE, TWO]))
+    standing = lanes.commit(lane, standing, FIRST, put((TWO, 3)), watermark_ms=0)
+    assert lanes.windows(lane, [ONE, TWO]) == {TWO: (40, [3])}
+    assert index_of(redis_cluster, layout) == index_of(redis_cluster, layout, b"x") == [TWO]
+
+
+def test_windows_around_a_span_are_those_within_and_the_one_before(opened):
+    lanes, lane, standing = opened(1)
+    lanes.commit(lane, standing, FIRST, put((ONE, 1), (TWO, 1), (THREE, 1)), watermark_ms=0)
+    assert lanes.around(lane, [(TWO, THREE)]) == [ONE, TWO]
+    assert lanes.around(lane, [(ONE, TWO), (THREE, THREE)]) == [ONE, TWO]
+
+
+def test_a_commit_of_thousands_of_windows_is_one_call(redis_cluster, layout, opened):
+    lanes, lane, standing = opened(1)
+    names = [window_key(b"key-%d" % number, 0) for number in range(6000)]
+    standing = lanes.commit(lane, standing, FIRST, put(*((name, 1) for name in names)), watermark_ms=0)
+    assert len(lanes.windows(lane, names)) == len(index_of(redis_cluster, layout)) == 6000
+    lanes.commit(lane, standing, FIRST, put(gone=tuple(names)), watermark_ms=0)
+    assert lanes.windows(lane, names) == {}
+    assert index_of(redis_cluster, layout) == []
+
+
+@pytest.mark.parametrize("kind", [b"p", b"v"])
+def test_bytes_that_are_not_ours_are_told_as_corrupt_state(redis_cluster, layout, opened, kind):
+    lanes, lane, standing = opened(1)
+    lanes.commit(lane, standing, FIRST, put((ONE, 1)), watermark_ms=0)
+    (home,) = lanes_of_topic(layout)
+    own = ONE if kind == b"v" else b"0.0"
+    with t.client(redis_cluster) as client:
+        client.set(redis_keys.lane_key(home.tag, layout.topic, layout.generation, kind, own), b"nonsense")
+    with pytest.raises(CorruptState):
+        opened(2) if kind == b"p" else lanes.windows(lane, [ONE])

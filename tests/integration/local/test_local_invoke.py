@@ -1,0 +1,56 @@
+"""`keylane invoke` on the command line."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from tests.support.cloudformation import ROOT
+
+from keylane_local import cli
+
+EVENT = ROOT / "events" / "query" / "get_key.json"
+
+
+def keylane(tmp_path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", cli.__name__, "invoke", "--data-dir", str(tmp_path / "data"), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_answer_goes_to_standard_output_and_log_and_times_beside_it(tmp_path, monkeypatch):
+    monkeypatch.setenv("KEYLANE_REDIS_NODES", "127.0.0.1:1")
+    done = keylane(tmp_path, "query", "--event", str(EVENT))
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    assert answer["statusCode"] == 503
+    assert json.loads(answer["body"])["type"] == "urn:keylane:problem:state-unavailable"
+    assert "init " in done.stderr
+
+
+def test_function_that_fails_is_told_by_the_exit_code(tmp_path):
+    event = tmp_path / "event.json"
+    event.write_text("[]")
+    layer = tmp_path / "layer"
+    (layer / "keylane").mkdir(parents=True)
+    (layer / "keylane" / "__init__.py").write_text("raise ImportError('no such thing')")
+    done = keylane(tmp_path, "query", "--event", str(event), "--layer", str(layer))
+    assert done.returncode == 1
+    assert json.loads(done.stdout)["errorType"] == "Runtime.InitError"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["nothing", "--event", str(EVENT)], "no function 'nothing'"),
+        (["query", "--event", "nowhere.json"], "the event can't be read"),
+        (["query", "--event", str(ROOT / "Makefile")], "is no JSON"),
+        (["query", "--event", str(EVENT), "--layer", "nowhere"], "is no layer"),
+    ],
+)
+def test_what_is_wrong_with_the_command_is_a_sentence(tmp_path, arguments, told):
+    done = keylane(tmp_path, *arguments)
+    assert done.returncode == 1
+    assert told in done.stderr.replace("\n", " ")
+    assert "Traceback" not in done.stderr

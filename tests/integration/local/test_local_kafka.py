@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import time
+import uuid
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+from tests.servers.own import wait_writable
+
+
+def _new_topic(kafka: str, partitions: int = 1) -> str:
+    topic = f"local-{uuid.uuid4().hex[:8]}"
+    admin = AdminClient({"bootstrap.servers": kafka})
+    admin.create_topics([NewTopic(topic, partitions)])[topic].result(20)
+    return topic
+
+
+def test_a_record_goes_in_and_comes_out_with_its_headers(kafka):
+    topic = _new_topic(kafka)
+    producer = Producer({"bootstrap.servers": kafka, "acks": "all"})
+    producer.produce(topic, b"value", b"key", headers=[("h", b"1")])
+    assert producer.flush(10) == 0
+
+    consumer = Consumer({"bootstrap.servers": kafka, "group.id": "unused"})
+    try:
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        message = consumer.poll(10)
+        assert message is not None
+        assert (message.key(), message.value(), message.headers()) == (b"key", b"value", [("h", b"1")])
+    finally:
+        consumer.close()
+
+
+def test_a_value_of_one_mebibyte_fits_with_key_and_headers(kafka):
+    topic = _new_topic(kafka)
+    producer = Producer({"bootstrap.servers": kafka, "message.max.bytes": 4_000_000})
+    failures = []
+    producer.produce(
+        topic,
+        b"v" * 1024 * 1024,
+        b"k" * 64 * 1024,
+        headers=[("h", b"x" * 1000)],
+        on_delivery=lambda error, _: failures.append(error),
+    )
+    assert producer.flush(20) == 0
+    assert failures == [None]
+
+
+def test_a_topic_is_never_created_by_asking_for_it(kafka):
+    admin = AdminClient({"bootstrap.servers": kafka})
+    topic = f"absent-{uuid.uuid4().hex[:8]}"
+    assert admin.list_topics(topic, timeout=10).topics[topic].error is not None
+    assert topic not in admin.list_topics(timeout=10).topics
+
+
+def test_what_was_written_survives_a_crash_of_the_broker(broker, kafka):
+    topic = _new_topic(kafka)
+    producer = Producer({"bootstrap.servers": kafka, "acks": "all"})
+    producer.produce(topic, b"before")
+    assert producer.flush(10) == 0
+    broker.kill()
+    assert not broker.running
+    broker.start()
+    wait_writable(broker)  # others write to it after this test
+    consumer = Consumer({"bootstrap.servers": kafka, "group.id": "unused"})
+    try:
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        deadline, message = time.monotonic() + 20, None
+        while (message is None or message.error()) and time.monotonic() < deadline:
+            message = consumer.poll(1)
+        assert message is not None
+        assert message.value() == b"before"
+    finally:
+        consumer.close()

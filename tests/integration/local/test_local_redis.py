@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import redis
+
+from keylane_local.servers.redis_cluster import slot_range
+
+
+def _client(nodes: str) -> redis.RedisCluster:
+    host, port = nodes.split(",", maxsplit=1)[0].split(":")
+    return redis.RedisCluster(host=host, port=int(port))
+
+
+def test_three_primaries_and_three_replicas_serve_all_slots(cluster):
+    facts = [node.facts() for node in cluster.nodes]
+    assert {fact["cluster_state"] for fact in facts} == {"ok"}
+    assert sorted(fact["role"] for fact in facts) == ["master"] * 3 + ["slave"] * 3
+    assert all(fact["master_link_status"] == "up" for fact in facts if fact["role"] == "slave")
+
+
+def test_each_shard_owns_one_contiguous_range_of_slots(cluster):
+    owned = cluster.nodes[0].command("CLUSTER NODES")
+    ranges = sorted([int(a), int(b)] for node in owned.values() for a, b in node["slots"])
+    assert ranges == [list(slot_range(shard, 3)) for shard in range(3)]
+    assert ranges[0][0] == 0
+    assert ranges[-1][1] == 16383
+
+
+def test_any_node_leads_a_client_to_every_slot(redis_cluster):
+    with _client(redis_cluster) as client:
+        for number in range(50):
+            client.set(f"local-{number}", number)
+        assert [int(client.get(f"local-{number}")) for number in range(50)] == list(range(50))
+
+
+def test_a_node_that_crashed_comes_back_with_its_data(cluster, redis_cluster):
+    with _client(redis_cluster) as client:
+        client.set("before", "crash")
+        node = cluster.nodes[0]
+        node.kill()
+        assert not node.running
+        node.start()
+        cluster.wait_ready()
+        assert client.get("before") == b"crash"

@@ -1,0 +1,222 @@
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import urllib.request
+
+import psutil
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from keylane_local.errors import BadRequest, PartFailed, PortInUse, StackError
+from keylane_local.process.guard import guarded
+from keylane_local.process.processes import has_ended
+from keylane_local.stack.plan import Wishes
+from keylane_local.stack.stack import Stack
+
+HANDLER = """
+import json, os
+def lambda_handler(event, context):
+    names = ("KEYLANE_KAFKA_BOOTSTRAP", "KEYLANE_REDIS_NODES")
+    return {"statusCode": 200, "body": json.dumps([context.function_name, *map(os.environ.get, names)])}
+"""
+
+
+@pytest.fixture
+def functions(tmp_path):
+    """A folder of three throw-away functions."""
+    for name in ("query", "produce", "explore"):
+        (tmp_path / "functions" / name).mkdir(parents=True)
+        (tmp_path / "functions" / name / "handler.py").write_text(HANDLER)
+    return tmp_path / "functions"
+
+
+@pytest.fixture
+def data(tmp_path):
+    """A data folder; what is started in it ends with the test."""
+    with guarded(tmp_path / "a data folder") as folder:
+        yield folder
+
+
+@pytest.fixture
+def make(data, functions):
+    """Give a maker of stacks in the one data folder: without a job, no replicas, for speed."""
+
+    def stack(config=None, **wishes):
+        return Stack(data, config, wishes=Wishes(job=False, replicas=0, functions=functions, **wishes))
+
+    return stack
+
+
+def _get(url, method="GET"):
+    with urllib.request.urlopen(urllib.request.Request(url, method=method), timeout=20) as got:  # noqa: S310
+        return json.load(got)
+
+
+def test_a_stack_serves_stops_and_comes_back_with_its_data(make, tmp_path):
+    config = tmp_path / "keylane.toml"
+    config.write_text("[topics.flights]\npartitions = 5\n[topics.other]\n")
+    with make(config) as stack:
+        addresses = [stack.kafka_bootstrap, stack.redis_nodes]
+        assert _get(f"{stack.http_url}/topics/a/keys/b") == ["keylane-query", *addresses]
+        assert _get(f"{stack.http_url}/topics/a/keys/b", "PUT") == ["keylane-produce", *addresses]
+        assert _get(f"{stack.http_url}/health") == ["keylane-explore", *addresses]
+        admin = AdminClient({"bootstrap.servers": stack.kafka_bootstrap})
+        topics = admin.list_topics(timeout=10).topics
+        assert {name: len(topics[name].partitions) for name in ("flights", "other")} == {
+            "flights": 5,
+            "other": 9,
+        }
+        node = stack.redis.nodes[2]
+        node.command("SET", "foo", "kept")  # slot 12182, the last shard's
+        assert make().up() == []  # it is up already
+
+        stack.kafka.kill()
+        node.kill()
+        assert sorted(make().up()) == ["kafka", "redis"]
+        assert all(part.running for part in stack.parts)
+        environments = stack.front.program.process.children()
+        assert len(environments) == 3
+
+    assert not any(part.running for part in stack.parts)
+    assert all(map(has_ended, environments))
+    with make() as again:
+        assert again.redis.nodes[2].command("GET", "foo") == "kept"
+        admin = AdminClient({"bootstrap.servers": again.kafka_bootstrap})
+        assert len(admin.list_topics(timeout=10).topics["flights"].partitions) == 5
+    assert make().down(wipe=True) == []
+    assert not again.data.exists()
+
+
+@pytest.mark.parametrize("part", ["kafka", "redis", "http"])
+def test_a_port_in_use_is_named_before_anything_starts(make, data, part):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(
+            PortInUse, match=f"port {port}, asked for by {part}, is in use by .*pid {os.getpid()}"
+        ):
+            make(**{f"{part}_port": port}).up()
+    assert not (data / "run").exists()
+
+
+def test_kafka_failing_to_start_is_named_with_its_log_and_the_rest_is_taken_down(make, data):
+    (data / "kafka" / "data").mkdir(parents=True)
+    (data / "kafka" / "data" / "meta.properties").write_text("version=1\nnode.id=77\ncluster.id=other\n")
+    stack = make()
+    with pytest.raises(PartFailed) as caught:
+        stack.up()
+    assert caught.value.part == "kafka"
+    assert "node" in caught.value.tail
+    assert not any(node.running for node in stack.redis.nodes)
+    assert not stack.kafka.running
+
+
+def test_redis_failing_to_start_is_named_with_its_log(make, data):
+    (data / "redis" / "node-2").mkdir(parents=True)
+    (data / "redis" / "node-2" / "nodes.conf").write_text("this is no cluster configuration\n")
+    stack = make()
+    with pytest.raises(PartFailed, match="redis-") as caught:
+        stack.up()
+    assert "orrupt" in caught.value.tail
+    assert not stack.kafka.running
+    assert not any(node.running for node in stack.redis.nodes)
+
+
+def test_down_leaves_a_foreign_process_alone(make, data):
+    with (
+        make() as stack,
+        subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as foreign,
+    ):
+        pid_file = stack.front.program.pid_file
+        saved = json.loads(pid_file.read_text())
+        started = psutil.Process(foreign.pid).create_time() - 60
+        pid_file.write_text(json.dumps({**saved, "pid": foreign.pid, "started": started}))
+        assert "http" not in stack.down()
+        assert foreign.poll() is None
+        pid_file.write_text(json.dumps(saved))
+        assert stack.down() == ["http"]
+        foreign.communicate(b"\n")
+
+
+def test_a_function_that_cannot_be_loaded_fails_the_start(make, functions):
+    (functions / "produce" / "handler.py").write_text("import nowhere_to_be_found")
+    with pytest.raises(PartFailed, match="http failed") as caught:
+        make().up()
+    assert "nowhere_to_be_found" in caught.value.tail
+
+
+def test_a_broken_configuration_is_named_before_anything_starts(make, data, tmp_path):
+    config = tmp_path / "keylane.toml"
+    config.write_text("[topics.flights]\npartitions = nine\n")
+    with pytest.raises(BadRequest, match=r"keylane\.toml.*line 2"):
+        make(config).up()
+    assert not data.exists()
+
+
+def test_two_commands_do_not_change_one_stack_at_the_same_time(make):
+    stack = make()
+    with stack._locked(), pytest.raises(StackError, match="another command"):
+        make().up()
+
+
+def _keylane(data, *arguments):
+    return subprocess.run(
+        [sys.executable, "-m", "keylane_local.cli", *arguments],
+        env={**os.environ, "KEYLANE_DATA": str(data)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_the_commands_say_what_they_find_in_their_exit_codes(data, functions, make, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert _keylane(data, "status").returncode == 1
+    assert _keylane(data, "down").stdout == "No stack runs here.\n"
+    without_config = _keylane(data, "up")
+    assert (without_config.returncode, without_config.stdout) == (1, "")
+    assert "keylane: no keylane.toml in this folder" in without_config.stderr
+
+    with make() as stack:
+        status = _keylane(data, "status")
+        assert status.returncode == 0
+        assert stack.http_url in status.stdout
+        log = _keylane(data, "logs", "front", "-n", "5")
+        assert (log.returncode, "keylane: ready" in log.stdout) == (0, True)
+        unknown = _keylane(data, "logs", "sparkle")
+        assert unknown.returncode == 1
+        assert "there are front, functions, kafka, redis-0, redis-1, redis-2" in unknown.stderr
+        stack.front.kill()
+        assert _keylane(data, "status").returncode == 1
+        assert _keylane(data, "down").stdout.endswith("The stack is down.\n")
+    assert not any(part.running for part in stack.parts)
+
+
+def test_a_failed_start_prints_the_end_of_the_part_s_log(data, tmp_path):
+    (data / "kafka" / "data").mkdir(parents=True)
+    (data / "kafka" / "data" / "meta.properties").write_text("version=1\nnode.id=77\ncluster.id=other\n")
+    done = _keylane(data, "up", "--no-job", "--replicas", "0")
+    assert done.returncode == 1
+    assert "kafka.log:" in done.stderr
+    assert "keylane: kafka failed: it ended while it started" in done.stderr
+
+
+def test_localstack_is_started_deployed_to_and_stopped_with_the_stack(data):
+    with guarded(data):
+        up = _keylane(data, "up", "--no-job", "--replicas", "0", "--localstack")
+        assert up.returncode == 0, up.stderr
+        url = up.stdout.split("It answers at:\n  ")[1].split()[0]
+        assert json.load(urllib.request.urlopen(f"{url}/health", timeout=60))["ready"] is True  # noqa: S310
+        assert "localstack" in _keylane(data, "status").stdout
+        wrong = _keylane(data, "deploy", "-p", "Authorization")
+        assert (wrong.returncode, "NAME=VALUE" in wrong.stderr) == (1, True)
+        again = _keylane(data, "deploy", "-p", "Authorization=API_KEY")
+        assert again.returncode == 0, again.stderr
+        assert "with the header x-api-key: " in again.stdout
+        assert "localstack stopped" in " ".join(_keylane(data, "down").stdout.split())
+        refused = _keylane(data, "deploy")
+        assert "no LocalStack runs here" in refused.stderr

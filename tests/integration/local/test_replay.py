@@ -1,0 +1,135 @@
+"""Dead letters back into the write-ahead log, in SQS as moto has it, and on into a real Kafka."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from click.testing import CliRunner
+from tests.integration.functions.test_drain_function import Log
+from tests.servers.aws import Aws, receive
+from tests.servers.own import create_topic, messages_of, records_of
+from tests.support.builders import a_topic
+
+from keylane.adapters.aws.sqs import SqsQueue
+from keylane.drain import drain
+from keylane.ports import Clock
+from keylane_local import cli
+from keylane_local.commands import replay as letters
+from keylane_local.commands.replay import replay
+from keylane_local.errors import BadRequest, StackError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture(params=["moto", "localstack"])
+def wal(request: pytest.FixtureRequest, kafka: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Log]:
+    """In each of the stand-ins."""
+    aws = Aws(request.getfixturevalue(request.param).url)
+    monkeypatch.setattr(drain, "CHANCES_OF_UNKNOWN", 1)
+    monkeypatch.setattr(letters, "WAIT_S", 0)
+    log = Log(aws, kafka, monkeypatch, fifo=True)
+    yield log
+    log.close()
+
+
+def bury(wal: Log, topic: str, numbers: range) -> list[str]:
+    """Push to a topic that is not there, until all is dead; the records' ids."""
+    ids = []
+    for number in numbers:
+        ids += wal.push({"topic": topic, "key": "k", "data": f"{number}"})
+    wal.drain_until_empty()
+    return ids
+
+
+def test_dead_letters_come_to_kafka_in_their_order_under_their_ids_once_the_fault_is_mended(
+    wal: Log, kafka: str
+):
+    topic = a_topic()
+    ids = bury(wal, topic, range(25))
+    create_topic(kafka, topic, 1)
+    done = replay(wal.dead, wal.url, wal.aws.environment)
+    assert done.moved == {(topic, "UNKNOWN_TOPIC_OR_PARTITION"): 25}
+    assert done.records == 25
+    assert wal.aws.count(wal.dead) == 0
+    wal.drain_until_empty()
+    assert [value for _, value in records_of(kafka, topic, 0)] == [b"%d" % number for number in range(25)]
+    found = [dict(message.headers())["keylane-id"].decode() for message in messages_of(kafka, topic, 0)]
+    assert found == ids
+
+
+def test_a_dry_run_and_a_topic_move_just_what_they_should(wal: Log):
+    one, other = a_topic(), a_topic()
+    bury(wal, one, range(3))
+    bury(wal, other, range(2))
+    reason = "UNKNOWN_TOPIC_OR_PARTITION"
+    done = replay(wal.dead, wal.url, wal.aws.environment, dry_run=True)
+    assert done.moved == {(one, reason): 3, (other, reason): 2}
+    assert (wal.aws.count(wal.dead), wal.aws.count(wal.url)) == (5, 0)
+    done = replay(wal.dead, wal.url, wal.aws.environment, topic=one)
+    assert done.moved == {(one, reason): 3}
+    assert done.left == {(other, reason): 2}
+    assert (wal.aws.count(wal.dead), wal.aws.count(wal.url)) == (2, 3)
+    with wal.aws.client("sqs") as sqs:
+        assert len(receive(sqs, wal.dead)) == 2  # what is left can be seen at once
+
+
+def test_killed_between_sending_and_deleting_it_loses_nothing_and_doubles_nothing(
+    wal: Log, monkeypatch: pytest.MonkeyPatch
+):
+    topic = a_topic()
+    bury(wal, topic, range(12))
+    send = SqsQueue.send
+
+    def killed(*given):
+        send(*given)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SqsQueue, "send", killed)
+        with pytest.raises(KeyboardInterrupt):
+            replay(wal.dead, wal.url, wal.aws.environment)
+    assert (wal.aws.count(wal.dead), wal.aws.count(wal.url)) == (12, 10)
+    replay(wal.dead, wal.url, wal.aws.environment)
+    assert (wal.aws.count(wal.dead), wal.aws.count(wal.url)) == (0, 12)
+
+
+def test_what_failed_again_meanwhile_is_left_alone(wal: Log):
+    bury(wal, a_topic(), range(2))
+    done = replay(wal.dead, wal.url, wal.aws.environment, clock=Clock(now_ms=lambda: 0))
+    assert not done.moved
+    assert sum(done.left.values()) == 2
+
+
+def test_a_log_that_takes_no_more_leaves_the_dead_letters_where_they_are(wal: Log):
+    bury(wal, a_topic(), range(2))
+    gone = wal.url.replace("/q", "/x")
+    with pytest.raises(StackError, match="the rest stays"):
+        replay(wal.dead, gone, wal.aws.environment)
+    assert wal.aws.count(wal.dead) == 2
+
+
+def test_queues_that_cannot_belong_together_are_refused(moto: Aws):
+    fifo, standard = moto.queue(), moto.queue(fifo=False)
+    for source, target in ((fifo, fifo), (fifo, standard), (standard, fifo)):
+        with pytest.raises(BadRequest):
+            replay(source, target, moto.environment)
+
+
+def test_the_command_tells_what_there_is_and_why(wal: Log):
+    topic = a_topic()
+    bury(wal, topic, range(3))
+    arguments = ["replay", "--queue-url", wal.dead, "--to", wal.url]
+    told = CliRunner().invoke(cli.keylane, [*arguments, "--dry-run"])
+    assert told.exit_code == 0, told.output
+    assert f"would move       3 messages  topic {topic}  UNKNOWN_TOPIC_OR_PARTITION" in told.output
+    moved = CliRunner().invoke(cli.keylane, arguments)
+    assert "moved 3 messages with 3 records, 0 are left" in moved.output
+
+
+def test_a_queue_that_is_not_there_is_a_sentence(wal: Log):
+    arguments = ["replay", "--queue-url", wal.dead.replace("/q", "/x"), "--to", wal.url]
+    result = CliRunner().invoke(cli.keylane, arguments)
+    assert isinstance(result.exception, StackError)
+    assert "NonExistentQueue" in str(result.exception)

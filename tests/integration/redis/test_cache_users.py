@@ -1,0 +1,122 @@
+"""The rights that infra/cache.yaml gives its users, on a real cluster: enough for their work, and no more."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+import redis
+from tests.servers.own import fill
+from tests.support import lanes as t
+from tests.support.builders import a_layout, a_topic, an_event, layout_entry, load_handler
+from tests.support.cloudformation import of_type, template
+
+from keylane.adapters.redis.cluster import Cluster
+from keylane.adapters.redis.rate_limits import RedisLimits
+from keylane.adapters.redis.scripts import Scripts
+from keylane.model.records import Options
+from keylane.produce.rate_limits import TOPIC, Load, Rate, Subject
+from keylane_spark.adapters.lane_writer import LaneTarget, LaneWriter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from keylane_local.servers.redis_cluster import RedisCluster
+
+PASSWORD = "throw-away"
+PARTIAL = {"partial": "true"}
+"""Nobody has told this lane that it is complete."""
+USERS = {
+    each["Properties"]["UserName"]: each["Properties"]["AccessString"]
+    for each in of_type(template("infra/cache.yaml"), "AWS::ElastiCache::User").values()
+}
+
+
+@pytest.fixture(scope="module")
+def users(cluster: RedisCluster) -> Iterator[str]:
+    """The nodes of a cluster that knows the template's users."""
+    for node in cluster.nodes:
+        with redis.Redis(port=node.port) as client:
+            for name, rights in USERS.items():
+                client.execute_command("ACL", "SETUSER", name, "reset", f">{PASSWORD}", *rights.split())
+    yield cluster.addresses
+    for node in cluster.nodes:
+        with redis.Redis(port=node.port) as client:
+            client.execute_command("ACL", "DELUSER", *USERS)
+
+
+def cluster_as(name: str, nodes: str) -> Cluster:
+    return Cluster(replace(t.settings(nodes), username=name, password=PASSWORD))
+
+
+def test_the_writer_writes_lanes_and_the_reader_reads_them(users, monkeypatch):
+    layout = a_layout(a_topic(), 1, options=Options(index=True, history_count=5))
+    lane = LaneTarget.of(layout, 0, 0)
+    events = [t.Event(0, b"ann", b'{"n": 1}'), t.Event(1, b"bob", b'{"n": 2}')]
+    cluster = cluster_as("writer", users)
+    writer = LaneWriter(cluster, t.CLOCK, 1)
+    writer.open([(lane, 0)])
+    t.write(writer, lane, 0, events, 2, options=layout.options)
+    cluster.close()
+    fill(users, layout_entry(layout))
+    monkeypatch.setenv("KEYLANE_REDIS_NODES", users)
+    monkeypatch.setenv("KEYLANE_REDIS_USERNAME", "reader")
+    monkeypatch.setenv("KEYLANE_REDIS_PASSWORD", PASSWORD)
+    function = load_handler("query")
+    try:
+        for path in ("/keys/ann", "/keys", "/keys/ann/history"):
+            event = an_event("GET", f"/topics/{layout.topic}{path}", query=PARTIAL)
+            answer = function.lambda_handler(event, None)
+            assert answer["statusCode"] == 200, answer
+        body = json.dumps({"keys": ["ann", "bob"]}).encode()
+        answer = function.lambda_handler(
+            an_event("POST", f"/topics/{layout.topic}/keys:read", query=PARTIAL, body=body), None
+        )
+        assert json.loads(answer["body"])["records"][1]["value"] == {"n": 2}
+    finally:
+        function.parts().state.close()
+
+
+def test_the_counter_counts_limits(users):
+    scripts = Scripts(cluster_as("counter", users))
+    found = RedisLimits(scripts, t.CLOCK, 5_000).take(
+        [Subject(TOPIC, a_topic(), (Rate("requests", 60, 60),), Load(1, 1, 1))]
+    )
+    scripts.close()
+    assert found[0] is not None
+
+
+@pytest.mark.parametrize(
+    ("name", "command"),
+    [
+        ("reader", ("SET", "{a}key", "1")),
+        ("reader", ("DEL", "{a}key")),
+        ("reader", ("EVAL", "return 1", "1", "{a}key")),
+        ("reader", ("FUNCTION", "FLUSH")),
+        ("reader", ("FLUSHALL",)),
+        ("reader", ("KEYS", "*")),
+        ("reader", ("CONFIG", "GET", "*")),
+        ("counter", ("GET", "{a}key")),
+        ("counter", ("SET", "{keylane}:layout:orders", "{}")),
+        ("counter", ("FUNCTION", "FLUSH")),
+        ("writer", ("CONFIG", "SET", "maxmemory", "1")),
+        ("writer", ("FLUSHALL",)),
+        ("writer", ("ACL", "LIST")),
+        ("writer", ("CLUSTER", "FORGET", "x" * 40)),
+    ],
+)
+def test_user_may_not(users, name, command):
+    port = int(users.split(",")[0].rpartition(":")[2])
+    refused = pytest.raises(redis.exceptions.NoPermissionError)
+    with redis.Redis(port=port, username=name, password=PASSWORD) as client, refused:
+        client.execute_command(*command)
+
+
+def test_the_writer_may_load_the_library_of_the_lanes(users):
+    port = int(users.split(",")[0].rpartition(":")[2])
+    code = "#!lua name=throwaway\nredis.register_function('throwaway', function() return 1 end)"
+    with redis.Redis(port=port, username="writer", password=PASSWORD) as client:
+        assert client.execute_command("FUNCTION", "LOAD", "REPLACE", code) == b"throwaway"
+        assert client.execute_command("FUNCTION", "DELETE", "throwaway")

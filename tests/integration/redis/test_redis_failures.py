@@ -1,0 +1,308 @@
+"""Reads while a real cluster breaks: killed and hanging nodes, slots on the move, answers that come late."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+import redis
+from tests.servers.own import SlotMove, deadline, eventually, fill, own_cluster, primary_and_replica
+from tests.support.builders import a_lane, a_layout, a_topic, an_event, body_of, headers_of, load_handler
+
+from keylane import routing
+from keylane.adapters.redis.cluster import Cluster
+from keylane.adapters.redis.resp import encode_command
+from keylane.adapters.redis.state import RedisState
+from keylane.config.functions import redis_settings
+from keylane.errors import StateUnavailable
+from keylane.ports import Call
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from keylane_local.servers.redis_cluster import RedisCluster
+    from keylane_local.servers.redis_node import RedisNode
+
+
+@pytest.fixture(scope="module")
+def one_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisCluster]:
+    with own_cluster(tmp_path_factory.mktemp("breaking")) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def breaking(one_cluster: RedisCluster) -> RedisCluster:
+    """A cluster to break, whole again for each test."""
+    one_cluster.start()
+    one_cluster.wait_ready()
+    return one_cluster
+
+
+@pytest.fixture
+def state(breaking: RedisCluster) -> Iterator[RedisState]:
+    cluster = Cluster(redis_settings({"KEYLANE_REDIS_NODES": breaking.addresses}))
+    eventually(lambda: cluster.refresh(deadline()) is None and len(cluster.nodes) == 6)
+    state = RedisState(cluster)
+    yield state
+    state.close()
+
+
+@contextmanager
+def stopped(*nodes: RedisNode) -> Iterator[None]:
+    """Make the nodes hang: their sockets take what comes, and nothing answers."""
+    processes = [node.program.process for node in nodes]
+    pids = [process.pid for process in processes if process]
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+
+
+def filled(cluster: RedisCluster, count: int = 1) -> list[bytes]:
+    """Keys of one slot; each holds its own name."""
+    tag = a_topic()
+    keys = [f"{{{tag}}}{number}".encode() for number in range(count)]
+    fill(cluster.addresses, {key: key for key in keys})
+    return keys
+
+
+def test_killed_primary_is_read_from_its_replica_at_once(breaking: RedisCluster, state: RedisState):
+    (key,) = filled(breaking)
+    slot = routing.key_slot(key)
+    assert state.read(slot, [key], deadline()) == [key]
+    primary, replica = primary_and_replica(breaking, slot)
+    primary.kill()
+    began_s = time.monotonic()
+    assert state.read(slot, [key], deadline()) == [key]
+    assert time.monotonic() - began_s < 0.5
+    eventually(lambda: replica.facts()["role"] == "master")
+    assert state.read(slot, [key], deadline()) == [key]
+    eventually(lambda: state._cluster.refresh(deadline()) is None and _port(state, slot) == replica.port)
+    assert state.read(slot, [key], deadline()) == [key]
+
+
+def test_new_function_finds_the_state_while_a_primary_is_dead(breaking: RedisCluster):
+    (key,) = filled(breaking)
+    primary, _ = primary_and_replica(breaking, routing.key_slot(key))
+    primary.kill()
+    state = RedisState(Cluster(redis_settings({"KEYLANE_REDIS_NODES": breaking.addresses})))
+    assert state.read(routing.key_slot(key), [key], deadline()) == [key]
+    state.close()
+
+
+def test_hanging_primary_is_read_from_its_replica_and_slows_one_read_alone(
+    breaking: RedisCluster, state: RedisState
+):
+    (key,) = filled(breaking)
+    slot = routing.key_slot(key)
+    state.read(slot, [key], deadline())
+    primary, _ = primary_and_replica(breaking, slot)
+    with stopped(primary):
+        assert state.read(slot, [key], deadline(600)) == [key]
+        began_s = time.monotonic()
+        assert state.read(slot, [key], deadline(600)) == [key]
+        assert time.monotonic() - began_s < 0.1
+    assert state.read(slot, [key], deadline()) == [key]
+
+
+def test_calls_of_all_shards_are_answered_while_a_primary_hangs_or_is_dead(
+    breaking: RedisCluster, state: RedisState
+):
+    keys = [filled(breaking)[0] for _ in range(12)]
+    calls = [Call(routing.key_slot(key), (b"GET", key)) for key in keys]
+    assert state.run(calls, deadline()) == keys
+    primary, _ = primary_and_replica(breaking, calls[0].slot)
+    with stopped(primary):
+        assert state.run(calls, deadline(1_000)) == keys
+        began_s = time.monotonic()
+        assert state.run(calls, deadline(1_000)) == keys
+        assert time.monotonic() - began_s < 0.2
+    assert state.run(calls, deadline()) == keys
+    primary.kill()
+    assert state.run(calls, deadline()) == keys
+
+
+def test_replies_of_a_call_that_failed_are_never_taken_for_the_next(
+    breaking: RedisCluster, state: RedisState
+):
+    keys = [filled(breaking)[0] for _ in range(12)]
+    calls = [Call(routing.key_slot(key), (b"GET", key)) for key in keys]
+    state.run(calls, deadline())
+    with pytest.raises(StateUnavailable):
+        state.run([*calls, Call(calls[0].slot, (b"ZCARD", keys[0]))], deadline())
+    assert state.run(calls, deadline()) == keys
+
+
+def test_replica_without_its_primary_that_refuses_is_asked_until_it_is_promoted(
+    breaking: RedisCluster, state: RedisState
+):
+    (key,) = filled(breaking)
+    slot = routing.key_slot(key)
+    primary, replica = primary_and_replica(breaking, slot)
+    replica.command("CONFIG", "SET", "replica-serve-stale-data", "no")
+    try:
+        primary.kill()
+        assert state.read(slot, [key], deadline(20_000)) == [key]
+    finally:
+        replica.command("CONFIG", "SET", "replica-serve-stale-data", "yes")
+
+
+def test_hanging_shard_is_state_unavailable_in_time_and_answers_never_cross(
+    breaking: RedisCluster, state: RedisState
+):
+    keys = filled(breaking, 20)
+    slot = routing.key_slot(keys[0])
+    shard = primary_and_replica(breaking, slot)
+    elsewhere = next(
+        key
+        for key in (filled(breaking)[0] for _ in range(50))
+        if primary_and_replica(breaking, routing.key_slot(key)) != shard
+    )
+    assert state.read(slot, keys, deadline()) == keys
+    with stopped(*shard):
+        for key in keys[:3]:
+            limit = deadline(500)
+            with pytest.raises(StateUnavailable):
+                state.read(slot, [key], limit)
+            assert time.monotonic() - limit.at_s < 0.2
+        assert state.read(routing.key_slot(elsewhere), [elsewhere], deadline()) == [elsewhere]
+    for key in keys[3:]:
+        assert state.read(slot, [key], deadline(5_000)) == [key]
+
+
+def test_late_answer_is_never_taken_for_the_next(breaking: RedisCluster, state: RedisState):
+    first, second = filled(breaking, 2)
+    cluster = state._cluster
+    primary, _ = primary_and_replica(breaking, routing.key_slot(first))
+    node = cluster.primary(routing.key_slot(first))
+    cluster.roundtrip(node, encode_command(b"GET", first), 1, deadline())
+    with stopped(primary):
+        with pytest.raises(redis.TimeoutError):
+            cluster.roundtrip(node, encode_command(b"GET", first), 1, deadline(100))
+        assert not cluster.is_connected(node)
+    assert cluster.roundtrip(node, encode_command(b"GET", second), 1, deadline()) == [second]
+
+
+def test_slot_on_the_move_is_read_where_its_keys_are(breaking: RedisCluster, state: RedisState):
+    here, there = filled(breaking, 2)
+    slot = routing.key_slot(here)
+    move = SlotMove(breaking, slot)
+    move.begin()
+    move.move(there)
+    assert state.read(slot, [here], deadline()) == [here]
+    assert state.read(slot, [there], deadline()) == [there]
+    assert state.read(slot, [here, there], deadline()) == [here, there]
+    move.move(here)
+    assert state.read(slot, [here, there], deadline()) == [here, there]
+    move.finish()
+    assert state.read(slot, [here, there], deadline()) == [here, there]
+    assert _port(state, slot) == move.target.port
+
+
+def test_calls_of_many_slots_are_answered_while_one_moves_and_has_moved(
+    breaking: RedisCluster, state: RedisState
+):
+    here, there = filled(breaking, 2)
+    others = [filled(breaking)[0] for _ in range(6)]
+    slot = routing.key_slot(here)
+    calls = [Call(routing.key_slot(key), (b"GET", key)) for key in others]
+    calls += [Call(slot, (b"GET", there)), Call(slot, (b"MGET", here, there)), Call(slot, (b"GET", here))]
+    expected = [*others, there, [here, there], here]
+    move = SlotMove(breaking, slot)
+    assert state.run(calls, deadline()) == expected
+    move.begin()
+    move.move(there)
+    assert state.run(calls, deadline()) == expected
+    move.move(here)
+    assert state.run(calls, deadline()) == expected
+    move.finish()
+    assert state.run(calls, deadline()) == expected
+    assert _port(state, slot) == move.target.port
+    assert state.run(calls, deadline()) == expected
+
+
+def test_replica_is_not_believed_that_a_key_is_absent_which_has_left(
+    breaking: RedisCluster, state: RedisState
+):
+    """A replica does not know that its primary is giving the slot away: it just lacks the keys."""
+    here, there = filled(breaking, 2)
+    slot = routing.key_slot(here)
+    move = SlotMove(breaking, slot)
+    move.begin()
+    move.move(there)
+    try:
+        assert state.read(slot, [there, here], deadline()) == [there, here]
+        with stopped(move.source):
+            assert state.read(slot, [here], deadline()) == [here]
+            with pytest.raises(StateUnavailable):
+                state.read(slot, [there, here], deadline(500))
+        assert state.read(slot, [there, here], deadline()) == [there, here]
+    finally:
+        move.undo()
+
+
+def test_key_that_has_left_to_a_node_that_hangs_is_unavailable_not_absent(
+    breaking: RedisCluster, state: RedisState
+):
+    here, there = filled(breaking, 2)
+    slot = routing.key_slot(here)
+    move = SlotMove(breaking, slot)
+    move.begin()
+    move.move(there)
+    try:
+        with stopped(move.target):
+            with pytest.raises(StateUnavailable):
+                state.read(slot, [there, here], deadline(500))
+            began_s = time.monotonic()
+            assert state.read(slot, [here], deadline()) == [here]
+            assert time.monotonic() - began_s < 0.1
+        assert state.read(slot, [there, here], deadline()) == [there, here]
+    finally:
+        move.undo()
+
+
+def test_query_function_answers_503_in_time_and_goes_on_when_the_shard_does(
+    breaking: RedisCluster, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("KEYLANE_REDIS_NODES", breaking.addresses)
+    monkeypatch.setenv("KEYLANE_STATE_TIMEOUT_MS", "400")
+    layout, key = a_layout(partition_count=1), b"N14228"
+    fill(breaking.addresses, a_lane(layout, key, b"{}"))
+    query = load_handler("query")
+    event = an_event("GET", f"/topics/{layout.topic}/keys/N14228")
+    assert query.lambda_handler(event, None)["statusCode"] == 200
+    with stopped(*primary_and_replica(breaking, 0)):
+        began_s = time.monotonic()
+        answer = query.lambda_handler(event, None)
+        assert time.monotonic() - began_s < 0.7
+        assert answer["statusCode"] == 503
+        assert headers_of(answer)["Retry-After"] == "1"
+        assert b"urn:keylane:problem:state-unavailable" in body_of(answer)
+    assert query.lambda_handler(event, None)["statusCode"] == 200
+    query.parts().state.close()
+
+
+def test_cluster_that_is_gone_and_comes_back_is_read_again(breaking: RedisCluster, state: RedisState):
+    (key,) = filled(breaking)
+    slot = routing.key_slot(key)
+    for node in breaking.nodes:
+        node.kill()
+    limit = deadline(500)
+    with pytest.raises(StateUnavailable):
+        state.read(slot, [key], limit)
+    assert time.monotonic() - limit.at_s < 0.2
+    breaking.start()
+    breaking.wait_ready()
+    fill(breaking.addresses, {key: key})
+    assert state.read(slot, [key], deadline(5_000)) == [key]
+
+
+def _port(state: RedisState, slot: int) -> int:
+    return state._cluster.primary(slot).port

@@ -1,0 +1,193 @@
+"""200 reads a second while a node of a real cluster is killed, hangs, or comes back."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections import Counter
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.servers.own import CLOCK, deadline, eventually, fill, own_cluster, primary_and_replica
+from tests.support.builders import a_topic
+from tests.support.steady import SteadyReads
+
+from keylane import routing
+from keylane.adapters.redis.cluster import Cluster
+from keylane.adapters.redis.rate_limits import RedisLimits, key_of
+from keylane.adapters.redis.scripts import Scripts
+from keylane.adapters.redis.state import RedisState
+from keylane.config.functions import redis_settings
+from keylane.produce.rate_limits import TOPIC, Load, Rate, Subject
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from keylane_local.servers.redis_cluster import RedisCluster
+    from keylane_local.servers.redis_node import RedisNode
+
+SLOTS = (0, 3_000, 6_000, 9_000, 12_000, 15_000)
+VICTIM = SLOTS[0]
+READERS = 4
+
+
+@pytest.fixture(scope="module")
+def one_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisCluster]:
+    with own_cluster(tmp_path_factory.mktemp("outages"), appendonly=True) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def whole(one_cluster: RedisCluster) -> RedisCluster:
+    """A cluster to break, whole again for each test."""
+    one_cluster.start()
+    one_cluster.wait_ready()
+    return one_cluster
+
+
+@pytest.fixture
+def reads(whole: RedisCluster) -> Iterator[SteadyReads]:
+    """Reads of keys of all shards, as several functions at once make them; each key holds its own name."""
+    keys = {slot: b"{%b}%b" % (routing.hash_tag(slot), a_topic().encode()) for slot in SLOTS}
+    fill(whole.addresses, {key: key for key in keys.values()})
+    states = [RedisState(Cluster(redis_settings({"KEYLANE_REDIS_NODES": whole.addresses}))) for _ in range(4)]
+
+    def reader(state: RedisState) -> Callable[[int], None]:
+        def read(number: int) -> None:
+            slot = SLOTS[number // READERS % len(SLOTS)]
+            assert state.read(slot, [keys[slot]], deadline(1_000)) == [keys[slot]]
+
+        return read
+
+    with SteadyReads([reader(state) for state in states]) as steady:
+        eventually(lambda: len(steady.done) > 100)
+        yield steady
+    for state in states:
+        state.close()
+
+
+def and_then_some(reads: SteadyReads, seconds: float = 1.0) -> None:
+    """Let as many reads more come back as that many seconds have."""
+    wanted = len(reads.done) + seconds * reads.per_s
+    eventually(lambda: len(reads.done) >= wanted)
+
+
+def primary_again(node: RedisNode) -> bool:
+    return node.running and node.facts()["role"] == "master"
+
+
+@contextmanager
+def hanging(node: RedisNode) -> Iterator[None]:
+    process = node.program.process
+    assert process
+    os.kill(process.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(process.pid, signal.SIGCONT)
+
+
+def test_killed_primary_costs_no_read_until_its_replica_is_promoted_nor_when_it_comes_back(
+    whole: RedisCluster, reads: SteadyReads
+):
+    primary, replica = primary_and_replica(whole, VICTIM)
+    primary.kill()
+    eventually(lambda: primary_again(replica))
+    and_then_some(reads)
+    primary.start()
+    whole.wait_ready()
+    and_then_some(reads)
+    assert reads.failures == []
+    assert reads.longest_s < 0.5
+
+
+def test_hanging_primary_costs_no_read_until_its_replica_is_promoted_nor_when_it_wakes(
+    whole: RedisCluster, reads: SteadyReads
+):
+    primary, replica = primary_and_replica(whole, VICTIM)
+    with hanging(primary):
+        eventually(lambda: primary_again(replica))
+        and_then_some(reads)
+    whole.wait_ready()
+    and_then_some(reads)
+    assert reads.failures == []
+    assert reads.longest_s < 0.5
+
+
+def test_new_function_finds_the_state_while_a_primary_hangs(whole: RedisCluster):
+    key = b"{%b}%b" % (routing.hash_tag(VICTIM), a_topic().encode())
+    fill(whole.addresses, {key: key})
+    primary, _ = primary_and_replica(whole, VICTIM)
+    addresses = whole.addresses.split(",")
+    with hanging(primary):
+        for turn in range(len(addresses)):  # whichever node is asked first
+            nodes = ",".join(addresses[turn:] + addresses[:turn])
+            state = RedisState(Cluster(redis_settings({"KEYLANE_REDIS_NODES": nodes})))
+            began_s = time.monotonic()
+            assert state.read(VICTIM, [key], deadline(1_000)) == [key]
+            assert time.monotonic() - began_s < 0.6
+            state.close()
+
+
+def test_killed_replica_costs_no_read(whole: RedisCluster, reads: SteadyReads):
+    _, replica = primary_and_replica(whole, VICTIM)
+    replica.kill()
+    and_then_some(reads, 4)
+    assert reads.failures == []
+    assert reads.longest_s < 0.5
+
+
+def test_primary_without_a_replica_costs_its_own_reads_alone_and_they_come_back_with_it(
+    whole: RedisCluster, reads: SteadyReads
+):
+    primary, replica = primary_and_replica(whole, VICTIM)
+    replica.kill()
+    and_then_some(reads, 0.5)
+    assert reads.failures == []
+    primary.kill()
+    began = len(reads.done)
+    eventually(lambda: len(reads.failures) > READERS)
+    assert len(reads.done) > began
+    primary.start()
+    replica.start()
+    whole.wait_ready()
+    and_then_some(reads)
+    failed = len(reads.failures)
+    and_then_some(reads)
+    assert len(reads.failures) == failed
+
+
+def test_limits_hold_on_when_their_primary_is_killed_and_its_replica_counts(whole: RedisCluster):
+    primary, replica = primary_and_replica(whole, VICTIM)
+    rate = Rate("requests", 60_000, 1_000)
+    cluster = Cluster(redis_settings({"KEYLANE_REDIS_NODES": whole.addresses}))
+    cluster.refresh(deadline())
+    limiter = RedisLimits(Scripts(cluster), CLOCK, 50)
+    subjects = (Subject(TOPIC, a_topic(), (rate,), Load(1, 1, 1)) for _ in range(1_000))
+    ours = next(
+        each for each in subjects if cluster.primary(routing.key_slot(key_of(each))).port == primary.port
+    )
+    counts = Counter[str]()
+
+    def hammer(until: str) -> None:
+        end_s, before = time.monotonic() + 30, counts[until]
+        while counts[until] == before:
+            assert time.monotonic() < end_s, f"never {until}"
+            [standings] = limiter.take([ours])
+            counts["unknown" if standings is None else "refused" if standings[0].wait_s else "admitted"] += 1
+
+    begin_s = time.time()
+    hammer("refused")
+    primary.kill()
+    hammer("unknown")
+    hammer("admitted")
+    hammer("refused")
+    allowed = rate.holds + rate.per_minute / 60 * (time.time() - begin_s)
+    cluster.close()
+    assert replica.facts()["role"] == "master"
+    # What the replica had not been told of when its primary was killed may be had twice.
+    assert counts["admitted"] < allowed * 1.05
+    # A dead node is tried once a second: meanwhile nobody waits for it.
+    assert counts["unknown"] > 1_000

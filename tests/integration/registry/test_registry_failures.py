@@ -1,0 +1,256 @@
+"""A Schema Registry that dies, hangs, or answers with nonsense: reads say so in time, bytes still pass."""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+import ssl
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.servers import schema_registry as sr
+from tests.servers.own import deadline, fill, guarded
+from tests.servers.registry_double import Double, double
+from tests.support.builders import a_lane, a_layout, a_topic, an_event, body_of, headers_of, load_handler
+from tests.support.certificates import certify
+
+from keylane.adapters.registry.http import RegistrySettings
+from keylane.adapters.registry.schemas import SchemaRegistry
+from keylane.errors import RegistryUnavailable
+from keylane.formats import confluent
+from keylane.model.records import Options
+from keylane_local.process.ports import Ports
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    Ask = Callable[..., dict[str, Any]]
+
+KEY = b"N725MQ"
+BOUND_MS = 300
+STRING = json.dumps("string")
+ENUM = {"type": "enum", "symbols": ["A"]}
+VALUE = confluent.join(7, b"\x06SFO")
+
+
+@pytest.fixture
+def function(redis_cluster: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Ask]]:
+    """A maker of warm functions by the registry's address: `ask(topic, path_end, **event)`."""
+    made = []
+    monkeypatch.setenv("KEYLANE_REDIS_NODES", redis_cluster)
+    monkeypatch.setenv("KEYLANE_SCHEMA_REGISTRY_TIMEOUT_MS", str(BOUND_MS))
+
+    def make(url: str, **settings: str) -> Ask:
+        for name, value in ({"URL": url} | settings).items():
+            monkeypatch.setenv(f"KEYLANE_SCHEMA_REGISTRY_{name}", value)
+        handler = load_handler("query")
+        made.append(handler)
+
+        def ask(path: str, *, method: str = "GET", **event: Any) -> dict[str, Any]:
+            answer: dict[str, Any] = handler.lambda_handler(an_event(method, path, **event), None)
+            return answer
+
+        return ask
+
+    yield make
+    for handler in made:
+        handler.parts().state.close()
+
+
+@pytest.fixture
+def bad_day() -> Iterator[Double]:
+    with double() as served:
+        yield served
+
+
+def a_topic_of(redis_cluster: str, *values: bytes) -> str:
+    """A topic of registry values, under the keys 0, 1, 2, ..."""
+    layout = a_layout(options=Options(value_format="registry"))
+    for number, value in enumerate(values):
+        fill(redis_cluster, a_lane(layout, b"%d" % number, value))
+    return layout.topic
+
+
+def check_away(ask: Ask, topic: str, value: bytes = VALUE) -> dict[str, Any]:
+    """The value under key 0 can't be decoded for now, and in no time; its bytes and its row are there."""
+    began_s = time.monotonic()
+    answer = ask(f"/topics/{topic}/keys/0")
+    assert time.monotonic() - began_s < BOUND_MS / 1000 + 1
+    problem, headers = json.loads(answer["body"]), headers_of(answer)
+    assert (answer["statusCode"], problem["type"]) == (503, "urn:keylane:problem:registry-unavailable")
+    assert headers["Retry-After"] == "1"
+    assert headers["Keylane-Position"].endswith(":42")
+    raw = ask(f"/topics/{topic}/keys/0", headers={"Accept": "application/octet-stream"})
+    assert (raw["statusCode"], body_of(raw)) == (200, value)
+    body = json.dumps({"keys": ["0", "0"]}).encode()
+    rows = json.loads(ask(f"/topics/{topic}/keys:read", method="POST", body=body)["body"])["records"]
+    for row in rows:
+        assert (row["value_format"], base64.b64decode(row["value"])) == ("base64", value)
+        assert row["schema_id"] == confluent.split(value).schema_id
+        assert "Schema Registry" in row["undecoded"]
+    return problem
+
+
+def test_registry_that_hangs_or_dies_is_503_but_known_schemas_stay_known(
+    function: Callable[..., Ask], redis_cluster: str, tmp_path
+):
+    with guarded(tmp_path) as data:
+        registry = sr.Registry(data, Ports().any())
+        registry.start()
+        known, unknown = (
+            sr.avro(
+                registry.client, a_topic(), json.dumps({"type": "enum", "name": name, "symbols": ["A"]}), "A"
+            )
+            for name in ("Known", "Unknown")
+        )
+        registry.close()
+        topic, late = a_topic_of(redis_cluster, known), a_topic_of(redis_cluster, unknown)
+        ask = function(registry.url)
+        assert ask(f"/topics/{topic}/keys/0")["statusCode"] == 200
+        registry.stall()
+        assert "in time" in check_away(ask, late, unknown)["detail"]
+        assert ask(f"/topics/{topic}/keys/0")["statusCode"] == 200
+        registry.go_on()
+        registry.kill()
+        assert "can't be reached" in check_away(ask, late, unknown)["detail"]
+        assert ask(f"/topics/{topic}/keys/0")["statusCode"] == 200
+
+
+def drip(out: Any) -> None:
+    """A byte now and then, for ever: each comes in time, the answer never."""
+    out.write(b"HTTP/1.1 200 OK\r\n\r\n")
+    while True:
+        out.write(b" ")
+        out.flush()
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        ((404, b"<html>no such page</html>"), "status 404"),
+        ((404, b'{"message": "of a proxy"}'), "status 404"),
+        ((500, b'{"error_code": 50001}'), "status 500"),
+        ((401, b"{}"), "status 401"),
+        ((302, b""), "status 302"),
+        ((200, b"garbage"), "no JSON object"),
+        ((200, b"[1]"), "no JSON object"),
+        ((200, b"[" * 100_000), "no JSON object"),
+        ((200, b"{}"), "no schema"),
+        ((200, b'{"schema": 5}'), "no schema"),
+        ((200, b'{"schema": "1", "references": [5]}'), "no schema"),
+        ((200, b" " * 5_000_000), "can't be reached"),
+        (drip, "in time"),
+        (lambda out: out.write(b"garbage\r\n\r\n"), "can't be reached"),
+        (lambda out: out.write(b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{}"), "can't be reached"),
+        (lambda _: None, "can't be reached"),
+    ],
+)
+def test_registry_that_answers_nonsense_is_503(
+    function: Callable[..., Ask], redis_cluster: str, bad_day: Double, answer, why: str
+):
+    bad_day.answers["/schemas/ids/7"] = answer
+    assert why in check_away(function(bad_day.url), a_topic_of(redis_cluster, VALUE))["detail"]
+
+
+@pytest.mark.parametrize(
+    ("document", "why"),
+    [
+        ({"schema": "no avro"}, "Expecting value"),
+        ({"schema": '{"type": "Unheard"}'}, "Unheard"),
+        ({"schema": "x", "schemaType": "THRIFT"}, "THRIFT"),
+        ({"schema": "message A {", "schemaType": "PROTOBUF"}, "ends too early"),
+        ({"schema": "AAAA", "schemaType": "PROTOBUF"}, "neither a .proto"),
+        ({"schema": 'import "a.proto"; message A { B b = 1; }', "schemaType": "PROTOBUF"}, "a.proto"),
+        ({"schema": "message A { B b = 1; }", "schemaType": "PROTOBUF"}, "no whole Protobuf file"),
+        ({"schema": "message A {" * 10_000, "schemaType": "PROTOBUF"}, "nested too deep"),
+        ({"schema": '"string"', "references": [{"name": "a", "subject": "s", "version": 1}]}, "refers"),
+    ],
+)
+def test_schema_that_is_of_no_use_is_422_and_passes_as_bytes(
+    function: Callable[..., Ask], redis_cluster: str, bad_day: Double, document, why: str
+):
+    bad_day.has("/schemas/ids/7", document)
+    bad_day.lacks("/subjects/s/versions/1")
+    ask, topic = function(bad_day.url), a_topic_of(redis_cluster, VALUE)
+    answer = ask(f"/topics/{topic}/keys/0")
+    problem = json.loads(answer["body"])
+    assert (answer["statusCode"], problem["type"]) == (422, "urn:keylane:problem:value-not-decodable")
+    assert why in problem["detail"]
+    assert body_of(ask(f"/topics/{topic}/keys/0", headers={"Accept": "application/octet-stream"})) == VALUE
+
+
+def test_a_schema_is_asked_for_once_by_a_function_and_a_failure_once_a_request(
+    function: Callable[..., Ask], redis_cluster: str, bad_day: Double
+):
+    bad_day.has("/schemas/ids/7", {"schema": STRING})
+    bad_day.lacks("/schemas/ids/8")
+    ask = function(bad_day.url)
+    topic = a_topic_of(redis_cluster, *[VALUE] * 30, *[confluent.join(8, b"")] * 30)
+    body = json.dumps({"keys": [str(number) for number in range(60)]}).encode()
+    for _ in range(2):
+        rows = json.loads(ask(f"/topics/{topic}/keys:read", method="POST", body=body)["body"])["records"]
+        assert [row["value"] for row in rows[:30]] == ["SFO"] * 30
+        assert all("does not have it" in row["undecoded"] for row in rows[30:])
+    assert sorted(bad_day.asked) == ["/schemas/ids/7", "/schemas/ids/8", "/schemas/ids/8"]
+
+
+def test_registry_that_is_back_is_asked_again(
+    function: Callable[..., Ask], redis_cluster: str, bad_day: Double
+):
+    ask, topic = function(bad_day.url), a_topic_of(redis_cluster, VALUE)
+    check_away(ask, topic)
+    bad_day.has("/schemas/ids/7", {"schema": STRING})
+    assert body_of(ask(f"/topics/{topic}/keys/0")) == b'"SFO"'
+
+
+def test_function_without_a_registry_says_that_it_is_not_set_up(
+    function: Callable[..., Ask], redis_cluster: str, caplog: pytest.LogCaptureFixture
+):
+    ask, topic = function("http://reader:hunter2@registry"), a_topic_of(redis_cluster, VALUE)
+    answer = ask(f"/topics/{topic}/keys/0")
+    assert (answer["statusCode"], json.loads(answer["body"])["type"]) == (
+        500,
+        "urn:keylane:problem:misconfigured",
+    )
+    assert "KEYLANE_SCHEMA_REGISTRY_URL" in caplog.text
+    assert "hunter2" not in caplog.text + answer["body"]
+    body = json.dumps({"keys": ["0"]}).encode()
+    (row,) = json.loads(ask(f"/topics/{topic}/keys:read", method="POST", body=body)["body"])["records"]
+    assert row["undecoded"] == "no Schema Registry is set up"
+
+
+def test_credentials_are_sent_and_never_shown(
+    function: Callable[..., Ask], redis_cluster: str, bad_day: Double, caplog: pytest.LogCaptureFixture
+):
+    caplog.set_level(logging.DEBUG)
+    ask = function(bad_day.url, USERNAME="reader", PASSWORD="hunter2")
+    topic = a_topic_of(redis_cluster, VALUE)
+    check_away(ask, topic)
+    expected = base64.b64encode(b"reader:hunter2").decode()
+    assert set(bad_day.credentials) == {f"Basic {expected}"}
+    assert "hunter2" not in caplog.text
+    assert expected not in caplog.text
+
+
+def test_registry_of_a_private_authority_is_asked_over_tls(tmp_path):
+    certificate, key = certify(tmp_path)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    with double(context) as served:
+        served.has("/schemas/ids/7", {"schema": STRING})
+        trusting = SchemaRegistry(RegistrySettings(served.url, ca_file=str(certificate)))
+        assert trusting.decoder(7, deadline()).decode(b"\x06SFO") == '"SFO"'
+        with pytest.raises(RegistryUnavailable, match="not to be trusted"):
+            SchemaRegistry(RegistrySettings(served.url)).decoder(7, deadline())
+
+
+def test_schemas_that_lead_in_a_circle_come_to_an_end(bad_day: Double):
+    circle = {"schema": STRING, "references": [{"name": "a", "subject": "s/t", "version": 1}]}
+    bad_day.has("/schemas/ids/7", circle)
+    bad_day.has("/subjects/s%2Ft/versions/1", circle)
+    decoder = SchemaRegistry(RegistrySettings(bad_day.url)).decoder(7, deadline())
+    assert decoder.decode(b"\x06SFO") == '"SFO"'
+    assert bad_day.asked == ["/schemas/ids/7", "/subjects/s%2Ft/versions/1"]

@@ -1,0 +1,143 @@
+"""REST Proxy's avro.v2 by a real Schema Registry, on a real broker, as its documentation has it."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka.schema_registry.avro import AvroDeserializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+from tests.servers.own import create_topic, messages_of
+from tests.support.builders import a_topic, an_event, load_handler
+
+from keylane.formats import confluent
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.servers import schema_registry as sr
+
+    Post = Callable[[Any], tuple[int, dict[str, Any]]]
+
+AVRO = "application/vnd.kafka.avro.v2+json"
+USER = '{"type": "record", "name": "User", "fields": [{"name": "name", "type": "string"}]}'
+TRIP = json.dumps(
+    {
+        "type": "record",
+        "name": "Trip",
+        "namespace": "org.example",
+        "fields": [{"name": "to", "type": ["null", "string"]}, {"name": "days", "type": "int"}],
+    }
+)
+
+
+@pytest.fixture
+def topic(kafka: str) -> str:
+    name = a_topic()
+    create_topic(kafka, name, 2)
+    return name
+
+
+@pytest.fixture
+def post(kafka: str, registry: sr.Registry, topic: str, monkeypatch: pytest.MonkeyPatch) -> Post:
+    """One warm function with a registry."""
+    monkeypatch.setenv("KEYLANE_KAFKA_BOOTSTRAP", kafka)
+    monkeypatch.setenv("KEYLANE_SCHEMA_REGISTRY_URL", registry.url)
+    monkeypatch.setenv("KEYLANE_SCHEMA_REGISTRY_TIMEOUT_MS", "20000")
+    function = load_handler("produce")
+
+    def ask(body: Any) -> tuple[int, dict[str, Any]]:
+        event = an_event(
+            "POST", f"/topics/{topic}", body=json.dumps(body).encode(), headers={"Content-Type": AVRO}
+        )
+        answer = function.lambda_handler(event, None)
+        return answer["statusCode"], json.loads(answer["body"])
+
+    return ask
+
+
+def refused(answer: tuple[int, dict[str, Any]]) -> tuple[int, int, str]:
+    status, document = answer
+    assert document["message"] == document["detail"]
+    return status, document["error_code"], document["parameter"]
+
+
+def test_the_documented_request_registers_its_schema_and_tells_the_id(
+    post: Post, topic: str, kafka: str, registry: sr.Registry
+):
+    records = [{"value": {"name": "testUser"}}, {"value": {"name": "testUser2"}, "partition": 1}]
+    status, first = post({"value_schema": USER, "records": records})
+    assert status == 200
+    assert first["key_schema_id"] is None
+    schema_id = registry.client.get_latest_version(f"{topic}-value").schema_id
+    assert first["value_schema_id"] == schema_id
+    assert [each["error_code"] for each in first["offsets"]] == [None, None]
+    assert first["offsets"][1] == {"partition": 1, "offset": 0, "error_code": None, "error": None} or (
+        first["offsets"][0]["partition"] == 1
+    )
+    # By its id from then on, as the documentation has it.
+    status, second = post({"value_schema_id": schema_id, "records": [{"value": {"name": "testUser3"}}]})
+    assert (status, second["value_schema_id"]) == (200, schema_id)
+    messages = messages_of(kafka, topic, 0) + messages_of(kafka, topic, 1)
+    read = AvroDeserializer(registry.client)
+    context = SerializationContext(topic, MessageField.VALUE)
+    names = {read(message.value(), context)["name"] for message in messages}
+    assert names == {"testUser", "testUser2", "testUser3"}
+
+
+def test_keys_have_a_schema_of_their_own_and_a_null_value_is_a_tombstone(post: Post, topic: str, kafka: str):
+    records = [
+        {"key": "a", "value": {"to": {"string": "Zug"}, "days": 3}, "partition": 0},
+        {"key": "a", "value": None, "partition": 0},
+    ]
+    status, answer = post({"key_schema": '"string"', "value_schema": TRIP, "records": records})
+    assert status == 200
+    written, deleted = messages_of(kafka, topic, 0)
+    assert confluent.split(written.key()) == (answer["key_schema_id"], b"\x02a")
+    assert confluent.split(written.value()) == (answer["value_schema_id"], b"\x02\x06Zug\x06")
+    assert (deleted.key(), deleted.value()) == (written.key(), None)
+
+
+def test_what_is_wrong_is_told_with_rest_proxys_number_and_nothing_is_written(
+    post: Post, topic: str, kafka: str
+):
+    good, bad = {"value": {"to": None, "days": 1}}, {"value": {"to": "Zug", "days": 1}}
+    assert refused(post({"records": [good]})) == (422, 42202, "value_schema")
+    assert refused(post({"value_schema": TRIP, "records": [{"key": 1}]})) == (422, 42201, "key_schema")
+    assert refused(post({"value_schema": TRIP, "records": [good, bad]})) == (
+        *(422, 42203),
+        "records[1].value.to",
+    )
+    for schema in ('{"type": "nothing"}', "{", 7):
+        assert refused(post({"value_schema": schema, "records": [good]})) == (422, 42205, "value_schema")
+    for schema_id in (2**31 - 1, 0, "1", True):
+        answer = post({"value_schema_id": schema_id, "records": [good]})
+        assert refused(answer) == (422, 42205, "value_schema_id")
+    assert messages_of(kafka, topic, 0) == []
+    assert messages_of(kafka, topic, 1) == []
+
+
+def test_with_the_registry_away_a_new_schema_is_503_and_a_known_one_is_written(
+    post: Post, monkeypatch: pytest.MonkeyPatch, kafka: str, topic: str
+):
+    body = {"value_schema": TRIP, "records": [{"value": {"to": None, "days": 1}}]}
+    assert post(body)[0] == 200
+    monkeypatch.setattr(
+        "keylane.adapters.registry.http.RegistryHttp._connected", lambda *_: (_ for _ in ()).throw(OSError())
+    )
+    assert post(body)[0] == 200
+    status, document = post({**body, "value_schema": USER})
+    assert (status, document["type"]) == (503, "urn:keylane:problem:registry-unavailable")
+
+
+def test_without_a_registry_the_media_type_is_not_taken(
+    kafka: str, topic: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("KEYLANE_KAFKA_BOOTSTRAP", kafka)
+    monkeypatch.delenv("KEYLANE_SCHEMA_REGISTRY_URL", raising=False)
+    function = load_handler("produce")
+    event = an_event("POST", f"/topics/{topic}", body=b"{}", headers={"Content-Type": AVRO})
+    answer = function.lambda_handler(event, None)
+    assert answer["statusCode"] == 415
+    assert "Schema Registry" in json.loads(answer["body"])["detail"]

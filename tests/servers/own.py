@@ -1,0 +1,197 @@
+"""Servers that a test may break: started for it alone, stopped with it, even if the session is killed."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import uuid
+from typing import TYPE_CHECKING
+
+import redis
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+from redis.backoff import ConstantBackoff
+from redis.retry import Retry
+
+from keylane.adapters.redis.cluster import Cluster
+from keylane.config.functions import redis_settings
+from keylane.ports import Clock, Deadline
+from keylane_local.process.guard import guarded
+from keylane_local.process.ports import HOST, Ports
+from keylane_local.servers.kafka import Kafka
+from keylane_local.servers.redis_cluster import SLOTS, RedisCluster
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from confluent_kafka import Message
+
+    from keylane_local.servers.redis_node import RedisNode
+
+CLOCK = Clock()
+
+
+def deadline(milliseconds: float = 2_000) -> Deadline:
+    return Deadline.after_ms(milliseconds, CLOCK)
+
+
+def eventually(condition: Callable[[], bool], within_s: float = 20) -> None:
+    """Poll until it holds; fail when it does not within the bound."""
+    end_s = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < end_s, "it did not come to hold"
+        time.sleep(0.02)
+
+
+@contextlib.contextmanager
+def own_cluster(data: Path, *, appendonly: bool = False) -> Iterator[RedisCluster]:
+    """Three primaries, three replicas; whole and known as such by every node."""
+    ports = Ports()
+    with guarded(data):
+        cluster = RedisCluster(
+            data / "redis",
+            run=data / "run",
+            logs=data / "logs",
+            ports=[(ports.any(), ports.any()) for _ in range(6)],
+            appendonly=appendonly,
+        )
+        cluster.start()
+        cluster.wait_ready()
+        yield cluster
+
+
+@contextlib.contextmanager
+def own_kafka(data: Path) -> Iterator[Kafka]:
+    """Give a broker of the test's own."""
+    ports = Ports()
+    with guarded(data):
+        kafka = Kafka(
+            data / "kafka",
+            run=data / "run",
+            log=data / "logs" / "kafka.log",
+            port=ports.any(),
+            controller_port=ports.any(),
+        )
+        kafka.start()
+        wait_writable(kafka)
+        yield kafka
+
+
+def wait_writable(kafka: Kafka, within_s: float = 60) -> None:
+    """Until the broker takes a write of an idempotent producer, in a topic of this call's own.
+
+    One that has just started answers the request for a producer's id with "coordinator load in progress",
+    for longer than a test's short timeout may be.
+    """
+    kafka.wait_ready(within_s)
+    topic = f"scratch-{uuid.uuid4().hex}"
+    create_topic(kafka.bootstrap, topic, 1)
+    errors: list[object] = []
+    producer = Producer(
+        {
+            "bootstrap.servers": kafka.bootstrap,
+            "enable.idempotence": True,
+            "message.timeout.ms": round(within_s * 1000),
+            "retry.backoff.ms": 20,
+        }
+    )
+    producer.produce(topic, b"", on_delivery=lambda error, _: errors.append(error))
+    assert producer.flush(within_s) == 0, "no write was taken"
+    assert errors == [None]
+
+
+def fill(addresses: str, entries: Mapping[bytes, bytes]) -> None:
+    """Set keys with a plain client, and wait until each is on its primary's replicas too."""
+    host, _, port = addresses.split(",", maxsplit=1)[0].rpartition(":")
+    with redis.RedisCluster(host=host, port=int(port), retry=Retry(ConstantBackoff(0.05), 40)) as client:
+        for key, value in entries.items():
+            client.set(key, value)
+            client.wait(1, 5_000, target_nodes=client.get_node_from_key(key.decode("latin-1")))
+
+
+def primary_and_replica(cluster: RedisCluster, slot: int) -> tuple[RedisNode, RedisNode]:
+    """The two nodes that hold the slot, as the cluster's client sees them."""
+    by_port = {node.port: node for node in cluster.nodes}
+    client = Cluster(redis_settings({"KEYLANE_REDIS_NODES": cluster.addresses}))
+    try:
+        eventually(lambda: client.refresh(deadline()) is None and len(client.copies(slot)) > 1)
+        primary, replica = client.copies(slot)
+    finally:
+        client.close()
+    return by_port[primary.port], by_port[replica.port]
+
+
+class SlotMove:
+    """A hash slot on its way from its primary to another shard's, key by key, as resharding tools do it."""
+
+    def __init__(self, cluster: RedisCluster, slot: int) -> None:
+        self.slot = slot
+        self.source, _ = primary_and_replica(cluster, slot)
+        self.target, _ = primary_and_replica(cluster, (slot + SLOTS // 2) % SLOTS)
+        self._ids = [str(node.command("CLUSTER", "MYID")) for node in (self.source, self.target)]
+
+    def begin(self) -> None:
+        self.target.command("CLUSTER", "SETSLOT", self.slot, "IMPORTING", self._ids[0])
+        self.source.command("CLUSTER", "SETSLOT", self.slot, "MIGRATING", self._ids[1])
+
+    def move(self, *keys: bytes) -> None:
+        _migrate(self.source, self.target, keys)
+
+    def finish(self) -> None:
+        """The target has the slot, with what has been moved; both know."""
+        for node in (self.target, self.source):
+            node.command("CLUSTER", "SETSLOT", self.slot, "NODE", self._ids[1])
+
+    def turn_round(self) -> None:
+        """From now on it is the way back."""
+        self.source, self.target = self.target, self.source
+        self._ids.reverse()
+
+    def undo(self) -> None:
+        """All is as it was, with the keys."""
+        self.source.command("CLUSTER", "SETSLOT", self.slot, "STABLE")
+        with redis.Redis(port=self.target.port) as client:
+            keys = client.execute_command("CLUSTER GETKEYSINSLOT", self.slot, 100_000)
+        _migrate(self.target, self.source, keys)
+        self.target.command("CLUSTER", "SETSLOT", self.slot, "STABLE")
+
+
+def _migrate(source: RedisNode, target: RedisNode, keys: Sequence[bytes]) -> None:
+    if keys:
+        with redis.Redis(port=source.port) as client:
+            client.execute_command("MIGRATE", HOST, target.port, "", 0, 5_000, "REPLACE", "KEYS", *keys)
+
+
+def create_topic(bootstrap: str, topic: str, partition_count: int = 9) -> None:
+    """Create it, and wait until the broker tells of it and of its leaders."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(topic, partition_count, 1)])[topic].result(20)
+
+    def is_known() -> bool:
+        partitions = admin.list_topics(topic, 10).topics[topic].partitions
+        return len(partitions) == partition_count and all(p.leader >= 0 for p in partitions.values())
+
+    eventually(is_known)
+
+
+def records_of(bootstrap: str, topic: str, partition: int) -> list[tuple[bytes, bytes | None]]:
+    """Keys and values of all that the partition holds."""
+    return [(message.key(), message.value()) for message in messages_of(bootstrap, topic, partition)]
+
+
+def messages_of(bootstrap: str, topic: str, partition: int) -> list[Message]:
+    """All that the partition holds."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "tests", "enable.auto.commit": False})
+    try:
+        _, end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=10)
+        consumer.assign([TopicPartition(topic, partition, 0)])
+        messages: list[Message] = []
+        while len(messages) < end:
+            message = consumer.poll(10)
+            assert message is not None  # an empty value makes it false
+            assert not message.error(), message.error()
+            messages.append(message)
+        return messages
+    finally:
+        consumer.close()

@@ -1,0 +1,184 @@
+"""What tests build: lanes as bytes, API Gateway events, a function's handler with its own warm state."""
+
+from __future__ import annotations
+
+import base64
+import importlib.util
+import json
+import uuid
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from keylane import routing
+from keylane.adapters.kafka.producer import KafkaSettings
+from keylane.config.functions import ProduceSettings
+from keylane.model.records import Layout, NewRecord, Position, Watermark
+from keylane.ports import Clock
+from keylane.produce.guards import NONE
+from keylane.state import codec, redis_keys
+from keylane.wiring.produce import Produce
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import ModuleType
+
+    from keylane.ports import Checks, Deadline, Log
+    from keylane.produce.enqueue import WriteAheadLog
+    from keylane.produce.guards import Guards
+
+FUNCTIONS = Path(__file__).parents[2] / "functions"
+NOW_MS = 1_357_034_400_000
+"""2013-01-01 10:00:00 UTC."""
+
+
+def a_topic() -> str:
+    """A topic's name that no other test has."""
+    return f"t{uuid.uuid4().hex[:12]}"
+
+
+def written(log: Log, topic: str, key: bytes, value: bytes | None, deadline: Deadline) -> Position:
+    """The position of one record that is written; its error is raised."""
+    (outcome,) = log.append_all([NewRecord(topic, key, value)], deadline)
+    if isinstance(outcome, Position):
+        return outcome
+    raise outcome
+
+
+def a_layout(topic: str | None = None, partition_count: int = 9, **fields: Any) -> Layout:
+    return Layout(topic or a_topic(), partition_count, **fields)
+
+
+def a_watermark(next_offset: int = 100, **fields: Any) -> Watermark:
+    return replace(Watermark(next_offset, 1, NOW_MS - 500, NOW_MS - 200), **fields)
+
+
+def lane_of(layout: Layout, key: bytes, partition: int | None = None) -> tuple[int, int, bytes]:
+    """Partition, stripe and hash tag of the lane of a key, or of the same stripe in another partition."""
+    part = (
+        key if layout.partition_by == "key" else key.split(layout.partition_by[len("prefix:") :].encode())[0]
+    )
+    if partition is None:
+        partition = routing.partition_for(part, layout.partition_count, layout.partitioner)
+    stripe = routing.stripe_for(part, layout.stripes)
+    slot = routing.slot_for(partition, stripe, layout.partition_count, layout.stripes)
+    return partition, stripe, routing.hash_tag(slot)
+
+
+def layout_entry(layout: Layout) -> dict[bytes, bytes]:
+    return {redis_keys.layout_key(layout.topic): codec.encode_layout(layout)}
+
+
+def watermark_entry(
+    layout: Layout, key: bytes, watermark: Watermark | None = None, partition: int | None = None
+) -> dict[bytes, bytes]:
+    """The watermark of the key's lane, or of the same stripe in another partition."""
+    partition, stripe, tag = lane_of(layout, key, partition)
+    redis_key = redis_keys.watermark_key(tag, layout.topic, layout.generation, partition, stripe)
+    return {redis_key: codec.encode_watermark(watermark or a_watermark())}
+
+
+def value_entry(
+    layout: Layout,
+    key: bytes,
+    value: bytes | None,
+    *,
+    offset: int = 42,
+    timestamp_ms: int = NOW_MS - 1_000,
+    source_partition: int | None = None,
+) -> dict[bytes, bytes]:
+    """The record of a key (None: a tombstone's marker), a stray where a source partition is named."""
+    redis_key = value_key(layout, key)
+    return {redis_key: codec.encode_record(value, offset, timestamp_ms, source_partition)}
+
+
+def value_key(layout: Layout, key: bytes) -> bytes:
+    return redis_keys.value_key(lane_of(layout, key)[2], layout.topic, layout.generation, key)
+
+
+def a_lane(layout: Layout, key: bytes, value: bytes | None, **record: Any) -> dict[bytes, bytes]:
+    """Layout, watermark and one record: all that a read of the key needs."""
+    return layout_entry(layout) | watermark_entry(layout, key) | value_entry(layout, key, value, **record)
+
+
+def an_event(
+    method: str,
+    path: str,
+    *,
+    query: dict[str, str] | None = None,
+    headers: dict[str, str] | None = None,
+    body: bytes | None = None,
+    context: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    """An API Gateway REST (v1) proxy event; the body is base64 when it is no UTF-8.
+
+    `context`: what else the request's context has.
+    """
+    text, encoded = None, False
+    if body is not None:
+        try:
+            text = body.decode()
+        except UnicodeDecodeError:
+            text, encoded = base64.b64encode(body).decode(), True
+    all_headers = {"Accept": "*/*", "Host": "api.example.org", "User-Agent": "curl/8.5.0"} | (headers or {})
+    return {
+        "resource": "/{proxy+}",
+        "path": path,
+        "httpMethod": method,
+        "headers": all_headers,
+        "multiValueHeaders": {name: [value] for name, value in all_headers.items()},
+        "queryStringParameters": query,
+        "multiValueQueryStringParameters": {name: [value] for name, value in query.items()}
+        if query
+        else None,
+        "pathParameters": None,
+        "stageVariables": None,
+        "requestContext": {"requestId": "request-1", "httpMethod": method, "path": path, "stage": "v1"}
+        | (context or {}),
+        "body": text,
+        "isBase64Encoded": encoded,
+    }
+
+
+def load_handler(function: str) -> ModuleType:
+    """The handler's module, new: a warm environment of its own."""
+    path = FUNCTIONS / function / "handler.py"
+    spec = importlib.util.spec_from_file_location(f"{function}_handler_{uuid.uuid4().hex}", path)
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def load_produce(
+    log: Log,
+    wal: WriteAheadLog | None = None,
+    guards: Guards = NONE,
+    checks: Checks | None = None,
+) -> Callable[..., dict[str, Any]]:
+    """The produce function over a log: `post(path, body, **event)`; a body that isn't bytes is JSON.
+
+    `method` may be another than POST.
+    """
+    function = load_handler("produce")
+    settings = ProduceSettings(KafkaSettings("unused:1"), timeout_ms=1_000, value_limit_bytes=1_000)
+    function.parts = lambda: Produce(settings, Clock(), log, guards, wal, checks)
+
+    def post(path: str, body: Any, method: str = "POST", **event: Any) -> dict[str, Any]:
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        answer: dict[str, Any] = function.lambda_handler(an_event(method, path, body=data, **event), None)
+        json.dumps(answer)  # as the runtime does
+        return answer
+
+    return post
+
+
+def body_of(answer: dict[str, Any]) -> bytes:
+    """The bytes that the client gets."""
+    body = answer["body"]
+    return base64.b64decode(body) if answer["isBase64Encoded"] else body.encode()
+
+
+def headers_of(answer: dict[str, Any]) -> dict[str, str]:
+    return {name: ", ".join(values) for name, values in answer["multiValueHeaders"].items()}

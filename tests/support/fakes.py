@@ -1,0 +1,403 @@
+"""One fake for each port, and a clock that tests move. They record what was asked of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from keylane import routing
+from keylane.errors import (
+    IdempotencyKeyReused,
+    KeylaneError,
+    LogUnavailable,
+    OffsetOutOfRange,
+    ProduceFailed,
+    QueueUnavailable,
+    RequestInProgress,
+    StateUnavailable,
+    TooLarge,
+    UnknownPartition,
+    UnknownTopic,
+)
+from keylane.model.kafka import (
+    EARLIEST,
+    LATEST,
+    MAX,
+    READ_UNCOMMITTED,
+    Batch,
+    Broker,
+    KafkaCluster,
+    KafkaPartition,
+    KafkaTopic,
+    LogRecord,
+    OffsetFound,
+)
+from keylane.model.records import NewRecord, Position
+from keylane.ports import Claimed, Clock
+from keylane.produce.rate_limits import Standing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from keylane.model.kafka import At, Wanted
+    from keylane.ports import Call, Deadline, Message, Outcome
+    from keylane.produce.rate_limits import Rate, Subject
+
+
+class FakeTime:
+    """A clock that stands still but for its pauses."""
+
+    def __init__(self, now_ms: int = 1_357_034_400_000) -> None:
+        self.now_ms = now_ms
+        self.seconds = 1_000.0
+        self.pauses: list[float] = []
+        self.on_pause: Callable[[], None] = lambda: None
+
+    def pause(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+        self.move(seconds)
+        self.on_pause()
+
+    def move(self, seconds: float) -> None:
+        self.seconds += seconds
+        self.now_ms += round(seconds * 1000)
+
+    @property
+    def clock(self) -> Clock:
+        return Clock(lambda: self.now_ms, lambda: self.seconds, self.pause)
+
+
+@dataclass
+class FakeState:
+    """The port State over dicts; it refuses keys of another slot than the one named, as a cluster does.
+
+    `moving` slots are read key by key, with `between` called after the first.
+    """
+
+    entries: dict[bytes, bytes] = field(default_factory=dict)
+    reads: list[list[bytes]] = field(default_factory=list)
+    away: bool = False
+    moving: set[int] = field(default_factory=set)
+    between: Callable[[], None] = lambda: None
+    sorted_sets: dict[bytes, dict[bytes, float]] = field(default_factory=dict)
+    hashes: dict[bytes, dict[bytes, bytes]] = field(default_factory=dict)
+    runs: list[list[tuple[bytes, ...]]] = field(default_factory=list)
+    limit_bytes: int = 32 * 1024 * 1024
+
+    def read(self, slot: int, keys: Sequence[bytes], deadline: Deadline) -> list[bytes | None]:
+        self.reads.append(list(keys))
+        assert {routing.key_slot(key) for key in keys} == {slot}
+        if self.away or not deadline.remaining_s:
+            raise StateUnavailable("Redis did not answer in time")
+        if slot not in self.moving:
+            return [self.entries.get(key) for key in keys]
+        last = self.entries.get(keys[-1])
+        self.between()
+        return [*(self.entries.get(key) for key in keys[:-1]), last]
+
+    def run(self, calls: Sequence[Call], deadline: Deadline) -> list[Any]:
+        self.runs.append([call.words for call in calls])
+        if self.away or not deadline.remaining_s or any(c.atomic and c.slot in self.moving for c in calls):
+            raise StateUnavailable("Redis did not answer in time")
+        replies = [self._run(call.slot, *call.words) for call in calls]
+        size_bytes = sum(map(_size, replies))
+        if size_bytes > self.limit_bytes:
+            raise TooLarge("answer", size_bytes, self.limit_bytes)
+        return replies
+
+    def _run(self, slot: int, name: bytes, *words: bytes) -> Any:
+        keys = words if name == b"MGET" else words[:1]
+        assert {routing.key_slot(key) for key in keys} == {slot}
+        if name == b"MGET":
+            return [self.entries.get(key) for key in keys]
+        commands: dict[bytes, Callable[..., Any]] = {
+            b"GET": self.entries.get,
+            b"GETRANGE": lambda key, first, last: self.entries.get(key, b"")[int(first) : int(last) + 1],
+            b"HGETALL": lambda key: [word for pair in self.hashes.get(key, {}).items() for word in pair],
+            b"ZCARD": lambda key: len(self.sorted_sets.get(key, {})),
+            b"ZRANGE": lambda key, first, last: self._ranked(key)[int(first) : int(last) + 1],
+            b"ZRANGEBYLEX": self._by_lex,
+            b"ZREVRANGEBYSCORE": self._by_score,
+        }
+        return commands[name](*words)
+
+    def _ranked(self, key: bytes) -> list[bytes]:
+        scores = self.sorted_sets.get(key, {})
+        return sorted(scores, key=lambda member: (scores[member], member))
+
+    def _by_lex(self, key: bytes, low: bytes, high: bytes, *limit: bytes) -> list[bytes]:
+        def is_in(member: bytes) -> bool:
+            above = low == b"-" or member > low[1:] or (low[:1] == b"[" and member == low[1:])
+            below = high == b"+" or member < high[1:] or (high[:1] == b"[" and member == high[1:])
+            return above and below
+
+        found = [member for member in self._ranked(key) if is_in(member)]
+        return found[int(limit[1]) : int(limit[1]) + int(limit[2])]
+
+    def _by_score(self, key: bytes, high: bytes, low: bytes, *limit: bytes) -> list[bytes]:
+        def is_in(score: float) -> bool:
+            above = score > float(low[1:]) if low[:1] == b"(" else score >= float(low)
+            below = score < float(high[1:]) if high[:1] == b"(" else score <= float(high)
+            return above and below
+
+        scores = self.sorted_sets.get(key, {})
+        found = [member for member in reversed(self._ranked(key)) if is_in(scores[member])]
+        return found[int(limit[1]) : int(limit[1]) + int(limit[2])] if limit else found
+
+    def hosts(self, slots: Sequence[int], deadline: Deadline) -> list[str]:
+        if self.away or not deadline.remaining_s:
+            raise StateUnavailable("no node of the Redis Cluster tells its map")
+        return [f"redis-{(slot * 3 + 2) // routing.SLOTS}:7000" for slot in slots]
+
+
+def _size(reply: Any) -> int:
+    if isinstance(reply, list):
+        return sum(map(_size, reply))
+    return len(reply) if isinstance(reply, bytes) else 0
+
+
+@dataclass
+class FakeLog:
+    """The port Log over lists: one topic's partitions each; `refusals`: what all records of a topic get."""
+
+    topics: dict[str, list[list[tuple[bytes | None, bytes | None]]]] = field(default_factory=dict)
+    sent: list[NewRecord] = field(default_factory=list)
+    refusals: dict[str, KeylaneError] = field(default_factory=dict)
+    partition_by: dict[str, str] = field(default_factory=dict)
+    limit_bytes: int = 1_179_648
+    away: bool = False
+
+    def create(self, topic: str, partition_count: int) -> None:
+        self.topics[topic] = [[] for _ in range(partition_count)]
+
+    def append_all(self, records: Sequence[NewRecord], deadline: Deadline) -> list[Outcome]:
+        self.sent += records
+        return [self._fate(record, deadline) for record in records]
+
+    def _fate(self, record: NewRecord, deadline: Deadline) -> Outcome:
+        try:
+            return self._write(record, deadline)
+        except KeylaneError as error:
+            return error
+
+    def _write(self, record: NewRecord, deadline: Deadline) -> Position:
+        if self.away or not deadline.remaining_s:
+            raise LogUnavailable("Kafka did not acknowledge the record in time")
+        if record.topic in self.refusals:
+            raise self.refusals[record.topic]
+        if record.topic not in self.topics:
+            raise UnknownTopic(record.topic)
+        if len(record.key or b"") + len(record.value or b"") > self.limit_bytes:
+            raise ProduceFailed("MESSAGE_TOO_LARGE", "Kafka refused the record", retriable=False)
+        partitions = self.topics[record.topic]
+        partition = record.partition
+        if partition is None:
+            # A record without a key goes anywhere: here where the empty one does.
+            part = routing.partition_key(record.key or b"", self.partition_by.get(record.topic, "key"))
+            partition = routing.partition_for(part, len(partitions))
+        if partition >= len(partitions):
+            raise UnknownPartition(record.topic, partition)
+        partitions[partition].append((record.key, record.value))
+        return Position(partition, len(partitions[partition]) - 1)
+
+
+@dataclass
+class FakeLimiter:
+    """The port Limiter over numbers: what is left of each limit; `away`: whose limits can't be counted."""
+
+    left: dict[tuple[str, str], int] = field(default_factory=dict)
+    away: set[str] = field(default_factory=set)
+
+    def take(self, subjects: Sequence[Subject]) -> list[list[Standing] | None]:
+        return [None if subject.name in self.away else self._taken(subject) for subject in subjects]
+
+    def _taken(self, subject: Subject) -> list[Standing]:
+        costs = {rate: getattr(subject.load, rate.unit) for rate in subject.rates}
+        lacks = {rate: cost > self.of(subject.name, rate) for rate, cost in costs.items()}
+        for rate, cost in costs.items():
+            self.left[subject.name, rate.unit] = self.of(subject.name, rate) - cost * (
+                not any(lacks.values())
+            )
+        return [
+            Standing(rate, self.of(subject.name, rate), 30.5, 12.5 * lacks[rate]) for rate in subject.rates
+        ]
+
+    def give_back(self, subjects: Sequence[Subject]) -> None:
+        for subject in subjects:
+            for rate in subject.rates:
+                self.left[subject.name, rate.unit] += getattr(subject.load, rate.unit)
+
+    def of(self, name: str, rate: Rate) -> int:
+        return self.left.get((name, rate.unit), rate.holds)
+
+
+@dataclass
+class FakeAnswers:
+    """The port Answers over a dict."""
+
+    entries: dict[str, tuple[bytes, bytes, bytes | None]] = field(default_factory=dict)
+    claims: int = 0
+
+    def claim(self, name: str, fingerprint: bytes) -> Claimed:
+        self.claims += 1
+        claim = b"%d" % self.claims
+        if name in self.entries:
+            known, _, answer = self.entries[name]
+            if known != fingerprint:
+                raise IdempotencyKeyReused
+            if answer is None:
+                raise RequestInProgress
+            return Claimed(claim, answer)
+        self.entries[name] = fingerprint, claim, None
+        return Claimed(claim, None)
+
+    def settle(self, name: str, claim: bytes, answer: bytes | None) -> None:
+        fingerprint, known, _ = self.entries[name]
+        assert known == claim
+        if answer is None:
+            del self.entries[name]
+        else:
+            self.entries[name] = fingerprint, claim, answer
+
+
+@dataclass
+class FakePartition:
+    """Records by offset, in order; `aborted` are seen by readers of uncommitted records alone.
+
+    `high` is the next offset, `stable` that of the first open transaction.
+    """
+
+    records: list[LogRecord] = field(default_factory=list)
+    aborted: set[int] = field(default_factory=set)
+    low: int = 0
+    high: int = 0
+    stable: int | None = None
+
+    def add(self, *records: LogRecord) -> None:
+        self.records += records
+        self.high = max(self.high, *(record.offset + 1 for record in records))
+
+    def seen(self, isolation: str) -> list[LogRecord]:
+        if isolation == READ_UNCOMMITTED:
+            return self.records
+        end = self.high if self.stable is None else self.stable
+        return [each for each in self.records if each.offset < end and each.offset not in self.aborted]
+
+
+@dataclass
+class FakeKafka:
+    """The ports Metadata and LogReader over lists of records: one broker, one partition list a topic.
+
+    `before_read` is called before each read.
+    """
+
+    logs: dict[str, list[FakePartition]] = field(default_factory=dict)
+    reads: list[Wanted] = field(default_factory=list)
+    away: bool = False
+    before_read: Callable[[], None] = lambda: None
+
+    def create(self, topic: str, partition_count: int) -> list[FakePartition]:
+        self.logs[topic] = [FakePartition() for _ in range(partition_count)]
+        return self.logs[topic]
+
+    def cluster(self, deadline: Deadline) -> KafkaCluster:
+        self._answer(deadline)
+        return KafkaCluster("fake", 1, (Broker(1, "kafka", 9092),))
+
+    def topics(self, deadline: Deadline) -> dict[str, int]:
+        self._answer(deadline)
+        return {name: len(partitions) for name, partitions in self.logs.items()}
+
+    def topic(self, topic: str, deadline: Deadline) -> KafkaTopic:
+        self._answer(deadline)
+        if topic not in self.logs:
+            raise UnknownTopic(topic, "Kafka has no topic of this name")
+        numbers = range(len(self.logs[topic]))
+        return KafkaTopic(
+            topic, f"id of {topic}", False, tuple(KafkaPartition(n, 1, (1,), (1,)) for n in numbers)
+        )
+
+    def offsets(
+        self, topic: str, partition: int, ats: Sequence[At], isolation: str, deadline: Deadline
+    ) -> list[OffsetFound | None]:
+        self._answer(deadline)
+        log = self.logs[topic][partition]
+        end = log.high if isolation == READ_UNCOMMITTED or log.stable is None else log.stable
+
+        def find(at: At) -> OffsetFound | None:
+            if at in {EARLIEST, LATEST}:
+                return OffsetFound(log.low if at == EARLIEST else end)
+            timed = [(record.timestamp_ms or 0, record.offset) for record in log.records]
+            if at == MAX:
+                highest = max((time for time, _ in timed), default=None)
+                found = [(time, offset) for time, offset in timed if time == highest]
+            else:
+                found = [(time, offset) for time, offset in timed if time >= int(at)]
+            return OffsetFound(found[0][1], found[0][0]) if found else None
+
+        return [find(at) for at in ats]
+
+    def read(self, wanted: Wanted, deadline: Deadline) -> Batch:
+        self.reads.append(wanted)
+        self.before_read()
+        self._answer(deadline)
+        log = self.logs[wanted.topic][wanted.partition]
+        if wanted.offset < log.low:
+            raise OffsetOutOfRange(wanted.topic, wanted.partition, wanted.offset, log.low, log.high)
+        records: list[LogRecord] = []
+        size_bytes = 0
+        for record in log.seen(wanted.isolation):
+            if not wanted.offset <= record.offset < wanted.end:
+                continue
+            size_bytes += len(record.key or b"") + len(record.value or b"")
+            size_bytes += sum(len(name) + len(value or b"") for name, value in record.headers or ())
+            if len(records) == wanted.limit or (records and size_bytes > wanted.max_bytes):
+                return Batch(tuple(records), records[-1].offset + 1)
+            records.append(record)
+        if len(records) == wanted.limit:
+            return Batch(tuple(records), records[-1].offset + 1)
+        return Batch(tuple(records), wanted.end)
+
+    def _answer(self, deadline: Deadline) -> None:
+        if self.away or not deadline.remaining_s:
+            raise LogUnavailable("Kafka did not answer in time")
+
+
+@dataclass
+class FakeQueue:
+    """The port Queue over a list; `refusals`: by group, what its messages get from the named one on."""
+
+    messages: list[Message] = field(default_factory=list)
+    refusals: dict[str | None, KeylaneError] = field(default_factory=dict)
+    away: bool = False
+
+    def send(self, messages: Sequence[Message], deadline: Deadline) -> list[KeylaneError | None]:
+        return [self._send(message, deadline) for message in messages]
+
+    def _send(self, message: Message, deadline: Deadline) -> KeylaneError | None:
+        if self.away or not deadline.remaining_s:
+            return QueueUnavailable("the queue can't be reached")
+        if message.group in self.refusals:
+            return self.refusals[message.group]
+        self.messages.append(message)
+        return None
+
+
+@dataclass
+class FakeBucket:
+    """The port Bucket over a dict."""
+
+    objects: dict[str, bytes] = field(default_factory=dict)
+    away: bool = False
+
+    def put(self, name: str, data: bytes, deadline: Deadline) -> None:
+        self._check(deadline)
+        self.objects[name] = data
+
+    def get(self, name: str, deadline: Deadline) -> bytes | None:
+        self._check(deadline)
+        return self.objects.get(name)
+
+    def _check(self, deadline: Deadline) -> None:
+        if self.away or not deadline.remaining_s:
+            raise QueueUnavailable("the bucket can't be reached")

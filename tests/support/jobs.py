@@ -1,0 +1,299 @@
+"""Spark jobs as processes, and traffic that never stops while they change: one writer, one reader."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Self
+
+import pytest
+from confluent_kafka import Producer
+from tests.support import lanes as t
+
+from keylane import routing
+from keylane.adapters.redis.cluster import Cluster
+from keylane.adapters.redis.state import RedisState
+from keylane.errors import KeylaneError
+from keylane.model.records import Position
+from keylane.query import latest as latest_query
+from keylane.query import layouts
+from keylane.state import codec
+from keylane_local.tools import tools_dir
+from keylane_spark.adapters.lane import LaneTarget
+from keylane_spark.adapters.layout_store import LayoutStore
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from keylane.model.records import Layout, Watermark
+    from keylane_spark.adapters.topic_record import TopicRecord
+
+NUMBERS = itertools.count()
+
+
+class RunningJob:
+    """`python -m keylane_spark` with its output in a file."""
+
+    def __init__(self, folder: Path, environment: dict[str, str]) -> None:
+        self.log = folder / f"job-{next(NUMBERS)}.log"
+        with self.log.open("wb") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "keylane_spark", "--config", str(folder / "keylane.toml")],
+                env={**os.environ, **environment},
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    @property
+    def lines(self) -> list[str]:
+        return self.log.read_text(errors="replace").splitlines()
+
+    def wait_for(self, text: str, timeout_s: float = 90, *, after: int = 0) -> str:
+        """The log's first line (of those from number `after` on) with this text.
+
+        Fails when the job says none or ends before.
+        """
+        until = time.monotonic() + timeout_s
+        while True:
+            over = time.monotonic() > until or self.process.poll() is not None
+            for line in self.lines[after:]:
+                if text in line:
+                    return line
+            if over:
+                pytest.fail(f"no line with {text!r}:\n" + "\n".join(self.lines[-30:]))
+            time.sleep(0.02)
+
+    def signal(self, number: int) -> None:
+        """To all of its processes."""
+        os.killpg(self.process.pid, number)
+
+    def exit_code(self, timeout_s: float = 60) -> int:
+        return self.process.wait(timeout_s)
+
+    def end(self) -> None:
+        """Gracefully where it still can be."""
+        if self.process.poll() is None:
+            self.signal(signal.SIGCONT)
+            self.process.terminate()
+            self.process.wait(60)
+
+
+def epoch_of(job: RunningJob) -> int:
+    """The epoch with which it began."""
+    return int(job.wait_for("keylane: ready: epoch ").split("epoch ")[1].split(",")[0])
+
+
+def start(kafka: str, redis_cluster: str, folder: Path, config: str, **environment: str) -> RunningJob:
+    """A job of this config, with a checkpoint folder of its own."""
+    (folder / "keylane.toml").write_text(config)
+    addresses = {
+        "KEYLANE_KAFKA_BOOTSTRAP": kafka,
+        "KEYLANE_REDIS_NODES": redis_cluster,
+        "KEYLANE_JARS": str(tools_dir() / "jars"),
+        "KEYLANE_CHECKPOINT": str(folder / f"checkpoint-{next(NUMBERS)}"),
+    }
+    return RunningJob(folder, addresses | environment)
+
+
+class State:
+    """A topic's state as its writers and readers see it."""
+
+    def __init__(self, nodes: str, topic: str) -> None:
+        self._nodes = nodes
+        self._cluster = Cluster(t.settings(nodes))
+        self._store = LayoutStore(self._cluster, t.CLOCK)
+        self._topic = topic
+
+    @property
+    def layout(self) -> Layout | None:
+        return self._store.get(self._topic)
+
+    @property
+    def record(self) -> TopicRecord | None:
+        return self._store.record(self._topic)
+
+    @property
+    def strays(self) -> dict[str, int]:
+        return self._store.strays(self.layout) if self.layout else {}
+
+    def watermarks(self, layout: Layout | None = None) -> dict[tuple[int, int], Watermark | None]:
+        """Those of all lanes by partition and stripe, in one round trip for each lane."""
+        layout = layout or self.layout
+        assert layout
+        state = RedisState(self._cluster)
+        marks = {}
+        for partition in range(layout.partition_count):
+            for stripe in range(layout.stripes):
+                lane = LaneTarget.of(layout, partition, stripe)
+                (data,) = state.read(lane.slot, [lane.watermark_key], t.Deadline.after_ms(5000, t.CLOCK))
+                marks[partition, stripe] = data and codec.decode_watermark(data)
+        return marks
+
+    def keys_of(self, generation: int) -> set[bytes]:
+        """All keys of a generation, by a look at every key there is."""
+        with t.client(self._nodes) as client:
+            pattern = f"{{*}}:{self._topic}:{generation}:*"
+            return set(client.scan_iter(match=pattern, count=10_000, target_nodes="primaries"))
+
+    def reader(self, layout_ttl_s: float = 30) -> Reader:
+        return Reader(RedisState(Cluster(t.settings(self._nodes))), self._topic, layout_ttl_s)
+
+    def close(self) -> None:
+        self._cluster.close()
+
+
+class Reader:
+    """A warm function: it keeps the layout that it has seen for its time to live."""
+
+    def __init__(self, state: RedisState, topic: str, layout_ttl_s: float) -> None:
+        self._state = state
+        self._topic = topic
+        self._layouts = layouts.Layouts(state, t.CLOCK, layout_ttl_s)
+
+    def latest(self, key: bytes, **arguments):
+        return latest_query.latest(self._state, self._layouts, t.CLOCK, self._topic, key, **arguments)
+
+    def value(self, key: bytes, **arguments) -> bytes | None:
+        record = self.latest(key, **arguments).record
+        return record.value if record else None
+
+    def close(self) -> None:
+        self._state.close()
+
+
+@dataclass
+class Traffic:
+    """Writes rising numbers under some keys, and reads them, each in a thread, while its block runs.
+
+    Timestamps rise with every record: whatever partition a key's records lie in, their order is that of the
+    numbers. Every tenth write is waited for by its position, as a client does that reads its own writes.
+    """
+
+    kafka: str
+    state: State
+    topic: str
+    partitioner: str = "murmur2_random"
+    keys: int = 200
+    pause_s: float = 0.005
+    wait_ms: float = 30_000
+    written: dict[bytes, int] = field(default_factory=dict)
+    faults: list[str] = field(default_factory=list)
+    reads: int = 0
+    waited: int = 0
+    # Not long ago: Kafka's retention goes by these.
+    base_ms: int = field(default_factory=lambda: t.CLOCK.now_ms() - 600_000)
+    _number: int = 0
+    _positions: list[tuple[bytes, int, Position]] = field(default_factory=list)
+    _over: threading.Event = field(default_factory=threading.Event)
+
+    def __enter__(self) -> Self:
+        self._over.clear()
+        self._threads = [threading.Thread(target=each) for each in (self._write, self._read)]
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        for thread in self._threads:
+            thread.join(60)
+
+    def key(self, number: int) -> bytes:
+        return b"key-%d" % (number % self.keys)
+
+    def write_some(self, count: int) -> None:
+        """Write that many now, and wait for Kafka to have them."""
+        producer = self._producer()
+        for _ in range(count):
+            self._produce(producer)
+        assert producer.flush(60) == 0
+
+    def check(self) -> None:
+        """No read failed, none went back, and every key is there with its last value."""
+        assert not self.faults, (len(self.faults), self.faults[:5])
+        assert self.reads > 0
+        reader = self.state.reader()
+        for key, number in self.written.items():
+            t_until = time.monotonic() + 60
+            while reader.value(key) != b"%d" % number:
+                assert time.monotonic() < t_until, f"{key!r}: {reader.value(key)!r} is not {number}"
+                time.sleep(0.05)
+        reader.close()
+
+    def _producer(self) -> Producer:
+        return Producer(
+            {
+                "bootstrap.servers": self.kafka,
+                "partitioner": self.partitioner,
+                "linger.ms": 1,
+                # A client learns of new partitions by this.
+                "topic.metadata.refresh.interval.ms": 200,
+            }
+        )
+
+    def _produce(self, producer: Producer) -> None:
+        self._number += 1
+        key, number = self.key(self._number * 7), self._number
+
+        def report(error, message) -> None:
+            if error:
+                self.faults.append(f"not written: {error}")
+                return
+            self.written[key] = max(number, self.written.get(key, 0))
+            if number % 10 == 0:
+                self._positions.append((key, number, Position(message.partition(), message.offset())))
+
+        producer.produce(
+            self.topic, key=key, value=b"%d" % number, timestamp=self.base_ms + number, on_delivery=report
+        )
+        producer.poll(0)
+
+    def _write(self) -> None:
+        producer = self._producer()
+        while not self._over.wait(self.pause_s):
+            self._produce(producer)
+        assert producer.flush(60) == 0
+
+    def _read(self) -> None:
+        readers = [self.state.reader(), self.state.reader(layout_ttl_s=0)]
+        seen: dict[bytes, int] = {}
+        for turn in itertools.count():
+            if self._over.wait(self.pause_s / 2):
+                break
+            reader = readers[turn % len(readers)]
+            try:
+                if turn % 20 == 0 and self._positions:
+                    key, at_least, position = self._positions.pop()
+                    answer = reader.latest(key, min_position=position, wait_ms=self.wait_ms)
+                    number = int(answer.record.value) if answer.record else 0
+                    self.waited += 1
+                    if number < at_least:
+                        self.faults.append(f"{at_least} was written at {position}, read was {answer}")
+                else:
+                    key = self.key(turn)
+                    number = int(reader.value(key) or 0)
+            except KeylaneError as error:
+                self.faults.append(f"{type(error).__name__}: {error}")
+                continue
+            self.reads += 1
+            if number < seen.get(key, 0):
+                self.faults.append(f"{key!r} went back: {seen[key]} -> {number}")
+            seen[key] = max(number, seen.get(key, 0))
+        for reader in readers:
+            reader.close()
+
+
+def values_of(reader: Reader, keys: list[bytes]) -> dict[bytes, bytes | None]:
+    return {key: reader.value(key) for key in keys}
+
+
+def stripes_of(layout: Layout) -> set[int]:
+    """Numbers of the stripes in use by the first hundred keys."""
+    return {routing.stripe_for(b"key-%d" % number, layout.stripes) for number in range(100)}

@@ -1,0 +1,173 @@
+"""Logs of several partitions that end in one lane, and what that lane should hold: a plain fold."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tests.support import lanes as t
+
+from keylane.adapters.redis.resp import encode_command
+from keylane.ports import Deadline
+from keylane.state import codec
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from keylane.adapters.redis.cluster import Cluster
+    from keylane.model.records import Options
+    from keylane_spark.adapters.lane_writer import LaneTarget, LaneWriter
+
+HOME = 4
+"""The lane's own partition."""
+
+
+class Row(NamedTuple):
+    """One record; a value of None is a tombstone."""
+
+    source: int
+    offset: int
+    key: bytes
+    value: bytes | None
+    time: int
+
+    @property
+    def stray_source(self) -> int | None:
+        return None if self.source == HOME else self.source
+
+
+def envelope(row: Row, order_ms: int | None = None) -> bytes:
+    return codec.encode_record(row.value, row.offset, row.time, row.stray_source, order_ms=order_ms)
+
+
+def member(row: Row) -> bytes:
+    """As a history holds it."""
+    data = envelope(row)
+    return data[2:10] + data[:2] + data[10:]
+
+
+def folded(rows: Sequence[Row]) -> list[tuple[Row, int | None]]:
+    """Of each key the last row, with its order timestamp where that is not its own: what a chunk carries."""
+    last = {row.key: row for row in rows}
+    kept = [row for row in rows if last[row.key] is row]
+    highest = {row.key: max(other.time for other in rows if other.key == row.key) for row in kept}
+    return [(row, highest[row.key] if highest[row.key] > row.time else None) for row in kept]
+
+
+def send(
+    lanes: LaneWriter, lane: LaneTarget, rows: Sequence[Row], begin: int, end: int, *, fold: bool = False
+) -> None:
+    """One chunk: the rows of a partition's [begin, end). A fold leaves out what histories would want."""
+    carried = folded(rows) if fold else [(row, None) for row in rows]
+    pairs = [part for row, order in carried for part in (lane.key_prefix + row.key, envelope(row, order))]
+    body = b"".join(b"$%d\r\n%b\r\n" % (len(part), part) for part in pairs)
+    if rows and rows[0].stray_source is not None:
+        lanes.put_strays(lane, body, len(carried), rows[0].source, end)
+    else:
+        newest = max((row.time for row in rows), default=0)
+        gone = any(row.value is None for row in rows)
+        lanes.apply(
+            lane,
+            begin,
+            end,
+            arguments=body,
+            count=len(carried),
+            has_tombstones=gone,
+            newest_timestamp_ms=newest,
+        )
+    lanes.flush()
+
+
+@dataclass(slots=True)
+class Held:
+    """State, histories and indexes of a lane. A history's entries are (score, member).
+
+    `past`: the keys that have a history, by the index of these.
+    """
+
+    values: dict[bytes, tuple[int, int, bytes]]
+    histories: dict[bytes, list[tuple[int, bytes]]]
+    index: list[bytes]
+    past: list[bytes]
+
+
+def ask(cluster: Cluster, lane: LaneTarget, *commands: tuple[bytes, ...]) -> list[Any]:
+    """Replies of the lane's primary."""
+    deadline = Deadline.after_ms(5000, t.CLOCK)
+    if not cluster.nodes:
+        cluster.refresh(deadline)
+    packed = b"".join(encode_command(*command) for command in commands)
+    return cluster.roundtrip(cluster.primary(lane.slot), packed, len(commands), deadline)
+
+
+def held(cluster: Cluster, lane: LaneTarget, keys: Sequence[bytes]) -> Held:
+    """What the lane holds."""
+    base, name = lane.key_prefix[:-2], lane.watermark_key[len(lane.key_prefix) :]
+    index, past, *replies = ask(
+        cluster,
+        lane,
+        (b"ZRANGE", base + b"i:" + name, b"0", b"-1"),
+        (b"ZRANGE", base + b"p:" + name, b"0", b"-1"),
+        *((b"GET", lane.key_prefix + key) for key in keys),
+        *((b"ZRANGE", base + b"h:" + key, b"0", b"-1", b"WITHSCORES") for key in keys),
+    )
+    values, histories = {}, {}
+    for key, data, entries in zip(keys, replies[: len(keys)], replies[len(keys) :], strict=True):
+        record = None if data is None else codec.decode_record(key, data, lane.partition)
+        if record is not None:
+            values[key] = record.partition, record.offset, record.value
+        if entries:
+            histories[key] = [(int(score), entry) for entry, score in zip(*[iter(entries)] * 2, strict=True)]
+    return Held(values, histories, index, past)
+
+
+def server_time_ms(cluster: Cluster, lane: LaneTarget) -> int:
+    """The clock of the lane's primary."""
+    ((seconds, micros),) = ask(cluster, lane, (b"TIME",))
+    return int(seconds) * 1000 + int(micros) // 1000
+
+
+def fold(rows: Sequence[Row], options: Options, now_ms: int) -> Held:
+    """What a lane holds that has read these rows, each partition's in offset order."""
+    by_key: dict[bytes, list[Row]] = {}
+    for row in rows:
+        by_key.setdefault(row.key, []).append(row)
+    values = {}
+    for key, mine in by_key.items():
+        winner = _first(mine) if options.insert_once else _newest(mine)
+        is_due = options.ttl_ms is not None and winner.time + options.ttl_ms <= now_ms
+        if winner.value is not None and not is_due:
+            values[key] = winner.source, winner.offset, winner.value
+    histories = {key: _history(mine, options, now_ms) for key, mine in by_key.items() if options.has_history}
+    indexes = (values, histories) if options.index else ((), ())
+    return Held(values, histories, *map(sorted, indexes))
+
+
+def _newest(rows: Sequence[Row]) -> Row:
+    ranked = []
+    for source in {row.source for row in rows}:
+        mine = sorted((row for row in rows if row.source == source), key=lambda row: row.offset)
+        rank = -1 if source == HOME else source
+        orders = accumulate((row.time for row in mine), max)
+        ranked += [((order, -rank, row.offset), row) for row, order in zip(mine, orders, strict=True)]
+    return max(ranked, key=lambda pair: pair[0])[1]
+
+
+def _first(rows: Sequence[Row]) -> Row:
+    held = rows[0]
+    for row in rows:
+        if row.value is None or held.value is None:
+            held = row
+    return held
+
+
+def _history(rows: Sequence[Row], options: Options, now_ms: int) -> list[tuple[int, bytes]]:
+    entries = sorted({(row.time, member(row)) for row in rows})
+    if options.history_count is not None:
+        entries = entries[-options.history_count :]
+    if options.history_age_ms is not None:
+        horizon = now_ms - options.history_age_ms
+        old = [entry for entry in entries if entry[0] < horizon]
+        entries = entries[max(0, len(old) - 1) :]
+    return entries

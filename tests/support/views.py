@@ -1,0 +1,169 @@
+"""Views in tests: events, the windows that they make by the plainest code there is, and windows as read."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import Producer
+from tests.support.builders import an_event, load_handler
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    import pytest
+
+Name = tuple[str, int | None, int | None]
+"""Key, start and end of a window."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """What happened: amounts are cents, so that sums are exact in any arithmetic."""
+
+    user: str
+    at_ms: int
+    cents: int | None
+    state: str
+    version: int
+    partition: int
+    offset: int = -1
+
+    @property
+    def value(self) -> bytes:
+        fields = {"user": self.user, "at": self.at_ms, "state": self.state, "version": self.version}
+        pay = {} if self.cents is None else {"pay": {"amount": self.cents / 100}}
+        return json.dumps(fields | pay).encode()
+
+
+COLUMNS = """
+n = "count()"
+paid = "count(pay.amount)"
+total = "sum(pay.amount)"
+least = "min(pay.amount)"
+most = "max(pay.amount)"
+mean = "avg(pay.amount)"
+last = "latest(state)"
+highest = "latest(state, by version)"
+"""
+
+
+def columns_of(events: list[Event]) -> dict[str, Any]:
+    """The columns of `COLUMNS` over these events."""
+    cents = [event.cents for event in events if event.cents is not None]
+    mean = None if not cents else round(Decimal(sum(cents)) / 100 / len(cents), 9)
+    newest = max(events, key=lambda e: (e.at_ms, e.partition, e.offset))
+    highest = max(events, key=lambda e: (e.version, e.partition, e.offset))
+    return {
+        "n": len(events),
+        "paid": len(cents),
+        "total": Decimal(sum(cents)) / 100 if cents else None,
+        "least": Decimal(min(cents)) / 100 if cents else None,
+        "most": Decimal(max(cents)) / 100 if cents else None,
+        "mean": mean,
+        "last": newest.state,
+        "highest": highest.state,
+    }
+
+
+def fixed(events: Iterable[Event], size_ms: int, every_ms: int) -> dict[Name, dict[str, Any]]:
+    """Tumbling or hopping windows, by trying every start."""
+    found: dict[Name, list[Event]] = {}
+    for event in events:
+        start = event.at_ms - event.at_ms % every_ms
+        while start + size_ms > event.at_ms:
+            found.setdefault((event.user, start, start + size_ms), []).append(event)
+            start -= every_ms
+    return {name: columns_of(those) for name, those in found.items()}
+
+
+def sessions(events: Iterable[Event], gap_ms: int) -> dict[Name, dict[str, Any]]:
+    by_user: dict[str, list[Event]] = {}
+    for event in events:
+        by_user.setdefault(event.user, []).append(event)
+    found = {}
+    for user, those in by_user.items():
+        those.sort(key=lambda event: event.at_ms)
+        current: list[Event] = []
+        for event in [*those, None]:
+            if current and (event is None or event.at_ms >= current[-1].at_ms + gap_ms):
+                found[user, current[0].at_ms, current[-1].at_ms + gap_ms] = columns_of(current)
+                current = []
+            if event is not None:
+                current.append(event)
+    return found
+
+
+def produce(
+    kafka: str, topic: str, events: Iterable[Event | tuple[bytes | None, bytes | None]]
+) -> list[Event]:
+    """Write events (others are key and value as they are); the events with their offsets."""
+    producer = Producer({"bootstrap.servers": kafka, "linger.ms": 5})
+    written = []
+
+    def report(event: Event | None) -> Callable[..., None]:
+        def take(error: object, message: Any) -> None:
+            assert error is None
+            if event is not None:
+                fields = (event.user, event.at_ms, event.cents, event.state, event.version)
+                written.append(Event(*fields, message.partition(), message.offset()))
+
+        return take
+
+    for event in events:
+        if isinstance(event, Event):
+            producer.produce(
+                topic,
+                event.value,
+                event.user.encode(),
+                event.partition,
+                timestamp=event.at_ms,
+                on_delivery=report(event),
+            )
+        else:
+            producer.produce(topic, event[1], event[0], 0, on_delivery=report(None))
+        producer.poll(0)
+    assert producer.flush(60) == 0
+    return written
+
+
+class Query:
+    """A warm query function."""
+
+    def __init__(self, nodes: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("KEYLANE_REDIS_NODES", nodes)
+        monkeypatch.setenv("KEYLANE_LAYOUT_TTL_S", "0")
+        self._function = load_handler("query")
+
+    def ask(self, path: str, **query: str) -> tuple[int, Any]:
+        """Status and document."""
+        answer = self._function.lambda_handler(an_event("GET", path, query=query or None), None)
+        return answer["statusCode"], json.loads(answer["body"], parse_float=Decimal)
+
+    def pages(self, path: str, **query: str) -> list[dict[str, Any]]:
+        """The windows of all pages."""
+        rows: list[dict[str, Any]] = []
+        while True:
+            status, document = self.ask(path, **query)
+            assert status == 200, document
+            rows += document["windows"]
+            if "next" not in document:
+                return rows
+            query["cursor"] = document["next"]
+
+    def windows(self, view: str, **query: str) -> dict[Name, dict[str, Any]]:
+        """All windows of a view."""
+        rows = self.pages(f"/views/{view}/keys", **{"limit": "1000"} | query)
+        return {(row["key"], row.get("start"), row.get("end")): row["values"] for row in rows}
+
+
+def eventually_equal(read: Callable[[], Any], wanted: Any, within_s: float = 90) -> None:
+    """Poll until what is read is what is wanted; else show where they differ."""
+    until = time.monotonic() + within_s
+    while (found := read()) != wanted:
+        if time.monotonic() > until:
+            assert found == wanted, "see above"
+        time.sleep(0.2)

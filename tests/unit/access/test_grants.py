@@ -1,0 +1,174 @@
+"""Tokens, what they are granted, and what requests need: the authorizer function on API Gateway's events."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+
+import pytest
+from tests.support.builders import load_handler
+
+from keylane.access import grants
+from keylane.config import access
+from keylane.errors import SettingsError
+from keylane.wiring import authorizer
+from keylane_build import openapi
+
+TOKEN, OTHER = "throw-away-token-1", "throw-away-token-2"
+ARN = "arn:aws:execute-api:eu-central-1:123456789012:abcdef1234/v1/"
+
+
+def digest(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+ACCESS = {
+    digest(TOKEN): {
+        "name": "billing",
+        "read": ["orders*", "rates"],
+        "write": ["invoices"],
+        "views": ["sum-*"],
+    },
+    digest(OTHER): {"name": "root", "read": ["*"], "write": ["*"], "views": ["*"]},
+}
+
+
+@pytest.fixture
+def ask(monkeypatch):
+    """Ask the function of a request: True, False, or Unauthorized is raised."""
+    monkeypatch.setenv("KEYLANE_ACCESS", json.dumps(ACCESS))
+    function = load_handler("authorizer")
+
+    def request(method, path, query=None, authorization=f"Bearer {TOKEN}"):
+        # As a REST API sends it to an authorizer of the type REQUEST.
+        event = {
+            "type": "REQUEST",
+            "methodArn": f"{ARN}{method}{path}",
+            "resource": "/some/{thing}",
+            "path": path,
+            "httpMethod": method,
+            "headers": {"authorization": authorization, "Host": "api.example.org"} if authorization else None,
+            "multiValueHeaders": {},
+            "queryStringParameters": {name: values[-1] for name, values in (query or {}).items()} or None,
+            "multiValueQueryStringParameters": query,
+            "pathParameters": None,
+            "stageVariables": None,
+            "requestContext": {"stage": "v1", "identity": {"sourceIp": "203.0.113.7"}},
+        }
+        answer = function.lambda_handler(event, None)
+        [statement] = answer["policyDocument"]["Statement"]
+        assert statement["Resource"] == event["methodArn"]
+        assert statement["Action"] == "execute-api:Invoke"
+        assert answer["principalId"] in {"billing", "root"}
+        return statement["Effect"] == "Allow"
+
+    request.function = function
+    return request
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "query"),
+    [
+        ("GET", "/topics/orders/keys/1", None),
+        ("HEAD", "/topics/orders-2026/keys/a%2Fb", None),
+        ("GET", "/topics/%6Frders/keys", None),
+        ("POST", "/topics/orders/keys:read", None),
+        ("GET", "/topics/rates/partitions/0/records", None),
+        ("PUT", "/topics/invoices/keys/1", None),
+        ("DELETE", "/topics/invoices/keys/1", None),
+        ("POST", "/topics/invoices", None),
+        ("POST", "/topics/invoices/partitions/1", None),
+        ("GET", "/join/1", {"topics": ["orders,rates"]}),
+        ("GET", "/metadata/partitions", {"topic": ["rates"]}),
+        ("GET", "/views/sum-of-it/keys", None),
+        ("GET", "/health", None),
+    ],
+)
+def test_token_may(ask, method, path, query):
+    assert ask(method, path, query)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "query"),
+    [
+        ("GET", "/topics/invoices/keys/1", None),
+        ("POST", "/topics/invoices/keys:read", None),
+        ("GET", "/topics/rates2/keys/1", None),
+        ("GET", "/topics/invoices/keys/orders", None),
+        ("GET", "/topics/invoices%2F..%2Forders/keys/1", None),
+        ("PUT", "/topics/orders/keys/1", None),
+        ("POST", "/topics/orders", None),
+        ("POST", "/push", None),
+        ("GET", "/topics", None),
+        ("GET", "/clusters", None),
+        ("GET", "/views/other", None),
+        ("GET", "/join/1", {"topics": ["orders,invoices"]}),
+        ("GET", "/join/1", {"topics": ["invoices", "orders"]}),
+        ("GET", "/metadata/partitions", {"topic": ["invoices"]}),
+        ("GET", "/", None),
+        ("POST", "/health", None),
+        ("PATCH", "/topics/orders/keys/1", None),
+    ],
+)
+def test_token_may_not(ask, method, path, query):
+    assert not ask(method, path, query)
+
+
+@pytest.mark.parametrize(
+    "authorization",
+    [
+        None,
+        "",
+        TOKEN,
+        "Bearer ",
+        "Bearer short",
+        f"Basic {TOKEN}",
+        f"Bearer {TOKEN}x",
+        f"Bearer {TOKEN} {OTHER}",
+    ],
+)
+def test_unknown_token_is_unauthorized_in_the_word_that_api_gateway_knows(ask, authorization):
+    with pytest.raises(ask.function.Unauthorized, match=r"^Unauthorized$"):
+        ask("GET", "/health", None, authorization)
+
+
+def test_every_operation_is_allowed_to_who_may_do_all_and_none_to_who_may_nothing():
+    everything = grants.Grant("all", ("*",), ("*",), ("*",))
+    for path, methods in openapi.document()["paths"].items():
+        if path == "/health":
+            continue
+        real = re.sub(r"{\w+}", "x", path)
+        for method in methods:
+            need = grants.need_of(method.upper(), real, {"topics": ["a,b"], "topic": ["a"]})
+            assert need, (method, path)
+            assert everything.allows(need)
+            assert not grants.Grant("none").allows(need), (method, path)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("", "no JSON object"),
+        ("{", "is no JSON"),
+        ("{}", "no JSON object"),
+        ('{"secret-token": {"name": "a"}}', "name 1 no SHA-256"),
+        (json.dumps({digest(TOKEN): ["a"]}), "grant 1"),
+        (json.dumps({digest(TOKEN): {"name": "a", "reads": []}}), "grant 1"),
+        (json.dumps({digest(TOKEN): {"read": []}}), "no name in grant 1"),
+        (json.dumps({digest(TOKEN): {"name": "a", "read": "orders"}}), "no list of patterns"),
+    ],
+)
+def test_faulty_grants_are_told_without_what_they_hold(given, told):
+    with pytest.raises(SettingsError, match=told) as raised:
+        access.grants_of({"KEYLANE_ACCESS": given})
+    assert "secret-token" not in str(raised.value)
+    assert digest(TOKEN) not in str(raised.value)
+
+
+def test_grants_are_read_anew_after_a_while(ask, monkeypatch):
+    assert ask("GET", "/topics/orders")
+    monkeypatch.setenv("KEYLANE_ACCESS", json.dumps({digest(TOKEN): {"name": "billing"}}))
+    assert ask("GET", "/topics/orders")
+    monkeypatch.setattr(authorizer, "ACCESS_S", -1.0)
+    assert not ask("GET", "/topics/orders")

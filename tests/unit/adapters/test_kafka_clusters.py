@@ -1,0 +1,81 @@
+"""Several Kafka clusters behind one set of ports, through fakes of them."""
+
+from __future__ import annotations
+
+import pytest
+from tests.support.builders import written
+from tests.support.fakes import FakeKafka, FakeLog, FakeTime
+
+from keylane.adapters.kafka.clusters import ClusteredLog, ClusteredMetadata, ClusteredReader
+from keylane.errors import BadConfig, LogUnavailable, UnknownTopic
+from keylane.explore import explore
+from keylane.model.clusters import Clusters, Named
+from keylane.model.kafka import LATEST, READ_COMMITTED, LogRecord, Wanted
+from keylane.model.records import NewRecord, Position
+from keylane.ports import Deadline, Outcome
+
+
+@pytest.fixture
+def limit() -> Deadline:
+    return Deadline.after_ms(1_000, FakeTime().clock)
+
+
+def test_records_go_to_their_clusters_and_fates_come_in_their_order(limit: Deadline):
+    ours, theirs = FakeLog(), FakeLog()
+    ours.create("a", 1)
+    theirs.create("x.a", 1)
+    log = ClusteredLog(Clusters(ours, (Named("theirs", ("x.*",), theirs),)))
+    sent = [NewRecord(topic, b"k", b"v") for topic in ("x.a", "a", "nothing", "x.a")]
+    first, second, unknown, last = log.append_all(sent, limit)
+    assert (first, second, last) == (Position(0, 0), Position(0, 0), Position(0, 1))
+    assert isinstance(unknown, UnknownTopic)
+    assert written(log, "x.a", b"k", None, limit) == Position(0, 2)
+    assert [record.topic for record in ours.sent] == ["a", "nothing"]
+    assert log.append_all([], limit) == []
+
+
+class Misconfigured(FakeLog):
+    def append_all(self, *_: object) -> list[Outcome]:
+        raise BadConfig("no such file")
+
+
+def test_a_cluster_that_is_not_set_up_fails_its_own_records_alone(limit: Deadline):
+    ours = FakeLog()
+    ours.create("a", 1)
+    log = ClusteredLog(Clusters(ours, (Named("broken", ("x",), Misconfigured()),)))
+    written, failed = log.append_all([NewRecord("a", b"k", b"v"), NewRecord("x", b"k", b"v")], limit)
+    assert (written, type(failed)) == (Position(0, 0), BadConfig)
+    with pytest.raises(BadConfig):
+        log.append_all([NewRecord("x", b"k", b"v")], limit)
+
+
+def test_each_cluster_tells_of_its_own_topics(limit: Deadline):
+    ours, theirs = FakeKafka(), FakeKafka()
+    for kafka in (ours, theirs):
+        for topic in ("a", "x.a"):
+            kafka.create(topic, 1 if kafka is ours else 2)
+    theirs.logs["x.a"][0].add(LogRecord(0, b"k", b"v"))
+    named = (Named("theirs", ("x.*",), theirs),)
+    metadata, reader = ClusteredMetadata(Clusters(ours, named)), ClusteredReader(Clusters(ours, named))
+    assert metadata.topics(limit) == {"a": 1, "x.a": 2}
+    assert len(metadata.topic("x.a", limit).partitions) == 2
+    assert metadata.cluster(limit).cluster_id == "fake"
+    (found,) = reader.offsets("x.a", 0, (LATEST,), READ_COMMITTED, limit)
+    assert found
+    assert found.offset == 1
+    assert len(reader.read(Wanted("x.a", 0, 0, 1, 10, 1_000), limit).records) == 1
+
+
+def test_a_cluster_that_is_away_is_told_beside_the_others_and_all_of_them_as_a_fault():
+    ours, theirs = FakeKafka(), FakeKafka(away=True)
+    clock = FakeTime().clock
+    found = explore.clusters({"default": ours, "theirs": theirs}, clock, timeout_ms=100)
+    assert list(found) == ["default", "theirs"]
+    assert isinstance(found["theirs"], LogUnavailable)
+    ours.away = True
+    with pytest.raises(LogUnavailable):
+        explore.clusters({"default": ours, "theirs": theirs}, clock, timeout_ms=100)
+    health = explore.health(
+        {"default": ours, "theirs": theirs}, None, clock, timeout_ms=1, state_timeout_ms=1
+    )
+    assert list(health) == ["kafka", "kafka.theirs"]

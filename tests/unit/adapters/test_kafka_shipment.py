@@ -1,0 +1,232 @@
+"""Many records on their way, over a client whose reports are scripted: what a real broker does at times."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+from tests.support.fakes import FakeTime
+
+from keylane.adapters.kafka.clients import RejectionListener
+from keylane.adapters.kafka.options import Security
+from keylane.adapters.kafka.shipment import Shipment
+from keylane.errors import (
+    ConnectionRejected,
+    LogUnavailable,
+    ProduceFailed,
+    Unacknowledged,
+    UnknownPartition,
+    UnknownTopic,
+)
+from keylane.model.records import NewRecord, Position
+from keylane.ports import Deadline
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+TOO_LARGE = KafkaError.MSG_SIZE_TOO_LARGE
+OTHER = KafkaError._INVALID_DIFFERENT_RECORD
+BAD_TIME = KafkaError.INVALID_TIMESTAMP
+
+
+@dataclass
+class Message:
+    """What a report tells of a record that was written."""
+
+    at: int
+
+    def partition(self) -> int:
+        return 0
+
+    def offset(self) -> int:
+        return self.at
+
+
+@dataclass
+class ScriptedProducer:
+    """librdkafka's producer: `judge` gives, for a batch of values, each one's error code, None for written.
+
+    What `judge` gives -1 for is never reported on. `refuse` raises when a record is handed over.
+    """
+
+    time: FakeTime
+    judge: Callable[[list[bytes]], list[int | None]] = lambda batch: [None] * len(batch)
+    refuse: Callable[[str], None] = lambda _: None
+    log: list[bytes] = field(default_factory=list)
+    batches: list[list[bytes]] = field(default_factory=list)
+    purged: int = 0
+    looked_up: list[str] = field(default_factory=list)
+    _waiting: list[tuple[bytes, Any]] = field(default_factory=list)
+
+    def produce(self, topic: str, value: bytes, *_: Any, on_delivery: Any) -> None:
+        self.refuse(topic)
+        self._waiting.append((value, on_delivery))
+
+    def flush(self, timeout_s: float) -> None:
+        self.poll(timeout_s)
+
+    def poll(self, timeout_s: float) -> None:
+        waiting, self._waiting = self._waiting, []
+        if not waiting:
+            self.time.move(timeout_s)
+            return
+        self.batches.append([value for value, _ in waiting])
+        for (value, report), code in zip(waiting, self.judge(self.batches[-1]), strict=True):
+            if code is None:
+                self.log.append(value)
+                report(None, Message(len(self.log) - 1))
+            elif code != -1:
+                report(KafkaError(code), None)
+
+    def purge(self, **_: Any) -> None:
+        self.purged += 1
+
+    def list_topics(self, topic: str, **_: Any) -> None:
+        self.looked_up.append(topic)
+
+
+def ship(producer: ScriptedProducer, records: list[NewRecord], timeout_ms: float = 1_000) -> list[Any]:
+    shipment = Shipment(records, lambda *_: 0, Deadline.after_ms(timeout_ms, producer.time.clock))
+    for group in shipment.groups():
+        shipment.send(producer, group, RejectionListener(Security()))
+    return shipment.outcomes()
+
+
+def records_of(*pairs: tuple[bytes, bytes]) -> list[NewRecord]:
+    return [NewRecord("t", key, value) for key, value in pairs]
+
+
+def test_record_is_not_sent_again_where_a_newer_one_with_its_key_was_written():
+    codes = {b"1": OTHER, b"2": BAD_TIME, b"3": OTHER, b"4": None}
+    tries: list[int] = []
+
+    def judge(batch: list[bytes]) -> list[int | None]:
+        tries.append(len(batch))
+        return [codes[value] for value in batch] if len(tries) == 1 else [None] * len(batch)
+
+    producer = ScriptedProducer(FakeTime(), judge)
+    fates = ship(producer, records_of((b"a", b"1"), (b"x", b"2"), (b"b", b"3"), (b"a", b"4")))
+    assert producer.log == [b"4", b"3"]
+    overtaken, bad, again, newer = fates
+    assert isinstance(overtaken, ProduceFailed)
+    assert "another record" in str(overtaken)
+    assert isinstance(bad, ProduceFailed)
+    assert (again, newer) == (Position(0, 1), Position(0, 0))
+
+
+def test_batch_that_is_too_large_is_halved_until_it_fits_and_keeps_its_order():
+    def judge(batch: list[bytes]) -> list[int | None]:
+        return [TOO_LARGE if sum(map(len, batch)) > 10 else None] * len(batch)
+
+    producer = ScriptedProducer(FakeTime(), judge)
+    values = [b"%03d" % number for number in range(8)]
+    values[5] = b"x" * 11
+    fates = ship(producer, records_of(*((b"k", value) for value in values)))
+    assert producer.log == [value for value in values if value[:1] != b"x"]
+    assert [type(fate) for fate in fates] == [Position] * 5 + [ProduceFailed] + [Position] * 2
+
+
+def test_what_is_not_reported_by_the_deadline_is_purged_and_uncertain():
+    producer = ScriptedProducer(FakeTime(), lambda batch: [None, *[-1] * (len(batch) - 1)])
+    written, *others = ship(producer, records_of((b"a", b"1"), (b"b", b"2"), (b"c", b"3")))
+    assert written == Position(0, 0)
+    assert [type(fate) for fate in others] == [Unacknowledged] * 2
+    assert producer.purged == 1
+
+
+def test_second_try_that_is_not_reported_is_uncertain_whatever_the_first_one_came_to():
+    tries: list[int] = []
+
+    def judge(batch: list[bytes]) -> list[int | None]:
+        tries.append(len(batch))
+        return [OTHER, BAD_TIME] if len(tries) == 1 else [-1] * len(batch)
+
+    fates = ship(ScriptedProducer(FakeTime(), judge), records_of((b"a", b"1"), (b"b", b"2")))
+    assert [type(fate) for fate in fates] == [Unacknowledged, ProduceFailed]
+
+
+def test_record_that_the_client_does_not_take_was_surely_not_written():
+    def refuse(topic: str) -> None:
+        raise BufferError
+
+    [fate] = ship(ScriptedProducer(FakeTime(), refuse=refuse), records_of((b"a", b"1")))
+    assert type(fate) is LogUnavailable
+    assert "not written" in str(fate)
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [(KafkaError._UNKNOWN_TOPIC, UnknownTopic), (KafkaError._UNKNOWN_PARTITION, UnknownPartition)],
+)
+def test_what_is_unknown_is_looked_up_once_a_request(code: int, kind: type):
+    def refuse(topic: str) -> None:
+        raise KafkaException(KafkaError(code))
+
+    producer = ScriptedProducer(FakeTime(), refuse=refuse)
+    fates = ship(producer, [NewRecord("t", b"k", b"v", 7)] * 100)
+    assert all(isinstance(fate, kind) for fate in fates)
+    assert producer.looked_up == ["t"]
+
+
+def test_errors_of_the_client_that_are_for_good_are_noticed():
+    shipment = Shipment(records_of((b"a", b"1")), lambda *_: 0, Deadline.after_ms(1_000, FakeTime().clock))
+
+    def refuse(topic: str) -> None:
+        raise KafkaException(KafkaError(KafkaError._FATAL, "fenced", fatal=True))
+
+    for group in shipment.groups():
+        shipment.send(ScriptedProducer(FakeTime(), refuse=refuse), group, RejectionListener(Security()))
+        assert shipment.has_failed_for_good
+
+
+def test_those_alone_that_a_broker_let_nobody_in_for_may_go_again_and_the_wait_ends_soon():
+    """Written, bad in itself, and not reported when the refusal is heard."""
+    entrance = RejectionListener(Security())
+
+    def judge(batch: list[bytes]) -> list[int | None]:
+        entrance(KafkaError(KafkaError._AUTHENTICATION))
+        return [None, BAD_TIME, -1]
+
+    producer = ScriptedProducer(FakeTime(), judge)
+    limit = Deadline.after_ms(60_000, producer.time.clock)
+    shipment = Shipment(records_of((b"a", b"1"), (b"b", b"2"), (b"c", b"3")), lambda *_: 0, limit)
+    shipment.send(producer, [0, 1, 2], entrance, is_new=False)
+    assert shipment.refused([0, 1, 2]) == [2]
+    assert limit.remaining_s > 59
+    written, bad, refused = shipment.outcomes()
+    assert (written, type(bad)) == (Position(0, 0), ProduceFailed)
+    assert isinstance(refused, ConnectionRejected)
+    assert refused.uncertain
+    assert producer.purged == 1
+
+
+def test_after_a_refusal_nothing_more_is_handed_over():
+    entrance = RejectionListener(Security())
+    entrance(KafkaError(KafkaError._SSL))
+    producer = ScriptedProducer(FakeTime())
+    limit = Deadline.after_ms(1_000, producer.time.clock)
+    shipment = Shipment(records_of((b"a", b"1")), lambda *_: 0, limit)
+    shipment.send(producer, [0], entrance)
+    [refused] = shipment.outcomes()
+    assert (getattr(refused, "code", ""), producer.batches) == ("SSL_HANDSHAKE_FAILED", [])
+    assert not getattr(refused, "uncertain", True)
+
+
+def test_a_full_queue_is_waited_for_while_reports_make_room():
+    room = [2]
+
+    def refuse(topic: str) -> None:
+        if not room[0]:
+            raise BufferError
+        room[0] -= 1
+
+    def judge(batch: list[bytes]) -> list[int | None]:
+        room[0] += len(batch)
+        return [None] * len(batch)
+
+    producer = ScriptedProducer(FakeTime(), judge, refuse)
+    fates = ship(producer, records_of(*((b"k", b"%d" % number) for number in range(7))))
+    assert [type(fate) for fate in fates] == [Position] * 7
+    assert producer.log == [b"%d" % number for number in range(7)]

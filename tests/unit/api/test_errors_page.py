@@ -1,0 +1,45 @@
+"""docs/http/errors.md has every problem type with its status and its code."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+PAGE = (ROOT / "docs" / "http" / "errors.md").read_text(encoding="utf-8")
+[PROBLEMS] = ROOT.glob("layers/keylane/python/keylane/**/problems.py")
+KIND = re.compile(r'Kind\(\s*(\d{3}), "([a-z-]+)", "[^"]+"(?:, "([A-Z_]+)")?\s*\)')
+KINDS = {name: (status, code) for status, name, code in KIND.findall(PROBLEMS.read_text(encoding="utf-8"))}
+GATEWAY = set(
+    re.findall(
+        r'problem:([a-z-]+)", "title": [^\n]+?"status": (\d{3})',
+        (ROOT / "template.yaml").read_text(encoding="utf-8"),
+    )
+)
+
+
+def rows(page: str) -> dict[tuple[str, str], str]:
+    """(type, status) -> the third cell."""
+    found = re.findall(r"^\| `([a-z-]+)` \| (\d{3}) \| ([^|]+) \|", page, re.MULTILINE)
+    return {(name, status): cell for name, status, cell in found}
+
+
+OURS, _, GATEWAYS = PAGE.partition("## Errors of API Gateway")
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_page_has_each_problem_type_with_its_status_and_code(name):
+    status, code = KINDS[name]
+    cell = rows(OURS)[name, status]
+    assert not code or cell == f"`{code}`"
+
+
+def test_page_has_no_problem_type_that_is_not_there():
+    assert {name for name, _ in rows(OURS)} == KINDS.keys()
+    assert {status for _, status in rows(OURS)} <= {status for status, _ in KINDS.values()}
+
+
+def test_page_has_what_api_gateway_answers_itself():
+    assert rows(GATEWAYS).keys() == GATEWAY

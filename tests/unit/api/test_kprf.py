@@ -1,0 +1,238 @@
+"""POST /push: kprf's requests and answers, over a fake log."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.support.builders import an_event, headers_of, load_produce
+from tests.support.fakes import FakeLog
+
+from keylane import routing
+from keylane.api.kprf import request_of
+from keylane.errors import ProduceFailed, Unacknowledged
+from keylane.model.records import NewRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Post = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def log() -> FakeLog:
+    log = FakeLog()
+    log.create("SOME_TOPIC", 9)
+    return log
+
+
+@pytest.fixture
+def push(log: FakeLog) -> Post:
+    post = load_produce(log)
+    return lambda body: post("/push", body)
+
+
+def told(answer: dict[str, Any]) -> dict[str, Any]:
+    assert headers_of(answer)["Content-Type"] == "application/json"
+    document: dict[str, Any] = json.loads(answer["body"])
+    return document
+
+
+def problem(answer: dict[str, Any]) -> tuple[int, str]:
+    assert headers_of(answer)["Content-Type"] == "application/problem+json"
+    return answer["statusCode"], json.loads(answer["body"]).get("parameter")
+
+
+@pytest.mark.parametrize("wait_for_send", [{"wait_for_send": False}, {"wait_for_send": True}, {}])
+def test_the_request_of_kprfs_readme_is_answered_as_there(push: Post, log: FakeLog, wait_for_send: dict):
+    answer = push({"records": [{"topic": "SOME_TOPIC", "data": '{"a": "b"}'}], **wait_for_send})
+    document = told(answer)
+    assert answer["statusCode"] == 200
+    assert (document["status"], document["errors"]) == ("ok", [])
+    assert log.sent == [NewRecord("SOME_TOPIC", None, b'{"a": "b"}')]
+
+
+def test_positions_come_in_the_order_of_the_records(push: Post):
+    records = [{"topic": "SOME_TOPIC", "key": f"k{number}", "data": "1"} for number in range(3)]
+    partitions = [routing.partition_for(b"k%d" % number, 9) for number in range(3)]
+    positions = told(push({"records": [*records, {**records[0], "partition": 8}]}))["positions"]
+    assert positions[:3] == [f"{partition}:0" for partition in partitions]
+    assert positions[3].startswith("8:")
+
+
+def test_one_records_error_does_not_hide_the_others_and_is_told_in_kprfs_form(push: Post):
+    records = [
+        {"topic": "SOME_TOPIC", "key": "a", "data": "1"},
+        {"topic": "nowhere", "key": "b", "data": "2"},
+        {"topic": "SOME_TOPIC", "key": "c", "data": "x" * 1_001},
+        {"topic": "SOME_TOPIC", "partition": 9, "data": "4"},
+        {"topic": "no topic", "data": "5"},
+    ]
+    answer = push({"records": records})
+    document = told(answer)
+    assert (answer["statusCode"], document["status"]) == (413, "err")
+    good, *failed = document["errors"]
+    assert good == {"status": "ok", "error": False, "message": None}
+    assert all(entry["error"] is True and entry["status"] == "error" for entry in failed)
+    assert [(entry["index"], entry["field"], entry["code"], entry["retriable"]) for entry in failed] == [
+        (1, "topic", "UNKNOWN_TOPIC_OR_PARTITION", False),
+        (2, "data", "MESSAGE_TOO_LARGE", False),
+        (3, "partition", "UNKNOWN_TOPIC_OR_PARTITION", False),
+        (4, "topic", "INVALID_TOPIC_EXCEPTION", False),
+    ]
+    assert "1000 at most" in failed[1]["message"]
+    assert [bool(position) for position in document["positions"]] == [True, False, False, False, False]
+
+
+def test_what_may_have_been_written_is_told_and_when_to_come_back(push: Post, log: FakeLog):
+    log.refusals = {
+        "hangs": Unacknowledged(),
+        "refuses": ProduceFailed("NOT_ENOUGH_REPLICAS", "Kafka refused the record", retriable=True),
+    }
+    answer = push({"records": [{"topic": topic, "data": "1"} for topic in ("hangs", "refuses")]})
+    assert (answer["statusCode"], headers_of(answer)["Retry-After"]) == (503, "1")
+    first, second = told(answer)["errors"]
+    assert (first["code"], first["retriable"], first["uncertain"]) == ("REQUEST_TIMED_OUT", True, True)
+    assert (second["code"], second["retriable"], "uncertain" in second) == (
+        "NOT_ENOUGH_REPLICAS",
+        True,
+        False,
+    )
+
+
+def test_no_records_are_no_error(push: Post, log: FakeLog):
+    assert told(push({"records": []})) == {"status": "ok", "errors": [], "positions": []}
+    assert not log.sent
+
+
+def test_fields_may_be_null_and_unknown_ones_are_ignored(push: Post, log: FakeLog):
+    record = {"topic": "SOME_TOPIC", "data": "1", "key": None, "partition": None, "other": [1]}
+    assert told(push({"records": [record], "wait_for_send": None, "more": 1}))["status"] == "ok"
+    assert log.sent == [NewRecord("SOME_TOPIC", None, b"1")]
+
+
+def test_partition_minus_1_is_none_as_in_librdkafka(push: Post, log: FakeLog):
+    assert told(push({"records": [{"topic": "SOME_TOPIC", "data": "1", "partition": -1}]}))["status"] == "ok"
+    assert log.sent[0].partition is None
+    document = told(push({"records": [{"topic": "SOME_TOPIC", "data": "1", "partition": -2}]}))
+    assert document["errors"][0]["field"] == "partition"
+
+
+def test_empty_keys_and_data_are_kept_apart_from_missing_ones(push: Post, log: FakeLog):
+    push({"records": [{"topic": "SOME_TOPIC", "key": "", "data": ""}]})
+    assert log.sent == [NewRecord("SOME_TOPIC", b"", b"")]
+
+
+GOOD = {"topic": "SOME_TOPIC", "data": "1"}
+
+
+@pytest.mark.parametrize(
+    ("body", "parameter"),
+    [
+        (b"", "body"),
+        (b"{", "body"),
+        (b"\xff\xfe{", "body"),
+        (b"[" * 100_000, "body"),
+        (b'{"records": [NaN]}', "body"),
+        (b'{"records": [1e999]}', "body"),
+        (b"9" * 5_000, "body"),
+        ([], "body"),
+        (None, "body"),
+        ({}, "records"),
+        ({"records": None}, "records"),
+        ({"records": {}}, "records"),
+        ({"records": [GOOD] * 10_001}, "records"),
+        ({"records": [GOOD | {"topic": f"t{number}"} for number in range(101)]}, "records"),
+        ({"records": [GOOD, 7]}, "records[1]"),
+        ({"records": [GOOD, {"data": "1"}]}, "records[1].topic"),
+        ({"records": [GOOD, GOOD | {"topic": 1}]}, "records[1].topic"),
+        ({"records": [{"topic": "SOME_TOPIC"}]}, "records[0].data"),
+        ({"records": [GOOD | {"data": None}]}, "records[0].data"),
+        ({"records": [GOOD | {"data": {"a": 1}}]}, "records[0].data"),
+        ({"records": [GOOD | {"data": "\ud800"}]}, "records[0].data"),
+        ({"records": [GOOD | {"key": 1}]}, "records[0].key"),
+        ({"records": [GOOD | {"partition": "1"}]}, "records[0].partition"),
+        ({"records": [GOOD | {"partition": True}]}, "records[0].partition"),
+        ({"records": [GOOD | {"partition": 1.0}]}, "records[0].partition"),
+        ({"records": [GOOD | {"partition": 2**31}]}, "records[0].partition"),
+        ({"records": [GOOD], "wait_for_send": "yes"}, "wait_for_send"),
+    ],
+)
+def test_body_that_is_wrong_is_refused_whole_with_the_place(
+    push: Post, log: FakeLog, body: Any, parameter: str
+):
+    answer = push(body)
+    assert problem(answer) == (400, parameter)
+    assert "no record was written" in json.loads(answer["body"])["detail"]
+    assert not log.sent
+    if parameter.startswith("records["):
+        assert json.loads(answer["body"])["index"] == int(parameter[8])
+
+
+def test_body_over_lambdas_limit_is_413(push: Post, log: FakeLog):
+    answer = push(b'{"records": [], "x": "' + b"x" * (6 * 1024 * 1024) + b'"}')
+    assert (answer["statusCode"], json.loads(answer["body"])["type"]) == (
+        413,
+        "urn:keylane:problem:body-too-large",
+    )
+    assert not log.sent
+
+
+def test_as_many_records_as_may_be_are_taken_at_once(push: Post, log: FakeLog):
+    document = told(push({"records": [GOOD] * 10_000}))
+    assert (document["status"], len(document["positions"]), len(log.sent)) == ("ok", 10_000, 10_000)
+
+
+def test_answer_about_many_failures_stays_below_lambdas_limit(push: Post):
+    answer = push({"records": [{"topic": "t" * 249, "data": "1"}] * 10_000})
+    assert (answer["statusCode"], len(told(answer)["errors"])) == (404, 10_000)
+    assert len(json.dumps(answer)) < 5 * 1024 * 1024
+
+
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+RECORDS = st.fixed_dictionaries(
+    {"topic": st.text(max_size=5) | JSON_VALUES, "data": st.text(max_size=5) | JSON_VALUES},
+    optional={"key": st.text(max_size=5) | JSON_VALUES, "partition": st.integers() | JSON_VALUES},
+)
+
+
+@given(st.lists(RECORDS, max_size=3) | JSON_VALUES, JSON_VALUES)
+def test_any_json_is_answered_and_nothing_is_our_fault(records: Any, wait_for_send: Any):
+    log = FakeLog()
+    answer = load_produce(log)("/push", {"records": records, "wait_for_send": wait_for_send})
+    assert answer["statusCode"] < 500
+    if answer["statusCode"] == 400 and headers_of(answer)["Content-Type"] == "application/problem+json":
+        assert not log.sent
+
+
+@given(
+    st.lists(
+        st.builds(
+            NewRecord,
+            st.text(st.characters(codec="utf-8"), max_size=5),
+            st.none() | st.text(st.characters(codec="utf-8"), max_size=5).map(str.encode),
+            st.text(st.characters(codec="utf-8"), max_size=5).map(str.encode),
+            st.none() | st.integers(0, 2**31 - 1),
+        ),
+        max_size=5,
+    )
+)
+def test_records_are_read_as_they_were_meant(records: list[NewRecord]):
+    given = [
+        {
+            "topic": record.topic,
+            "key": None if record.key is None else record.key.decode(),
+            "data": record.value.decode() if record.value is not None else None,
+            "partition": record.partition,
+        }
+        for record in records
+    ]
+    event = an_event("POST", "/push", body=json.dumps({"records": given}).encode())
+    assert request_of(event) == (records, False)

@@ -1,0 +1,100 @@
+"""Requests for several records: whatever comes is parsed, or refused with the parameter at fault."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.support.builders import an_event
+
+from keylane.api import read_many, read_pages, topics
+from keylane.api.terms import Terms
+from keylane.errors import BadRequest
+from keylane.query.ranges import Span
+
+NAMES = sorted(
+    {
+        each.name
+        for group in (read_pages.RANGE, read_pages.HISTORY, read_many.MANY, read_many.JOIN)
+        for each in group
+    }
+)
+SOME = st.sampled_from(["true", "false", "0", "1", "base64", "text", "a,b", "2026-11-21", "YQ", "3:1", ""])
+QUERIES = st.dictionaries(st.sampled_from(NAMES), SOME | st.text(max_size=20), max_size=5)
+
+
+def an_event_of(query: dict[str, str], body: bytes = b"") -> dict[str, Any]:
+    return an_event("GET", "/", query=query or None, body=body)
+
+
+@given(QUERIES)
+def test_any_query_is_parsed_or_refused_by_name(query: dict[str, str]):
+    event = an_event_of(query)
+    for parse in (
+        lambda: read_pages.range_request(event, "t"),
+        lambda: read_pages.history_request(event, "t", "a2tr"),
+        lambda: read_many.join_request(event, "a2tr"),
+        lambda: topics.metadata_request(event),
+    ):
+        refused_by_name(parse, {*query, "topics", "topic", "key"})
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["keys", "key_format", "x"]), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+
+
+@given(JSON.map(lambda found: json.dumps(found).encode()) | st.binary(max_size=40))
+def test_any_body_is_parsed_or_refused_by_name(body: bytes):
+    event = an_event("POST", "/", body=body)
+    refused_by_name(lambda: read_many.many_request(event, "t"), {"body", "keys", "key_format"})
+
+
+def refused_by_name(parse: Any, names: set[str]) -> None:
+    try:
+        parse()
+    except BadRequest as error:
+        refused: str | None = error.parameter
+    else:
+        return
+    assert refused in names
+
+
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=9), min_size=1))
+def test_keys_of_a_body_are_their_utf_8(keys: list[str]):
+    request = read_many.many_request(an_event("POST", "/", body=json.dumps({"keys": keys}).encode()), "t")
+    assert request.keys == tuple(key.encode() for key in keys)
+
+
+@pytest.mark.parametrize(
+    ("query", "span"),
+    [
+        ({}, Span(b"", None)),
+        ({"prefix": ""}, Span(b"", None)),
+        ({"prefix": "ab"}, Span(b"ab", b"ac")),
+        ({"prefix": "/w==", "key_format": "base64"}, Span(b"\xff", None)),
+        ({"from": "a"}, Span(b"a", None)),
+        ({"to": "b"}, Span(b"", b"b")),
+        ({"from": "YQ", "to": "Yg", "key_format": "base64"}, Span(b"a", b"b")),
+    ],
+)
+def test_bounds_of_a_range(query: dict[str, str], span: Span):
+    assert read_pages.range_request(an_event_of(query), "t").span == span
+
+
+def test_terms_are_the_same_for_all():
+    query = {"partial": "true", "max_age_ms": "5", "fields": "a"}
+    terms = Terms(partial=True, max_age_ms=5, fields=(("a",),))
+    assert read_pages.range_request(an_event_of(query), "t").terms == terms
+    assert read_pages.history_request(an_event_of(query), "t", "k").terms == terms
+    assert read_many.join_request(an_event_of(query | {"topics": "a,b"}), "k").terms == terms
+    body = b'{"keys": ["k"]}'
+    assert read_many.many_request(an_event_of(query, body), "t").terms == terms

@@ -1,0 +1,194 @@
+"""Requests: what is taken, what is refused, and which parameter is named."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.support.builders import an_event
+
+from keylane.api import read_key, write_key
+from keylane.api.event import body_of, request_id_of
+from keylane.config.functions import QuerySettings
+from keylane.errors import BadRequest, NullKey
+from keylane.model.records import Position
+
+SETTINGS = QuerySettings.from_environment({"KEYLANE_REDIS_NODES": "one:7001", "KEYLANE_WAIT_MAX_MS": "9000"})
+
+
+def parsed(topic: str = "flights", key: str = "k", **event: Any) -> read_key.ReadRequest:
+    return read_key.read_request(
+        an_event("GET", f"/topics/{topic}/keys/{key}", **event), topic, key, SETTINGS
+    )
+
+
+def refused(parameter: str, **request: Any) -> str:
+    with pytest.raises(BadRequest) as caught:
+        parsed(**request)
+    assert caught.value.parameter == parameter
+    return str(caught.value)
+
+
+def test_plain_request_has_defaults():
+    assert parsed() == read_key.ReadRequest("flights", b"k", None, 5_000, False, False, None)
+
+
+@pytest.mark.parametrize("topic", ["a", "A.b_c-9", "...", "_", "x" * 249])
+def test_kafkas_names_are_topics(topic: str):
+    assert parsed(topic).topic == topic
+
+
+@pytest.mark.parametrize("topic", [".", "..", "a b", "a%20b", "a%2Fb", "%FF", "ä", "x" * 250, "%0A", ""])
+def test_what_kafka_would_not_take_is_no_topic(topic: str):
+    refused("topic", topic=topic)
+
+
+def test_topic_may_be_percent_encoded():
+    assert parsed("a%2Eb").topic == "a.b"
+
+
+@pytest.mark.parametrize(
+    ("raw", "key"),
+    [
+        ("N14228", b"N14228"),
+        ("a+b", b"a+b"),
+        ("a%20b", b"a b"),
+        ("a%2Fb%3fc", b"a/b?c"),
+        ("100%25", b"100%"),
+        ("%00%FF%fe", b"\x00\xff\xfe"),
+        ("%C3%A4", "ä".encode()),
+        ("ä", "ä".encode()),
+    ],
+)
+def test_keys_are_percent_decoded_to_bytes(raw: str, key: bytes):
+    assert parsed(key=raw).key == key
+
+
+@given(st.binary(min_size=1, max_size=300))
+def test_any_bytes_can_be_a_key(key: bytes):
+    assert parsed(key=quote(key, safe="")).key == key
+    standard = quote(base64.b64encode(key), safe="")
+    assert parsed(key=standard, query={"key_format": "base64"}).key == key
+    url_safe = base64.urlsafe_b64encode(key).decode().rstrip("=")
+    assert parsed(key=url_safe, query={"key_format": "base64"}).key == key
+
+
+@pytest.mark.parametrize("raw", ["%", "a%", "a%2", "a%zz", "%%41", "%u0041", "% 41"])
+def test_broken_percent_encoding_is_refused(raw: str):
+    assert "percent-encoding" in refused("key", key=raw)
+
+
+def test_fault_in_percent_encoding_is_located():
+    assert "character 3" in refused("key", key="ab%zz")
+
+
+@pytest.mark.parametrize("raw", ["a", "a===", "YQ=", "YQ===", "YQ%0A", "!!!!", "-_+/", "%FF", "YR", "Y=Q="])
+def test_what_only_looks_like_base64_is_refused(raw: str):
+    assert "base64" in refused("key", key=raw, query={"key_format": "base64"})
+
+
+@pytest.mark.parametrize("raw", ["YQ", "YQ==", "YQ%3D%3D"])
+def test_padding_of_base64_is_optional(raw: str):
+    assert parsed(key=raw, query={"key_format": "base64"}).key == b"a"
+
+
+def test_key_that_is_empty_once_decoded_has_no_home():
+    with pytest.raises(NullKey):
+        parsed(key="", query={"key_format": "base64"})
+
+
+def test_unknown_values_are_refused():
+    refused("key_format", query={"key_format": "hex"})
+    refused("envelope", query={"envelope": "yes"})
+
+
+def test_envelope_is_a_switch():
+    assert parsed(query={"envelope": "true"}).envelope
+    assert not parsed(query={"envelope": "false"}).envelope
+
+
+def test_min_offset_is_an_offset_of_the_keys_own_partition():
+    assert parsed(query={"min_offset": "12"}).min_position == 12
+
+
+@pytest.mark.parametrize("text", ["", "-1", "1.5", "a", " 1", "9" * 19, "\u0661"])
+def test_what_is_no_offset_is_refused(text: str):
+    refused("min_offset", query={"min_offset": text})
+
+
+def test_min_position_comes_in_a_header_of_any_case():
+    assert parsed(headers={"KEYLANE-min-Position": " 3:1042 "}).min_position == Position(3, 1042)
+
+
+def test_what_is_no_position_is_refused():
+    refused("Keylane-Min-Position", headers={"Keylane-Min-Position": "3-1042"})
+
+
+def test_two_positions_are_one_too_many():
+    refused("min_offset", query={"min_offset": "1"}, headers={"Keylane-Min-Position": "3:1"})
+
+
+@pytest.mark.parametrize(
+    ("prefer", "wait_ms"),
+    [
+        ("wait=3", 3_000),
+        ("wait=0", 0),
+        ("wait=0.25", 250),
+        ('Wait="2"', 2_000),
+        ("respond-async, wait=2;foo=bar", 2_000),
+        ("wait=3600", 9_000),
+        ("handling=lenient", 5_000),
+        ("", 5_000),
+    ],
+)
+def test_prefer_bounds_the_waiting(prefer: str, wait_ms: float):
+    assert parsed(headers={"Prefer": prefer}).wait_ms == wait_ms
+
+
+@pytest.mark.parametrize("prefer", ["wait", "wait=", "wait=soon", "wait=-1", "wait=1e3", "wait=inf"])
+def test_wait_that_is_no_number_is_refused(prefer: str):
+    refused("Prefer", headers={"Prefer": prefer})
+
+
+def test_headers_in_several_lines_are_one_list():
+    event = an_event("GET", "/topics/t/keys/k")
+    event["multiValueHeaders"] = {"If-None-Match": ['"1-2"', '"3-4"']}
+    assert read_key.read_request(event, "t", "k", SETTINGS).if_none_match == '"1-2", "3-4"'
+
+
+def test_events_without_twins_and_query_are_taken():
+    event = {"httpMethod": "GET", "path": "/", "headers": {"Prefer": "wait=1"}}
+    assert read_key.read_request(event, "t", "k", SETTINGS).wait_ms == 1_000
+    assert read_key.read_request({}, "t", "k", SETTINGS).key == b"k"
+
+
+@given(st.binary(max_size=100))
+def test_bodies_are_their_bytes(body: bytes):
+    assert body_of(an_event("PUT", "/", body=body)) == body
+
+
+def test_missing_body_is_an_empty_one():
+    assert body_of(an_event("PUT", "/")) == b""
+
+
+def test_body_that_is_not_the_base64_it_claims_to_be_is_refused():
+    with pytest.raises(BadRequest) as caught:
+        body_of({"body": "no base64!", "isBase64Encoded": True})
+    assert caught.value.parameter == "body"
+
+
+def test_request_is_known_by_its_id():
+    assert request_id_of(an_event("GET", "/")) == "request-1"
+    assert request_id_of({}) == "unknown"
+
+
+@pytest.mark.parametrize("condition", ["If-None-Match", "If-Match"])
+def test_condition_on_a_write_is_refused_rather_than_ignored(condition: str):
+    event = an_event("PUT", "/topics/t/keys/k", headers={condition: "*"}, body=b"v")
+    with pytest.raises(BadRequest, match="insert_once") as caught:
+        write_key.write_request(event, "t", "k")
+    assert caught.value.parameter == condition

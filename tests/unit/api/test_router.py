@@ -1,0 +1,114 @@
+"""Routes: what no function takes is told apart, as problem documents all."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from aws_lambda_powertools.event_handler import Response
+from tests.support.builders import an_event, headers_of, load_handler
+
+from keylane.api import router
+from keylane_local.front.runtime_api import MAX_ANSWER_BYTES
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+
+@pytest.fixture(params=["query", "produce"])
+def handler(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.delenv("KEYLANE_REDIS_NODES", raising=False)
+    monkeypatch.delenv("KEYLANE_KAFKA_BOOTSTRAP", raising=False)
+    return load_handler(request.param)
+
+
+def own_method(handler: ModuleType) -> str:
+    return "GET" if hasattr(handler, "get_key") else "PUT"
+
+
+def problem(answer: dict[str, Any]) -> tuple[int, str]:
+    assert headers_of(answer)["Content-Type"] == "application/problem+json"
+    document = json.loads(answer["body"])
+    assert document["instance"] == "request-1"
+    return answer["statusCode"], document["type"].removeprefix("urn:keylane:problem:")
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "", "/topics", "/topics/t/", "/topics/t/key/k", "/topics/t/keys/a/b", "/other", "//"]
+)
+def test_unknown_route_is_told(handler: ModuleType, path: str):
+    answer = handler.lambda_handler(an_event(own_method(handler), path), None)
+    assert problem(answer) == (404, "unknown-route")
+
+
+def test_method_of_the_other_function_is_wrong_here(handler: ModuleType):
+    other = "PUT" if own_method(handler) == "GET" else "GET"
+    assert problem(handler.lambda_handler(an_event(other, "/topics/t/keys/k"), None)) == (405, "wrong-method")
+
+
+@pytest.mark.parametrize("method", ["POST", "PATCH", "OPTIONS", "TRACE", "QUERY"])
+def test_wrong_method_is_told_with_those_that_are_right(handler: ModuleType, method: str):
+    answer = handler.lambda_handler(an_event(method, "/topics/t/keys/k"), None)
+    assert problem(answer) == (405, "wrong-method")
+    assert headers_of(answer)["Allow"] == "GET, HEAD, PUT, DELETE"
+
+
+@pytest.mark.parametrize("path", ["/topics/t/keys/", "/topics/t/keys//"])
+def test_empty_key_has_its_own_answer(handler: ModuleType, path: str):
+    answer = handler.lambda_handler(an_event(own_method(handler), path), None)
+    assert problem(answer) == (400, "empty-key")
+
+
+def test_empty_topic_is_named(handler: ModuleType):
+    answer = handler.lambda_handler(an_event(own_method(handler), "/topics//keys/k"), None)
+    assert problem(answer) == (400, "bad-request")
+    assert json.loads(answer["body"])["parameter"] == "topic"
+
+
+def test_missing_settings_are_an_answer_and_a_log_line(handler: ModuleType, caplog: pytest.LogCaptureFixture):
+    answer = handler.lambda_handler(an_event(own_method(handler), "/topics/t/keys/k", body=b"v"), None)
+    assert problem(answer) == (500, "misconfigured")
+    assert "KEYLANE_" in caplog.text
+    assert "KEYLANE_" not in answer["body"]
+
+
+@pytest.mark.parametrize("event", [{}, {"httpMethod": "GET"}, {"Records": []}, [], None])
+def test_event_of_another_kind_is_no_crash(handler: ModuleType, event: Any, caplog: pytest.LogCaptureFixture):
+    answer = handler.lambda_handler(event, None)
+    assert answer["statusCode"] == 500
+    assert json.loads(answer["body"])["type"] == "urn:keylane:problem:internal"
+    assert "Traceback" in caplog.text
+
+
+def test_head_of_a_problem_has_no_body():
+    answer = load_handler("query").lambda_handler(an_event("HEAD", "/topics/t/keys/"), None)
+    assert (answer["statusCode"], answer["body"]) == (400, "")
+
+
+def answer_with(body: str | bytes) -> dict[str, Any]:
+    app = router.Resolver()
+    app.at("/whole", "GET")(lambda _: Response(200, "text/plain", body))
+    return router.serve(app, an_event("GET", "/whole"), None)
+
+
+@pytest.mark.parametrize(
+    "body",
+    ["x" * 5_990_000, '"' * 2_990_000, "д" * 990_000, "\U0001f600" * 490_000, b"\xff" * 4_490_000],
+    ids=["letters", "quotes", "cyrillic", "astral", "bytes"],
+)
+def test_what_an_answer_can_hold_goes_through_as_lambda_counts_it(body: str | bytes):
+    answer = answer_with(body)
+    assert answer["statusCode"] == 200
+    assert 5_000_000 < len(json.dumps(answer)) < MAX_ANSWER_BYTES
+
+
+@pytest.mark.parametrize(
+    "body",
+    ["x" * 6_300_000, '"' * 3_150_000, "д" * 1_050_000, "\U0001f600" * 525_000, b"\xff" * 4_725_000],
+    ids=["letters", "quotes", "cyrillic", "astral", "bytes"],
+)
+def test_what_lambda_would_refuse_is_told_with_its_size(body: str | bytes):
+    answer = answer_with(body)
+    assert problem(answer) == (413, "answer-too-large")
+    assert "6000000 at most" in json.loads(answer["body"])["detail"]

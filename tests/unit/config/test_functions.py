@@ -1,0 +1,232 @@
+"""Settings from a mapping: defaults, faults that name their variable, secrets that stay secret."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from tests.support.builders import FUNCTIONS
+
+from keylane.adapters.kafka.admin import ReaderSettings
+from keylane.adapters.kafka.producer import KafkaSettings
+from keylane.adapters.redis.cluster import Node, RedisSettings
+from keylane.config.functions import (
+    ExploreSettings,
+    ProduceSettings,
+    QuerySettings,
+    SettingsError,
+    redis_settings,
+    registry_settings,
+)
+from keylane.config.kafka import bootstrap
+
+REDIS = {"KEYLANE_REDIS_NODES": "one:7001,two:7002"}
+KAFKA = {"KEYLANE_KAFKA_BOOTSTRAP": "one:9092,two:9092"}
+
+
+def test_query_needs_its_nodes_alone():
+    settings = QuerySettings.from_environment(REDIS)
+    assert settings == QuerySettings(
+        RedisSettings((Node("one", 7001), Node("two", 7002))),
+        state_timeout_ms=1_000,
+        wait_default_ms=5_000,
+        wait_max_ms=20_000,
+        layout_ttl_s=30,
+    )
+
+
+def test_query_takes_all_its_variables():
+    settings = QuerySettings.from_environment(
+        REDIS
+        | {
+            "KEYLANE_REDIS_USERNAME": "reader",
+            "KEYLANE_REDIS_PASSWORD": "hunter2",
+            "KEYLANE_REDIS_TLS": "true",
+            "KEYLANE_REDIS_TLS_CA_FILE": "ca.pem",
+            "KEYLANE_STATE_TIMEOUT_MS": "700",
+            "KEYLANE_WAIT_DEFAULT_MS": "0",
+            "KEYLANE_WAIT_MAX_MS": "900",
+            "KEYLANE_LAYOUT_TTL_S": "5",
+        }
+    )
+    assert settings.redis == RedisSettings(
+        (Node("one", 7001), Node("two", 7002)), "reader", "hunter2", tls=True, tls_ca_file="ca.pem"
+    )
+    assert (settings.state_timeout_ms, settings.wait_default_ms) == (700, 0)
+    assert (settings.wait_max_ms, settings.layout_ttl_s) == (900, 5)
+
+
+def test_default_wait_is_never_above_the_maximum():
+    assert QuerySettings.from_environment(REDIS | {"KEYLANE_WAIT_MAX_MS": "100"}).wait_default_ms == 100
+
+
+def test_explore_needs_its_brokers_alone():
+    settings = ExploreSettings.from_environment(KAFKA)
+    assert settings == ExploreSettings(ReaderSettings("one:9092,two:9092", 5_000), None, 5_000, 2_000, 1_000)
+
+
+def test_explore_takes_all_its_variables():
+    timeouts = {
+        "KEYLANE_EXPLORE_TIMEOUT_MS": "300",
+        "KEYLANE_HEALTH_TIMEOUT_MS": "200",
+        "KEYLANE_STATE_TIMEOUT_MS": "100",
+    }
+    settings = ExploreSettings.from_environment(KAFKA | REDIS | timeouts)
+    redis = RedisSettings((Node("one", 7001), Node("two", 7002)))
+    assert settings == ExploreSettings(ReaderSettings("one:9092,two:9092", 300), redis, 300, 200, 100)
+    with pytest.raises(SettingsError, match="KEYLANE_EXPLORE_TIMEOUT_MS"):
+        ExploreSettings.from_environment(KAFKA | {"KEYLANE_EXPLORE_TIMEOUT_MS": "0"})
+
+
+def test_produce_needs_its_brokers_alone():
+    assert ProduceSettings.from_environment(KAFKA) == ProduceSettings(
+        KafkaSettings("one:9092,two:9092", "murmur2", 1_048_576, 5_000), 5_000, 1_048_576
+    )
+
+
+def test_produce_takes_all_its_variables():
+    settings = ProduceSettings.from_environment(
+        KAFKA
+        | {
+            "KEYLANE_PRODUCE_TIMEOUT_MS": "300",
+            "KEYLANE_MAX_VALUE_BYTES": "10",
+            "KEYLANE_PARTITIONER": "crc32",
+            "KEYLANE_PARTITION_BY": '{"trips": "prefix:|", "flights": "key"}',
+        }
+    )
+    kafka = KafkaSettings("one:9092,two:9092", "crc32", 10, 300, {"trips": "prefix:|"})
+    assert settings == ProduceSettings(kafka, 300, 10)
+
+
+def test_password_is_in_no_repr():
+    settings = QuerySettings.from_environment(REDIS | {"KEYLANE_REDIS_PASSWORD": "hunter2"})
+    assert "hunter2" not in repr(settings)
+
+
+@pytest.mark.parametrize(
+    ("variable", "text"),
+    [
+        ("KEYLANE_REDIS_NODES", ""),
+        ("KEYLANE_REDIS_NODES", "  "),
+        ("KEYLANE_REDIS_NODES", "one"),
+        ("KEYLANE_REDIS_NODES", "one:"),
+        ("KEYLANE_REDIS_NODES", ":7001"),
+        ("KEYLANE_REDIS_NODES", "one:seven"),
+        ("KEYLANE_REDIS_NODES", "one:0"),
+        ("KEYLANE_REDIS_NODES", "one:65536"),
+        ("KEYLANE_REDIS_NODES", "one:7001,"),
+        ("KEYLANE_REDIS_NODES", "redis://user:hunter2@one:7001"),
+        ("KEYLANE_REDIS_TLS", "yes"),
+        ("KEYLANE_STATE_TIMEOUT_MS", "0"),
+        ("KEYLANE_STATE_TIMEOUT_MS", "1s"),
+        ("KEYLANE_STATE_TIMEOUT_MS", "-1"),
+        ("KEYLANE_WAIT_MAX_MS", "1.5"),
+        ("KEYLANE_LAYOUT_TTL_S", "long"),
+    ],
+)
+def test_fault_of_query_names_its_variable_and_shows_no_secret(variable: str, text: str):
+    with pytest.raises(SettingsError, match=variable) as caught:
+        QuerySettings.from_environment(REDIS | {variable: text})
+    assert caught.value.variable == variable
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("variable", "text"),
+    [
+        ("KEYLANE_KAFKA_BOOTSTRAP", ""),
+        ("KEYLANE_KAFKA_BOOTSTRAP", "PLAINTEXT://one:9092"),
+        ("KEYLANE_PRODUCE_TIMEOUT_MS", "soon"),
+        ("KEYLANE_MAX_VALUE_BYTES", "1MiB"),
+        ("KEYLANE_PARTITIONER", "murmur3"),
+        ("KEYLANE_PARTITION_BY", "trips=prefix:|"),
+        ("KEYLANE_PARTITION_BY", '["prefix:|"]'),
+        ("KEYLANE_PARTITION_BY", '{"a b": "prefix:|"}'),
+        ("KEYLANE_PARTITION_BY", '{"trips": "prefix:"}'),
+        ("KEYLANE_PARTITION_BY", '{"trips": null}'),
+        ("KEYLANE_PARTITION_BY", "[" * 100_000),
+    ],
+)
+def test_fault_of_produce_names_its_variable(variable: str, text: str):
+    with pytest.raises(SettingsError, match=variable):
+        ProduceSettings.from_environment(KAFKA | {variable: text})
+
+
+def test_missing_variable_is_named():
+    with pytest.raises(SettingsError, match="KEYLANE_REDIS_NODES is not set"):
+        QuerySettings.from_environment({})
+
+
+def test_addresses_may_have_spaces_between_and_brackets():
+    nodes = redis_settings({"KEYLANE_REDIS_NODES": "one:7001, [::1]:7002"}).nodes
+    assert nodes == (Node("one", 7001), Node("::1", 7002))
+    assert bootstrap({"KEYLANE_KAFKA_BOOTSTRAP": "one:9092, [::1]:9093"}) == "one:9092,[::1]:9093"
+
+
+REGISTRY = {
+    "KEYLANE_SCHEMA_REGISTRY_URL": "https://registry.example.org:8443/apis/ccompat/v7",
+    "KEYLANE_SCHEMA_REGISTRY_USERNAME": "reader",
+    "KEYLANE_SCHEMA_REGISTRY_PASSWORD": "hunter2",
+    "KEYLANE_SCHEMA_REGISTRY_CA_FILE": "ca.pem",
+}
+
+
+def test_registry_is_read_whole_and_shows_no_password():
+    settings = registry_settings(REGISTRY)
+    assert (settings.url, settings.ca_file) == (REGISTRY["KEYLANE_SCHEMA_REGISTRY_URL"], "ca.pem")
+    assert (settings.username, settings.password) == ("reader", "hunter2")
+    assert "hunter2" not in repr(settings)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "registry:8081",
+        "ftp://registry:8081",
+        "http://",
+        "http://registry:port",
+        "http://registry:0",
+        "http://[::1",
+        "http://reader:hunter2@registry:8081",
+        "http://registry:8081/?token=hunter2",
+    ],
+)
+def test_fault_of_the_registrys_address_names_its_variable_and_shows_no_secret(url: str):
+    with pytest.raises(SettingsError, match="KEYLANE_SCHEMA_REGISTRY_URL") as caught:
+        registry_settings(REGISTRY | {"KEYLANE_SCHEMA_REGISTRY_URL": url})
+    assert "hunter2" not in str(caught.value)
+
+
+def test_query_function_that_meets_no_registry_carries_nothing_of_it():
+    code = """
+import sys
+import handler
+assert "keylane.query.decoding" in sys.modules
+names = {"avro", "avro_values", "wire_format", "adapters.schema_registry", "adapters.protobuf_values"}
+assert not {"google", "http.client", *(f"keylane.{name}" for name in names)} & set(sys.modules)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60, cwd=FUNCTIONS / "query")
+
+
+def test_query_function_carries_no_client_but_its_own():
+    code = """
+import sys
+from keylane.wiring.query import query_maker
+query_maker()
+assert "redis" in sys.modules
+assert not {"confluent_kafka", "boto3", "botocore", "pyspark", "pydantic"} & set(sys.modules)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_produce_function_carries_no_client_but_its_own():
+    code = """
+import sys
+from keylane.wiring.produce import produce_maker
+produce_maker()
+assert "confluent_kafka" in sys.modules
+assert not {"redis", "boto3", "botocore", "pyspark", "pydantic"} & set(sys.modules)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -1,0 +1,204 @@
+"""Looking into Kafka through fakes of it and of Redis."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.support.builders import a_layout, layout_entry
+from tests.support.fakes import FakeKafka, FakePartition, FakeState, FakeTime
+
+from keylane import routing
+from keylane.errors import LogUnavailable, OffsetOutOfRange, UnknownPartition, UnknownTopic
+from keylane.explore import explore
+from keylane.model.kafka import EARLIEST, LATEST, MAX, READ_COMMITTED, READ_UNCOMMITTED, LogRecord, Wanted
+from keylane.ports import Deadline
+from keylane.query.layouts import Layouts
+
+WANTED = Wanted("t", 0, 0, 0, limit=100, max_bytes=1000)
+
+
+@pytest.fixture
+def kafka() -> FakeKafka:
+    return FakeKafka()
+
+
+@pytest.fixture
+def log(kafka: FakeKafka) -> FakePartition:
+    """Offsets 3, 4, 7, 8: 5 and 6 were compacted away, 0 to 2 removed; 9 is a transaction's marker."""
+    (partition,) = kafka.create("t", 1)
+    partition.add(*(LogRecord(n, b"k", b"v%d" % n, n * 1000, "CreateTime") for n in (3, 4, 7, 8)))
+    partition.low, partition.high = 3, 10
+    return partition
+
+
+def read(kafka: FakeKafka, wanted: Wanted, begin: str | None = None, timeout_ms: float = 1000):
+    return explore.records(kafka, kafka, FakeTime().clock, wanted, begin=begin, timeout_ms=timeout_ms)
+
+
+def offsets_of(page: explore.Page) -> list[int]:
+    return [record.offset for record in page.batch.records]
+
+
+def test_records_come_in_order_over_gaps_and_tell_where_to_go_on(kafka: FakeKafka, log: FakePartition):
+    page = read(kafka, replace(WANTED, offset=4))
+    assert offsets_of(page) == [4, 7, 8]
+    assert (page.batch.next_offset, page.low, page.high) == (10, 3, 10)
+    page = read(kafka, replace(WANTED, offset=3, limit=2))
+    assert (offsets_of(page), page.batch.next_offset) == ([3, 4], 5)
+    page = read(kafka, replace(WANTED, offset=page.batch.next_offset, limit=2))
+    assert (offsets_of(page), page.batch.next_offset) == ([7, 8], 9)
+    page = read(kafka, replace(WANTED, offset=page.batch.next_offset))
+    assert (offsets_of(page), page.batch.next_offset) == ([], 10)
+
+
+def test_records_may_begin_where_the_partition_does_and_where_it_ends(kafka: FakeKafka, log: FakePartition):
+    assert offsets_of(read(kafka, WANTED, EARLIEST)) == [3, 4, 7, 8]
+    page = read(kafka, WANTED, LATEST)
+    assert (offsets_of(page), page.batch.next_offset) == ([], 10)
+    assert len(kafka.reads) == 1, "the end is no reason to ask for records"
+
+
+@pytest.mark.parametrize("offset", [0, 2, 11, 10**17])
+def test_offsets_outside_are_refused_with_the_range(kafka: FakeKafka, log: FakePartition, offset: int):
+    with pytest.raises(OffsetOutOfRange, match=f"begins at offset 3, .* 10: {offset} is outside") as caught:
+        read(kafka, replace(WANTED, offset=offset))
+    assert (caught.value.low, caught.value.high) == (3, 10)
+
+
+def test_records_that_retention_removes_meanwhile_are_out_of_the_range_of_now(
+    kafka: FakeKafka, log: FakePartition
+):
+    def retain() -> None:
+        log.low = 8
+
+    kafka.before_read = retain
+    with pytest.raises(OffsetOutOfRange) as caught:
+        read(kafka, replace(WANTED, offset=4))
+    assert (caught.value.low, caught.value.high) == (8, 10)
+
+
+def test_open_and_aborted_transactions_are_seen_by_those_who_ask_for_them(
+    kafka: FakeKafka, log: FakePartition
+):
+    log.stable, log.aborted = 8, {4}
+    page = read(kafka, replace(WANTED, offset=3))
+    assert (offsets_of(page), page.batch.next_offset, page.high) == ([3, 7], 8, 8)
+    page = read(kafka, replace(WANTED, offset=3, isolation=READ_UNCOMMITTED))
+    assert (offsets_of(page), page.batch.next_offset, page.high) == ([3, 4, 7, 8], 10, 10)
+
+
+def test_an_offset_within_an_open_transaction_is_not_out_of_range(kafka: FakeKafka, log: FakePartition):
+    log.stable = 8
+    page = read(kafka, replace(WANTED, offset=9))
+    assert (offsets_of(page), page.batch.next_offset, page.high) == ([], 9, 8)
+    with pytest.raises(OffsetOutOfRange):
+        read(kafka, replace(WANTED, offset=11))
+
+
+def test_unknown_topics_and_partitions_are_told(kafka: FakeKafka, log: FakePartition):
+    with pytest.raises(UnknownTopic):
+        read(kafka, replace(WANTED, topic="elsewhere"))
+    with pytest.raises(UnknownPartition, match="has no partition 1"):
+        read(kafka, replace(WANTED, partition=1))
+
+
+def test_what_takes_too_long_is_unavailable(kafka: FakeKafka, log: FakePartition):
+    with pytest.raises(LogUnavailable):
+        read(kafka, WANTED, timeout_ms=0)
+
+
+def test_offsets_are_found_by_place_and_time(kafka: FakeKafka, log: FakePartition):
+    log.records[1] = replace(log.records[1], timestamp_ms=9_999)
+
+    def at(place: str | int, isolation: str = READ_COMMITTED, partition: int = 0):
+        clock = FakeTime().clock
+        found = explore.offset(
+            kafka, kafka, clock, "t", partition, at=place, isolation=isolation, timeout_ms=100
+        )
+        return found and (found.offset, found.timestamp_ms)
+
+    assert at(EARLIEST) == (3, None)
+    assert at(LATEST) == (10, None)
+    assert at(MAX) == (4, 9_999)
+    assert at(3_001) == (4, 9_999)
+    assert at(10_000) is None
+    log.stable = 7
+    assert (at(LATEST), at(LATEST, READ_UNCOMMITTED)) == ((7, None), (10, None))
+    with pytest.raises(UnknownPartition):
+        at(LATEST, partition=1)
+
+
+def test_topics_are_given_a_page_at_a_time(kafka: FakeKafka):
+    for name in ("b", "ab", "a", "ac", "B"):
+        kafka.create(name, 2)
+
+    def names(**asked):
+        wanted = {"prefix": "", "after": "", "limit": 10, "timeout_ms": 100} | asked
+        page, next_after = explore.topics(kafka, FakeTime().clock, **wanted)
+        assert all(count == 2 for _, count in page)
+        return [name for name, _ in page], next_after
+
+    assert names() == (["B", "a", "ab", "ac", "b"], None)
+    assert names(limit=2) == (["B", "a"], "a")
+    assert names(limit=2, after="a") == (["ab", "ac"], "ac")
+    assert names(limit=2, prefix="a", after="a") == (["ab", "ac"], None)
+    assert names(prefix="x") == ([], None)
+
+
+def placed(kafka: FakeKafka, state: FakeState | None, topic: str) -> explore.Places:
+    clock = FakeTime().clock
+    layouts = Layouts(state, clock, 0) if state else None
+    return explore.places(kafka, state, layouts, clock, topic, timeout_ms=100, state_timeout_ms=100)
+
+
+def test_partitions_are_placed_by_the_topic_s_layout(kafka: FakeKafka):
+    layout = a_layout(partition_count=6, stripes=2)
+    kafka.create(layout.topic, 7)
+    places = placed(kafka, FakeState(layout_entry(layout)), layout.topic)
+    assert places.state == explore.KEPT
+    # The seventh is beyond the layout: its watermark lies with the first's.
+    assert places.slots == [routing.slot_for(n % 6, 0, 6, 2) for n in range(7)]
+    assert places.shards[0] == "redis-0:7000"
+    assert [partition.leader for partition in places.topic.partitions] == [1] * 7
+
+
+@pytest.mark.parametrize(
+    ("state", "name"),
+    [
+        (None, explore.NOT_CONFIGURED),
+        (FakeState(), explore.NOT_KEPT),
+        (FakeState(away=True), explore.UNAVAILABLE),
+    ],
+)
+def test_what_kafka_knows_is_told_without_redis_too(kafka: FakeKafka, state: FakeState | None, name: str):
+    kafka.create("t", 4)
+    places = placed(kafka, state, "t")
+    assert (places.state, places.slots, places.shards) == (name, [0, 4096, 8192, 12288], [None] * 4)
+    with pytest.raises(UnknownTopic):
+        placed(kafka, state, "elsewhere")
+
+
+def test_health_asks_all_shards_and_says_what_is_away(kafka: FakeKafka):
+    state = FakeState()
+    clock = FakeTime().clock
+
+    def asked() -> dict[str, bool]:
+        parts = explore.health({"default": kafka}, state, clock, timeout_ms=100, state_timeout_ms=100)
+        assert all(part.took_ms == 0 for part in parts.values())
+        return {name: part.why is None for name, part in parts.items()}
+
+    assert asked() == {"kafka": True, "redis": True}
+    slots = {routing.key_slot(words[1]) for words in state.runs[0]}
+    assert {host for slot in slots for host in state.hosts([slot], Deadline.after_ms(100, clock))} == {
+        "redis-0:7000",
+        "redis-1:7000",
+        "redis-2:7000",
+    }
+    kafka.away = True
+    assert asked() == {"kafka": False, "redis": True}
+    state.away = True
+    assert asked() == {"kafka": False, "redis": False}
+    alone = explore.health({"default": kafka}, None, clock, timeout_ms=100, state_timeout_ms=100)
+    assert alone["kafka"].why == "Kafka did not answer in time"
+    assert list(alone) == ["kafka"]

@@ -1,0 +1,160 @@
+"""Avro's binary encoding as JSON: golden bytes by its specification, and bytes that lie about themselves."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from keylane.formats import avro_reader
+
+
+def schema(kind: str, **more: object) -> str:
+    return json.dumps({"type": kind, **more})
+
+
+LEG = {"type": "record", "name": "Leg", "fields": [{"name": "to", "type": "string"}]}
+
+GOLDEN = [
+    ('"null"', "", "null"),
+    ('"boolean"', "01", "true"),
+    ('"int"', "01", "-1"),
+    ('"int"', "8001", "64"),
+    ('"long"', "ffffffffffffffffff01", "-9223372036854775808"),
+    ('"float"', "cdcccc3d", "0.1"),
+    ('"float"', "ffff7f7f", "3.4028234663852886e+38"),
+    ('"float"', "0000c07f", '"NaN"'),
+    ('"double"', "9a9999999999b93f", "0.1"),
+    ('"double"', "000000000000f07f", '"Infinity"'),
+    ('"double"', "000000000000f0ff", '"-Infinity"'),
+    ('"double"', "000000000000f87f", '"NaN"'),
+    ('"string"', "06666f6f", '"foo"'),
+    ('"bytes"', "0400ff", '"AP8="'),
+    ('["null", "string"]', "00", "null"),
+    ('["null", "string"]', "020261", '"a"'),
+    (schema("array", items="long"), "04063600", "[3, 27]"),
+    (schema("array", items="long"), "0304063600", "[3, 27]"),
+    (schema("map", values="int"), "0202610400", '{"a": 2}'),
+    (schema("enum", name="Suit", symbols=["A", "B"]), "02", '"B"'),
+    (schema("fixed", name="Two", size=2), "00ff", '"AP8="'),
+    (json.dumps(LEG), "065a7567", '{"to": "Zug"}'),
+    (schema("string", **{"avro.java.string": "String"}), "0261", '"a"'),
+    (schema("bytes", logicalType="decimal", precision=4, scale=2), "0404e2", '"12.50"'),
+    (schema("bytes", logicalType="decimal", precision=4, scale=3), "02ff", '"-0.001"'),
+    (schema("bytes", logicalType="decimal", precision=4), "020c", '"12"'),
+    (schema("fixed", name="D", size=2, logicalType="decimal", precision=4, scale=2), "fb1e", '"-12.50"'),
+    (schema("int", logicalType="date"), "b4f501", '"2013-01-01"'),
+    (schema("int", logicalType="date"), "01", '"1969-12-31"'),
+    (schema("int", logicalType="time-millis"), "02", '"00:00:00.001"'),
+    (schema("long", logicalType="time-micros"), "feffbadd8305", '"23:59:59.999999"'),
+    (schema("long", logicalType="timestamp-millis"), "01", '"1969-12-31T23:59:59.999Z"'),
+    (schema("long", logicalType="timestamp-micros"), "02", '"1970-01-01T00:00:00.000001Z"'),
+    (schema("long", logicalType="timestamp-nanos"), "02", '"1970-01-01T00:00:00.000000001Z"'),
+    (schema("long", logicalType="local-timestamp-millis"), "02", '"1970-01-01T00:00:00.001"'),
+    (schema("string", logicalType="uuid"), "0261", '"a"'),
+    (
+        schema("fixed", name="U", size=16, logicalType="uuid"),
+        "00112233445566778899aabbccddeeff",
+        '"00112233-4455-6677-8899-aabbccddeeff"',
+    ),
+    (schema("long", logicalType="nobody-knows"), "02", "1"),
+]
+
+
+@pytest.mark.parametrize(("text", "data", "expected"), GOLDEN)
+def test_value_is_read_as_the_specification_writes_it(text, data, expected):
+    assert avro_reader.decoder(text)(bytes.fromhex(data)) == expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "logical", "data", "expected"),
+    [
+        ("int", "date", "feffffff0f", "2147483647"),
+        ("int", "time-millis", "01", "-1"),
+        ("long", "timestamp-millis", "feffffffffffffffff01", "9223372036854775807"),
+        ("long", "timestamp-millis", "80f0fea1fa9d73", "253402300800000"),
+        ("long", "timestamp-micros", "ffffffffffffffffff01", "-9223372036854775808"),
+    ],
+)
+def test_time_outside_the_calendar_stays_the_number_that_it_is(kind, logical, data, expected):
+    assert avro_reader.decoder(schema(kind, logicalType=logical))(bytes.fromhex(data)) == expected
+
+
+def test_types_are_found_by_name_within_their_namespace():
+    leg = {"type": "record", "name": "Leg", "fields": [{"name": "n", "type": "int"}]}
+    fields = [{"name": "a", "type": leg}, {"name": "b", "type": "Leg"}, {"name": "c", "type": "x.y.Leg"}]
+    read = avro_reader.decoder(json.dumps({"type": "record", "name": "x.y.Trip", "fields": fields}))
+    assert read(b"\x02\x04\x06") == '{"a": {"n": 1}, "b": {"n": 2}, "c": {"n": 3}}'
+
+
+def test_types_of_references_are_known():
+    trip = {"type": "record", "name": "Trip", "fields": [{"name": "leg", "type": ["null", "Leg"]}]}
+    assert avro_reader.decoder(json.dumps(trip), [json.dumps(LEG)])(b"\x02\x02Z") == '{"leg": {"to": "Z"}}'
+
+
+def test_type_that_holds_itself_is_read_to_its_end():
+    node = {"type": "record", "name": "N", "fields": [{"name": "next", "type": ["null", "N"]}]}
+    assert avro_reader.decoder(json.dumps(node))(b"\x02\x02\x00") == '{"next": {"next": {"next": null}}}'
+    with pytest.raises(ValueError, match="nested too deep"):
+        avro_reader.decoder(json.dumps(node))(b"\x02" * 1_000_000 + b"\x00")
+
+
+@pytest.mark.parametrize(
+    ("text", "data", "why"),
+    [
+        ('"string"', "06666f", "3 bytes are wanted at 1, 2 are there"),
+        ('"string"', "01", "-1 bytes are wanted"),
+        ('"string"', "02ff", "utf-8"),
+        ('"int"', "", "ends in a number"),
+        ('"int"', "80", "ends in a number"),
+        ('"long"', "ffffffffffffffffffff01", "more than 64 bits"),
+        ('"long"', "ffffffffffffffffff02", "more than 64 bits"),
+        ('"int"', "0202", "1 bytes are left over"),
+        ('"boolean"', "02", "2 is no boolean"),
+        ('["null", "int"]', "04", "a union of 2 has number 2"),
+        ('["null", "int"]', "01", "a union of 2 has number -1"),
+        (schema("enum", name="S", symbols=["A"]), "02", "an enum of 1 has number 1"),
+        (schema("array", items="null"), "feffffffffffffffff0100", "more items than the value has bytes"),
+        (schema("array", items="null"), "ffffffffffffffffff010000", "more items than the value has bytes"),
+    ],
+)
+def test_bytes_that_are_no_such_value_are_refused_with_a_reason(text, data, why):
+    with pytest.raises(ValueError, match=why):
+        avro_reader.decoder(text)(bytes.fromhex(data))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "no json",
+        "1",
+        "{}",
+        '{"type": "record"}',
+        '{"type": "record", "name": "A", "fields": 1}',
+        '{"type": "array"}',
+        '{"type": "fixed", "name": "A", "size": -1}',
+        '{"type": "fixed", "name": "A", "size": "many"}',
+        '{"type": "bytes", "logicalType": "decimal", "scale": -1}',
+        '"Unheard"',
+        "[" * 100_000 + "]" * 100_000,
+    ],
+)
+def test_text_that_is_no_schema_is_refused(text):
+    with pytest.raises(ValueError, match=r"."):
+        avro_reader.decoder(text)
+
+
+KINDS = [text for text, _, _ in GOLDEN] + [
+    schema("array", items=["null", "string", {"type": "map", "values": "double"}]),
+]
+
+
+@given(text=st.sampled_from(KINDS), data=st.binary(max_size=60))
+def test_any_bytes_are_json_or_refused(text, data):
+    try:
+        found = avro_reader.decoder(text)(data)
+    except ValueError:
+        return
+    json.loads(found)

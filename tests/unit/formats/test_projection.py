@@ -1,0 +1,50 @@
+"""Projection: some fields of a JSON object, digit by digit."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from keylane.api.parameters import read_fields
+from keylane.formats.projection import project
+
+VALUE = b'{"a": 1.10, "b": {"c": [1e2, {"d": null}], "e": "\xc3\xa9"}, "big": 123456789012345678901234567890}'
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ("a", '{"a": 1.10}'),
+        ("big,a", '{"big": 123456789012345678901234567890, "a": 1.10}'),
+        ("b.c", '{"b": {"c": [1e2, {"d": null}]}}'),
+        ("b.e,b.c", '{"b": {"e": "\\u00e9", "c": [1e2, {"d": null}]}}'),
+        ("b.e,b", '{"b": {"c": [1e2, {"d": null}], "e": "\\u00e9"}}'),
+        ("b,b.e", '{"b": {"c": [1e2, {"d": null}], "e": "\\u00e9"}}'),
+        ("a.x,b.c.d,none,b.none", "{}"),
+        ("a,a", '{"a": 1.10}'),
+    ],
+)
+def test_fields_come_as_they_were_written_in_the_order_asked_for(fields: str, text: str):
+    assert project(VALUE, read_fields(fields)) == text
+
+
+@pytest.mark.parametrize(
+    "value", [b"", b"[1]", b"1", b"null", b'"a"', b"text", b"\xff", b"NaN", b'{"a": NaN}', b"[" * 100_000]
+)
+def test_what_is_no_object_has_no_fields(value: bytes):
+    assert project(value, (("a",),)) is None
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("abc"), inner, max_size=3),
+    max_leaves=10,
+)
+
+
+@given(st.dictionaries(st.sampled_from("abc"), JSON, max_size=3))
+def test_all_fields_are_the_object(found):
+    assert json.loads(project(json.dumps(found).encode(), (("a",), ("b",), ("c",)))) == found

@@ -1,0 +1,96 @@
+"""compose.yaml, Dockerfiles, samconfig.toml and the workflow fit the project they are for."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+
+import pytest
+import yaml
+from tests.support.cloudformation import ROOT, of_type, template
+
+from keylane_build import job_package
+
+COMPOSE = yaml.safe_load((ROOT / "compose.yaml").read_text(encoding="utf-8"))
+DOCKERFILES = sorted((ROOT / "infra" / "docker").glob("*.Dockerfile"))
+PINNED = re.compile(r"[\w./-]+:\d+\.\d+\.\d+[\w.-]*")
+
+
+def test_images_are_pinned():
+    images = {each["image"] for each in COMPOSE["services"].values() if "image" in each}
+    assert images
+    assert all(PINNED.fullmatch(each) for each in images)
+
+
+def test_services_are_built_from_the_dockerfiles():
+    built = {each["build"]["dockerfile"] for each in COMPOSE["services"].values() if "build" in each}
+    assert built == {str(each.relative_to(ROOT)) for each in DOCKERFILES}
+
+
+def test_the_cluster_is_made_of_the_valkeys_that_the_parts_ask():
+    nodes = COMPOSE["x-addresses"]["KEYLANE_REDIS_NODES"].split(",")
+    assert all(node in COMPOSE["services"]["cluster"]["command"] for node in nodes)
+    assert {node.partition(":")[0] for node in nodes} == {
+        name for name in COMPOSE["services"] if name.startswith("valkey-")
+    }
+
+
+@pytest.mark.parametrize("dockerfile", DOCKERFILES, ids=lambda path: path.stem)
+def test_dockerfile_is_pinned_has_what_it_copies_and_does_not_run_as_root(dockerfile):
+    text = re.sub(r"\\\n\s*", "", dockerfile.read_text(encoding="utf-8"))
+    lines = [line for line in text.splitlines() if line and not line.startswith("#")]
+    instructions = [line.partition(" ")[::2] for line in lines]
+    bases = [rest.split(" AS ")[0] for name, rest in instructions if name == "FROM"]
+    assert all(PINNED.fullmatch(each) for each in bases)
+    kept = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
+    for name, rest in instructions:
+        if name == "COPY" and not rest.startswith("--from"):
+            for source in rest.split()[:-1]:
+                assert (ROOT / source).exists(), source
+                assert f"!{source}" in kept, source
+    assert [rest for name, rest in instructions if name == "USER"] == ["1000:1000"]
+
+
+def test_the_jobs_image_and_package_have_the_ivy_and_the_connector_of_our_spark():
+    pins = (ROOT / "constraints.txt").read_text(encoding="utf-8")
+    [spark] = re.findall(r"^pyspark==(.+)$", pins, re.MULTILINE)
+    assert f"<version>{spark}</version>" in (ROOT / "pom.xml").read_text(encoding="utf-8")
+    names = {each.partition("==")[0] for each in job_package.requirements()}
+    assert {"pyarrow", "confluent-kafka", "redis", "pydantic"} <= names
+    assert not names & {"pyspark", "py4j"}
+
+
+def test_samconfig_names_parameters_that_the_template_has():
+    config = tomllib.loads((ROOT / "samconfig.toml").read_text(encoding="utf-8"))
+    known = template()["Parameters"]
+    for stage in ("default", "prod"):
+        for each in config[stage]["deploy"]["parameters"]["parameter_overrides"]:
+            name, _, value = each.partition("=")
+            allowed = known[name].get("AllowedValues")
+            assert allowed is None or value in map(str, allowed), each
+
+
+def test_the_workflow_runs_the_two_commands_of_the_gate():
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8"))
+    commands = [step["run"] for step in workflow["jobs"]["test"]["steps"] if "run" in step]
+    assert commands[-2:] == ["make check", "make test"]
+
+
+def test_the_guide_names_parameters_that_the_template_has():
+    known = template()["Parameters"].keys()
+    for page in ("docs/operate/deploy.md", "README.md"):
+        text = (ROOT / page).read_text(encoding="utf-8")
+        told = set(re.findall(r"[ `(]([A-Z][a-z][A-Za-z]+)=(?=[\w.$])", text))
+        assert told <= known, page
+    assert {"KafkaBootstrap", "Job", "Release"} <= set(
+        re.findall(
+            r"[ `(]([A-Z][a-z][A-Za-z]+)=", (ROOT / "docs/operate/deploy.md").read_text(encoding="utf-8")
+        )
+    )
+
+
+def test_the_guide_tells_of_every_alarm():
+    page = (ROOT / "docs" / "operate" / "deploy.md").read_text(encoding="utf-8")
+    alarms = of_type(template("infra/observability.yaml"), "AWS::CloudWatch::Alarm")
+    assert all(f"`{name}`" in page for name in alarms)
+    assert f"{len(alarms)} alarms" in page

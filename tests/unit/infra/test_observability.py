@@ -1,0 +1,97 @@
+"""Dashboard and alarms look at metrics that the code tells, by the dimensions that it tells them with."""
+
+from __future__ import annotations
+
+import json
+import re
+
+from tests.support.cloudformation import of_type, template
+
+from keylane.errors import Fenced
+from keylane.metrics.catalogue import METRICS
+from keylane_spark.telemetry import metrics as job
+
+FOUND = template("infra/observability.yaml")
+ALARMS = of_type(FOUND, "AWS::CloudWatch::Alarm")
+GAUGES = {"Lag", "Age", "IncompletePartitions"}
+"""Of the job, beside what it counts: `Meter.gauge`."""
+
+
+def dimensions_of(name: str) -> set[tuple[str, ...]]:
+    """The sets of dimensions that a metric of ours is told with."""
+    found = {tuple(METRICS[name].labels)} if name in METRICS and METRICS[name].is_billed else set()
+    return found | {(kind,) for kind, names in job._COUNTS.items() if name in {*names, *GAUGES}}
+
+
+def queried() -> set[tuple[str, tuple[str, ...]]]:
+    """Names and dimensions in the alarms' queries, and in the dashboard's searches."""
+    found = set()
+    for alarm in ALARMS.values():
+        for each in alarm["Properties"].get("Metrics", ()):
+            name, schema = re.fullmatch(
+                r"SELECT [A-Z]+\((\w+)\) FROM SCHEMA\((.+)\)", each["Expression"]
+            ).groups()
+            namespace, *dimensions = schema.replace(" ", "").split(",")
+            assert namespace == f'"{job.NAMESPACE}"'
+            found.add((name, tuple(dimensions)))
+    for widget in dashboard()["widgets"]:
+        for each in widget["properties"]["metrics"]:
+            if isinstance(each[0], dict):
+                place, name = re.match(
+                    r"SEARCH\('\{([\w,]+)\} MetricName=\"(\w+)\"'", each[0]["expression"]
+                ).groups()
+                namespace, *dimensions = place.split(",")
+                assert namespace == job.NAMESPACE
+                found.add((name, tuple(dimensions)))
+    return found
+
+
+def dashboard() -> dict:
+    [board] = of_type(FOUND, "AWS::CloudWatch::Dashboard").values()
+    return json.loads(board["Properties"]["DashboardBody"]["Fn::Sub"])
+
+
+def test_every_metric_that_is_looked_at_is_told_by_the_code():
+    for name, dimensions in queried():
+        assert dimensions in dimensions_of(name), name
+
+
+def test_every_gauge_of_the_job_is_looked_at():
+    assert {name for name, _ in queried()} >= GAUGES
+
+
+def test_the_alarm_on_replaced_writers_goes_by_the_jobs_own_words():
+    [filtered] = of_type(FOUND, "AWS::Logs::MetricFilter").values()
+    words = re.findall(r'"([^"]+)"', filtered["Properties"]["FilterPattern"])
+    line = f"keylane: stops: {Fenced('flights.0', 1, 2).by('host:1 since noon')}"
+    assert words
+    assert all(word in line for word in words)
+    [transformation] = filtered["Properties"]["MetricTransformations"]
+    alarm = ALARMS["WriterFenced"]["Properties"]
+    assert alarm["MetricName"] == transformation["MetricName"]
+    assert alarm["Namespace"] == transformation["MetricNamespace"]
+
+
+def test_widgets_do_not_overlap():
+    places = [(each["x"], each["y"], each["width"], each["height"]) for each in dashboard()["widgets"]]
+    cells = [(x + i, y + j) for x, y, w, h in places for i in range(w) for j in range(h)]
+    assert len(cells) == len(set(cells))
+    assert max(x for x, _ in cells) < 24
+
+
+def test_what_a_nested_stack_is_given_it_takes_and_what_it_must_have_it_is_given():
+    main = template()
+    for name, stack in of_type(main, "AWS::CloudFormation::Stack").items():
+        nested = template(stack["Properties"]["TemplateURL"])["Parameters"]
+        given = stack["Properties"]["Parameters"].keys()
+        assert given <= nested.keys(), name
+        assert given >= {each for each, described in nested.items() if "Default" not in described}, name
+
+
+def test_what_is_asked_of_a_nested_stack_is_among_its_outputs():
+    text = json.dumps(template())
+    stacks = of_type(template(), "AWS::CloudFormation::Stack")
+    for name, stack in stacks.items():
+        outputs = template(stack["Properties"]["TemplateURL"]).get("Outputs", {})
+        asked = set(re.findall(rf'"{name}", "Outputs\.(\w+)"|{name}\.Outputs\.(\w+)', text))
+        assert {one or other for one, other in asked} <= outputs.keys(), name

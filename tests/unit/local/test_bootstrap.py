@@ -1,0 +1,346 @@
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from keylane_local import tools
+
+SCRIPT = Path(tools.__file__).parents[1] / "bootstrap.py"
+
+
+@pytest.fixture
+def bootstrap(monkeypatch):
+    """The module of the set-up, with no pauses between attempts."""
+    spec = importlib.util.spec_from_file_location("bootstrap", SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    spec.loader.exec_module(module)
+    monkeypatch.setattr(module, "PAUSE_S", 0.0)
+    return module
+
+
+@pytest.fixture
+def programs(tmp_path, monkeypatch):
+    """Give a maker of programs, shell scripts, on a PATH that has nothing else."""
+    folder = tmp_path / "a path"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", str(folder))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+
+    def make(name, script, where=folder):
+        program = where / name
+        program.parent.mkdir(parents=True, exist_ok=True)
+        program.write_text(f"#!/bin/sh\nPATH=/usr/bin:/bin\n{script}\n")
+        program.chmod(0o755)
+        return str(program)
+
+    return make
+
+
+@pytest.fixture
+def setup(bootstrap, tmp_path):
+    """The set-up of an empty checkout."""
+    root = tmp_path / "a checkout"
+    root.mkdir()
+    (root / "pom.xml").write_text("<project/>")
+    return bootstrap.Setup(root, root / ".keylane-tools")
+
+
+@pytest.fixture
+def root_with_apt(programs, monkeypatch, tmp_path):
+    """Make this process look like root's on a system with apt; return the log of apt's calls."""
+    calls = tmp_path / "apt calls"
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+
+    def make(on_install=":"):
+        programs("apt-get", f'echo "$RUNLEVEL $*" >> "{calls}"\n[ "$1" = update ] && exit 0\n{on_install}')
+        return calls
+
+    return make
+
+
+def test_a_java_that_is_new_enough_is_taken(programs):
+    java = programs("java", """echo 'openjdk version "17.0.15" 2025-04-15' >&2""")
+    assert tools.find_java() == java
+
+
+@pytest.mark.parametrize(
+    "script",
+    ["""echo 'java version "1.8.0_402"'""", """echo 'openjdk version "11.0.2"'""", "exit 1", "echo ?"],
+)
+def test_a_java_that_is_old_or_a_stub_is_not(programs, script):
+    programs("java", script)
+    assert tools.find_java() is None
+
+
+def test_java_home_comes_before_the_path(programs, tmp_path, monkeypatch):
+    programs("java", """echo 'openjdk version "17"'""")
+    home = programs("java", """echo 'openjdk version "21.0.1"'""", tmp_path / "home" / "bin")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))
+    assert tools.find_java() == home
+
+
+def test_a_java_home_that_is_too_old_does_not_hide_the_path_s(programs, tmp_path, monkeypatch):
+    java = programs("java", """echo 'openjdk version "17"'""")
+    programs("java", """echo 'openjdk version "11"'""", tmp_path / "home" / "bin")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))
+    assert tools.find_java() == java
+
+
+def test_valkey_serves_where_redis_is_too_old(programs):
+    programs("redis-server", "echo 'Redis server v=6.2.14 sha=0:0'")
+    assert tools.find_redis() is None
+    valkey = programs("valkey-server", "echo 'Valkey server v=8.0.1 sha=0:0'")
+    assert tools.find_redis() == valkey
+
+
+def test_without_root_one_line_says_what_to_install(setup, bootstrap, programs, monkeypatch):
+    programs("apt-get", "exit 0")
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    for step, hint in ((setup.java, "brew install openjdk@17"), (setup.redis, "brew install redis")):
+        with pytest.raises(bootstrap.SetupError, match=hint) as caught:
+            step()
+        assert "\n" not in str(caught.value)
+        assert "apt-get install" in str(caught.value)
+
+
+def test_root_with_apt_gets_what_is_missing_and_no_service_starts(setup, programs, root_with_apt, tmp_path):
+    folder = tmp_path / "a path"
+    calls = root_with_apt(
+        f"""printf '#!/bin/sh\\necho Redis server v=7.0.15\\n' > "{folder}/redis-server"
+        chmod +x "{folder}/redis-server" """
+    )
+    setup.redis()
+    assert calls.read_text().splitlines() == [
+        "1 update",
+        "1 install -y --no-install-recommends redis-server",
+    ]
+
+
+def test_packages_are_tried_in_turn_and_the_lists_are_updated_once(setup, bootstrap, root_with_apt):
+    calls = root_with_apt("exit 100")
+    for step in (setup.java, setup.redis):
+        with pytest.raises(bootstrap.SetupError):
+            step()
+    lines = [line.split()[-1] for line in calls.read_text().splitlines()]
+    assert lines.count("update") == 1
+    assert dict.fromkeys(lines) == dict.fromkeys(
+        ("update", *bootstrap.JAVA_PACKAGES, *bootstrap.REDIS_PACKAGES)
+    )
+
+
+def test_what_is_there_is_not_installed_again(setup, programs, root_with_apt):
+    calls = root_with_apt()
+    programs("java", """echo 'openjdk version "17"'""")
+    programs("redis-server", "echo 'Redis server v=7.0.15'")
+    setup.java()
+    setup.redis()
+    assert not calls.exists()
+
+
+def _with_ivy(setup, programs, script):
+    jars = setup.venv / "lib" / "python3.11" / "site-packages" / "pyspark" / "jars"
+    jars.mkdir(parents=True)
+    (jars / "ivy-2.5.3.jar").touch()
+    count = setup.root / "runs"
+    version = """if [ "$1" = -version ]; then echo 'openjdk version "17"'; exit 0; fi"""
+    programs("java", f'{version}\necho run >> "{count}"\n{script}')
+    return lambda: len(count.read_text().splitlines()) if count.exists() else 0
+
+
+def test_jars_are_fetched_once_and_again_when_one_is_gone_or_the_pom_changes(setup, programs):
+    runs = _with_ivy(setup, programs, "mkdir -p jars.new; touch jars.new/kafka_2.13-4.3.1.jar jars.new/a.jar")
+    setup.jars()
+    setup.jars()
+    assert runs() == 1
+    assert sorted(path.name for path in (setup.tools / "jars").iterdir()) == ["a.jar", "kafka_2.13-4.3.1.jar"]
+    (setup.tools / "jars" / "a.jar").unlink()
+    setup.jars()
+    assert runs() == 2
+    (setup.root / "pom.xml").write_text("<project><version>2</version></project>")
+    setup.jars()
+    assert runs() == 3
+
+
+def test_a_hiccup_of_the_mirror_is_tried_again(setup, programs, capsys):
+    runs = _with_ivy(
+        setup,
+        programs,
+        "[ -e tried ] || { touch tried; exit 1; }\nmkdir -p jars.new; touch jars.new/kafka_2.13-4.3.1.jar",
+    )
+    setup.jars()
+    assert runs() == 2
+    assert "attempt 2 of 3" in capsys.readouterr().out
+
+
+def test_a_failing_step_is_named_and_the_end_of_its_log_shown(
+    bootstrap, setup, programs, monkeypatch, capsys
+):
+    _with_ivy(setup, programs, "seq 100; echo UNRESOLVED: kafka; exit 1")
+    monkeypatch.setattr(bootstrap, "Setup", lambda *_: setup)
+    assert bootstrap.main(["jars"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1] == "[setup] jars    FAILED: Kafka and Spark's connector failed"
+    assert "UNRESOLVED: kafka" in lines
+    assert "50" not in lines
+
+
+def test_ivy_that_fetches_nothing_is_a_failure(setup, bootstrap, programs):
+    _with_ivy(setup, programs, "exit 0")
+    with pytest.raises(bootstrap.SetupError, match="no Kafka"):
+        setup.jars()
+
+
+def test_registry_is_fetched_where_it_is_named_and_again_when_its_pom_changes(setup, programs):
+    pom = setup.root / "tests" / "registry" / "pom.xml"
+    pom.parent.mkdir(parents=True)
+    pom.write_text("<project/>")
+    runs = _with_ivy(
+        setup,
+        programs,
+        "mkdir -p registry.new/in; touch registry.new/in/a.jar\ncd registry.new\n"
+        "tar -czf all.tar.gz -C in a.jar; rm -r in",
+    )
+    programs("tar", 'exec tar "$@"')
+    setup.registry()
+    setup.registry()
+    assert runs() == 1
+    names = sorted(path.name for path in (setup.tools / "registry").iterdir())
+    assert names == ["a.jar", "keylane-stamp"]
+    pom.write_text("<project><version>2</version></project>")
+    setup.registry()
+    assert runs() == 2
+
+
+def test_registry_and_localstack_are_no_part_of_the_set_up_of_all(bootstrap, setup, monkeypatch):
+    done = []
+    for step in ("python", "java", "redis", "jars", "archive", "registry", "sam", "localstack"):
+        monkeypatch.setattr(setup, step, lambda step=step: done.append(step))
+    monkeypatch.setattr(bootstrap, "Setup", lambda *_: setup)
+    assert bootstrap.main([]) == 0
+    assert done == ["python", "java", "redis", "jars"]
+    done.clear()
+    assert bootstrap.main(["registry", "localstack"]) == 0
+    assert set(done) == {"registry", "localstack"}
+
+
+def test_steps_that_need_nothing_of_each_other_run_side_by_side(bootstrap, setup, monkeypatch):
+    both = threading.Barrier(2, timeout=10)
+    for step in ("python", "sam"):
+        monkeypatch.setattr(setup, step, both.wait)
+    monkeypatch.setattr(bootstrap, "Setup", lambda *_: setup)
+    assert bootstrap.main(["sam", "python"]) == 0
+
+
+def test_a_failure_beside_a_step_that_works_is_told(bootstrap, setup, monkeypatch, capsys):
+    def fail() -> None:
+        raise bootstrap.SetupError("sam", "no network")
+
+    monkeypatch.setattr(setup, "python", lambda: None)
+    monkeypatch.setattr(setup, "sam", fail)
+    monkeypatch.setattr(bootstrap, "Setup", lambda *_: setup)
+    assert bootstrap.main(["python", "sam"]) == 1
+    assert "FAILED: no network" in capsys.readouterr().out
+
+
+@pytest.fixture
+def localstack_step(bootstrap, setup, tmp_path, monkeypatch):
+    """Make the set-up's LocalStack from nothing but recorded commands; give the maker and what it ran."""
+    for name in ("localstack_setup/constraints.txt", "localstack-process-executor/pyproject.toml"):
+        path = setup.root / "infra" / "local" / name
+        path.parent.mkdir(parents=True)
+        path.write_text("")
+    (setup.root / "constraints.txt").write_text("")
+    ran = []
+
+    def run(step, what, command, **_):
+        ran.append(what)
+        python = setup.tools / "localstack" / "bin" / "python"
+        python.parent.mkdir(parents=True, exist_ok=True)
+        python.touch()
+
+    monkeypatch.setattr(setup, "_run", run)
+    monkeypatch.setattr(sys, "version_info", (3, 11, 7, "final", 0))
+    return setup.localstack, ran
+
+
+def test_localstack_is_made_once_and_again_for_other_sources_of_its_executor(setup, localstack_step):
+    make, ran = localstack_step
+    make()
+    make()
+    made = ["virtual environment", "packages", "executor", "for this Python", "functions", "runtime client"]
+    assert ran == made
+    source = setup.root / "infra" / "local" / "localstack-process-executor" / "localstack_x" / "y.py"
+    source.parent.mkdir()
+    source.write_text("changed = True")
+    make()
+    assert ran == made * 2
+
+
+def test_localstack_takes_an_older_python_where_this_one_is_too_new(
+    bootstrap, localstack_step, programs, monkeypatch
+):
+    make, ran = localstack_step
+    monkeypatch.setattr(sys, "version_info", (3, 14, 0, "final", 0))
+    programs("python3.13", "echo not chosen >&2; exit 127")
+    with pytest.raises(bootstrap.SetupError, match=r"a Python of 3\.11 to 3\.13, on PATH"):
+        make()
+    programs("python3.12", "echo Python 3.12.1")
+    make()
+    assert ran
+
+
+def test_an_old_python_is_told_so(bootstrap, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "version_info", (3, 9, 2, "final", 0))
+    assert bootstrap.main([]) == 1
+    assert "needs Python 3.11 or newer, this is 3.9.2" in capsys.readouterr().out
+
+
+def test_an_unknown_step_is_named(bootstrap, capsys):
+    assert bootstrap.main(["jar"]) == 2
+    assert "no such step: jar" in capsys.readouterr().out
+
+
+def test_the_archive_of_classes_is_made_once_and_again_for_other_packages(setup, programs, tmp_path):
+    runs = tmp_path / "runs"
+    programs("python", f'echo "$*" >> "{runs}"', setup.venv / "bin")
+    (setup.venv / ".keylane-stamp").write_text("1")
+    setup.archive()
+    setup.archive()
+    assert runs.read_text().splitlines() == ["-m keylane_spark.engine.class_archive"]
+    os.utime(setup.venv / ".keylane-stamp", (1, 1))
+    setup.archive()
+    assert len(runs.read_text().splitlines()) == 2
+
+
+def test_an_archive_that_can_not_be_made_is_done_without(setup, programs, capsys):
+    programs("python", "exit 1", setup.venv / "bin")
+    setup.archive()
+    assert "goes on without" in capsys.readouterr().out
+
+
+def test_sams_environment_is_made_once_and_anew_when_its_pins_change(setup, monkeypatch):
+    pins = setup.root / "infra" / "sam" / "requirements.txt"
+    pins.parent.mkdir(parents=True)
+    pins.write_text("aws-sam-cli==1.0\n")
+    commands = []
+
+    def run(step, what, command, **_):
+        commands.append(command)
+        (setup.tools / "sam").mkdir(parents=True, exist_ok=True)
+
+    monkeypatch.setattr(setup, "_run", run)
+    setup.sam()
+    assert [command[1:3] for command in commands] == [["-m", "venv"], ["-m", "pip"]]
+    assert "--no-deps" in commands[1]
+    assert commands[1][-1] == str(pins)
+    setup.sam()
+    assert len(commands) == 2
+    pins.write_text("aws-sam-cli==1.1\n")
+    setup.sam()
+    assert len(commands) == 4

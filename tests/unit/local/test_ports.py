@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import os
+import socket
+
+import pytest
+
+from keylane_local.errors import PortInUse, StackError
+from keylane_local.process.ports import Ports, is_free, owner_of
+
+
+@pytest.fixture
+def taken():
+    """A port on which this very process listens."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        yield listener.getsockname()[1]
+
+
+def test_a_port_in_use_names_who_asked_who_has_it_and_what_to_do(taken):
+    with pytest.raises(PortInUse) as caught:
+        Ports().exactly(taken, "kafka", "--kafka-port")
+    text = str(caught.value)
+    assert f"port {taken}, asked for by kafka, is in use" in text
+    assert f"pid {os.getpid()}" in text
+    assert "--kafka-port" in text
+
+
+def test_a_port_that_is_rather_wanted_gives_way_to_a_free_one(taken):
+    port = Ports().rather(taken)
+    assert port != taken
+    assert is_free(port)
+
+
+def test_no_port_is_given_twice():
+    ports = Ports()
+    given = [ports.any() for _ in range(50)]
+    assert len(set(given)) == 50
+    assert ports.rather(given[0]) != given[0]
+    with pytest.raises(PortInUse):
+        ports.exactly(given[1], "redis")
+
+
+@pytest.mark.parametrize("port", [0, -1, 65536])
+def test_a_number_that_is_no_port_is_refused(port):
+    with pytest.raises(StackError, match="not between 1 and 65535"):
+        Ports().exactly(port, "http")
+
+
+def test_a_free_port_has_no_owner():
+    assert owner_of(Ports().any()) is None

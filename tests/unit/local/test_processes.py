@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+
+from keylane_local.errors import PartFailed
+from keylane_local.process.processes import Program, has_ended, process_of, tail, wait_until
+
+PATIENT = "import time; print('keylane: ready', flush=True); time.sleep(60)"
+STUBBORN = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); " + PATIENT
+PARENT = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {PATIENT!r}]); " + PATIENT
+
+
+@pytest.fixture
+def program(tmp_path):
+    """Give a maker of programs that run a line of Python; they end with the test."""
+    made = []
+
+    def make(code, name="thing", **options):
+        options.setdefault("stop_timeout_s", 10.0)
+        command = [sys.executable, "-c", code]
+        made.append(
+            Program(
+                name, command, pid_file=tmp_path / f"{name}.json", log=tmp_path / f"{name}.log", **options
+            )
+        )
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.kill()
+
+
+def _ready(one):
+    one.wait_until(lambda: one.said("keylane: ready"), 10)
+
+
+def test_a_program_is_found_again_by_its_pid_file(program, tmp_path):
+    one = program(PATIENT)
+    one.start()
+    _ready(one)
+    again = program("raise SystemExit(9)")  # the same pid file, as another command would have it
+    assert again.running
+    assert again.process.pid == one.process.pid
+    again.start()
+    assert again.process.pid == one.process.pid
+    again.stop()
+    assert not one.running
+    assert not one.pid_file.exists()
+
+
+def test_a_pid_that_was_given_to_another_process_is_left_alone(program, tmp_path):
+    with subprocess.Popen([sys.executable, "-c", PATIENT], stdout=subprocess.DEVNULL) as foreign:
+        one = program(PATIENT)
+        started = psutil.Process(foreign.pid).create_time()
+        one.pid_file.write_text(json.dumps({"pid": foreign.pid, "started": started - 3600}))
+        assert not one.running
+        one.stop()
+        one.kill()
+        assert foreign.poll() is None
+        foreign.kill()
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "{}", '{"pid": "x", "started": 1}', '{"pid": 0, "started": 1}']
+)
+def test_a_broken_pid_file_names_no_process(tmp_path, text):
+    pid_file = tmp_path / "broken.json"
+    pid_file.write_text(text)
+    assert process_of(pid_file) is None
+
+
+def test_a_program_that_ignores_sigterm_is_killed_after_its_time(program):
+    one = program(STUBBORN, stop_timeout_s=0.3)
+    one.start()
+    _ready(one)
+    process = one.process
+    began = time.monotonic()
+    one.stop()
+    assert has_ended(process)
+    assert 0.3 <= time.monotonic() - began < 5
+
+
+def test_stopping_a_program_ends_what_it_started(program):
+    one = program(PARENT)
+    one.start()
+    _ready(one)
+    assert wait_until(lambda: len(one.process.children()) == 1, 10)
+    child = one.process.children()[0]
+    one.stop()
+    assert has_ended(child)
+
+
+def test_a_program_that_ends_while_it_starts_shows_the_end_of_its_log(program):
+    one = program("print('the reason'); raise SystemExit(3)")
+    one.start()
+    with pytest.raises(PartFailed) as caught:
+        _ready(one)
+    assert caught.value.part == "thing"
+    assert caught.value.tail == "the reason"
+
+
+def test_a_program_that_is_never_ready_is_given_up_on(program):
+    one = program("import time; time.sleep(60)")
+    one.start()
+    with pytest.raises(PartFailed, match="not ready after 0 s"):
+        one.wait_until(lambda: False, 0.2)
+
+
+def test_a_program_that_does_not_exist_is_named(tmp_path):
+    one = Program("thing", [tmp_path / "absent"], pid_file=tmp_path / "a.json", log=tmp_path / "a.log")
+    with pytest.raises(PartFailed, match="absent cannot be started"):
+        one.start()
+
+
+def test_what_an_earlier_start_said_does_not_count(program):
+    one = program(PATIENT)
+    one.start()
+    _ready(one)
+    one.kill()
+    silent = program("import time; time.sleep(60)")
+    silent.start()
+    assert "keylane: ready" in tail(silent.log)
+    assert not silent.said("keylane: ready")
+
+
+def test_the_tail_is_the_last_lines_of_a_long_log(tmp_path):
+    log = tmp_path / "long.log"
+    log.write_bytes(b"\n".join(b"line %d \xff" % number for number in range(50_000)))
+    assert tail(log, 2) == "line 49998 \ufffd\nline 49999 \ufffd"
+    assert tail(tmp_path / "absent.log") == ""
+
+
+def test_the_guard_stops_what_runs_when_the_one_who_started_it_is_killed(program, tmp_path):
+    one = program(PATIENT)
+    one.start()
+    _ready(one)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "run").symlink_to(tmp_path)
+    script = (
+        "import sys, pathlib; from keylane_local.process.guard import guarded\n"
+        "with guarded(pathlib.Path(sys.argv[1])): print('on guard', flush=True); sys.stdin.read()"
+    )
+    command = [sys.executable, "-c", script, str(tmp_path / "data")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as watched:
+        assert watched.stdout.readline() == b"on guard\n"
+        assert one.running
+        watched.kill()
+    assert wait_until(lambda: not one.running, 20)

@@ -1,0 +1,220 @@
+"""The functions' metrics: what is summed up, when it is written, and what the lines look like."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from aws_lambda_powertools.metrics import EphemeralMetrics, MetricUnit
+from tests.support.fakes import FakeTime
+
+from keylane.adapters.kafka.metrics import KafkaMeasures
+from keylane.api import guarded_write
+from keylane.errors import LogUnavailable, ProduceFailed, RateLimited, UnknownTopic
+from keylane.metrics.catalogue import COUNTER, GAUGE, HISTOGRAM, METRICS
+from keylane.metrics.meter import BURST, LABELS_LIMIT, METER, OTHER, Meter
+from keylane.model.records import NewRecord, Position
+
+
+class Written:
+    """A meter of a test's own, and the documents that it wrote."""
+
+    def __init__(self) -> None:
+        self.time = FakeTime()
+        self.chunks: list[str] = []
+        self.meter = Meter(lambda: self.time.now_ms / 1000)
+        self.meter.start(self.chunks.append)
+
+    @property
+    def documents(self):
+        return [json.loads(line) for chunk in self.chunks for line in chunk.splitlines()]
+
+    def of(self, metric):
+        return [document for document in self.documents if metric in document]
+
+
+@pytest.fixture
+def written():
+    return Written()
+
+
+@pytest.fixture
+def counted():
+    """What the process's own meter was told since the test began, as documents."""
+
+    def documents():
+        chunks: list[str] = []
+        METER.start(chunks.append)
+        METER.flush()
+        return [json.loads(line) for chunk in chunks for line in chunk.splitlines()]
+
+    METER.stop()
+    METER.is_on = True
+    yield documents
+    METER.stop()
+    METER.is_on = True
+
+
+def test_each_metric_has_a_unit_that_cloudwatch_knows_and_a_name_of_its_own():
+    assert {metric.unit for metric in METRICS.values()} <= {unit.value for unit in MetricUnit}
+    assert {metric.kind for metric in METRICS.values()} == {COUNTER, GAUGE, HISTOGRAM}
+    assert len({metric.openmetrics for metric in METRICS.values()}) == len(METRICS)
+
+
+def test_a_line_is_what_powertools_would_have_written(written):
+    written.meter.count("SentMessages", 3, "flights")
+    written.meter.flush()
+    [ours] = written.documents
+    theirs = EphemeralMetrics(namespace="Keylane")
+    theirs.add_dimension("topic", "flights")
+    theirs.add_metric("SentMessages", MetricUnit.Count, 3)
+    theirs.add_metadata("version", ours["version"])
+    expected = theirs.serialize_metric_set()
+    expected["_aws"]["Timestamp"] = written.time.now_ms
+    expected["SentMessages"] = 3
+    assert ours == expected
+
+
+def test_numbers_of_the_same_labels_share_a_line_and_begin_anew_when_it_is_written(written):
+    for _ in range(2):
+        written.meter.count("SentMessages", 2, "flights")
+        written.meter.observe("SendDuration", 8.0, "flights", times=2)
+        written.meter.count("SentMessages", 1, "users")
+        written.meter.flush()
+    assert [(line["topic"], line["SentMessages"]) for line in written.documents] == [
+        ("flights", 2),
+        ("users", 1),
+    ] * 2
+    assert written.documents[0]["SendDuration"] == {
+        "Values": [8.0],
+        "Counts": [2],
+        "Count": 2,
+        "Sum": 16.0,
+        "Min": 8.0,
+        "Max": 8.0,
+    }
+
+
+def test_percentiles_of_a_distribution_are_a_tenth_off_at_most(written):
+    durations = [0.05 * 1.07**number for number in range(150)]
+    for taken_ms in durations:
+        written.meter.observe("RequestDuration", taken_ms, "get_key", "200")
+    written.meter.flush()
+    told = written.documents[0]["RequestDuration"]
+    assert (told["Min"], told["Max"], told["Count"]) == (durations[0], durations[-1], 150)
+    assert told["Sum"] == pytest.approx(sum(durations))
+    seen = sorted(
+        value for value, count in zip(told["Values"], told["Counts"], strict=True) for _ in range(count)
+    )
+    assert all(abs(found / real - 1) < 0.1 for found, real in zip(seen, durations, strict=True))
+
+
+def test_a_distribution_over_more_steps_than_cloudwatch_takes_is_told_by_its_sums(written):
+    for octave in range(60):
+        for step in (1, 1.3):
+            written.meter.observe("AnswerAge", 2**octave * step, "flights")
+    written.meter.observe("AnswerAge", 0, "flights")
+    written.meter.flush()
+    assert written.documents[0]["AnswerAge"].keys() == {"Count", "Sum", "Min", "Max"}
+    assert written.documents[0]["AnswerAge"]["Min"] == 0
+
+
+def test_what_is_rare_is_written_at_once_and_what_is_frequent_once_a_second(written):
+    for _ in range(BURST):
+        written.meter.request("get_key", 200, 1.0)
+    assert len(written.chunks) == BURST
+    for _ in range(20):
+        written.meter.request("get_key", 200, 1.0)
+    assert len(written.chunks) == BURST
+    written.time.move(1)
+    written.meter.request("get_key", 404, 1.0)
+    assert len(written.chunks) == BURST + 1
+    assert [line["RequestDuration"]["Count"] for line in written.documents[-2:]] == [20, 1]
+    written.time.move(3600)
+    for _ in range(BURST + 1):
+        written.meter.request("get_key", 200, 1.0)
+    assert len(written.chunks) == 2 * BURST + 1
+
+
+def test_a_wall_clock_that_is_set_back_does_not_stop_the_lines(written):
+    written.time.move(-86_400)
+    for _ in range(BURST):
+        written.meter.request("get_key", 200, 1.0)
+    written.time.move(1)
+    written.meter.request("get_key", 200, 1.0)
+    assert len(written.chunks) == BURST + 1
+
+
+def test_what_is_not_billed_is_in_the_line_without_a_metric_of_its_own(written):
+    written.meter.gauge("BrokerState", 6, "broker:9092/1")
+    written.meter.count("BrokerRetries", 2, "broker:9092/1")
+    written.meter.gauge("TopicBatchBytes", 512, "flights")
+    written.meter.flush()
+    broker, topic = written.documents
+    [directive] = broker["_aws"]["CloudWatchMetrics"]
+    assert directive["Metrics"] == [{"Name": "BrokerRetries", "Unit": "Count"}]
+    assert (broker["BrokerState"], broker["BrokerRetries"]) == (6, 2)
+    assert topic["_aws"]["CloudWatchMetrics"] == []
+    assert topic["TopicBatchBytes"] == 512
+
+
+def test_a_meter_that_is_off_counts_and_writes_nothing(written):
+    written.meter.stop()
+    written.meter.count("Problems", 1, "internal")
+    written.meter.gauge("QueueSize", 1)
+    written.meter.request("get_key", 200, 1.0)
+    written.meter.start(written.chunks.append)
+    written.meter.flush()
+    assert written.chunks == []
+
+
+def test_records_are_counted_by_topic_and_failures_by_kafkas_name_too(counted):
+    measures = KafkaMeasures()
+    records = [
+        NewRecord("flights", b"a", b"1"),
+        NewRecord("flights", b"b", b"2"),
+        NewRecord("no", b"a", b"1"),
+    ]
+    measures.sent(records, [Position(0, 1), Position(1, 1), UnknownTopic("no", "none")], 4.0)
+    measures.sent(
+        records[:2],
+        [ProduceFailed("MESSAGE_TOO_LARGE", "it is", retriable=False), LogUnavailable("it is away")],
+        4.0,
+    )
+    documents = counted()
+    [sent] = [line for line in documents if "SentMessages" in line]
+    assert (sent["topic"], sent["SentMessages"], sent["SendDuration"]["Count"]) == ("flights", 2, 2)
+    failed = {
+        (line["topic"], line["error_code"]): line["KafkaErrors"]
+        for line in documents
+        if "KafkaErrors" in line
+    }
+    assert failed == {
+        (OTHER, "UNKNOWN_TOPIC_OR_PARTITION"): 1,
+        ("flights", "MESSAGE_TOO_LARGE"): 1,
+        ("flights", "REQUEST_TIMED_OUT"): 1,
+    }
+
+
+def test_labels_are_bounded_whatever_is_counted(written):
+    for number in range(LABELS_LIMIT + 5):
+        written.meter.count("SentMessages", 1, f"topic-{number}")
+        written.meter.observe("SendDuration", 2.0, f"topic-{number}")
+    written.meter.flush()
+    written.meter.count("SentMessages", 7, "topic-0")
+    written.meter.count("SentMessages", 8, "one more")
+    written.meter.flush()
+    first = {line["topic"]: line for line in written.documents[:-2]}
+    assert len(first) == LABELS_LIMIT + 1
+    assert (first[OTHER]["SentMessages"], first[OTHER]["SendDuration"]["Count"]) == (5, 5)
+    assert [(line["topic"], line["SentMessages"]) for line in written.documents[-2:]] == [
+        ("topic-0", 7),
+        (OTHER, 8),
+    ]
+
+
+def test_records_that_a_rate_limit_kept_back_are_counted_by_their_rule(counted):
+    flight, user = NewRecord("flights", b"a", b"1"), NewRecord("users", b"a", b"1")
+    refused = {"flights": RateLimited("a limit", 1, {}, "fl*")}
+    guarded_write._outcomes([flight, user, flight], refused, lambda records: [Position(0, 0)] * len(records))
+    assert {line["topic"]: line["RateLimited"] for line in counted()} == {"fl*": 2}

@@ -1,0 +1,90 @@
+"""Writing a key through a fake log."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.support.fakes import FakeLog, FakeTime
+
+from keylane.errors import LogUnavailable, ProduceFailed, TooLarge, UnknownPartition, UnknownTopic
+from keylane.model.records import NewRecord, Position
+from keylane.produce.put import put_all
+
+if TYPE_CHECKING:
+    from keylane.ports import Outcome
+
+LIMIT = 1000
+
+
+@pytest.fixture
+def log() -> FakeLog:
+    log = FakeLog()
+    log.create("t", 1)
+    return log
+
+
+def put(log: FakeLog, key: bytes, value: bytes | None, topic: str = "t", timeout_ms: float = 1000) -> Outcome:
+    record = NewRecord(topic, key, value)
+    [outcome] = put_all(log, FakeTime().clock, [record], limit_bytes=LIMIT, timeout_ms=timeout_ms)
+    return outcome
+
+
+def test_each_write_tells_its_position(log: FakeLog):
+    assert put(log, b"k", b"1") == Position(0, 0)
+    assert put(log, b"k", b"2") == Position(0, 1)
+
+
+def test_delete_writes_a_tombstone(log: FakeLog):
+    assert put(log, b"k", None) == Position(0, 0)
+    assert log.topics["t"] == [[(b"k", None)]]
+
+
+def test_empty_value_is_a_value(log: FakeLog):
+    put(log, b"k", b"")
+    assert log.topics["t"] == [[(b"k", b"")]]
+
+
+def test_key_may_have_64_kib_and_no_more(log: FakeLog):
+    put(log, b"k" * 65_536, b"v")
+    fate = put(log, b"k" * 65_537, b"v")
+    assert isinstance(fate, TooLarge)
+    assert (fate.what, fate.size_bytes, fate.limit_bytes) == ("key", 65_537, 65_536)
+
+
+def test_value_may_have_its_limit_and_no_more(log: FakeLog):
+    put(log, b"k", b"v" * LIMIT)
+    fate = put(log, b"k", b"v" * (LIMIT + 1))
+    assert isinstance(fate, TooLarge)
+    assert (fate.what, fate.limit_bytes) == ("value", LIMIT)
+    assert len(log.topics["t"][0]) == 1
+
+
+def test_errors_of_the_log_are_the_records_fate(log: FakeLog):
+    assert isinstance(put(log, b"k", b"v", topic="elsewhere"), UnknownTopic)
+    assert isinstance(put(log, b"k", b"v", timeout_ms=0), LogUnavailable)
+
+
+def test_records_that_can_not_be_written_as_they_are_keep_none_of_the_others_back(log: FakeLog):
+    records = [
+        NewRecord("t", b"a", b"1"),
+        NewRecord("t", b"k" * 65_537, b"v"),
+        NewRecord("t", b"k", b"v" * (LIMIT + 1)),
+        NewRecord("no topic", b"k", b"v"),
+        NewRecord("t", b"k", b"v", -2),
+        NewRecord("elsewhere", b"k", b"v"),
+        NewRecord("t", None, None),
+    ]
+    fates = put_all(log, FakeTime().clock, records, limit_bytes=LIMIT, timeout_ms=1000)
+    assert (fates[0], fates[-1]) == (Position(0, 0), Position(0, 1))
+    kinds = [TooLarge, TooLarge, ProduceFailed, UnknownPartition, UnknownTopic]
+    assert [type(fate) for fate in fates[1:-1]] == kinds
+    assert log.sent == [records[0], records[5], records[6]]
+
+
+def test_where_no_record_can_be_written_kafka_is_not_asked(log: FakeLog):
+    log.away = True
+    [fate] = put_all(
+        log, FakeTime().clock, [NewRecord("t", b"k", b"v" * 2_000)], limit_bytes=LIMIT, timeout_ms=1000
+    )
+    assert isinstance(fate, TooLarge)

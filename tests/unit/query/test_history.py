@@ -1,0 +1,277 @@
+"""A key's history through a fake state: pages, moments, and what it no longer knows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.support.builders import NOW_MS, a_layout, a_watermark, lane_of, layout_entry, watermark_entry
+from tests.support.fakes import FakeState, FakeTime
+
+from keylane.errors import (
+    CorruptState,
+    HistoryTooShort,
+    LaneBuilding,
+    NoHistory,
+    NullKey,
+    PositionNotReached,
+    StateTooOld,
+)
+from keylane.model.records import Options, Position
+from keylane.query import history
+from keylane.query.layouts import Layouts
+from keylane.state import codec, redis_keys
+
+if TYPE_CHECKING:
+    from keylane.model.records import Layout, Record
+
+KEY = b"k"
+HOUR_MS = 3_600_000
+
+
+class Row(NamedTuple):
+    time: int
+    offset: int
+    value: bytes | None
+    source: int | None = None
+
+
+class Kept:
+    """A key whose history holds these rows."""
+
+    def __init__(self, *rows: Row, **options: Any) -> None:
+        self.layout = a_layout(options=Options(**options or {"history_count": 100}))
+        self.partition = lane_of(self.layout, KEY)[0]
+        self.state = FakeState(layout_entry(self.layout) | watermark_entry(self.layout, KEY))
+        self.time = FakeTime(NOW_MS)
+        self.layouts = Layouts(self.state, self.time.clock, 30)
+        self.name = history_name(self.layout)
+        self.state.sorted_sets[self.name] = {}
+        for row in rows:
+            self.add(row)
+
+    def add(self, row: Row) -> None:
+        data = codec.encode_record(row.value, row.offset, row.time, row.source)
+        self.state.sorted_sets[self.name][data[2:10] + data[:2] + data[10:]] = row.time
+
+    def page(self, **arguments: Any) -> history.Page:
+        topic = self.layout.topic
+        return history.page(self.state, self.layouts, self.time.clock, topic, KEY, **arguments)
+
+    def pages(self, **arguments: Any) -> list[Row]:
+        rows: list[Row] = []
+        after = None
+        while True:
+            page = self.page(after=after, **arguments)
+            rows += [self.row(entry) for entry in page.entries]
+            after = page.next_after
+            if after is None:
+                return rows
+            assert page.entries
+
+    def row(self, entry: Any) -> Row:
+        source = None if entry.position.partition == self.partition else entry.position.partition
+        value = entry.record.value if entry.record else None
+        return Row(entry.timestamp_ms, entry.position.offset, value, source)
+
+    def as_of(self, moment: int | Position, **arguments: Any) -> Record | None:
+        topic = self.layout.topic
+        return history.as_of(
+            self.state, self.layouts, self.time.clock, topic, KEY, moment=moment, **arguments
+        ).record
+
+    def value(self, moment: int | Position) -> bytes | None:
+        record = self.as_of(moment)
+        return record.value if record else None
+
+
+def history_name(layout: Layout) -> bytes:
+    return redis_keys.history_key(lane_of(layout, KEY)[2], layout.topic, layout.generation, KEY)
+
+
+ROWS = st.lists(
+    st.builds(
+        Row,
+        time=st.integers(0, 6),
+        offset=st.integers(0, 5),
+        value=st.none() | st.binary(max_size=2),
+        source=st.sampled_from([None, 20, 21]),
+    ),
+    max_size=20,
+    unique_by=lambda row: (row.offset, row.source),
+)
+
+
+def in_order(rows: list[Row]) -> list[Row]:
+    """Newest first, as Redis has members of one score."""
+
+    def member(row: Row) -> bytes:
+        data = codec.encode_record(row.value, row.offset, row.time, row.source)
+        return data[2:10] + data[:2] + data[10:]
+
+    return sorted(rows, key=lambda row: (row.time, member(row)), reverse=True)
+
+
+@settings(max_examples=200)
+@given(
+    rows=ROWS,
+    limit=st.integers(1, 7),
+    from_ms=st.none() | st.integers(0, 7),
+    to_ms=st.none() | st.integers(0, 7),
+)
+def test_pages_are_the_history_newest_first(
+    rows: list[Row], limit: int, from_ms: int | None, to_ms: int | None
+):
+    kept = Kept(*rows)
+    within = [
+        row
+        for row in in_order(rows)
+        if (from_ms is None or row.time >= from_ms) and (to_ms is None or row.time < to_ms)
+    ]
+    assert kept.pages(limit=limit, from_ms=from_ms, to_ms=to_ms) == within
+
+
+def test_a_page_is_one_round_trip_and_large_ones_end_early():
+    rows = [Row(number, number, b"x" * 1_500_000) for number in range(6)]
+    kept = Kept(*rows)
+    kept.page(limit=2)
+    kept.state.runs.clear()
+    assert len(kept.page(limit=2).entries) == 2
+    assert len(kept.state.runs) == 1
+    assert len(kept.page().entries) == 2
+    assert kept.pages() == rows[::-1]
+
+
+def test_records_too_large_to_be_held_together_are_read_a_few_at_a_time():
+    rows = [Row(number, number, bytes(1_000)) for number in range(60)]
+    kept = Kept(*rows)
+    kept.state.limit_bytes = 5_000
+    assert kept.pages(limit=50) == rows[::-1]
+    assert kept.as_of(Position(kept.partition, 30)).offset == 30
+
+
+def test_many_records_of_one_time_are_paged_through():
+    rows = [Row(5, offset, b"v") for offset in range(450)]
+    assert Kept(*rows, history_count=1_000).pages(limit=7) == rows[::-1]
+
+
+def test_what_is_written_between_pages_does_not_shift_them():
+    kept = Kept(*(Row(time, time, b"v") for time in range(10)))
+    first = kept.page(limit=3)
+    kept.add(Row(50, 50, b"new"))
+    rest = kept.page(limit=3, after=first.next_after)
+    assert [entry.timestamp_ms for entry in rest.entries] == [6, 5, 4]
+
+
+@given(rows=ROWS, moment=st.integers(0, 8))
+def test_the_newest_record_of_a_time_was_in_force(rows: list[Row], moment: int):
+    newest = next((row for row in in_order(rows) if row.time <= moment), None)
+    assert Kept(*rows).value(moment) == (newest.value if newest else None)
+
+
+@given(rows=ROWS, source=st.sampled_from([None, 20, 21]), offset=st.integers(0, 7))
+def test_the_last_record_up_to_a_position_was_in_force_then(rows: list[Row], source: int | None, offset: int):
+    kept = Kept(*rows)
+    partition = kept.partition if source is None else source
+    before = [row for row in rows if row.source == source and row.offset <= offset]
+    expected = max(before, key=lambda row: row.offset).value if before else None
+    assert kept.value(Position(partition, offset)) == expected
+
+
+def test_long_histories_are_looked_through_for_a_position():
+    kept = Kept(*(Row(time, time, b"%d" % time) for time in range(90)), history_count=1_000)
+    kept.add(Row(1, 95, b"late"))
+    assert kept.value(Position(kept.partition, 40)) == b"40"
+    assert kept.value(Position(kept.partition, 96)) == b"late"
+
+
+def test_a_position_that_is_not_there_yet_is_told():
+    kept = Kept(Row(1, 1, b"v"))
+    with pytest.raises(PositionNotReached):
+        kept.as_of(Position(kept.partition, 100))
+
+
+def test_a_full_history_does_not_know_what_was_before_it():
+    kept = Kept(Row(10, 1, b"1"), Row(20, 2, b"2"), history_count=2)
+    assert kept.value(10) == b"1"
+    with pytest.raises(HistoryTooShort) as caught:
+        kept.as_of(9)
+    assert caught.value.since_ms == 10
+    assert Kept(Row(10, 1, b"1"), history_count=2).as_of(9) is None
+    with pytest.raises(HistoryTooShort):
+        kept.as_of(Position(kept.partition, 0))
+
+
+def test_a_history_of_an_age_knows_all_within_it():
+    horizon_ms = NOW_MS - HOUR_MS
+    kept = Kept(Row(horizon_ms - 5, 1, b"1"), Row(NOW_MS - 9, 2, b"2"), history_age_ms=HOUR_MS)
+    assert kept.value(horizon_ms) == b"1"
+    assert kept.value(horizon_ms - 5) == b"1"
+    with pytest.raises(HistoryTooShort) as caught:
+        kept.as_of(horizon_ms - 6)
+    assert caught.value.since_ms == horizon_ms - 5
+    young = Kept(Row(horizon_ms + 5, 1, b"1"), history_age_ms=HOUR_MS)
+    assert young.as_of(horizon_ms + 4) is None
+    assert young.as_of(1) is None
+
+
+def test_a_history_that_is_gone_knows_its_age_alone():
+    kept = Kept(history_age_ms=HOUR_MS)
+    assert kept.as_of(NOW_MS - HOUR_MS) is None
+    with pytest.raises(HistoryTooShort) as caught:
+        kept.as_of(NOW_MS - HOUR_MS - 1)
+    assert caught.value.since_ms == NOW_MS - HOUR_MS
+    assert Kept(history_count=3).as_of(1) is None
+
+
+def test_a_record_whose_time_to_live_was_over_was_not_in_force():
+    kept = Kept(Row(100, 1, b"v"), history_count=9, ttl_ms=10)
+    assert kept.value(109) == b"v"
+    assert kept.value(110) is None
+
+
+def test_a_topic_without_a_history_says_which_option_makes_one():
+    kept = Kept(index=True)
+    for ask in (kept.page, lambda: kept.as_of(1)):
+        with pytest.raises(NoHistory, match="history_count"):
+            ask()
+
+
+def test_histories_are_as_fresh_as_their_lane():
+    kept = Kept(Row(1, 1, b"v"))
+    assert kept.page(max_age_ms=200).marks.next_offsets == {kept.partition: 100}
+    with pytest.raises(StateTooOld):
+        kept.page(max_age_ms=199)
+    kept.state.entries |= watermark_entry(kept.layout, KEY, a_watermark(complete_as_of_ms=0))
+    with pytest.raises(LaneBuilding):
+        kept.as_of(1)
+    assert kept.as_of(1, partial=True)
+
+
+def test_a_newer_layout_is_found_once():
+    kept = Kept(Row(1, 1, b"old"))
+    kept.page()
+    grown = a_layout(kept.layout.topic, 18, generation=2, options=kept.layout.options)
+    kept.state.entries |= layout_entry(grown) | watermark_entry(grown, KEY)
+    kept.state.entries |= watermark_entry(kept.layout, KEY, a_watermark(superseded=True))
+    kept.name = history_name(grown)
+    kept.state.sorted_sets[kept.name] = {}
+    kept.add(Row(2, 2, b"new"))
+    assert kept.value(5) == b"new"
+
+
+def test_strange_members_and_empty_keys_are_refused():
+    kept = Kept(Row(1, 1, b"v"))
+    kept.state.sorted_sets[kept.name] = {b"something else that is no envelope at all": 5}
+    for ask in (kept.page, lambda: kept.as_of(9), lambda: kept.as_of(Position(kept.partition, 1))):
+        with pytest.raises(CorruptState):
+            ask()
+    kept.add(Row(6, 1, b"v"))
+    place = kept.page(limit=1).next_after
+    kept.state.sorted_sets[kept.name] |= {b"": 1, b"short": 2}
+    with pytest.raises(CorruptState):
+        kept.page(after=place)
+    with pytest.raises(NullKey):
+        history.page(kept.state, kept.layouts, kept.time.clock, kept.layout.topic, b"")

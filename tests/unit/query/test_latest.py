@@ -1,0 +1,415 @@
+"""Reading a key through a fake state: routing, freshness, stale layouts, waiting."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.support.builders import (
+    NOW_MS,
+    a_lane,
+    a_layout,
+    a_watermark,
+    lane_of,
+    layout_entry,
+    value_entry,
+    value_key,
+    watermark_entry,
+)
+from tests.support.fakes import FakeState, FakeTime
+
+from keylane import routing
+from keylane.errors import (
+    BadRequest,
+    CorruptState,
+    LaneBuilding,
+    NullKey,
+    PositionNotReached,
+    StateTooOld,
+    StateUnavailable,
+    TooLarge,
+    UnknownTopic,
+)
+from keylane.model.records import Position, Record
+from keylane.query import latest as latest_query
+from keylane.query.layouts import Layouts
+from keylane.state import codec, redis_keys
+
+if TYPE_CHECKING:
+    from keylane.model.records import Answer, Layout
+
+KEY = b"N14228"
+TTL_S = 30
+
+
+class Reader:
+    """One warm function: its state, its clock, its cached layouts."""
+
+    def __init__(self, *entries: dict[bytes, bytes]) -> None:
+        self.state = FakeState()
+        for each in entries:
+            self.state.entries |= each
+        self.time = FakeTime(NOW_MS)
+        self.layouts = Layouts(self.state, self.time.clock, TTL_S)
+
+    def latest(self, topic: str, key: bytes = KEY, **arguments: Any) -> Answer:
+        return latest_query.latest(self.state, self.layouts, self.time.clock, topic, key, **arguments)
+
+
+@pytest.fixture
+def layout() -> Layout:
+    return a_layout()
+
+
+def test_latest_record_comes_with_its_lanes_freshness(layout: Layout):
+    reader = Reader(a_lane(layout, KEY, b"value", offset=42, timestamp_ms=7))
+    answer = reader.latest(layout.topic)
+    partition = routing.partition_for(KEY, 9)
+    assert answer.record == Record(KEY, b"value", partition, 42, 7)
+    assert answer.partition == partition
+    assert answer.watermark == a_watermark()
+    assert answer.age_ms(NOW_MS) == 200
+
+
+def test_warm_read_is_one_round_trip(layout: Layout):
+    reader = Reader(a_lane(layout, KEY, b"value"))
+    reader.latest(layout.topic)
+    reader.state.reads.clear()
+    reader.latest(layout.topic)
+    assert len(reader.state.reads) == 1
+
+
+def test_read_of_an_own_write_is_one_round_trip_when_the_state_is_there(layout: Layout):
+    reader = Reader(a_lane(layout, KEY, b"value"))
+    reader.latest(layout.topic)
+    reader.state.reads.clear()
+    reader.latest(layout.topic, min_position=Position(routing.partition_for(KEY, 9), 99))
+    assert len(reader.state.reads) == 1
+
+
+def test_absent_key_is_an_answer_with_freshness(layout: Layout):
+    reader = Reader(layout_entry(layout), watermark_entry(layout, KEY))
+    answer = reader.latest(layout.topic)
+    assert answer.record is None
+    assert answer.watermark.next_offset == 100
+
+
+def test_tombstones_marker_reads_as_absent(layout: Layout):
+    assert Reader(a_lane(layout, KEY, None)).latest(layout.topic).record is None
+
+
+def test_stray_tells_the_partition_it_came_from(layout: Layout):
+    reader = Reader(a_lane(layout, KEY, b"v", source_partition=8))
+    answer = reader.latest(layout.topic)
+    assert answer.record
+    assert answer.record.position == Position(8, 42)
+    assert answer.partition == routing.partition_for(KEY, 9)
+
+
+@pytest.mark.parametrize("partitioner", ["murmur2", "crc32", "fnv1a"])
+@pytest.mark.parametrize("stripes", [1, 7])
+def test_keys_are_found_whatever_the_layout(partitioner: str, stripes: int):
+    layout = a_layout(partition_count=5, stripes=stripes, partitioner=partitioner, generation=3)
+    for number in range(30):
+        key = b"\xff\x00%d" % number
+        answer = Reader(a_lane(layout, key, b"v%d" % number)).latest(layout.topic, key)
+        assert answer.record
+        assert answer.record.value == b"v%d" % number
+
+
+def test_unknown_topic_is_told_and_not_remembered(layout: Layout):
+    reader = Reader()
+    with pytest.raises(UnknownTopic, match=layout.topic):
+        reader.latest(layout.topic)
+    reader.state.entries |= a_lane(layout, KEY, b"v")
+    assert reader.latest(layout.topic).record
+
+
+def test_layout_is_read_once_in_its_time_to_live(layout: Layout):
+    reader = Reader(a_lane(layout, KEY, b"v"))
+    for _ in range(3):
+        reader.latest(layout.topic)
+    assert reader.state.reads.count([redis_keys.layout_key(layout.topic)]) == 1
+    reader.time.move(TTL_S)
+    reader.latest(layout.topic)
+    assert reader.state.reads.count([redis_keys.layout_key(layout.topic)]) == 2
+
+
+def test_superseded_watermark_sends_the_reader_to_the_new_layout(layout: Layout):
+    reader = Reader(a_lane(layout, KEY, b"old"))
+    reader.latest(layout.topic)
+    grown = replace(layout, partition_count=18, generation=2)
+    reader.state.entries |= watermark_entry(layout, KEY, a_watermark(superseded=True))
+    reader.state.entries |= a_lane(grown, KEY, b"new")
+    answer = reader.latest(layout.topic)
+    assert answer.layout == grown
+    assert answer.record
+    assert answer.record.value == b"new"
+
+
+def test_removed_generation_sends_the_reader_to_the_new_layout(layout: Layout):
+    reader = Reader(a_lane(layout, KEY, b"old"))
+    reader.latest(layout.topic)
+    reader.state.entries = a_lane(replace(layout, generation=2), KEY, b"new")
+    answer = reader.latest(layout.topic)
+    assert answer.record
+    assert answer.record.value == b"new"
+
+
+def test_topic_whose_state_vanished_is_being_built_and_then_unknown(layout: Layout):
+    reader = Reader(a_lane(layout, KEY, b"old"))
+    reader.latest(layout.topic)
+    reader.state.entries.clear()
+    with pytest.raises(LaneBuilding, match="has not begun"):
+        reader.latest(layout.topic)
+    reader.time.move(TTL_S)
+    with pytest.raises(UnknownTopic):
+        reader.latest(layout.topic)
+
+
+def test_superseded_lane_whose_generation_is_still_named_is_answered_as_it_is(layout: Layout):
+    reader = Reader(a_lane(layout, KEY, b"v"), watermark_entry(layout, KEY, a_watermark(superseded=True)))
+    for _ in range(2):
+        answer = reader.latest(layout.topic)
+        assert answer.record
+        assert answer.record.value == b"v"
+    assert len(reader.state.reads) == 5  # the lane twice, the layout at first and each time to be sure
+
+
+def test_lane_without_watermark_is_being_built(layout: Layout):
+    reader = Reader(layout_entry(layout))
+    with pytest.raises(LaneBuilding, match="has not begun") as caught:
+        reader.latest(layout.topic)
+    assert caught.value.partition == routing.partition_for(KEY, 9)
+
+
+def test_lane_that_was_never_complete_is_being_built(layout: Layout):
+    reader = Reader(a_lane(layout, KEY, b"v"), watermark_entry(layout, KEY, a_watermark(complete_as_of_ms=0)))
+    with pytest.raises(LaneBuilding, match=r"offset 100$"):
+        reader.latest(layout.topic)
+
+
+def test_lane_that_is_being_built_tells_how_far_it_is(layout: Layout):
+    building = a_watermark(complete_as_of_ms=0, log_end=400)
+    reader = Reader(a_lane(layout, KEY, b"v"), watermark_entry(layout, KEY, building))
+    with pytest.raises(LaneBuilding, match=r"offset 100 of 400 \(25 %\)") as caught:
+        reader.latest(layout.topic)
+    assert caught.value.percent == 25
+
+
+@pytest.mark.parametrize("value", [b"v", None])
+def test_partial_read_answers_from_a_lane_that_is_being_built(layout: Layout, value: bytes | None):
+    building = watermark_entry(layout, KEY, a_watermark(complete_as_of_ms=0))
+    answer = Reader(a_lane(layout, KEY, value), building).latest(layout.topic, partial=True)
+    assert answer.is_building
+    assert (answer.record.value if answer.record else None) == value
+
+
+def test_partial_read_of_a_lane_that_has_not_begun_has_nothing_to_answer(layout: Layout):
+    with pytest.raises(LaneBuilding, match="has not begun"):
+        Reader(layout_entry(layout)).latest(layout.topic, partial=True)
+
+
+def test_empty_key_has_no_home(layout: Layout):
+    with pytest.raises(NullKey):
+        Reader().latest(layout.topic, b"")
+
+
+def test_key_over_64_kib_is_refused(layout: Layout):
+    with pytest.raises(TooLarge, match="65537"):
+        Reader().latest(layout.topic, b"k" * 65_537)
+
+
+def test_state_that_is_away_is_told(layout: Layout):
+    reader = Reader(a_lane(layout, KEY, b"v"))
+    reader.state.away = True
+    with pytest.raises(StateUnavailable):
+        reader.latest(layout.topic)
+
+
+@pytest.mark.parametrize("data", [b"", b"\x01", b"\x02" + b"\x00" * 30, b"plain text that someone put here"])
+def test_corrupt_value_names_its_key(layout: Layout, data: bytes):
+    reader = Reader(a_lane(layout, KEY, b"v"), {value_key(layout, KEY): data})
+    with pytest.raises(CorruptState) as caught:
+        reader.latest(layout.topic)
+    assert caught.value.where == value_key(layout, KEY).decode()
+
+
+def test_corrupt_key_is_named_in_printable_characters_and_cut(layout: Layout):
+    key = b"\x00\xff\n" * 1000
+    reader = Reader(a_lane(layout, key, b"v"), {value_key(layout, key): b""})
+    with pytest.raises(CorruptState) as caught:
+        reader.latest(layout.topic, key)
+    assert caught.value.where.isprintable()
+    assert "\\x00\\xff\\n" in caught.value.where
+    assert len(caught.value.where) < 250
+
+
+def test_corrupt_watermark_names_its_key(layout: Layout):
+    entry = watermark_entry(layout, KEY)
+    reader = Reader(a_lane(layout, KEY, b"v"), dict.fromkeys(entry, b"x"))
+    with pytest.raises(CorruptState) as caught:
+        reader.latest(layout.topic)
+    assert caught.value.where.encode() in entry
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"not json",
+        codec.encode_layout(a_layout(partitioner="sha1")),
+        codec.encode_layout(a_layout(partition_by="suffix:|")),
+        codec.encode_layout(a_layout(partition_count=16_384, stripes=2)),
+    ],
+)
+def test_corrupt_layout_names_its_key(layout: Layout, data: bytes):
+    reader = Reader({redis_keys.layout_key(layout.topic): data})
+    with pytest.raises(CorruptState, match=layout.topic):
+        reader.latest(layout.topic)
+
+
+def test_read_waits_until_its_offset_is_in_the_state(layout: Layout):
+    reader = Reader(a_lane(layout, KEY, b"old"))
+
+    def arrive() -> None:
+        if len(reader.time.pauses) == 5:
+            reader.state.entries |= value_entry(layout, KEY, b"new", offset=100)
+            reader.state.entries |= watermark_entry(layout, KEY, a_watermark(101))
+
+    reader.time.on_pause = arrive
+    answer = reader.latest(layout.topic, min_position=100, wait_ms=5_000)
+    assert answer.record
+    assert answer.record.value == b"new"
+    assert reader.time.pauses == [0.002, 0.004, 0.008, 0.010, 0.010]
+
+
+def test_a_read_that_waits_waits_for_a_lane_that_is_being_built_too(layout: Layout):
+    building = watermark_entry(layout, KEY, a_watermark(50, complete_as_of_ms=0))
+    whole = watermark_entry(layout, KEY, a_watermark(101))
+    reader = Reader(a_lane(layout, KEY, b"new", offset=100), building)
+
+    def arrive() -> None:
+        if len(reader.time.pauses) == 3:
+            reader.state.entries |= whole
+
+    reader.time.on_pause = arrive
+    answer = reader.latest(layout.topic, min_position=100, wait_ms=5_000)
+    assert answer.record
+    assert answer.record.value == b"new"
+    reader.state.entries |= building
+    with pytest.raises(LaneBuilding):
+        reader.latest(layout.topic, min_position=100, wait_ms=50)
+
+
+def test_waiting_ends_at_its_bound_and_tells_how_far_the_state_is(layout: Layout):
+    reader = Reader(a_lane(layout, KEY, b"old"))
+    began_s = reader.time.seconds
+    with pytest.raises(PositionNotReached) as caught:
+        reader.latest(layout.topic, min_position=100, wait_ms=300)
+    assert caught.value.next_offset == 100
+    assert reader.time.seconds - began_s == pytest.approx(0.3)
+
+
+def test_no_wait_asks_once(layout: Layout):
+    reader = Reader(a_lane(layout, KEY, b"old"))
+    with pytest.raises(PositionNotReached):
+        reader.latest(layout.topic, min_position=100, wait_ms=0)
+    assert reader.time.pauses == []
+
+
+def test_position_in_another_partition_waits_on_that_partitions_lane(layout: Layout):
+    other = (routing.partition_for(KEY, 9) + 1) % 9
+    reader = Reader(a_lane(layout, KEY, b"old"), watermark_entry(layout, KEY, a_watermark(7), other))
+
+    def arrive() -> None:
+        if len(reader.time.pauses) == 3:
+            # As the writer does: the stray first, then its own partition's watermark.
+            reader.state.entries |= value_entry(layout, KEY, b"stray", offset=7, source_partition=other)
+            reader.state.entries |= watermark_entry(layout, KEY, a_watermark(8), other)
+
+    reader.time.on_pause = arrive
+    answer = reader.latest(layout.topic, min_position=Position(other, 7), wait_ms=1_000)
+    assert answer.record
+    assert answer.record.value == b"stray"
+    assert answer.partition == routing.partition_for(KEY, 9)
+
+
+def test_position_in_another_partition_that_has_not_begun_is_not_reached(layout: Layout):
+    other = (routing.partition_for(KEY, 9) + 1) % 9
+    reader = Reader(a_lane(layout, KEY, b"old"))
+    with pytest.raises(PositionNotReached, match="below 0"):
+        reader.latest(layout.topic, min_position=Position(other, 0), wait_ms=50)
+
+
+def test_position_in_a_partition_by_which_the_topic_has_grown_waits_on_its_watermark(layout: Layout):
+    reader = Reader(a_lane(layout, KEY, b"old"))
+    stripe_home, _, tag = lane_of(layout, KEY, 13 % 9)
+    mark_key = redis_keys.watermark_key(tag, layout.topic, layout.generation, 13, 0)
+    assert stripe_home == 4
+
+    def arrive() -> None:
+        if len(reader.time.pauses) == 3:
+            reader.state.entries |= value_entry(layout, KEY, b"stray", offset=7, source_partition=13)
+            reader.state.entries[mark_key] = codec.encode_watermark(a_watermark(8))
+
+    reader.time.on_pause = arrive
+    answer = reader.latest(layout.topic, min_position=Position(13, 7), wait_ms=1_000)
+    assert answer.record
+    assert answer.record.value == b"stray"
+
+
+def test_partition_that_no_topic_has_is_refused(layout: Layout):
+    reader = Reader(a_lane(layout, KEY, b"v"))
+    with pytest.raises(BadRequest, match="partition 16384 ") as caught:
+        reader.latest(layout.topic, min_position=Position(16_384, 0), wait_ms=1_000)
+    assert caught.value.parameter == "min_position"
+
+
+def test_state_that_is_older_than_asked_for_is_refused_or_waited_for(layout: Layout):
+    reader = Reader(a_lane(layout, KEY, b"v"))
+    assert reader.latest(layout.topic, max_age_ms=200)
+    with pytest.raises(StateTooOld) as caught:
+        reader.latest(layout.topic, max_age_ms=199)
+    assert (caught.value.age_ms, reader.time.pauses) == (200, [])
+
+    def written() -> None:
+        now_ms = reader.time.now_ms
+        reader.state.entries |= watermark_entry(layout, KEY, a_watermark(complete_as_of_ms=now_ms - 10))
+
+    reader.time.on_pause = written
+    assert reader.latest(layout.topic, max_age_ms=100, patience_ms=1_000).record
+    assert len(reader.time.pauses) == 1
+
+
+def test_lane_that_was_never_whole_is_too_old_for_any_age(layout: Layout):
+    reader = Reader(a_lane(layout, KEY, b"v"), watermark_entry(layout, KEY, a_watermark(complete_as_of_ms=0)))
+    with pytest.raises(StateTooOld) as caught:
+        reader.latest(layout.topic, max_age_ms=10**12, partial=True)
+    assert caught.value.age_ms is None
+
+
+def test_known_record_is_waited_on_until_it_changes(layout: Layout):
+    reader = Reader(a_lane(layout, KEY, b"old"))
+
+    def is_known(answer: Answer) -> bool:
+        return answer.record is not None and answer.record.offset == 42
+
+    def changed() -> None:
+        if len(reader.time.pauses) == 6:
+            reader.state.entries |= value_entry(layout, KEY, b"new", offset=43)
+
+    reader.time.on_pause = changed
+    answer = reader.latest(layout.topic, is_known=is_known, patience_ms=5_000)
+    assert answer.record
+    assert answer.record.value == b"new"
+    assert reader.time.pauses == pytest.approx([0.005, 0.01, 0.02, 0.04, 0.05, 0.05])
+
+
+def test_known_record_that_does_not_change_is_answered_at_the_bound(layout: Layout):
+    reader = Reader(a_lane(layout, KEY, b"old"))
+    assert reader.latest(layout.topic, is_known=lambda _: True, patience_ms=1_000).record
+    assert sum(reader.time.pauses) == pytest.approx(1)
+    reader.time.pauses.clear()
+    assert reader.latest(layout.topic, is_known=lambda _: True).record
+    assert reader.time.pauses == []

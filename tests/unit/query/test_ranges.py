@@ -1,0 +1,362 @@
+"""Ranges through a fake state: merged over all lanes, a page at a time, whatever is written meanwhile."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.support.builders import NOW_MS, a_layout, a_watermark, lane_of, layout_entry, value_key
+from tests.support.fakes import FakeState, FakeTime
+
+from keylane import routing
+from keylane.errors import HistoryTooShort, LaneBuilding, NoHistory, NoIndex, StateTooOld
+from keylane.model.records import Options
+from keylane.query import ranges
+from keylane.query.layouts import Layouts
+from keylane.query.ranges import Span
+from keylane.state import codec, redis_keys
+from keylane.state.lanes import lanes_of_topic
+
+if TYPE_CHECKING:
+    from keylane.model.records import Layout
+
+INDEXED = Options(index=True)
+
+
+@dataclass
+class Topic:
+    """A topic in a fake state, written as the writer does it."""
+
+    layout: Layout
+    state: FakeState = field(default_factory=FakeState)
+    time: FakeTime = field(default_factory=lambda: FakeTime(NOW_MS))
+
+    def __post_init__(self) -> None:
+        self.layouts = Layouts(self.state, self.time.clock, 30)
+        self.publish(self.layout)
+
+    def publish(self, layout: Layout) -> None:
+        self.layout = layout
+        self.state.entries |= layout_entry(layout)
+        for home in lanes_of_topic(layout):
+            self.state.entries[home.watermark_key] = codec.encode_watermark(a_watermark())
+
+    def put(self, *keys: bytes, value: bytes = b"v") -> None:
+        for key in keys:
+            partition, stripe, tag = lane_of(self.layout, key)
+            index = redis_keys.index_key(tag, self.layout.topic, self.layout.generation, partition, stripe)
+            self.state.sorted_sets.setdefault(index, {})[key] = 0
+            self.state.entries[value_key(self.layout, key)] = codec.encode_record(value, 1, NOW_MS)
+
+    def drop(self, key: bytes) -> None:
+        """Its time is over, and its name still in the index."""
+        del self.state.entries[value_key(self.layout, key)]
+
+    def page(self, span: Span | None = None, **arguments: Any) -> ranges.Page:
+        return ranges.page(
+            self.state, self.layouts, self.time.clock, self.layout.topic, span or Span(), **arguments
+        )
+
+    def pages(self, span: Span | None = None, **arguments: Any) -> list[list[bytes]]:
+        found, after = [], None
+        while True:
+            page = self.page(span, after=after, **arguments)
+            found.append([key for key, _ in page.rows])
+            after = page.next_after
+            if after is None:
+                return found
+
+
+def a_topic_of(*keys: bytes, **fields: Any) -> Topic:
+    topic = Topic(a_layout(**{"options": INDEXED} | fields))
+    topic.put(*keys)
+    return topic
+
+
+def flat(pages: list[list[bytes]]) -> list[bytes]:
+    return [key for page in pages for key in page]
+
+
+KEYS = [b"k%03d" % number for number in range(200)]
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (9, 1), (3, 4), (60, 5)])
+@pytest.mark.parametrize("limit", [1, 7, 100, 1_000])
+def test_all_keys_come_once_in_order_whatever_the_lanes_and_pages(shape: tuple[int, int], limit: int):
+    topic = a_topic_of(*KEYS, partition_count=shape[0], stripes=shape[1])
+    pages = topic.pages(limit=limit)
+    assert flat(pages) == KEYS
+    assert all(len(page) == limit for page in pages[:-1])
+    assert pages[-1]
+
+
+@settings(max_examples=60)
+@given(
+    keys=st.sets(st.binary(min_size=1, max_size=3), max_size=40),
+    low=st.binary(max_size=2),
+    high=st.none() | st.binary(max_size=2),
+    prefix=st.binary(max_size=2),
+    limit=st.integers(1, 10),
+)
+def test_spans_are_bytewise(keys: set[bytes], low: bytes, high: bytes | None, prefix: bytes, limit: int):
+    topic = a_topic_of(*keys, partition_count=4)
+    within = [key for key in sorted(keys) if key >= low and (high is None or key < high)]
+    assert flat(topic.pages(Span(low, high), limit=limit)) == within
+    begun = [key for key in sorted(keys) if key.startswith(prefix)]
+    assert flat(topic.pages(Span.of_prefix(prefix), limit=limit)) == begun
+
+
+def test_prefix_of_highest_bytes_has_no_end():
+    assert Span.of_prefix(b"a\xff\xff") == Span(b"a\xff\xff", b"b")
+    assert Span.of_prefix(b"\xff") == Span(b"\xff", None)
+
+
+BY_CUSTOMER = {"options": INDEXED, "partition_by": "prefix:|"}
+TRIPS = [b"%b|%03d" % (name, number) for name in (b"ann", b"bob", b"eve") for number in range(60)]
+
+
+@pytest.mark.parametrize("shape", [(9, 1), (3, 4)])
+def test_a_span_of_one_partition_key_asks_one_lane_alone(shape: tuple[int, int]):
+    topic = a_topic_of(*TRIPS, partition_count=shape[0], stripes=shape[1], **BY_CUSTOMER)
+    partition = lane_of(topic.layout, b"bob")[0]
+    topic.page()
+    for span, keys in (
+        (Span.of_prefix(b"bob|"), TRIPS[60:120]),
+        (Span.of_prefix(b"bob|01"), TRIPS[70:80]),
+        (Span(b"bob|010", b"bob|020"), TRIPS[70:80]),
+        (Span(b"bob|", b"bob}"), TRIPS[60:120]),
+        (Span(b"bob|050", b"bob|"), []),
+    ):
+        topic.state.runs.clear()
+        page = topic.page(span, limit=70)
+        assert [key for key, _ in page.rows] == keys
+        assert list(page.marks.next_offsets) == [partition]
+        assert [len(commands) for commands in topic.state.runs] == ([2, 1] if keys else [2])
+        assert flat(topic.pages(span, limit=7)) == keys
+
+
+def test_a_page_whose_keys_are_all_of_one_lane_takes_few_rounds():
+    customers = [b"%03d" % number for number in range(50)]
+    keys = [b"%b|%03d" % (customer, number) for customer in customers for number in range(200)]
+    topic = a_topic_of(*keys, **BY_CUSTOMER)
+    topic.page()
+    topic.state.runs.clear()
+    assert [key for key, _ in topic.page(limit=150).rows] == keys[:150]
+    rounds = [commands for commands in topic.state.runs if commands[1:] and commands[1][0] == b"ZRANGEBYLEX"]
+    assert len(rounds) <= 3
+    assert flat(topic.pages(limit=150)) == keys
+
+
+@pytest.mark.parametrize(
+    "span",
+    [
+        Span(),
+        Span.of_prefix(b"bob"),
+        Span(b"bob|"),
+        Span(b"bob|", b"bob}|"),
+        Span(b"bob", b"bob|1"),
+        Span(b"ann|", b"bob|"),
+    ],
+)
+def test_a_span_that_may_have_several_partition_keys_asks_all_lanes(span: Span):
+    topic = a_topic_of(*TRIPS, **BY_CUSTOMER)
+    page = topic.page(span, limit=200)
+    within = [key for key in TRIPS if key >= span.low and (span.high is None or key < span.high)]
+    assert [key for key, _ in page.rows] == within
+    assert len(page.marks.next_offsets) == 9
+
+
+TEXTS = st.text("a|}", max_size=5).map(str.encode)
+
+
+@given(
+    TEXTS | st.binary(max_size=3), st.none() | TEXTS, TEXTS, st.sampled_from(["prefix:|", "prefix:||", "key"])
+)
+def test_the_partition_key_of_a_span_is_that_of_each_of_its_keys(
+    low: bytes, high: bytes | None, key: bytes, partition_by: str
+):
+    for span in (Span(low, high), Span.of_prefix(low)):
+        part = span.partition_key(partition_by)
+        is_within = key >= span.low and (span.high is None or key < span.high)
+        assert part is None or not is_within or routing.partition_key(key, partition_by) == part
+    separator = routing.separator_of(partition_by)
+    assert (Span.of_prefix(low).partition_key(partition_by) is not None) == (
+        bool(separator) and separator in low
+    )
+
+
+def test_a_page_takes_one_round_for_keys_and_one_for_values():
+    topic = a_topic_of(*KEYS)
+    topic.page(limit=50)
+    topic.state.runs.clear()
+    page = topic.page(limit=50)
+    assert len(page.rows) == 50
+    names = [{name for name, *_ in commands} for commands in topic.state.runs]
+    assert names == [{b"GET", b"ZRANGEBYLEX"}, {b"MGET"}]
+
+
+def test_a_page_of_keys_alone_reads_no_values():
+    topic = a_topic_of(*KEYS)
+    page = topic.page(limit=50, keys_only=True)
+    assert page.rows == [(key, None) for key in KEYS[:50]]
+    assert {name for commands in topic.state.runs for name, *_ in commands} == {b"GET", b"ZRANGEBYLEX"}
+
+
+def test_keys_that_are_gone_are_left_out_and_the_page_is_filled_up():
+    topic = a_topic_of(*KEYS, options=Options(index=True, ttl_ms=1_000))
+    for key in KEYS[:30]:
+        topic.drop(key)
+    topic.state.entries[value_key(topic.layout, KEYS[31])] = codec.encode_record(None, 2, NOW_MS)
+    expected = [KEYS[30], *KEYS[32:41]]
+    assert [key for key, _ in topic.page(limit=10).rows] == expected
+    assert [key for key, _ in topic.page(limit=10, keys_only=True).rows] == expected
+
+
+def test_a_page_that_takes_long_ends_early_and_goes_on():
+    topic = a_topic_of(*KEYS)
+    for key in KEYS[:150]:
+        topic.drop(key)
+    run = topic.state.run
+
+    def slowly(*arguments: Any) -> list[Any]:
+        topic.time.move(0.15)
+        return run(*arguments)
+
+    topic.state.run = slowly
+    pages = topic.pages(limit=40)
+    assert pages[0] == []
+    assert flat(pages) == KEYS[150:]
+
+
+def test_large_values_end_a_page_early():
+    topic = a_topic_of(*KEYS[:5])
+    topic.put(*KEYS[:5], value=b"x" * (2 * 1024 * 1024))
+    assert topic.pages() == [[KEYS[0]], [KEYS[1]], [KEYS[2]], [KEYS[3]], [KEYS[4]]]
+
+
+def test_values_too_large_to_be_held_together_come_in_smaller_pages():
+    topic = a_topic_of(*KEYS[:40])
+    topic.put(*KEYS[:40], value=bytes(1_000))
+    topic.state.limit_bytes = 6_000
+    pages = topic.pages()
+    assert flat(pages) == KEYS[:40]
+    assert all(0 < len(page) <= 5 for page in pages)
+
+
+def test_what_is_written_between_pages_comes_where_it_belongs():
+    topic = a_topic_of(*KEYS[::2])
+    first = topic.page(limit=50)
+    assert first.next_after == KEYS[98]
+    topic.put(KEYS[1], KEYS[99])
+    rest = topic.page(after=first.next_after, limit=1_000)
+    assert [key for key, _ in rest.rows] == [KEYS[99], *KEYS[100::2]]
+
+
+def test_a_page_goes_on_after_the_layout_has_changed():
+    topic = a_topic_of(*KEYS)
+    old = topic.layout
+    first = topic.page(limit=50)
+    topic.publish(a_layout(old.topic, 18, generation=2, options=INDEXED))
+    topic.put(*KEYS)
+    for home in lanes_of_topic(old):
+        topic.state.entries[home.watermark_key] = codec.encode_watermark(a_watermark(superseded=True))
+    rest = topic.page(after=first.next_after, limit=1_000)
+    assert [key for key, _ in rest.rows] == KEYS[50:]
+    assert rest.marks.layout.generation == 2
+
+
+def test_a_layout_that_is_removed_while_it_is_read_is_no_shorter_page():
+    topic = a_topic_of(*KEYS)
+    old = topic.layout
+    topic.page(limit=1)
+    run = topic.state.run
+
+    def swept(calls: Any, deadline: Any) -> list[Any]:
+        if any(call.words[0] == b"MGET" for call in calls) and topic.layout == old:
+            topic.publish(a_layout(old.topic, 18, generation=2, options=INDEXED))
+            topic.put(*KEYS)
+            for home in lanes_of_topic(old):
+                del topic.state.entries[home.watermark_key]
+            for key in KEYS:
+                del topic.state.entries[value_key(old, key)]
+        return run(calls, deadline)
+
+    topic.state.run = swept
+    assert [key for key, _ in topic.page(limit=1_000).rows] == KEYS
+
+
+def test_topic_without_an_index_says_which_option_makes_one():
+    topic = a_topic_of(*KEYS, options=Options())
+    with pytest.raises(NoIndex, match="index = true"):
+        topic.page()
+    topic.publish(a_layout(topic.layout.topic, generation=2, options=INDEXED))
+    topic.put(*KEYS)
+    assert topic.page().rows
+    with pytest.raises(NoHistory, match="history_count"):
+        topic.page(as_of_ms=NOW_MS)
+
+
+def test_freshness_is_that_of_all_lanes():
+    topic = a_topic_of(*KEYS)
+    home = lanes_of_topic(topic.layout)[4]
+    old = a_watermark(7, complete_as_of_ms=NOW_MS - 900)
+    topic.state.entries[home.watermark_key] = codec.encode_watermark(old)
+    page = topic.page(max_age_ms=900)
+    assert page.marks.next_offsets == {partition: 7 if partition == 4 else 100 for partition in range(9)}
+    with pytest.raises(StateTooOld):
+        topic.page(max_age_ms=899)
+    topic.state.entries[home.watermark_key] = codec.encode_watermark(a_watermark(complete_as_of_ms=0))
+    with pytest.raises(LaneBuilding):
+        topic.page()
+    assert topic.page(partial=True).marks.is_building
+
+
+def test_records_of_a_time_are_those_that_were_in_force():
+    topic = a_topic_of(b"a", b"b", b"c", options=Options(index=True, history_count=2))
+    add_history(topic, b"a", [(1, 10, b"1"), (2, 20, b"2")])
+    add_history(topic, b"b", [(1, 15, None), (2, 20, b"2")])
+    add_history(topic, b"c", [(1, 12, b"1")])
+    rows = dict(topic.page(as_of_ms=15).rows)
+    assert {key: answer.record.value for key, answer in rows.items()} == {b"a": b"1", b"c": b"1"}
+    early = dict(topic.page(as_of_ms=9).rows)
+    assert list(early) == [b"a", b"b"]
+    assert isinstance(early[b"a"], HistoryTooShort)
+    assert early[b"b"].since_ms == 15
+
+
+def test_keys_that_were_deleted_since_are_told_of_as_of_a_time_when_they_were_there():
+    topic = a_topic_of(b"b", options=Options(index=True, history_count=3))
+    add_history(topic, b"a", [(1, 10, b"1"), (2, 20, None)])
+    add_history(topic, b"b", [(1, 10, b"2")])
+    add_history(topic, b"c", [(1, 10, b"3"), (2, 20, None), (3, 30, b"4"), (4, 40, None)])
+    assert [key for key, _ in topic.page().rows] == [b"b"]
+    assert [key for key, _ in topic.page(as_of_ms=15, limit=2).rows] == [b"a", b"b"]
+    assert [key for key, _ in topic.page(as_of_ms=15, after=b"b", keys_only=True).rows] == [b"c"]
+    assert [key for key, _ in topic.page(as_of_ms=25).rows] == [b"b"]
+    assert [key for key, _ in topic.page(as_of_ms=35).rows] == [b"b", b"c"]
+
+
+def test_a_range_as_of_a_time_before_what_histories_by_age_hold_is_refused():
+    topic = a_topic_of(b"a", options=Options(index=True, history_age_ms=1_000))
+    add_history(topic, b"a", [(1, NOW_MS - 5_000, b"1")])
+    assert [key for key, _ in topic.page(as_of_ms=NOW_MS - 1_000).rows] == [b"a"]
+    with pytest.raises(HistoryTooShort) as caught:
+        topic.page(as_of_ms=NOW_MS - 1_001)
+    assert caught.value.since_ms == NOW_MS - 1_000
+
+
+def add_history(topic: Topic, key: bytes, records: list[tuple[int, int, bytes | None]]) -> None:
+    """Offset, timestamp and value of each."""
+    partition, stripe, tag = lane_of(topic.layout, key)
+    names = topic.state.sorted_sets.setdefault(
+        redis_keys.past_key(tag, topic.layout.topic, 1, partition, stripe), {}
+    )
+    names[key] = 0
+    name = redis_keys.history_key(tag, topic.layout.topic, 1, key)
+    members = topic.state.sorted_sets.setdefault(name, {})
+    for offset, timestamp_ms, value in records:
+        data = codec.encode_record(value, offset, timestamp_ms)
+        members[data[2:10] + data[:2] + data[10:]] = timestamp_ms

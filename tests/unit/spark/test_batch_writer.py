@@ -1,0 +1,250 @@
+"""One batch into its lanes, against a double that notes what it is asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import hiredis
+import pyarrow as pa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from keylane import routing
+from keylane.model.records import Layout, Options
+from keylane.state import codec
+from keylane_spark.adapters.lane_writer import LaneTarget
+from keylane_spark.stream import batch_writer as batch_module
+from keylane_spark.stream.batch_writer import BatchWriter, Span
+
+LAYOUT = Layout("orders", 3)
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+
+@dataclass
+class NotedLanes:
+    """A LaneWriter's double: every call in order, payloads decoded."""
+
+    calls: list[tuple] = field(default_factory=list)
+
+    def apply(self, lane, begin, end, *, arguments=b"", count=0, **more) -> None:
+        self.calls.append(("apply", lane, begin, end, decoded(lane, arguments, count), more))
+
+    def put_strays(self, lane, arguments, count, source_partition, end_offset) -> None:
+        records = decoded(lane, arguments, count)
+        assert {record.partition for _, record in records} == {source_partition}
+        self.calls.append(("strays", lane, records, end_offset))
+
+    def note_strays(self, source, given) -> None:
+        self.calls.append(("note", source, given))
+
+    def flush(self) -> None:
+        self.calls.append(("flush",))
+
+    def named(self, name):
+        return [call for call in self.calls if call[0] == name]
+
+
+def decoded(lane: LaneTarget, arguments, count: int) -> list[tuple]:
+    """Key and record, None for a tombstone."""
+    reader = hiredis.Reader()
+    reader.feed(b"*%d\r\n" % (2 * count) + bytes(arguments))
+    parts = reader.gets()
+    records = []
+    for name, payload in zip(parts[::2], parts[1::2], strict=True):
+        key = name.removeprefix(lane.key_prefix)
+        record = codec.decode_record(key, payload, lane.partition)
+        records.append((key, record))
+    return records
+
+
+def a_batch(*rows, partition: int = 0, first_offset: int = 0, headers=None) -> pa.RecordBatch:
+    """Rows of (key, value), timestamps rising by a millisecond."""
+    numbers = range(first_offset, first_offset + len(rows))
+    columns = {
+        "partition": pa.array([partition] * len(rows), pa.int32()),
+        "offset": pa.array(numbers, pa.int64()),
+        "timestamp": pa.array([1000 * number for number in numbers], pa.timestamp("us", "UTC")),
+        "key": pa.array([key for key, _ in rows], pa.binary()),
+        "value": pa.array([value for _, value in rows], pa.binary()),
+    }
+    if headers is not None:
+        columns["headers"] = pa.array(headers, HEADERS)
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def keys_of(partition: int, count: int, layout: Layout = LAYOUT) -> list[bytes]:
+    """Keys whose home is this partition."""
+    found, number = [], 0
+    while len(found) < count:
+        key = b"key-%d" % number
+        if routing.partition_for(key, layout.partition_count) == partition:
+            found.append(key)
+        number += 1
+    return found
+
+
+def a_writer(layout: Layout = LAYOUT, **spans) -> tuple[NotedLanes, BatchWriter]:
+    lanes = NotedLanes()
+    places = {("orders", partition): Span(0, 10_000_000, 77, 88) for partition in range(6)}
+    return lanes, BatchWriter(lanes, {"orders": layout}, places | spans)
+
+
+def test_a_key_written_a_million_times_in_fifty_arrow_batches_is_one_write():
+    (hot,) = keys_of(0, 1)
+    lanes, writer = a_writer()
+    for first in range(0, 1_000_000, 20_000):
+        writer.write(a_batch(*[(hot, b"%d" % (first + 19_999))] * 20_000, first_offset=first))
+    writer.finish([("orders", 0)])
+    ((_, _, begin, end, records, more),) = lanes.named("apply")
+    assert (begin, end, len(records)) == (0, 10_000_000, 1)
+    assert (records[0][1].value, records[0][1].offset) == (b"999999", 999_999)
+    assert (more["complete_as_of_ms"], more["log_end"], more["newest_timestamp_ms"]) == (77, 88, 999_999)
+    assert (writer.tallies["orders", 0].records, writer.tallies["orders", 0].written) == (1_000_000, 1)
+
+
+def test_a_stray_written_a_hundred_thousand_times_is_one_write_before_its_partition_s_watermark():
+    (hot,) = keys_of(1, 1)
+    lanes, writer = a_writer()
+    for first in range(0, 100_000, 20_000):
+        writer.write(a_batch(*[(hot, b"%d" % (first + 19_999))] * 20_000, first_offset=first))
+    writer.finish([("orders", 0)])
+    (_, lane, ((_, record),), end), (flush, *_), note, (apply, own, _, _, records, _), _ = lanes.calls
+    assert lane == LaneTarget.of(LAYOUT, 1, 0)
+    assert note == ("note", own, {lane: end})
+    assert end == 100_000
+    assert (record.value, record.partition, record.offset) == (b"99999", 0, 99_999)
+    assert (flush, apply, own.partition, records) == ("flush", "apply", 0, [])
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 20), st.booleans()), min_size=30, max_size=60), st.integers(1, 30))
+def test_a_watermark_moves_past_a_stray_when_it_has_arrived(picks, step):
+    """Values so large that chunks of both kinds are full in the middle of a batch."""
+    own, foreign = keys_of(0, 21), keys_of(1, 21)
+    rows = [((foreign if is_stray else own)[number], bytes(70_000)) for number, is_stray in picks]
+    lanes, writer = a_writer()
+    for first in range(0, len(rows), step):
+        writer.write(a_batch(*rows[first : first + step], first_offset=first))
+    writer.finish([("orders", 0)])
+    sent, arrived, noted = set(), set(), 0
+    for name, *call in lanes.calls:
+        if name == "strays":
+            sent |= {key for key, _ in call[1]}
+        elif name == "flush":
+            arrived |= sent
+        elif name == "note":
+            (noted,) = call[1].values()
+            assert {key for key, _ in rows[:noted] if key in foreign} <= arrived
+        else:
+            assert {key for key, _ in rows[: call[2]] if key in foreign} <= arrived
+            assert not [key for key, _ in rows[noted : call[2]] if key in foreign]
+            is_last = call[2] == 10_000_000
+            assert (call[4]["complete_as_of_ms"], call[4]["log_end"]) == ((77, 88) if is_last else (0, 0))
+    assert {key for _, lane, *call in lanes.named("apply") for key, _ in call[2]} == {
+        key for key, _ in rows if key in own
+    }
+
+
+def test_strays_of_all_partitions_are_waited_for_at_once():
+    lanes, writer = a_writer()
+    (key,) = keys_of(2, 1)
+    for partition in (0, 1):
+        writer.write(a_batch((key, b"x"), partition=partition))
+    writer.finish([("orders", 0), ("orders", 1)])
+    kinds = [call[0] for call in lanes.calls]
+    assert kinds == ["strays", "strays", "flush", "note", "apply", "note", "apply", "flush"]
+
+
+def test_a_part_of_the_key_decides_on_lane_and_stray():
+    layout = Layout("orders", 3, stripes=2, partition_by="prefix:|")
+    own, foreign = keys_of(0, 1)[0], keys_of(2, 1)[0]
+    lanes, writer = a_writer(layout)
+    writer.write(
+        a_batch(*[(b"%b|%d" % (name, number), b"x") for name in (own, foreign) for number in range(9)])
+    )
+    writer.finish([("orders", 0)])
+    written = [(lane, key) for _, lane, _, _, records, _ in lanes.named("apply") for key, _ in records]
+    assert {lane for lane, _ in written} == {LaneTarget.of(layout, 0, routing.stripe_for(own, 2))}
+    assert {key for _, key in written} == {b"%b|%d" % (own, number) for number in range(9)}
+    strays = [(lane, key) for _, lane, records, _ in lanes.named("strays") for key, _ in records]
+    assert {lane for lane, _ in strays} == {LaneTarget.of(layout, 2, routing.stripe_for(foreign, 2))}
+    tally = writer.tallies["orders", 0]
+    by_all = [b"%b|%d" % (foreign, number) for number in range(9)]
+    assert (tally.strays, tally.murmur2) == (9, 0)
+    assert tally.whole_key == sum(routing.partition_for(key, 3) == 0 for key in by_all)
+
+
+def test_a_huge_record_is_waited_for_before_more_is_sent():
+    lanes, writer = a_writer()
+    rows = [
+        (key, bytes(size)) for key, size in zip(keys_of(0, 3), (600_000, 2_000_000, 600_000), strict=True)
+    ]
+    writer.write(a_batch(*rows))
+    writer.finish([("orders", 0)])
+    assert [call[0] for call in lanes.calls] == ["apply", "apply", "flush", "apply", "flush"]
+
+
+def test_a_partition_without_records_and_one_beyond_the_layout_have_their_watermarks_moved():
+    lanes, writer = a_writer(Layout("orders", 3, stripes=2))
+    (key,) = keys_of(1, 1)
+    writer.write(a_batch((key, b"x"), partition=4))
+    writer.finish([("orders", 2), ("orders", 4)])
+    assert [(lane.partition, lane.stripe, end) for _, lane, _, end, *_ in lanes.named("apply")] == [
+        (2, 0, 10_000_000),
+        (2, 1, 10_000_000),
+        (4, 0, 10_000_000),
+        (4, 1, 10_000_000),
+    ]
+    ((_, lane, ((_, record),), _),) = lanes.named("strays")
+    assert (lane.partition, record.partition) == (1, 4)
+
+
+def test_open_chunks_of_many_stripes_are_sent_before_they_come_to_too_much(monkeypatch):
+    monkeypatch.setattr(batch_module, "MAX_OPEN_BYTES", 1_000_000)
+    layout = Layout("orders", 3, stripes=64)
+    lanes, writer = a_writer(layout)
+    keys, before = keys_of(0, 200), pa.total_allocated_bytes()
+    for first in range(0, 200, 4):
+        writer.write(a_batch(*[(key, bytes(100_000)) for key in keys[first : first + 4]], first_offset=first))
+        assert pa.total_allocated_bytes() - before < 1_500_000
+        lanes.calls.clear()
+
+
+def test_headers_are_kept_where_the_topic_keeps_them_and_count_for_the_size():
+    key, other = keys_of(0, 2)
+    rows = (key, b"x"), (other, b"y")
+    headers = [[("trace", b"1"), ("empty", None)], None]
+    for wanted in (True, False):
+        lanes, writer = a_writer(Layout("orders", 3, options=Options(headers=wanted)))
+        writer.write(a_batch(*rows, headers=headers))
+        writer.finish([("orders", 0)])
+        ((_, _, _, _, ((_, first), (_, second)), _),) = lanes.named("apply")
+        assert first.headers == ((("trace", b"1"), ("empty", None)) if wanted else ())
+        assert second.headers == ()
+        plain = 2 * 18 + len(key) + len(other) + 2
+        assert writer.tallies["orders", 0].record_bytes == plain + (2 + 5 + 4 + 1 + 2 + 5 + 4) * wanted
+
+
+def test_a_value_over_the_limit_is_left_in_kafka_with_its_size_headers_and_all():
+    large, other, gone = keys_of(0, 3)
+    lanes, writer = a_writer(Layout("orders", 3, options=Options(headers=True, max_value_bytes=5)))
+    headers = [[("trace", b"1")], None, [("why", b"no use")]]
+    writer.write(a_batch((large, b"123456"), (other, b"12345"), (gone, None), headers=headers))
+    writer.finish([("orders", 0)])
+    ((_, _, _, _, records, more),) = lanes.named("apply")
+    assert [key for key, _ in records] == [large, other, gone]
+    assert (records[0][1].value, records[0][1].left_in_kafka_bytes) == (b"", 6)
+    assert records[0][1].headers == (("trace", b"1"),)
+    assert (records[1][1].value, records[1][1].left_in_kafka_bytes) == (b"12345", None)
+    assert records[2][1] is None
+    assert more["has_tombstones"]
+    tally = writer.tallies["orders", 0]
+    assert (tally.left_in_kafka, tally.tombstones, tally.written) == (1, 1, 3)
+
+
+def test_records_without_a_key_are_counted_and_left_out():
+    lanes, writer = a_writer()
+    writer.write(a_batch((None, b"x"), (None, None)))
+    writer.finish([("orders", 0)])
+    assert [call[4] for call in lanes.named("apply")] == [[]]
+    assert (writer.tallies["orders", 0].records, writer.tallies["orders", 0].null_keys) == (2, 2)

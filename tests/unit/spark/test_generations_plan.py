@@ -1,0 +1,134 @@
+"""What a start does with a topic: which generation is served, which is built, which are removed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from keylane.errors import WriterError
+from keylane.model.records import Layout, Options
+from keylane.state.codec import CodecError
+from keylane_spark.adapters.topic_record import Owner, TopicRecord
+from keylane_spark.config.topics import TopicConfig
+from keylane_spark.generations.plan import Plan, is_alike, plan, wanted_layout
+
+OWNER = Owner("host", 7, 1_357_034_400_000, 3)
+SERVED = Layout("orders", 9, 1, "murmur2", 4)
+
+
+def a_record(**fields: Any) -> TopicRecord:
+    return replace(TopicRecord("id", (0,) * 9, OWNER), **fields)
+
+
+def planned(
+    config: str | None = None,
+    partitions: int = 9,
+    kept: Layout | None = SERVED,
+    record: TopicRecord | None = None,
+    anew: str = "",
+) -> Plan:
+    """The plan where this field of the config is changed as CHANGES has it."""
+    table = TopicConfig(**({config: CHANGES[config]} if config else {}))
+    wanted = wanted_layout("orders", partitions, table)
+    return plan(
+        wanted, kept, record or a_record(), anew=anew, free=lambda layout: replace(layout, generation=5)
+    )
+
+
+CHANGES: dict[str, Any] = {
+    "stripes": 3,
+    "partitioner": "crc32",
+    "partition_by": "prefix:|",
+    "ttl": "1h",
+    "history_count": 5,
+    "history_age": "1d",
+    "index": True,
+    "insert_once": True,
+    "headers": True,
+    "guarded": True,
+    "max_value_bytes": 10,
+}
+
+
+def test_a_new_topic_is_served_in_a_generation_that_nothing_uses():
+    assert planned(kept=None) == Plan(replace(SERVED, generation=5))
+
+
+def test_a_topic_that_is_as_it_was_goes_on():
+    assert planned() == Plan(SERVED)
+
+
+@pytest.mark.parametrize("field", CHANGES)
+def test_whatever_changes_what_is_stored_is_built_beside_what_is_served(field: str):
+    made = planned(field)
+    assert made.serving == SERVED
+    assert made.building
+    assert made.building.generation == 5
+    assert made.remove == frozenset()
+    assert f"{field.removesuffix('_age')}" in made.why
+
+
+def test_how_long_markers_last_changes_in_place(monkeypatch):
+    monkeypatch.setitem(CHANGES, "tombstone_marker", "1h")
+    assert planned("tombstone_marker") == Plan(replace(SERVED, options=Options(marker_ms=3_600_000)))
+
+
+def test_what_readers_take_values_for_changes_in_place(monkeypatch):
+    monkeypatch.setitem(CHANGES, "value_format", "registry")
+    assert planned("value_format") == Plan(replace(SERVED, options=Options(value_format="registry")))
+
+
+def test_partitions_that_a_topic_got_are_built_beside():
+    made = planned(partitions=18)
+    assert made.serving == SERVED
+    assert made.building == replace(SERVED, partition_count=18, generation=5)
+    assert "partition_count 9 -> 18" in made.why
+
+
+def test_what_was_being_built_goes_on_and_what_is_no_longer_wanted_is_removed():
+    built = replace(SERVED, stripes=3, generation=6)
+    record = a_record(building=built)
+    assert planned("stripes", record=record).building == built
+    other = planned("partitioner", record=record)
+    assert other.building == replace(SERVED, partitioner="crc32", generation=5)
+    assert other.remove == {6}
+    back = planned(record=record)
+    assert (back.building, back.remove) == (None, {6})
+
+
+def test_a_state_that_is_not_the_topic_s_is_begun_anew_and_all_of_it_removed():
+    record = a_record(building=replace(SERVED, stripes=3, generation=6))
+    made = planned(record=record, anew="it was deleted and created anew")
+    assert made == Plan(
+        replace(SERVED, generation=5), None, frozenset({4, 6}), "it was deleted and created anew"
+    )
+
+
+def test_more_lanes_than_slots_are_refused_or_leave_the_layout_as_it_is():
+    made = planned("stripes", partitions=16_000)
+    assert made.building is None
+    assert "more than 16384 lanes" in made.why
+    with pytest.raises(WriterError, match="more than 16384 lanes"):
+        planned("stripes", partitions=16_000, kept=None)
+
+
+def test_generations_numbers_make_no_difference():
+    assert is_alike(SERVED, replace(SERVED, generation=9))
+    assert not is_alike(SERVED, replace(SERVED, stripes=2))
+
+
+def test_a_record_comes_back_as_it_was_written():
+    record = a_record(building=replace(SERVED, options=Options(index=True)), remove=(1, 2))
+    assert TopicRecord.from_json(record.to_json()) == record
+    assert record.removing([2, 9]).remove == (1, 2, 9)
+    assert record.removed(1).remove == (2,)
+    switched = record.switched(4)
+    assert (switched.building, switched.remove) == (None, (1, 2, 4))
+
+
+@pytest.mark.parametrize("data", [b"", b"[]", b"{}", b'{"topic_id": "x", "building": null, "owner": {}}'])
+def test_what_is_no_record_is_told(data: bytes):
+    with pytest.raises(CodecError, match="no topic record"):
+        TopicRecord.from_json(data)

@@ -1,0 +1,36 @@
+"""Headers of a column of records, against the codec's own."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from keylane.state import codec
+from keylane_spark.columns.headers import header_blocks
+
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+HEADER = st.tuples(st.text(max_size=5), st.none() | st.binary(max_size=9))
+ROW = st.tuples(st.none() | st.lists(HEADER, max_size=4), st.none() | st.binary(max_size=3))
+
+
+@given(rows=st.lists(ROW, max_size=9), skipped=st.integers(0, 9))
+def test_blocks_of_headers_are_the_codec_s_own_and_a_tombstone_has_none(rows, skipped):
+    column = pa.array([headers for headers, _ in rows], HEADERS)[skipped:]
+    values = pa.array([value for _, value in rows], pa.binary())[skipped:]
+    expected = [
+        b"" if value is None else codec.encode_headers(tuple(headers or ()))
+        for headers, value in rows[skipped:]
+    ]
+    blocks = header_blocks(column, values)
+    assert (blocks.to_pylist() if blocks is not None else [b""] * len(expected)) == expected
+
+
+@pytest.mark.parametrize("character", ["n", "\u00e9", "\U0001f511"])
+def test_a_name_too_long_for_its_length_is_cut_between_characters(character):
+    column = pa.array([[(character * 70_000, b"v"), ("next", b"w")]], HEADERS)
+    (block,) = header_blocks(column, pa.array([b"x"])).to_pylist()
+    data = codec.encode_record(b"x", 1, 1, headers=())
+    record = codec.decode_record(b"k", data[:18] + len(block).to_bytes(4, "big") + block + b"x", 0)
+    assert record.headers == ((character * 16_383, b"v"), ("next", b"w"))

@@ -1,0 +1,223 @@
+"""The switch from one generation to the next: its order, and what it is given up for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.support.fakes import FakeTime
+
+from keylane.errors import Fenced, LaneBehind, TopicChanged
+from keylane.model.records import Layout
+from keylane_spark.adapters.kafka_admin import TopicShape
+from keylane_spark.adapters.topic_record import Owner, TopicRecord
+from keylane_spark.serving import switch
+from keylane_spark.serving.switch import Serving
+from keylane_spark.stream.openings import Opening, Openings
+from keylane_spark.telemetry.metrics import Meter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+OLD = Layout("orders", 2, generation=1)
+NEXT = replace(OLD, stripes=2, generation=2)
+OWNER = Owner("host", 7, 0, 3)
+
+
+@dataclass
+class FakeQuery:
+    """A query that is moved by the test."""
+
+    events: list[str]
+    name: str
+    positions: dict[tuple[str, int], int]
+    whole_as_of_ms: int
+    ends_its_batch: bool = True
+    failure: Exception | None = None
+    fails_at_stop: Exception | None = None
+
+    def start(self) -> None:
+        self.events.append(f"{self.name} starts")
+
+    def check(self) -> None:
+        self.raise_failure()
+
+    def stop(self) -> bool:
+        if f"{self.name} stops" not in self.events:
+            self.events.append(f"{self.name} stops")
+        self.failure = self.failure or self.fails_at_stop
+        return self.ends_its_batch
+
+    def raise_failure(self) -> None:
+        if self.failure:
+            raise self.failure
+
+
+@dataclass
+class FakeWriter:
+    """A begun writer that notes which lanes are marked."""
+
+    events: list[str]
+    layouts: dict[str, Layout]
+    redis: Any = None
+    epoch: int = 3
+
+    def lanes(self, *_: Any) -> FakeWriter:
+        return self
+
+    def supersede(self, lanes: Any) -> None:
+        self.events.append("marks " + " ".join(map(str, lanes)))
+
+
+@dataclass
+class FakeOwnership:
+    """One topic's record and layout."""
+
+    events: list[str]
+    record: TopicRecord = TopicRecord("id", (0, 0), OWNER, NEXT)  # noqa: RUF009 (it is frozen)
+
+    def update(
+        self, topic: str, change: Callable[[TopicRecord], TopicRecord], layout: Layout | None = None
+    ) -> None:
+        assert layout
+        self.record = change(self.record)
+        self.events.append(f"{topic} is generation {layout.generation}")
+
+
+@dataclass
+class FakeStop:
+    """Time passes where it is waited for; `on_wait` is what happens meanwhile."""
+
+    time: FakeTime
+    on_wait: Callable[[], None] = lambda: None
+    waits: int = 0
+
+    def wait(self, seconds: float) -> bool:
+        self.waits += 1
+        assert self.waits < 10_000, "it waits for ever"
+        self.time.move(seconds)
+        self.on_wait()
+        return False
+
+
+@dataclass
+class Scene:
+    """A job of one topic at the end of a build."""
+
+    events: list[str] = field(default_factory=list)
+    time: FakeTime = field(default_factory=FakeTime)
+
+    def __post_init__(self) -> None:
+        now_ms = self.time.now_ms
+        self.old = FakeQuery(self.events, "old", {("orders", 0): 50, ("orders", 1): 70}, now_ms)
+        self.next = FakeQuery(self.events, "next", {("orders", 0): 50, ("orders", 1): 69}, now_ms)
+        self.ownership = FakeOwnership(self.events)
+        self.stop = FakeStop(self.time)
+
+    def run(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(
+            switch, "Query", lambda *_, building=False, **__: self.next if building else self.old
+        )
+        monkeypatch.setattr(switch, "Cluster", lambda _: FakeCluster())
+        openings = Openings(self.opening(OLD), self.opening(NEXT), {"orders": TopicShape("id", 2)})
+        parts: Any = FakeParts(self.time)
+        meter = Meter(self.time.clock, None)
+        ownership: Any = self.ownership
+        totals: Any = None
+        stop: Any = self.stop
+        Serving(parts, ownership, openings, totals, meter).until_stopped(stop)
+
+    def opening(self, layout: Layout) -> Opening:
+        writer: Any = FakeWriter(self.events, {"orders": layout})
+        return Opening(writer, {}, [], frozenset())
+
+    @property
+    def is_switched(self) -> bool:
+        return any(event.startswith(("marks", "orders is")) for event in self.events)
+
+
+class FakeCluster:
+    def close(self) -> None:
+        pass
+
+
+class FakeParts:
+    def __init__(self, time: FakeTime) -> None:
+        self.clock = time.clock
+        self.say = lambda _: None
+
+
+def test_a_switch_stops_the_old_waits_for_the_next_marks_all_lanes_and_names_it_last(monkeypatch):
+    scene = Scene()
+
+    def the_next_catches_up() -> None:
+        if scene.stop.waits == 5:
+            scene.events.append("next catches up")
+            scene.next.positions["orders", 1] = 70
+
+    scene.stop.on_wait = the_next_catches_up
+    scene.run(monkeypatch)
+    assert scene.events == [
+        "old starts",
+        "next starts",
+        "old stops",
+        "next catches up",
+        "next stops",
+        "marks orders/0.0 orders/1.0",
+        "orders is generation 2",
+    ]
+    assert scene.ownership.record == TopicRecord("id", (0, 0), OWNER, None, (1,))
+
+
+def test_a_generation_that_is_not_whole_or_was_so_long_ago_is_not_switched_to(monkeypatch):
+    for whole_ms in (0, FakeTime().now_ms - 5_000):
+        scene = Scene()
+        scene.next.whole_as_of_ms = whole_ms
+        scene.old.failure = None
+
+        def the_old_breaks(scene: Scene = scene) -> None:
+            if scene.stop.waits == 50:
+                scene.old.failure = LaneBehind("orders/0.0", 1, 2)
+
+        scene.stop.on_wait = the_old_breaks
+        with pytest.raises(LaneBehind):
+            scene.run(monkeypatch)
+        assert not scene.is_switched
+
+
+def test_a_next_generation_that_does_not_catch_up_is_left_for_another_time(monkeypatch):
+    scene = Scene()
+    with pytest.raises(TopicChanged, match="does not catch up"):
+        scene.run(monkeypatch)
+    assert not scene.is_switched
+    assert 30 <= scene.time.seconds - FakeTime().seconds < 32
+
+
+@pytest.mark.parametrize("which", ["old", "next"])
+def test_a_batch_that_does_not_end_is_no_moment_for_a_switch(monkeypatch, which: str):
+    scene = Scene()
+    scene.next.positions["orders", 1] = 70
+    getattr(scene, which).ends_its_batch = False
+    with pytest.raises(TopicChanged, match="did not end"):
+        scene.run(monkeypatch)
+    assert not scene.is_switched
+
+
+@pytest.mark.parametrize("which", ["old", "next"])
+def test_what_failed_while_it_was_stopped_is_raised_and_nothing_switched(monkeypatch, which: str):
+    scene = Scene()
+    scene.next.positions["orders", 1] = 70
+    getattr(scene, which).fails_at_stop = LaneBehind("orders/0.0", 1, 2)
+    with pytest.raises(LaneBehind):
+        scene.run(monkeypatch)
+    assert not scene.is_switched
+
+
+def test_a_fence_is_told_even_where_something_else_was_met_first(monkeypatch):
+    scene = Scene()
+    scene.next.whole_as_of_ms = 0
+    scene.old.failure = LaneBehind("orders/0.0", 1, 2)
+    scene.next.fails_at_stop = Fenced("orders/0.0", 3, 4)
+    with pytest.raises(Fenced):
+        scene.run(monkeypatch)

@@ -1,0 +1,75 @@
+"""keylane.toml: what is taken, and how a fault is told."""
+
+from __future__ import annotations
+
+import pytest
+
+from keylane.errors import BadConfig
+from keylane.model.records import Options
+from keylane_spark.config.topics import load
+
+
+def test_a_topic_needs_its_name_alone(tmp_path):
+    path = tmp_path / "keylane.toml"
+    path.write_text("[topics.flights]\n")
+    config = load(path)
+    assert config.topics["flights"].partitioner == "murmur2"
+    assert config.topics["flights"].partition_by == "key"
+    assert config.topics["flights"].stripes == 1
+    assert config.job.fetch_max_wait_ms == 5
+
+
+def test_retention_and_options_become_those_of_the_layout(tmp_path):
+    path = tmp_path / "keylane.toml"
+    path.write_text(
+        "[topics.a]\nttl = '30d'\nhistory_count = 100\nhistory_age = '90 m'\nindex = true\nheaders = true\n"
+        "guarded = true\nmax_value_bytes = 1000\ntombstone_marker = '0s'\n"
+        "value_format = 'registry'\n[topics.b]\ninsert_once = true\n"
+    )
+    topics = load(path).topics
+    assert topics["a"].options == Options(
+        30 * 86_400_000,
+        100,
+        5_400_000,
+        index=True,
+        headers=True,
+        guarded=True,
+        max_value_bytes=1000,
+        marker_ms=0,
+        value_format="registry",
+    )
+    assert topics["b"].options == Options(insert_once=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "faults"),
+    [
+        ("[topics.a]\nstripes = 0\n", ["keylane.toml:2: topics.a.stripes: ", "not 0"]),
+        ("[topics.a]\n\n[topics.b]\nstripes = 'x'\n", ["keylane.toml:4: topics.b.stripes: ", "not 'x'"]),
+        ("[topics.a]\npartitioner = 'md5'\n", ["keylane.toml:2: topics.a.partitioner: ", "'murmur2'"]),
+        ("[topics.a]\npartition_by = '|'\n", [":2: topics.a.partition_by: ", '"prefix:"', "not '|'"]),
+        ("[topics.a]\npartition_by = 'prefix:123456789'\n", [":2: topics.a.partition_by: ", "8 bytes"]),
+        ("[topics.a]\nstrips = 2\n", ["keylane.toml:2: topics.a.strips: there is no such field"]),
+        ("[job]\nheartbeat_ms = 1\n[topics.a]\n", ["keylane.toml:2: job.heartbeat_ms: "]),
+        ("[topics.a]\nttl = '30 days'\n", [":2: topics.a.ttl: ", "this is no duration", "'30 days'"]),
+        ("[topics.a]\nttl = 30\n", [":2: topics.a.ttl: ", "this is no duration"]),
+        ("[topics.a]\nttl = '0s'\n", [":2: topics.a.ttl: "]),
+        ("[topics.a]\ninsert_once = true\nhistory_count = 3\n", [":1: topics.a: insert_once"]),
+        ("[topics.'a b']\n", ["keylane.toml:1: topics: ", "'a b' is no name of a Kafka topic"]),
+        ("[job]\n", ["keylane.toml:1: topics: "]),
+        ("[topics.a\n", ["keylane.toml: this is no TOML: ", "line 1"]),
+        ("[topics.a]\nstripes = 0\npartitions = 0\n", [":2: topics.a.stripes", ":3: topics.a.partitions"]),
+    ],
+)
+def test_a_fault_names_line_and_field(tmp_path, text, faults):
+    path = tmp_path / "keylane.toml"
+    path.write_text(text)
+    with pytest.raises(BadConfig) as told:
+        load(path)
+    for fault in faults:
+        assert fault in str(told.value)
+
+
+def test_a_missing_file_is_told_by_its_path(tmp_path):
+    with pytest.raises(BadConfig, match=r"nowhere\.toml: can't be read"):
+        load(tmp_path / "nowhere.toml")

@@ -1,0 +1,80 @@
+"""A view's table in keylane.toml: what it means, and how a fault is told."""
+
+from __future__ import annotations
+
+import pytest
+
+from keylane.errors import BadConfig
+from keylane.state.windows import Column, Definition
+from keylane_spark.config.topics import load
+
+BASE = "[topics.t]\n[views.v]\ntopic = 't'\n"
+COLUMNS = "[views.v.columns]\nn = 'count()'\n"
+
+
+def view_of(tmp_path, text: str):
+    path = tmp_path / "keylane.toml"
+    path.write_text(text)
+    return load(path).views["v"]
+
+
+def test_a_view_needs_a_topic_and_a_column(tmp_path):
+    assert view_of(tmp_path, BASE + COLUMNS).definition == Definition("t", (Column("n", "count"),))
+
+
+def test_a_table_becomes_a_definition(tmp_path):
+    text = (
+        "key = 'a.b'\ntime = 'at'\nwindow = '1h'\nevery = '10m'\nlateness = '5s'\nttl = '30d'\n"
+        "where = 'offset > 1'\n"
+        "[views.v.columns]\nc = 'count(x)'\ns = 'sum(x.y)'\nl = 'latest( z )'\n"
+        "b = 'latest(z, by v.w)'\nw = 'latest()'\n"
+    )
+    assert view_of(tmp_path, BASE + text).definition == Definition(
+        "t",
+        (
+            Column("c", "count", "x"),
+            Column("s", "sum", "x.y"),
+            Column("l", "latest", "z"),
+            Column("b", "latest", "z", "v.w"),
+            Column("w", "latest"),
+        ),
+        key="a.b",
+        time="at",
+        size_ms=3_600_000,
+        every_ms=600_000,
+        lateness_ms=5_000,
+        ttl_ms=30 * 86_400_000,
+        where="offset > 1",
+    )
+    assert view_of(tmp_path, BASE + "session = '30m'\n" + COLUMNS).definition.window == "session"
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        (BASE, ":2: views.v.columns: Field required"),
+        (BASE + "[views.v.columns]\n", "views.v.columns: "),
+        (
+            BASE + "[views.v.columns]\nn = 'median(x)'\n",
+            ":5: views.v.columns.n: this is no column: one of",
+        ),
+        (BASE + "[views.v.columns]\nn = 'sum()'\n", ":5: views.v.columns.n: sum needs a field"),
+        (BASE + "[views.v.columns]\nn = 'sum(x, by y)'\n", ":5: views.v.columns.n: only latest goes by"),
+        (BASE + "[views.v.columns]\nn = 'sum(a..b)'\n", ":5: views.v.columns.n: this is no column"),
+        (BASE + "[views.v.columns]\nn = 3\n", ":5: views.v.columns.n: this is no column"),
+        (BASE + "window = '1h'\nsession = '1h'\n" + COLUMNS, "session stands instead of window and every"),
+        (BASE + "every = '1h'\n" + COLUMNS, "every needs a window"),
+        (BASE + "window = '1h'\nevery = '2h'\n" + COLUMNS, "every is longer than the window"),
+        (BASE + "window = '1h'\nevery = '1ms'\n" + COLUMNS, "more than 1000 windows"),
+        (BASE + "lateness = '1h'\n" + COLUMNS, "lateness needs a window or session"),
+        (BASE + "window = '1h'\nlateness = '1h'\nttl = '90m'\n" + COLUMNS, "ttl is shorter than window and"),
+        (BASE + "window = '1 hour'\n" + COLUMNS, ":4: views.v.window: this is no duration"),
+        (BASE + "key = 'a\"b'\n" + COLUMNS, ":4: views.v.key: "),
+        ((BASE + COLUMNS).replace("views.v", "views.'a b'"), "'a b' is no name of a view"),
+        (BASE.replace("'t'", "'a b'") + COLUMNS, "'a b' is no name of a Kafka topic"),
+    ],
+)
+def test_a_fault_in_a_view_is_named(tmp_path, text, fault):
+    with pytest.raises(BadConfig) as raised:
+        view_of(tmp_path, text)
+    assert fault in str(raised.value)

@@ -1,0 +1,189 @@
+"""Bytes in Redis: golden ones, cut ones, and there and back again."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from keylane.model.records import Layout, Options, Record, Watermark
+from keylane.state import codec, redis_keys
+
+U64 = st.integers(0, 2**64 - 1)
+U32 = st.integers(0, 2**32 - 1)
+GOLDEN_RECORD = bytes.fromhex("01 00 000000000000002a 0000013bf58daa80") + b'{"a":1}'
+GOLDEN_STRAY = bytes.fromhex("01 01 000000000000002a 0000013bf58daa80 00000007") + b"v"
+GOLDEN_FULL = bytes.fromhex(
+    "01 0d 000000000000002a 0000013bf58daa80 00000007 0000013bf58dae68"
+    "00000011 0001 61 00000002 6869 0002 c3a9 ffffffff"
+)
+GOLDEN_LEFT_IN_KAFKA = bytes.fromhex("01 10 000000000000002a 0000013bf58daa80 0000000000500000")
+GOLDEN_WATERMARK = bytes.fromhex(
+    "02 06 0000000000000064 0000000000000003 0000013bf58daa80 0000013bf58dae68 0000000000000070"
+)
+
+
+def test_record_has_its_golden_bytes():
+    assert codec.encode_record(b'{"a":1}', 42, 1_357_034_400_384) == GOLDEN_RECORD
+    assert codec.decode_record(b"k", GOLDEN_RECORD, 3) == Record(b"k", b'{"a":1}', 3, 42, 1_357_034_400_384)
+
+
+def test_stray_has_its_golden_bytes_and_its_own_partition():
+    assert codec.encode_record(b"v", 42, 1_357_034_400_384, 7) == GOLDEN_STRAY
+    assert codec.decode_record(b"k", GOLDEN_STRAY, 3) == Record(b"k", b"v", 7, 42, 1_357_034_400_384)
+
+
+def test_record_with_everything_has_its_golden_bytes():
+    headers = (("a", b"hi"), ("\u00e9", None))
+    encoded = codec.encode_record(b"v", 42, 1_357_034_400_384, 7, order_ms=1_357_034_401_384, headers=headers)
+    assert encoded == GOLDEN_FULL + b"v"
+    assert codec.decode_record(b"k", encoded, 3) == Record(b"k", b"v", 7, 42, 1_357_034_400_384, headers)
+
+
+def test_value_left_in_kafka_has_its_golden_bytes():
+    encoded = codec.encode_record(None, 42, 1_357_034_400_384, left_in_kafka_bytes=5 * 1024 * 1024)
+    assert encoded == GOLDEN_LEFT_IN_KAFKA
+    expected = Record(b"k", b"", 3, 42, 1_357_034_400_384, (), 5 * 1024 * 1024)
+    assert codec.decode_record(b"k", encoded, 3) == expected
+
+
+@pytest.mark.parametrize("length", range(18, len(GOLDEN_FULL)))
+def test_cut_envelope_with_everything_is_refused(length: int):
+    with pytest.raises(codec.CodecError):
+        codec.decode_record(b"k", GOLDEN_FULL[:length], 0)
+
+
+def test_history_member_has_its_offset_first():
+    member = GOLDEN_STRAY[2:10] + GOLDEN_STRAY[:2] + GOLDEN_STRAY[10:]
+    assert codec.decode_history_member(b"k", member, 3) == Record(b"k", b"v", 7, 42, 1_357_034_400_384)
+
+
+def test_watermark_has_its_golden_bytes():
+    watermark = Watermark(
+        100, 3, 1_357_034_400_384, 1_357_034_401_384, incomplete=True, has_strays=True, log_end=112
+    )
+    assert codec.encode_watermark(watermark) == GOLDEN_WATERMARK
+    assert codec.decode_watermark(GOLDEN_WATERMARK) == watermark
+
+
+def test_keys_have_their_golden_bytes():
+    assert redis_keys.value_key(b"6b", "flights", 2, b"N\xff") == b"{6b}:flights:2:v:N\xff"
+    assert redis_keys.history_key(b"6b", "flights", 2, b"N\xff") == b"{6b}:flights:2:h:N\xff"
+    assert redis_keys.index_key(b"6b", "flights", 2, 3, 0) == b"{6b}:flights:2:i:3.0"
+    assert redis_keys.watermark_key(b"6b", "flights", 2, 3, 0) == b"{6b}:flights:2:w:3.0"
+    assert redis_keys.layout_key("flights") == b"{keylane}:layout:flights"
+    assert redis_keys.epoch_key("flights") == b"{keylane}:epoch:flights"
+
+
+def test_layout_has_its_golden_bytes():
+    assert codec.encode_layout(Layout("flights", 9)) == (
+        b'{"generation": 1, "options": {}, "partition_by": "key", '
+        b'"partition_count": 9, '
+        b'"partitioner": "murmur2", "stripes": 1, "topic": "flights"}'
+    )
+
+
+def test_layout_says_by_what_its_keys_are_partitioned():
+    layout = Layout("trips", 9, partition_by="prefix:→")
+    assert codec.decode_layout(codec.encode_layout(layout)) == layout
+    older = codec.encode_layout(Layout("trips", 9)).replace(b'"partition_by": "key", ', b"")
+    assert codec.decode_layout(older) == Layout("trips", 9)
+
+
+def test_timestamp_that_kafka_has_not_is_stored_as_zero():
+    record = codec.decode_record(b"k", codec.encode_record(b"v", 0, -1), 0)
+    assert record
+    assert record.timestamp_ms == 0
+
+
+@given(st.binary(max_size=300), U64, U64, st.none() | U32)
+def test_records_come_back(value: bytes, offset: int, timestamp_ms: int, source: int | None):
+    encoded = codec.encode_record(value, offset, timestamp_ms, source)
+    expected = Record(b"k", value, 5 if source is None else source, offset, timestamp_ms)
+    assert codec.decode_record(b"k", encoded, 5) == expected
+
+
+@given(U64, U64, st.none() | U32)
+def test_tombstones_come_back_as_nothing(offset: int, timestamp_ms: int, source: int | None):
+    assert codec.decode_record(b"k", codec.encode_record(None, offset, timestamp_ms, source), 5) is None
+
+
+@given(st.builds(Watermark, U64, U64, U64, U64, st.booleans(), st.booleans(), st.booleans(), U64))
+def test_watermarks_come_back(watermark: Watermark):
+    assert codec.decode_watermark(codec.encode_watermark(watermark)) == watermark
+
+
+@given(
+    st.builds(
+        Layout,
+        st.text(max_size=30),
+        st.integers(1, 16384),
+        st.integers(1, 64),
+        st.text(max_size=10),
+        st.integers(1, 2**40),
+        st.builds(
+            Options, ttl_ms=st.none() | st.integers(1), index=st.booleans(), max_value_bytes=st.integers(1)
+        ),
+    )
+)
+def test_layouts_come_back(layout: Layout):
+    assert codec.decode_layout(codec.encode_layout(layout)) == layout
+
+
+@pytest.mark.parametrize("length", range(18))
+def test_cut_record_is_refused(length: int):
+    with pytest.raises(codec.CodecError, match="too few"):
+        codec.decode_record(b"k", GOLDEN_RECORD[:length], 0)
+
+
+@pytest.mark.parametrize("length", range(18, 22))
+def test_cut_stray_is_refused(length: int):
+    with pytest.raises(codec.CodecError, match="too few"):
+        codec.decode_record(b"k", GOLDEN_STRAY[:length], 0)
+
+
+@pytest.mark.parametrize("length", [*range(42), 43, 420])
+def test_watermark_of_another_length_is_refused(length: int):
+    with pytest.raises(codec.CodecError, match="42 bytes"):
+        codec.decode_watermark((GOLDEN_WATERMARK * 10)[:length])
+
+
+def test_other_versions_are_refused():
+    with pytest.raises(codec.CodecError, match="version 2"):
+        codec.decode_record(b"k", b"\x02" + GOLDEN_RECORD[1:], 0)
+    with pytest.raises(codec.CodecError, match="version 9"):
+        codec.decode_watermark(b"\x09" + GOLDEN_WATERMARK[1:])
+
+
+@given(st.binary(max_size=60))
+def test_random_bytes_are_a_record_or_refused(data: bytes):
+    with suppress(codec.CodecError):
+        codec.decode_record(b"k", data, 0)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\xff",
+        b"[]",
+        b"1",
+        b"{}",
+        b'{"topic": "t"}',
+        codec.encode_layout(Layout("t", 0)),
+        codec.encode_layout(Layout("t", 9, stripes=0)),
+        codec.encode_layout(Layout("t", 9)).replace(b"9", b'"nine"'),
+        codec.encode_layout(Layout("t", 9)).replace(b"{}", b"7"),
+    ],
+)
+def test_what_is_no_layout_is_refused(data: bytes):
+    with pytest.raises(codec.CodecError):
+        codec.decode_layout(data)
+
+
+def test_layout_of_a_newer_writer_is_read_without_what_is_unknown():
+    data = codec.encode_layout(Layout("t", 9))[:-1] + b', "colour": "red"}'
+    data = data.replace(b'"options": {}', b'"options": {"shade": 3, "index": true}')
+    assert codec.decode_layout(data) == Layout("t", 9, options=Options(index=True))

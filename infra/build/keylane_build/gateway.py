@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from keylane_local.front.server import function_for
+from keylane.model.routes import function_for
 from keylane_local.tools import project_root
 from keylane_build.openapi import document
 

@@ -16,7 +16,7 @@ from keylane.model.keys import KEY_LIMIT_BYTES
 from keylane.api.router import BYTES
 from keylane.state.windows import NAME_LIMIT
 from keylane_build import openapi_explore, openapi_writes
-from keylane_local.front.server import FUNCTIONS
+from keylane.model.routes import FUNCTIONS
 from keylane_build.openapi_terms import COUNT as _COUNT
 from keylane_build.openapi_terms import FLAG as _FLAG
 from keylane_build.openapi_terms import MAYBE_TEXT as _MAYBE_TEXT
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from keylane.api.parameters import Parameter
-    from keylane.api.router import Resolver, Route
+    from keylane.api.router import Operation, Resolver
 
 _KEY = {"key": _TEXT, "key_format": {"enum": ["text", "base64"]}}
 _PLACE = {"partition": _COUNT, "offset": _COUNT, "position": _TEXT, "timestamp": _COUNT}
@@ -253,9 +253,10 @@ def document() -> dict[str, Any]:
     """The whole document."""
     paths: dict[str, Any] = {}
     for function in FUNCTIONS:
-        for route in routes_of(function).table:
-            for method in route.methods:
-                paths.setdefault(route.path, {})[method.lower()] = _operation(route, method)
+        for operation in operations_of(function):
+            for method in operation.route.methods:
+                path = paths.setdefault(operation.route.path, {})
+                path[method.lower()] = _operation(operation, method)
     return {
         "openapi": "3.1.0",
         "info": {
@@ -274,42 +275,42 @@ def document() -> dict[str, Any]:
     }
 
 
-def routes_of(function: str) -> Resolver:
-    """The resolver of a function."""
+def operations_of(function: str) -> list[Operation]:
+    """Return the operations that a function's handler registers."""
     path = project_root() / "functions" / function / "handler.py"
     spec = importlib.util.spec_from_file_location(f"keylane_{function}_handler", path)
     if spec is None or spec.loader is None:
         raise FileNotFoundError(path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    found: Resolver = module.app
-    return found
+    app: Resolver = module.app
+    return list(app.operations.values())
 
 
-def _operation(route: Route, method: str) -> dict[str, Any]:
-    name = route.handler.__name__
-    operation: dict[str, Any] = {
+def _operation(operation: Operation, method: str) -> dict[str, Any]:
+    name = operation.route.name
+    described: dict[str, Any] = {
         "operationId": name if method != "HEAD" else f"head_{name}",
-        "summary": (route.handler.__doc__ or "").partition("\n")[0],
-        "parameters": [*_path_parameters(route), *map(_parameter, route.parameters)],
-        "responses": _responses(route, method),
+        "summary": (operation.handler.__doc__ or "").partition("\n")[0],
+        "parameters": [*_path_parameters(operation), *map(_parameter, operation.parameters)],
+        "responses": _responses(operation, method),
     }
-    if route.body is BYTES:
-        operation["requestBody"] = {"description": "any bytes", "content": {"*/*": {}}}
-    elif route.body is not None:
-        content = {"application/json": {"schema": route.body}}
-        operation["requestBody"] = {"required": True, "content": content}
-    elif route.bodies:
-        content = {name: {"schema": schema} for name, schema in route.bodies.items()}
-        operation["requestBody"] = {"required": True, "content": content}
-    return operation
+    if operation.body is BYTES:
+        described["requestBody"] = {"description": "any bytes", "content": {"*/*": {}}}
+    elif operation.body is not None:
+        content = {"application/json": {"schema": operation.body}}
+        described["requestBody"] = {"required": True, "content": content}
+    elif operation.bodies:
+        content = {name: {"schema": schema} for name, schema in operation.bodies.items()}
+        described["requestBody"] = {"required": True, "content": content}
+    return described
 
 
-def _path_parameters(route: Route) -> list[dict[str, Any]]:
+def _path_parameters(operation: Operation) -> list[dict[str, Any]]:
     return [
         {"name": name, "in": "path", "required": True, "description": description, "schema": schema}
         for name, (description, schema) in _PATH_PARTS.items()
-        if f"{{{name}}}" in route.path
+        if f"{{{name}}}" in operation.route.path
     ]
 
 
@@ -323,34 +324,34 @@ def _parameter(parameter: Parameter) -> dict[str, Any]:
     }
 
 
-def _responses(route: Route, method: str) -> dict[str, Any]:
-    schema = {"$ref": f"#/components/schemas/{route.answer}"}
-    content: dict[str, Any] = {route.answer_type: {"schema": schema}}
-    if route.answer == "Record":
+def _responses(operation: Operation, method: str) -> dict[str, Any]:
+    schema = {"$ref": f"#/components/schemas/{operation.answer}"}
+    content: dict[str, Any] = {operation.answer_type: {"schema": schema}}
+    if operation.answer == "Record":
         # Without envelope=true it is the value itself, whatever that is.
         any_of = {"anyOf": [schema, {}]}
         content = {"application/json": {"schema": any_of}, "text/plain": {}, "application/octet-stream": {}}
     answered: dict[str, Any] = {"description": "the answer"}
     if method != "HEAD":
         answered["content"] = content
-    responses: dict[str, Any] = {str(route.status): answered}
-    if route.accepted:
-        schema = {"$ref": f"#/components/schemas/{route.accepted}"}
-        told = {route.answer_type: {"schema": schema}}
+    responses: dict[str, Any] = {str(operation.status): answered}
+    if operation.accepted:
+        schema = {"$ref": f"#/components/schemas/{operation.accepted}"}
+        told = {operation.answer_type: {"schema": schema}}
         responses["202"] = {"description": "in the write-ahead log: it will be written", "content": told}
-    if route.answer == "Record":
+    if operation.answer == "Record":
         responses["304"] = {"description": "it is still the record that the client has"}
-    statuses = {*_PROBLEMS, *route.refusals, *([414] if "{key}" in route.path else [])}
+    statuses = {*_PROBLEMS, *operation.refusals, *([414] if "{key}" in operation.route.path else [])}
     reference = "Problem" if method != "HEAD" else "ProblemOfHead"
     for status in sorted(statuses):
         responses[str(status)] = {"$ref": f"#/components/responses/{reference}"}
-        if route.tells_failures and status != INTERNAL_ERROR:
+        if operation.reports_failures and status != INTERNAL_ERROR:
             told = {problems.CONTENT_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}, **content}
             responses[str(status)] = {"description": "what went wrong", "content": told}
-    if route.answer == "Health":
+    if operation.answer == "Health":
         responses["503"] = {**answered, "description": "a part is not ready"}
-    is_write = int(openapi_writes.TOO_MANY) in route.refusals
-    return openapi_writes.with_headers(responses, route.status, _PROBLEM) if is_write else responses
+    is_write = int(openapi_writes.TOO_MANY) in operation.refusals
+    return openapi_writes.with_headers(responses, operation.status, _PROBLEM) if is_write else responses
 
 
 def write(path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from tests.support.builders import an_event, load_handler
 
 from keylane_build import openapi
-from keylane_local.front.server import function_for
+from keylane.model.routes import function_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,9 +14,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from aws_lambda_powertools.event_handler import Response
-
 from keylane.api.rendering import JSON
+from keylane.api.response import Response
 from keylane.metrics.meter import METER
 
 if TYPE_CHECKING:

@@ -15,9 +15,8 @@ from keylane.produce.rate_limits import UNLIMITED
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from aws_lambda_powertools.event_handler import Response
-
     from keylane.api.event import Event
+    from keylane.api.response import Response
     from keylane.errors import RateLimited
     from keylane.model.records import NewRecord
     from keylane.ports import Fate

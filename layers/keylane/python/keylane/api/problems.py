@@ -23,9 +23,8 @@ import logging
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from aws_lambda_powertools.event_handler import Response
-
 from keylane import errors
+from keylane.api.response import Response
 from keylane.metrics.meter import METER
 
 if TYPE_CHECKING:

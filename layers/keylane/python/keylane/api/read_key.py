@@ -44,10 +44,9 @@ if TYPE_CHECKING:
     from keylane.model.records import Position
 from typing import TYPE_CHECKING
 
-from aws_lambda_powertools.event_handler import Response
-
 from keylane.api import problems, rendering
 from keylane.api.rendering import JSON
+from keylane.api.response import Response
 from keylane.errors import KeyAbsent, KeylaneError, NoJsonObject, ValueLeftInKafka
 from keylane.metrics.meter import METER
 

@@ -11,9 +11,8 @@ from keylane.api.parameters import Parameter, switch, text
 from keylane.errors import BadRequest
 
 if TYPE_CHECKING:
-    from aws_lambda_powertools.event_handler import Response
-
     from keylane.api.event import Event
+    from keylane.api.response import Response
     from keylane.formats.projection import Fields
 from typing import TYPE_CHECKING
 

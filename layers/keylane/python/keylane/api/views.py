@@ -23,9 +23,8 @@ from keylane.errors import BadRequest
 from keylane.state import windows
 
 if TYPE_CHECKING:
-    from aws_lambda_powertools.event_handler import Response
-
     from keylane.api.event import Event
+    from keylane.api.response import Response
     from keylane.config.functions import QuerySettings
     from keylane.model.records import Watermark
     from keylane.query import views

@@ -9,12 +9,14 @@ from keylane.api import router
 from keylane.api.event import Event, topic_of
 from keylane.explore import explore
 from keylane.wiring.explore import Explore, explore_maker
+from keylane.wiring.metrics import function_meter
 
 if TYPE_CHECKING:
     from keylane.api.response import Response
 
-app = router.Resolver("explore")
-parts = explore_maker()
+meter = function_meter()
+app = router.Resolver("explore", meter)
+parts = explore_maker(meter)
 
 
 @app.operation(parameters=requests.TOPICS, answer="Topics", refusals=(403, 502))

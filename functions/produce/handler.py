@@ -20,6 +20,7 @@ from keylane.api.idempotency import IDEMPOTENCY_KEY
 from keylane.errors import KeylaneError
 from keylane.model.records import NewRecord
 from keylane.produce import put
+from keylane.wiring.metrics import function_meter
 from keylane.wiring.produce import produce_maker
 
 if TYPE_CHECKING:
@@ -28,8 +29,9 @@ if TYPE_CHECKING:
     from keylane.api.response import Response
     from keylane.ports import Fate
 
-app = router.Resolver("produce")
-parts = produce_maker()
+meter = function_meter()
+app = router.Resolver("produce", meter)
+parts = produce_maker(meter)
 
 
 @app.operation(

@@ -11,14 +11,16 @@ from keylane.api import views as views_api
 from keylane.api.event import Event, request_id_of, topic_of
 from keylane.api.topics import METADATA, metadata_request, of_partitions, of_topic
 from keylane.query import decoding, history, join, latest, multi_get, ranges, topics, views
+from keylane.wiring.metrics import function_meter
 from keylane.wiring.query import Query, query_maker
 
 if TYPE_CHECKING:
     from keylane.api.response import Response
     from keylane.model.records import Position
 
-app = router.Resolver("query")
-parts = query_maker()
+meter = function_meter()
+app = router.Resolver("query", meter)
+parts = query_maker(meter)
 
 
 def _values(query: Query, asked: read_key.ReadRequest | terms.Terms) -> decoding.Values:

@@ -200,4 +200,4 @@ def _page(
     freshness = freshness_of(marks, now_ms)
     if next_after is not None:
         freshness = {"next": cursors.encode(request.topic, request.asked, next_after), **freshness}
-    return document(f'{head}"records": [{", ".join(records)}]', freshness)
+    return document(f'{head}"records": [{", ".join(records)}]', freshness, marks.layout.topic)

@@ -12,9 +12,13 @@ Body = TypeVar("Body")
 
 
 class Response(Generic[Body]):
-    """A status, a body, and headers, `content_type` among them; the body is text, bytes or None."""
+    """A status, a body, and headers, `content_type` among them; the body is text, bytes or None.
 
-    __slots__ = ("body", "headers", "status_code")
+    `router.serve` reports two fields as metrics: `problem` is the type of a problem document, empty for other
+    bodies; `ages` are the topic and the age in milliseconds of each answer in the body.
+    """
+
+    __slots__ = ("ages", "body", "headers", "problem", "status_code")
 
     def __init__(
         self, status_code: int, content_type: str | None, body: Body, headers: dict[str, str] | None = None
@@ -22,6 +26,8 @@ class Response(Generic[Body]):
         self.status_code = status_code
         self.body = body
         self.headers = headers or {}
+        self.problem = ""
+        self.ages: tuple[tuple[str, int], ...] = ()
         if content_type:
             self.headers.setdefault("Content-Type", content_type)
 

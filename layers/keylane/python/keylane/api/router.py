@@ -15,7 +15,7 @@ from keylane.api.event import request_id_of
 from keylane.api.read_key import ANSWER_LIMIT_BYTES
 from keylane.api.response import Response, to_proxy_response
 from keylane.errors import BadRequest, NullKey, TooLarge
-from keylane.metrics.meter import METER
+from keylane.metrics.meter import NO_METER, Meter
 from keylane.model import routes
 
 if TYPE_CHECKING:
@@ -65,8 +65,9 @@ class Resolver:
     `method`: what the metrics call the request under way; its route's name, if its handler says nothing else.
     """
 
-    def __init__(self, function: str) -> None:
+    def __init__(self, function: str, meter: Meter = NO_METER) -> None:
         self.function = function
+        self.meter = meter
         self.operations: dict[str, Operation] = {}
         self.method = ""
         self._key_handlers: dict[str, Handler] = {}
@@ -125,19 +126,20 @@ class Resolver:
 def serve(app: Resolver, event: Event, context: Any) -> dict[str, Any]:
     """Answer one event, whatever it is; a HEAD as its GET, without the body."""
     begun_s = time.perf_counter()
-    answer = _answer(app, event)
-    METER.request(app.method, answer["statusCode"], (time.perf_counter() - begun_s) * 1000)
-    return answer
-
-
-def _answer(app: Resolver, event: Event) -> dict[str, Any]:
     try:
-        answer = to_proxy_response(app.resolve(event))
-        is_head = event["httpMethod"] == "HEAD"
+        response = app.resolve(event)
+        answer = to_proxy_response(response)
+        if event["httpMethod"] == "HEAD":
+            answer |= {"body": "", "isBase64Encoded": False}
     except Exception as error:  # noqa: BLE001 (the last resort: an event that API Gateway did not make)
-        request_id = request_id_of(event if isinstance(event, dict) else {})
-        return to_proxy_response(problems.response_to(error, request_id))
-    return answer | {"body": "", "isBase64Encoded": False} if is_head else answer
+        response = problems.response_to(error, request_id_of(event if isinstance(event, dict) else {}))
+        answer = to_proxy_response(response)
+    for topic, age_ms in response.ages:
+        app.meter.observe("AnswerAge", age_ms, topic)
+    if response.problem:
+        app.meter.count("Problems", 1, response.problem)
+    app.meter.request(app.method, response.status_code, (time.perf_counter() - begun_s) * 1000)
+    return answer
 
 
 def _within_bounds(response: Response[Any], event: Event) -> Response[Any]:
@@ -148,7 +150,9 @@ def _within_bounds(response: Response[Any], event: Event) -> Response[Any]:
     size = len(body) * 4 // 3 if isinstance(body, bytes) else len(json.dumps(body))
     if size <= ANSWER_LIMIT_BYTES:
         return response
-    return problems.response_to(TooLarge("answer", size, ANSWER_LIMIT_BYTES), request_id_of(event))
+    problem = problems.response_to(TooLarge("answer", size, ANSWER_LIMIT_BYTES), request_id_of(event))
+    problem.ages = response.ages
+    return problem
 
 
 def _topic_and_key(path: str) -> tuple[str, bool, str]:

@@ -147,7 +147,7 @@ def answer(page: views.Page, request: WindowsRequest, now_ms: int) -> Response[s
     # How many commits a lane has had tells nobody anything; up to which event time they go does.
     del freshness["watermarks"]
     told |= _event_time(page.marks) | freshness
-    return document.document(f'"windows": [{", ".join(rows)}]', told)
+    return document.document(f'"windows": [{", ".join(rows)}]', told, page.marks.layout.topic)
 
 
 def _event_time(marks: Watermarks) -> dict[str, int]:

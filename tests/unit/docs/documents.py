@@ -53,7 +53,9 @@ ALSO_SERVED = {"/metrics": {"GET"}}
 
 _FENCE = re.compile(r"^\s*(```+|~~~+)\s*(\S*)")
 _SPAN = re.compile(r"(`+)(?!`)(.+?)(?<!`)\1(?!`)")
-_LINK = re.compile(r"!?\[(?:[^\[\]]|\[[^\]]*\])*\]\(<?([^()\s>]*(?:\([^()\s]*\)[^()\s]*)*)>?(?:\s+\"[^\"]*\")?\)")
+_LINK = re.compile(
+    r"!?\[(?:[^\[\]]|\[[^\]]*\])*\]\(<?([^()\s>]*(?:\([^()\s]*\)[^()\s]*)*)>?(?:\s+\"[^\"]*\")?\)"
+)
 _LINK_TEXT = re.compile(r"!?\[((?:[^\[\]]|\[[^\]]*\])*)\]\([^)]*\)")
 _COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 _HEADING = re.compile(r"^#{1,6}\s+(.*?)\s*#*$")
@@ -129,7 +131,9 @@ def slug(heading: str) -> str:
     return re.sub(r"[^\w\- ]", "", text).replace(" ", "-")
 
 
-def link_faults(document: Document, exists: Callable[[str], bool], anchors_of: Callable[[str], set[str]]) -> list[Fault]:
+def link_faults(
+    document: Document, exists: Callable[[str], bool], anchors_of: Callable[[str], set[str]]
+) -> list[Fault]:
     """Relative links that lead nowhere. `exists` and `anchors_of` get the path as the link has it."""
     faults = []
     for number, line in document.prose():
@@ -189,7 +193,9 @@ def file_faults(document: Document, exists: Callable[[str], bool]) -> list[Fault
 def make_faults(command: Command, targets: Collection[str]) -> list[Fault]:
     """Targets that the Makefile does not have."""
     wanted = [word for word in command.words[1:] if "=" not in word and not word.startswith("-")]
-    return [Fault(command.line, f"make {word}: there is no such target") for word in wanted if word not in targets]
+    return [
+        Fault(command.line, f"make {word}: there is no such target") for word in wanted if word not in targets
+    ]
 
 
 def keylane_faults(command: Command, subcommands: Collection[str]) -> list[Fault]:
@@ -288,7 +294,7 @@ def _keylane_target(url: str) -> str | None:
         return url[variable.end() :]
     parts = urlsplit(url if "://" in url else f"http://{url}")
     try:
-        is_keylane = parts.hostname in ("localhost", "127.0.0.1") and parts.port == 8080  # noqa: PLR2004
+        is_keylane = parts.hostname in ("localhost", "127.0.0.1") and parts.port == 8080
     except ValueError:
         return None
     if is_keylane or ".execute-api." in (parts.hostname or ""):
@@ -299,7 +305,9 @@ def _keylane_target(url: str) -> str | None:
 def _route_faults(line: int, method: str, target: str, paths: Mapping[str, Mapping[str, Any]]) -> list[Fault]:
     path, _, query = target.partition("?")
     if path in ALSO_SERVED:
-        return [] if method in ALSO_SERVED[path] else [Fault(line, f"{method} {path}: there is no such route")]
+        return (
+            [] if method in ALSO_SERVED[path] else [Fault(line, f"{method} {path}: there is no such route")]
+        )
     names = [each for each in paths if re.fullmatch(re.sub(r"\\{\w+\\}", "[^/]+", re.escape(each)), path)]
     # The path with the fewest parameters is meant: /topics/{topic}/keys:read is no key.
     name = min(names, key=lambda each: each.count("{"), default=None)

@@ -22,13 +22,20 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[3]
 README_LINES = 150
-NOT_OURS = {"build", "dist", "node_modules"}
+NOT_OURS = ("dist", "build", "infra/local/localstack-process-executor/build")
+"""Folders that builds make; those that begin with a dot are left out too, but for .github."""
 
 
 def _pages() -> Iterator[Path]:
-    for folder, folders, files in os.walk(ROOT):
-        folders[:] = [each for each in folders if each not in NOT_OURS and (each[0] != "." or each == ".github")]
-        yield from (Path(folder) / name for name in files if name.endswith(".md"))
+    made = [ROOT / each for each in NOT_OURS]
+    for name, folders, files in os.walk(ROOT):
+        folder = Path(name)
+        folders[:] = [
+            each
+            for each in folders
+            if folder / each not in made and (not each.startswith(".") or each == ".github")
+        ]
+        yield from (folder / each for each in files if each.endswith(".md"))
 
 
 PAGES = sorted(_pages())
@@ -200,7 +207,10 @@ PATHS = {
         ("$ curl localhost:8080/metrics", []),
         ("$ curl localhost:8080/tropics/t", ["GET /tropics/t: there is no such route"]),
         ("$ curl $URL/tropics/t", ["GET /tropics/t: there is no such route"]),
-        ("$ curl -X DELETE localhost:8080/topics/t/keys/k", ["DELETE /topics/t/keys/k: there is no such route"]),
+        (
+            "$ curl -X DELETE localhost:8080/topics/t/keys/k",
+            ["DELETE /topics/t/keys/k: there is no such route"],
+        ),
         ("$ curl localhost:8080/topics/t/keys/k -d x", ["POST /topics/t/keys/k: there is no such route"]),
         ("$ curl -I localhost:8080/topics/t/keys/k", ["HEAD /topics/t/keys/k: there is no such route"]),
         ("$ curl -d {} localhost:8080/metrics", ["POST /metrics: there is no such route"]),
@@ -272,7 +282,9 @@ def test_a_word_that_is_quoted_or_part_of_another_is_none(sentence: str):
 
 
 def test_a_file_that_does_not_exist_is_found():
-    page = Document("`keylane/api/router.py`, `docs/there.md`, `keylane/api/missing.py`, `GET /a.json`, `a/b`")
+    page = Document(
+        "`keylane/api/router.py`, `docs/there.md`, `keylane/api/missing.py`, `GET /a.json`, `a/b`"
+    )
     there = {"docs/there.md", "layers/keylane/python/keylane/api/router.py"}
     assert texts(documents.file_faults(page, there.__contains__)) == [
         "keylane/api/missing.py: there is no such file"
@@ -280,5 +292,7 @@ def test_a_file_that_does_not_exist_is_found():
 
 
 def test_a_makefile_has_the_targets_before_its_colons():
-    text = "PY := python3\nBIN ?= x\n.PHONY: a\nsetup: other  ## Words\nbench-a bench-b: bench-%: setup\n\t@run: x\n"
+    text = (
+        "PY := python3\nBIN ?= x\n.PHONY: a\nsetup: a  ## Words\nbench-a bench-b: bench-%: setup\n\t@x: y\n"
+    )
     assert documents.makefile_targets(text) == {"setup", "bench-a", "bench-b"}

@@ -48,6 +48,9 @@ FILE_ROOTS = {
 }
 """Packages by the names that documents use -> their folders."""
 
+MADE = (".keylane", ".venv", "build/")
+"""How paths begin of files that are made, and in no repository."""
+
 ALSO_SERVED = {"/metrics": {"GET"}}
 """What the local front serves beside the API."""
 
@@ -62,6 +65,7 @@ _HEADING = re.compile(r"^#{1,6}\s+(.*?)\s*#*$")
 _NAMED_ANCHOR = re.compile(r"<a\s+(?:id|name)=\"([^\"]+)\"")
 _FILE = re.compile(r"[\w.-]+(?:/[\w.-]+)+\.(?:py|lua|toml|yaml|yml|md|json|Dockerfile)")
 _ELIDED = re.compile(r"\.\.\.|…")
+_STAGE = re.compile(r"^/v\d+(?=/)")  # of API Gateway
 _BETWEEN = frozenset({"|", "||", "&&", ";", "&"})
 _CURL_VALUES = frozenset("HdXoumTAebFw") | {"request", "header", "data", "data-raw", "data-binary", "json"}
 _CURL_VALUES |= {"data-urlencode", "output", "user", "max-time", "write-out", "upload-file"}
@@ -182,7 +186,7 @@ def file_faults(document: Document, exists: Callable[[str], bool]) -> list[Fault
     faults = []
     for number, line in document.prose():
         for _, span in _SPAN.findall(line):
-            if not _FILE.fullmatch(span):
+            if not _FILE.fullmatch(span) or span.startswith(MADE):
                 continue
             root, _, rest = span.partition("/")
             if not exists(span) and not (root in FILE_ROOTS and exists(f"{FILE_ROOTS[root]}/{rest}")):
@@ -291,14 +295,14 @@ def _request(words: tuple[str, ...]) -> tuple[str, str]:
 def _keylane_target(url: str) -> str | None:
     """Path and query where the URL is Keylane's, else None."""
     if variable := re.match(r"\$\{?\w+\}?(?=/)", url):
-        return url[variable.end() :]
+        return _STAGE.sub("", url[variable.end() :])
     parts = urlsplit(url if "://" in url else f"http://{url}")
     try:
         is_keylane = parts.hostname in ("localhost", "127.0.0.1") and parts.port == 8080
     except ValueError:
         return None
     if is_keylane or ".execute-api." in (parts.hostname or ""):
-        return f"{parts.path}?{parts.query}"
+        return f"{parts.path if is_keylane else _STAGE.sub('', parts.path)}?{parts.query}"
     return None
 
 

@@ -203,9 +203,11 @@ PATHS = {
         ("$ curl localhost:8080/topics/t/keys:read -d '{\"keys\":\n   []}'\n{}", []),
         ("$ curl localhost:8080/topics/t/keys:read \\\n   -d '{}'", []),
         ("$ curl $URL/topics/t/keys/k", []),
+        ("$ curl https://a1.execute-api.eu-west-1.amazonaws.com/v1/topics/t/keys/k", []),
         ("$ curl localhost:8081/subjects", []),
         ("$ curl localhost:8080/metrics", []),
         ("$ curl localhost:8080/tropics/t", ["GET /tropics/t: there is no such route"]),
+        ("$ curl localhost:8080/v1/topics/t/keys/k", ["GET /v1/topics/t/keys/k: there is no such route"]),
         ("$ curl $URL/tropics/t", ["GET /tropics/t: there is no such route"]),
         (
             "$ curl -X DELETE localhost:8080/topics/t/keys/k",
@@ -292,7 +294,5 @@ def test_a_file_that_does_not_exist_is_found():
 
 
 def test_a_makefile_has_the_targets_before_its_colons():
-    text = (
-        "PY := python3\nBIN ?= x\n.PHONY: a\nsetup: a  ## Words\nbench-a bench-b: bench-%: setup\n\t@x: y\n"
-    )
+    text = "PY := python3\nBIN ?= x\n.PHONY: a\nsetup: a  ## Words\nbench-a bench-b: bench-%: setup\n\tx: y\n"
     assert documents.makefile_targets(text) == {"setup", "bench-a", "bench-b"}

@@ -1,20 +1,17 @@
-"""Checks of Markdown: links, console blocks, tables, file names and words. Pure: text in, faults out.
+"""Checks of Markdown: links, tables, file names, words and lengths. Pure: text in, faults out.
 
-A fault is one sentence with the line it is about. Each check has a broken example in `test_documents.py`.
+A fault is one sentence with the line it is about. Each check has a broken example in `test_checks.py`.
 """
 
 from __future__ import annotations
 
-import json
 import re
-import shlex
-from dataclasses import dataclass, field
-from itertools import groupby
-from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl, unquote, urlsplit
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 CELL_LIMIT = 220
 """Characters of a table's cell, as a browser shows it."""
@@ -29,7 +26,7 @@ WORDS = {
     r"fates?": "result",
     r"parcels?": "message batch",
     r"whole numbers?": "integer",
-    r"(not )?let in|lets? \w+ in(?= |[.,;:])(?! \w)": "authenticated, rejected",
+    r"(not )?let in|lets? (us|it|them) in": "authenticated, rejected",
     r"in force": "valid as of",
     r"on its way": "migrating",
     r"straight (to|from|into)": "directly",
@@ -51,9 +48,6 @@ FILE_ROOTS = {
 MADE = (".keylane", ".venv", "build/")
 """How paths begin of files that are made, and in no repository."""
 
-ALSO_SERVED = {"/metrics": {"GET"}}
-"""What the local front serves beside the API."""
-
 _FENCE = re.compile(r"^\s*(```+|~~~+)\s*(\S*)")
 _SPAN = re.compile(r"(`+)(?!`)(.+?)(?<!`)\1(?!`)")
 _LINK = re.compile(
@@ -64,11 +58,8 @@ _COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 _HEADING = re.compile(r"^#{1,6}\s+(.*?)\s*#*$")
 _NAMED_ANCHOR = re.compile(r"<a\s+(?:id|name)=\"([^\"]+)\"")
 _FILE = re.compile(r"[\w.-]+(?:/[\w.-]+)+\.(?:py|lua|toml|yaml|yml|md|json|Dockerfile)")
-_ELIDED = re.compile(r"\.\.\.|…")
-_STAGE = re.compile(r"^/v\d+(?=/)")  # of API Gateway
-_BETWEEN = frozenset({"|", "||", "&&", ";", "&"})
-_CURL_VALUES = frozenset("HdXoumTAebFw") | {"request", "header", "data", "data-raw", "data-binary", "json"}
-_CURL_VALUES |= {"data-urlencode", "output", "user", "max-time", "write-out", "upload-file"}
+_LISTED = re.compile(r"- (\d{4}-\d\d-\d\d) \[.*\]\(([\w-]+\.md#[\w-]+)\)")
+_DECISION = re.compile(r"^## (.*)\n\n_(\d{4}-\d\d-\d\d)_$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,15 +68,6 @@ class Fault:
 
     line: int
     text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Command:
-    """One command of a console block and the lines that it printed."""
-
-    line: int
-    words: tuple[str, ...]
-    output: tuple[str, ...] = field(default=())
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,13 +102,6 @@ class Document:
                 count = found[name] = found.get(name, -1) + 1
                 anchors.add(f"{name}-{count}" if count else name)
         return anchors
-
-    def commands(self) -> Iterator[Command]:
-        """Give the commands of all ```console blocks."""
-        numbered = ((n, line) for n, line, language in self.lines() if language == "console")
-        blocks = groupby(enumerate(numbered), key=lambda each: each[1][0] - each[0])
-        for _, block in blocks:
-            yield from _commands([line for _, line in block])
 
 
 def slug(heading: str) -> str:
@@ -194,147 +169,38 @@ def file_faults(document: Document, exists: Callable[[str], bool]) -> list[Fault
     return faults
 
 
-def make_faults(command: Command, targets: Collection[str]) -> list[Fault]:
-    """Targets that the Makefile does not have."""
-    wanted = [word for word in command.words[1:] if "=" not in word and not word.startswith("-")]
-    return [
-        Fault(command.line, f"make {word}: there is no such target") for word in wanted if word not in targets
-    ]
+def length_faults(text: str, limit: int) -> list[Fault]:
+    """A text of more lines than it may have."""
+    count = len(text.splitlines())
+    return [Fault(count, f"{count} lines are more than {limit}")] if count > limit else []
 
 
-def keylane_faults(command: Command, subcommands: Collection[str]) -> list[Fault]:
-    """Subcommands that `keylane` does not have."""
-    name = command.words[1] if len(command.words) > 1 else ""
-    if name in subcommands or name.startswith("-"):
-        return []
-    return [Fault(command.line, f"keylane {name}: there is no such command")]
+def index_faults(index: str, pages: Mapping[str, str]) -> list[Fault]:
+    """Decisions that the index lacks, or lists under another date. `pages`: texts by file name.
 
-
-def curl_faults(command: Command, paths: Mapping[str, Mapping[str, Any]]) -> list[Fault]:
-    """Requests that no route takes, query parameters that the route does not have, answers that don't parse.
-
-    `paths`: those of the OpenAPI document. Only requests to Keylane are judged: port 8080 or a variable.
+    A decision is a heading of the second level with its date in the line below.
     """
-    method, url = _request(command.words)
-    target = _keylane_target(url)
-    faults = [] if target is None else _route_faults(command.line, method, target, paths)
-    answer = _answer(command.output)
-    if answer and not _ELIDED.search(answer):
-        try:
-            _parse_all(answer)
-        except json.JSONDecodeError as error:
-            faults.append(Fault(command.line, f"the answer is not valid JSON: {error.msg} at {error.pos}"))
-    return faults
-
-
-def makefile_targets(text: str) -> set[str]:
-    """Give the targets of a Makefile."""
-    lines = (line for line in text.splitlines() if re.match(r"[a-z][\w -]*:(?!=)", line))
-    return {name for line in lines for name in line.partition(":")[0].split()}
+    listed = {
+        (found[1], found[2]): number
+        for number, line in enumerate(index.splitlines(), 1)
+        if (found := _LISTED.fullmatch(line))
+    }
+    dated = {
+        (date, f"{name}#{slug(title)}")
+        for name, text in pages.items()
+        for title, date in _DECISION.findall(text)
+    }
+    undated = [name for name, text in pages.items() if len(_DECISION.findall(text)) != text.count("\n## ")]
+    return [
+        *(Fault(1, f"{target} of {date} is not listed") for date, target in sorted(dated - listed.keys())),
+        *(
+            Fault(number, f"{each[1]} of {each[0]} is no decision")
+            for each, number in listed.items()
+            if each not in dated
+        ),
+        *(Fault(1, f"{name} has a decision without a date") for name in undated),
+    ]
 
 
 def _blank(match: re.Match[str]) -> str:
     return "\n" * match[0].count("\n")
-
-
-def _commands(lines: list[tuple[int, str]]) -> Iterator[Command]:
-    index = 0
-    while index < len(lines):
-        number, line = lines[index]
-        index += 1
-        if not line.startswith("$ "):
-            continue
-        text, words = line[2:], None
-        while words is None:
-            words = _words(text)
-            if words is None and index < len(lines) and not lines[index][1].startswith("$ "):
-                text += "\n" + lines[index][1]
-                index += 1
-            elif words is None:
-                words = text.split()
-        output = []
-        while index < len(lines) and not lines[index][1].startswith("$ "):
-            output.append(lines[index][1])
-            index += 1
-        stages = [list(stage) for between, stage in groupby(words, _BETWEEN.__contains__) if not between]
-        for stage in stages:
-            is_plain = len(stages) == 1
-            yield Command(number, tuple(stage), tuple(output) if is_plain else ())
-
-
-def _words(text: str) -> list[str] | None:
-    """Split as a shell does; None where the command goes on in the next line."""
-    if text.endswith("\\"):
-        return None
-    try:
-        return shlex.split(text.replace("\\\n", " "), comments=True)
-    except ValueError:
-        return None
-
-
-def _request(words: tuple[str, ...]) -> tuple[str, str]:
-    method, url, has_body = "", "", False
-    rest = iter(words[1:])
-    for word in rest:
-        if not word.startswith("-"):
-            url = url or word
-            continue
-        name, letters = word.lstrip("-"), not word.startswith("--")
-        last = name[-1] if letters and name else name
-        if last in ("I", "head"):
-            method = method or "HEAD"
-        if letters and name[0] == "X" and len(name) > 1:
-            method = name[1:]
-        elif last in _CURL_VALUES and not (letters and name[0] in "HX" and len(name) > 1):
-            value = next(rest, "")
-            method = value if last in ("X", "request") else method
-            has_body |= last in ("d", "T") or last.startswith(("data", "json"))
-    return method or ("POST" if has_body else "GET"), url
-
-
-def _keylane_target(url: str) -> str | None:
-    """Path and query where the URL is Keylane's, else None."""
-    if variable := re.match(r"\$\{?\w+\}?(?=/)", url):
-        return _STAGE.sub("", url[variable.end() :])
-    parts = urlsplit(url if "://" in url else f"http://{url}")
-    try:
-        is_keylane = parts.hostname in ("localhost", "127.0.0.1") and parts.port == 8080
-    except ValueError:
-        return None
-    if is_keylane or ".execute-api." in (parts.hostname or ""):
-        return f"{parts.path if is_keylane else _STAGE.sub('', parts.path)}?{parts.query}"
-    return None
-
-
-def _route_faults(line: int, method: str, target: str, paths: Mapping[str, Mapping[str, Any]]) -> list[Fault]:
-    path, _, query = target.partition("?")
-    if path in ALSO_SERVED:
-        return (
-            [] if method in ALSO_SERVED[path] else [Fault(line, f"{method} {path}: there is no such route")]
-        )
-    names = [each for each in paths if re.fullmatch(re.sub(r"\\{\w+\\}", "[^/]+", re.escape(each)), path)]
-    # The path with the fewest parameters is meant: /topics/{topic}/keys:read is no key.
-    name = min(names, key=lambda each: each.count("{"), default=None)
-    operation = paths[name].get(method.lower()) if name else None
-    if name is None or operation is None:
-        return [Fault(line, f"{method} {path}: there is no such route")]
-    described = [*paths[name].get("parameters", []), *operation.get("parameters", [])]
-    known = {each["name"] for each in described if each.get("in") == "query"}
-    given = [parameter for parameter, _ in parse_qsl(query, keep_blank_values=True)]
-    return [Fault(line, f"{name} has no parameter {each!r}") for each in given if each not in known]
-
-
-def _answer(output: tuple[str, ...]) -> str:
-    """Give the JSON that was printed, from the first line that looks like it."""
-    for index, line in enumerate(output):
-        if line.startswith(("{", "[")):
-            return "\n".join(output[index:]).strip()
-    return ""
-
-
-def _parse_all(text: str) -> None:
-    decoder, position = json.JSONDecoder(), 0
-    while position < len(text):
-        _, position = decoder.raw_decode(text, position)
-        while position < len(text) and text[position].isspace():
-            position += 1

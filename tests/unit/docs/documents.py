@@ -28,7 +28,7 @@ WORDS = {
     r"whole numbers?": "integer",
     r"(not )?let in|lets? (us|it|them) in": "authenticated, rejected",
     r"in force": "valid as of",
-    r"on its way": "migrating",
+    r"slots? on (its|their) way": "migrating",
     r"straight (to|from|into)": "directly",
     r"bury|buried": "send to the dead-letter queue",
     r"(key|record)'s home|(no|a) home (for|in)": "lane",
@@ -43,7 +43,7 @@ FILE_ROOTS = {
     "keylane_local": "infra/local/keylane_local",
     "keylane_build": "infra/build/keylane_build",
 }
-"""Packages by the names that documents use -> their folders."""
+"""Packages by the names that documents use -> their folders. Paths may also be those in a package."""
 
 MADE = (".keylane", ".venv", "build/")
 """How paths begin of files that are made, and in no repository."""
@@ -164,7 +164,8 @@ def file_faults(document: Document, exists: Callable[[str], bool]) -> list[Fault
             if not _FILE.fullmatch(span) or span.startswith(MADE):
                 continue
             root, _, rest = span.partition("/")
-            if not exists(span) and not (root in FILE_ROOTS and exists(f"{FILE_ROOTS[root]}/{rest}")):
+            in_packages = [f"{folder}/{span}" for folder in FILE_ROOTS.values()]
+            if not any(map(exists, (span, f"{FILE_ROOTS.get(root, root)}/{rest}", *in_packages))):
                 faults.append(Fault(number, f"{span}: there is no such file"))
     return faults
 

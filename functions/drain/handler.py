@@ -8,11 +8,12 @@ from typing import Any
 
 from keylane.drain.drain import drain
 from keylane.drain.sqs_event import answer_of, messages_of
-from keylane.metrics.meter import METER
 from keylane.ports import Deadline
 from keylane.wiring.drain import drain_maker
+from keylane.wiring.metrics import function_meter
 
-parts = drain_maker()
+meter = function_meter()
+parts = drain_maker(meter)
 MARGIN_MS = 2_000
 """Left of the function's time when the batch must be done."""
 OK = 200
@@ -34,6 +35,6 @@ def lambda_handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
         )
     for metric, counts in (("RetriedMessages", drained.retried), ("DeadLetters", drained.dead)):
         for reason, count in counts.items():
-            METER.count(metric, count, reason)
-    METER.request("drain", OK, (time.perf_counter() - begun_s) * 1000)
+            meter.count(metric, count, reason)
+    meter.request("drain", OK, (time.perf_counter() - begun_s) * 1000)
     return answer_of(drained)

@@ -9,15 +9,17 @@ from keylane.api import router
 from keylane.api.event import Event, topic_of
 from keylane.explore import explore
 from keylane.wiring.explore import Explore, explore_maker
+from keylane.wiring.metrics import function_meter
 
 if TYPE_CHECKING:
-    from aws_lambda_powertools.event_handler import Response
+    from keylane.api.response import Response
 
-app = router.Resolver()
-parts = explore_maker()
+meter = function_meter()
+app = router.Resolver("explore", meter)
+parts = explore_maker(meter)
 
 
-@app.at("/topics", "GET", "HEAD", parameters=requests.TOPICS, answer="Topics", refusals=(403, 502))
+@app.operation(parameters=requests.TOPICS, answer="Topics", refusals=(403, 502))
 def get_topics(event: Event) -> Response[str]:
     """Answer with a page of Kafka's topics, by name."""
     use = parts()
@@ -38,21 +40,14 @@ def _places(use: Explore, topic: str) -> explore.Places:
     )
 
 
-@app.at("/topics/{topic}/partitions", "GET", "HEAD", answer="KafkaTopic", refusals=(403, 502))
+@app.operation(answer="KafkaTopic", refusals=(403, 502))
 def get_kafka_topic(event: Event, topic: str) -> Response[str]:
     """Answer with a topic's partitions: their brokers, slots and shards."""
     use = parts()
     return requests.of_places(_places(use, topic_of(topic)))
 
 
-@app.at(
-    "/topics/{topic}/partitions/{partition}",
-    "GET",
-    "HEAD",
-    elsewhere=("POST",),
-    answer="KafkaPartition",
-    refusals=(403, 502),
-)
+@app.operation(answer="KafkaPartition", refusals=(403, 502))
 def get_kafka_partition(event: Event, topic: str, partition: str) -> Response[str]:
     """Answer with one partition's brokers, slot and shard."""
     use = parts()
@@ -62,14 +57,7 @@ def get_kafka_partition(event: Event, topic: str, partition: str) -> Response[st
     return requests.of_place(places, number)
 
 
-@app.at(
-    "/topics/{topic}/partitions/{partition}/offsets",
-    "GET",
-    "HEAD",
-    parameters=requests.OFFSETS,
-    answer="Offset",
-    refusals=(403, 502),
-)
+@app.operation(parameters=requests.OFFSETS, answer="Offset", refusals=(403, 502))
 def get_offset(event: Event, topic: str, partition: str) -> Response[str]:
     """Answer with the offset at a place or time."""
     use = parts()
@@ -84,14 +72,7 @@ def get_offset(event: Event, topic: str, partition: str) -> Response[str]:
     return requests.of_offset(name, number, at, isolation, found)
 
 
-@app.at(
-    "/topics/{topic}/partitions/{partition}/records",
-    "GET",
-    "HEAD",
-    parameters=requests.RECORDS,
-    answer="LogRecords",
-    refusals=(403, 413, 502),
-)
+@app.operation(parameters=requests.RECORDS, answer="LogRecords", refusals=(403, 413, 502))
 def get_records(event: Event, topic: str, partition: str) -> Response[str]:
     """Answer with a page of raw records, by offset."""
     use = parts()
@@ -102,7 +83,7 @@ def get_records(event: Event, topic: str, partition: str) -> Response[str]:
     return requests.of_records(wanted, page)
 
 
-@app.at("/clusters", "GET", "HEAD", answer="Clusters", refusals=(403, 502))
+@app.operation(answer="Clusters", refusals=(403, 502))
 def get_clusters(event: Event) -> Response[str]:
     """Answer with the Kafka clusters and their brokers."""
     use = parts()
@@ -110,7 +91,7 @@ def get_clusters(event: Event) -> Response[str]:
     return requests.of_clusters(found)
 
 
-@app.at("/health", "GET", "HEAD", answer="Health")
+@app.operation(answer="Health")
 def get_health(event: Event) -> Response[str]:
     """Answer whether Kafka and the state can be reached, and why not."""
     use = parts()

@@ -20,21 +20,21 @@ from keylane.api.idempotency import IDEMPOTENCY_KEY
 from keylane.errors import KeylaneError
 from keylane.model.records import NewRecord
 from keylane.produce import put
+from keylane.wiring.metrics import function_meter
 from keylane.wiring.produce import produce_maker
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aws_lambda_powertools.event_handler import Response
-
+    from keylane.api.response import Response
     from keylane.ports import Fate
 
-app = router.Resolver()
-parts = produce_maker()
+meter = function_meter()
+app = router.Resolver("produce", meter)
+parts = produce_maker(meter)
 
 
-@app.key(
-    "PUT",
+@app.operation(
     parameters=(KEY_FORMAT, preferences.PREFER_ASYNC, IDEMPOTENCY_KEY),
     body=router.BYTES,
     answer="Written",
@@ -50,8 +50,7 @@ def put_key(event: Event, topic: str, key: str) -> Response[str]:
     return _written(event, [record], partial(_of_one, 201, is_async=is_async), is_async=is_async)
 
 
-@app.key(
-    "DELETE",
+@app.operation(
     parameters=(KEY_FORMAT, preferences.PREFER_ASYNC, IDEMPOTENCY_KEY),
     answer="Written",
     accepted="Accepted",
@@ -65,14 +64,12 @@ def delete_key(event: Event, topic: str, key: str) -> Response[str]:
     return _written(event, [record], partial(_of_one, 200, is_async=is_async), is_async=is_async)
 
 
-@app.at(
-    "/push",
-    "POST",
+@app.operation(
     parameters=(IDEMPOTENCY_KEY,),
     body=kprf.BODY,
     answer="Pushed",
     refusals=(403, 409, 413, 422, 429, 502),
-    tells_failures=True,
+    reports_failures=True,
 )
 def push(event: Event) -> Response[str]:
     """Write records to any topics, as kprf takes them."""
@@ -82,10 +79,7 @@ def push(event: Event) -> Response[str]:
     return _written(event, records, tell, is_async=not waits)
 
 
-@app.at(
-    "/topics/{topic}",
-    "POST",
-    elsewhere=("GET", "HEAD"),
+@app.operation(
     parameters=(rest_proxy.KEY_FORMAT, preferences.PREFER_ASYNC, IDEMPOTENCY_KEY),
     bodies=rest_proxy.BODIES,
     answer="Offsets",
@@ -98,10 +92,7 @@ def post_records(event: Event, topic: str) -> Response[str]:
     return _post(event, topic)
 
 
-@app.at(
-    "/topics/{topic}/partitions/{partition}",
-    "POST",
-    elsewhere=("GET", "HEAD"),
+@app.operation(
     parameters=(rest_proxy.KEY_FORMAT, preferences.PREFER_ASYNC, IDEMPOTENCY_KEY),
     bodies=rest_proxy.BODIES,
     answer="Offsets",

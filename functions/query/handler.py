@@ -11,15 +11,16 @@ from keylane.api import views as views_api
 from keylane.api.event import Event, request_id_of, topic_of
 from keylane.api.topics import METADATA, metadata_request, of_partitions, of_topic
 from keylane.query import decoding, history, join, latest, multi_get, ranges, topics, views
+from keylane.wiring.metrics import function_meter
 from keylane.wiring.query import Query, query_maker
 
 if TYPE_CHECKING:
-    from aws_lambda_powertools.event_handler import Response
-
+    from keylane.api.response import Response
     from keylane.model.records import Position
 
-app = router.Resolver()
-parts = query_maker()
+meter = function_meter()
+app = router.Resolver("query", meter)
+parts = query_maker(meter)
 
 
 def _values(query: Query, asked: read_key.ReadRequest | terms.Terms) -> decoding.Values:
@@ -29,7 +30,7 @@ def _values(query: Query, asked: read_key.ReadRequest | terms.Terms) -> decoding
     )
 
 
-@app.key("GET", "HEAD", parameters=read_key.READ, answer="Record", refusals=(409, 410, 412, 413, 422))
+@app.operation(parameters=read_key.READ, answer="Record", refusals=(409, 410, 412, 413, 422))
 def get_key(event: Event, topic: str, key: str) -> Response[Any]:
     """Answer with the record's own bytes, or say that there is none."""
     query = parts()
@@ -90,9 +91,7 @@ def _as_of(
     )
 
 
-@app.at(
-    "/topics/{topic}/keys", "GET", "HEAD", parameters=read_pages.RANGE, answer="Page", refusals=(409, 413)
-)
+@app.operation(parameters=read_pages.RANGE, answer="Page", refusals=(409, 413))
 def get_keys(event: Event, topic: str) -> Response[Any]:
     """Answer with a page of the topic's keys in order."""
     query = parts()
@@ -113,14 +112,7 @@ def get_keys(event: Event, topic: str) -> Response[Any]:
     return read_pages.of_range(page, request, query.clock.now_ms())
 
 
-@app.at(
-    "/topics/{topic}/keys/{key}/history",
-    "GET",
-    "HEAD",
-    parameters=read_pages.HISTORY,
-    answer="History",
-    refusals=(409, 413),
-)
+@app.operation(parameters=read_pages.HISTORY, answer="History", refusals=(409, 413))
 def get_history(event: Event, topic: str, key: str) -> Response[Any]:
     """Answer with a page of a key's records, newest first."""
     query = parts()
@@ -141,14 +133,7 @@ def get_history(event: Event, topic: str, key: str) -> Response[Any]:
     return read_pages.of_history(replace(page, entries=entries), request, query.clock.now_ms())
 
 
-@app.at(
-    "/topics/{topic}/keys:read",
-    "POST",
-    parameters=read_many.MANY,
-    body=read_many.MANY_BODY,
-    answer="Records",
-    refusals=(413, 414),
-)
+@app.operation(parameters=read_many.MANY, body=read_many.MANY_BODY, answer="Records", refusals=(413, 414))
 def read_keys(event: Event, topic: str) -> Response[Any]:
     """Answer with the latest records of many keys."""
     query = parts()
@@ -166,7 +151,7 @@ def read_keys(event: Event, topic: str) -> Response[Any]:
     return read_many.of_many(shown, marks, query.clock.now_ms(), request.terms.fields)
 
 
-@app.at("/join/{key}", "GET", "HEAD", parameters=read_many.JOIN, answer="Joined", refusals=(413,))
+@app.operation(parameters=read_many.JOIN, answer="Joined", refusals=(413,))
 def join_topics(event: Event, key: str) -> Response[Any]:
     """Answer with the latest records of one key in several topics."""
     query = parts()
@@ -184,7 +169,7 @@ def join_topics(event: Event, key: str) -> Response[Any]:
     return read_many.of_join(request.key, shown, query.clock.now_ms(), request.terms.fields)
 
 
-@app.at("/topics/{topic}", "GET", "HEAD", elsewhere=("POST",), answer="Topic")
+@app.operation(answer="Topic")
 def get_topic(event: Event, topic: str) -> Response[Any]:
     """Answer with a topic's layout, and where its lanes lie and stand."""
     query = parts()
@@ -194,9 +179,7 @@ def get_topic(event: Event, topic: str) -> Response[Any]:
     return of_topic(found, query.clock.now_ms())
 
 
-@app.at(
-    "/views/{view}/keys/{key}", "GET", "HEAD", parameters=views_api.KEY, answer="Windows", refusals=(413,)
-)
+@app.operation(parameters=views_api.KEY, answer="Windows", refusals=(413,))
 def get_windows(event: Event, view: str, key: str) -> Response[Any]:
     """Answer with a page of a key's windows, by their starts."""
     query = parts()
@@ -208,7 +191,7 @@ def get_windows(event: Event, view: str, key: str) -> Response[Any]:
     return views_api.answer(page, request, query.clock.now_ms())
 
 
-@app.at("/views/{view}/keys", "GET", "HEAD", parameters=views_api.KEYS, answer="Windows", refusals=(413,))
+@app.operation(parameters=views_api.KEYS, answer="Windows", refusals=(413,))
 def get_view_keys(event: Event, view: str) -> Response[Any]:
     """Answer with a page of the windows of a range of keys, by keys and starts."""
     query = parts()
@@ -220,7 +203,7 @@ def get_view_keys(event: Event, view: str) -> Response[Any]:
     return views_api.answer(page, request, query.clock.now_ms())
 
 
-@app.at("/views/{view}", "GET", "HEAD", answer="View")
+@app.operation(answer="View")
 def get_view(event: Event, view: str) -> Response[Any]:
     """Answer with what a view computes, and how far its lanes are."""
     query = parts()
@@ -229,7 +212,7 @@ def get_view(event: Event, view: str) -> Response[Any]:
     return views_api.described(name, found, query.clock.now_ms())
 
 
-@app.at("/metadata/partitions", "GET", "HEAD", parameters=METADATA, answer="Partitions")
+@app.operation(parameters=METADATA, answer="Partitions")
 def get_partitions(event: Event) -> Response[Any]:
     """Answer with the nodes of a topic's partitions."""
     query = parts()

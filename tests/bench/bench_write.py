@@ -21,13 +21,14 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 import psutil
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from harness import ROOT, Row, latency, report, spread
 
-from keylane.metrics.meter import METER
+from keylane.wiring import metrics
 from keylane_local.front.environments import Environment, Function
 from keylane_local.front.proxy_events import Request, proxy_event
 from keylane_local.process.guard import guarded
@@ -106,7 +107,8 @@ class InProcess:
 
     def __init__(self, bootstrap: str) -> None:
         os.environ.update(environment(bootstrap))
-        METER.start(lambda _: None)  # its lines would stand in the middle of the tables
+        # Its lines would stand in the middle of the tables.
+        patch.object(metrics, "write_to_stdout", lambda _: None).start()
         spec = importlib.util.spec_from_file_location(
             "produce_handler", ROOT / "functions/produce/handler.py"
         )

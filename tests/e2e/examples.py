@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from keylane.model.records import NewRecord
+from keylane.model.routes import function_for
 from keylane.produce import message_codec
 from keylane_build.openapi import document
 from keylane_local.front.proxy_events import Request, proxy_event
-from keylane_local.front.server import function_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,15 +8,17 @@ reads OpenAPI 3.0 alone, and the functions check requests with better errors.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from keylane_local.front.server import function_for
+from keylane.model.routes import FUNCTIONS, ROUTES
+from keylane_build.openapi import operation_id
 from keylane_local.tools import project_root
-from keylane_build.openapi import document
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from keylane.model.routes import Route
 
 BEGIN, END = "# begin: made by `make openapi`", "# end: made by `make openapi`"
 _INDENT = " " * 10
@@ -25,27 +27,29 @@ _URI = "arn:${AWS::Partition}:apigateway:${AWS::Region}:lambda:path/2015-03-31/f
 
 
 def lines() -> Iterator[str]:
-    """The template's lines, those of `paths:`."""
-    for path, operations in document()["paths"].items():
+    """Yield the template's lines, those of `paths:`."""
+    for path in sorted({route.path for route in ROUTES}):
         yield f"{path}:"
         if names := re.findall(r"{(\w+)}", path):
             described = ", ".join(
                 f"{{name: {name}, in: path, required: true, schema: {{type: string}}}}" for name in names
             )
             yield f"  parameters: [{described}]"
-        for method, operation in operations.items():
-            yield from _operation(method, path, operation)
+        for function in FUNCTIONS:
+            for route in ROUTES:
+                if (route.path, route.function) == (path, function):
+                    yield from _operations(route)
 
 
-def _operation(method: str, path: str, operation: dict[str, Any]) -> Iterator[str]:
-    function = function_for(method.upper(), re.sub(r"{\w+}", "x", path))
-    yield f"  {method}:"
-    yield f"    operationId: {operation['operationId']}"
-    yield f"    {_SECURITY}"
-    yield "    x-amazon-apigateway-integration:"
-    yield "      type: aws_proxy"
-    yield "      httpMethod: POST"
-    yield f"      uri: {target_of(function)}"
+def _operations(route: Route) -> Iterator[str]:
+    for method in route.methods:
+        yield f"  {method.lower()}:"
+        yield f"    operationId: {operation_id(route, method)}"
+        yield f"    {_SECURITY}"
+        yield "    x-amazon-apigateway-integration:"
+        yield "      type: aws_proxy"
+        yield "      httpMethod: POST"
+        yield f"      uri: {target_of(route.function)}"
 
 
 def target_of(function: str) -> str:

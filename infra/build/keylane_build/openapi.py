@@ -12,223 +12,38 @@ from typing import TYPE_CHECKING, Any
 import keylane
 from keylane.api import problems
 from keylane.api.explore import LAST_PARTITION
-from keylane.model.keys import KEY_LIMIT_BYTES
 from keylane.api.router import BYTES
+from keylane.model.keys import KEY_LIMIT_BYTES
+from keylane.model.routes import FUNCTIONS
 from keylane.state.windows import NAME_LIMIT
-from keylane_build import openapi_explore, openapi_writes
-from keylane_local.front.server import FUNCTIONS
-from keylane_build.openapi_terms import COUNT as _COUNT
-from keylane_build.openapi_terms import FLAG as _FLAG
-from keylane_build.openapi_terms import MAYBE_TEXT as _MAYBE_TEXT
-from keylane_build.openapi_terms import TEXT as _TEXT
-from keylane_build.openapi_terms import TIME as _TIME
-from keylane_build.openapi_terms import VALUE as _VALUE
-from keylane_build.openapi_terms import a_list as _list
-from keylane_build.openapi_terms import an_object as _object
+from keylane_build import openapi_explore, openapi_reads, openapi_writes
+from keylane_build.openapi_terms import (
+    TEXT,
+    an_object,
+)
 from keylane_local.tools import project_root
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from keylane.api.parameters import Parameter
-    from keylane.api.router import Resolver, Route
-
-_KEY = {"key": _TEXT, "key_format": {"enum": ["text", "base64"]}}
-_PLACE = {"partition": _COUNT, "offset": _COUNT, "position": _TEXT, "timestamp": _COUNT}
-_FRESHNESS = {
-    "watermarks": {
-        "type": "object",
-        "description": "partition -> everything below is in the answer",
-        "additionalProperties": _COUNT,
-    },
-    "age_ms": {**_COUNT, "description": "nothing acknowledged longer ago than this is missing"},
-    "building": _FLAG,
-    "incomplete": _FLAG,
-}
-_MAYBE_COUNT = {"type": ["integer", "null"], "minimum": 0}
-_FATE = {
-    "index": {**_COUNT, "description": "of the record in the request, where it failed"},
-    "field": {**_MAYBE_TEXT, "description": "of the record, where one is at fault"},
-    "code": {**_TEXT, "description": "Kafka's name of the error"},
-    "retriable": _FLAG,
-    "uncertain": {**_FLAG, "description": "it may have been written all the same"},
-    "path": {**_TEXT, "description": "a JSON Pointer to the fault in the value, where a schema finds one"},
-}
-_ID = {"type": "string", "description": "of a queued record; its header keylane-id in Kafka"}
-_PAGE = {"next": {"type": "string", "description": "the cursor of the next page; missing at the end"}}
+    from keylane.api.router import Operation, Resolver
+    from keylane.model.routes import Route
 
 SCHEMAS: dict[str, Any] = {
-    "Record": _object(
-        ("topic", *_PLACE, *_KEY, "value", "value_format", "watermark"),
-        topic=_TEXT,
-        watermark=_TEXT,
-        age_ms=_COUNT,
-        building=_FLAG,
-        incomplete=_FLAG,
-        **_PLACE,
-        **_KEY,
-        **_VALUE,
-    ),
-    "Row": {
-        "description": "a record; or its key alone, with absent or history_too_short where that is why",
-        **_object(
-            tuple(_KEY),
-            **_KEY,
-            **_PLACE,
-            **_VALUE,
-            absent=_FLAG,
-            history_too_short=_FLAG,
-            since_ms=_COUNT,
-        ),
-    },
-    "Entry": {
-        "description": "a record of a history; a tombstone is `deleted` and has no value",
-        **_object(tuple(_PLACE), **_PLACE, **_VALUE, deleted=_FLAG),
-    },
-    "Records": _object(("records", "watermarks"), records=_list("Row"), **_FRESHNESS),
-    "Page": _object(("records", "watermarks"), records=_list("Row"), **_PAGE, **_FRESHNESS),
-    "History": _object(
-        (*_KEY, "records", "watermarks"), **_KEY, records=_list("Entry"), **_PAGE, **_FRESHNESS
-    ),
-    "Joined": _object(
-        (*_KEY, "records", "watermarks"),
-        **_KEY,
-        **_FRESHNESS
-        | {
-            "records": {
-                "type": "object",
-                "description": "by topic",
-                "additionalProperties": {"$ref": "#/components/schemas/Row"},
-            },
-            "watermarks": {
-                "type": "object",
-                "description": "by topic, then by partition",
-                "additionalProperties": {"type": "object", "additionalProperties": _COUNT},
-            },
-        },
-    ),
-    "Lane": _object(
-        ("partition", "stripe", "slot", "shard", "next_offset", "log_end", "lag", "building", "incomplete"),
-        partition=_COUNT,
-        stripe=_COUNT,
-        slot={"type": "integer", "minimum": 0, "maximum": 16383},
-        shard=_TEXT,
-        next_offset=_COUNT,
-        log_end=_COUNT,
-        lag=_COUNT,
-        building=_FLAG,
-        incomplete=_FLAG,
-        has_strays=_FLAG,
-        age_ms=_COUNT,
-    ),
-    "Topic": _object(
-        ("topic", "partitions", "stripes", "partitioner", "partition_by", "generation", "options", "lanes"),
-        topic=_TEXT,
-        partitions=_COUNT,
-        stripes=_COUNT,
-        partitioner={"enum": ["murmur2", "crc32", "fnv1a"]},
-        partition_by={"type": "string", "pattern": "^(key|prefix:.+)$"},
-        generation=_COUNT,
-        options={"type": "object"},
-        building=_FLAG,
-        incomplete=_FLAG,
-        lag=_COUNT,
-        age_ms=_COUNT,
-        strays={"type": "object", "additionalProperties": _COUNT},
-        lanes=_list("Lane"),
-    ),
-    "Window": _object(
-        (*_KEY, "changed", "values"),
-        **_KEY,
-        start=_TIME,
-        end=_TIME,
-        final={**_FLAG, "description": "it changes no more"},
-        changed=_COUNT,
-        values={"type": "object", "description": "the view's columns"},
-    ),
-    "Windows": _object(
-        ("windows",),
-        windows=_list("Window"),
-        event_time={**_COUNT, "description": "windows that end by this time are final"},
-        **_PAGE,
-        age_ms=_FRESHNESS["age_ms"],
-        building=_FLAG,
-        incomplete=_FLAG,
-    ),
-    "View": _object(
-        ("view", "topic", "window", "columns", "partitions", "generation", "late", "invalid", "lanes"),
-        view=_TEXT,
-        topic=_TEXT,
-        key=_MAYBE_TEXT,
-        time=_MAYBE_TEXT,
-        where=_MAYBE_TEXT,
-        window=_object(("kind",), kind={"enum": ["tumbling", "hopping", "session", "none"]}),
-        lateness_ms=_COUNT,
-        ttl_ms={"type": ["integer", "null"]},
-        columns={"type": "array", "items": _object(("name", "kind"), name=_TEXT, kind=_TEXT)},
-        partitions=_COUNT,
-        generation=_COUNT,
-        building=_FLAG,
-        incomplete=_FLAG,
-        age_ms=_COUNT,
-        event_time=_COUNT,
-        late={**_COUNT, "description": "records that came when their window was final"},
-        invalid={**_COUNT, "description": "records without a key or a time"},
-        lanes={"type": "array", "items": {"type": "object"}},
-    ),
-    "Partitions": {
-        "type": "object",
-        "description": "host:port -> partitions",
-        "additionalProperties": {"type": "array", "items": _COUNT},
-    },
+    **openapi_reads.SCHEMAS,
     **openapi_explore.SCHEMAS,
-    "Written": _object(("partition", "offset", "position"), partition=_COUNT, offset=_COUNT, position=_TEXT),
-    "Accepted": _object(("status", "id"), status={"enum": ["queued"]}, id=_ID),
-    "Pushed": _object(
-        ("status", "errors", "positions"),
-        status={"enum": ["ok", "err"]},
-        errors={
-            "type": "array",
-            "description": "empty, or one for each record",
-            "items": _object(
-                ("status", "error", "message"),
-                status={"enum": ["ok", "queued", "error"]},
-                error=_FLAG,
-                message=_MAYBE_TEXT,
-                **_FATE,
-            ),
-        },
-        positions={"type": "array", "items": _MAYBE_TEXT},
-        queued={"type": "array", "description": "ids of those in the log", "items": _MAYBE_TEXT},
-    ),
-    "Offsets": _object(
-        ("offsets", "key_schema_id", "value_schema_id"),
-        offsets={
-            "type": "array",
-            "items": _object(
-                ("partition", "offset", "error_code", "error"),
-                partition=_MAYBE_COUNT,
-                offset=_MAYBE_COUNT,
-                error_code={"enum": [None, 1, 2], "description": "1: for good; 2: try again"},
-                error=_MAYBE_TEXT,
-                status={"enum": ["queued"], "description": "it is in the write-ahead log"},
-                id=_ID,
-                **_FATE,
-            ),
-        },
-        key_schema_id={"type": "null"},
-        value_schema_id={"type": "null"},
-    ),
-    "Problem": _object(
+    **openapi_writes.SCHEMAS,
+    "Problem": an_object(
         ("type", "title", "status", "detail", "instance"),
         type={"type": "string", "pattern": "^urn:keylane:problem:"},
-        title=_TEXT,
+        title=TEXT,
         status={"type": "integer"},
-        detail=_TEXT,
-        code=_TEXT,
-        parameter=_TEXT,
-        path={**_TEXT, "description": "a JSON Pointer to the fault in the value"},
-        instance=_TEXT,
+        detail=TEXT,
+        code=TEXT,
+        parameter=TEXT,
+        path={**TEXT, "description": "a JSON Pointer to the fault in the value"},
+        instance=TEXT,
     ),
 }
 INTERNAL_ERROR = 500
@@ -253,9 +68,10 @@ def document() -> dict[str, Any]:
     """The whole document."""
     paths: dict[str, Any] = {}
     for function in FUNCTIONS:
-        for route in routes_of(function).table:
-            for method in route.methods:
-                paths.setdefault(route.path, {})[method.lower()] = _operation(route, method)
+        for operation in operations_of(function):
+            for method in operation.route.methods:
+                path = paths.setdefault(operation.route.path, {})
+                path[method.lower()] = _operation(operation, method)
     return {
         "openapi": "3.1.0",
         "info": {
@@ -274,42 +90,46 @@ def document() -> dict[str, Any]:
     }
 
 
-def routes_of(function: str) -> Resolver:
-    """The resolver of a function."""
+def operations_of(function: str) -> list[Operation]:
+    """Return the operations that a function's handler registers."""
     path = project_root() / "functions" / function / "handler.py"
     spec = importlib.util.spec_from_file_location(f"keylane_{function}_handler", path)
     if spec is None or spec.loader is None:
         raise FileNotFoundError(path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    found: Resolver = module.app
-    return found
+    app: Resolver = module.app
+    return list(app.operations.values())
 
 
-def _operation(route: Route, method: str) -> dict[str, Any]:
-    name = route.handler.__name__
-    operation: dict[str, Any] = {
-        "operationId": name if method != "HEAD" else f"head_{name}",
-        "summary": (route.handler.__doc__ or "").partition("\n")[0],
-        "parameters": [*_path_parameters(route), *map(_parameter, route.parameters)],
-        "responses": _responses(route, method),
+def operation_id(route: Route, method: str) -> str:
+    """Return the id of one of a route's operations: its name, which HEAD shares with GET."""
+    return route.name if method != "HEAD" else f"head_{route.name}"
+
+
+def _operation(operation: Operation, method: str) -> dict[str, Any]:
+    described: dict[str, Any] = {
+        "operationId": operation_id(operation.route, method),
+        "summary": (operation.handler.__doc__ or "").partition("\n")[0],
+        "parameters": [*_path_parameters(operation), *map(_parameter, operation.parameters)],
+        "responses": _responses(operation, method),
     }
-    if route.body is BYTES:
-        operation["requestBody"] = {"description": "any bytes", "content": {"*/*": {}}}
-    elif route.body is not None:
-        content = {"application/json": {"schema": route.body}}
-        operation["requestBody"] = {"required": True, "content": content}
-    elif route.bodies:
-        content = {name: {"schema": schema} for name, schema in route.bodies.items()}
-        operation["requestBody"] = {"required": True, "content": content}
-    return operation
+    if operation.body is BYTES:
+        described["requestBody"] = {"description": "any bytes", "content": {"*/*": {}}}
+    elif operation.body is not None:
+        content = {"application/json": {"schema": operation.body}}
+        described["requestBody"] = {"required": True, "content": content}
+    elif operation.bodies:
+        content = {name: {"schema": schema} for name, schema in operation.bodies.items()}
+        described["requestBody"] = {"required": True, "content": content}
+    return described
 
 
-def _path_parameters(route: Route) -> list[dict[str, Any]]:
+def _path_parameters(operation: Operation) -> list[dict[str, Any]]:
     return [
         {"name": name, "in": "path", "required": True, "description": description, "schema": schema}
         for name, (description, schema) in _PATH_PARTS.items()
-        if f"{{{name}}}" in route.path
+        if f"{{{name}}}" in operation.route.path
     ]
 
 
@@ -323,34 +143,34 @@ def _parameter(parameter: Parameter) -> dict[str, Any]:
     }
 
 
-def _responses(route: Route, method: str) -> dict[str, Any]:
-    schema = {"$ref": f"#/components/schemas/{route.answer}"}
-    content: dict[str, Any] = {route.answer_type: {"schema": schema}}
-    if route.answer == "Record":
+def _responses(operation: Operation, method: str) -> dict[str, Any]:
+    schema = {"$ref": f"#/components/schemas/{operation.answer}"}
+    content: dict[str, Any] = {operation.answer_type: {"schema": schema}}
+    if operation.answer == "Record":
         # Without envelope=true it is the value itself, whatever that is.
         any_of = {"anyOf": [schema, {}]}
         content = {"application/json": {"schema": any_of}, "text/plain": {}, "application/octet-stream": {}}
     answered: dict[str, Any] = {"description": "the answer"}
     if method != "HEAD":
         answered["content"] = content
-    responses: dict[str, Any] = {str(route.status): answered}
-    if route.accepted:
-        schema = {"$ref": f"#/components/schemas/{route.accepted}"}
-        told = {route.answer_type: {"schema": schema}}
+    responses: dict[str, Any] = {str(operation.status): answered}
+    if operation.accepted:
+        schema = {"$ref": f"#/components/schemas/{operation.accepted}"}
+        told = {operation.answer_type: {"schema": schema}}
         responses["202"] = {"description": "in the write-ahead log: it will be written", "content": told}
-    if route.answer == "Record":
+    if operation.answer == "Record":
         responses["304"] = {"description": "it is still the record that the client has"}
-    statuses = {*_PROBLEMS, *route.refusals, *([414] if "{key}" in route.path else [])}
+    statuses = {*_PROBLEMS, *operation.refusals, *([414] if "{key}" in operation.route.path else [])}
     reference = "Problem" if method != "HEAD" else "ProblemOfHead"
     for status in sorted(statuses):
         responses[str(status)] = {"$ref": f"#/components/responses/{reference}"}
-        if route.tells_failures and status != INTERNAL_ERROR:
+        if operation.reports_failures and status != INTERNAL_ERROR:
             told = {problems.CONTENT_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}, **content}
             responses[str(status)] = {"description": "what went wrong", "content": told}
-    if route.answer == "Health":
+    if operation.answer == "Health":
         responses["503"] = {**answered, "description": "a part is not ready"}
-    is_write = int(openapi_writes.TOO_MANY) in route.refusals
-    return openapi_writes.with_headers(responses, route.status, _PROBLEM) if is_write else responses
+    is_write = int(openapi_writes.TOO_MANY) in operation.refusals
+    return openapi_writes.with_headers(responses, operation.status, _PROBLEM) if is_write else responses
 
 
 def write(path: Path) -> None:

@@ -231,7 +231,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         prog="keylane_build.sizing", description="How large the parts have to be."
     )
-    parser.add_argument("--document", action="store_true", help="write the examples into docs/operate/sizing.md")
+    parser.add_argument("--document", action="store_true", help="write the examples into the page")
     for each in fields(Load):
         name = "--" + each.name.replace("_", "-")
         if each.type == "bool":

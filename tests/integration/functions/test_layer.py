@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from tests.support.cloudformation import ROOT
 
+from keylane.model.routes import FUNCTIONS
 from keylane_build import templates
-from keylane_local.front.server import FUNCTIONS
 
 RUNTIME = f"python{sys.version_info.major}.{sys.version_info.minor}"
 MOST_BYTES = 60_000_000

@@ -4,51 +4,40 @@ from __future__ import annotations
 
 import json
 
-import pytest
 from tests.servers.own import create_topic, deadline, eventually
 from tests.support.builders import written
 
 from keylane.adapters.kafka import producer as producer_kafka
 from keylane.adapters.kafka.producer import KafkaProducer, KafkaSettings
 from keylane.metrics.catalogue import BROKER, CLIENT, TOPIC
-from keylane.metrics.meter import METER
+from keylane.metrics.meter import Meter
 
 TOPIC_NAME = "statistics"
 
 
-@pytest.fixture
-def told():
-    """Everything that the process's meter was told, line by line."""
-    chunks: list[str] = []
-    METER.stop()
-    METER.start(chunks.append)
-
-    def lines():
-        METER.flush()
-        return [json.loads(line) for chunk in chunks for line in chunk.splitlines()]
-
-    yield lines
-    METER.stop()
-    METER.is_on = True
-
-
-def test_statistics_of_client_brokers_and_topics_are_told_as_they_grow(kafka, told, monkeypatch):
+def test_statistics_of_client_brokers_and_topics_are_counted_as_they_grow(kafka, monkeypatch):
     monkeypatch.setattr(producer_kafka, "STATISTICS_MS", 50)
     create_topic(kafka, TOPIC_NAME, 1)
-    producer = KafkaProducer(KafkaSettings(kafka))
+    chunks: list[str] = []
+    meter = Meter(chunks.append)
+    producer = KafkaProducer(KafkaSettings(kafka), meter=meter)
     sent = 0
+
+    def counted():
+        meter.flush()
+        return [json.loads(line) for chunk in chunks for line in chunk.splitlines()]
 
     def total():
         nonlocal sent
         for _ in range(5):
             written(producer, TOPIC_NAME, b"k", b"x" * 100, deadline(10_000))
         sent += 5
-        return sum(line.get("ProducedMessages", 0) for line in told())
+        return sum(line.get("ProducedMessages", 0) for line in counted())
 
-    eventually(lambda: total() >= 20 and any("TopicBatchBytes" in line for line in told()))
+    eventually(lambda: total() >= 20 and any("TopicBatchBytes" in line for line in counted()))
     producer.close()
-    lines = told()
-    # Totals are told by what they grew: summed up they are the total again.
+    lines = counted()
+    # The growth of each total is counted: the sum is the total again.
     assert sum(line.get("ProducedMessages", 0) for line in lines) <= sent
     assert {name for name, _ in CLIENT.values()} <= set().union(*lines)
     brokers = [line for line in lines if "BrokerState" in line and line["broker"].startswith(kafka)]
@@ -62,13 +51,12 @@ def test_statistics_of_client_brokers_and_topics_are_told_as_they_grow(kafka, to
     assert topics[-1]["TopicBatchMessages"] >= 1
 
 
-def test_with_metrics_off_the_client_makes_no_statistics(kafka, told, monkeypatch):
+def test_with_metrics_off_the_client_makes_no_statistics(kafka, monkeypatch):
     monkeypatch.setattr(producer_kafka, "STATISTICS_MS", 50)
-    METER.stop()
     create_topic(kafka, "no-statistics", 1)
     producer = KafkaProducer(KafkaSettings(kafka))
     taken: list[str] = []
-    monkeypatch.setattr(producer._measures, "statistics", taken.append)
+    monkeypatch.setattr(producer._metrics, "statistics", taken.append)
     for _ in range(20):
         written(producer, "no-statistics", b"k", b"x", deadline(10_000))
     producer._producer.poll(0.2)

@@ -13,10 +13,11 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from keylane.model.routes import function_for
 from keylane_local.front import environments
 from keylane_local.front.environments import Function
 from keylane_local.front.runtime_api import InitError
-from keylane_local.front.server import MAX_EVENT_BYTES, Front, function_for
+from keylane_local.front.server import MAX_EVENT_BYTES, Front
 
 HANDLER = """
 import base64, json, os, signal, sys, threading, time

@@ -14,7 +14,7 @@ from keylane.api import read_key, write_key
 from keylane.model.records import Answer, Options, Position, Record
 
 if TYPE_CHECKING:
-    from aws_lambda_powertools.event_handler import Response
+    from keylane.api.response import Response
 
 PLAIN = Options()
 RECORD = Record(b"N14228", b'{"origin": "EWR"}', 3, 42, NOW_MS - 1_000)

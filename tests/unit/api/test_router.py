@@ -6,10 +6,10 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from aws_lambda_powertools.event_handler import Response
 from tests.support.builders import an_event, headers_of, load_handler
 
 from keylane.api import router
+from keylane.api.response import Response
 from keylane_local.front.runtime_api import MAX_ANSWER_BYTES
 
 if TYPE_CHECKING:
@@ -87,9 +87,13 @@ def test_head_of_a_problem_has_no_body():
 
 
 def answer_with(body: str | bytes) -> dict[str, Any]:
-    app = router.Resolver()
-    app.at("/whole", "GET")(lambda _: Response(200, "text/plain", body))
-    return router.serve(app, an_event("GET", "/whole"), None)
+    app = router.Resolver("explore")
+
+    @app.operation()
+    def get_clusters(event: Any) -> Response:
+        return Response(200, "text/plain", body)
+
+    return router.serve(app, an_event("GET", "/clusters"), None)
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.support.builders import an_event, load_handler
 
+from keylane.model.routes import function_for
 from keylane_build import openapi
-from keylane_local.front.server import function_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,8 +7,8 @@ import re
 import pytest
 from tests.support.cloudformation import ROOT, of_type, template
 
+from keylane.model.routes import FUNCTIONS, function_for
 from keylane_build import gateway, layer, openapi
-from keylane_local.front.server import FUNCTIONS, function_for
 
 TEMPLATE = ROOT / "template.yaml"
 FOUND = template()

@@ -213,8 +213,9 @@ assert not {"google", "http.client", *(f"keylane.{name}" for name in names)} & s
 def test_query_function_carries_no_client_but_its_own():
     code = """
 import sys
+from keylane.metrics.meter import NO_METER
 from keylane.wiring.query import query_maker
-query_maker()
+query_maker(NO_METER)
 assert "redis" in sys.modules
 assert not {"confluent_kafka", "boto3", "botocore", "pyspark", "pydantic"} & set(sys.modules)
 """
@@ -224,8 +225,9 @@ assert not {"confluent_kafka", "boto3", "botocore", "pyspark", "pydantic"} & set
 def test_produce_function_carries_no_client_but_its_own():
     code = """
 import sys
+from keylane.metrics.meter import NO_METER
 from keylane.wiring.produce import produce_maker
-produce_maker()
+produce_maker(NO_METER)
 assert "confluent_kafka" in sys.modules
 assert not {"redis", "boto3", "botocore", "pyspark", "pydantic"} & set(sys.modules)
 """

@@ -6,13 +6,15 @@ import json
 
 import pytest
 from aws_lambda_powertools.metrics import EphemeralMetrics, MetricUnit
+from tests.support.builders import an_event
 from tests.support.fakes import FakeTime
 
-from keylane.adapters.kafka.metrics import KafkaMeasures
-from keylane.api import guarded_write
+from keylane.adapters.kafka.metrics import KafkaMetrics
+from keylane.api import guarded_write, router
+from keylane.api.response import Response
 from keylane.errors import LogUnavailable, ProduceFailed, RateLimited, UnknownTopic
 from keylane.metrics.catalogue import COUNTER, GAUGE, HISTOGRAM, METRICS
-from keylane.metrics.meter import BURST, LABELS_LIMIT, METER, OTHER, Meter
+from keylane.metrics.meter import BURST, LABELS_LIMIT, NO_METER, OTHER, Meter
 from keylane.model.records import NewRecord, Position
 
 
@@ -22,8 +24,7 @@ class Written:
     def __init__(self) -> None:
         self.time = FakeTime()
         self.chunks: list[str] = []
-        self.meter = Meter(lambda: self.time.now_ms / 1000)
-        self.meter.start(self.chunks.append)
+        self.meter = Meter(self.chunks.append, lambda: self.time.now_ms / 1000)
 
     @property
     def documents(self):
@@ -36,23 +37,6 @@ class Written:
 @pytest.fixture
 def written():
     return Written()
-
-
-@pytest.fixture
-def counted():
-    """What the process's own meter was told since the test began, as documents."""
-
-    def documents():
-        chunks: list[str] = []
-        METER.start(chunks.append)
-        METER.flush()
-        return [json.loads(line) for chunk in chunks for line in chunk.splitlines()]
-
-    METER.stop()
-    METER.is_on = True
-    yield documents
-    METER.stop()
-    METER.is_on = True
 
 
 def test_each_metric_has_a_unit_that_cloudwatch_knows_and_a_name_of_its_own():
@@ -158,30 +142,28 @@ def test_what_is_not_billed_is_in_the_line_without_a_metric_of_its_own(written):
     assert topic["TopicBatchBytes"] == 512
 
 
-def test_a_meter_that_is_off_counts_and_writes_nothing(written):
-    written.meter.stop()
-    written.meter.count("Problems", 1, "internal")
-    written.meter.gauge("QueueSize", 1)
-    written.meter.request("get_key", 200, 1.0)
-    written.meter.start(written.chunks.append)
-    written.meter.flush()
-    assert written.chunks == []
+def test_a_meter_that_is_off_counts_nothing():
+    NO_METER.count("Problems", 1, "internal")
+    NO_METER.gauge("QueueSize", 1)
+    NO_METER.request("get_key", 200, 1.0)
+    assert NO_METER._noted == []
 
 
-def test_records_are_counted_by_topic_and_failures_by_kafkas_name_too(counted):
-    measures = KafkaMeasures()
+def test_records_are_counted_by_topic_and_failures_by_kafkas_name_too(written):
+    metrics = KafkaMetrics(written.meter)
     records = [
         NewRecord("flights", b"a", b"1"),
         NewRecord("flights", b"b", b"2"),
         NewRecord("no", b"a", b"1"),
     ]
-    measures.sent(records, [Position(0, 1), Position(1, 1), UnknownTopic("no", "none")], 4.0)
-    measures.sent(
+    metrics.sent(records, [Position(0, 1), Position(1, 1), UnknownTopic("no", "none")], 4.0)
+    metrics.sent(
         records[:2],
         [ProduceFailed("MESSAGE_TOO_LARGE", "it is", retriable=False), LogUnavailable("it is away")],
         4.0,
     )
-    documents = counted()
+    written.meter.flush()
+    documents = written.documents
     [sent] = [line for line in documents if "SentMessages" in line]
     assert (sent["topic"], sent["SentMessages"], sent["SendDuration"]["Count"]) == ("flights", 2, 2)
     failed = {
@@ -213,8 +195,32 @@ def test_labels_are_bounded_whatever_is_counted(written):
     ]
 
 
-def test_records_that_a_rate_limit_kept_back_are_counted_by_their_rule(counted):
+def test_records_that_a_rate_limit_kept_back_are_counted_by_their_rule(written):
     flight, user = NewRecord("flights", b"a", b"1"), NewRecord("users", b"a", b"1")
     refused = {"flights": RateLimited("a limit", 1, {}, "fl*")}
-    guarded_write._outcomes([flight, user, flight], refused, lambda records: [Position(0, 0)] * len(records))
-    assert {line["topic"]: line["RateLimited"] for line in counted()} == {"fl*": 2}
+    guarded_write._outcomes(
+        [flight, user, flight], refused, lambda records: [Position(0, 0)] * len(records), written.meter
+    )
+    written.meter.flush()
+    assert {line["topic"]: line["RateLimited"] for line in written.documents} == {"fl*": 2}
+
+
+def test_the_router_reports_the_age_and_the_problem_of_each_response(written):
+    app = router.Resolver("explore", written.meter)
+
+    @app.operation()
+    def get_clusters(_):
+        response = Response(200, "text/plain", "body")
+        response.ages = (("flights", 20), ("users", 30))
+        return response
+
+    for path in ("/clusters", "/nowhere"):
+        router.serve(app, an_event("GET", path), None)
+    written.meter.flush()
+    assert [(line["topic"], line["AnswerAge"]["Sum"]) for line in written.of("AnswerAge")] == [
+        ("flights", 20),
+        ("users", 30),
+    ]
+    assert [line["problem"] for line in written.of("Problems")] == ["unknown-route"]
+    requests = [(line["method"], line["code"]) for line in written.of("RequestDuration")]
+    assert requests == [("get_clusters", "200"), ("unknown", "404")]

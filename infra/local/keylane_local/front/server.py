@@ -11,7 +11,6 @@ import asyncio
 import json
 import logging
 import os
-import re
 import signal
 import sys
 import time
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
+from keylane.model.routes import EXPLORE, FUNCTIONS, function_for
 from keylane_local.front.environments import Function, TimedOut
 from keylane_local.front.measures import Measures
 from keylane_local.front.pool import Pool, Throttled
@@ -39,14 +39,8 @@ _log = logging.getLogger("keylane.front")
 MAX_EVENT_BYTES = 6 * 1024 * 1024
 # A key of 64 KiB, percent-encoded: that it is too long is the function's word (API Gateway cuts at 10 KiB).
 LINE_LIMIT_BYTES = 256 * 1024
-_KEY_PATH = re.compile(r"/topics/[^/]*/keys/[^/]*/*")
-_RECORDS_PATH = re.compile(r"/topics/[^/]+(/partitions/[^/]+)?")
-_WRITES = {"PUT": _KEY_PATH, "DELETE": _KEY_PATH, "POST": _RECORDS_PATH}
-# What looks into Kafka; records are written to partitions by POST.
-_EXPLORED = re.compile(r"/(topics|clusters|health)|/topics/[^/]+/partitions(/[^/]+(/(offsets|records))?)?")
 METRICS_PATH = "/metrics"
 """The front's own: API Gateway has no such thing, there CloudWatch has them."""
-FUNCTIONS = ("query", "produce", "explore")
 PASSED = (
     *("KEYLANE_", "AWS_ENDPOINT_URL", "AWS_CA_BUNDLE", "AWS_REGION", "AWS_DEFAULT_REGION"),
     *("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"),
@@ -54,14 +48,6 @@ PASSED = (
 """How variables begin that functions get of the front's own: where AWS is, and who asks there, too."""
 FEW_ENVIRONMENTS = 2
 """At most so many of `explore`, which people ask, and monitors."""
-
-
-def function_for(method: str, path: str) -> str:
-    """Name the function that serves a request; query answers what nobody serves, with a clear error."""
-    writes = _WRITES.get(method)
-    if path == "/push" or (writes and writes.fullmatch(path)):
-        return "produce"
-    return "explore" if _EXPLORED.fullmatch(path) else "query"
 
 
 class Front:
@@ -191,9 +177,7 @@ def functions_of(folder: Path, log: Path, max_environments: int) -> dict[str, Fu
             layer=project_root() / "layers" / "keylane" / "python",
             log=log,
             variables=variables,
-            max_environments=min(max_environments, FEW_ENVIRONMENTS)
-            if name == "explore"
-            else max_environments,
+            max_environments=min(max_environments, FEW_ENVIRONMENTS) if name == EXPLORE else max_environments,
         )
         for name in FUNCTIONS
     }

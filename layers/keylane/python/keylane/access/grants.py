@@ -19,30 +19,12 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from keylane.model.patterns import fits
+from keylane.model.routes import Kind, Names, route_for
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-
-READ, WRITE, VIEWS = "read", "write", "views"
-
-
 ALL = "*"
-
-
 _BEARER = re.compile(r"bearer +([\x21-\x7e]{16,4096}) *", re.IGNORECASE)
-
-
-_TOPIC = re.compile(r"/topics/([^/]+)(/.*)?")
-
-
-_VIEW = re.compile(r"/views/([^/]+)(/.*)?")
-
-
-_JOIN = re.compile(r"/join/[^/]+")
-
-
-_READING = frozenset({"GET", "HEAD"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +38,7 @@ class Grant:
 
     def allows(self, need: Need) -> bool:
         """Whether all that a request is about is granted; what is about everything, by `*` alone."""
-        patterns = {READ: self.read, WRITE: self.write, VIEWS: self.views}[need.kind]
+        patterns = {Kind.READ: self.read, Kind.WRITE: self.write, Kind.VIEWS: self.views}[need.kind]
         if need.names is None:
             return ALL in patterns
         return all(any(fits(pattern, name) for pattern in patterns) for name in need.names)
@@ -66,34 +48,24 @@ class Grant:
 class Need:
     """What a request is about: `names` of topics or views, none for nothing that is granted, None for all."""
 
-    kind: str
+    kind: Kind
     names: tuple[str, ...] | None
 
 
 def need_of(method: str, path: str, query: Mapping[str, Sequence[str]]) -> Need | None:
-    """What a request needs, None where there is nothing at its path. `path` is percent-encoded.
+    """Return what a request needs, None where no route takes it. `path` is percent-encoded.
 
     `query`: all values of each parameter, so that none hides behind another of the same name.
     """
-    if topic := _TOPIC.fullmatch(path):
-        is_read = method in _READING or (method == "POST" and topic[2] == "/keys:read")
-        return Need(READ if is_read else WRITE, (unquote(topic[1]),))
-    if method in _READING:
-        return _need_of_reading(path, query)
-    return Need(WRITE, None) if (method, path) == ("POST", "/push") else None
-
-
-def _need_of_reading(path: str, query: Mapping[str, Sequence[str]]) -> Need | None:
-    if view := _VIEW.fullmatch(path):
-        return Need(VIEWS, (unquote(view[1]),))
-    if _JOIN.fullmatch(path):
-        return Need(READ, _listed(query, "topics"))
-    return {
-        "/metadata/partitions": Need(READ, _listed(query, "topic")),
-        "/topics": Need(READ, None),
-        "/clusters": Need(READ, None),
-        "/health": Need(READ, ()),
-    }.get(path)
+    match = route_for(method, path)
+    if match is None or not all(match.parts):
+        return None
+    kind, names = match.route.permission
+    if names is Names.PATH:
+        return Need(kind, (unquote(match.parts[0]),))
+    if names is Names.ALL:
+        return Need(kind, None)
+    return Need(kind, () if names is Names.NONE else _listed(query, names.value))
 
 
 def grant_of(grants: Mapping[str, Grant], authorization: str) -> Grant | None:

@@ -14,10 +14,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from aws_lambda_powertools.event_handler import Response
-
 from keylane.api.rendering import JSON
-from keylane.metrics.meter import METER
+from keylane.api.response import Response
 
 if TYPE_CHECKING:
     from keylane.query.freshness import Watermarks
@@ -37,14 +35,13 @@ def freshness_of(marks: Watermarks, now_ms: int) -> dict[str, Any]:
         told["building"] = True
     else:
         told["age_ms"] = marks.age_ms(now_ms)
-        METER.observe("AnswerAge", told["age_ms"], marks.layout.topic)
     if marks.is_incomplete:
         told["incomplete"] = True
     return told
 
 
-def document(inner: str, freshness: dict[str, Any]) -> Response[str]:
-    """The document: what is JSON text already, then the freshness."""
+def document(inner: str, freshness: dict[str, Any], topic: str) -> Response[str]:
+    """The document of a topic: what is JSON text already, then the freshness."""
     headers = {"Cache-Control": "no-cache", "X-Content-Type-Options": "nosniff"}
     for name, header in (
         ("age_ms", "Keylane-Age-Ms"),
@@ -53,4 +50,7 @@ def document(inner: str, freshness: dict[str, Any]) -> Response[str]:
     ):
         if name in freshness:
             headers[header] = json.dumps(freshness[name])
-    return Response(200, JSON, f"{{{inner}, {json.dumps(freshness)[1:-1]}}}", headers)
+    response = Response(200, JSON, f"{{{inner}, {json.dumps(freshness)[1:-1]}}}", headers)
+    if "age_ms" in freshness:
+        response.ages = ((topic, freshness["age_ms"]),)
+    return response

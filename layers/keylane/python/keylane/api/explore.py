@@ -7,14 +7,13 @@ import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote_to_bytes
 
-from aws_lambda_powertools.event_handler import Response
-
 from keylane.api import document
 from keylane.api.envelope import headers_of, key_of, with_value
 from keylane.api.event import Event, query_of, topic_of
 from keylane.api.parameters import Parameter, choice, read_moment, text, whole
 from keylane.api.read_key import ANSWER_LIMIT_BYTES
 from keylane.api.rendering import JSON
+from keylane.api.response import Response
 from keylane.errors import BadRequest, KeylaneError, TooLarge
 from keylane.model.kafka import EARLIEST, ISOLATIONS, LATEST, MAX, Wanted
 from keylane.model.records import Record, ValueForm

@@ -9,16 +9,15 @@ from keylane.api import idempotency
 from keylane.api.event import headers_of
 from keylane.api.idempotency import IDEMPOTENCY_KEY
 from keylane.errors import KeylaneError
-from keylane.metrics.meter import METER
 from keylane.produce.rate_limits import UNLIMITED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from aws_lambda_powertools.event_handler import Response
-
     from keylane.api.event import Event
+    from keylane.api.response import Response
     from keylane.errors import RateLimited
+    from keylane.metrics.meter import Meter
     from keylane.model.records import NewRecord
     from keylane.ports import Fate
     from keylane.produce.guards import Guards
@@ -40,7 +39,7 @@ def written(
     admission = guards.limits.admit(caller_of(event, guards.caller), records) if guards.limits else UNLIMITED
 
     def make() -> tuple[Response[str], bool]:
-        outcomes = _outcomes(records, admission.refused, write)
+        outcomes = _outcomes(records, admission.refused, write, guards.meter)
         return tell(outcomes), any(not isinstance(outcome, KeylaneError) for outcome in outcomes)
 
     if key is None:
@@ -54,7 +53,7 @@ def written(
 
 
 def _outcomes(
-    records: Sequence[NewRecord], refused: Mapping[str, RateLimited], write: Write
+    records: Sequence[NewRecord], refused: Mapping[str, RateLimited], write: Write, meter: Meter
 ) -> Sequence[Fate]:
     if not refused:
         return write(records)
@@ -62,6 +61,6 @@ def _outcomes(
     for record in records:
         if record.topic in refused:
             # Not by the topic: there may be none of that name, and clients could make up any number.
-            METER.count("RateLimited", 1, refused[record.topic].pattern)
+            meter.count("RateLimited", 1, refused[record.topic].pattern)
     outcomes = iter(write(admitted) if admitted else ())
     return [refused[record.topic] if record.topic in refused else next(outcomes) for record in records]

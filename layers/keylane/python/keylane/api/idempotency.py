@@ -21,10 +21,9 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
-from aws_lambda_powertools.event_handler import Response
-
 from keylane.api.event import body_of, headers_of
 from keylane.api.parameters import Parameter
+from keylane.api.response import Response
 from keylane.errors import BadRequest
 
 if TYPE_CHECKING:

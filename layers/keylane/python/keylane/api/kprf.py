@@ -27,11 +27,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from aws_lambda_powertools.event_handler import Response
-
 from keylane.api.outcomes import LATER, described, log_failures, retry_after_s, sentence, status_of
 from keylane.api.record_bodies import RECORDS_LIMIT, check_topics, document_of, kind_of, records_in
 from keylane.api.rendering import JSON
+from keylane.api.response import Response
 from keylane.errors import BadField, KeylaneError
 from keylane.model.records import NewRecord, Position, Queued
 

@@ -23,10 +23,8 @@ import logging
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from aws_lambda_powertools.event_handler import Response
-
 from keylane import errors
-from keylane.metrics.meter import METER
+from keylane.api.response import Response
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -205,16 +203,13 @@ def problem(
         "status": kind.status,
         "detail": detail,
     }
-    METER.count("Problems", 1, kind.name)
     if kind.code:
         document["code"] = kind.code
     if parameter:
         document["parameter"] = parameter
     document |= more or {}
     document["instance"] = request_id
-    return Response(
-        kind.status,
-        CONTENT_TYPE,
-        json.dumps(document),
-        {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", **(headers or {})},
-    )
+    headers = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", **(headers or {})}
+    response = Response(kind.status, CONTENT_TYPE, json.dumps(document), headers)
+    response.problem = kind.name
+    return response

@@ -44,12 +44,10 @@ if TYPE_CHECKING:
     from keylane.model.records import Position
 from typing import TYPE_CHECKING
 
-from aws_lambda_powertools.event_handler import Response
-
 from keylane.api import problems, rendering
 from keylane.api.rendering import JSON
+from keylane.api.response import Response
 from keylane.errors import KeyAbsent, KeylaneError, NoJsonObject, ValueLeftInKafka
-from keylane.metrics.meter import METER
 
 if TYPE_CHECKING:
     from keylane.formats.projection import Fields
@@ -172,32 +170,42 @@ def of_record(
     409 `no-json-object` where `fields` are asked for of a value that has none; what `values` raises as the
     problem that it is.
     """
-    record = answer.record
-    headers = _freshness(answer, now_ms)
-    if record is None:
-        return problems.response_to(KeyAbsent(answer.layout.topic), request_id, headers)
-    etag = etag_of(record)
-    headers["ETag"] = etag
-    headers["Keylane-Position"] = str(record.position)
-    headers["Keylane-Timestamp"] = str(record.timestamp_ms)
-    if 0 < record.timestamp_ms <= _LAST_HTTP_DATE_MS:
-        headers["Last-Modified"] = http_date(min(record.timestamp_ms, now_ms))
-    if if_none_match is not None and matches(if_none_match, etag):
-        return Response(304, None, "", headers)
+    age_ms = None if answer.is_building else answer.age_ms(now_ms)
+    headers = _freshness(answer, age_ms)
     try:
-        record = values.read(answer.layout, record) if values else record
-        if envelope:
-            _fields_of(record, fields)
-            return Response(200, JSON, Envelopes(now_ms, fields).of(answer, record), headers)
-        content_type, body = _body_of(record, fields)
+        record = _record_of(answer)
+        etag = etag_of(record)
+        headers["ETag"] = etag
+        headers["Keylane-Position"] = str(record.position)
+        headers["Keylane-Timestamp"] = str(record.timestamp_ms)
+        if 0 < record.timestamp_ms <= _LAST_HTTP_DATE_MS:
+            headers["Last-Modified"] = http_date(min(record.timestamp_ms, now_ms))
+        if if_none_match is not None and matches(if_none_match, etag):
+            response: Response[Any] = Response(304, None, "", headers)
+        else:
+            record = values.read(answer.layout, record) if values else record
+            if envelope:
+                _fields_of(record, fields)
+                response = Response(200, JSON, Envelopes(now_ms, fields).of(answer, record), headers)
+            else:
+                response = Response(200, *_body_of(record, fields), headers)
     except KeylaneError as error:
         if isinstance(error, ValueLeftInKafka):
             headers["Keylane-Value-Bytes"] = str(error.size_bytes)
-        return problems.response_to(error, request_id, headers)
-    return Response(200, content_type, body, headers)
+        response = problems.response_to(error, request_id, headers)
+    if age_ms is not None:
+        response.ages = ((answer.layout.topic, age_ms),)
+    return response
 
 
-def _freshness(answer: Answer, now_ms: int) -> dict[str, str]:
+def _record_of(answer: Answer) -> Record:
+    """The record. Raises KeyAbsent."""
+    if answer.record is None:
+        raise KeyAbsent(answer.layout.topic)
+    return answer.record
+
+
+def _freshness(answer: Answer, age_ms: int | None) -> dict[str, str]:
     """The headers of every answer about a key."""
     headers = {
         "Cache-Control": "no-cache",
@@ -205,11 +213,9 @@ def _freshness(answer: Answer, now_ms: int) -> dict[str, str]:
         "X-Content-Type-Options": "nosniff",
         "Keylane-Watermark": _watermark(answer),
     }
-    if answer.is_building:
+    if age_ms is None:
         headers["Keylane-Building"] = "true"
     else:
-        age_ms = answer.age_ms(now_ms)
-        METER.observe("AnswerAge", age_ms, answer.layout.topic)
         headers["Keylane-Age-Ms"] = str(age_ms)
     if answer.watermark.incomplete:
         headers["Keylane-Incomplete"] = "true"

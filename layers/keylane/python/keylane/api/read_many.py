@@ -11,14 +11,12 @@ from keylane.api.parameters import Parameter, switch, text
 from keylane.errors import BadRequest
 
 if TYPE_CHECKING:
-    from aws_lambda_powertools.event_handler import Response
-
     from keylane.api.event import Event
+    from keylane.api.response import Response
     from keylane.formats.projection import Fields
 from typing import TYPE_CHECKING
 
 from keylane.api.envelope import Envelopes, key_of
-from keylane.metrics.meter import METER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -134,7 +132,7 @@ def of_many(
     """Records in the order asked for."""
     envelopes = Envelopes(now_ms, fields)
     records = [_row(envelopes, key, answer) for key, answer in rows]
-    return document(f'"records": [{", ".join(records)}]', freshness_of(marks, now_ms))
+    return document(f'"records": [{", ".join(records)}]', freshness_of(marks, now_ms), marks.layout.topic)
 
 
 def of_join(key: bytes, answers: Sequence[Answer], now_ms: int, fields: Fields | None) -> Response[str]:
@@ -146,6 +144,7 @@ def of_join(key: bytes, answers: Sequence[Answer], now_ms: int, fields: Fields |
         f"{json.dumps(answer.layout.topic)}: {_row(Envelopes(now_ms, fields), key, answer)}"
         for answer in answers
     ]
+    ages: tuple[tuple[str, int], ...] = ()
     freshness: dict[str, Any] = {
         "watermarks": {
             answer.layout.topic: {str(answer.partition): answer.watermark.next_offset} for answer in answers
@@ -154,9 +153,11 @@ def of_join(key: bytes, answers: Sequence[Answer], now_ms: int, fields: Fields |
     if any(answer.is_building for answer in answers):
         freshness["building"] = True
     else:
-        freshness["age_ms"] = max(answer.age_ms(now_ms) for answer in answers)
-        for answer in answers:
-            METER.observe("AnswerAge", answer.age_ms(now_ms), answer.layout.topic)
+        ages = tuple((answer.layout.topic, answer.age_ms(now_ms)) for answer in answers)
+        freshness["age_ms"] = max(age_ms for _, age_ms in ages)
     if any(answer.watermark.incomplete for answer in answers):
         freshness["incomplete"] = True
-    return document(f'{json.dumps(key_of(key))[1:-1]}, "records": {{{", ".join(records)}}}', freshness)
+    inner = f'{json.dumps(key_of(key))[1:-1]}, "records": {{{", ".join(records)}}}'
+    response = document(inner, freshness, "")
+    response.ages = ages
+    return response

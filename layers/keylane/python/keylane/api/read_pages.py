@@ -14,9 +14,8 @@ from keylane.model.keys import KEY_LIMIT_BYTES
 from keylane.query.ranges import Span
 
 if TYPE_CHECKING:
-    from aws_lambda_powertools.event_handler import Response
-
     from keylane.api.event import Event
+    from keylane.api.response import Response
 from typing import TYPE_CHECKING
 
 from keylane.api.envelope import Envelopes, headers_of, key_of, with_value
@@ -201,4 +200,4 @@ def _page(
     freshness = freshness_of(marks, now_ms)
     if next_after is not None:
         freshness = {"next": cursors.encode(request.topic, request.asked, next_after), **freshness}
-    return document(f'{head}"records": [{", ".join(records)}]', freshness)
+    return document(f'{head}"records": [{", ".join(records)}]', freshness, marks.layout.topic)

@@ -19,11 +19,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from aws_lambda_powertools.event_handler import Response
-
 from keylane import errors
 from keylane.api import preferences, problems
 from keylane.api.outcomes import described, is_retriable, log_failures, sentence, status_of
+from keylane.api.response import Response
 from keylane.model.records import Position, Queued
 
 if TYPE_CHECKING:

@@ -8,9 +8,8 @@ from keylane.api.event import query_of, topic_name
 from keylane.api.parameters import Parameter, text
 
 if TYPE_CHECKING:
-    from aws_lambda_powertools.event_handler import Response
-
     from keylane.api.event import Event
+    from keylane.api.response import Response
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 

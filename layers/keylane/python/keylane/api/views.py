@@ -23,9 +23,8 @@ from keylane.errors import BadRequest
 from keylane.state import windows
 
 if TYPE_CHECKING:
-    from aws_lambda_powertools.event_handler import Response
-
     from keylane.api.event import Event
+    from keylane.api.response import Response
     from keylane.config.functions import QuerySettings
     from keylane.model.records import Watermark
     from keylane.query import views
@@ -148,7 +147,7 @@ def answer(page: views.Page, request: WindowsRequest, now_ms: int) -> Response[s
     # How many commits a lane has had tells nobody anything; up to which event time they go does.
     del freshness["watermarks"]
     told |= _event_time(page.marks) | freshness
-    return document.document(f'"windows": [{", ".join(rows)}]', told)
+    return document.document(f'"windows": [{", ".join(rows)}]', told, page.marks.layout.topic)
 
 
 def _event_time(marks: Watermarks) -> dict[str, int]:

@@ -11,10 +11,9 @@ if TYPE_CHECKING:
 import json
 from typing import TYPE_CHECKING
 
-from aws_lambda_powertools.event_handler import Response
-
 from keylane.api.preferences import ASYNC_APPLIED
 from keylane.api.rendering import JSON
+from keylane.api.response import Response
 from keylane.model.records import Position
 
 if TYPE_CHECKING:

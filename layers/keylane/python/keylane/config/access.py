@@ -6,15 +6,14 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
+from keylane.access.grants import Grant
 from keylane.errors import SettingsError
+from keylane.model.routes import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-from keylane.access.grants import READ, VIEWS, WRITE, Grant
 
 VARIABLE = "KEYLANE_ACCESS"
-
-
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
@@ -34,13 +33,13 @@ def _grant(number: int, digest: str, given: Any) -> Grant:
         raise SettingsError(
             VARIABLE, f"has as name {number} no SHA-256 of 64 hexadecimal digits, in lower case"
         )
-    fields = {"name", READ, WRITE, VIEWS}
+    fields = {"name", *(kind.value for kind in Kind)}
     if not isinstance(given, dict) or not given.keys() <= fields:
         raise SettingsError(VARIABLE, f"has as grant {number} no object of {', '.join(sorted(fields))}")
     name = given.get("name")
     if not isinstance(name, str) or not name:
         raise SettingsError(VARIABLE, f"has no name in grant {number}")
-    lists = [given.get(kind, []) for kind in (READ, WRITE, VIEWS)]
+    lists = [given.get(kind.value, []) for kind in Kind]
     if not all(
         isinstance(each, list) and all(isinstance(one, str) and one for one in each) for each in lists
     ):

@@ -75,33 +75,24 @@ class Distribution:
 
 
 class Meter:
-    """The numbers of one process. As everything in a function: one thread.
+    """The numbers of one function's process; like everything in a function, it is used by one thread.
 
-    `labels` of a call are the values of the metric's labels, in the table's order.
+    `write` takes finished lines; without it the meter is off: it counts and writes nothing.
+    `labels` of a call are the values of the metric's labels, in the order of the catalogue.
     """
 
-    def __init__(self, now_s: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, write: Callable[[str], object] | None = None, now_s: Callable[[], float] = time.time
+    ) -> None:
+        self._write = write
         self._now_s = now_s
-        self._write: Callable[[str], object] | None = None
         self._noted: list[tuple[str, tuple[str, ...], float, int]] = []
         self._numbers: dict[tuple[str, ...], float] = {}
         self._distributions: dict[tuple[str, ...], Distribution] = {}
         self._labels: dict[str, set[tuple[str, ...]]] = {}
         self._credit = float(BURST)
         self._looked_s = now_s()
-        self.is_on = True
-
-    def start(self, write: Callable[[str], object] | None = None) -> None:
-        """Write from now on: lines with their ends, to standard output by default; the first call decides."""
-        self._write = self._write or write or _write
-        self.is_on = True
-
-    def stop(self) -> None:
-        """Count nothing, and forget what was counted."""
-        self._write = None
-        self.is_on = False
-        self._noted.clear()
-        self._numbers, self._distributions = {}, {}
+        self.is_on = write is not None
 
     def count(self, metric: str, number: float = 1, *labels: str) -> None:
         """Add to a counter."""
@@ -148,7 +139,7 @@ class Meter:
     def request(self, method: str, code: int, taken_ms: float) -> None:
         """Note a request at its end, and write all where that is due."""
         self.observe("RequestDuration", taken_ms, method, str(code))
-        if self._write is not None and self._is_due():
+        if self.is_on and self._is_due():
             self.flush()
 
     def _is_due(self) -> bool:
@@ -183,11 +174,12 @@ def _line(now_ms: int, labels: tuple[str, ...], values: tuple[str, ...], found: 
     )
 
 
-def _write(lines: str) -> None:
+def write_to_stdout(lines: str) -> None:
+    """Write the lines in one piece."""
     # One write, not print's two: lines of several processes in one file stay apart.
     sys.stdout.write(lines)
     sys.stdout.flush()
 
 
-METER = Meter()
-"""The process's own, as a logger is: whoever has something to count does it here."""
+NO_METER = Meter()
+"""A meter that is off, for those that are given none."""

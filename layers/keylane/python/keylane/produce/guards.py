@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from keylane.access.callers import SOURCES
+from keylane.metrics.meter import NO_METER, Meter
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,6 +25,7 @@ class Guards:
     caller: tuple[str, ...] = SOURCES
     limits: Limits | None = None
     answers: Callable[[], Answers] | None = None
+    meter: Meter = NO_METER
 
 
 NONE = Guards()

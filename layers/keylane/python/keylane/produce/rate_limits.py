@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from keylane.errors import RateLimited, StateUnavailable
-from keylane.metrics.meter import METER
+from keylane.metrics.meter import NO_METER, Meter
 from keylane.model.patterns import fits
 from keylane.model.records import is_topic_name
 
@@ -103,6 +103,7 @@ class Limits:
     callers: tuple[Rule, ...]
     limiter: Limiter
     open_on_failure: bool = True
+    meter: Meter = NO_METER
 
     def admit(self, caller: str, records: Sequence[NewRecord]) -> Admission:
         """Count a request. Raises RateLimited for the caller, StateUnavailable where nobody can count."""
@@ -113,7 +114,7 @@ class Limits:
         found = list(zip(subjects, standings, strict=True))
         taken = [subject for subject, each in found if each and not refusing(each)]
         if None in standings:
-            METER.count("LimitsUncounted", standings.count(None))
+            self.meter.count("LimitsUncounted", standings.count(None))
         if None in standings and not self.open_on_failure:
             self.limiter.give_back(taken)
             raise StateUnavailable("the rate limits can't be counted for now: nothing was written")

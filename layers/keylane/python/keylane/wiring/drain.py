@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING
 
 from keylane.adapters.aws import references
 from keylane.config.functions import ProduceSettings
-from keylane.metrics.meter import METER
 from keylane.ports import Clock
 from keylane.wiring.buckets import bucket_of
 from keylane.wiring.log import log_of
-from keylane.wiring.metrics import check_metrics, start_metrics
+from keylane.wiring.metrics import check_metrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from keylane.adapters.kafka.producer import KafkaSettings
     from keylane.config.queue import DrainSettings
+    from keylane.metrics.meter import Meter
     from keylane.ports import Bucket, Log, Queue
 
 
@@ -38,13 +38,11 @@ class Drain:
     bucket: Bucket | None
 
 
-def drain_maker() -> Callable[[], Drain]:
+def drain_maker(meter: Meter) -> Callable[[], Drain]:
     """Give the maker of the drain function's parts; it builds once. Raises SettingsError when called."""
     from keylane.adapters.aws.sqs import SqsQueue  # noqa: PLC0415
     from keylane.adapters.kafka.producer import KafkaProducer  # noqa: F401, PLC0415
     from keylane.config.queue import drain_settings  # noqa: PLC0415
-
-    start_metrics()
 
     @cache
     def make() -> Drain:
@@ -57,9 +55,9 @@ def drain_maker() -> Callable[[], Drain]:
             options = replace(kafka.producer, message_timeout_ms=None, retries=None)
             return replace(kafka, timeout_ms=DRAIN_PATIENCE * settings.timeout_ms, producer=options)
 
-        log = log_of(ProduceSettings.from_environment(environment), patient)
+        log = log_of(ProduceSettings.from_environment(environment), meter, patient)
         dead_letters = SqsQueue(settings.dead_letters_url, settings.limit_bytes, settings.aws)
-        METER.count("ColdStarts", 1, "drain")
+        meter.count("ColdStarts", 1, "drain")
         return Drain(settings, Clock(), log, dead_letters, bucket_of(settings.bucket, settings.aws))
 
     return make

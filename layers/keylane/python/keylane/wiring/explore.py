@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 
 from keylane.adapters.aws import references
 from keylane.config.functions import ExploreSettings
-from keylane.metrics.meter import METER
 from keylane.model.clusters import DEFAULT
 from keylane.ports import Clock
 from keylane.query.layouts import Layouts
-from keylane.wiring.metrics import check_metrics, start_metrics
+from keylane.wiring.metrics import check_metrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from keylane.adapters.kafka.admin import ReaderSettings
+    from keylane.metrics.meter import Meter
     from keylane.ports import LogReader, Metadata, State
 
 
@@ -40,15 +40,13 @@ class Explore:
         return self.clusters or {DEFAULT: self.metadata}
 
 
-def explore_maker() -> Callable[[], Explore]:
+def explore_maker(meter: Meter) -> Callable[[], Explore]:
     """Give the maker of the explore function's parts; it builds once. Raises SettingsError when called."""
     from keylane.adapters.kafka.admin import KafkaAdmin, KafkaMetadata  # noqa: PLC0415
     from keylane.adapters.kafka.clusters import ClusteredMetadata, ClusteredReader  # noqa: PLC0415
     from keylane.adapters.kafka.reader import KafkaReader  # noqa: PLC0415
     from keylane.adapters.redis.cluster import Cluster  # noqa: PLC0415
     from keylane.adapters.redis.state import RedisState  # noqa: PLC0415
-
-    start_metrics()
 
     @cache
     def make() -> Explore:
@@ -61,9 +59,9 @@ def explore_maker() -> Callable[[], Explore]:
         )
         metadata = admins.map(lambda _, admin: KafkaMetadata(admin))
         readers = admins.map(lambda _, admin: KafkaReader(admin))
-        state = RedisState(Cluster(settings.redis)) if settings.redis else None
+        state = RedisState(Cluster(settings.redis, meter)) if settings.redis else None
         layouts = Layouts(state, clock, 0) if state else None
-        METER.count("ColdStarts", 1, "explore")
+        meter.count("ColdStarts", 1, "explore")
         return Explore(
             *(settings, clock, ClusteredMetadata(metadata), ClusteredReader(readers), state, layouts),
             clusters=metadata.by_name(),

@@ -15,10 +15,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from keylane.adapters.redis.scripts import Scripts
+    from keylane.metrics.meter import Meter
     from keylane.ports import Answers, Checks, Clock
 
 
-def guards_of(environment: Mapping[str, str], clock: Clock) -> Guards:
+def guards_of(environment: Mapping[str, str], clock: Clock, meter: Meter) -> Guards:
     """Limits and idempotency keys, where there is a Redis; that is connected to when there is need.
 
     Raises SettingsError.
@@ -34,7 +35,7 @@ def guards_of(environment: Mapping[str, str], clock: Clock) -> Guards:
         from keylane.adapters.redis.cluster import Cluster  # noqa: PLC0415
         from keylane.adapters.redis.scripts import Scripts  # noqa: PLC0415
 
-        return Scripts(Cluster(redis_settings(environment)))
+        return Scripts(Cluster(redis_settings(environment), meter))
 
     @cache
     def answers() -> Answers:
@@ -54,8 +55,8 @@ def guards_of(environment: Mapping[str, str], clock: Clock) -> Guards:
     from keylane.produce.rate_limits import Limits  # noqa: PLC0415
 
     limiter = RedisLimits(scripts(), clock, settings.limit_timeout_ms)
-    limits = Limits(settings.topics, settings.callers, limiter, settings.open_on_failure)
-    return Guards(settings.caller, limits, answers)
+    limits = Limits(settings.topics, settings.callers, limiter, settings.open_on_failure, meter)
+    return Guards(settings.caller, limits, answers, meter)
 
 
 def checks_of(environment: Mapping[str, str], clock: Clock) -> Checks | None:

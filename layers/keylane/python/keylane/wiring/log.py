@@ -13,11 +13,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from keylane.adapters.kafka.producer import KafkaSettings
+    from keylane.metrics.meter import Meter
     from keylane.ports import Log
 
 
 def log_of(
-    settings: ProduceSettings, changed: Callable[[KafkaSettings], KafkaSettings] = lambda kafka: kafka
+    settings: ProduceSettings,
+    meter: Meter,
+    changed: Callable[[KafkaSettings], KafkaSettings] = lambda kafka: kafka,
 ) -> Log:
     """The log of all clusters; secrets that are references are read anew where a broker refuses them.
 
@@ -32,7 +35,7 @@ def log_of(
     renew = renewed if references.has_references(os.environ) else None
 
     def made(name: str, kafka: KafkaSettings) -> Log:
-        return KafkaProducer(changed(kafka), partial(renew, name) if renew else None)
+        return KafkaProducer(changed(kafka), partial(renew, name) if renew else None, meter)
 
     logs = settings.clusters.map(made)
     if not logs.named:

@@ -5,15 +5,13 @@ from __future__ import annotations
 import os
 
 from keylane.config.env import switch
-from keylane.metrics.meter import METER
+from keylane.metrics.meter import Meter, write_to_stdout
 
 
-def start_metrics() -> None:
-    """KEYLANE_METRICS, true by default: the functions' numbers in their logs, from the first request on."""
-    if os.environ.get("KEYLANE_METRICS", "").strip().lower() == "false":
-        METER.stop()
-    else:
-        METER.start()
+def function_meter() -> Meter:
+    """The meter of this function, which writes to its log; off where KEYLANE_METRICS is false."""
+    is_off = os.environ.get("KEYLANE_METRICS", "").strip().lower() == "false"
+    return Meter(None if is_off else write_to_stdout)
 
 
 def check_metrics() -> None:

@@ -11,18 +11,18 @@ from keylane.adapters.aws import references
 from keylane.config.env import number
 from keylane.config.functions import ProduceSettings, registry_settings
 from keylane.config.guards import LIMITS
-from keylane.metrics.meter import METER
 from keylane.ports import Clock
 from keylane.produce.guards import NONE, Guards
 from keylane.wiring.buckets import bucket_of
 from keylane.wiring.guards import checks_of, guards_of
 from keylane.wiring.log import log_of
-from keylane.wiring.metrics import check_metrics, start_metrics
+from keylane.wiring.metrics import check_metrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from keylane.config.queue import QueueSettings
+    from keylane.metrics.meter import Meter
     from keylane.ports import Checks, Log, SchemaWriter
     from keylane.produce.enqueue import WriteAheadLog
 
@@ -41,12 +41,10 @@ class Produce:
     registry_timeout_ms: int = 2_000
 
 
-def produce_maker() -> Callable[[], Produce]:
+def produce_maker(meter: Meter) -> Callable[[], Produce]:
     """Give the maker of the produce function's parts; it builds once. Raises SettingsError when called."""
     from keylane.adapters.kafka.producer import KafkaProducer  # noqa: F401, PLC0415
     from keylane.config.queue import URL, queue_settings  # noqa: PLC0415
-
-    start_metrics()
 
     @cache
     def make() -> Produce:
@@ -54,15 +52,15 @@ def produce_maker() -> Callable[[], Produce]:
         environment = references.resolved(os.environ)
         settings = ProduceSettings.from_environment(environment)
         queue = queue_settings(environment, settings.timeout_ms)
-        METER.count("ColdStarts", 1, "produce")
+        meter.count("ColdStarts", 1, "produce")
         clock = Clock()
-        guards = guards_of(environment, clock)
+        guards = guards_of(environment, clock, meter)
         wal = _wal(queue) if queue else None
         checks = checks_of(environment, clock)
         timeout_ms = number(environment, "KEYLANE_SCHEMA_REGISTRY_TIMEOUT_MS", 2_000)
         has_registry = environment.get("KEYLANE_SCHEMA_REGISTRY_URL", "").strip()
         writer = schemas if has_registry else None
-        return Produce(settings, clock, log_of(settings), guards, wal, checks, writer, timeout_ms)
+        return Produce(settings, clock, log_of(settings, meter), guards, wal, checks, writer, timeout_ms)
 
     @cache
     def schemas() -> SchemaWriter:

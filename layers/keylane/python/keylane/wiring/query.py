@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 from keylane.adapters.aws import references
 from keylane.config.functions import QuerySettings, registry_settings
-from keylane.metrics.meter import METER
 from keylane.ports import Clock
 from keylane.query.layouts import Layouts
-from keylane.wiring.metrics import check_metrics, start_metrics
+from keylane.wiring.metrics import check_metrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from keylane.metrics.meter import Meter
     from keylane.ports import Schemas, State
 
 
@@ -31,20 +31,18 @@ class Query:
     schemas: Callable[[], Schemas]
 
 
-def query_maker() -> Callable[[], Query]:
+def query_maker(meter: Meter) -> Callable[[], Query]:
     """Give the maker of the query function's parts; it builds once. Raises SettingsError when called."""
     from keylane.adapters.redis.cluster import Cluster  # noqa: PLC0415
     from keylane.adapters.redis.state import RedisState  # noqa: PLC0415
-
-    start_metrics()
 
     @cache
     def make() -> Query:
         check_metrics()
         settings = QuerySettings.from_environment(references.resolved(os.environ))
         clock = Clock()
-        state = RedisState(Cluster(settings.redis))
-        METER.count("ColdStarts", 1, "query")
+        state = RedisState(Cluster(settings.redis, meter))
+        meter.count("ColdStarts", 1, "query")
         return Query(settings, clock, state, Layouts(state, clock, settings.layout_ttl_s), schemas)
 
     @cache

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from keylane.errors import ConnectionRejected, ProduceFailed, UnknownPartition, UnknownTopic
 from keylane.metrics.catalogue import BROKER, CLIENT, COUNTER, TOPIC
-from keylane.metrics.meter import METER, OTHER
+from keylane.metrics.meter import NO_METER, OTHER, Meter
 from keylane.model.records import Position
 
 if TYPE_CHECKING:
@@ -32,13 +32,14 @@ STATES = {
 """As kprf numbers a broker's states; others count as DOWN, as there."""
 
 
-class KafkaMeasures:
+class KafkaMetrics:
     """Counts what one client does; totals of its statistics are told as what they grew by.
 
     Topics that took no record yet have no label of their own: their names may be made up.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, meter: Meter = NO_METER) -> None:
+        self._meter = meter
         self._topics: set[str] = set()
         self._totals: dict[tuple[str, ...], float] = {}
 
@@ -58,10 +59,10 @@ class KafkaMeasures:
                 failed[topic, _code(outcome)] = failed.get((topic, _code(outcome)), 0) + 1
         for topic, count in written.items():
             self._topics.add(topic)
-            METER.count("SentMessages", count, topic)
-            METER.observe("SendDuration", taken_ms, topic, times=count)
+            self._meter.count("SentMessages", count, topic)
+            self._meter.observe("SendDuration", taken_ms, topic, times=count)
         for (topic, code), count in failed.items():
-            METER.count("KafkaErrors", count, topic if topic in self._topics else OTHER, code)
+            self._meter.count("KafkaErrors", count, topic if topic in self._topics else OTHER, code)
 
     def statistics(self, text: str) -> None:
         """Take librdkafka's statistics, as its callback gives them."""
@@ -82,9 +83,9 @@ class KafkaMeasures:
             if metric.kind == COUNTER:
                 before = self._totals.get((name, *labels), 0)
                 self._totals[name, *labels] = value
-                METER.count(name, value - before, *labels)
+                self._meter.count(name, value - before, *labels)
             else:
-                METER.gauge(name, value, *labels)
+                self._meter.gauge(name, value, *labels)
 
 
 def _code(error: KeylaneError) -> str:

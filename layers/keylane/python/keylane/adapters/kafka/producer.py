@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from keylane import routing
 from keylane.adapters.kafka.clients import RejectionListener, make, metadata, renewal
 from keylane.adapters.kafka.errors import LOCAL_TIMED_OUT, LOCAL_UNKNOWN_TOPIC
-from keylane.adapters.kafka.metrics import KafkaMeasures
+from keylane.adapters.kafka.metrics import KafkaMetrics
 from keylane.adapters.kafka.options import (
     BUILT_IN,
     EXPLICIT,
@@ -26,7 +26,7 @@ from keylane.adapters.kafka.options import (
 )
 from keylane.adapters.kafka.shipment import Shipment
 from keylane.errors import ConnectionRejected, PartitionMissing, UnknownTopic
-from keylane.metrics.meter import METER
+from keylane.metrics.meter import NO_METER, Meter
 from keylane.model.records import WHOLE_KEY, NewRecord
 
 if TYPE_CHECKING:
@@ -99,16 +99,22 @@ class KafkaSettings:
 class KafkaProducer:
     """One request at a time: a record that ran out of time is purged, and so would be another's."""
 
-    def __init__(self, settings: KafkaSettings, renewed: Callable[[], KafkaSettings] | None = None) -> None:
+    def __init__(
+        self,
+        settings: KafkaSettings,
+        renewed: Callable[[], KafkaSettings] | None = None,
+        meter: Meter = NO_METER,
+    ) -> None:
         """`renewed` gives the settings with secrets as they are now: asked when a broker refuses us."""
         self._settings = settings
         self._renewed = renewed
+        self._meter = meter
         self._producer: Producer | None = None
         self._entrance = RejectionListener(settings.security)
         self._counts: dict[str, tuple[int, float]] = {}
         self._turns: dict[str, int] = {}
         self._strangers: set[str] = set()
-        self._measures = KafkaMeasures()
+        self._metrics = KafkaMetrics(meter)
 
     def append_all(self, records: Sequence[NewRecord], deadline: Deadline) -> list[Outcome]:
         """As `Log.append_all` has it. Never blocks past the deadline."""
@@ -128,8 +134,8 @@ class KafkaProducer:
                 self._producer = None
         outcomes = shipment.outcomes()
         with _COUNTING:
-            self._measures.sent(records, outcomes, (deadline.clock.monotonic_s() - begun_s) * 1000)
-            METER.gauge("QueueSize", len(self._producer) if self._producer is not None else 0)
+            self._metrics.sent(records, outcomes, (deadline.clock.monotonic_s() - begun_s) * 1000)
+            self._meter.gauge("QueueSize", len(self._producer) if self._producer is not None else 0)
         if failed_topics := shipment.failed_topics():
             for topic in failed_topics:
                 self._counts.pop(topic, None)
@@ -139,15 +145,15 @@ class KafkaProducer:
         return outcomes
 
     def _made(self) -> Producer:
-        self._measures.begin_anew()
+        self._metrics.begin_anew()
         self._entrance = RejectionListener(self._settings.security)
         statistics = {"stats_cb": self._count_statistics, "statistics.interval.ms": STATISTICS_MS}
-        configuration = self._settings.configuration() | (statistics if METER.is_on else {})
+        configuration = self._settings.configuration() | (statistics if self._meter.is_on else {})
         return make(Producer, configuration, self._settings.security, self._entrance)
 
     def _count_statistics(self, text: str) -> None:
         with _COUNTING:
-            self._measures.statistics(text)
+            self._metrics.statistics(text)
 
     def close(self) -> None:
         """Forget the client; the next request makes another one."""

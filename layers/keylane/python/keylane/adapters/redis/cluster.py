@@ -29,7 +29,7 @@ from keylane.adapters.redis.resp import (
     translate_redis_errors,
 )
 from keylane.errors import StateUnavailable, TooLarge
-from keylane.metrics.meter import METER
+from keylane.metrics.meter import NO_METER, Meter
 from keylane.ports import Deadline
 
 if TYPE_CHECKING:
@@ -68,7 +68,8 @@ class Cluster:
     are: callers put `translate_redis_errors()` around their whole use of it.
     """
 
-    def __init__(self, settings: RedisSettings) -> None:
+    def __init__(self, settings: RedisSettings, meter: Meter = NO_METER) -> None:
+        self.meter = meter
         self._settings = settings
         self._slots: list[tuple[Node, ...]] = [()] * SLOTS
         self._nodes: tuple[Node, ...] = ()
@@ -109,7 +110,7 @@ class Cluster:
 
         Raises StateUnavailable when no node answers, and leaves the old map as it is.
         """
-        METER.count("MapRefreshes")
+        self.meter.count("MapRefreshes")
         nodes = list(dict.fromkeys((*self._nodes, *self._settings.nodes)))
         # Another one first each time: a node that was cut off tells an old map for as long as it is asked.
         self._turn = (self._turn + 1) % len(nodes)

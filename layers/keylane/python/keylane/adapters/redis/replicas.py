@@ -30,7 +30,6 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from keylane.adapters.redis.cluster import announced
 from keylane.adapters.redis.resp import encode_command
 from keylane.errors import StateUnavailable
-from keylane.metrics.meter import METER
 from keylane.ports import Deadline
 
 if TYPE_CHECKING:
@@ -178,7 +177,7 @@ class Copies:
                 self._note_moving(slot, deadline)
 
     def _suspect(self, node: Node, deadline: Deadline) -> None:
-        METER.count("NodeFailures")
+        self._cluster.meter.count("NodeFailures")
         self._suspects[node] = deadline.clock.monotonic_s() + SUSPECT_FOR_S
 
     def _note_moving(self, slot: int, deadline: Deadline) -> None:

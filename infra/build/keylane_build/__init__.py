@@ -1,0 +1,1 @@
+"""Builds documents and packages: OpenAPI, the template, the layer, the job's package, sizing."""

@@ -1,0 +1,123 @@
+"""Every route of the API in one table: its path, its methods, its function, and the permission that it takes.
+
+The resolver, the local front, the authorizer, template.yaml and docs/openapi.json are made from this table.
+The handler of a route has the route's name; what a route takes and answers stands beside its handler.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+from functools import cached_property
+from typing import NamedTuple
+
+QUERY, EXPLORE, PRODUCE = "query", "explore", "produce"
+FUNCTIONS = (QUERY, PRODUCE, EXPLORE)
+READS = ("GET", "HEAD")
+KEY_PATH = "/topics/{topic}/keys/{key}"
+KEY_PATTERN = re.compile(r"/topics/([^/]*)/keys/([^/]*)/*")
+"""Matches a key's path with an empty topic or key, and with slashes behind it, too."""
+_PART = re.compile(r"\\\{\w+\\\}")
+
+
+class Kind(Enum):
+    """What a permission lets a caller do: read topics, write topics, or read views."""
+
+    READ = "read"
+    WRITE = "write"
+    VIEWS = "views"
+
+
+class Names(Enum):
+    """Where a request names the topics or views that it is about."""
+
+    PATH = "path"
+    """The first variable part of its path."""
+    TOPIC = "topic"
+    """The query parameter of this name."""
+    TOPICS = "topics"
+    """The query parameter of this name, a list with commas."""
+    ALL = "all"
+    """Nowhere, or in its body: it may be about all of them."""
+    NONE = "none"
+    """It is about none: any caller that is known may send it."""
+
+
+class Permission(NamedTuple):
+    """What a caller needs for a route, and where the request names what it is needed for."""
+
+    kind: Kind
+    names: Names = Names.PATH
+
+
+@dataclass(frozen=True)
+class Route:
+    """One operation of the API. `name` is its handler's and its operationId; `path` as in `/join/{key}`."""
+
+    name: str
+    path: str
+    methods: tuple[str, ...]
+    function: str
+    permission: Permission
+
+    @cached_property
+    def pattern(self) -> re.Pattern[str]:
+        """Matches the route's paths; its groups are the variable parts, percent-encoded."""
+        if self.path == KEY_PATH:
+            return KEY_PATTERN
+        return re.compile(_PART.sub("([^/]+)", re.escape(self.path)))
+
+
+class Match(NamedTuple):
+    """A route at a path, and the variable parts of the path, percent-encoded."""
+
+    route: Route
+    parts: tuple[str, ...]
+
+
+_READ, _WRITE, _VIEWS = Permission(Kind.READ), Permission(Kind.WRITE), Permission(Kind.VIEWS)
+_READ_ALL = Permission(Kind.READ, Names.ALL)
+
+# Of several routes at a path, the first one's function answers a method that none of them takes.
+ROUTES = (
+    Route("get_key", KEY_PATH, READS, QUERY, _READ),
+    Route("get_keys", "/topics/{topic}/keys", READS, QUERY, _READ),
+    Route("get_history", "/topics/{topic}/keys/{key}/history", READS, QUERY, _READ),
+    Route("read_keys", "/topics/{topic}/keys:read", ("POST",), QUERY, _READ),
+    Route("join_topics", "/join/{key}", READS, QUERY, Permission(Kind.READ, Names.TOPICS)),
+    Route("get_topic", "/topics/{topic}", READS, QUERY, _READ),
+    Route("get_windows", "/views/{view}/keys/{key}", READS, QUERY, _VIEWS),
+    Route("get_view_keys", "/views/{view}/keys", READS, QUERY, _VIEWS),
+    Route("get_view", "/views/{view}", READS, QUERY, _VIEWS),
+    Route("get_partitions", "/metadata/partitions", READS, QUERY, Permission(Kind.READ, Names.TOPIC)),
+    Route("get_topics", "/topics", READS, EXPLORE, _READ_ALL),
+    Route("get_kafka_topic", "/topics/{topic}/partitions", READS, EXPLORE, _READ),
+    Route("get_kafka_partition", "/topics/{topic}/partitions/{partition}", READS, EXPLORE, _READ),
+    Route("get_offset", "/topics/{topic}/partitions/{partition}/offsets", READS, EXPLORE, _READ),
+    Route("get_records", "/topics/{topic}/partitions/{partition}/records", READS, EXPLORE, _READ),
+    Route("get_clusters", "/clusters", READS, EXPLORE, _READ_ALL),
+    Route("get_health", "/health", READS, EXPLORE, Permission(Kind.READ, Names.NONE)),
+    Route("put_key", KEY_PATH, ("PUT",), PRODUCE, _WRITE),
+    Route("delete_key", KEY_PATH, ("DELETE",), PRODUCE, _WRITE),
+    Route("push", "/push", ("POST",), PRODUCE, Permission(Kind.WRITE, Names.ALL)),
+    Route("post_records", "/topics/{topic}", ("POST",), PRODUCE, _WRITE),
+    Route("post_records_to_partition", "/topics/{topic}/partitions/{partition}", ("POST",), PRODUCE, _WRITE),
+)
+BY_NAME = {route.name: route for route in ROUTES}
+
+
+def routes_at(path: str) -> list[Match]:
+    """Return all routes at a percent-encoded path, in the table's order."""
+    return [Match(route, found.groups()) for route in ROUTES if (found := route.pattern.fullmatch(path))]
+
+
+def route_for(method: str, path: str) -> Match | None:
+    """Return the route that takes the method at a percent-encoded path; None where there is none."""
+    return next((each for each in routes_at(path) if method in each.route.methods), None)
+
+
+def function_for(method: str, path: str) -> str:
+    """Name the function that answers a request; for one that no route takes, the one that says so."""
+    found = route_for(method, path) or next(iter(routes_at(path)), None)
+    return found.route.function if found else QUERY

@@ -1,0 +1,116 @@
+"""The documents: links lead somewhere, commands and requests exist, tables and words can be read."""
+
+from __future__ import annotations
+
+import json
+import os
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.unit.docs import console, documents
+from tests.unit.docs.documents import Document
+
+from keylane_local.cli import keylane
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.unit.docs.console import Command
+    from tests.unit.docs.documents import Fault
+
+ROOT = Path(__file__).parents[3]
+README_LINES = 150
+NOT_OURS = ("dist", "build", "infra/local/localstack-process-executor/build")
+"""Folders that builds make; those that begin with a dot are left out too, but for .github."""
+
+
+def _pages() -> Iterator[Path]:
+    made = [ROOT / each for each in NOT_OURS]
+    for name, folders, files in os.walk(ROOT):
+        folder = Path(name)
+        folders[:] = [
+            each
+            for each in folders
+            if folder / each not in made and (not each.startswith(".") or each == ".github")
+        ]
+        yield from (folder / each for each in files if each.endswith(".md"))
+
+
+PAGES = sorted(_pages())
+MAKE_TARGETS = console.makefile_targets((ROOT / "Makefile").read_text(encoding="utf-8"))
+ROUTES = json.loads((ROOT / "docs" / "openapi.json").read_text(encoding="utf-8"))["paths"]
+
+each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+
+
+@cache
+def document(page: Path) -> Document:
+    return Document(page.read_text(encoding="utf-8"))
+
+
+def shown(page: Path, faults: list[Fault]) -> str:
+    return "".join(f"\n{page.relative_to(ROOT)}:{fault.line}: {fault.text}" for fault in faults)
+
+
+@each_page
+def test_every_link_leads_somewhere(page: Path):
+    def anchors_of(path: str) -> set[str]:
+        return document(page.parent / path).anchors()
+
+    faults = documents.link_faults(document(page), lambda path: (page.parent / path).exists(), anchors_of)
+    assert not faults, shown(page, faults)
+
+
+@each_page
+def test_every_file_that_is_named_exists(page: Path):
+    def exists(path: str) -> bool:
+        return (ROOT / path).exists() or (page.parent / path).exists()
+
+    faults = documents.file_faults(document(page), exists)
+    assert not faults, shown(page, faults)
+
+
+@each_page
+def test_every_command_and_request_of_a_console_block_exists(page: Path):
+    faults = [fault for command in console.commands(document(page)) for fault in command_faults(command)]
+    assert not faults, shown(page, faults)
+
+
+@each_page
+def test_no_cell_of_a_table_is_too_long(page: Path):
+    faults = documents.cell_faults(document(page))
+    assert not faults, shown(page, faults)
+
+
+@each_page
+def test_words_are_those_of_the_field(page: Path):
+    faults = documents.word_faults(document(page))
+    assert not faults, shown(page, faults)
+
+
+def test_the_readme_is_short():
+    readme = ROOT / "README.md"
+    faults = documents.length_faults(readme.read_text(encoding="utf-8"), README_LINES)
+    assert not faults, shown(readme, faults)
+
+
+def test_the_index_of_decisions_names_each_of_them():
+    pages = {
+        each.name: each.read_text(encoding="utf-8") for each in (ROOT / "docs" / "decisions").glob("*.md")
+    }
+    faults = documents.index_faults(pages.pop("README.md"), pages)
+    assert not faults, shown(ROOT / "docs" / "decisions" / "README.md", faults)
+
+
+def command_faults(command: Command) -> list[Fault]:
+    match Path(command.words[0]).name:
+        case "make":
+            return console.make_faults(command, MAKE_TARGETS)
+        case "keylane":
+            return console.keylane_faults(command, keylane.commands)
+        case "curl":
+            return console.curl_faults(command, ROUTES)
+        case _:
+            return []

@@ -1,33 +1,25 @@
-"""Records to Kafka, each with the position it got: of one key, or many as kprf and REST Proxy do."""
+"""The produce function: records to Kafka, of one key, or of many as kprf and REST Proxy accept them.
+
+Each route parses its request, passes the guards (rate limits, idempotency key), writes the records, and
+renders the result of each record.
+"""
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from keylane.api import (
-    guarded_write,
-    kprf,
-    preferences,
-    rest_proxy,
-    rest_proxy_answers,
-    rest_proxy_avro,
-    router,
-    write_key,
-)
-from keylane.api.event import KEY_FORMAT, Event, body_of, request_id_of
+from keylane.api import kprf, preferences, rest_proxy, rest_proxy_answers, router, write_key
+from keylane.api.event import KEY_FORMAT, Event, request_id_of
+from keylane.api.guarded_write import GuardedWrite
 from keylane.api.idempotency import IDEMPOTENCY_KEY
+from keylane.api.rest_proxy_avro import AvroSchemas
 from keylane.errors import KeylaneError
-from keylane.model.records import NewRecord
-from keylane.produce import put
+from keylane.produce.put import put_all
 from keylane.wiring.metrics import function_meter
 from keylane.wiring.produce import produce_maker
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from keylane.api.response import Response
-    from keylane.ports import Fate
 
 meter = function_meter()
 app = router.Resolver("produce", meter)
@@ -44,10 +36,7 @@ parts = produce_maker(meter)
 )
 def put_key(event: Event, topic: str, key: str) -> Response[str]:
     """Write the body as the key's value."""
-    name, key_bytes = write_key.write_request(event, topic, key)
-    is_async = preferences.wants_async(event)
-    record = NewRecord(name, key_bytes, body_of(event))
-    return _written(event, [record], partial(_of_one, 201, is_async=is_async), is_async=is_async)
+    return _write_key(event, write_key.parse_put(event, topic, key), 201)
 
 
 @app.operation(
@@ -58,10 +47,7 @@ def put_key(event: Event, topic: str, key: str) -> Response[str]:
 )
 def delete_key(event: Event, topic: str, key: str) -> Response[str]:
     """Write a tombstone for the key."""
-    name, key_bytes = write_key.write_request(event, topic, key)
-    is_async = preferences.wants_async(event)
-    record = NewRecord(name, key_bytes, None)
-    return _written(event, [record], partial(_of_one, 200, is_async=is_async), is_async=is_async)
+    return _write_key(event, write_key.parse_delete(event, topic, key), 200)
 
 
 @app.operation(
@@ -73,10 +59,14 @@ def delete_key(event: Event, topic: str, key: str) -> Response[str]:
 )
 def push(event: Event) -> Response[str]:
     """Write records to any topics, as kprf takes them."""
-    tell = partial(kprf.answer_of, request_id=request_id_of(event))
-    records, waits = kprf.request_of(event)
-    app.method = "push/sync" if waits else "push/async"  # as kprf's metrics call it
-    return _written(event, records, tell, is_async=not waits)
+    request = kprf.parse_push(event)
+    app.method = "push/async" if request.is_async else "push/sync"  # as kprf's metrics call it
+    use = parts()
+    with GuardedWrite(use.guards, event, request.records) as write:
+        if not write.is_replayed:
+            results = put_all(use.writer, request.records, refused=write.refused, is_async=request.is_async)
+            write.respond(results, kprf.render_push(results, request_id_of(event)))
+    return write.response
 
 
 @app.operation(
@@ -105,45 +95,36 @@ def post_records_to_partition(event: Event, topic: str, partition: str) -> Respo
     return _post(event, topic, partition)
 
 
+def _write_key(event: Event, request: write_key.WriteKeyRequest, status: int) -> Response[str]:
+    use = parts()
+    with GuardedWrite(use.guards, event, [request.record]) as write:
+        if not write.is_replayed:
+            results = put_all(use.writer, [request.record], refused=write.refused, is_async=request.is_async)
+            write.respond(results, write_key.render_write(request, results[0], status))
+    return write.response
+
+
 def _post(event: Event, topic: str, partition: str | None = None) -> Response[str]:
     request_id = request_id_of(event)
     is_async = preferences.wants_async(event)
-    in_path = partition is not None
-    tell = partial(rest_proxy_answers.answer_of, request_id=request_id, in_path=in_path, is_async=is_async)
     try:
-        records, *schema_ids = rest_proxy.request_of(event, topic, partition, _encoders)
-        tell = partial(tell, schema_ids=tuple(schema_ids))
-        return _written(event, records, tell, is_async=is_async)
+        request = rest_proxy.parse_request(event, topic, partition)
+        schemas = _avro_schemas() if request.media_type == rest_proxy.AVRO else None
+        request, records = rest_proxy.parse_body(event, request, schemas)
+        use = parts()
+        with GuardedWrite(use.guards, event, records) as write:
+            if not write.is_replayed:
+                results = put_all(use.writer, records, refused=write.refused, is_async=is_async)
+                rendered = rest_proxy_answers.render_results(request, results, request_id, is_async=is_async)
+                write.respond(results, rendered)
     except KeylaneError as error:
-        return rest_proxy_answers.refusal_of(error, request_id)
+        return rest_proxy_answers.render_error(error, request_id)
+    return write.response
 
 
-def _encoders() -> rest_proxy_avro.Encoders | None:
+def _avro_schemas() -> AvroSchemas | None:
     use = parts()
-    return rest_proxy_avro.Encoders(use.schemas, use.clock, use.registry_timeout_ms) if use.schemas else None
-
-
-def _written(
-    event: Event, records: Sequence[NewRecord], tell: guarded_write.Tell, *, is_async: bool
-) -> Response[str]:
-    use = parts()
-    write = partial(
-        put.put_all,
-        use.log,
-        use.clock,
-        limit_bytes=use.settings.value_limit_bytes,
-        timeout_ms=use.settings.timeout_ms,
-        way=put.Way(use.wal, is_async=is_async),
-        checks=use.checks,
-    )
-    return guarded_write.written(use.guards, event, records, write, tell)
-
-
-def _of_one(status: int, outcomes: Sequence[Fate], *, is_async: bool) -> Response[str]:
-    [outcome] = outcomes
-    if isinstance(outcome, KeylaneError):
-        raise outcome
-    return write_key.of_write(outcome, status, is_async=is_async)
+    return AvroSchemas(use.schemas, use.writer.clock, use.registry_timeout_ms) if use.schemas else None
 
 
 def lambda_handler(event: dict[str, Any], context: Any) -> dict[str, Any]:

@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from keylane import routing
-from keylane.adapters.kafka.producer import KafkaSettings
-from keylane.config.functions import ProduceSettings
 from keylane.model.records import Layout, NewRecord, Position, Watermark
 from keylane.ports import Clock
-from keylane.produce.guards import NONE
+from keylane.produce.guards import NO_GUARDS
+from keylane.produce.put import RecordWriter
 from keylane.state import codec, redis_keys
 from keylane.wiring.produce import Produce
 
@@ -154,7 +153,7 @@ def load_handler(function: str) -> ModuleType:
 def load_produce(
     log: Log,
     wal: WriteAheadLog | None = None,
-    guards: Guards = NONE,
+    guards: Guards = NO_GUARDS,
     checks: Checks | None = None,
 ) -> Callable[..., dict[str, Any]]:
     """The produce function over a log: `post(path, body, **event)`; a body that isn't bytes is JSON.
@@ -162,8 +161,8 @@ def load_produce(
     `method` may be another than POST.
     """
     function = load_handler("produce")
-    settings = ProduceSettings(KafkaSettings("unused:1"), timeout_ms=1_000, value_limit_bytes=1_000)
-    function.parts = lambda: Produce(settings, Clock(), log, guards, wal, checks)
+    writer = RecordWriter(log, Clock(), 1_000, 1_000, wal, checks)
+    function.parts = lambda: Produce(writer, guards)
 
     def post(path: str, body: Any, method: str = "POST", **event: Any) -> dict[str, Any]:
         data = body if isinstance(body, bytes) else json.dumps(body).encode()

@@ -34,14 +34,14 @@ from keylane.model.kafka import (
 )
 from keylane.model.records import NewRecord, Position
 from keylane.ports import Claimed, Clock
-from keylane.produce.rate_limits import Standing
+from keylane.produce.rate_limits import RateLimitState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from keylane.model.kafka import At, Wanted
-    from keylane.ports import Call, Deadline, Message, Outcome
-    from keylane.produce.rate_limits import Rate, Subject
+    from keylane.ports import AppendResult, Call, Deadline, Message
+    from keylane.produce.rate_limits import Rate, RateLimitSubject
 
 
 class FakeTime:
@@ -170,11 +170,11 @@ class FakeLog:
     def create(self, topic: str, partition_count: int) -> None:
         self.topics[topic] = [[] for _ in range(partition_count)]
 
-    def append_all(self, records: Sequence[NewRecord], deadline: Deadline) -> list[Outcome]:
+    def append_all(self, records: Sequence[NewRecord], deadline: Deadline) -> list[AppendResult]:
         self.sent += records
-        return [self._fate(record, deadline) for record in records]
+        return [self._result(record, deadline) for record in records]
 
-    def _fate(self, record: NewRecord, deadline: Deadline) -> Outcome:
+    def _result(self, record: NewRecord, deadline: Deadline) -> AppendResult:
         try:
             return self._write(record, deadline)
         except KeylaneError as error:
@@ -202,16 +202,16 @@ class FakeLog:
 
 
 @dataclass
-class FakeLimiter:
-    """The port Limiter over numbers: what is left of each limit; `away`: whose limits can't be counted."""
+class FakeRateLimiter:
+    """The port RateLimiter over numbers: what is left of each limit; `away`: subjects without a count."""
 
     left: dict[tuple[str, str], int] = field(default_factory=dict)
     away: set[str] = field(default_factory=set)
 
-    def take(self, subjects: Sequence[Subject]) -> list[list[Standing] | None]:
+    def take(self, subjects: Sequence[RateLimitSubject]) -> list[list[RateLimitState] | None]:
         return [None if subject.name in self.away else self._taken(subject) for subject in subjects]
 
-    def _taken(self, subject: Subject) -> list[Standing]:
+    def _taken(self, subject: RateLimitSubject) -> list[RateLimitState]:
         costs = {rate: getattr(subject.load, rate.unit) for rate in subject.rates}
         lacks = {rate: cost > self.of(subject.name, rate) for rate, cost in costs.items()}
         for rate, cost in costs.items():
@@ -219,10 +219,11 @@ class FakeLimiter:
                 not any(lacks.values())
             )
         return [
-            Standing(rate, self.of(subject.name, rate), 30.5, 12.5 * lacks[rate]) for rate in subject.rates
+            RateLimitState(rate, self.of(subject.name, rate), 30.5, 12.5 * lacks[rate])
+            for rate in subject.rates
         ]
 
-    def give_back(self, subjects: Sequence[Subject]) -> None:
+    def give_back(self, subjects: Sequence[RateLimitSubject]) -> None:
         for subject in subjects:
             for rate in subject.rates:
                 self.left[subject.name, rate.unit] += getattr(subject.load, rate.unit)
@@ -232,32 +233,32 @@ class FakeLimiter:
 
 
 @dataclass
-class FakeAnswers:
-    """The port Answers over a dict."""
+class FakeIdempotencyStore:
+    """The port IdempotencyStore over a dict."""
 
     entries: dict[str, tuple[bytes, bytes, bytes | None]] = field(default_factory=dict)
     claims: int = 0
 
     def claim(self, name: str, fingerprint: bytes) -> Claimed:
         self.claims += 1
-        claim = b"%d" % self.claims
+        token = b"%d" % self.claims
         if name in self.entries:
-            known, _, answer = self.entries[name]
+            known, _, response = self.entries[name]
             if known != fingerprint:
                 raise IdempotencyKeyReused
-            if answer is None:
+            if response is None:
                 raise RequestInProgress
-            return Claimed(claim, answer)
-        self.entries[name] = fingerprint, claim, None
-        return Claimed(claim, None)
+            return Claimed(token, response)
+        self.entries[name] = fingerprint, token, None
+        return Claimed(token, None)
 
-    def settle(self, name: str, claim: bytes, answer: bytes | None) -> None:
+    def settle(self, name: str, token: bytes, response: bytes | None) -> None:
         fingerprint, known, _ = self.entries[name]
-        assert known == claim
-        if answer is None:
+        assert known == token
+        if response is None:
             del self.entries[name]
         else:
-            self.entries[name] = fingerprint, claim, answer
+            self.entries[name] = fingerprint, token, response
 
 
 @dataclass

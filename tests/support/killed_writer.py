@@ -12,11 +12,11 @@ import sys
 
 from tests.support.builders import load_handler
 
-from keylane.adapters.redis.idempotency import RedisOnce
+from keylane.adapters.redis.idempotency import RedisIdempotencyStore
 
 
 def main() -> None:
-    RedisOnce.settle = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[method-assign, assignment]
+    RedisIdempotencyStore.settle = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[method-assign, assignment]
     load_handler("produce").lambda_handler(json.load(sys.stdin), None)
 
 

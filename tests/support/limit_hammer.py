@@ -11,19 +11,19 @@ import sys
 import time
 
 from keylane.adapters.redis.cluster import Cluster
-from keylane.adapters.redis.rate_limits import RedisLimits
+from keylane.adapters.redis.rate_limits import RedisRateLimiter
 from keylane.adapters.redis.scripts import Scripts
 from keylane.config.functions import redis_settings
 from keylane.ports import Clock
-from keylane.produce.rate_limits import TOPIC, Load, Rate, Subject
+from keylane.produce.rate_limits import TOPIC, Rate, RateLimitSubject, RequestLoad
 
 
 def main() -> None:
     nodes, topic, *numbers = sys.argv[1:]
     per_minute, holds = map(int, numbers)
     cluster = Cluster(redis_settings({"KEYLANE_REDIS_NODES": nodes}))
-    limiter = RedisLimits(Scripts(cluster), Clock(), 5_000)
-    subject = Subject(TOPIC, topic, (Rate("requests", per_minute, holds),), Load(1, 1, 1))
+    limiter = RedisRateLimiter(Scripts(cluster), Clock(), 5_000)
+    subject = RateLimitSubject(TOPIC, topic, (Rate("requests", per_minute, holds),), RequestLoad(1, 1, 1))
     limiter.take([subject._replace(name=f"{topic}-connects")])
     print("ready", flush=True)  # noqa: T201 (whoever started it waits for this)
     until_s = float(sys.stdin.readline())

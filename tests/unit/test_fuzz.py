@@ -21,9 +21,10 @@ from tests.support.builders import (
 from tests.support.fakes import FakeLog, FakeState
 
 from keylane.api import cursors
-from keylane.config.functions import ProduceSettings, QuerySettings
+from keylane.config.functions import QuerySettings
 from keylane.model.records import Layout, Options, Record
 from keylane.ports import Clock
+from keylane.produce.put import RecordWriter
 from keylane.query.layouts import Layouts
 from keylane.state import codec, redis_keys, windows
 from keylane.state.aggregates import shown
@@ -153,7 +154,7 @@ class Functions:
             Layouts(state, clock, 30),
             lambda: pytest.fail("no topic here has a registry's values"),
         )
-        produce = Produce(ProduceSettings(nowhere), clock, log)
+        produce = Produce(RecordWriter(log, clock, 1_048_576, 5_000))
         self.query.parts = lambda: query  # type: ignore[attr-defined]
         self.produce.parts = lambda: produce  # type: ignore[attr-defined]
 

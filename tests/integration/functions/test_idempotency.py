@@ -16,7 +16,7 @@ from tests.support import lanes as t
 from tests.support.builders import a_topic, an_event, headers_of, load_handler
 
 from keylane.adapters.redis.cluster import Cluster
-from keylane.adapters.redis.idempotency import RedisOnce
+from keylane.adapters.redis.idempotency import RedisIdempotencyStore
 from keylane.adapters.redis.scripts import Scripts
 from keylane.errors import IdempotencyKeyReused, RequestInProgress, StateUnavailable
 
@@ -51,9 +51,9 @@ def environment(kafka: str, redis_cluster: str, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.fixture
-def once(redis_cluster: str) -> Iterator[RedisOnce]:
+def store(redis_cluster: str) -> Iterator[RedisIdempotencyStore]:
     scripts = Scripts(Cluster(t.settings(redis_cluster)))
-    yield RedisOnce(scripts, CLOCK, timeout_ms=5_000, expiry_s=2, in_progress_s=1)
+    yield RedisIdempotencyStore(scripts, CLOCK, timeout_ms=5_000, expiry_s=2, in_progress_s=1)
     scripts.close()
 
 
@@ -124,36 +124,36 @@ def test_after_a_kill_the_key_is_held_until_the_claim_runs_out_then_written_agai
     assert records_of(kafka, topic, 0) == [(b"k", b"v"), (b"k", b"v")], "at least once"
 
 
-def test_a_claim_that_ran_out_takes_nothing_from_who_has_the_key_now(once: RedisOnce):
+def test_a_claim_that_ran_out_takes_nothing_from_who_has_the_key_now(store: RedisIdempotencyStore):
     name = a_topic()
-    late = once.claim(name, PRINT).claim
+    late = store.claim(name, PRINT).token
     with pytest.raises(RequestInProgress):
-        once.claim(name, PRINT)
+        store.claim(name, PRINT)
     found: list[Any] = []
 
     def is_free() -> bool:
         try:
-            found.append(once.claim(name, PRINT))
+            found.append(store.claim(name, PRINT))
         except RequestInProgress:
             return False
         return True
 
     eventually(is_free)
-    once.settle(name, late, None)
-    once.settle(name, late, b"late")
+    store.settle(name, late, None)
+    store.settle(name, late, b"late")
     with pytest.raises(RequestInProgress):
-        once.claim(name, PRINT)
-    once.settle(name, found[0].claim, b"answer")
-    assert once.claim(name, PRINT).answer == b"answer"
+        store.claim(name, PRINT)
+    store.settle(name, found[0].token, b"answer")
+    assert store.claim(name, PRINT).response == b"answer"
 
 
-def test_answers_and_freed_keys_are_gone_in_time(once: RedisOnce):
+def test_answers_and_freed_keys_are_gone_in_time(store: RedisIdempotencyStore):
     name = a_topic()
-    once.settle(name, once.claim(name, PRINT).claim, None)
-    once.settle(name, once.claim(name, PRINT).claim, b"answer")
+    store.settle(name, store.claim(name, PRINT).token, None)
+    store.settle(name, store.claim(name, PRINT).token, b"answer")
     with pytest.raises(IdempotencyKeyReused):
-        once.claim(name, b"g" * 32)
-    eventually(lambda: once.claim(name, PRINT).answer is None)
+        store.claim(name, b"g" * 32)
+    eventually(lambda: store.claim(name, PRINT).response is None)
 
 
 def test_with_redis_away_a_key_is_503_and_nothing_is_written(
@@ -170,11 +170,11 @@ def test_with_redis_away_a_key_is_503_and_nothing_is_written(
 
 
 def test_an_answer_that_can_not_be_remembered_is_given_all_the_same(
-    once: RedisOnce, monkeypatch: pytest.MonkeyPatch
+    store: RedisIdempotencyStore, monkeypatch: pytest.MonkeyPatch
 ):
     name = a_topic()
-    claim = once.claim(name, PRINT).claim
-    monkeypatch.setattr(once._scripts, "run", lambda *_: [StateUnavailable("Redis did not answer in time")])
-    once.settle(name, claim, b"answer")
+    token = store.claim(name, PRINT).token
+    monkeypatch.setattr(store._scripts, "run", lambda *_: [StateUnavailable("Redis did not answer in time")])
+    store.settle(name, token, b"answer")
     with pytest.raises(StateUnavailable):
-        once.claim(name, PRINT)
+        store.claim(name, PRINT)

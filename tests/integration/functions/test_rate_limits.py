@@ -17,18 +17,18 @@ from tests.support.fakes import FakeTime
 
 from keylane import routing
 from keylane.adapters.redis.cluster import Cluster, Node, RedisSettings
-from keylane.adapters.redis.rate_limits import REST_S, RedisLimits, key_of
+from keylane.adapters.redis.rate_limits import REST_S, RedisRateLimiter, key_of
 from keylane.adapters.redis.scripts import Run, Script, Scripts
 from keylane.errors import StateUnavailable
 from keylane.ports import Clock
-from keylane.produce.rate_limits import CALLER, TOPIC, Load, Rate, Subject
+from keylane.produce.rate_limits import CALLER, TOPIC, Rate, RateLimitSubject, RequestLoad
 from keylane_local.process.ports import HOST
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from keylane.ports import Deadline
-    from keylane.produce.rate_limits import Standing
+    from keylane.produce.rate_limits import RateLimitState
     from keylane_local.servers.redis_cluster import RedisCluster
 
 PROCESSES = 8
@@ -53,15 +53,15 @@ def scripts(redis_cluster: str) -> Iterator[Scripts]:
 
 
 @pytest.fixture
-def limiter(scripts: Scripts) -> RedisLimits:
-    return RedisLimits(scripts, Clock(), 5_000)
+def limiter(scripts: Scripts) -> RedisRateLimiter:
+    return RedisRateLimiter(scripts, Clock(), 5_000)
 
 
-def subject(*rates: Rate, cost: int = 1, kind: str = TOPIC, name: str | None = None) -> Subject:
-    return Subject(kind, name or a_topic(), rates, Load(cost, cost, cost))
+def subject(*rates: Rate, cost: int = 1, kind: str = TOPIC, name: str | None = None) -> RateLimitSubject:
+    return RateLimitSubject(kind, name or a_topic(), rates, RequestLoad(cost, cost, cost))
 
 
-def known(limiter: RedisLimits, *subjects: Subject) -> list[list[Standing]]:
+def known(limiter: RedisRateLimiter, *subjects: RateLimitSubject) -> list[list[RateLimitState]]:
     found = limiter.take(subjects)
     assert None not in found
     return [each for each in found if each]
@@ -96,7 +96,7 @@ def test_eight_processes_with_one_limit_are_let_through_as_one_would_be(redis_cl
     assert least * 0.99 <= admitted <= most * 1.01, (least, admitted, most)
 
 
-def test_a_refused_request_takes_nothing_from_any_limit_of_its_subject(limiter: RedisLimits):
+def test_a_refused_request_takes_nothing_from_any_limit_of_its_subject(limiter: RedisRateLimiter):
     few, many = Rate("requests", 6, 3), Rate("bytes", 600, 600)
     one = subject(few, many)
     lefts = [[each.left for each in known(limiter, one)[0]] for _ in range(5)]
@@ -106,28 +106,28 @@ def test_a_refused_request_takes_nothing_from_any_limit_of_its_subject(limiter: 
     assert (by_bytes.wait_s, 29 < by_requests.full_in_s <= 30) == (0, True)
 
 
-def test_what_is_given_back_can_be_taken_again(limiter: RedisLimits):
+def test_what_is_given_back_can_be_taken_again(limiter: RedisRateLimiter):
     one = subject(Rate("records", 60, 5), cost=5)
     assert known(limiter, one)[0][0].left == 0
     assert known(limiter, one)[0][0].wait_s > 0
     limiter.give_back([one])
     assert known(limiter, one)[0][0].wait_s == 0
     limiter.give_back([one, one])
-    assert known(limiter, one._replace(load=Load(1, 1, 1)))[0][0].left == 4, "never more than it holds"
+    assert known(limiter, one._replace(load=RequestLoad(1, 1, 1)))[0][0].left == 4, "never more than it holds"
 
 
 def test_a_request_larger_than_the_bucket_waits_until_it_is_full_and_is_paid_for_afterwards(
-    limiter: RedisLimits,
+    limiter: RedisRateLimiter,
 ):
     large = subject(Rate("bytes", 60, 10), cost=100)
     assert known(limiter, large)[0][0].wait_s == 0
-    [[standing]] = known(limiter, large._replace(load=Load(1, 1, 1)))
+    [[standing]] = known(limiter, large._replace(load=RequestLoad(1, 1, 1)))
     assert 90 < standing.wait_s <= 91
     [[standing]] = known(limiter, large)
     assert 99 < standing.wait_s <= 100
 
 
-def test_topics_and_callers_of_all_shards_are_counted_in_one_go(limiter: RedisLimits):
+def test_topics_and_callers_of_all_shards_are_counted_in_one_go(limiter: RedisRateLimiter):
     rate = Rate("requests", 60, 2)
     subjects = [subject(rate) for _ in range(30)]
     subjects += [subject(rate, kind=CALLER, name=name) for name in ("iam:arn:{}:x", "ü }{", "::1", "")]
@@ -137,7 +137,7 @@ def test_topics_and_callers_of_all_shards_are_counted_in_one_go(limiter: RedisLi
     assert all(standing.wait_s > 0 for [standing] in known(limiter, *subjects))
 
 
-def test_an_entry_is_gone_when_its_buckets_are_full(limiter: RedisLimits, redis_cluster: str):
+def test_an_entry_is_gone_when_its_buckets_are_full(limiter: RedisRateLimiter, redis_cluster: str):
     slow, quick = subject(Rate("requests", 60, 60)), subject(Rate("requests", 6_000_000, 60))
     known(limiter, slow, quick)
     with t.client(redis_cluster) as client:
@@ -151,7 +151,9 @@ def test_the_users_rights_are_enough_and_reach_no_lane(cluster: RedisCluster):
     nodes = tuple(Node(HOST, node.port) for node in cluster.nodes)
     scripts = Scripts(Cluster(RedisSettings(nodes, "keylane-writes", "hunter2")))
     try:
-        assert known(RedisLimits(scripts, Clock(), 5_000), subject(Rate("requests", 6, 3)))[0][0].left == 2
+        assert (
+            known(RedisRateLimiter(scripts, Clock(), 5_000), subject(Rate("requests", 6, 3)))[0][0].left == 2
+        )
         run = Run(Script.named("settle"), b"{keylane}:layout:flights", (b"x", b"", b"1"))
         [reply] = scripts.run([run], deadline(5_000))
         assert isinstance(reply, StateUnavailable)
@@ -183,7 +185,7 @@ def test_with_redis_away_writes_go_on_or_are_refused_as_the_settings_say(
     assert not any("RateLimit-Limit" in headers_of(answer) for answer in answers)
 
 
-def test_scripts_are_sent_again_to_nodes_that_forgot_them(limiter: RedisLimits, cluster: RedisCluster):
+def test_scripts_are_sent_again_to_nodes_that_forgot_them(limiter: RedisRateLimiter, cluster: RedisCluster):
     one = subject(Rate("requests", 6, 3))
     assert known(limiter, one)[0][0].left == 2
     for node in cluster.nodes:
@@ -191,7 +193,7 @@ def test_scripts_are_sent_again_to_nodes_that_forgot_them(limiter: RedisLimits, 
     assert known(limiter, one)[0][0].left == 1
 
 
-def test_connections_that_the_server_closed_cost_nothing(limiter: RedisLimits, cluster: RedisCluster):
+def test_connections_that_the_server_closed_cost_nothing(limiter: RedisRateLimiter, cluster: RedisCluster):
     one = subject(Rate("requests", 6, 3))
     assert known(limiter, one)[0][0].left == 2
     for node in cluster.nodes:
@@ -200,7 +202,7 @@ def test_connections_that_the_server_closed_cost_nothing(limiter: RedisLimits, c
 
 
 def test_a_limit_is_followed_while_its_slot_goes_to_another_node_and_back(
-    limiter: RedisLimits, cluster: RedisCluster
+    limiter: RedisRateLimiter, cluster: RedisCluster
 ):
     one = subject(Rate("requests", 6, 10))
     move = SlotMove(cluster, routing.key_slot(key_of(one)))
@@ -226,7 +228,7 @@ def test_a_node_that_does_not_answer_is_left_alone_for_a_second_and_costs_the_ot
 ):
     time = FakeTime()
     scripts = Scripts(Cluster(t.settings(redis_cluster)))
-    limiter = RedisLimits(scripts, time.clock, 50)
+    limiter = RedisRateLimiter(scripts, time.clock, 50)
     subjects = [subject(Rate("requests", 6, 1_000)) for _ in range(20)]
     known(limiter, *subjects)
     primary, _ = primary_and_replica(cluster, routing.key_slot(key_of(subjects[0])))

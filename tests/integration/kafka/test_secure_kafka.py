@@ -268,7 +268,7 @@ def test_password_that_was_changed_is_fetched_anew_and_no_request_fails(
         return producing()(topic)[0] == 503
 
     eventually(is_changed)
-    put.function.parts().log.close()  # type: ignore[attr-defined]
+    put.function.parts().writer.log.close()  # type: ignore[attr-defined]
     use(SASL_PASSWORD="secretsmanager:AmazonMSK_carl#password")
     assert put(topic)[0] == 201
     assert get(path)[0] == 200

@@ -14,10 +14,10 @@ from tests.support.builders import a_layout, a_topic, an_event, layout_entry, lo
 from tests.support.cloudformation import of_type, template
 
 from keylane.adapters.redis.cluster import Cluster
-from keylane.adapters.redis.rate_limits import RedisLimits
+from keylane.adapters.redis.rate_limits import RedisRateLimiter
 from keylane.adapters.redis.scripts import Scripts
 from keylane.model.records import Options
-from keylane.produce.rate_limits import TOPIC, Load, Rate, Subject
+from keylane.produce.rate_limits import TOPIC, Rate, RateLimitSubject, RequestLoad
 from keylane_spark.adapters.lane_writer import LaneTarget, LaneWriter
 
 if TYPE_CHECKING:
@@ -81,8 +81,8 @@ def test_the_writer_writes_lanes_and_the_reader_reads_them(users, monkeypatch):
 
 def test_the_counter_counts_limits(users):
     scripts = Scripts(cluster_as("counter", users))
-    found = RedisLimits(scripts, t.CLOCK, 5_000).take(
-        [Subject(TOPIC, a_topic(), (Rate("requests", 60, 60),), Load(1, 1, 1))]
+    found = RedisRateLimiter(scripts, t.CLOCK, 5_000).take(
+        [RateLimitSubject(TOPIC, a_topic(), (Rate("requests", 60, 60),), RequestLoad(1, 1, 1))]
     )
     scripts.close()
     assert found[0] is not None

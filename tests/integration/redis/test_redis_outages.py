@@ -16,11 +16,11 @@ from tests.support.steady import SteadyReads
 
 from keylane import routing
 from keylane.adapters.redis.cluster import Cluster
-from keylane.adapters.redis.rate_limits import RedisLimits, key_of
+from keylane.adapters.redis.rate_limits import RedisRateLimiter, key_of
 from keylane.adapters.redis.scripts import Scripts
 from keylane.adapters.redis.state import RedisState
 from keylane.config.functions import redis_settings
-from keylane.produce.rate_limits import TOPIC, Load, Rate, Subject
+from keylane.produce.rate_limits import TOPIC, Rate, RateLimitSubject, RequestLoad
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -164,8 +164,8 @@ def test_limits_hold_on_when_their_primary_is_killed_and_its_replica_counts(whol
     rate = Rate("requests", 60_000, 1_000)
     cluster = Cluster(redis_settings({"KEYLANE_REDIS_NODES": whole.addresses}))
     cluster.refresh(deadline())
-    limiter = RedisLimits(Scripts(cluster), CLOCK, 50)
-    subjects = (Subject(TOPIC, a_topic(), (rate,), Load(1, 1, 1)) for _ in range(1_000))
+    limiter = RedisRateLimiter(Scripts(cluster), CLOCK, 50)
+    subjects = (RateLimitSubject(TOPIC, a_topic(), (rate,), RequestLoad(1, 1, 1)) for _ in range(1_000))
     ours = next(
         each for each in subjects if cluster.primary(routing.key_slot(key_of(each))).port == primary.port
     )

@@ -12,7 +12,7 @@ from keylane.explore import explore
 from keylane.model.clusters import Clusters, Named
 from keylane.model.kafka import LATEST, READ_COMMITTED, LogRecord, Wanted
 from keylane.model.records import NewRecord, Position
-from keylane.ports import Deadline, Outcome
+from keylane.ports import AppendResult, Deadline
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def test_records_go_to_their_clusters_and_fates_come_in_their_order(limit: Deadl
 
 
 class Misconfigured(FakeLog):
-    def append_all(self, *_: object) -> list[Outcome]:
+    def append_all(self, *_: object) -> list[AppendResult]:
         raise BadConfig("no such file")
 
 

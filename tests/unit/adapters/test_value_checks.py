@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.support.builders import FUNCTIONS, load_produce
-from tests.support.fakes import FakeAnswers, FakeLog, FakeTime
+from tests.support.fakes import FakeIdempotencyStore, FakeLog, FakeTime
 
 from keylane.config.schemas import schema_rules
 from keylane.errors import BadConfig, SettingsError
@@ -86,9 +86,9 @@ def test_a_key_is_refused_with_a_problem_and_a_tombstone_passes(post: Post, log:
 
 
 def test_a_record_that_was_refused_frees_its_idempotency_key(log: FakeLog):
-    answers = FakeAnswers()
+    store = FakeIdempotencyStore()
     checks = checks_of({"KEYLANE_SCHEMAS": json.dumps({"*": {"schema": ORDER}})}, FakeTime().clock)
-    post = load_produce(log, guards=Guards(answers=lambda: answers), checks=checks)
+    post = load_produce(log, guards=Guards(idempotency=lambda: store), checks=checks)
     headers = {"Idempotency-Key": "1"}
     for _ in range(2):
         answer = post("/topics/orders/keys/k", BAD.encode(), method="PUT", headers=headers)

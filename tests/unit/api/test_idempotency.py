@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.support.builders import headers_of, load_produce
-from tests.support.fakes import FakeAnswers, FakeLog
+from tests.support.fakes import FakeIdempotencyStore, FakeLog
 
 from keylane.errors import LogUnavailable, Unacknowledged
 from keylane.produce.guards import Guards
@@ -29,13 +29,13 @@ def log() -> FakeLog:
 
 
 @pytest.fixture
-def answers() -> FakeAnswers:
-    return FakeAnswers()
+def store() -> FakeIdempotencyStore:
+    return FakeIdempotencyStore()
 
 
 @pytest.fixture
-def post(log: FakeLog, answers: FakeAnswers) -> Post:
-    return load_produce(log, guards=Guards(answers=lambda: answers))
+def post(log: FakeLog, store: FakeIdempotencyStore) -> Post:
+    return load_produce(log, guards=Guards(idempotency=lambda: store))
 
 
 def problem(answer: dict[str, Any]) -> tuple[int, str]:
@@ -91,9 +91,9 @@ def test_another_request_with_the_key_is_refused(
     assert len(log.sent) == 1
 
 
-def test_while_the_first_is_written_the_second_is_told_to_come_back(post: Post, answers: FakeAnswers):
+def test_while_the_first_is_written_the_second_is_told_to_come_back(post: Post, store: FakeIdempotencyStore):
     assert post("/topics/t/keys/k", b"v", method="PUT", headers=KEY)["statusCode"] == 201
-    answers.entries = {name: (entry[0], entry[1], None) for name, entry in answers.entries.items()}
+    store.entries = {name: (entry[0], entry[1], None) for name, entry in store.entries.items()}
     answer = post("/topics/t/keys/k", b"v", method="PUT", headers=KEY)
     assert problem(answer) == (409, "request-in-progress")
     assert headers_of(answer)["Retry-After"] == "1"
@@ -122,9 +122,9 @@ def test_where_nothing_was_surely_written_the_request_may_be_repeated(post: Post
     assert "Idempotency-Replayed" not in headers_of(answer)
 
 
-def test_what_is_wrong_in_itself_claims_no_key(post: Post, answers: FakeAnswers):
+def test_what_is_wrong_in_itself_claims_no_key(post: Post, store: FakeIdempotencyStore):
     assert post("/push", b"{", headers=KEY)["statusCode"] == 400
-    assert answers.claims == 0
+    assert store.claims == 0
     assert post("/push", {"records": [{"topic": "t", "data": "1"}]}, headers=KEY)["statusCode"] == 200
 
 

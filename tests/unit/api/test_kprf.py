@@ -12,7 +12,7 @@ from tests.support.builders import an_event, headers_of, load_produce
 from tests.support.fakes import FakeLog
 
 from keylane import routing
-from keylane.api.kprf import request_of
+from keylane.api.kprf import PushRequest, parse_push
 from keylane.errors import ProduceFailed, Unacknowledged
 from keylane.model.records import NewRecord
 
@@ -235,4 +235,4 @@ def test_records_are_read_as_they_were_meant(records: list[NewRecord]):
         for record in records
     ]
     event = an_event("POST", "/push", body=json.dumps({"records": given}).encode())
-    assert request_of(event) == (records, False)
+    assert parse_push(event) == PushRequest(records, is_async=True)

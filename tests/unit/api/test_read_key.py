@@ -247,7 +247,7 @@ def test_envelopes_are_json_whatever_is_in_them(key: bytes, value: bytes):
 
 
 def test_written_position_is_told_in_body_and_header():
-    response = write_key.of_position(Position(3, 7), 201)
+    response = write_key.render_position(Position(3, 7), 201)
     assert response.status_code == 201
     assert json.loads(str(response.body)) == {"partition": 3, "offset": 7, "position": "3:7"}
     assert response.headers["Keylane-Position"] == "3:7"

@@ -190,5 +190,5 @@ def test_request_is_known_by_its_id():
 def test_condition_on_a_write_is_refused_rather_than_ignored(condition: str):
     event = an_event("PUT", "/topics/t/keys/k", headers={condition: "*"}, body=b"v")
     with pytest.raises(BadRequest, match="insert_once") as caught:
-        write_key.write_request(event, "t", "k")
+        write_key.parse_delete(event, "t", "k")
     assert caught.value.parameter == condition

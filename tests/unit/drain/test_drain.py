@@ -19,7 +19,7 @@ from keylane.produce import message_codec
 from keylane.produce.message_codec import Parcel
 
 if TYPE_CHECKING:
-    from keylane.ports import Outcome
+    from keylane.ports import AppendResult
 
 ACCEPTED_MS = 1_357_034_400_000
 
@@ -35,8 +35,8 @@ class ScriptedLog(FakeLog):
 
     errors: dict[bytes | None, KeylaneError] = field(default_factory=dict)
 
-    def _fate(self, record: NewRecord, deadline: Deadline) -> Outcome:
-        return self.errors.get(record.value) or super()._fate(record, deadline)
+    def _result(self, record: NewRecord, deadline: Deadline) -> AppendResult:
+        return self.errors.get(record.value) or super()._result(record, deadline)
 
 
 @pytest.fixture

@@ -7,15 +7,18 @@ import json
 import pytest
 from aws_lambda_powertools.metrics import EphemeralMetrics, MetricUnit
 from tests.support.builders import an_event
-from tests.support.fakes import FakeTime
+from tests.support.fakes import FakeRateLimiter, FakeTime
 
 from keylane.adapters.kafka.metrics import KafkaMetrics
-from keylane.api import guarded_write, router
+from keylane.api import router
+from keylane.api.guarded_write import GuardedWrite
 from keylane.api.response import Response
-from keylane.errors import LogUnavailable, ProduceFailed, RateLimited, UnknownTopic
+from keylane.errors import LogUnavailable, ProduceFailed, UnknownTopic
 from keylane.metrics.catalogue import COUNTER, GAUGE, HISTOGRAM, METRICS
 from keylane.metrics.meter import BURST, LABELS_LIMIT, NO_METER, OTHER, Meter
 from keylane.model.records import NewRecord, Position
+from keylane.produce.guards import Guards
+from keylane.produce.rate_limits import Rate, RateLimits, Rule
 
 
 class Written:
@@ -197,10 +200,10 @@ def test_labels_are_bounded_whatever_is_counted(written):
 
 def test_records_that_a_rate_limit_kept_back_are_counted_by_their_rule(written):
     flight, user = NewRecord("flights", b"a", b"1"), NewRecord("users", b"a", b"1")
-    refused = {"flights": RateLimited("a limit", 1, {}, "fl*")}
-    guarded_write._outcomes(
-        [flight, user, flight], refused, lambda records: [Position(0, 0)] * len(records), written.meter
-    )
+    limits = RateLimits((Rule("fl*", (Rate("records", 60, 1),)),), (), FakeRateLimiter())
+    guards = Guards(limits=limits, meter=written.meter)
+    write = GuardedWrite(guards, an_event("POST", "/push"), [flight, user, flight])
+    assert set(write.refused) == {"flights"}
     written.meter.flush()
     assert {line["topic"]: line["RateLimited"] for line in written.documents} == {"fl*": 2}
 

@@ -14,12 +14,12 @@ from keylane.model.records import NewRecord, Position, Queued
 from keylane.ports import Deadline
 from keylane.produce import message_codec
 from keylane.produce.enqueue import ID_HEADER, Packing, WriteAheadLog, enqueue
-from keylane.produce.put import Way, put_all
+from keylane.produce.put import RecordWriter, put_all
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from keylane.ports import Fate
+    from keylane.ports import RecordResult
     from keylane.produce.message_codec import Parcel
 
 LIMIT = 4096
@@ -29,7 +29,7 @@ def a_wal(queue: FakeQueue, *, groups: int = 4, bucket: FakeBucket | None = None
     return WriteAheadLog(queue, bucket, Packing(groups, LIMIT), **takes)
 
 
-def put(wal: WriteAheadLog, records: Sequence[NewRecord]) -> list[Fate]:
+def put(wal: WriteAheadLog, records: Sequence[NewRecord]) -> list[RecordResult]:
     clock = FakeTime().clock
     return enqueue(wal, clock, records, Deadline.after_ms(1_000, clock))
 
@@ -53,11 +53,11 @@ def parcels(queue: FakeQueue) -> list[Parcel]:
 )
 def test_every_record_is_in_one_message_and_in_order_within_its_group(records: list[NewRecord], groups: int):
     queue = FakeQueue()
-    fates = put(a_wal(queue, groups=groups), records)
+    results = put(a_wal(queue, groups=groups), records)
     found = {
         parcel.record_id(number): record for parcel in parcels(queue) for number, record in parcel.records
     }
-    assert [found.pop(fate.id) for fate in fates] == records
+    assert [found.pop(result.id) for result in results] == records
     assert not found
     by_group: dict[tuple[str, str | None], list[NewRecord]] = {}
     for message, parcel in zip(queue.messages, parcels(queue), strict=True):
@@ -106,13 +106,13 @@ def test_a_queue_without_order_is_given_no_groups():
 def test_what_fits_into_no_message_goes_into_the_bucket():
     queue, bucket = FakeQueue(), FakeBucket()
     large = NewRecord("t", b"k", b"v" * 100_000)
-    [fate] = put(a_wal(queue, bucket=bucket), [large])
+    [result] = put(a_wal(queue, bucket=bucket), [large])
     [parcel] = parcels(queue)
     assert parcel.records == ()
     assert parcel.left_at is not None
     left = message_codec.decode(bucket.objects[parcel.left_at])
     assert left.records == ((0, large),)
-    assert fate == Queued(left.record_id(0))
+    assert result == Queued(left.record_id(0))
 
 
 def test_without_a_bucket_what_fits_into_no_message_is_refused_and_hides_nothing():
@@ -129,16 +129,16 @@ def test_without_a_bucket_what_fits_into_no_message_is_refused_and_hides_nothing
 def test_with_the_bucket_away_nothing_overtakes_the_record_that_should_be_there():
     queue = FakeQueue()
     records = [NewRecord("t", b"k", b"1"), NewRecord("t", b"k", b"v" * 4_000), NewRecord("t", b"k", b"2")]
-    fates = put(a_wal(queue, groups=1, bucket=FakeBucket(away=True)), records)
-    assert [type(fate) for fate in fates] == [Queued, QueueUnavailable, QueueUnavailable]
+    results = put(a_wal(queue, groups=1, bucket=FakeBucket(away=True)), records)
+    assert [type(result) for result in results] == [Queued, QueueUnavailable, QueueUnavailable]
     assert [record.value for parcel in parcels(queue) for _, record in parcel.records] == [b"1"]
 
 
 def test_failures_of_a_message_are_those_of_its_records():
     queue = FakeQueue(refusals={"t:p1": QueueUnavailable("no")})
     records = [NewRecord("t", None, b"a", 1), NewRecord("t", None, b"b", 2), NewRecord("t", None, b"c", 1)]
-    fates = put(a_wal(queue), records)
-    assert [type(fate) for fate in fates] == [QueueUnavailable, Queued, QueueUnavailable]
+    results = put(a_wal(queue), records)
+    assert [type(result) for result in results] == [QueueUnavailable, Queued, QueueUnavailable]
 
 
 @pytest.fixture
@@ -150,9 +150,9 @@ def log() -> FakeLog:
 
 def write(
     log: FakeLog, wal: WriteAheadLog, records: Sequence[NewRecord], *, is_async: bool = False
-) -> list[Fate]:
-    way = Way(wal, is_async=is_async)
-    return put_all(log, FakeTime().clock, records, limit_bytes=1_000, timeout_ms=1_000, way=way)
+) -> list[RecordResult]:
+    writer = RecordWriter(log, FakeTime().clock, value_limit_bytes=1_000, timeout_ms=1_000, wal=wal)
+    return put_all(writer, records, is_async=is_async)
 
 
 def test_what_nobody_waits_for_is_queued_and_the_rest_delivered(log: FakeLog):
@@ -160,8 +160,8 @@ def test_what_nobody_waits_for_is_queued_and_the_rest_delivered(log: FakeLog):
     record = NewRecord("t", b"k", b"v")
     assert write(log, a_wal(queue), [record]) == [Position(0, 0)]
     assert not queue.messages
-    [fate] = write(log, a_wal(queue), [record], is_async=True)
-    assert isinstance(fate, Queued)
+    [result] = write(log, a_wal(queue), [record], is_async=True)
+    assert isinstance(result, Queued)
     assert len(log.topics["t"][0]) == 1
 
 
@@ -178,39 +178,39 @@ def test_what_can_be_told_at_once_is_told_before_queueing(log: FakeLog):
         NewRecord("t", b"k", b"v" * 1_001),
         NewRecord("t", b"k", b"v"),
     ]
-    fates = write(log, a_wal(queue), records, is_async=True)
-    assert [type(fate) for fate in fates] == [ProduceFailed, TooLarge, Queued]
+    results = write(log, a_wal(queue), records, is_async=True)
+    assert [type(result) for result in results] == [ProduceFailed, TooLarge, Queued]
 
 
 def test_what_kafka_does_not_take_now_is_queued_under_the_id_that_it_was_sent_with(log: FakeLog):
     log.away = True
     queue = FakeQueue()
-    [fate] = write(log, a_wal(queue, takes_failed=True), [NewRecord("t", b"k", b"v")])
-    assert isinstance(fate, Queued)
+    [result] = write(log, a_wal(queue, takes_failed=True), [NewRecord("t", b"k", b"v")])
+    assert isinstance(result, Queued)
     [sent] = log.sent
     [(_, queued)] = parcels(queue)[0].records
-    assert queued.headers == sent.headers == ((ID_HEADER, fate.id.encode()),)
+    assert queued.headers == sent.headers == ((ID_HEADER, result.id.encode()),)
 
 
 def test_by_default_a_failure_is_told_and_nothing_queued(log: FakeLog):
     log.away = True
     queue = FakeQueue()
-    [fate] = write(log, a_wal(queue), [NewRecord("t", b"k", b"v")])
-    assert isinstance(fate, LogUnavailable)
+    [result] = write(log, a_wal(queue), [NewRecord("t", b"k", b"v")])
+    assert isinstance(result, LogUnavailable)
     assert not queue.messages
 
 
 def test_what_kafka_will_never_take_is_told_and_not_queued(log: FakeLog):
     queue = FakeQueue()
-    [fate] = write(log, a_wal(queue, takes_failed=True), [NewRecord("unknown", b"k", b"v")])
-    assert not isinstance(fate, Queued)
+    [result] = write(log, a_wal(queue, takes_failed=True), [NewRecord("unknown", b"k", b"v")])
+    assert not isinstance(result, Queued)
     assert not queue.messages
 
 
 def test_an_older_record_is_not_queued_where_a_newer_one_of_its_key_was_written(log: FakeLog):
     class Forgetful(FakeLog):
-        def _fate(self, record, deadline):
-            return Unacknowledged() if record.value == b"old" else super()._fate(record, deadline)
+        def _result(self, record, deadline):
+            return Unacknowledged() if record.value == b"old" else super()._result(record, deadline)
 
     forgetful = Forgetful()
     forgetful.create("t", 1)
@@ -220,5 +220,5 @@ def test_an_older_record_is_not_queued_where_a_newer_one_of_its_key_was_written(
         NewRecord("t", b"other", b"old"),
         NewRecord("t", b"k", b"new"),
     ]
-    fates = write(forgetful, a_wal(queue, takes_failed=True), records)
-    assert [type(fate) for fate in fates] == [Unacknowledged, Queued, Position]
+    results = write(forgetful, a_wal(queue, takes_failed=True), records)
+    assert [type(result) for result in results] == [Unacknowledged, Queued, Position]

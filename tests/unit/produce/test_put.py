@@ -9,10 +9,10 @@ from tests.support.fakes import FakeLog, FakeTime
 
 from keylane.errors import LogUnavailable, ProduceFailed, TooLarge, UnknownPartition, UnknownTopic
 from keylane.model.records import NewRecord, Position
-from keylane.produce.put import put_all
+from keylane.produce.put import RecordWriter, put_all
 
 if TYPE_CHECKING:
-    from keylane.ports import Outcome
+    from keylane.ports import RecordResult
 
 LIMIT = 1000
 
@@ -24,13 +24,19 @@ def log() -> FakeLog:
     return log
 
 
-def put(log: FakeLog, key: bytes, value: bytes | None, topic: str = "t", timeout_ms: float = 1000) -> Outcome:
+def a_writer(log: FakeLog, timeout_ms: float = 1000) -> RecordWriter:
+    return RecordWriter(log, FakeTime().clock, LIMIT, timeout_ms)
+
+
+def put(
+    log: FakeLog, key: bytes, value: bytes | None, topic: str = "t", timeout_ms: float = 1000
+) -> RecordResult:
     record = NewRecord(topic, key, value)
-    [outcome] = put_all(log, FakeTime().clock, [record], limit_bytes=LIMIT, timeout_ms=timeout_ms)
-    return outcome
+    [result] = put_all(a_writer(log, timeout_ms), [record])
+    return result
 
 
-def test_each_write_tells_its_position(log: FakeLog):
+def test_each_write_returns_its_position(log: FakeLog):
     assert put(log, b"k", b"1") == Position(0, 0)
     assert put(log, b"k", b"2") == Position(0, 1)
 
@@ -47,20 +53,20 @@ def test_empty_value_is_a_value(log: FakeLog):
 
 def test_key_may_have_64_kib_and_no_more(log: FakeLog):
     put(log, b"k" * 65_536, b"v")
-    fate = put(log, b"k" * 65_537, b"v")
-    assert isinstance(fate, TooLarge)
-    assert (fate.what, fate.size_bytes, fate.limit_bytes) == ("key", 65_537, 65_536)
+    result = put(log, b"k" * 65_537, b"v")
+    assert isinstance(result, TooLarge)
+    assert (result.what, result.size_bytes, result.limit_bytes) == ("key", 65_537, 65_536)
 
 
 def test_value_may_have_its_limit_and_no_more(log: FakeLog):
     put(log, b"k", b"v" * LIMIT)
-    fate = put(log, b"k", b"v" * (LIMIT + 1))
-    assert isinstance(fate, TooLarge)
-    assert (fate.what, fate.limit_bytes) == ("value", LIMIT)
+    result = put(log, b"k", b"v" * (LIMIT + 1))
+    assert isinstance(result, TooLarge)
+    assert (result.what, result.limit_bytes) == ("value", LIMIT)
     assert len(log.topics["t"][0]) == 1
 
 
-def test_errors_of_the_log_are_the_records_fate(log: FakeLog):
+def test_errors_of_the_log_are_the_results_of_their_records(log: FakeLog):
     assert isinstance(put(log, b"k", b"v", topic="elsewhere"), UnknownTopic)
     assert isinstance(put(log, b"k", b"v", timeout_ms=0), LogUnavailable)
 
@@ -75,16 +81,14 @@ def test_records_that_can_not_be_written_as_they_are_keep_none_of_the_others_bac
         NewRecord("elsewhere", b"k", b"v"),
         NewRecord("t", None, None),
     ]
-    fates = put_all(log, FakeTime().clock, records, limit_bytes=LIMIT, timeout_ms=1000)
-    assert (fates[0], fates[-1]) == (Position(0, 0), Position(0, 1))
+    results = put_all(a_writer(log), records)
+    assert (results[0], results[-1]) == (Position(0, 0), Position(0, 1))
     kinds = [TooLarge, TooLarge, ProduceFailed, UnknownPartition, UnknownTopic]
-    assert [type(fate) for fate in fates[1:-1]] == kinds
+    assert [type(result) for result in results[1:-1]] == kinds
     assert log.sent == [records[0], records[5], records[6]]
 
 
 def test_where_no_record_can_be_written_kafka_is_not_asked(log: FakeLog):
     log.away = True
-    [fate] = put_all(
-        log, FakeTime().clock, [NewRecord("t", b"k", b"v" * 2_000)], limit_bytes=LIMIT, timeout_ms=1000
-    )
-    assert isinstance(fate, TooLarge)
+    [result] = put_all(a_writer(log), [NewRecord("t", b"k", b"v" * 2_000)])
+    assert isinstance(result, TooLarge)

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.support.builders import headers_of, load_produce
-from tests.support.fakes import FakeLimiter, FakeLog
+from tests.support.fakes import FakeLog, FakeRateLimiter
 
 from keylane.config.guards import GuardSettings
 from keylane.errors import RateLimited, SettingsError, StateUnavailable
 from keylane.model.patterns import fits
 from keylane.model.records import NewRecord
 from keylane.produce.guards import Guards
-from keylane.produce.rate_limits import UNRULED, Limits, Rate, Rule, rule_of
+from keylane.produce.rate_limits import UNRULED, Rate, RateLimits, Rule, rule_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,8 +25,8 @@ REST_JSON = {"Content-Type": "application/vnd.kafka.json.v2+json"}
 
 
 @pytest.fixture
-def limiter() -> FakeLimiter:
-    return FakeLimiter()
+def limiter() -> FakeRateLimiter:
+    return FakeRateLimiter()
 
 
 @pytest.fixture
@@ -38,9 +38,9 @@ def log() -> FakeLog:
 
 
 @pytest.fixture
-def post(log: FakeLog, limiter: FakeLimiter) -> Callable[..., dict[str, Any]]:
+def post(log: FakeLog, limiter: FakeRateLimiter) -> Callable[..., dict[str, Any]]:
     """A function with 10 records a minute for `orders`, and 20 for each caller."""
-    limits = Limits((Rule("orders", TEN),), (Rule("*", (Rate("records", 20, 20),)),), limiter)
+    limits = RateLimits((Rule("orders", TEN),), (Rule("*", (Rate("records", 20, 20),)),), limiter)
     return load_produce(log, guards=Guards(limits=limits))
 
 
@@ -66,7 +66,7 @@ def test_a_push_tells_of_the_limit_that_has_the_least_left(post: Callable[..., d
 
 
 def test_topic_over_its_limit_refuses_all_its_records_and_no_others(
-    post: Callable[..., dict[str, Any]], log: FakeLog, limiter: FakeLimiter
+    post: Callable[..., dict[str, Any]], log: FakeLog, limiter: FakeRateLimiter
 ):
     answer = post("/push", {"records": [*records(2, "other"), *records(11), *records(1, "other")]})
     assert (answer["statusCode"], headers_of(answer)["Retry-After"]) == (429, "13")
@@ -81,7 +81,7 @@ def test_topic_over_its_limit_refuses_all_its_records_and_no_others(
 
 
 def test_caller_over_its_limit_is_refused_whole_and_takes_nothing_from_the_topics(
-    post: Callable[..., dict[str, Any]], log: FakeLog, limiter: FakeLimiter
+    post: Callable[..., dict[str, Any]], log: FakeLog, limiter: FakeRateLimiter
 ):
     answer = post("/push", {"records": [*records(20, "other"), *records(3)]})
     document = json.loads(answer["body"])
@@ -108,18 +108,18 @@ def test_a_refused_key_is_429_in_every_form(post: Callable[..., dict[str, Any]],
 
 
 def test_what_can_not_be_counted_is_let_through_or_refused_as_the_settings_say(log: FakeLog):
-    limiter = FakeLimiter(away={"orders"})
+    limiter = FakeRateLimiter(away={"orders"})
     rules = ((Rule("orders", TEN),), (Rule("*", TEN),))
     some = [NewRecord("orders", b"k", b"v")]
-    assert Limits(*rules, limiter).admit("ann", some).refused == {}
+    assert RateLimits(*rules, limiter).admit("ann", some).refused == {}
     assert limiter.left == {("ann", "records"): 9}
     with pytest.raises(StateUnavailable, match="nothing was written"):
-        Limits(*rules, limiter, open_on_failure=False).admit("ann", some)
+        RateLimits(*rules, limiter, open_on_failure=False).admit("ann", some)
     assert limiter.left == {("ann", "records"): 9}, "given back"
 
 
 def test_bytes_are_those_of_keys_values_and_headers():
-    limits = Limits((Rule("t", (Rate("bytes", 100, 100),)),), (), limiter := FakeLimiter())
+    limits = RateLimits((Rule("t", (Rate("bytes", 100, 100),)),), (), limiter := FakeRateLimiter())
     limits.admit("ann", [NewRecord("t", b"key", b"value", headers=(("name", b"1"), ("n", None)))])
     assert limiter.left == {("t", "bytes"): 100 - 3 - 5 - 5 - 1}
     limits.admit("ann", [NewRecord("t", None, None)])
@@ -127,14 +127,14 @@ def test_bytes_are_those_of_keys_values_and_headers():
 
 
 def test_names_that_no_topic_can_have_are_not_counted():
-    limits = Limits((Rule("*", TEN),), (), limiter := FakeLimiter())
+    limits = RateLimits((Rule("*", TEN),), (), limiter := FakeRateLimiter())
     limits.admit("ann", [NewRecord("no topic", b"k", b"v"), NewRecord("", b"k", b"v")])
     assert limiter.left == {}
 
 
 def test_a_caller_that_is_refused_hears_of_the_longest_wait():
     rates = (Rate("requests", 60, 1), Rate("records", 600, 1))
-    limits = Limits((), (Rule("*", rates),), FakeLimiter(left={("ann", "requests"): 0}))
+    limits = RateLimits((), (Rule("*", rates),), FakeRateLimiter(left={("ann", "requests"): 0}))
     with pytest.raises(RateLimited, match="60 requests a minute") as caught:
         limits.admit("ann", [NewRecord("t", b"k", b"v")])
     assert caught.value.retry_after_s == 13

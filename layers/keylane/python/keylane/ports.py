@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from keylane.model.records import NewRecord, Position, Queued
 
 
-Outcome: TypeAlias = "Position | KeylaneError"
-"""What Kafka made of a record: where it stands, or why it was not (or may not be) written."""
+AppendResult: TypeAlias = "Position | KeylaneError"
+"""Kafka's result of a record: its position, or why it was not (or may not have been) written."""
 
-Fate: TypeAlias = "Position | Queued | KeylaneError"
-"""What became of a record that was to be written: it may be in the write-ahead log, too."""
+RecordResult: TypeAlias = "Position | Queued | KeylaneError"
+"""The result of a record to write: as AppendResult, or the record is in the write-ahead log."""
 
 
 class Call(NamedTuple):
@@ -62,19 +62,19 @@ class State(Protocol):
 class Log(Protocol):
     """Kafka, as a producer sees it."""
 
-    def append_all(self, records: Sequence[NewRecord], deadline: Deadline) -> list[Outcome]:
-        """Write records at once, in their order within each partition, and wait for all acknowledgements.
+    def append_all(self, records: Sequence[NewRecord], deadline: Deadline) -> list[AppendResult]:
+        """Write records in one batch, in order within each partition, and wait for all acknowledgements.
 
-        Gives the fate of each, in their order: its position, or its own error (UnknownTopic,
-        UnknownPartition, ProduceFailed, LogUnavailable; Unacknowledged where it may have been written).
+        Returns the result of each, in order: its position, or its own error (UnknownTopic, UnknownPartition,
+        ProduceFailed, LogUnavailable; Unacknowledged if it may have been written).
         """
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A message of a queue. `group`: what keeps its order, None where the queue keeps none.
+    """A message of a queue. `group`: messages of one group keep their order; None for an unordered queue.
 
-    `id`: a second message of this id within 5 minutes is dropped, where the queue keeps order.
+    `id`: an ordered queue drops a second message with the same id for 5 minutes.
     """
 
     body: str
@@ -87,30 +87,30 @@ class Queue(Protocol):
     """A durable queue, as its sender sees it."""
 
     def send(self, messages: Sequence[Message], deadline: Deadline) -> list[KeylaneError | None]:
-        """Put messages into it, in their order within each group; None for each that is there for good.
+        """Send messages in order within each group; return each one's error, None once it is durable.
 
-        After a message that failed the later ones of its group are not sent: they fail with it.
-        Gives QueueUnavailable, Unconfirmed where it may be there all the same.
+        When a message fails, the later ones of its group are not sent and fail with the same error:
+        QueueUnavailable, or Unconfirmed if the message may be in the queue all the same.
         """
 
 
 class Bucket(Protocol):
-    """Where parcels lie that no message can hold. Both raise QueueUnavailable."""
+    """A store for records that are too large for a message. Both methods raise QueueUnavailable."""
 
     def put(self, name: str, data: bytes, deadline: Deadline) -> None:
-        """Keep an object, for good when it returns."""
+        """Store an object; it is durable when this returns."""
 
     def get(self, name: str, deadline: Deadline) -> bytes | None:
-        """An object's bytes, None where there is none of this name."""
+        """An object's bytes, None if there is no object of this name."""
 
 
 class Checks(Protocol):
-    """Looks at values before they are written."""
+    """Validates values before they are written."""
 
     def faults(self, records: Sequence[NewRecord]) -> list[KeylaneError | None]:
-        """What is wrong with each record's value, None where nothing is.
+        """The fault of each record's value, None for a valid one.
 
-        ValueInvalid, or RegistryUnavailable where its schema can't be had.
+        ValueInvalid, or RegistryUnavailable if its schema can't be fetched.
         """
 
 
@@ -150,23 +150,23 @@ class LogReader(Protocol):
 
 
 class Claimed(NamedTuple):
-    """The request's claim, and the answer where there is one already."""
+    """A request's claim on its idempotency key, and the saved response if the key has one."""
 
-    claim: bytes
-    answer: bytes | None
+    token: bytes
+    response: bytes | None
 
 
-class Answers(Protocol):
-    """Remembers what was answered to an idempotency key; `name` stands for key and caller."""
+class IdempotencyStore(Protocol):
+    """The saved responses of idempotency keys; `name` stands for a key and its caller."""
 
     def claim(self, name: str, fingerprint: bytes) -> Claimed:
-        """Give the answer that is remembered, or claim the key for this request.
+        """Return the saved response, or claim the key for this request.
 
         Raises IdempotencyKeyReused, RequestInProgress, StateUnavailable.
         """
 
-    def settle(self, name: str, claim: bytes, answer: bytes | None) -> None:
-        """Remember the answer to the request that has the claim; None frees the key."""
+    def settle(self, name: str, token: bytes, response: bytes | None) -> None:
+        """Save the response to the request that has the claim; None frees the key."""
 
 
 @dataclass(frozen=True, slots=True)

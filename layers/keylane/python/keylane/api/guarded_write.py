@@ -1,10 +1,17 @@
-"""A write from its parsed records to its answer: counted against the limits, then written, once for a key."""
+"""The guards around one request to write: rate limits first, then its idempotency key.
+
+with GuardedWrite(guards, event, records) as write:
+if not write.is_replayed:
+results = put_all(writer, records, refused=write.refused)
+write.respond(results, render(results))
+return write.response
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
-from keylane.access.callers import SOURCE_IP, caller_of
+from keylane.access.callers import caller_of
 from keylane.api import idempotency
 from keylane.api.event import headers_of
 from keylane.api.idempotency import IDEMPOTENCY_KEY
@@ -12,55 +19,56 @@ from keylane.errors import KeylaneError
 from keylane.produce.rate_limits import UNLIMITED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Sequence
 
     from keylane.api.event import Event
     from keylane.api.response import Response
-    from keylane.errors import RateLimited
-    from keylane.metrics.meter import Meter
     from keylane.model.records import NewRecord
-    from keylane.ports import Fate
+    from keylane.ports import RecordResult
     from keylane.produce.guards import Guards
 
-    Write = Callable[[Sequence[NewRecord]], Sequence[Fate]]
-    Tell = Callable[[Sequence[Fate]], Response[str]]
 
+class GuardedWrite:
+    """One request to write that was counted against its limits, and holds the claim on its key.
 
-def written(
-    guards: Guards, event: Event, records: Sequence[NewRecord], write: Write, tell: Tell
-) -> Response[str]:
-    """Write the records that the limits let through, and tell the fate of each.
-
-    Limits count what is answered by a key's earlier answer, too.
-    Raises RateLimited for the caller, StateUnavailable where limits can't be counted, and what
-    `once.answered` and `tell` raise.
+    `refused`: topic -> the limit that refuses all of its records. Limits count a replayed request, too.
     """
-    key = IDEMPOTENCY_KEY.of(headers_of(event))
-    admission = guards.limits.admit(caller_of(event, guards.caller), records) if guards.limits else UNLIMITED
 
-    def make() -> tuple[Response[str], bool]:
-        outcomes = _outcomes(records, admission.refused, write, guards.meter)
-        return tell(outcomes), any(not isinstance(outcome, KeylaneError) for outcome in outcomes)
+    def __init__(self, guards: Guards, event: Event, records: Sequence[NewRecord]) -> None:
+        """Raises RateLimited (the caller is over its limit), StateUnavailable, and as `idempotency.claim`."""
+        key = IDEMPOTENCY_KEY.of(headers_of(event))
+        limits = guards.limits
+        admission = limits.admit(caller_of(event, guards.caller), records) if limits else UNLIMITED
+        self.refused = admission.refused
+        self._limit_headers = admission.headers
+        self._claim = None if key is None else idempotency.claim(guards, event, key)
+        self._response = self._claim.saved if self._claim else None
+        self._to_save: bytes | None = None
+        self.is_replayed = self._response is not None
+        if self.refused and not self.is_replayed:
+            for record in records:
+                if record.topic in self.refused:
+                    # Labeled by the rule, not by the topic: clients could make up any number of topics.
+                    guards.meter.count("RateLimited", 1, self.refused[record.topic].pattern)
 
-    if key is None:
-        response, _ = make()
-    else:
-        # An address is nobody's name: the client that tries again may have another one.
-        scope = caller_of(event, [source for source in guards.caller if source != SOURCE_IP])
-        response = idempotency.answered(guards.answers and guards.answers(), key, scope, event, make)
-    response.headers |= admission.headers
-    return response
+    def __enter__(self) -> Self:
+        return self
 
+    def respond(self, results: Sequence[RecordResult], response: Response[str]) -> None:
+        """Set the response. It is saved under the request's key if one of the records was written."""
+        if self._claim and not all(isinstance(result, KeylaneError) for result in results):
+            self._to_save = idempotency.serialize(response)
+        self._response = response
 
-def _outcomes(
-    records: Sequence[NewRecord], refused: Mapping[str, RateLimited], write: Write, meter: Meter
-) -> Sequence[Fate]:
-    if not refused:
-        return write(records)
-    admitted = [record for record in records if record.topic not in refused]
-    for record in records:
-        if record.topic in refused:
-            # Not by the topic: there may be none of that name, and clients could make up any number.
-            meter.count("RateLimited", 1, refused[record.topic].pattern)
-    outcomes = iter(write(admitted) if admitted else ())
-    return [refused[record.topic] if record.topic in refused else next(outcomes) for record in records]
+    def __exit__(self, *_: object) -> None:
+        """Save the response, or free the key: no record was written, or none that is known of."""
+        if self._claim and not self.is_replayed:
+            self._claim.settle(self._to_save)
+
+    @property
+    def response(self) -> Response[str]:
+        """The saved response or that of `respond`, with the headers of the rate limits."""
+        if self._response is None:
+            raise AssertionError("respond() comes first")
+        self._response.headers |= self._limit_headers
+        return self._response

@@ -1,17 +1,17 @@
-"""`Idempotency-Key`: a write that is sent again with its key is answered as it was, and not written again.
+"""`Idempotency-Key`: a request that is sent again with its key gets the saved response and writes nothing.
 
-The key is its caller's own: the same key of another caller is another key. Who is not known by name shares
-keys with all that are not: they should be hard to guess, as UUIDs are. It stands for one request, by
-method, path, query, media type and body. What is answered:
+A key belongs to its caller: another caller's equal key is another key. Callers without a name share their
+keys, which should be hard to guess, as UUIDs are. A key stands for one request: its method, path, query,
+media type and body. The response to
 
-    the first time         as without a key
-    the same request       the same status, headers and body, and `Idempotency-Replayed: true`
-    while it is written    409 `request-in-progress`
-    another request        422 `idempotency-key-reused`
+    the first request              as without a key
+    the same request again         the saved status, headers and body, and `Idempotency-Replayed: true`
+    the same while it is written   409 `request-in-progress`
+    another request                422 `idempotency-key-reused`
 
-An answer is kept where a record was written. Where none was, surely or maybe, the key is free again: the
-request may be repeated as it is. So one that Kafka did not acknowledge may be written twice, and so may one
-whose function was killed before it could keep its answer: the claim runs out, and the key is free.
+A response is saved if a record was written. If none was, or none is known to be, the key is freed, so that
+the client can repeat the request. A record that Kafka did not acknowledge may thus be written twice; so may
+one whose function was killed before it saved its response: the claim expires, and the key is free.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from keylane.access.callers import SOURCE_IP, caller_of
 from keylane.api.event import body_of, headers_of
 from keylane.api.parameters import Parameter
 from keylane.api.response import Response
 from keylane.errors import BadRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from keylane.api.event import Event
-    from keylane.ports import Answers
+    from keylane.ports import IdempotencyStore
+    from keylane.produce.guards import Guards
 
 LONGEST_KEY = 255
 _VISIBLE = re.compile(rf"[!-~]{{1,{LONGEST_KEY}}}")
@@ -44,51 +44,56 @@ def _read_key(given: str) -> str:
 
 IDEMPOTENCY_KEY = Parameter(
     "Idempotency-Key",
-    "a text of the client's own: sent again with it, the request is answered as before, not written again",
+    "a string of the client's choice: a request repeated with it gets the saved response and writes nothing",
     {"type": "string", "pattern": f"^[!-~]{{1,{LONGEST_KEY}}}$"},
     _read_key,
     place="header",
 )
 
 
-def answered(
-    answers: Answers | None,
-    key: str,
-    scope: str,
-    event: Event,
-    make: Callable[[], tuple[Response[str], bool]],
-) -> Response[str]:
-    """Give the answer that is remembered, or make it; `make` tells with it whether it is to be remembered.
+class Claim(NamedTuple):
+    """A request's claim on its key. `saved`: the response to the same request, None if this is the first."""
 
-    `scope`: whose key it is. Raises BadRequest where nothing can be remembered here, what `Answers.claim` and
-    `make` raise.
+    store: IdempotencyStore
+    name: str
+    token: bytes
+    saved: Response[str] | None
+
+    def settle(self, response: bytes | None) -> None:
+        """Save the serialized response under the key; None frees the key."""
+        self.store.settle(self.name, self.token, response)
+
+
+def claim(guards: Guards, event: Event, key: str) -> Claim:
+    """Claim the key for this request.
+
+    Raises BadRequest without a store, IdempotencyKeyReused, RequestInProgress, StateUnavailable.
     """
-    if answers is None:
+    if guards.idempotency is None:
         raise BadRequest(
-            "no Idempotency-Key is taken here: there is no Redis to remember it",
+            "Idempotency-Key is not supported here: the service has no Redis to save responses in",
             IDEMPOTENCY_KEY.name,
         )
+    store = guards.idempotency()
+    # An address is no name: the client may repeat its request from another one.
+    scope = caller_of(event, [source for source in guards.caller if source != SOURCE_IP])
     name = hashlib.sha256(f"{scope}\0{key}".encode()).hexdigest()
-    claim, kept = answers.claim(name, _fingerprint(event))
-    if kept is not None:
-        return _replayed(kept)
-    answer = None
-    try:
-        response, is_kept = make()
-        if is_kept:
-            answer = json.dumps([response.status_code, response.headers, response.body]).encode()
-    finally:
-        answers.settle(name, claim, answer)
-    return response
+    token, saved = store.claim(name, _fingerprint(event))
+    return Claim(store, name, token, None if saved is None else _replay(saved))
 
 
-def _replayed(kept: bytes) -> Response[str]:
-    status, headers, body = json.loads(kept)
+def serialize(response: Response[str]) -> bytes:
+    """The response as it is saved: a JSON array of status, headers and body."""
+    return json.dumps([response.status_code, response.headers, response.body]).encode()
+
+
+def _replay(saved: bytes) -> Response[str]:
+    status, headers, body = json.loads(saved)
     return Response(status, None, body, headers | {"Idempotency-Replayed": "true"})
 
 
 def _fingerprint(event: Event) -> bytes:
     query: dict[str, Any] = event.get("multiValueQueryStringParameters") or {}
     media_type = headers_of(event).get("content-type", "")
-    told = json.dumps([event["httpMethod"], event["path"], sorted(query.items()), media_type])
-    return hashlib.sha256(told.encode() + b"\0" + body_of(event)).digest()
+    head = json.dumps([event["httpMethod"], event["path"], sorted(query.items()), media_type])
+    return hashlib.sha256(head.encode() + b"\0" + body_of(event)).digest()

@@ -1,34 +1,48 @@
-"""`POST /push` as kprf has it (github.com/city-mobil/kafka-proxy): its body, and its answer.
+"""`POST /push` as kprf has it (github.com/city-mobil/kafka-proxy): its request and its response.
 
     {"records": [{"topic": "flights", "key": "N14228", "partition": 3, "data": "..."}], "wait_for_send": true}
 
-`topic` and `data` are texts that must be there; `key` and `partition` may be missing or null, and a partition
-of -1 is none, as in librdkafka. Fields that kprf doesn't know are ignored, as it does.
+`topic` and `data` are required strings; `key` and `partition` may be missing or null, and a partition of -1
+counts as missing, as in librdkafka. Fields that kprf doesn't know are ignored, as kprf does.
 
     {"status": "ok", "errors": [], "positions": ["3:1042"]}
     {"status": "err", "errors": [{"error": true, "message": "..."}, {"error": false, "message": null}],
      "positions": [null, "3:1042"]}
 
-`errors` is empty, or has an entry for each record. That is what kprf's code answers; its README shows
-another form. Ours has more: `positions`, and in an entry `status` ("ok" or "error") and, where the record
-failed, what `fates.described` tells. The status is 200, or that of the gravest failure, where kprf's is 500.
+`errors` is empty, or has an entry for each record. kprf's code responds like this; its README shows another
+form. Keylane adds `positions`, and to an entry `status` ("ok", "queued" or "error") and, where the record
+failed, the fields of `record_results`. The HTTP status is 200 or that of the most severe failure, where kprf
+always responds 500.
 
-`wait_for_send` is false where it isn't given. kprf answers such a request before it sends anything. A
-function is frozen once it has answered, and what its client still holds then is lost: so the answer comes
-when the records are in the write-ahead log, or, where there is none, when Kafka has acknowledged them.
+`wait_for_send` is false by default. kprf responds to such a request before it sends anything. A function is
+frozen once it has responded, and whatever its client still buffers is lost. So Keylane responds once the
+records are in the write-ahead log or, without a log, once Kafka has acknowledged them.
 
     {"status": "ok", "errors": [], "positions": [null], "queued": ["0f8e...-0"]}
 
-`queued` is there where a record is in the log: its id, which it has in Kafka as the header `keylane-id`.
+`queued` is present if a record is in the log: the record's id, which Kafka has in the header `keylane-id`.
 """
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from keylane.api.outcomes import LATER, described, log_failures, retry_after_s, sentence, status_of
-from keylane.api.record_bodies import RECORDS_LIMIT, check_topics, document_of, kind_of, records_in
+from keylane.api.record_bodies import (
+    RECORDS_LIMIT,
+    check_topic_count,
+    kind_of,
+    parse_document,
+    parse_records,
+)
+from keylane.api.record_results import (
+    RETRY_LATER,
+    describe_failure,
+    log_failures,
+    message_of,
+    retry_after_s,
+    status_of,
+)
 from keylane.api.rendering import JSON
 from keylane.api.response import Response
 from keylane.errors import BadField, KeylaneError
@@ -38,8 +52,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from keylane.api.event import Event
-    from keylane.api.record_bodies import Given
-    from keylane.ports import Fate
+    from keylane.api.record_bodies import RecordFields
+    from keylane.ports import RecordResult
 
 ANY_PARTITION = -1
 _INT32 = 2**31
@@ -67,48 +81,55 @@ BODY: dict[str, Any] = {
 }
 
 
-def request_of(event: Event) -> tuple[list[NewRecord], bool]:
-    """The records of a push, and whether it waits for them. Raises BadRequest, BadField, TooLarge."""
-    document = document_of(event)
+class PushRequest(NamedTuple):
+    """The records of a push. `is_async`: the client doesn't wait for Kafka."""
+
+    records: list[NewRecord]
+    is_async: bool
+
+
+def parse_push(event: Event) -> PushRequest:
+    """Parse a push. Raises BadRequest, BadField, TooLarge."""
+    document = parse_document(event)
     wait_for_send = document.get("wait_for_send")
     if not isinstance(wait_for_send, bool | None):
         raise BadField(f"is {kind_of(wait_for_send)}, not true or false", "wait_for_send")
-    records = [_record(given) for given in records_in(document, 0)]
-    check_topics(records)
-    return records, bool(wait_for_send)
+    records = [_parse_record(fields) for fields in parse_records(document, 0)]
+    check_topic_count(records)
+    return PushRequest(records, is_async=not wait_for_send)
 
 
-def _record(given: Given) -> NewRecord:
-    topic = given.needed_text("topic")
-    partition = given.whole("partition", -_INT32, _INT32 - 1)
+def _parse_record(fields: RecordFields) -> NewRecord:
+    topic = fields.required_text("topic")
+    partition = fields.integer("partition", -_INT32, _INT32 - 1)
     if partition == ANY_PARTITION:
         partition = None
-    return NewRecord(topic, given.text("key"), given.needed("data"), partition)
+    return NewRecord(topic, fields.string("key"), fields.required_string("data"), partition)
 
 
-def answer_of(outcomes: Sequence[Fate], request_id: str) -> Response[str]:
-    """Tell the fate of each record."""
-    log_failures(outcomes, request_id)
-    failed = [outcome for outcome in outcomes if isinstance(outcome, KeylaneError)]
+def render_push(results: Sequence[RecordResult], request_id: str) -> Response[str]:
+    """Render the result of each record."""
+    log_failures(results, request_id)
+    failed = [result for result in results if isinstance(result, KeylaneError)]
     document = {
         "status": "err" if failed else "ok",
-        "errors": [_entry(index, outcome) for index, outcome in enumerate(outcomes)] if failed else [],
-        "positions": [str(outcome) if isinstance(outcome, Position) else None for outcome in outcomes],
+        "errors": [_render_entry(index, result) for index, result in enumerate(results)] if failed else [],
+        "positions": [str(result) if isinstance(result, Position) else None for result in results],
     }
-    queued = [outcome.id if isinstance(outcome, Queued) else None for outcome in outcomes]
+    queued = [result.id if isinstance(result, Queued) else None for result in results]
     if any(queued):
         document["queued"] = queued
     headers = {"Cache-Control": "no-store"}
     status = max(map(status_of, failed), default=200)
-    if status in LATER:
+    if status in RETRY_LATER:
         headers["Retry-After"] = str(max(map(retry_after_s, failed)))
     return Response(status, JSON, json.dumps(document), headers)
 
 
-def _entry(index: int, outcome: Fate) -> dict[str, Any]:
-    if isinstance(outcome, Position):
+def _render_entry(index: int, result: RecordResult) -> dict[str, Any]:
+    if isinstance(result, Position):
         return {"status": "ok", "error": False, "message": None}
-    if isinstance(outcome, Queued):
+    if isinstance(result, Queued):
         return {"status": "queued", "error": False, "message": None}
-    told = {"status": "error", "error": True, "message": sentence(index, outcome)}
-    return told | described(index, outcome, value_field="data")
+    entry = {"status": "error", "error": True, "message": message_of(index, result)}
+    return entry | describe_failure(index, result, value_field="data")

@@ -1,6 +1,6 @@
-"""Bodies with records to be written: JSON whose fields are typed and bounded, the first fault named.
+"""JSON bodies with records to write: their fields are typed and bounded, and the first fault is named.
 
-All of a body is checked before any of its records is written.
+The whole body is checked before the first record is written.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 RECORDS_LIMIT = 10_000
 TOPICS_LIMIT = 100
-"""Of one request: the client asks for each topic that it does not know yet."""
+"""Topics of one request: Kafka's client looks up each topic that it doesn't know yet."""
 BODY_LIMIT_BYTES = 6 * 1024 * 1024
-"""Lambda's own of a request; API Gateway's is 10 MB."""
+"""Lambda's limit for a request; API Gateway's is 10 MB."""
 LAST_PARTITION = 2**31 - 1
 
 
@@ -32,88 +32,90 @@ _decoder = json.JSONDecoder(parse_constant=no_constant, parse_float=finite)
 
 
 @dataclass(slots=True)
-class Given:
-    """A record as its client wrote it: the fields of a JSON object, and its place in `records`.
+class RecordFields:
+    """A record of a request: the fields of its JSON object, and its index in `records`.
 
-    A field that is null is one that isn't there. Each reader raises BadField for a wrong type or bound.
+    A field that is null counts as absent. Every method that reads a field raises BadField.
     """
 
     index: int
-    fields: Mapping[str, Any]
+    by_name: Mapping[str, Any]
 
-    def refuse(self, field: str, fault: str) -> BadField:
-        """The error that says so."""
+    def fault(self, field: str, fault: str) -> BadField:
+        """The error that reports this fault of a field."""
         return BadField(fault, field, self.index)
 
-    def text(self, field: str) -> bytes | None:
-        """A text, in UTF-8."""
-        return None if self.fields.get(field) is None else self.needed(field)
+    def string(self, field: str) -> bytes | None:
+        """An optional string, as UTF-8."""
+        return None if self.by_name.get(field) is None else self.required_string(field)
 
-    def needed(self, field: str) -> bytes:
-        """A text that must be there, in UTF-8."""
-        return self.utf8(field, self.needed_text(field))
+    def required_string(self, field: str) -> bytes:
+        """A required string, as UTF-8."""
+        return self.to_utf8(field, self.required_text(field))
 
-    def needed_text(self, field: str) -> str:
-        """A text that must be there; it may be none that UTF-8 has bytes for."""
-        found = self.fields.get(field)
+    def required_text(self, field: str) -> str:
+        """A required string; it may hold a lone surrogate, which UTF-8 can't encode."""
+        found = self.by_name.get(field)
         if isinstance(found, str):
             return found
-        what = "is missing: it is a text" if found is None else f"is {kind_of(found)}, not a text"
-        raise self.refuse(field, what)
+        raise self.fault(
+            field,
+            "is missing: a string is required" if found is None else f"is {kind_of(found)}, not a string",
+        )
 
-    def whole(self, field: str, least: int, most: int) -> int | None:
-        """A whole number within bounds."""
-        found = self.fields.get(field)
+    def integer(self, field: str, least: int, most: int) -> int | None:
+        """An optional integer within bounds."""
+        found = self.by_name.get(field)
         if found is None:
             return None
         if isinstance(found, bool) or not isinstance(found, int) or not least <= found <= most:
-            raise self.refuse(field, f"is not a whole number of {least} to {most}")
+            raise self.fault(field, f"is not an integer from {least} to {most}")
         return found
 
-    def utf8(self, field: str, text: str) -> bytes:
-        """The bytes of a text; half of a surrogate pair has none."""
+    def to_utf8(self, field: str, text: str) -> bytes:
+        """Encode a field's text. Raises BadField for a lone surrogate."""
         try:
             return text.encode()
         except UnicodeEncodeError as error:
-            raise self.refuse(field, "holds characters that are no Unicode text") from error
+            raise self.fault(field, "holds characters that are not valid Unicode") from error
 
 
-def document_of(event: Event) -> dict[str, Any]:
-    """The body, a JSON object. Raises BadRequest, TooLarge."""
+def parse_document(event: Event) -> dict[str, Any]:
+    """Parse the body, a JSON object. Raises BadRequest, TooLarge."""
     body = body_of(event)
     if len(body) > BODY_LIMIT_BYTES:
         raise TooLarge("body", len(body), BODY_LIMIT_BYTES)
     try:
         document = _decoder.decode(body.decode())
     except (ValueError, RecursionError) as error:
-        raise BadRequest("the body is no JSON; no record was written", "body") from error
+        raise BadRequest("the body is not valid JSON; no record was written", "body") from error
     if not isinstance(document, dict):
         raise BadRequest(f"the body is {kind_of(document)}, not an object; no record was written", "body")
     return document
 
 
-def records_in(document: Mapping[str, Any], least: int) -> list[Given]:
-    """Its `records`, each an object, not read any further. Raises BadField."""
+def parse_records(document: Mapping[str, Any], least: int) -> list[RecordFields]:
+    """The objects in `records`, at least so many; their fields aren't checked. Raises BadField."""
     records = document.get("records")
     if not isinstance(records, list) or not least <= len(records) <= RECORDS_LIMIT:
-        count = f"has {len(records)} records" if isinstance(records, list) else "is no list"
-        raise BadField(f"{count}: {least} to {RECORDS_LIMIT} are taken", "records")
+        found = f"has {len(records)} records" if isinstance(records, list) else "is not an array"
+        raise BadField(f"{found}: {least} to {RECORDS_LIMIT} are allowed", "records")
     for index, record in enumerate(records):
         if not isinstance(record, dict):
             raise BadField(f"is {kind_of(record)}, not an object", "", index)
-    return list(starmap(Given, enumerate(records)))
+    return list(starmap(RecordFields, enumerate(records)))
 
 
-def check_topics(records: Iterable[NewRecord]) -> None:
-    """Raise BadField where the records name more topics than a request may."""
+def check_topic_count(records: Iterable[NewRecord]) -> None:
+    """Raise BadField if the records name more topics than a request may."""
     count = len({record.topic for record in records})
     if count > TOPICS_LIMIT:
-        raise BadField(f"names {count} topics: {TOPICS_LIMIT} at most are taken", "records")
+        raise BadField(f"names {count} topics: at most {TOPICS_LIMIT} are allowed", "records")
 
 
 def kind_of(found: Any) -> str:
-    """What JSON calls it."""
+    """The JSON type of a value, with its article."""
     if found is None or isinstance(found, bool):
         return "null" if found is None else "a boolean"
-    kinds = {str: "a text", int: "a number", float: "a number", list: "a list", dict: "an object"}
+    kinds = {str: "a string", int: "a number", float: "a number", list: "an array", dict: "an object"}
     return kinds[type(found)]

@@ -1,52 +1,57 @@
-"""`POST /topics/{topic}` and `.../partitions/{partition}` as Confluent's REST Proxy v2 has them: requests.
+"""Requests of `POST /topics/{topic}` and `.../partitions/{partition}`, as in Confluent's REST Proxy v2.
 
     {"records": [{"key": "N14228", "value": {"dest": "SFO"}, "partition": 3}]}
 
-With `application/vnd.kafka.json.v2+json` key and value are any JSON, and written as compact JSON in UTF-8: a
-text keeps its quotes, in keys too, unless `key_format=text` asks for the text alone. Numbers with a fraction
-are 64 bit ones, as there. With `application/vnd.kafka.binary.v2+json` both are base64; `rest_avro` tells of
-`application/vnd.kafka.avro.v2+json`. Null is no key, and a tombstone.
-Ours has more: `timestamp` (milliseconds since 1970, or ISO 8601) and `headers`, [{"name": ..., "value": ...,
-"value_format": ...}] as reads show them; `value_format` is text for JSON and base64 for binary if it isn't
-given. A field that nobody knows is refused: with a misspelt `value` a record would be a tombstone.
+With `application/vnd.kafka.json.v2+json` a key or value is any JSON, written as compact JSON in UTF-8: a
+string keeps its quotes, in keys too, unless `key_format=text` asks for the bare string. Numbers with a
+fraction are 64-bit floats, as in REST Proxy. With `application/vnd.kafka.binary.v2+json` both are base64; see
+`rest_proxy_avro` for `application/vnd.kafka.avro.v2+json`. Null is no key, or a tombstone.
+Keylane adds `timestamp` (milliseconds since 1970, or ISO 8601) and `headers`, [{"name": ..., "value": ...,
+"value_format": ...}] as reads show them; `value_format` is text for JSON and base64 for binary by default.
+An unknown field is rejected: with a misspelt `value` the record would be a tombstone.
 """
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from keylane.api.event import from_base64, headers_of, query_of, topic_of
 from keylane.api.parameters import LAST_MS, choice, read_moment
-from keylane.api.record_bodies import LAST_PARTITION, RECORDS_LIMIT, document_of, kind_of, records_in
+from keylane.api.record_bodies import (
+    LAST_PARTITION,
+    RECORDS_LIMIT,
+    kind_of,
+    parse_document,
+    parse_records,
+)
 from keylane.api.rest_proxy_avro import MEDIA_TYPE as AVRO
 from keylane.errors import BadField, BadRequest, UnsupportedMediaType
 from keylane.model.records import NewRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from keylane.api.event import Event
-    from keylane.api.record_bodies import Given
-    from keylane.api.rest_proxy_avro import Encoders, Part
+    from keylane.api.record_bodies import RecordFields
+    from keylane.api.rest_proxy_avro import AvroSchemas, FieldEncoder
 
 JSON = "application/vnd.kafka.json.v2+json"
 BINARY = "application/vnd.kafka.binary.v2+json"
-_BY_SCHEMA = ("jsonschema", "protobuf")
+_OTHER_SCHEMAS = ("jsonschema", "protobuf")
 HEADERS_LIMIT = 100
 _compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 KEY_FORMAT = choice(
     "key_format",
-    "how a key that is a JSON text is written: with its quotes, as REST Proxy does, or the text alone",
+    "how a key that is a JSON string is written: with its quotes, as REST Proxy does, or without",
     ("json", "text"),
 )
-_KNOWN = frozenset({"key", "value", "partition", "timestamp", "headers"})
-# Those of formats with schemas are ignored, as they are there, but for a misspelt one.
-_KNOWN_OUTSIDE = frozenset({"records", "key_schema", "key_schema_id", "value_schema", "value_schema_id"})
+_RECORD_FIELDS = frozenset({"key", "value", "partition", "timestamp", "headers"})
+# JSON and binary ignore the fields of schemas, as REST Proxy does; a misspelt one is rejected.
+_BODY_FIELDS = frozenset({"records", "key_schema", "key_schema_id", "value_schema", "value_schema_id"})
 
 
-def _body(content: dict[str, Any]) -> dict[str, Any]:
+def _body_schema(content: dict[str, Any]) -> dict[str, Any]:
     header = {
         "type": "object",
         "properties": {
@@ -74,7 +79,7 @@ def _body(content: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _by_schema(body: dict[str, Any]) -> dict[str, Any]:
+def _with_schemas(body: dict[str, Any]) -> dict[str, Any]:
     for field in ("key_schema", "value_schema"):
         body["properties"][field] = {"type": ["string", "null"], "description": "an Avro schema's text"}
         body["properties"][f"{field}_id"] = {"type": ["integer", "null"], "minimum": 1, "maximum": 2**31 - 1}
@@ -82,156 +87,171 @@ def _by_schema(body: dict[str, Any]) -> dict[str, Any]:
 
 
 BODIES: dict[str, Any] = {
-    JSON: _body({"description": "any JSON; null: none"}),
-    BINARY: _body({"type": ["string", "null"], "contentEncoding": "base64"}),
-    AVRO: _by_schema(_body({"description": "in Avro's JSON encoding; null: none"})),
+    JSON: _body_schema({"description": "any JSON; null: none"}),
+    BINARY: _body_schema({"type": ["string", "null"], "contentEncoding": "base64"}),
+    AVRO: _with_schemas(_body_schema({"description": "in Avro's JSON encoding; null: none"})),
 }
-"""Media type -> JSON schema of the body."""
+"""Media type -> JSON Schema of the body."""
 
 
-class Asked(NamedTuple):
-    """The records of a request, and the ids of the schemas that they are written by, if they are."""
+@dataclass(frozen=True, slots=True)
+class RestProxyRequest:
+    """Where records go, and how their fields are read. `partition` is that of the path, if it names one.
 
-    records: list[NewRecord]
+    The schema ids are those of Avro keys and values, None without one.
+    """
+
+    topic: str
+    partition: int | None
+    media_type: str
     key_schema_id: int | None = None
     value_schema_id: int | None = None
 
 
-def request_of(
-    event: Event,
-    topic: str,
-    partition: str | None = None,
-    encoders_of: Callable[[], Encoders | None] = lambda: None,
-) -> Asked:
-    """What is to be written; `topic` and `partition` are the raw parts of the path.
+def parse_request(event: Event, topic: str, partition: str | None = None) -> RestProxyRequest:
+    """Parse all but the body; `topic` and `partition` are the raw parts of the path.
 
-    `encoders_of` gives None where no Schema Registry is set up; asked by those who write by schemas.
-    Raises BadRequest, BadField, SchemaFault, UnsupportedMediaType, TooLarge, RegistryUnavailable.
+    Raises BadRequest, UnsupportedMediaType.
     """
     name = topic_of(topic)
-    number = None if partition is None else _partition_of(partition)
-    media_type = _media_type(event)
-    encoders = encoders_of() if media_type == AVRO else None
-    if media_type == AVRO and encoders is None:
-        raise UnsupportedMediaType(f"{AVRO} needs a Schema Registry, and none is set up here")
-    is_binary = media_type == BINARY
-    as_text = KEY_FORMAT.of(query_of(event)) == "text" and media_type == JSON
-    document = document_of(event)
-    for field in document.keys() - _KNOWN_OUTSIDE:
-        raise BadField("is no field of this request", field[:100])
-    reader = _Reader(name, number, is_binary=is_binary, key_as_text=as_text)
-    records = records_in(document, 1)
-    if encoders is not None:
-        key, value = reader.parts = encoders.parts(document, name, records)
-        return Asked([reader.record(given) for given in records], key.schema_id, value.schema_id)
-    return Asked([reader.record(given) for given in records])
+    number = None if partition is None else _parse_partition(partition)
+    return RestProxyRequest(name, number, _parse_media_type(event))
 
 
-def _partition_of(raw: str) -> int:
+def parse_body(
+    event: Event, request: RestProxyRequest, schemas: AvroSchemas | None
+) -> tuple[RestProxyRequest, list[NewRecord]]:
+    """Parse the body; return the request with the ids of its schemas, and its records.
+
+    `schemas`: for a body in Avro, None without a Schema Registry.
+    Raises BadRequest, BadField, SchemaFault, UnsupportedMediaType, TooLarge, RegistryUnavailable.
+    """
+    is_avro = request.media_type == AVRO
+    if is_avro and schemas is None:
+        raise UnsupportedMediaType(f"{AVRO} needs a Schema Registry, and the service has none")
+    is_json = request.media_type == JSON
+    key_as_text = KEY_FORMAT.of(query_of(event)) == "text" and is_json
+    document = parse_document(event)
+    for field in document.keys() - _BODY_FIELDS:
+        raise BadField("is not a field of this request", field[:100])
+    fields = parse_records(document, 1)
+    parser = _RecordParser(request, key_as_text=key_as_text)
+    if is_avro and schemas is not None:
+        key, value = schemas.encoders(document, request.topic, fields)
+        request = replace(request, key_schema_id=key.schema_id, value_schema_id=value.schema_id)
+        parser.encoders = {"key": key, "value": value}
+    return request, [parser.parse(each) for each in fields]
+
+
+def _parse_partition(raw: str) -> int:
     if not (raw.isascii() and raw.isdigit() and len(raw) <= len(str(LAST_PARTITION))):
-        raise BadRequest(f"partition is {raw[:50]!r}, not a whole number of 0 or more", "partition")
+        raise BadRequest(f"partition is {raw[:50]!r}, not an integer of 0 or more", "partition")
     return min(int(raw), LAST_PARTITION)
 
 
-def _media_type(event: Event) -> str:
+def _parse_media_type(event: Event) -> str:
     given = headers_of(event).get("content-type", "")
     media_type = given.partition(";")[0].strip().lower()
     if media_type not in BODIES:
         found = f"is {given[:100]!r}" if given else "is missing"
-        is_by_schema = any(f".{name}." in media_type for name in _BY_SCHEMA)
-        more = "; formats with other schemas are not written here" if is_by_schema else ""
-        raise UnsupportedMediaType(f"Content-Type {found}: {', '.join(BODIES)} are taken{more}")
+        has_schema = any(f".{name}." in media_type for name in _OTHER_SCHEMAS)
+        more = "; formats with other schemas are not supported" if has_schema else ""
+        raise UnsupportedMediaType(f"Content-Type {found}: it must be one of {', '.join(BODIES)}{more}")
     return media_type
 
 
-class _Reader:
-    """Reads the records of one request."""
+class _RecordParser:
+    """Parses the records of one request. `encoders`: of its Avro keys and values."""
 
-    def __init__(self, topic: str, partition: int | None, *, is_binary: bool, key_as_text: bool) -> None:
-        self._topic = topic
-        self._partition = partition
-        self._is_binary = is_binary
+    def __init__(self, request: RestProxyRequest, *, key_as_text: bool) -> None:
+        self._topic = request.topic
+        self._partition = request.partition
+        self._is_binary = request.media_type == BINARY
         self._key_as_text = key_as_text
-        self.parts: tuple[Part, Part] | None = None
+        self.encoders: dict[str, FieldEncoder] | None = None
 
-    def record(self, given: Given) -> NewRecord:
+    def parse(self, fields: RecordFields) -> NewRecord:
         """Raises BadField."""
-        if not given.fields.keys() <= _KNOWN:
-            field = min(given.fields.keys() - _KNOWN)
-            raise given.refuse(field[:100], "is no field of a record")
+        if not fields.by_name.keys() <= _RECORD_FIELDS:
+            field = min(fields.by_name.keys() - _RECORD_FIELDS)
+            raise fields.fault(field[:100], "is not a field of a record")
         return NewRecord(
             self._topic,
-            self._content(given, "key"),
-            self._content(given, "value"),
-            self._partition_of(given),
-            _timestamp_ms(given),
-            self._headers(given) if given.fields.get("headers") is not None else (),
+            self._content(fields, "key"),
+            self._content(fields, "value"),
+            self._parse_partition(fields),
+            _parse_timestamp_ms(fields),
+            self._parse_headers(fields),
         )
 
-    def _partition_of(self, given: Given) -> int | None:
-        own = given.whole("partition", 0, LAST_PARTITION)
+    def _parse_partition(self, fields: RecordFields) -> int | None:
+        own = fields.integer("partition", 0, LAST_PARTITION)
         if own is not None and self._partition is not None and own != self._partition:
-            raise given.refuse("partition", f"is not the path's, {self._partition}")
+            raise fields.fault("partition", f"is not that of the path, {self._partition}")
         return self._partition if own is None else own
 
-    def _content(self, given: Given, field: str) -> bytes | None:
-        found = given.fields.get(field)
+    def _content(self, fields: RecordFields, field: str) -> bytes | None:
+        found = fields.by_name.get(field)
         if found is None:
             return None
-        if self.parts is not None:
-            return self.parts[field == "value"].bytes_of(given)
+        if self.encoders is not None:
+            return self.encoders[field].encode(fields)
         if self._is_binary:
-            return _from_base64(given, field, given.needed(field))
+            return _decode_base64(fields, field, fields.required_string(field))
         if field == "key" and self._key_as_text and isinstance(found, str):
-            return given.utf8(field, found)
+            return fields.to_utf8(field, found)
         try:
             text = _compact(found)
         except RecursionError as error:
-            raise given.refuse(field, "is nested too deep") from error
-        return given.utf8(field, text)
+            raise fields.fault(field, "is nested too deep") from error
+        return fields.to_utf8(field, text)
 
-    def _headers(self, given: Given) -> tuple[tuple[str, bytes | None], ...]:
-        found = given.fields["headers"]
+    def _parse_headers(self, fields: RecordFields) -> tuple[tuple[str, bytes | None], ...]:
+        found = fields.by_name.get("headers")
+        if found is None:
+            return ()
         if not isinstance(found, list) or len(found) > HEADERS_LIMIT:
-            raise given.refuse("headers", f"is no list of at most {HEADERS_LIMIT} headers")
-        return tuple(self._header(given, f"headers[{number}]", each) for number, each in enumerate(found))
+            raise fields.fault("headers", f"is not an array of at most {HEADERS_LIMIT} headers")
+        return tuple(
+            self._parse_header(fields, f"headers[{index}]", header) for index, header in enumerate(found)
+        )
 
-    def _header(self, given: Given, place: str, header: Any) -> tuple[str, bytes | None]:
+    def _parse_header(self, fields: RecordFields, where: str, header: Any) -> tuple[str, bytes | None]:
         if not isinstance(header, dict) or not header.keys() <= {"name", "value", "value_format"}:
-            raise given.refuse(place, "is no object of name, value and value_format")
+            raise fields.fault(where, "is not an object of name, value and value_format")
         name, value = header.get("name"), header.get("value")
         value_format = header.get("value_format", "base64" if self._is_binary else "text")
         if not isinstance(name, str):
-            raise given.refuse(f"{place}.name", f"is {kind_of(name)}, not a text")
-        given.utf8(f"{place}.name", name)
+            raise fields.fault(f"{where}.name", f"is {kind_of(name)}, not a string")
+        fields.to_utf8(f"{where}.name", name)
         if not isinstance(value, str | None):
-            raise given.refuse(f"{place}.value", f"is {kind_of(value)}, not a text")
+            raise fields.fault(f"{where}.value", f"is {kind_of(value)}, not a string")
         if value_format not in ("text", "base64"):
-            raise given.refuse(f"{place}.value_format", "is neither text nor base64")
+            raise fields.fault(f"{where}.value_format", "is neither text nor base64")
         if value is None:
             return name, None
-        data = given.utf8(f"{place}.value", value)
-        return name, data if value_format == "text" else _from_base64(given, f"{place}.value", data)
+        data = fields.to_utf8(f"{where}.value", value)
+        return name, data if value_format == "text" else _decode_base64(fields, f"{where}.value", data)
 
 
-def _from_base64(given: Given, field: str, data: bytes) -> bytes:
+def _decode_base64(fields: RecordFields, field: str, data: bytes) -> bytes:
     try:
         return from_base64(data, field)
     except BadRequest as error:
-        raise given.refuse(field, "is not base64") from error
+        raise fields.fault(field, "is not base64") from error
 
 
-def _timestamp_ms(given: Given) -> int | None:
-    found = given.fields.get("timestamp")
+def _parse_timestamp_ms(fields: RecordFields) -> int | None:
+    found = fields.by_name.get("timestamp")
     if found is None:
         return None
     if not isinstance(found, str):
-        # To the client library 0 means now.
-        return given.whole("timestamp", 1, LAST_MS)
+        # To librdkafka 0 means now.
+        return fields.integer("timestamp", 1, LAST_MS)
     try:
         moment = read_moment(found)
     except ValueError as error:
-        raise given.refuse("timestamp", f"is {error}") from error
+        raise fields.fault("timestamp", f"is {error}") from error
     if not moment:
-        raise given.refuse("timestamp", f"is not a time from 1 to {LAST_MS} ms since 1970")
+        raise fields.fault("timestamp", f"is not a time from 1 to {LAST_MS} ms since 1970")
     return moment

@@ -1,14 +1,16 @@
-r"""`application/vnd.kafka.avro.v2+json` of Confluent's REST Proxy: keys and values by schemas of a registry.
+r"""`application/vnd.kafka.avro.v2+json` of Confluent's REST Proxy: keys and values with registered schemas.
 
     {"value_schema": "{\"type\": \"record\", ...}", "records": [{"value": {"dest": {"string": "SFO"}}}]}
 
-A schema is given once for all keys (`key_schema`, its text, or `key_schema_id`) and once for all values. A
-text is registered under the topic's subject, `TOPIC-key` or `TOPIC-value`; the answer has its id, for the
-next request. Keys and values are in Avro's JSON encoding, and written in Confluent's wire format.
+The request gives one schema for all keys (`key_schema`, its text, or `key_schema_id`) and one for all values.
+A text is registered under the topic's subject, `TOPIC-key` or `TOPIC-value`; the response has the schema's
+id, which the next request can give instead. Keys and values are in Avro's JSON encoding, and are written in
+Confluent's wire format.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from keylane.errors import SchemaFault
@@ -19,8 +21,10 @@ from keylane.ports import Deadline
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from keylane.api.record_bodies import Given
+    from keylane.api.record_bodies import RecordFields
     from keylane.ports import Clock, SchemaWriter
+
+    Encode = Callable[[Any], bytes]
 
 MEDIA_TYPE = "application/vnd.kafka.avro.v2+json"
 MISSING = {"key": 42201, "value": 42202}
@@ -28,66 +32,70 @@ NOT_OF_SCHEMA, NO_SCHEMA = 42203, 42205
 _LARGEST_ID = 2**31 - 1
 
 
-class Part:
-    """Keys, or values, of one request; `schema_id` None where none has one."""
+@dataclass(frozen=True, slots=True)
+class FieldEncoder:
+    """Encodes the keys, or the values, of one request; both are None if the request gives no schema."""
 
-    def __init__(self, field: str, schema_id: int | None, encode: Callable[[Any], bytes] | None) -> None:
-        self.schema_id = schema_id
-        self._field = field
-        self._encode = encode
+    field: str
+    schema_id: int | None = None
+    to_avro: Encode | None = None
 
-    def bytes_of(self, given: Given) -> bytes | None:
-        """A record's; None is none. Raises SchemaFault."""
-        found = given.fields.get(self._field)
-        if found is None or self._encode is None or self.schema_id is None:
+    def encode(self, fields: RecordFields) -> bytes | None:
+        """A record's key or value in Confluent's wire format, None if it is null. Raises SchemaFault."""
+        found = fields.by_name.get(self.field)
+        if found is None or self.to_avro is None or self.schema_id is None:
             return None
         try:
-            return confluent.join(self.schema_id, self._encode(found))
+            return confluent.join(self.schema_id, self.to_avro(found))
         except NotOfSchema as error:
-            path = f"{self._field}.{error.path}" if error.path else self._field
-            raise SchemaFault(f"{error}", path.replace(".[", "["), NOT_OF_SCHEMA, given.index) from None
+            path = f"{self.field}.{error.path}" if error.path else self.field
+            raise SchemaFault(f"{error}", path.replace(".[", "["), NOT_OF_SCHEMA, fields.index) from None
 
 
-class Encoders:
-    """Schemas for requests of one function; all that one asks of the registry is done in `timeout_ms`."""
+class AvroSchemas:
+    """The schemas of requests; all that one request asks of the registry is bounded by `timeout_ms`."""
 
-    def __init__(self, schemas: Callable[[], SchemaWriter], clock: Clock, timeout_ms: float) -> None:
-        self._schemas = schemas
+    def __init__(self, registry: Callable[[], SchemaWriter], clock: Clock, timeout_ms: float) -> None:
+        """`registry` makes the client when the first schema is needed."""
+        self._registry = registry
         self._clock = clock
         self._timeout_ms = timeout_ms
 
-    def parts(self, document: Mapping[str, Any], topic: str, records: Sequence[Given]) -> tuple[Part, Part]:
-        """Keys and values. Raises SchemaFault, RegistryUnavailable."""
+    def encoders(
+        self, document: Mapping[str, Any], topic: str, records: Sequence[RecordFields]
+    ) -> tuple[FieldEncoder, FieldEncoder]:
+        """The encoders of keys and of values. Raises SchemaFault, RegistryUnavailable."""
         deadline = Deadline.after_ms(self._timeout_ms, self._clock)
-        key, value = (self._part(document, topic, records, field, deadline) for field in ("key", "value"))
-        return key, value
+        key = self._encoder(document, topic, records, "key", deadline)
+        return key, self._encoder(document, topic, records, "value", deadline)
 
-    def _part(
+    def _encoder(
         self,
         document: Mapping[str, Any],
         topic: str,
-        records: Sequence[Given],
+        records: Sequence[RecordFields],
         field: str,
         deadline: Deadline,
-    ) -> Part:
+    ) -> FieldEncoder:
         text_field, id_field = f"{field}_schema", f"{field}_schema_id"
         text, schema_id = document.get(text_field), document.get(id_field)
         if text is None and schema_id is None:
-            if any(given.fields.get(field) is not None for given in records):
+            if any(record.by_name.get(field) is not None for record in records):
                 fault = f"is missing, and so is {id_field}: records have a {field}"
                 raise SchemaFault(fault, text_field, MISSING[field])
-            return Part(field, None, None)
-        at_fault = text_field if text is not None else id_field
+            return FieldEncoder(field)
+        at_fault = id_field if text is None else text_field
         try:
-            if text is not None:
-                if not isinstance(text, str):
-                    raise SchemaFault("is not a text", text_field, NO_SCHEMA)
-                schema_id, encode = self._schemas().registered(f"{topic}-{field}", text, deadline)
-            else:
-                is_whole = isinstance(schema_id, int) and not isinstance(schema_id, bool)
-                if schema_id is None or not is_whole or not 0 < schema_id <= _LARGEST_ID:
-                    raise SchemaFault(f"is not a whole number of 1 to {_LARGEST_ID}", id_field, NO_SCHEMA)
-                encode = self._schemas().encoder(schema_id, deadline)
+            if text is None:
+                return FieldEncoder(field, schema_id, self._by_id(id_field, schema_id, deadline))
+            if not isinstance(text, str):
+                raise SchemaFault("is not a string", text_field, NO_SCHEMA)
+            return FieldEncoder(field, *self._registry().registered(f"{topic}-{field}", text, deadline))
         except ValueError as error:
             raise SchemaFault(f"can't be used: {error}", at_fault, NO_SCHEMA) from error
-        return Part(field, schema_id, encode)
+
+    def _by_id(self, field: str, schema_id: Any, deadline: Deadline) -> Encode:
+        is_integer = isinstance(schema_id, int) and not isinstance(schema_id, bool)
+        if not is_integer or not 0 < schema_id <= _LARGEST_ID:
+            raise SchemaFault(f"is not an integer from 1 to {_LARGEST_ID}", field, NO_SCHEMA)
+        return self._registry().encoder(schema_id, deadline)

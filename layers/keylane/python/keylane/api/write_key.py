@@ -1,56 +1,66 @@
-"""Requests that write or delete one key, and their answers."""
+"""Requests that write or delete one key, and their responses."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from keylane.errors import BadRequest
-
-if TYPE_CHECKING:
-    from keylane.model.records import Position
 import json
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
 
-from keylane.api.preferences import ASYNC_APPLIED
+from keylane.api.event import body_of, headers_of, key_of, query_of, topic_of
+from keylane.api.preferences import ASYNC_APPLIED, wants_async
 from keylane.api.rendering import JSON
 from keylane.api.response import Response
-from keylane.model.records import Position
+from keylane.errors import BadRequest, KeylaneError
+from keylane.model.records import NewRecord, Position
 
 if TYPE_CHECKING:
-    from keylane.model.records import Queued
-from keylane.api.event import Event, headers_of, key_of, query_of, topic_of
+    from keylane.api.event import Event
+    from keylane.ports import RecordResult
 
 _CONDITIONS = {"if-match": "If-Match", "if-none-match": "If-None-Match"}
 
 
-def write_request(event: Event, topic: str, key: str) -> tuple[str, bytes]:
-    """Parse topic and key of a PUT or DELETE, as `read_request` does.
+class WriteKeyRequest(NamedTuple):
+    """The record to write. `is_async`: the client doesn't wait for Kafka."""
 
-    Raises BadRequest for a condition too: whether a key is there is in the state, which lags behind what is
-    written, so no write can promise to depend on it.
+    record: NewRecord
+    is_async: bool
+
+
+def parse_put(event: Event, topic: str, key: str) -> WriteKeyRequest:
+    """Parse the PUT of a key: its body is the value. Raises as `parse_delete`."""
+    request = parse_delete(event, topic, key)
+    return request._replace(record=replace(request.record, value=body_of(event)))
+
+
+def parse_delete(event: Event, topic: str, key: str) -> WriteKeyRequest:
+    """Parse the DELETE of a key; `topic` and `key` are percent-encoded, as in the path.
+
+    Raises BadRequest; also for a condition (If-Match, If-None-Match): the state lags behind Kafka, so no
+    write can depend on what the state holds.
     """
     for name in headers_of(event).keys() & _CONDITIONS.keys():
         raise BadRequest(
-            f"writes take no {_CONDITIONS[name]}: a topic with insert_once keeps each key's first record; "
-            "read the key from the position of this write on to see whose it is",
+            f"writes don't support {_CONDITIONS[name]}: a topic with insert_once keeps each key's first "
+            "record; to see whose record it is, read the key from this write's position on",
             _CONDITIONS[name],
         )
-    return topic_of(topic), key_of(key, query_of(event))
+    record = NewRecord(topic_of(topic), key_of(key, query_of(event)), None)
+    return WriteKeyRequest(record, wants_async(event))
 
 
-def of_write(written: Position | Queued, status: int, *, is_async: bool) -> Response[str]:
-    """Answer a write: where the record stands, for a read to wait for; 202 for one that is queued.
+def render_write(request: WriteKeyRequest, result: RecordResult, status: int) -> Response[str]:
+    """Render a written record with this status, a queued one with 202. Raises the error of a failed one."""
+    if isinstance(result, KeylaneError):
+        raise result
+    if isinstance(result, Position):
+        return render_position(result, status)
+    headers = {"Cache-Control": "no-store", **(ASYNC_APPLIED if request.is_async else {})}
+    return Response(202, JSON, json.dumps({"status": "queued", "id": result.id}), headers)
 
-    `is_async`: the client asked not to wait.
-    """
-    if isinstance(written, Position):
-        return of_position(written, status)
-    headers = {"Cache-Control": "no-store", **(ASYNC_APPLIED if is_async else {})}
-    return Response(202, JSON, json.dumps({"status": "queued", "id": written.id}), headers)
 
-
-def of_position(position: Position, status: int) -> Response[str]:
-    """Answer a write: where the record stands, for a read to wait for."""
+def render_position(position: Position, status: int) -> Response[str]:
+    """Render the position of a written record: a read can wait for it."""
     fields = {"partition": position.partition, "offset": position.offset, "position": str(position)}
     headers = {"Keylane-Position": str(position), "Cache-Control": "no-store"}
     return Response(status, JSON, json.dumps(fields), headers)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from keylane.model.records import NewRecord
-    from keylane.ports import Bucket, Deadline, Log, Outcome, Queue
+    from keylane.ports import AppendResult, Bucket, Deadline, Log, Queue
     from keylane.produce.message_codec import Parcel
 
 CHANCES_OF_UNKNOWN = 3
@@ -83,7 +83,7 @@ class _Trip:
     message: Received
     parcel: Parcel | None = None
     fault: KeylaneError | None = None
-    outcomes: list[Outcome] = field(default_factory=list)
+    outcomes: list[AppendResult] = field(default_factory=list)
     failed: bool = False
 
     @property

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from keylane.model.records import NewRecord
-    from keylane.ports import Bucket, Clock, Deadline, Fate, Queue
+    from keylane.ports import Bucket, Clock, Deadline, Queue, RecordResult
 
 ID_HEADER = "keylane-id"
 """Of each record that went through the log: a consumer that met the id already drops the record."""
@@ -79,13 +79,15 @@ class WriteAheadLog:
     takes_failed: bool = False
 
 
-def enqueue(wal: WriteAheadLog, clock: Clock, records: Sequence[NewRecord], deadline: Deadline) -> list[Fate]:
+def enqueue(
+    wal: WriteAheadLog, clock: Clock, records: Sequence[NewRecord], deadline: Deadline
+) -> list[RecordResult]:
     """Put records into the log; give the fate of each, in their order: Queued, or why not.
 
     Gives TooLarge where a record fits into no message and there is no bucket, QueueUnavailable, Unconfirmed.
     """
     accepted_ms = clock.now_ms()
-    outcomes: list[Fate] = [QueueUnavailable("it was not queued")] * len(records)
+    outcomes: list[RecordResult] = [QueueUnavailable("it was not queued")] * len(records)
     sendable: list[tuple[_Pack, Message]] = []
     failed_groups: dict[str, KeylaneError] = {}
     for pack in _packed(records, wal.packing):
@@ -122,7 +124,7 @@ def with_id(record: NewRecord, record_id: str) -> NewRecord:
     return replace(record, headers=(*record.headers, (ID_HEADER, record_id.encode())))
 
 
-def _tell(outcomes: list[Fate], pack: _Pack, error: KeylaneError | None) -> None:
+def _tell(outcomes: list[RecordResult], pack: _Pack, error: KeylaneError | None) -> None:
     for place, record_id in zip(pack.places, pack.ids, strict=True):
         outcomes[place] = error or Queued(record_id)
 

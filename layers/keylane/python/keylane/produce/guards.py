@@ -1,4 +1,4 @@
-"""What stands before a write, by the function's settings."""
+"""What a request to write must pass first, as the function's settings have it."""
 
 from __future__ import annotations
 
@@ -11,21 +11,22 @@ from keylane.metrics.meter import NO_METER, Meter
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from keylane.ports import Answers
-    from keylane.produce.rate_limits import Limits
+    from keylane.ports import IdempotencyStore
+    from keylane.produce.rate_limits import RateLimits
 
 
 @dataclass(frozen=True, slots=True)
 class Guards:
-    """`caller`: by what callers are told apart; without `limits` nothing is counted.
+    """Rate limits (None: none) and the store of idempotency keys (None: keys are rejected).
 
-    `answers` is made when the first idempotency key comes; None where none is taken.
+    `caller`: what identifies a caller, tried in this order. `idempotency` makes the store when the first
+    request with a key arrives. `meter` counts the records that a limit refuses.
     """
 
     caller: tuple[str, ...] = SOURCES
-    limits: Limits | None = None
-    answers: Callable[[], Answers] | None = None
+    limits: RateLimits | None = None
+    idempotency: Callable[[], IdempotencyStore] | None = None
     meter: Meter = NO_METER
 
 
-NONE = Guards()
+NO_GUARDS = Guards()

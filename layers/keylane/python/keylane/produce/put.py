@@ -1,8 +1,9 @@
-"""Writing records: acknowledged by Kafka, with the position that a read can wait for, or queued for it."""
+"""Write records: straight to Kafka, which acknowledges each one, or into the write-ahead log."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from keylane.errors import KeylaneError, LogUnavailable, ProduceFailed, TooLarge, UnknownPartition
@@ -12,98 +13,112 @@ from keylane.ports import Deadline
 from keylane.produce.enqueue import enqueue, with_ids
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from keylane.model.records import NewRecord
-    from keylane.ports import Checks, Clock, Fate, Log
+    from keylane.ports import Checks, Clock, Log, RecordResult
     from keylane.produce.enqueue import WriteAheadLog
+
+NOTHING_REFUSED: Mapping[str, KeylaneError] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
-    """How records go. `wal`: None where all go to Kafka; `is_async`: the writer need not wait for that."""
+class RecordWriter:
+    """Where records go, and the limits of one request.
 
+    `timeout_ms` bounds the request. `wal` is None without a write-ahead log, `checks` without schemas.
+    """
+
+    log: Log
+    clock: Clock
+    value_limit_bytes: int
+    timeout_ms: float
     wal: WriteAheadLog | None = None
-    is_async: bool = False
-
-    @property
-    def is_queue(self) -> bool:
-        """Whether all go to the write-ahead log."""
-        return self.is_async and self.wal is not None and self.wal.takes_async
-
-
-STRAIGHT = Way()
+    checks: Checks | None = None
 
 
 def put_all(
-    log: Log,
-    clock: Clock,
+    writer: RecordWriter,
     records: Sequence[NewRecord],
     *,
-    limit_bytes: int,
-    timeout_ms: float,
-    way: Way = STRAIGHT,
-    checks: Checks | None = None,
-) -> list[Fate]:
-    """Write records, tombstones among them, at once; give the fate of each, in their order.
+    refused: Mapping[str, KeylaneError] = NOTHING_REFUSED,
+    is_async: bool = False,
+) -> list[RecordResult]:
+    """Write records, tombstones included, in one batch; return their results in the same order.
 
-    One that can't be written as it is (key or value over its limit, no topic's name, a negative partition)
-    keeps none of the others back. Keys may be missing or empty here: such records can't be read by key.
+    A record that can't be written (its key or value is over the limit, its topic's name is invalid, its
+    partition is negative, its value doesn't match the schema) doesn't hold up the others. A key may be None
+    or empty: such a record can't be read by key.
+    `refused`: topic -> why none of its records is written. `is_async`: the client doesn't wait for Kafka.
     """
-    faults = [_fault(record, limit_bytes) for record in records]
-    if checks is not None:
-        looked_at = checks.faults([r for r, fault in zip(records, faults, strict=True) if fault is None])
-        rest = iter(looked_at)
-        faults = [next(rest) if fault is None else fault for fault in faults]
-    sound = [record for record, fault in zip(records, faults, strict=True) if fault is None]
-    written = iter(_sent(log, clock, sound, timeout_ms, way) if sound else ())
-    return [next(written) if fault is None else fault for fault in faults]
+    faults = [refused.get(record.topic) or _fault(record, writer.value_limit_bytes) for record in records]
+    if writer.checks is not None:
+        found = iter(writer.checks.faults(_sound(records, faults)))
+        faults = [next(found) if fault is None else fault for fault in faults]
+    sound = _sound(records, faults)
+    results = iter(_write(writer, sound, is_async=is_async) if sound else ())
+    return [next(results) if fault is None else fault for fault in faults]
 
 
-def _sent(log: Log, clock: Clock, records: Sequence[NewRecord], timeout_ms: float, way: Way) -> list[Fate]:
-    deadline = Deadline.after_ms(timeout_ms, clock)
-    if way.wal is None:
-        return list(log.append_all(records, deadline))
-    if way.is_queue:
-        return enqueue(way.wal, clock, records, deadline)
-    if not way.wal.takes_failed:
-        return list(log.append_all(records, deadline))
+def _sound(records: Sequence[NewRecord], faults: Sequence[KeylaneError | None]) -> list[NewRecord]:
+    return [record for record, fault in zip(records, faults, strict=True) if fault is None]
+
+
+def _write(writer: RecordWriter, records: Sequence[NewRecord], *, is_async: bool) -> list[RecordResult]:
+    deadline = Deadline.after_ms(writer.timeout_ms, writer.clock)
+    wal = writer.wal
+    if wal is not None and wal.takes_async and is_async:
+        return enqueue(wal, writer.clock, records, deadline)
+    if wal is not None and wal.takes_failed:
+        return _write_or_enqueue(writer, wal, records, deadline)
+    return list(writer.log.append_all(records, deadline))
+
+
+def _write_or_enqueue(
+    writer: RecordWriter, wal: WriteAheadLog, records: Sequence[NewRecord], deadline: Deadline
+) -> list[RecordResult]:
+    """Write records to Kafka; enqueue those that it may accept later."""
+    # A record may be written twice, by this request and from the queue: its id is the same both times.
     named = with_ids(records)
-    # Half of the time is the queue's.
-    outcomes: list[Fate] = list(log.append_all(named, Deadline.after_ms(timeout_ms / 2, clock)))
-    places = _to_be_queued(records, outcomes)
-    queued = enqueue(way.wal, clock, [named[place] for place in places], deadline) if places else []
-    for place, outcome in zip(places, queued, strict=True):
-        outcomes[place] = outcome
-    return outcomes
+    # Kafka has half of the time, the queue the rest.
+    for_kafka = Deadline.after_ms(writer.timeout_ms / 2, writer.clock)
+    results: list[RecordResult] = list(writer.log.append_all(named, for_kafka))
+    indices = _to_enqueue(records, results)
+    queued = enqueue(wal, writer.clock, [named[index] for index in indices], deadline) if indices else []
+    for index, result in zip(indices, queued, strict=True):
+        results[index] = result
+    return results
 
 
-def _to_be_queued(records: Sequence[NewRecord], outcomes: Sequence[Fate]) -> list[int]:
-    """Places of records that Kafka may take later; not those of which a newer one of the key was written."""
+def _to_enqueue(records: Sequence[NewRecord], results: Sequence[RecordResult]) -> list[int]:
+    """Indices of failed records that Kafka may accept later.
+
+    A record is left out if a newer one with its key was written: the older one would overwrite it.
+    """
     written: set[tuple[str, bytes]] = set()
-    places: list[int] = []
-    for place in reversed(range(len(records))):
-        record, outcome = records[place], outcomes[place]
+    indices: list[int] = []
+    for index in reversed(range(len(records))):
+        record, result = records[index], results[index]
         identity = None if record.key is None else (record.topic, record.key)
-        if not isinstance(outcome, KeylaneError):
+        if not isinstance(result, KeylaneError):
             written |= {identity} if identity else set()
-        elif _may_pass(outcome) and identity not in written:
-            places.append(place)
-    return places[::-1]
+        elif _is_transient(result) and identity not in written:
+            indices.append(index)
+    return indices[::-1]
 
 
-def _may_pass(error: KeylaneError) -> bool:
+def _is_transient(error: KeylaneError) -> bool:
     return isinstance(error, LogUnavailable) or (isinstance(error, ProduceFailed) and error.retriable)
 
 
-def _fault(record: NewRecord, limit_bytes: int) -> KeylaneError | None:
+def _fault(record: NewRecord, value_limit_bytes: int) -> KeylaneError | None:
     if not is_topic_name(record.topic):
         what = "that can't be a topic's name: 1 to 249 of a-z, A-Z, 0-9, '.', '_' and '-'"
         return ProduceFailed("INVALID_TOPIC_EXCEPTION", what, retriable=False)
     if record.key is not None and len(record.key) > KEY_LIMIT_BYTES:
         return TooLarge("key", len(record.key), KEY_LIMIT_BYTES)
-    if record.value is not None and len(record.value) > limit_bytes:
-        return TooLarge("value", len(record.value), limit_bytes)
+    if record.value is not None and len(record.value) > value_limit_bytes:
+        return TooLarge("value", len(record.value), value_limit_bytes)
     if record.partition is not None and record.partition < 0:
         return UnknownPartition(record.topic, record.partition)
     return None

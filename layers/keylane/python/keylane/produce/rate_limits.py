@@ -47,7 +47,7 @@ class Rule(NamedTuple):
 UNRULED = Rule("", ())
 
 
-class Load(NamedTuple):
+class RequestLoad(NamedTuple):
     """What is to be counted, a number for each of UNITS."""
 
     requests: int
@@ -55,17 +55,17 @@ class Load(NamedTuple):
     bytes: int
 
 
-class Subject(NamedTuple):
+class RateLimitSubject(NamedTuple):
     """Who is limited, a TOPIC or a CALLER, by the rule of that pattern, and what this request asks of it."""
 
     kind: str
     name: str
     rates: tuple[Rate, ...]
-    load: Load
+    load: RequestLoad
     pattern: str = ""
 
 
-class Standing(NamedTuple):
+class RateLimitState(NamedTuple):
     """Where a limit stands: what is left, seconds until its bucket is full, and until it takes this."""
 
     rate: Rate
@@ -74,13 +74,13 @@ class Standing(NamedTuple):
     wait_s: float
 
 
-class Limiter(Protocol):
+class RateLimiter(Protocol):
     """Counts. None for a subject whose count can't be had."""
 
-    def take(self, subjects: Sequence[Subject]) -> list[list[Standing] | None]:
+    def take(self, subjects: Sequence[RateLimitSubject]) -> list[list[RateLimitState] | None]:
         """Take each subject's load from all its limits, or from none of them."""
 
-    def give_back(self, subjects: Sequence[Subject]) -> None:
+    def give_back(self, subjects: Sequence[RateLimitSubject]) -> None:
         """Undo what was taken."""
 
 
@@ -96,12 +96,12 @@ UNLIMITED = Admission({}, {})
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class RateLimits:
     """The rules, and who counts. `open_on_failure`: what can't be counted is let through."""
 
     topics: tuple[Rule, ...]
     callers: tuple[Rule, ...]
-    limiter: Limiter
+    limiter: RateLimiter
     open_on_failure: bool = True
     meter: Meter = NO_METER
 
@@ -131,20 +131,20 @@ class Limits:
                 raise error
         return Admission({subject.name: error for subject, error in refused.items()}, headers)
 
-    def _subjects(self, caller: str, records: Sequence[NewRecord]) -> list[Subject]:
+    def _subjects(self, caller: str, records: Sequence[NewRecord]) -> list[RateLimitSubject]:
         """Those that have limits, the caller first."""
-        by_topic: dict[str, Load] = {}
+        by_topic: dict[str, RequestLoad] = {}
         for record in records:
             requests, count, size = by_topic.get(record.topic, (1, 0, 0))
-            by_topic[record.topic] = Load(requests, count + 1, size + size_of(record))
+            by_topic[record.topic] = RequestLoad(requests, count + 1, size + size_of(record))
         loads = by_topic.values()
-        whole = Load(1, sum(load.records for load in loads), sum(load.bytes for load in loads))
+        whole = RequestLoad(1, sum(load.records for load in loads), sum(load.bytes for load in loads))
         rule = rule_of(self.callers, caller)
-        subjects = [Subject(CALLER, caller, rule.rates, whole, rule.pattern)]
+        subjects = [RateLimitSubject(CALLER, caller, rule.rates, whole, rule.pattern)]
         for topic, load in by_topic.items():
             # What can't be a topic's name is refused as such.
             rule = rule_of(self.topics, topic) if is_topic_name(topic) else UNRULED
-            subjects.append(Subject(TOPIC, topic, rule.rates, load, rule.pattern))
+            subjects.append(RateLimitSubject(TOPIC, topic, rule.rates, load, rule.pattern))
         return [subject for subject in subjects if subject.rates]
 
 
@@ -159,12 +159,12 @@ def size_of(record: NewRecord) -> int:
     return size + sum(len(name) + len(value or b"") for name, value in record.headers)
 
 
-def refusing(standings: Sequence[Standing]) -> list[Standing]:
+def refusing(standings: Sequence[RateLimitState]) -> list[RateLimitState]:
     """Those that refuse."""
     return [each for each in standings if each.wait_s > 0]
 
 
-def headers_of(standings: Sequence[Standing]) -> dict[str, str]:
+def headers_of(standings: Sequence[RateLimitState]) -> dict[str, str]:
     """What the answer tells: of the limit that refuses for longest, else of the one with the least left."""
     if not standings:
         return {}
@@ -177,7 +177,9 @@ def headers_of(standings: Sequence[Standing]) -> dict[str, str]:
     }
 
 
-def _refusal(subject: Subject, refusing: Sequence[Standing], headers: dict[str, str]) -> RateLimited:
+def _refusal(
+    subject: RateLimitSubject, refusing: Sequence[RateLimitState], headers: dict[str, str]
+) -> RateLimited:
     longest = max(refusing, key=lambda each: each.wait_s)
     who = f"topic {subject.name!r} takes" if subject.kind == TOPIC else "this caller may send"
     wait_s = max(1, math.ceil(longest.wait_s))
@@ -186,7 +188,9 @@ def _refusal(subject: Subject, refusing: Sequence[Standing], headers: dict[str, 
     return RateLimited(sentence, wait_s, headers, subject.pattern)
 
 
-def _undone(taken: Sequence[Subject], refused: Mapping[Subject, RateLimited]) -> list[Subject]:
+def _undone(
+    taken: Sequence[RateLimitSubject], refused: Mapping[RateLimitSubject, RateLimited]
+) -> list[RateLimitSubject]:
     """What was taken for records that are not written after all."""
     if any(subject.kind == CALLER for subject in refused):
         return list(taken)
@@ -197,4 +201,4 @@ def _undone(taken: Sequence[Subject], refused: Mapping[Subject, RateLimited]) ->
     records = sum(subject.load.records for subject in refused)
     size = sum(subject.load.bytes for subject in refused)
     requests = 1 if records == caller.load.records else 0
-    return [caller._replace(load=Load(requests, records, size))]
+    return [caller._replace(load=RequestLoad(requests, records, size))]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from keylane.adapters.redis.scripts import Scripts
     from keylane.metrics.meter import Meter
-    from keylane.ports import Answers, Checks, Clock
+    from keylane.ports import Checks, Clock, IdempotencyStore
 
 
 def guards_of(environment: Mapping[str, str], clock: Clock, meter: Meter) -> Guards:
@@ -38,10 +38,10 @@ def guards_of(environment: Mapping[str, str], clock: Clock, meter: Meter) -> Gua
         return Scripts(Cluster(redis_settings(environment), meter))
 
     @cache
-    def answers() -> Answers:
-        from keylane.adapters.redis.idempotency import RedisOnce  # noqa: PLC0415
+    def idempotency_store() -> IdempotencyStore:
+        from keylane.adapters.redis.idempotency import RedisIdempotencyStore  # noqa: PLC0415
 
-        return RedisOnce(
+        return RedisIdempotencyStore(
             scripts(),
             clock,
             timeout_ms=settings.state_timeout_ms,
@@ -50,13 +50,13 @@ def guards_of(environment: Mapping[str, str], clock: Clock, meter: Meter) -> Gua
         )
 
     if not settings.topics and not settings.callers:
-        return Guards(settings.caller, None, answers)
-    from keylane.adapters.redis.rate_limits import RedisLimits  # noqa: PLC0415
-    from keylane.produce.rate_limits import Limits  # noqa: PLC0415
+        return Guards(settings.caller, None, idempotency_store)
+    from keylane.adapters.redis.rate_limits import RedisRateLimiter  # noqa: PLC0415
+    from keylane.produce.rate_limits import RateLimits  # noqa: PLC0415
 
-    limiter = RedisLimits(scripts(), clock, settings.limit_timeout_ms)
-    limits = Limits(settings.topics, settings.callers, limiter, settings.open_on_failure, meter)
-    return Guards(settings.caller, limits, answers, meter)
+    limiter = RedisRateLimiter(scripts(), clock, settings.limit_timeout_ms)
+    limits = RateLimits(settings.topics, settings.callers, limiter, settings.open_on_failure, meter)
+    return Guards(settings.caller, limits, idempotency_store, meter)
 
 
 def checks_of(environment: Mapping[str, str], clock: Clock) -> Checks | None:

@@ -12,7 +12,8 @@ from keylane.config.env import number
 from keylane.config.functions import ProduceSettings, registry_settings
 from keylane.config.guards import LIMITS
 from keylane.ports import Clock
-from keylane.produce.guards import NONE, Guards
+from keylane.produce.guards import NO_GUARDS, Guards
+from keylane.produce.put import RecordWriter
 from keylane.wiring.buckets import bucket_of
 from keylane.wiring.guards import checks_of, guards_of
 from keylane.wiring.log import log_of
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     from keylane.config.queue import QueueSettings
     from keylane.metrics.meter import Meter
-    from keylane.ports import Checks, Log, SchemaWriter
+    from keylane.ports import SchemaWriter
     from keylane.produce.enqueue import WriteAheadLog
 
 
@@ -31,12 +32,8 @@ if TYPE_CHECKING:
 class Produce:
     """What the produce function works with; `schemas` is None where no Schema Registry is set up."""
 
-    settings: ProduceSettings
-    clock: Clock
-    log: Log
-    guards: Guards = NONE
-    wal: WriteAheadLog | None = None
-    checks: Checks | None = None
+    writer: RecordWriter
+    guards: Guards = NO_GUARDS
     schemas: Callable[[], SchemaWriter] | None = None
     registry_timeout_ms: int = 2_000
 
@@ -55,12 +52,17 @@ def produce_maker(meter: Meter) -> Callable[[], Produce]:
         meter.count("ColdStarts", 1, "produce")
         clock = Clock()
         guards = guards_of(environment, clock, meter)
-        wal = _wal(queue) if queue else None
-        checks = checks_of(environment, clock)
-        timeout_ms = number(environment, "KEYLANE_SCHEMA_REGISTRY_TIMEOUT_MS", 2_000)
+        writer = RecordWriter(
+            log_of(settings, meter),
+            clock,
+            settings.value_limit_bytes,
+            settings.timeout_ms,
+            _wal(queue) if queue else None,
+            checks_of(environment, clock),
+        )
+        registry_timeout_ms = number(environment, "KEYLANE_SCHEMA_REGISTRY_TIMEOUT_MS", 2_000)
         has_registry = environment.get("KEYLANE_SCHEMA_REGISTRY_URL", "").strip()
-        writer = schemas if has_registry else None
-        return Produce(settings, clock, log_of(settings, meter), guards, wal, checks, writer, timeout_ms)
+        return Produce(writer, guards, schemas if has_registry else None, registry_timeout_ms)
 
     @cache
     def schemas() -> SchemaWriter:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from keylane.model.clusters import Clusters
     from keylane.model.kafka import At, Batch, KafkaCluster, KafkaTopic, OffsetFound, Wanted
     from keylane.model.records import NewRecord
-    from keylane.ports import Deadline, Log, LogReader, Metadata, Outcome
+    from keylane.ports import AppendResult, Deadline, Log, LogReader, Metadata
 
 
 class ClusteredLog:
@@ -22,7 +22,7 @@ class ClusteredLog:
     def __init__(self, logs: Clusters[Log]) -> None:
         self._logs = logs
 
-    def append_all(self, records: Sequence[NewRecord], deadline: Deadline) -> list[Outcome]:
+    def append_all(self, records: Sequence[NewRecord], deadline: Deadline) -> list[AppendResult]:
         """As `Log.append_all` has it. A cluster that is not set up as it should be fails its own records."""
         parts: dict[str, list[int]] = {}
         for index, record in enumerate(records):
@@ -31,14 +31,14 @@ class ClusteredLog:
         if len(parts) == 1:
             return logs[next(iter(parts))].append_all(records, deadline)
 
-        def append(name: str) -> Sequence[Outcome]:
+        def append(name: str) -> Sequence[AppendResult]:
             own = [records[index] for index in parts[name]]
             try:
                 return logs[name].append_all(own, deadline)
             except KeylaneError as error:
                 return [error] * len(own)
 
-        fates: dict[int, Outcome] = {}
+        fates: dict[int, AppendResult] = {}
         with ThreadPoolExecutor(len(parts) or 1) as pool:
             for name, outcomes in zip(parts, pool.map(append, parts), strict=True):
                 fates.update(zip(parts[name], outcomes, strict=True))

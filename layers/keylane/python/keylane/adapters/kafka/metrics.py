@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from keylane.errors import KeylaneError
     from keylane.metrics.catalogue import Metric
     from keylane.model.records import NewRecord
-    from keylane.ports import Outcome
+    from keylane.ports import AppendResult
 
 DOWN = 1
 STATES = {
@@ -47,7 +47,7 @@ class KafkaMetrics:
         """Expect the statistics of another client, whose totals begin at 0."""
         self._totals.clear()
 
-    def sent(self, records: Sequence[NewRecord], outcomes: Sequence[Outcome], taken_ms: float) -> None:
+    def sent(self, records: Sequence[NewRecord], outcomes: Sequence[AppendResult], taken_ms: float) -> None:
         """Count a request's records; `taken_ms`: until the last of them was reported on."""
         written: dict[str, int] = {}
         failed: dict[tuple[str, str], int] = {}

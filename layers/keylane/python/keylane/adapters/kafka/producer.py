@@ -32,7 +32,7 @@ from keylane.model.records import WHOLE_KEY, NewRecord
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from keylane.ports import Deadline, Outcome
+    from keylane.ports import AppendResult, Deadline
 
 GROWTH_NOTICED_MS = 10_000
 """A topic that grows is noticed within this. At librdkafka's 5 minutes its writers disagree so long."""
@@ -116,7 +116,7 @@ class KafkaProducer:
         self._strangers: set[str] = set()
         self._metrics = KafkaMetrics(meter)
 
-    def append_all(self, records: Sequence[NewRecord], deadline: Deadline) -> list[Outcome]:
+    def append_all(self, records: Sequence[NewRecord], deadline: Deadline) -> list[AppendResult]:
         """As `Log.append_all` has it. Never blocks past the deadline."""
         begun_s = deadline.clock.monotonic_s()
         queue_full = self._settings.producer.queue_full

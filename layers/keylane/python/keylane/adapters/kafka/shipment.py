@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from confluent_kafka import Producer
 
     from keylane.model.records import NewRecord
-    from keylane.ports import Outcome
+    from keylane.ports import AppendResult
 
     Partition = Callable[[Producer, NewRecord, Deadline], int]
 
@@ -127,7 +127,7 @@ class Shipment:
         """Those of the group that failed because a broker did not let the client in."""
         return [index for index in group if isinstance(self._reports[index], ConnectionRejected)]
 
-    def outcomes(self) -> list[Outcome]:
+    def outcomes(self) -> list[AppendResult]:
         """The fate of each record."""
         return [self._outcome(index) for index in range(len(self._records))]
 
@@ -222,7 +222,7 @@ class Shipment:
                 again += [] if identity in written else [index]
         return again[::-1]
 
-    def _outcome(self, index: int) -> Outcome:
+    def _outcome(self, index: int) -> AppendResult:
         report = self._reports[index]
         if isinstance(report, Position):
             if report.offset < 0:

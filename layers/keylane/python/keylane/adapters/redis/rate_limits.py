@@ -1,4 +1,4 @@
-"""The port `Limiter` over Redis Cluster: each subject has one key, all of them are asked at the same time.
+"""The port `RateLimiter` over Redis Cluster: one key for each subject, all asked at the same time.
 
     {keylane:limit:topic:orders}   a hash: unit -> when its bucket is full again (us since 1970)
 
@@ -17,7 +17,7 @@ from urllib.parse import quote
 from keylane.adapters.redis.scripts import Run, Script
 from keylane.errors import StateUnavailable
 from keylane.ports import Deadline
-from keylane.produce.rate_limits import Standing
+from keylane.produce.rate_limits import RateLimitState
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from keylane.adapters.redis.cluster import Node
     from keylane.adapters.redis.scripts import Scripts
     from keylane.ports import Clock
-    from keylane.produce.rate_limits import Subject
+    from keylane.produce.rate_limits import RateLimitSubject
 
 REST_S = 1.0
 FIRST_MS = 500.0
@@ -35,7 +35,7 @@ _US = 1_000_000
 _log = logging.getLogger("keylane")
 
 
-class RedisLimits:
+class RedisRateLimiter:
     """Counts by the script `limit`. One request at a time."""
 
     def __init__(self, scripts: Scripts, clock: Clock, timeout_ms: float) -> None:
@@ -46,16 +46,16 @@ class RedisLimits:
         self._resting: dict[Node | None, float] = {}
         self._is_first = True
 
-    def take(self, subjects: Sequence[Subject]) -> list[list[Standing] | None]:
-        """As `Limiter.take` has it; where a reply was lost, a load may have been taken twice."""
+    def take(self, subjects: Sequence[RateLimitSubject]) -> list[list[RateLimitState] | None]:
+        """As `RateLimiter.take` has it; where a reply was lost, a load may have been taken twice."""
         return self._count(subjects, 1)
 
-    def give_back(self, subjects: Sequence[Subject]) -> None:
-        """As `Limiter.give_back` has it, where Redis can be reached."""
+    def give_back(self, subjects: Sequence[RateLimitSubject]) -> None:
+        """As `RateLimiter.give_back` has it, where Redis can be reached."""
         self._count(subjects, -1)
 
-    def _count(self, subjects: Sequence[Subject], sign: int) -> list[list[Standing] | None]:
-        counted: list[list[Standing] | None] = [None] * len(subjects)
+    def _count(self, subjects: Sequence[RateLimitSubject], sign: int) -> list[list[RateLimitState] | None]:
+        counted: list[list[RateLimitState] | None] = [None] * len(subjects)
         now_s = self._clock.monotonic_s()
         runs = [self._run(subject, sign) for subject in subjects]
         homes = [self._scripts.home(run.key) for run in runs]
@@ -72,7 +72,7 @@ class RedisLimits:
                 counted[number] = _standings(subjects[number], reply)
         return counted
 
-    def _run(self, subject: Subject, sign: int) -> Run:
+    def _run(self, subject: RateLimitSubject, sign: int) -> Run:
         arguments: list[bytes] = []
         for rate in subject.rates:
             cost = sign * getattr(subject.load, rate.unit)
@@ -87,11 +87,13 @@ class RedisLimits:
             _log.warning("rate limits can't be counted: %s; cause: %r", error, error.__cause__)
 
 
-def key_of(subject: Subject) -> bytes:
+def key_of(subject: RateLimitSubject) -> bytes:
     """The subject's key in Redis: braces in a name would end the hash tag."""
     return f"{{keylane:limit:{subject.kind}:{quote(subject.name, safe=':/@')}}}".encode()
 
 
-def _standings(subject: Subject, reply: Sequence[int]) -> list[Standing]:
+def _standings(subject: RateLimitSubject, reply: Sequence[int]) -> list[RateLimitState]:
     triples = zip(subject.rates, reply[0::3], reply[1::3], reply[2::3], strict=True)
-    return [Standing(rate, left, full_us / _US, wait_us / _US) for rate, left, full_us, wait_us in triples]
+    return [
+        RateLimitState(rate, left, full_us / _US, wait_us / _US) for rate, left, full_us, wait_us in triples
+    ]

@@ -58,7 +58,7 @@ def delete_key(event: Event, topic: str, key: str) -> Response[str]:
     reports_failures=True,
 )
 def push(event: Event) -> Response[str]:
-    """Write records to any topics, as kprf takes them."""
+    """Write records to any topics, as with kprf."""
     request = kprf.parse_push(event)
     app.method = "push/async" if request.is_async else "push/sync"  # as kprf's metrics call it
     use = parts()
@@ -78,7 +78,7 @@ def push(event: Event) -> Response[str]:
     refusals=(403, 409, 413, 415, 422, 429),
 )
 def post_records(event: Event, topic: str) -> Response[str]:
-    """Write records to the topic, as Confluent's REST Proxy takes them."""
+    """Write records to the topic, as with Confluent's REST Proxy."""
     return _post(event, topic)
 
 
@@ -91,7 +91,7 @@ def post_records(event: Event, topic: str) -> Response[str]:
     refusals=(403, 409, 413, 415, 422, 429),
 )
 def post_records_to_partition(event: Event, topic: str, partition: str) -> Response[str]:
-    """Write records to one partition of the topic, as Confluent's REST Proxy takes them."""
+    """Write records to one partition of the topic, as with Confluent's REST Proxy."""
     return _post(event, topic, partition)
 
 

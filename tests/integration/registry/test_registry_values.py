@@ -20,8 +20,9 @@ from tests.support.builders import a_lane, a_layout, a_topic, an_event, body_of,
 from tests.support.served import Served
 
 from keylane.adapters.redis.cluster import Cluster
+from keylane.adapters.registry.client import RegistryClient
+from keylane.adapters.registry.decoders import RegistryDecoders
 from keylane.adapters.registry.http import RegistrySettings
-from keylane.adapters.registry.schemas import SchemaRegistry
 from keylane.formats import confluent
 from keylane.model.records import Options
 
@@ -91,7 +92,7 @@ def ask(redis_cluster: str, registry: sr.Registry, monkeypatch: pytest.MonkeyPat
 @pytest.fixture
 def decode(registry: sr.Registry) -> Callable[[bytes], Any]:
     """From a value's bytes to what its JSON says."""
-    schemas = SchemaRegistry(RegistrySettings(registry.url))
+    schemas = RegistryDecoders(RegistryClient(RegistrySettings(registry.url)))
 
     def read(value: bytes) -> Any:
         schema_id, payload = confluent.split(value)
@@ -229,7 +230,7 @@ def test_schema_that_the_registry_does_not_have_is_422(ask: Ask, redis_cluster: 
     answer = ask(f"/topics/{layout.topic}/keys/{KEY.decode()}")
     document = json.loads(answer["body"])
     assert (answer["statusCode"], document["schema_id"]) == (422, 123_456)
-    assert "does not have it" in document["detail"]
+    assert "does not have schema" in document["detail"]
 
 
 def test_readers_see_a_new_value_format_without_a_new_generation(

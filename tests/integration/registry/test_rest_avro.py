@@ -124,7 +124,7 @@ def test_with_the_registry_away_a_new_schema_is_503_and_a_known_one_is_written(
     body = {"value_schema": TRIP, "records": [{"value": {"to": None, "days": 1}}]}
     assert post(body)[0] == 200
     monkeypatch.setattr(
-        "keylane.adapters.registry.http.RegistryHttp._connected", lambda *_: (_ for _ in ()).throw(OSError())
+        "keylane.adapters.registry.http.JsonHttp._connect", lambda *_: (_ for _ in ()).throw(OSError())
     )
     assert post(body)[0] == 200
     status, document = post({**body, "value_schema": USER})

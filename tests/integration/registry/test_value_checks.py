@@ -12,9 +12,9 @@ from tests.servers.registry_double import double
 from tests.support.builders import a_topic
 from tests.support.fakes import FakeTime
 
+from keylane.adapters.registry.client import FOREIGN_ID_MS, RegistryClient
 from keylane.adapters.registry.http import RegistrySettings
-from keylane.adapters.registry.subjects import STRANGER_MS, Subjects
-from keylane.adapters.registry.value_checks import FRESH_MS, ValueChecks
+from keylane.adapters.registry.value_checks import LATEST_MS, ValueChecks
 from keylane.errors import RegistryUnavailable, ValueInvalid
 from keylane.formats import confluent
 from keylane.model.records import NewRecord
@@ -34,7 +34,7 @@ JSON_FLIGHT = '{"title": "Flight", "type": "object", "properties": {"delay": {"t
 
 def checks(url: str, time: FakeTime, *, is_plain: bool = False) -> ValueChecks:
     rules = (SchemaRule("*", None, "{topic}-value", is_plain),)
-    return ValueChecks(rules, Subjects(RegistrySettings(url), time.clock), time.clock, 5_000)
+    return ValueChecks(rules, RegistryClient(RegistrySettings(url)), time.clock, 5_000)
 
 
 def fault(found: ValueChecks, topic: str, value: bytes | None) -> KeylaneError | None:
@@ -68,11 +68,11 @@ def test_values_of_confluents_serialisers_pass_and_those_of_other_subjects_do_no
     assert [fault(found, topic, each) for each in (value, None)] == [None, None]
     told = invalid(found, topic, strange)
     assert told[:2] == (strange_id, "")
-    assert f"schema {strange_id} is none of subject '{topic}-value'" in told[2]
+    assert f"schema {strange_id} is not a version of subject '{topic}-value'" in told[2]
     assert "can't be decoded" in invalid(found, topic, value + b"\x00")[2]
     assert invalid(found, topic, b'{"delay": 7}')[0] is None
     unknown = confluent.join(1_000_000 + schema_id, b"\x0e")
-    assert "is none of subject" in invalid(found, topic, unknown)[2]
+    assert "is not a version of subject" in invalid(found, topic, unknown)[2]
 
 
 def test_values_of_a_json_schema_must_hold_it(registry: Registry):
@@ -96,7 +96,7 @@ def test_plain_json_holds_the_latest_schema_and_what_it_refers_to(registry: Regi
         f"{topic}-value", Schema(json.dumps({"properties": {"n": {"const": topic}}}), "JSON")
     )
     assert invalid(found, topic, b'{"who": {}}')[1] == "/who"
-    time.move(FRESH_MS / 1000)
+    time.move(LATEST_MS / 1000)
     assert fault(found, topic, b'{"who": {}}') is None
     assert invalid(found, topic, b'{"n": 1}')[1] == "/n"
 
@@ -111,7 +111,7 @@ def test_with_the_registry_away_the_schema_that_was_latest_holds_on(served: Doub
     served.has("/subjects/t-value/versions/latest", latest())
     assert fault(found, "t", b"{}") is None
     del served.answers["/subjects/t-value/versions/latest"]
-    time.move(FRESH_MS / 1000)
+    time.move(LATEST_MS / 1000)
     assert invalid(found, "t", b'{"delay": "x"}')[1] == "/delay"
     assert [fault(found, "t", b"{}") for _ in range(3)] == [None] * 3
     assert served.asked.count("/subjects/t-value/versions/latest") == 2, "once a minute, away or not"
@@ -150,7 +150,7 @@ def test_an_id_that_is_none_of_the_subjects_is_asked_for_again_after_a_while(ser
     assert served.asked == [path]
     served.has(path, [{"subject": "t-value", "version": 3}])
     served.has("/schemas/ids/7", latest())
-    time.move(STRANGER_MS / 1000)
+    time.move(FOREIGN_ID_MS / 1000)
     assert fault(found, "t", value) is None
     assert fault(found, "t", value) is None
     assert served.asked == [path, path, "/schemas/ids/7"]

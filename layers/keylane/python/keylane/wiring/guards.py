@@ -64,13 +64,13 @@ def checks_of(environment: Mapping[str, str], clock: Clock) -> Checks | None:
     rules = schema_rules(environment)
     if not rules:
         return None
-    from keylane.adapters.registry.subjects import Subjects  # noqa: PLC0415
+    from keylane.adapters.registry.client import RegistryClient  # noqa: PLC0415
     from keylane.adapters.registry.value_checks import ValueChecks  # noqa: PLC0415
 
     has_subject = any(rule.subject for rule in rules)
-    subjects = Subjects(registry_settings(environment), clock) if has_subject else None
+    client = RegistryClient(registry_settings(environment)) if has_subject else None
     timeout_ms = number(environment, "KEYLANE_SCHEMA_REGISTRY_TIMEOUT_MS", 2_000)
     try:
-        return ValueChecks(rules, subjects, clock, timeout_ms)
+        return ValueChecks(rules, client, clock, timeout_ms)
     except ValueError as error:
         raise SettingsError(SCHEMAS, f"has no JSON Schema: {error}") from error

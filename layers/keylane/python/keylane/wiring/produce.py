@@ -66,9 +66,10 @@ def produce_maker(meter: Meter) -> Callable[[], Produce]:
 
     @cache
     def schemas() -> SchemaWriter:
-        from keylane.adapters.registry.writer import RegistryWriter  # noqa: PLC0415
+        from keylane.adapters.registry.client import RegistryClient  # noqa: PLC0415
+        from keylane.adapters.registry.encoders import RegistryEncoders  # noqa: PLC0415
 
-        return RegistryWriter(registry_settings(references.resolved(os.environ)))
+        return RegistryEncoders(RegistryClient(registry_settings(references.resolved(os.environ))))
 
     if os.environ.get(URL):
         import keylane.adapters.aws.sqs  # noqa: PLC0415

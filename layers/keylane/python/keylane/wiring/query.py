@@ -47,8 +47,9 @@ def query_maker(meter: Meter) -> Callable[[], Query]:
 
     @cache
     def schemas() -> Schemas:
-        from keylane.adapters.registry.schemas import SchemaRegistry  # noqa: PLC0415
+        from keylane.adapters.registry.client import RegistryClient  # noqa: PLC0415
+        from keylane.adapters.registry.decoders import RegistryDecoders  # noqa: PLC0415
 
-        return SchemaRegistry(registry_settings(references.resolved(os.environ)))
+        return RegistryDecoders(RegistryClient(registry_settings(references.resolved(os.environ))))
 
     return make

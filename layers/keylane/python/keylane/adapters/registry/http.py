@@ -1,7 +1,8 @@
-"""A Schema Registry over HTTP: one GET, bounded by a deadline as a whole, whatever the server does.
+"""JSON over HTTP with a deadline: one request, whose every read and write ends in time.
 
-Not bounded are the resolving of its name, which Python can't, and, of several addresses, all together.
-A connection for each request: a schema is asked for once in the life of a function.
+Two things are not bounded: resolving the host name, which Python cannot interrupt, and the sum of connection
+attempts where a name has several addresses. Each request opens a connection of its own: a function asks for a
+schema once in its life.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import http.client
 import io
 import json
 import ssl
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -20,20 +21,19 @@ from keylane.errors import RegistryUnavailable
 
 if TYPE_CHECKING:
     import socket
+    from collections.abc import Iterator
 
     from keylane.ports import Deadline
 
-LIMIT_BYTES = 4 * 1024 * 1024
+BODY_LIMIT_BYTES = 4 * 1024 * 1024
 _READ_BYTES = 64 * 1024
-_MEDIA_TYPES = "application/vnd.schemaregistry.v1+json, application/json"
+_ACCEPTED_TYPES = "application/vnd.schemaregistry.v1+json, application/json"
 _SENT_TYPE = "application/vnd.schemaregistry.v1+json"
-_OK, _NOT_FOUND = 200, 404
-_REFUSED = {409, 422}
 
 
 @dataclass(frozen=True, slots=True)
 class RegistrySettings:
-    """How to reach the registry. `url`: http or https, with the path below which its API lies."""
+    """How to reach the registry. `url`: http or https, with the path under which its API lies."""
 
     url: str
     username: str | None = None
@@ -41,8 +41,8 @@ class RegistrySettings:
     ca_file: str | None = None
 
 
-class RegistryHttp:
-    """Requests of a registry's API."""
+class JsonHttp:
+    """Requests to one server."""
 
     def __init__(self, settings: RegistrySettings) -> None:
         parts = urlsplit(settings.url)
@@ -52,73 +52,38 @@ class RegistryHttp:
         self._is_tls = parts.scheme == "https"
         self._ca_file = settings.ca_file
         self._context: ssl.SSLContext | None = None
-        self._headers = {"Accept": _MEDIA_TYPES}
+        self._headers = {"Accept": _ACCEPTED_TYPES}
         if settings.username is not None:
             pair = f"{settings.username}:{settings.password or ''}".encode()
             self._headers["Authorization"] = f"Basic {base64.b64encode(pair).decode()}"
 
-    def get(self, path: str, deadline: Deadline) -> dict[str, Any] | None:
-        """Give the JSON object at the path, None where the registry says that there is no such thing.
+    def request(
+        self, path: str, deadline: Deadline, document: dict[str, Any] | None = None
+    ) -> tuple[int, Any]:
+        """GET the path, or POST a document to it; return the status and the body's JSON, None if it has none.
 
-        Raises RegistryUnavailable for everything else.
+        Raises RegistryUnavailable.
         """
-        found: dict[str, Any] | None = self._get(path, deadline, dict, "no JSON object")
-        return found
-
-    def get_list(self, path: str, deadline: Deadline) -> list[Any] | None:
-        """Give the JSON array at the path, as `get` an object."""
-        found: list[Any] | None = self._get(path, deadline, list, "no JSON array")
-        return found
-
-    def post(self, path: str, document: dict[str, Any], deadline: Deadline) -> dict[str, Any]:
-        """Send a JSON object, and give the one that comes back.
-
-        Raises ValueError where the registry refuses it (409, 422), RegistryUnavailable for everything else.
-        """
-        status, body = self._fetch(self._path + path, deadline, json.dumps(document).encode())
+        method, sent, headers = "GET", None, self._headers
+        if document is not None:
+            method, sent = "POST", json.dumps(document).encode()
+            headers = {**headers, "Content-Type": _SENT_TYPE}
+        with (
+            translate_http_errors(),
+            closing(self._connect(deadline)) as connection,
+            closing(connection.sock) as sock,
+        ):
+            connection.sock = _DeadlineSocket(sock, deadline)
+            connection.request(method, self._path + path, sent, headers)
+            response = connection.getresponse()
+            body = _read_body(response)
         try:
-            answer = json.loads(body)
+            return response.status, json.loads(body)
         except (ValueError, RecursionError):
-            answer = None
-        if isinstance(answer, dict) and status == _OK:
-            return answer
-        if isinstance(answer, dict) and status in _REFUSED and "error_code" in answer:
-            raise ValueError(f"the Schema Registry refuses it: {str(answer.get('message'))[:300]}")
-        raise RegistryUnavailable(f"the Schema Registry answered with status {status}")
+            return response.status, None
 
-    def _get(self, path: str, deadline: Deadline, kind: type, fault: str) -> Any:
-        status, body = self._fetch(self._path + path, deadline)
-        try:
-            document = json.loads(body)
-        except (ValueError, RecursionError):
-            document = None
-        if isinstance(document, kind) and status == _OK:
-            return document
-        # 40401, 40402, 40403: subject, version, schema not found. Any other 404 is some other server's.
-        if isinstance(document, dict) and status == _NOT_FOUND and "error_code" in document:
-            return None
-        what = f"with something that is {fault}" if status == _OK else f"with status {status}"
-        raise RegistryUnavailable(f"the Schema Registry answered {what}")
-
-    def _fetch(self, target: str, deadline: Deadline, sent: bytes | None = None) -> tuple[int, bytes]:
-        try:
-            with closing(self._connected(deadline)) as connection, closing(connection.sock) as sock:
-                connection.sock = _Bounded(sock, deadline)
-                method, headers = "GET", self._headers
-                if sent is not None:
-                    method, headers = "POST", {**self._headers, "Content-Type": _SENT_TYPE}
-                connection.request(method, target, sent, headers)
-                response = connection.getresponse()
-                return response.status, _body_of(response)
-        except TimeoutError as error:
-            raise RegistryUnavailable("the Schema Registry did not answer in time") from error
-        except ssl.SSLCertVerificationError as error:
-            raise RegistryUnavailable("the Schema Registry's certificate is not to be trusted") from error
-        except (OSError, http.client.HTTPException, ValueError) as error:
-            raise RegistryUnavailable("the Schema Registry can't be reached") from error
-
-    def _connected(self, deadline: Deadline) -> http.client.HTTPConnection:
-        timeout_s = _left_s(deadline)
+    def _connect(self, deadline: Deadline) -> http.client.HTTPConnection:
+        timeout_s = _remaining_s(deadline)
         if self._is_tls:
             if self._context is None:
                 self._context = ssl.create_default_context(cafile=self._ca_file)
@@ -135,44 +100,59 @@ class RegistryHttp:
         return connection
 
 
-def _left_s(deadline: Deadline) -> float:
+@contextmanager
+def translate_http_errors() -> Iterator[None]:
+    """Raise every error of a request as RegistryUnavailable."""
+    try:
+        yield
+    except TimeoutError as error:
+        raise RegistryUnavailable("the Schema Registry did not answer in time") from error
+    except ssl.SSLCertVerificationError as error:
+        # Behind a comma OpenSSL names the host, which clients must not see.
+        reason = error.verify_message.partition(",")[0]
+        raise RegistryUnavailable(
+            f"the Schema Registry's certificate could not be verified: {reason}"
+        ) from error
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        raise RegistryUnavailable("the Schema Registry can't be reached") from error
+
+
+def _remaining_s(deadline: Deadline) -> float:
     if not deadline.remaining_s:
         raise TimeoutError
     return deadline.remaining_s
 
 
-def _body_of(response: http.client.HTTPResponse) -> bytes:
-    parts: list[bytes] = []
-    size = 0
+def _read_body(response: http.client.HTTPResponse) -> bytes:
+    body = bytearray()
     while part := response.read(_READ_BYTES):
-        parts.append(part)
-        size += len(part)
-        if size > LIMIT_BYTES:
-            raise ValueError(f"more than {LIMIT_BYTES} bytes")
+        body += part
+        if len(body) > BODY_LIMIT_BYTES:
+            raise RegistryUnavailable(f"the Schema Registry's answer has more than {BODY_LIMIT_BYTES} bytes")
     if response.length:
         raise http.client.IncompleteRead(b"", response.length)
-    return b"".join(parts)
+    return bytes(body)
 
 
-class _Bounded:
-    """A socket whose reads and writes all end by the deadline; a timeout of its own bounds each one alone."""
+class _DeadlineSocket:
+    """A socket whose reads and writes all end by the deadline: its own timeout bounds each one alone."""
 
     def __init__(self, sock: socket.socket, deadline: Deadline) -> None:
         self._sock = sock
         self._deadline = deadline
 
     def sendall(self, data: bytes) -> None:
-        self._sock.settimeout(_left_s(self._deadline))
+        self._sock.settimeout(_remaining_s(self._deadline))
         self._sock.sendall(data)
 
     def makefile(self, _mode: str) -> io.BufferedReader:
-        return io.BufferedReader(_Source(self._sock, self._deadline))
+        return io.BufferedReader(_DeadlineStream(self._sock, self._deadline))
 
     def close(self) -> None:
-        """Not yet: http.client closes its socket before it has read what comes from it."""
+        """Do nothing: http.client closes its socket before it has read the response."""
 
 
-class _Source(io.RawIOBase):
+class _DeadlineStream(io.RawIOBase):
     def __init__(self, sock: socket.socket, deadline: Deadline) -> None:
         self._sock = sock
         self._deadline = deadline
@@ -181,5 +161,5 @@ class _Source(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        self._sock.settimeout(_left_s(self._deadline))
+        self._sock.settimeout(_remaining_s(self._deadline))
         return self._sock.recv_into(buffer)

@@ -1,0 +1,155 @@
+"""The client of a Schema Registry: Confluent's API, which Apicurio, Karapace and Redpanda serve too.
+
+    GET  /schemas/ids/ID                        {"schema": ..., "schemaType": ..., "references": [...]}
+    GET  /schemas/ids/ID/versions               [{"subject": ..., "version": ...}, ...]
+    GET  /subjects/SUBJECT/versions/VERSION     as by its id; VERSION may be `latest`
+    POST /subjects/SUBJECT/versions             {"schema": ...} -> {"id": ...}; the same for the same schema
+
+A Protobuf schema is the text of a .proto or its descriptor in base64, as it was registered: not every
+registry can turn one into the other.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import quote
+
+from keylane.adapters.registry.http import JsonHttp
+from keylane.errors import RegistryUnavailable
+
+if TYPE_CHECKING:
+    from keylane.adapters.registry.http import RegistrySettings
+    from keylane.ports import Deadline
+
+REFERENCES_LIMIT = 200
+FOREIGN_ID_MS = 10_000
+"""How long an id counts as foreign to a subject: it may be registered there meanwhile."""
+FOREIGN_IDS_LIMIT = 1_000
+_OK, _NOT_FOUND = 200, 404
+_REJECTED = {409, 422}
+
+
+class SchemaReference(NamedTuple):
+    """Another schema, and the name under which the referring schema knows it."""
+
+    name: str
+    subject: str
+    version: int
+
+
+class RegisteredSchema(NamedTuple):
+    """A schema as the registry has it; `kind`: AVRO, PROTOBUF or JSON."""
+
+    kind: str
+    text: str
+    references: list[SchemaReference]
+
+
+class RegistryClient:
+    """Requests to one registry. All methods raise RegistryUnavailable."""
+
+    def __init__(self, settings: RegistrySettings) -> None:
+        self._http = JsonHttp(settings)
+        self._versions: set[tuple[str, int]] = set()
+        self._foreign: dict[tuple[str, int], int] = {}
+
+    def schema(self, schema_id: int, deadline: Deadline) -> RegisteredSchema:
+        """The schema of an id. Raises ValueError where the registry has none."""
+        return self._schema(f"/schemas/ids/{schema_id}", f"schema {schema_id}", deadline)
+
+    def latest(self, subject: str, deadline: Deadline) -> RegisteredSchema:
+        """The latest version of a subject. Raises ValueError where the registry does not have the subject."""
+        return self._schema(f"{_versions_path(subject)}/latest", f"subject {subject!r}", deadline)
+
+    def referenced(self, schema: RegisteredSchema, deadline: Deadline) -> list[tuple[str, str]]:
+        """Names and texts of all schemas that the schema refers to, dependencies first.
+
+        Raises ValueError where the registry lacks one of them, or there are too many.
+        """
+        texts: dict[str, str] = {}
+        self._follow(schema, texts, set(), deadline)
+        return list(texts.items())
+
+    def _follow(
+        self, schema: RegisteredSchema, texts: dict[str, str], seen: set[tuple[str, int]], deadline: Deadline
+    ) -> None:
+        for name, subject, version in schema.references:
+            if (subject, version) in seen:
+                continue
+            seen.add((subject, version))
+            if len(seen) > REFERENCES_LIMIT:
+                raise ValueError(f"the schema refers to more than {REFERENCES_LIMIT} other schemas")
+            what = f"{name[:100]!r}, to which the schema refers"
+            referenced = self._schema(f"{_versions_path(subject)}/{version}", what, deadline)
+            self._follow(referenced, texts, seen, deadline)
+            texts[name] = referenced.text
+
+    def is_version(self, subject: str, schema_id: int, deadline: Deadline) -> bool:
+        """Whether the schema is a version of the subject; once it is, it stays one."""
+        pair = subject, schema_id
+        if pair in self._versions:
+            return True
+        now_ms = deadline.clock.now_ms()
+        if self._foreign.get(pair, 0) > now_ms:
+            return False
+        versions = self._get(f"/schemas/ids/{schema_id}/versions", deadline)
+        if not isinstance(versions, list | None):
+            raise RegistryUnavailable("the Schema Registry's answer is not a list of versions")
+        if any(isinstance(each, dict) and each.get("subject") == subject for each in versions or ()):
+            self._versions.add(pair)
+            return True
+        if len(self._foreign) >= FOREIGN_IDS_LIMIT:
+            self._foreign.clear()
+        self._foreign[pair] = now_ms + FOREIGN_ID_MS
+        return False
+
+    def register(self, subject: str, schema: str, deadline: Deadline) -> int:
+        """Register a schema under a subject and return its id. Raises ValueError where that is rejected."""
+        status, found = self._http.request(_versions_path(subject), deadline, {"schema": schema})
+        if status in _REJECTED and _has_code(found):
+            raise ValueError(f"the Schema Registry rejects the schema: {str(found.get('message'))[:300]}")
+        if status != _OK:
+            raise _unexpected(status)
+        schema_id = found.get("id") if isinstance(found, dict) else None
+        if not isinstance(schema_id, int):
+            raise RegistryUnavailable("the Schema Registry answered without an id")
+        return schema_id
+
+    def _schema(self, path: str, what: str, deadline: Deadline) -> RegisteredSchema:
+        found = self._get(path, deadline)
+        if found is None:
+            raise ValueError(f"the Schema Registry does not have {what}")
+        try:
+            references = [
+                SchemaReference(str(each["name"]), str(each["subject"]), int(each["version"]))
+                for each in found.get("references") or ()
+            ]
+            schema = RegisteredSchema(str(found.get("schemaType") or "AVRO"), found["schema"], references)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise RegistryUnavailable("the Schema Registry's answer is not a schema") from error
+        if not isinstance(schema.text, str):
+            raise RegistryUnavailable("the Schema Registry's answer is not a schema")
+        return schema
+
+    def _get(self, path: str, deadline: Deadline) -> Any:
+        """The JSON at the path, None where the registry says that there is nothing."""
+        status, found = self._http.request(path, deadline)
+        if status == _OK and isinstance(found, dict | list):
+            return found
+        # 40401, 40402, 40403: no such subject, version, schema. Any other 404 comes from another server.
+        if status == _NOT_FOUND and _has_code(found):
+            return None
+        raise _unexpected(status)
+
+
+def _versions_path(subject: str) -> str:
+    return f"/subjects/{quote(subject, safe='')}/versions"
+
+
+def _has_code(found: Any) -> bool:
+    return isinstance(found, dict) and "error_code" in found
+
+
+def _unexpected(status: int) -> RegistryUnavailable:
+    what = "with a body that is not JSON" if status == _OK else f"with status {status}"
+    return RegistryUnavailable(f"the Schema Registry answered {what}")

@@ -29,7 +29,7 @@ from keylane.model.records import Layout
 from keylane.ports import Clock, Deadline
 from keylane.state import codec
 from keylane_local.process.guard import guarded
-from keylane_local.stack.plan import Wishes
+from keylane_local.stack.plan import StackOptions
 from keylane_local.stack.stack import Stack
 from keylane_local.stack.watching import Lanes
 from keylane_spark.adapters.lane_writer import LaneTarget
@@ -173,10 +173,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         folder = Path(name)
         config = folder / "keylane.toml"
         config.write_text(CONFIG)
-        wishes = Wishes(replicas=0, appendonly=False)
+        options = StackOptions(replicas=0, appendonly=False)
         with (
             guarded(folder / "data") as data,
-            Stack(data, config, wishes=wishes) as stack,
+            Stack(data, config, options=options) as stack,
             Lanes(stack, TOPIC) as lanes,
         ):
             job_seconds(stack, lanes, 0, chosen.warm_up, value)

@@ -9,7 +9,7 @@ from urllib.parse import quote, urlsplit
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ApiResponse:
     status: int
     headers: http.client.HTTPMessage
     body: bytes
@@ -26,11 +26,11 @@ class Client:
         parts = urlsplit(url)
         self._connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=60)
 
-    def request(self, method: str, path: str, body: bytes | None = None, **headers: str) -> Answer:
+    def request(self, method: str, path: str, body: bytes | None = None, **headers: str) -> ApiResponse:
         names = {name.replace("_", "-"): value for name, value in headers.items()}
         self._connection.request(method, path, body=body, headers=names)
         answer = self._connection.getresponse()
-        return Answer(answer.status, answer.headers, answer.read())
+        return ApiResponse(answer.status, answer.headers, answer.read())
 
     def put(self, topic: str, key: bytes, value: bytes, **headers: str) -> str:
         """Write, and give the position."""
@@ -38,7 +38,7 @@ class Client:
         assert answer.status == 201, answer.body
         return answer.json["position"]
 
-    def get(self, topic: str, key: bytes, query: str = "", **headers: str) -> Answer:
+    def get(self, topic: str, key: bytes, query: str = "", **headers: str) -> ApiResponse:
         return self.request("GET", path_of(topic, key) + query, **headers)
 
     def close(self) -> None:

@@ -15,7 +15,7 @@ from keylane.model.records import NewRecord
 from keylane.model.routes import function_for
 from keylane.produce import message_codec
 from keylane_build.openapi import document
-from keylane_local.front.proxy_events import Request, proxy_event
+from keylane_local.front.proxy_events import HttpRequest, build_proxy_event
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,8 +43,10 @@ class Example:
     def event(self) -> dict[str, Any]:
         """The event that API Gateway makes of it."""
         headers = {"Accept": "*/*", "Host": "api.example.org", "User-Agent": "curl/8.5.0"} | self.headers
-        request = Request(self.method, self.path, tuple(headers.items()), self.body.encode(), "203.0.113.7")
-        return proxy_event(request, REQUEST_ID, NOW_S)
+        request = HttpRequest(
+            self.method, self.path, tuple(headers.items()), self.body.encode(), "203.0.113.7"
+        )
+        return build_proxy_event(request, REQUEST_ID, NOW_S)
 
 
 def _json(value: Any) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import pytest
 import redis
 from botocore.exceptions import ClientError
-from tests.e2e.client import Answer, path_of
+from tests.e2e.client import ApiResponse, path_of
 from tests.e2e.examples import EXAMPLES, operations
 from tests.servers.own import eventually, records_of
 
@@ -32,11 +32,11 @@ class Api:
         self._headers = headers
         self._connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=60)
 
-    def request(self, method, path, body=None, **headers) -> Answer:
+    def request(self, method, path, body=None, **headers) -> ApiResponse:
         names = {name.replace("_", "-"): value for name, value in (self._headers | headers).items()}
         self._connection.request(method, self._prefix + path, body=body, headers=names)
         answer = self._connection.getresponse()
-        return Answer(answer.status, answer.headers, answer.read())
+        return ApiResponse(answer.status, answer.headers, answer.read())
 
     def close(self) -> None:
         self._connection.close()

@@ -73,7 +73,7 @@ PRICES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class Workload:
     """What is asked for. `keys_per_read`, `records_per_write`: of one request; `retention_h`: Kafka's."""
 
     writes_per_s: float
@@ -90,7 +90,7 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class Sizing:
     """What it takes; `bound` names what decided on the number of shards."""
 
     partitions: int
@@ -106,7 +106,7 @@ class Plan:
     month: dict[str, float]
 
 
-def plan(load: Load) -> Plan:
+def plan(load: Workload) -> Sizing:
     """Size every part. Raises ValueError where no cluster holds it."""
     state_bytes = load.keys * bytes_per_key(load)
     needs = {
@@ -144,7 +144,7 @@ def plan(load: Load) -> Plan:
         ),
     }
     environments = math.ceil(requests_per_s * FUNCTION_MS / 1e3)
-    return Plan(
+    return Sizing(
         partitions,
         stripes,
         shards,
@@ -159,7 +159,7 @@ def plan(load: Load) -> Plan:
     )
 
 
-def bytes_per_key(load: Load) -> float:
+def bytes_per_key(load: Workload) -> float:
     """What one key takes of a primary's memory."""
     name = NAME_BYTES + load.topic_bytes + load.key_bytes
     plain = BYTES_PER_KEY + name + ENVELOPE_BYTES + load.value_bytes
@@ -175,16 +175,16 @@ def _node_for(gib: float) -> str:
 
 
 EXAMPLES = {
-    "a start": Load(200, 2_000, 1e6),
-    "a large shop": Load(20_000, 100_000, 2e8, indexed=True),
-    "the internet, key by key": Load(1_000_000, 10_000_000, 1e10, retention_h=24),
-    "the internet, 100 at a time": Load(
+    "a start": Workload(200, 2_000, 1e6),
+    "a large shop": Workload(20_000, 100_000, 2e8, indexed=True),
+    "the internet, key by key": Workload(1_000_000, 10_000_000, 1e10, retention_h=24),
+    "the internet, 100 at a time": Workload(
         1_000_000, 10_000_000, 1e10, retention_h=24, keys_per_read=100, records_per_write=100
     ),
 }
 
 
-def table(examples: dict[str, Load] | None = None) -> Iterator[str]:
+def table(examples: dict[str, Workload] | None = None) -> Iterator[str]:
     """Markdown of the examples."""
     plans = {name: (load, plan(load)) for name, load in (examples or EXAMPLES).items()}
     yield f"| | {' | '.join(plans)} |"
@@ -193,7 +193,7 @@ def table(examples: dict[str, Load] | None = None) -> Iterator[str]:
         yield f"| {title} | {' | '.join(shown(*each) for each in plans.values())} |"
 
 
-_ROWS: dict[str, Callable[[Load, Plan], str]] = {
+_ROWS: dict[str, Callable[[Workload, Sizing], str]] = {
     "records/s": lambda load, _: f"{load.writes_per_s:,.0f}",
     "keys read/s": lambda load, _: f"{load.reads_per_s:,.0f}",
     "keys": lambda load, _: f"{load.keys:,.0f}",
@@ -232,7 +232,7 @@ def main(arguments: list[str] | None = None) -> None:
         prog="keylane_build.sizing", description="How large the parts have to be."
     )
     parser.add_argument("--document", action="store_true", help="write the examples into the page")
-    for each in fields(Load):
+    for each in fields(Workload):
         name = "--" + each.name.replace("_", "-")
         if each.type == "bool":
             parser.add_argument(name, action="store_true")
@@ -246,7 +246,7 @@ def main(arguments: list[str] | None = None) -> None:
         return
     if missing := [name for name in ("writes_per_s", "reads_per_s", "keys") if given[name] is None]:
         parser.error(f"needed: {', '.join(missing)}")
-    load = Load(**given)
+    load = Workload(**given)
     try:
         print("\n".join(table({"asked for": load})))
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""`keylane up | down | status | logs`: the local stack on the command line."""
+"""The command `keylane`: the local stack, a single function, and dead letters."""
 
 from __future__ import annotations
 
@@ -14,23 +14,21 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from keylane_local.errors import BadRequest, PartFailed, StackError
+from keylane_local.errors import BadInput, PartFailed, StackError
 from keylane_local.process.processes import tail
-from keylane_local.stack.plan import Wishes
+from keylane_local.stack.plan import StackOptions
 from keylane_local.stack.stack import Stack
-from keylane_local.stack.state import State
+from keylane_local.stack.state import StackState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from keylane_local.deploy.deployment import Deployed
 
 _out = Console(highlight=False, soft_wrap=True)
 _err = Console(stderr=True, highlight=False, soft_wrap=True)
-_USUAL_CONFIG = "keylane.toml"
+_DEFAULT_CONFIG = "keylane.toml"
 _FOLLOW_S = 0.2
 _NEXT = """
-The stack stays up. Try next:
+The stack keeps running. Try next:
   curl -i {url}/topics/flights/keys/N14228
   curl -i -X PUT {url}/topics/flights/keys/N1 -H 'Content-Type: application/json' -d '{{"dest": "SFO"}}'
   curl -i '{url}/topics/flights/keys/N1?envelope=true'
@@ -43,38 +41,40 @@ _data_dir = click.option(
     default=".keylane",
     envvar="KEYLANE_DATA",
     show_default=True,
-    help="Folder of everything that the stack writes.",
+    help="Folder for everything that the stack writes.",
 )
 _port = click.IntRange(1, 65535)
 
 
-def _progress() -> Callable[[str, str], None]:
-    started = time.monotonic()
+class _Progress:
+    def __init__(self) -> None:
+        self._started_s = time.monotonic()
 
-    def show(part: str, what: str) -> None:
-        _out.print(f"[dim]{time.monotonic() - started:5.1f} s[/]  [bold]{part:<6}[/] {escape(what)}")
+    def show(self, part: str, event: str) -> None:
+        """Print a line of progress with the time since the command started."""
+        _out.print(f"[dim]{time.monotonic() - self._started_s:5.1f} s[/]  [bold]{part:<6}[/] {escape(event)}")
 
-    return show
 
-
-@click.group(help="Kafka topics, queryable over HTTP: the local stack.")
+@click.group()
 def keylane() -> None:
-    """Group the commands."""
+    """Kafka topics, queryable over HTTP: the local stack."""
 
 
 @keylane.command()
 @_data_dir
 @click.option(
-    "--config", type=click.Path(path_type=Path), help="Default: keylane.toml here, if there is one."
+    "--config",
+    type=click.Path(path_type=Path),
+    help="Topics and views. Default: keylane.toml in this folder, else the file of the last start.",
 )
-@click.option("--kafka-port", type=_port, help="Default: 9092, or a free one.")
-@click.option("--redis-port", type=_port, help="The first node's; default: 7000, or free ones.")
-@click.option("--http-port", type=_port, help="Default: 8080, or a free one.")
-@click.option("--shards", type=click.IntRange(3), help="Primaries of the Redis Cluster; default: 3.")
-@click.option("--replicas", type=click.IntRange(0, 5), help="Replicas of each primary; default: 1.")
-@click.option("--no-job", is_flag=True, help="Leave the Spark job out.")
-@click.option("--localstack", is_flag=True, help="Start LocalStack too, and deploy template.yaml to it.")
-@click.option("--localstack-port", type=_port, help="Default: 4566, or a free one.")
+@click.option("--kafka-port", type=_port, help="Kafka's port. Default: 9092, or a free one.")
+@click.option("--redis-port", type=_port, help="Port of the first Redis node. Default: 7000, or free ones.")
+@click.option("--http-port", type=_port, help="Port of the HTTP front. Default: 8080, or a free one.")
+@click.option("--shards", type=click.IntRange(3), help="Primaries of the Redis Cluster. Default: 3.")
+@click.option("--replicas", type=click.IntRange(0, 5), help="Replicas of each primary. Default: 1.")
+@click.option("--no-job", is_flag=True, help="Do not start the Spark job.")
+@click.option("--localstack", is_flag=True, help="Also start LocalStack, and deploy template.yaml to it.")
+@click.option("--localstack-port", type=_port, help="LocalStack's port. Default: 4566, or a free one.")
 def up(
     *,
     data_dir: Path,
@@ -88,8 +88,8 @@ def up(
     localstack: bool,
     localstack_port: int | None,
 ) -> None:
-    """Start the stack, or the parts of it that are down."""
-    wishes = Wishes(
+    """Start the stack, or those of its parts that are down."""
+    options = StackOptions(
         kafka_port=kafka_port,
         redis_port=redis_port,
         http_port=http_port,
@@ -100,50 +100,51 @@ def up(
         localstack=localstack,
         localstack_port=localstack_port,
     )
-    stack = Stack(data_dir, _config(data_dir, config, needed=not no_job), wishes=wishes, progress=_progress())
+    config = _choose_config(data_dir, config, required=not no_job)
+    stack = Stack(data_dir, config, options=options, progress=_Progress().show)
     if not stack.up():
-        _out.print("The stack is up already.")
+        _out.print("The stack is already running.")
     deployed = stack.deploy() if localstack else None
     _show(stack)
     if deployed:
         _show_deployed(deployed)
 
 
-def _config(data_dir: Path, given: Path | None, *, needed: bool) -> Path | None:
-    """Choose the configuration: the one given, that of this folder, or that of the stack's last start."""
+def _choose_config(data_dir: Path, given: Path | None, *, required: bool) -> Path | None:
+    """Return the configuration that was given, else this folder's, else that of the stack's last start."""
     if given:
         return given
-    if (usual := Path(_USUAL_CONFIG)).exists():
+    if (usual := Path(_DEFAULT_CONFIG)).exists():
         return usual
-    state = State.load(data_dir)
+    state = StackState.load(data_dir)
     if state and state.config:
         return Path(state.config)
-    if needed:
-        raise BadRequest(f"no {_USUAL_CONFIG} in this folder: name yours with --config, or leave --no-job")
+    if required:
+        raise BadInput(f"no {_DEFAULT_CONFIG} in this folder: name a file with --config, or use --no-job")
     return None
 
 
 @keylane.command()
 @_data_dir
-@click.option("-p", "--parameter", multiple=True, help="NAME=VALUE, of the template; any number of them.")
+@click.option("-p", "--parameter", multiple=True, help="A template parameter, NAME=VALUE. May be repeated.")
 def deploy(data_dir: Path, parameter: tuple[str, ...]) -> None:
-    """Deploy template.yaml to the stack's LocalStack, or what changed of it; print where it answers."""
+    """Deploy template.yaml, or its changes, to the stack's LocalStack, and print the URL."""
     if wrong := [each for each in parameter if "=" not in each]:
-        raise BadRequest(f"{wrong[0]!r} is no parameter: it takes NAME=VALUE")
+        raise BadInput(f"{wrong[0]!r} is not a parameter: write NAME=VALUE")
     given = dict(each.partition("=")[::2] for each in parameter)
-    config = _config(data_dir, None, needed=False)
-    _show_deployed(Stack(data_dir, config, progress=_progress()).deploy(given))
+    config = _choose_config(data_dir, None, required=False)
+    _show_deployed(Stack(data_dir, config, progress=_Progress().show).deploy(given))
 
 
 @keylane.command()
 @_data_dir
-@click.option("--once", is_flag=True, help="Stop the stack at the end.")
+@click.option("--once", is_flag=True, help="Stop the stack afterwards.")
 def demo(data_dir: Path, once: bool) -> None:
-    """Load the flights of New York 2013 and show their answers over HTTP."""
-    from keylane_local.commands import demo as flights  # noqa: PLC0415 - it alone needs what it imports
+    """Write the flights of New York 2013 into Kafka and read some of them over HTTP."""
+    from keylane_local.commands import demo as flights  # noqa: PLC0415 - its imports take long
 
-    config = _config(data_dir, None, needed=True)
-    stack = Stack(data_dir, config, wishes=Wishes(usual=True), progress=_progress())
+    config = _choose_config(data_dir, None, required=True)
+    stack = Stack(data_dir, config, options=StackOptions(usual=True), progress=_Progress().show)
     try:
         stack.up()
         flights.run(stack, _out)
@@ -157,20 +158,20 @@ def demo(data_dir: Path, once: bool) -> None:
 
 @keylane.command()
 @_data_dir
-@click.option("--wipe", is_flag=True, help="Delete the data folder too.")
+@click.option("--wipe", is_flag=True, help="Also delete the data folder.")
 def down(data_dir: Path, wipe: bool) -> None:
-    """Stop the stack; its data stays unless --wipe."""
-    stopped = Stack(data_dir, progress=_progress()).down(wipe=wipe)
-    _out.print("The stack is down." if stopped else "No stack runs here.")
+    """Stop the stack. Its data stays, unless --wipe is given."""
+    stopped = Stack(data_dir, progress=_Progress().show).down(wipe=wipe)
+    _out.print("The stack is down." if stopped else "No stack is running here.")
 
 
 @keylane.command()
 @_data_dir
 def status(data_dir: Path) -> None:
-    """Show each part; exits with 1 unless all run."""
+    """Show the parts. The exit code is 1 unless all of them run."""
     stack = Stack(data_dir)
     if not stack.parts:
-        _out.print(f"No stack was started in {data_dir}.")
+        _out.print(f"No stack was ever started in {data_dir}: `keylane up` starts one.")
         sys.exit(1)
     _show(stack)
     sys.exit(0 if all(part.running for part in stack.parts) else 1)
@@ -179,15 +180,15 @@ def status(data_dir: Path) -> None:
 @keylane.command()
 @_data_dir
 @click.argument("part")
-@click.option("-f", "--follow", is_flag=True, help="Go on as the log grows.")
-@click.option("-n", "--lines", type=click.IntRange(1), default=50, show_default=True)
+@click.option("-f", "--follow", is_flag=True, help="Keep printing as the log grows.")
+@click.option("-n", "--lines", type=click.IntRange(1), default=50, show_default=True, help="Lines to print.")
 def logs(data_dir: Path, part: str, follow: bool, lines: int) -> None:
-    """Show the end of a log: kafka, redis-0, ..., job, front, functions."""
+    """Show the end of a log: kafka, redis-0, ..., job, front, functions or localstack."""
     folder = data_dir / "logs"
     log = folder / f"{part}.log"
     if not log.exists():
         known = ", ".join(sorted(path.stem for path in folder.glob("*.log")))
-        raise BadRequest(f"no log of {part!r}: there are {known or 'none yet'}")
+        raise BadInput(f"no log of {part!r}; logs: {known or 'none yet'}")
     position = log.stat().st_size
     click.echo(tail(log, lines))
     while follow:
@@ -201,37 +202,47 @@ def logs(data_dir: Path, part: str, follow: bool, lines: int) -> None:
 @keylane.command("invoke")
 @_data_dir
 @click.argument("function")
-@click.option("-e", "--event", type=click.Path(path_type=Path), required=True, help="A file of events/.")
-@click.option("--layer", type=click.Path(path_type=Path), help="A built layer, as build/layer/python.")
+@click.option(
+    "-e", "--event", type=click.Path(path_type=Path), required=True, help="A JSON file, as those in events/."
+)
+@click.option(
+    "--layer",
+    type=click.Path(path_type=Path),
+    help="A built layer, such as build/layer/python. Default: the sources.",
+)
 def invoke_function(data_dir: Path, function: str, event: Path, layer: Path | None) -> None:
-    """Hand one event to a function, as Lambda does; exits with 1 where the function fails.
+    """Invoke a function with an event, as Lambda does. The exit code is 1 if the function fails.
 
-    Its addresses are those of the stack in the data folder; KEYLANE_ variables come before them.
+    The function uses the stack in the data folder. KEYLANE_ variables of the environment override that.
     """
-    from keylane_local.commands import invoke  # noqa: PLC0415 - it alone needs what it imports
+    from keylane_local.commands import invoke  # noqa: PLC0415 - its imports take long
 
     stack = Stack(data_dir)
-    variables = invoke.variables_of(stack.environment() if stack.parts else {}, os.environ)
+    variables = invoke.choose_variables(stack.environment() if stack.parts else {}, os.environ)
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "function.log"
-        given = invoke.function_of(function, layer, log, variables)
-        done = invoke.invoke(given, invoke.event_of(event))
+        given = invoke.describe_function(function, layer, log, variables)
+        done = invoke.invoke(given, invoke.read_event(event))
         click.echo(log.read_text(encoding="utf-8", errors="replace"), err=True, nl=False)
     click.echo(f"init {done.init_ms:.0f} ms, duration {done.duration_ms:.1f} ms", err=True)
-    click.echo(invoke.shown(done.answer))
-    sys.exit(1 if done.answer.failed else 0)
+    click.echo(invoke.render_response(done.response))
+    sys.exit(1 if done.response.failed else 0)
 
 
 @keylane.command()
-@click.option("--queue-url", required=True, help="The dead letters: KEYLANE_DLQ_URL of the drain function.")
-@click.option("--to", "target", required=True, help="The write-ahead log: its KEYLANE_QUEUE_URL.")
-@click.option("--topic", help="Only what belongs to this topic.")
-@click.option("--dry-run", is_flag=True, help="Move nothing; tell what is there, and why.")
+@click.option(
+    "--queue-url", required=True, help="The dead-letter queue: KEYLANE_DLQ_URL of the drain function."
+)
+@click.option(
+    "--to", "target", required=True, help="The write-ahead log: KEYLANE_QUEUE_URL of that function."
+)
+@click.option("--topic", help="Move only the messages of this topic.")
+@click.option("--dry-run", is_flag=True, help="Move nothing; report what is there, and why.")
 def replay(queue_url: str, target: str, topic: str | None, dry_run: bool) -> None:
-    """Move dead letters back into the write-ahead log, in their order."""
-    from keylane_local.commands import replay as letters  # noqa: PLC0415 - it imports boto3
+    """Move dead letters back into the write-ahead log, in order."""
+    from keylane_local.commands import replay as letters  # noqa: PLC0415 - its imports take long
 
-    letters.run(queue_url, target, os.environ, topic, dry_run=dry_run)
+    letters.run(letters.ReplayRequest(queue_url, target, topic, dry_run), os.environ)
 
 
 def _show(stack: Stack) -> None:
@@ -244,7 +255,7 @@ def _show(stack: Stack) -> None:
 
 
 def _show_deployed(deployed: Deployed) -> None:
-    _out.print(f"\n{'Deployed' if deployed.changed else 'Nothing changed'}. It answers at:\n  {deployed.url}")
+    _out.print(f"\n{'Deployed' if deployed.changed else 'Nothing changed'}. The API is at:\n  {deployed.url}")
     if deployed.api_key:
         _out.print(f"  with the header x-api-key: {deployed.api_key}")
 
@@ -265,15 +276,12 @@ def _rows(stack: Stack) -> list[tuple[str, bool, str, str]]:
 
 
 def main() -> None:
-    """Run a command; an error of the stack is a sentence and exit code 1, a failed part's with its log."""
+    """Run a command. An error is one sentence and exit code 1, after the log's end if a part failed."""
     try:
         keylane(standalone_mode=True)
-    except PartFailed as error:
-        if error.tail:
-            _err.print(f"[dim]The end of {escape(str(error.log))}:[/]\n{escape(error.tail)}\n")
-        _err.print(f"[red]keylane:[/] {escape(str(error))}")
-        sys.exit(1)
     except StackError as error:
+        if isinstance(error, PartFailed) and error.tail:
+            _err.print(f"[dim]The end of {escape(str(error.log))}:[/]\n{escape(error.tail)}\n")
         _err.print(f"[red]keylane:[/] {escape(str(error))}")
         sys.exit(1)
 

@@ -1,10 +1,10 @@
-"""What can go wrong with the local stack.
+"""Errors of the local stack.
 
 StackError
-├── PortInUse         somebody else listens on a port that was asked for
-├── ToolMissing       a program or a folder of jars is not there
-├── PartFailed        a part did not start, or ended by itself
-└── BadRequest        the command cannot be done as asked (a part's unknown name, a broken file)
+├── PortInUse         another process listens on a requested port
+├── ToolMissing       a program or a folder of jars is not installed
+├── PartFailed        a part did not start, stopped by itself, or failed at a request
+└── BadInput          an option, a name or a file cannot be used as it is
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ if TYPE_CHECKING:
 
 
 class StackError(Exception):
-    """Base of all errors of the local stack; its text is fit to be shown to the user."""
+    """Base of all errors of the local stack. Its text is shown to the user and says what to do."""
 
 
 class PortInUse(StackError):
-    """A port that was asked for by number is taken."""
+    """A port that was requested by number is taken."""
 
     def __init__(self, port: int, part: str, owner: str | None, option: str | None) -> None:
         by = f" by {owner}" if owner else ""
-        hint = f"; free it, or choose another with {option}" if option else ""
-        super().__init__(f"port {port}, asked for by {part}, is in use{by}{hint}")
+        hint = f"; stop that process, or choose another port with {option}" if option else ""
+        super().__init__(f"port {port}, requested for {part}, is in use{by}{hint}")
         self.port = port
         self.part = part
 
 
 class ToolMissing(StackError):
-    """A program that the stack needs is not installed; the text says how to get it."""
+    """A program that the stack needs is not installed; the text says how to install it."""
 
 
 class PartFailed(StackError):
-    """A part failed; `tail` holds the end of its log."""
+    """A part failed; `tail` is the end of its log."""
 
     def __init__(self, part: str, reason: str, log: Path | None = None, tail: str = "") -> None:
         super().__init__(f"{part} failed: {reason}")
@@ -44,5 +44,5 @@ class PartFailed(StackError):
         self.tail = tail
 
 
-class BadRequest(StackError):
-    """The command or a file of the user's is not usable as it is."""
+class BadInput(StackError):
+    """An option, a name or a file that the user gave cannot be used as it is."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from tests.servers.aws import Aws
 
-    from keylane_local.front.runtime_api import Answer
+    from keylane_local.front.runtime_api import FunctionResponse
 
 LAYER = project_root() / "layers" / "keylane" / "python"
 FLUSH_TIME_MS = 1_000
@@ -51,12 +51,14 @@ def topic(kafka: str) -> str:
     return name
 
 
-def answer_before_the_freeze(code: Path, log: Path, variables: dict[str, str], topic: str) -> Answer:
+def answer_before_the_freeze(
+    code: Path, log: Path, variables: dict[str, str], topic: str
+) -> FunctionResponse:
     """Invoke a function, stop its process at once, and end it without its ever going on."""
     body = json.dumps({"records": [{"topic": topic, "key": "k", "data": "v"}]}).encode()
     event = json.dumps(an_event("POST", "/push", body=body)).encode()
 
-    async def run() -> Answer:
+    async def run() -> FunctionResponse:
         environment = Environment(Function("frozen", code, LAYER, log, variables=variables))
         await environment.start()
         try:

@@ -19,7 +19,7 @@ from tests.support.builders import FUNCTIONS, a_topic
 from keylane.produce import message_codec
 from keylane_local.front.environments import Function
 from keylane_local.front.pool import Pool
-from keylane_local.front.server import Front
+from keylane_local.front.server import FrontServer
 from keylane_local.tools import project_root
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class Outage:
         self.is_writing = self.is_polling = True
 
     async def run(self) -> None:
-        front = Front({"produce": self.functions["produce"]}, route=lambda *_: "produce")
+        front = FrontServer({"produce": self.functions["produce"]}, route=lambda *_: "produce")
         self.drain = Pool(self.functions["drain"])
         port = await front.open(0)
         # A function that starts while its messages wait may let them become visible again.

@@ -16,8 +16,8 @@ import pytest
 from keylane.model.routes import function_for
 from keylane_local.front import environments
 from keylane_local.front.environments import Function
-from keylane_local.front.runtime_api import InitError
-from keylane_local.front.server import MAX_EVENT_BYTES, Front
+from keylane_local.front.runtime_api import InitFailed
+from keylane_local.front.server import MAX_EVENT_BYTES, FrontServer
 
 HANDLER = """
 import base64, json, os, signal, sys, threading, time
@@ -73,7 +73,7 @@ def serving(tmp_path, monkeypatch):
             variables={"OWN": "given"},
             **bounds,
         )
-        front = Front({"test": function}, route=lambda *_: "test")
+        front = FrontServer({"test": function}, route=lambda *_: "test")
         port = await front.open(0)
         try:
             async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as client:
@@ -227,7 +227,7 @@ def test_a_handler_that_cannot_be_loaded_stops_the_start_and_says_why(serving, t
         async with serving():
             raise AssertionError("it started")
 
-    with pytest.raises(InitError, match="nowhere_to_be_found"):
+    with pytest.raises(InitFailed, match="nowhere_to_be_found"):
         asyncio.run(run())
     assert "nowhere_to_be_found" in (tmp_path / "functions.log").read_text()
 

@@ -44,9 +44,9 @@ def test_function_that_fails_is_told_by_the_exit_code(tmp_path):
     ("arguments", "told"),
     [
         (["nothing", "--event", str(EVENT)], "no function 'nothing'"),
-        (["query", "--event", "nowhere.json"], "the event can't be read"),
-        (["query", "--event", str(ROOT / "Makefile")], "is no JSON"),
-        (["query", "--event", str(EVENT), "--layer", "nowhere"], "is no layer"),
+        (["query", "--event", "nowhere.json"], "the event cannot be read"),
+        (["query", "--event", str(ROOT / "Makefile")], "is not valid JSON"),
+        (["query", "--event", str(EVENT), "--layer", "nowhere"], "is not a layer"),
     ],
 )
 def test_what_is_wrong_with_the_command_is_a_sentence(tmp_path, arguments, told):

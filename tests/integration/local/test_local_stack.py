@@ -11,10 +11,10 @@ import psutil
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from keylane_local.errors import BadRequest, PartFailed, PortInUse, StackError
+from keylane_local.errors import BadInput, PartFailed, PortInUse, StackError
 from keylane_local.process.guard import guarded
 from keylane_local.process.processes import has_ended
-from keylane_local.stack.plan import Wishes
+from keylane_local.stack.plan import StackOptions
 from keylane_local.stack.stack import Stack
 
 HANDLER = """
@@ -45,8 +45,10 @@ def data(tmp_path):
 def make(data, functions):
     """Give a maker of stacks in the one data folder: without a job, no replicas, for speed."""
 
-    def stack(config=None, **wishes):
-        return Stack(data, config, wishes=Wishes(job=False, replicas=0, functions=functions, **wishes))
+    def stack(config=None, **options):
+        return Stack(
+            data, config, options=StackOptions(job=False, replicas=0, functions=functions, **options)
+        )
 
     return stack
 
@@ -96,7 +98,7 @@ def test_a_port_in_use_is_named_before_anything_starts(make, data, part):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(
-            PortInUse, match=f"port {port}, asked for by {part}, is in use by .*pid {os.getpid()}"
+            PortInUse, match=f"port {port}, requested for {part}, is in use by .*pid {os.getpid()}"
         ):
             make(**{f"{part}_port": port}).up()
     assert not (data / "run").exists()
@@ -151,7 +153,7 @@ def test_a_function_that_cannot_be_loaded_fails_the_start(make, functions):
 def test_a_broken_configuration_is_named_before_anything_starts(make, data, tmp_path):
     config = tmp_path / "keylane.toml"
     config.write_text("[topics.flights]\npartitions = nine\n")
-    with pytest.raises(BadRequest, match=r"keylane\.toml.*line 2"):
+    with pytest.raises(BadInput, match=r"keylane\.toml.*line 2"):
         make(config).up()
     assert not data.exists()
 
@@ -176,7 +178,7 @@ def _keylane(data, *arguments):
 def test_the_commands_say_what_they_find_in_their_exit_codes(data, functions, make, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert _keylane(data, "status").returncode == 1
-    assert _keylane(data, "down").stdout == "No stack runs here.\n"
+    assert _keylane(data, "down").stdout == "No stack is running here.\n"
     without_config = _keylane(data, "up")
     assert (without_config.returncode, without_config.stdout) == (1, "")
     assert "keylane: no keylane.toml in this folder" in without_config.stderr
@@ -189,7 +191,7 @@ def test_the_commands_say_what_they_find_in_their_exit_codes(data, functions, ma
         assert (log.returncode, "keylane: ready" in log.stdout) == (0, True)
         unknown = _keylane(data, "logs", "sparkle")
         assert unknown.returncode == 1
-        assert "there are front, functions, kafka, redis-0, redis-1, redis-2" in unknown.stderr
+        assert "logs: front, functions, kafka, redis-0, redis-1, redis-2" in unknown.stderr
         stack.front.kill()
         assert _keylane(data, "status").returncode == 1
         assert _keylane(data, "down").stdout.endswith("The stack is down.\n")
@@ -209,7 +211,7 @@ def test_localstack_is_started_deployed_to_and_stopped_with_the_stack(data):
     with guarded(data):
         up = _keylane(data, "up", "--no-job", "--replicas", "0", "--localstack")
         assert up.returncode == 0, up.stderr
-        url = up.stdout.split("It answers at:\n  ")[1].split()[0]
+        url = up.stdout.split("The API is at:\n  ")[1].split()[0]
         assert json.load(urllib.request.urlopen(f"{url}/health", timeout=60))["ready"] is True  # noqa: S310
         assert "localstack" in _keylane(data, "status").stdout
         wrong = _keylane(data, "deploy", "-p", "Authorization")

@@ -1,4 +1,4 @@
-"""Dead letters back into the write-ahead log, in SQS as moto has it, and on into a real Kafka."""
+"""Dead letters move back into the write-ahead log, in two SQS stand-ins, and then into a real Kafka."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from keylane.drain import drain
 from keylane.ports import Clock
 from keylane_local import cli
 from keylane_local.commands import replay as letters
-from keylane_local.commands.replay import replay
-from keylane_local.errors import BadRequest, StackError
+from keylane_local.commands.replay import ReplayRequest, replay
+from keylane_local.errors import BadInput, StackError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(params=["moto", "localstack"])
 def wal(request: pytest.FixtureRequest, kafka: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Log]:
-    """In each of the stand-ins."""
+    """A write-ahead log in each of the two SQS stand-ins."""
     aws = Aws(request.getfixturevalue(request.param).url)
     monkeypatch.setattr(drain, "CHANCES_OF_UNKNOWN", 1)
     monkeypatch.setattr(letters, "WAIT_S", 0)
@@ -34,8 +34,8 @@ def wal(request: pytest.FixtureRequest, kafka: str, monkeypatch: pytest.MonkeyPa
     log.close()
 
 
-def bury(wal: Log, topic: str, numbers: range) -> list[str]:
-    """Push to a topic that is not there, until all is dead; the records' ids."""
+def send_to_the_dead_letters(wal: Log, topic: str, numbers: range) -> list[str]:
+    """Push to a topic that does not exist until all records are dead letters; return their ids."""
     ids = []
     for number in numbers:
         ids += wal.push({"topic": topic, "key": "k", "data": f"{number}"})
@@ -43,13 +43,11 @@ def bury(wal: Log, topic: str, numbers: range) -> list[str]:
     return ids
 
 
-def test_dead_letters_come_to_kafka_in_their_order_under_their_ids_once_the_fault_is_mended(
-    wal: Log, kafka: str
-):
+def test_dead_letters_reach_kafka_in_order_with_their_ids_once_the_cause_is_fixed(wal: Log, kafka: str):
     topic = a_topic()
-    ids = bury(wal, topic, range(25))
+    ids = send_to_the_dead_letters(wal, topic, range(25))
     create_topic(kafka, topic, 1)
-    done = replay(wal.dead, wal.url, wal.aws.environment)
+    done = replay(ReplayRequest(wal.dead, wal.url), wal.aws.environment)
     assert done.moved == {(topic, "UNKNOWN_TOPIC_OR_PARTITION"): 25}
     assert done.records == 25
     assert wal.aws.count(wal.dead) == 0
@@ -59,15 +57,15 @@ def test_dead_letters_come_to_kafka_in_their_order_under_their_ids_once_the_faul
     assert found == ids
 
 
-def test_a_dry_run_and_a_topic_move_just_what_they_should(wal: Log):
+def test_a_dry_run_moves_nothing_and_a_topic_only_its_own(wal: Log):
     one, other = a_topic(), a_topic()
-    bury(wal, one, range(3))
-    bury(wal, other, range(2))
+    send_to_the_dead_letters(wal, one, range(3))
+    send_to_the_dead_letters(wal, other, range(2))
     reason = "UNKNOWN_TOPIC_OR_PARTITION"
-    done = replay(wal.dead, wal.url, wal.aws.environment, dry_run=True)
+    done = replay(ReplayRequest(wal.dead, wal.url, dry_run=True), wal.aws.environment)
     assert done.moved == {(one, reason): 3, (other, reason): 2}
     assert (wal.aws.count(wal.dead), wal.aws.count(wal.url)) == (5, 0)
-    done = replay(wal.dead, wal.url, wal.aws.environment, topic=one)
+    done = replay(ReplayRequest(wal.dead, wal.url, topic=one), wal.aws.environment)
     assert done.moved == {(one, reason): 3}
     assert done.left == {(other, reason): 2}
     assert (wal.aws.count(wal.dead), wal.aws.count(wal.url)) == (2, 3)
@@ -75,11 +73,11 @@ def test_a_dry_run_and_a_topic_move_just_what_they_should(wal: Log):
         assert len(receive(sqs, wal.dead)) == 2  # what is left can be seen at once
 
 
-def test_killed_between_sending_and_deleting_it_loses_nothing_and_doubles_nothing(
+def test_a_kill_between_sending_and_deleting_neither_loses_nor_duplicates(
     wal: Log, monkeypatch: pytest.MonkeyPatch
 ):
     topic = a_topic()
-    bury(wal, topic, range(12))
+    send_to_the_dead_letters(wal, topic, range(12))
     send = SqsQueue.send
 
     def killed(*given):
@@ -89,46 +87,46 @@ def test_killed_between_sending_and_deleting_it_loses_nothing_and_doubles_nothin
     with monkeypatch.context() as patch:
         patch.setattr(SqsQueue, "send", killed)
         with pytest.raises(KeyboardInterrupt):
-            replay(wal.dead, wal.url, wal.aws.environment)
+            replay(ReplayRequest(wal.dead, wal.url), wal.aws.environment)
     assert (wal.aws.count(wal.dead), wal.aws.count(wal.url)) == (12, 10)
-    replay(wal.dead, wal.url, wal.aws.environment)
+    replay(ReplayRequest(wal.dead, wal.url), wal.aws.environment)
     assert (wal.aws.count(wal.dead), wal.aws.count(wal.url)) == (0, 12)
 
 
-def test_what_failed_again_meanwhile_is_left_alone(wal: Log):
-    bury(wal, a_topic(), range(2))
-    done = replay(wal.dead, wal.url, wal.aws.environment, clock=Clock(now_ms=lambda: 0))
+def test_letters_that_arrive_during_the_run_stay(wal: Log):
+    send_to_the_dead_letters(wal, a_topic(), range(2))
+    done = replay(ReplayRequest(wal.dead, wal.url), wal.aws.environment, clock=Clock(now_ms=lambda: 0))
     assert not done.moved
     assert sum(done.left.values()) == 2
 
 
-def test_a_log_that_takes_no_more_leaves_the_dead_letters_where_they_are(wal: Log):
-    bury(wal, a_topic(), range(2))
+def test_dead_letters_stay_when_the_log_rejects_them(wal: Log):
+    send_to_the_dead_letters(wal, a_topic(), range(2))
     gone = wal.url.replace("/q", "/x")
-    with pytest.raises(StackError, match="the rest stays"):
-        replay(wal.dead, gone, wal.aws.environment)
+    with pytest.raises(StackError, match="the remaining ones stay"):
+        replay(ReplayRequest(wal.dead, gone), wal.aws.environment)
     assert wal.aws.count(wal.dead) == 2
 
 
-def test_queues_that_cannot_belong_together_are_refused(moto: Aws):
+def test_queues_that_cannot_belong_together_are_rejected(moto: Aws):
     fifo, standard = moto.queue(), moto.queue(fifo=False)
     for source, target in ((fifo, fifo), (fifo, standard), (standard, fifo)):
-        with pytest.raises(BadRequest):
-            replay(source, target, moto.environment)
+        with pytest.raises(BadInput):
+            replay(ReplayRequest(source, target), moto.environment)
 
 
-def test_the_command_tells_what_there_is_and_why(wal: Log):
+def test_the_command_reports_topics_and_reasons(wal: Log):
     topic = a_topic()
-    bury(wal, topic, range(3))
+    send_to_the_dead_letters(wal, topic, range(3))
     arguments = ["replay", "--queue-url", wal.dead, "--to", wal.url]
-    told = CliRunner().invoke(cli.keylane, [*arguments, "--dry-run"])
-    assert told.exit_code == 0, told.output
-    assert f"would move       3 messages  topic {topic}  UNKNOWN_TOPIC_OR_PARTITION" in told.output
+    dry = CliRunner().invoke(cli.keylane, [*arguments, "--dry-run"])
+    assert dry.exit_code == 0, dry.output
+    assert f"would move       3 messages  topic {topic}  UNKNOWN_TOPIC_OR_PARTITION" in dry.output
     moved = CliRunner().invoke(cli.keylane, arguments)
-    assert "moved 3 messages with 3 records, 0 are left" in moved.output
+    assert "moved 3 messages with 3 records; 0 are left" in moved.output
 
 
-def test_a_queue_that_is_not_there_is_a_sentence(wal: Log):
+def test_a_missing_queue_is_one_sentence(wal: Log):
     arguments = ["replay", "--queue-url", wal.dead.replace("/q", "/x"), "--to", wal.url]
     result = CliRunner().invoke(cli.keylane, arguments)
     assert isinstance(result.exception, StackError)

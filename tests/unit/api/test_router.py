@@ -10,7 +10,7 @@ from tests.support.builders import an_event, headers_of, load_handler
 
 from keylane.api import router
 from keylane.api.response import Response
-from keylane_local.front.runtime_api import MAX_ANSWER_BYTES
+from keylane_local.front.runtime_api import MAX_RESPONSE_BYTES
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -104,7 +104,7 @@ def answer_with(body: str | bytes) -> dict[str, Any]:
 def test_what_an_answer_can_hold_goes_through_as_lambda_counts_it(body: str | bytes):
     answer = answer_with(body)
     assert answer["statusCode"] == 200
-    assert 5_000_000 < len(json.dumps(answer)) < MAX_ANSWER_BYTES
+    assert 5_000_000 < len(json.dumps(answer)) < MAX_RESPONSE_BYTES
 
 
 @pytest.mark.parametrize(

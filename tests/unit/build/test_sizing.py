@@ -8,9 +8,9 @@ import pytest
 from tests.support.cloudformation import ROOT
 
 from keylane_build import sizing
-from keylane_build.sizing import Load, plan
+from keylane_build.sizing import Workload, plan
 
-SMALL = Load(200, 2_000, 1e6)
+SMALL = Workload(200, 2_000, 1e6)
 INTERNET = sizing.EXAMPLES["the internet, key by key"]
 
 
@@ -20,7 +20,7 @@ def test_the_stored_table_is_the_calculators():
 
 
 def test_the_pages_example_of_a_key_is_the_calculators():
-    assert sizing.bytes_per_key(Load(1, 1, 1)) == 362
+    assert sizing.bytes_per_key(Workload(1, 1, 1)) == 362
     assert "362 bytes" in (ROOT / "docs" / "operate" / "sizing.md").read_text(encoding="utf-8")
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from keylane_local.front.server import functions_of
+from keylane_local.front.server import describe_functions
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,7 +26,7 @@ def test_functions_get_their_settings_and_where_aws_is_and_nothing_else(
         monkeypatch.delenv(name)
     for name, value in (passed | {"AWS_PROFILE": "mine", "OTHER": "x"}).items():
         monkeypatch.setenv(name, value)
-    functions = functions_of(tmp_path, tmp_path / "log", 2)
+    functions = describe_functions(tmp_path, tmp_path / "log", 2)
     for function in functions.values():
         assert dict(function.variables) == passed
         assert function.environment("127.0.0.1:1")["AWS_REGION"] == "eu-west-1"

@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from keylane_local.errors import BadRequest, PortInUse
+from keylane_local.errors import BadInput, PortInUse
 from keylane_local.process.ports import is_free
 from keylane_local.servers.redis_cluster import slot_range
-from keylane_local.stack.plan import Wishes, plan
-from keylane_local.stack.state import State
+from keylane_local.stack.plan import StackOptions, plan
+from keylane_local.stack.state import StackState
 
 CONFIG = Path("keylane.toml")
 
 
-def _fresh(tmp_path, wishes=None, config=CONFIG):
-    return plan(wishes or Wishes(), tmp_path, config, None, ())
+def _fresh(tmp_path, options=None, config=CONFIG):
+    return plan(options or StackOptions(), tmp_path, config, None, ())
 
 
 def test_a_new_stack_has_three_shards_with_a_replica_each_on_ports_of_its_own(tmp_path):
@@ -33,20 +33,20 @@ def test_a_new_stack_has_three_shards_with_a_replica_each_on_ports_of_its_own(tm
 def test_the_state_comes_back_from_its_file_as_it_was(tmp_path):
     state = _fresh(tmp_path)
     state.save(tmp_path)
-    assert State.load(tmp_path) == state
-    assert State.load(tmp_path / "elsewhere") is None
+    assert StackState.load(tmp_path) == state
+    assert StackState.load(tmp_path / "elsewhere") is None
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"version": 1}', '{"version": 1, "redis_ports": 1}'])
 def test_a_broken_state_file_is_named(tmp_path, text):
     (tmp_path / "stack.json").write_text(text)
-    with pytest.raises(BadRequest, match=r"stack\.json is not readable"):
-        State.load(tmp_path)
+    with pytest.raises(BadInput, match=r"stack\.json is not readable"):
+        StackState.load(tmp_path)
 
 
 def test_ports_stay_as_they_were(tmp_path):
     before = _fresh(tmp_path)
-    after = plan(Wishes(), tmp_path, CONFIG, before, ())
+    after = plan(StackOptions(), tmp_path, CONFIG, before, ())
     assert (after.kafka_port, after.http_port) == (before.kafka_port, before.http_port)
     assert [port for port, _ in after.redis_ports] == [port for port, _ in before.redis_ports]
 
@@ -54,7 +54,7 @@ def test_ports_stay_as_they_were(tmp_path):
 def test_a_port_taken_in_the_meantime_is_left_to_who_has_it(tmp_path):
     before = _fresh(tmp_path)
     with socket.create_server(("127.0.0.1", before.http_port)):
-        assert plan(Wishes(), tmp_path, CONFIG, before, ()).http_port != before.http_port
+        assert plan(StackOptions(), tmp_path, CONFIG, before, ()).http_port != before.http_port
 
 
 def test_a_port_that_running_parts_know_is_not_moved(tmp_path):
@@ -63,46 +63,46 @@ def test_a_port_that_running_parts_know_is_not_moved(tmp_path):
         socket.create_server(("127.0.0.1", before.kafka_port)),
         pytest.raises(PortInUse, match="kafka"),
     ):
-        plan(Wishes(), tmp_path, CONFIG, before, ("http",))
+        plan(StackOptions(), tmp_path, CONFIG, before, ("http",))
 
 
 def test_a_wish_against_a_running_part_is_refused(tmp_path):
     before = _fresh(tmp_path)
-    for wishes, part in (
-        (Wishes(kafka_port=before.kafka_port + 1), "kafka"),
-        (Wishes(redis_port=before.redis_ports[0][0] + 1), "redis"),
-        (Wishes(http_port=before.http_port + 1), "http"),
+    for options, part in (
+        (StackOptions(kafka_port=before.kafka_port + 1), "kafka"),
+        (StackOptions(redis_port=before.redis_ports[0][0] + 1), "redis"),
+        (StackOptions(http_port=before.http_port + 1), "http"),
     ):
-        with pytest.raises(BadRequest, match=f"{part} runs on port"):
-            plan(wishes, tmp_path, CONFIG, before, (part,))
-    with pytest.raises(BadRequest, match="the job runs with"):
-        plan(Wishes(), tmp_path, Path("other.toml"), before, ("job",))
+        with pytest.raises(BadInput, match=f"{part} runs on port"):
+            plan(options, tmp_path, CONFIG, before, (part,))
+    with pytest.raises(BadInput, match="the job runs with"):
+        plan(StackOptions(), tmp_path, Path("other.toml"), before, ("job",))
 
 
 def test_a_job_that_runs_stays_part_of_the_stack(tmp_path):
     before = _fresh(tmp_path)
-    assert plan(Wishes(job=False), tmp_path, CONFIG, before, ("job",)).config == before.config
-    assert plan(Wishes(job=False), tmp_path, CONFIG, before, ()).config is None
+    assert plan(StackOptions(job=False), tmp_path, CONFIG, before, ("job",)).config == before.config
+    assert plan(StackOptions(job=False), tmp_path, CONFIG, before, ()).config is None
 
 
 def test_the_shape_of_a_cluster_that_has_data_cannot_change(tmp_path):
     before = _fresh(tmp_path)
     (tmp_path / "redis").mkdir()
-    with pytest.raises(BadRequest, match="--wipe"):
-        plan(Wishes(shards=4), tmp_path, CONFIG, before, ())
-    assert plan(Wishes(shards=3), tmp_path, CONFIG, before, ()).shards == 3
+    with pytest.raises(BadInput, match="--wipe"):
+        plan(StackOptions(shards=4), tmp_path, CONFIG, before, ())
+    assert plan(StackOptions(shards=3), tmp_path, CONFIG, before, ()).shards == 3
 
 
 def test_a_wished_redis_port_is_the_first_of_a_row(tmp_path):
     rows = ([port + step for step in range(4)] for port in range(21000, 31000, 4))
     first = next(row[0] for row in rows if all(map(is_free, row)))
-    state = _fresh(tmp_path, replace(Wishes(), redis_port=first, shards=4, replicas=0))
+    state = _fresh(tmp_path, replace(StackOptions(), redis_port=first, shards=4, replicas=0))
     assert [port for port, _ in state.redis_ports] == [first, first + 1, first + 2, first + 3]
 
 
 def test_two_shards_are_too_few(tmp_path):
-    with pytest.raises(BadRequest, match="at least 3 shards"):
-        _fresh(tmp_path, Wishes(shards=2))
+    with pytest.raises(BadInput, match="at least 3 shards"):
+        _fresh(tmp_path, StackOptions(shards=2))
 
 
 @pytest.mark.parametrize("shards", [3, 4, 5, 7, 16])
@@ -116,10 +116,10 @@ def test_shards_share_all_slots_without_gap_or_overlap(shards):
 
 def test_localstack_is_part_of_the_stack_where_it_is_wished_for_or_runs(tmp_path):
     assert _fresh(tmp_path).localstack_port is None
-    before = _fresh(tmp_path, Wishes(localstack=True))
+    before = _fresh(tmp_path, StackOptions(localstack=True))
     assert before.localstack_port
-    assert plan(Wishes(), tmp_path, CONFIG, before, ()).localstack_port is None
-    kept = plan(Wishes(), tmp_path, CONFIG, before, {"localstack"})
+    assert plan(StackOptions(), tmp_path, CONFIG, before, ()).localstack_port is None
+    kept = plan(StackOptions(), tmp_path, CONFIG, before, {"localstack"})
     assert kept.localstack_port == before.localstack_port
 
 
@@ -129,4 +129,4 @@ def test_a_state_from_before_localstack_is_read(tmp_path):
     saved = json.loads((tmp_path / "stack.json").read_text())
     del saved["localstack_port"]
     (tmp_path / "stack.json").write_text(json.dumps(saved))
-    assert State.load(tmp_path) == state
+    assert StackState.load(tmp_path) == state

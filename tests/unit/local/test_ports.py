@@ -22,7 +22,7 @@ def test_a_port_in_use_names_who_asked_who_has_it_and_what_to_do(taken):
     with pytest.raises(PortInUse) as caught:
         Ports().exactly(taken, "kafka", "--kafka-port")
     text = str(caught.value)
-    assert f"port {taken}, asked for by kafka, is in use" in text
+    assert f"port {taken}, requested for kafka, is in use" in text
     assert f"pid {os.getpid()}" in text
     assert "--kafka-port" in text
 

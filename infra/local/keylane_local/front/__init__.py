@@ -1,1 +1,1 @@
-"""A small API Gateway and Lambda: HTTP to events, functions in processes of their own."""
+"""A small API Gateway and Lambda: HTTP requests become events for functions in processes of their own."""

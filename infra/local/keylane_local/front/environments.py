@@ -1,4 +1,4 @@
-"""Execution environments of a function: one process each, one invocation at a time, as on Lambda."""
+"""Execution environments of a function, as on Lambda: one process each, one invocation at a time."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from keylane_local.front import output
-from keylane_local.front.runtime_api import TOO_LARGE, Answer, InitError, RuntimeApi
+from keylane_local.front.output import copy_output
+from keylane_local.front.runtime_api import TOO_LARGE, FunctionResponse, InitFailed, RuntimeApiServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
 REGION = "us-east-1"
 _INIT_TIMEOUT_S = 10.0
 _EXIT_TIMEOUT_S = 5.0
-# Where awslambdaric has no native module, its stand-in comes last on the path.
+# awslambdaric's native module is built for Linux alone; elsewhere a replacement comes last on the path.
 _FALLBACK = {"darwin": (str(Path(__file__).parent / "fallback"),)}
-# What a function is given of the front's own environment: its settings, and what any process needs.
+# Variables of the front's own environment that any process needs, and so every function gets.
 _PASSED = ("PATH", "HOME", "TMPDIR", "SSL_CERT_FILE", "VIRTUAL_ENV")
 
 
 class TimedOut(Exception):
-    """The function did not answer in its time; its environment has been ended."""
+    """The function exceeded its timeout; its environment has been killed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A function as a template describes it: code root, handler, layer, bounds, variables."""
+    """A function as a template describes it: code, layer, handler, variables and limits."""
 
     name: str
     code: Path
@@ -49,11 +49,11 @@ class Function:
 
     @property
     def arn(self) -> str:
-        """The function's name as its context object shows it."""
+        """The ARN that the function's context object shows."""
         return f"arn:aws:lambda:{REGION}:000000000000:function:{self.name}"
 
     def environment(self, runtime_api: str) -> dict[str, str]:
-        """Return the variables that Lambda sets, and the function's own."""
+        """Return the variables that Lambda sets, with the function's own over them."""
         python = f"python{sys.version_info.major}.{sys.version_info.minor}"
         return {
             **{name: os.environ[name] for name in _PASSED if name in os.environ},
@@ -77,36 +77,38 @@ class Function:
         }
 
 
-def failure(kind: str, message: str) -> Answer:
+def failure(kind: str, message: str) -> FunctionResponse:
     """Return the answer that Lambda gives where the runtime itself could not."""
-    return Answer(failed=True, payload=json.dumps({"errorType": kind, "errorMessage": message}).encode())
+    return FunctionResponse(
+        failed=True, payload=json.dumps({"errorType": kind, "errorMessage": message}).encode()
+    )
 
 
 class Environment:
-    """One process of a function, warm once it has asked for its first invocation.
+    """One process of a function. It is warm once the runtime has asked for its first invocation.
 
-    What it prints goes to the function's log, but for lines that `take` says it has taken.
+    Its output goes to the function's log, except for the lines for which `take_line` returns True.
     """
 
-    def __init__(self, function: Function, take: Callable[[bytes], bool] | None = None) -> None:
+    def __init__(self, function: Function, take_line: Callable[[bytes], bool] | None = None) -> None:
         self.function = function
-        self._take = take
-        self._api = RuntimeApi(function.arn)
+        self._take_line = take_line
+        self._api = RuntimeApiServer(function.arn)
         self._process: asyncio.subprocess.Process | None = None
         self._watcher: asyncio.Task[None] | None = None
 
     @property
     def pid(self) -> int | None:
-        """The process, once it has been started."""
+        """The process id; None before the start."""
         return self._process.pid if self._process else None
 
     @property
     def alive(self) -> bool:
-        """Whether its process runs."""
+        """Whether the process runs."""
         return self._process is not None and self._process.returncode is None
 
     async def start(self) -> None:
-        """Start the process and wait until it is warm; raise InitError where it does not get there."""
+        """Start the process and wait until it is warm; raise InitFailed if the handler cannot be loaded."""
         address = await self._api.open()
         self._process = await asyncio.create_subprocess_exec(
             sys.executable,
@@ -126,24 +128,26 @@ class Environment:
                 await asyncio.shield(self._api.ready)
         except TimeoutError:
             await self.stop()
-            raise InitError(f"the handler is not loaded after {_INIT_TIMEOUT_S:.0f} s") from None
-        except (InitError, asyncio.CancelledError):
+            raise InitFailed(f"the handler was not loaded within {_INIT_TIMEOUT_S:.0f} s") from None
+        except (InitFailed, asyncio.CancelledError):
             await self.stop()
             raise
 
-    async def invoke(self, event: bytes, request_id: str) -> Answer:
-        """Run one invocation; raise TimedOut, and end the process, where it takes too long."""
+    async def invoke(self, event: bytes, request_id: str) -> FunctionResponse:
+        """Run one invocation; on a timeout, kill the process and raise TimedOut."""
         try:
             answer = await self._api.invoke(event, self.function.timeout_s, request_id)
         except TimeoutError:
             await self.stop()
-            raise TimedOut(f"{self.function.name} took more than {self.function.timeout_s} s") from None
+            raise TimedOut(
+                f"{self.function.name} did not answer within {self.function.timeout_s} s"
+            ) from None
         if answer is TOO_LARGE:
             await self.stop()
         return answer
 
     async def stop(self) -> None:
-        """End the process, and whatever it started, at once."""
+        """Kill the process and everything that it started."""
         if self._process and self.alive:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
@@ -155,9 +159,9 @@ class Environment:
 
     async def _watch(self, process: asyncio.subprocess.Process) -> None:
         assert process.stdout  # noqa: S101 - for the type checker: it is a pipe
-        printed = asyncio.create_task(output.copy(process.stdout, self.function.log, self._take))
+        printed = asyncio.create_task(copy_output(process.stdout, self.function.log, self._take_line))
         code = await process.wait()
-        # All of it, unless a process that this one left behind holds the pipe.
+        # The pipe stays open if a child process outlives this one, so the wait for the rest is bounded.
         await asyncio.wait([printed], timeout=_EXIT_TIMEOUT_S / 2)
         printed.cancel()
         reason = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"

@@ -1,7 +1,7 @@
-"""`/metrics`: what the functions told, as Prometheus and others read it. Imported when somebody asks for it.
+"""The page `/metrics`: the functions' metrics for Prometheus. Imported at the first request for it.
 
-OpenMetrics where the client takes it, else Prometheus' text. Counters that have kprf's names have no
-`_total`, so that its dashboards find them; to OpenMetrics, where a counter must, they are of unknown type.
+OpenMetrics if the client accepts it, else Prometheus' text format. Counters with kprf's names have no suffix
+`_total`, so that kprf's dashboards find them; OpenMetrics demands the suffix, so there their type is unknown.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from prometheus_client.exposition import choose_encoder
 
 from keylane import __version__
 from keylane.metrics.catalogue import COUNTER, METRICS
-from keylane_local.front.measures import BOUNDS
+from keylane_local.front.function_metrics import BOUNDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,34 +28,34 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric as Family
 
     from keylane.metrics.catalogue import Metric
-    from keylane_local.front.measures import Histogram, Measures
+    from keylane_local.front.function_metrics import FunctionMetrics, Histogram
 
 OWN = "keylane_"
 
 
-def page(measures: Measures, accept: str) -> tuple[bytes, str]:
-    """The page, and its content type."""
+def render_page(metrics: FunctionMetrics, accept: str) -> tuple[bytes, str]:
+    """Return the page and its content type, the format chosen by the request's Accept header."""
     registry = CollectorRegistry(auto_describe=False)
-    told: Any = _Told(measures)
-    registry.register(told)
+    collector: Any = _Collector(metrics)
+    registry.register(collector)
     encode, content_type = choose_encoder(accept)
     return encode(registry), content_type
 
 
-class _Told:
-    def __init__(self, measures: Measures) -> None:
-        self._measures = measures
+class _Collector:
+    def __init__(self, metrics: FunctionMetrics) -> None:
+        self._metrics = metrics
 
     def collect(self) -> Iterator[Family]:
-        """Every metric that was told at least once."""
+        """Yield every metric that has a value, and the front's own two."""
         for name, metric in METRICS.items():
-            if name in self._measures.histograms:
-                yield _histogram(metric, self._measures.histograms[name])
-            elif name in self._measures.numbers:
-                yield _numbers(metric, self._measures.numbers[name])
+            if name in self._metrics.histograms:
+                yield _histogram(metric, self._metrics.histograms[name])
+            elif name in self._metrics.numbers:
+                yield _numbers(metric, self._metrics.numbers[name])
         meaning = "Requests that no function answered: too large, throttled, timed out, or failed"
         refused = CounterMetricFamily(f"{OWN}front_refusals", meaning, labels=("code",))
-        for status, count in self._measures.refusals.items():
+        for status, count in self._metrics.refusals.items():
             refused.add_metric((str(status),), count)
         yield refused
         metadata = GaugeMetricFamily(f"{OWN}app_metadata", "The application's version", labels=("version",))

@@ -1,4 +1,4 @@
-"""What a function's process prints: its log, but for the lines that somebody takes out of it."""
+"""The output of a function's process: copied to its log, except for the lines that a filter takes out."""
 
 from __future__ import annotations
 
@@ -10,17 +10,20 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 LINE_LIMIT_BYTES = 1024 * 1024
-"""More without an end of line is written as it is: nothing is held for ever."""
+"""A longer line is written in pieces, without being offered to the filter: memory stays bounded."""
 _READ_BYTES = 64 * 1024
 
 
-async def copy(printed: asyncio.StreamReader, log: Path, take: Callable[[bytes], bool] | None = None) -> None:
-    """Append to `log` what is printed, until its end, but for whole lines that `take` says it has taken."""
+async def copy_output(
+    output: asyncio.StreamReader, log: Path, take_line: Callable[[bytes], bool] | None = None
+) -> None:
+    """Append `output` to `log` until it ends, except for whole lines for which `take_line` returns True."""
     rest = b""
     with log.open("ab", buffering=0) as file:
-        while data := await printed.read(_READ_BYTES):
+        while data := await output.read(_READ_BYTES):
             *lines, rest = (rest + data).split(b"\n")
-            file.write(b"".join(line + b"\n" for line in lines if take is None or not take(line)))
+            kept = (line for line in lines if take_line is None or not take_line(line))
+            file.write(b"".join(line + b"\n" for line in kept))
             if len(rest) > LINE_LIMIT_BYTES:
                 file.write(rest)
                 rest = b""

@@ -1,4 +1,4 @@
-"""The environments of one function: made on demand, kept warm, replaced when they end."""
+"""The environments of one function: started on demand, kept warm, replaced when they end."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from keylane_local.front.environments import Environment, Function, failure
-from keylane_local.front.runtime_api import InitError
+from keylane_local.front.runtime_api import InitFailed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from keylane_local.front.runtime_api import Answer
+    from keylane_local.front.runtime_api import FunctionResponse
 
 _log = logging.getLogger(__name__)
 
 
 class Throttled(Exception):
-    """All environments are busy, and too many requests wait already: Lambda's 429."""
+    """No environment became free in time, or too many requests wait already: a 429 on Lambda."""
 
 
 class Pool:
-    """At most `max_environments`; beyond that requests wait, beyond `max_waiting` they are refused.
+    """At most `max_environments` environments; further requests wait, at most `max_waiting` of them.
 
-    `take`: see `Environment`.
+    `take_line`: see `Environment`.
     """
 
-    def __init__(self, function: Function, take: Callable[[bytes], bool] | None = None) -> None:
+    def __init__(self, function: Function, take_line: Callable[[bytes], bool] | None = None) -> None:
         self.function = function
-        self._take = take
+        self._take_line = take_line
         self._all: set[Environment] = set()
         self._idle: list[Environment] = []
         self._waiting: deque[asyncio.Future[Environment]] = deque()
@@ -43,20 +43,20 @@ class Pool:
         return list(self._all)
 
     async def warm(self) -> None:
-        """Start one environment ahead of the first request; raise InitError where the handler won't load."""
-        environment = Environment(self.function, self._take)
+        """Start one environment ahead of requests; raise InitFailed if the handler cannot be loaded."""
+        environment = Environment(self.function, self._take_line)
         await environment.start()
         self._all.add(environment)
         self._release(environment)
 
-    async def invoke(self, event: bytes, request_id: str) -> Answer:
-        """Run one invocation in an idle environment, or the first that becomes so.
+    async def invoke(self, event: bytes, request_id: str) -> FunctionResponse:
+        """Run one invocation in an idle environment, or in the first one that becomes idle.
 
         Raises Throttled, TimedOut.
         """
         try:
             environment = await self._acquire()
-        except InitError as error:
+        except InitFailed as error:
             return failure("Runtime.InitError", str(error))
         try:
             return await environment.invoke(event, request_id)
@@ -64,7 +64,7 @@ class Pool:
             self._release(environment)
 
     async def close(self) -> None:
-        """End all environments."""
+        """Kill all environments."""
         for task in self._starting:
             task.cancel()
         await asyncio.gather(*self._starting, return_exceptions=True)
@@ -72,12 +72,12 @@ class Pool:
 
     async def _acquire(self) -> Environment:
         while self._idle:
-            environment = self._idle.pop()  # the last used is the warmest
+            environment = self._idle.pop()  # the most recently used: its connections are the freshest
             if environment.alive:
                 return environment
             self._all.discard(environment)
         if len(self._waiting) >= self.function.max_waiting:
-            raise Throttled(f"{len(self._waiting)} requests wait for {self.function.name} already")
+            raise Throttled(f"{self.function.name}: {len(self._waiting)} requests are waiting already")
         waiter: asyncio.Future[Environment] = asyncio.get_running_loop().create_future()
         self._waiting.append(waiter)
         self._grow_as_needed()
@@ -88,9 +88,11 @@ class Pool:
             with contextlib.suppress(ValueError):
                 self._waiting.remove(waiter)
             if waiter.done() and not waiter.cancelled() and not waiter.exception():
-                self._release(waiter.result())  # given in the moment it gave up: the next one's
+                self._release(waiter.result())  # it got one just as it gave up: pass it on
             if isinstance(error, TimeoutError):
-                raise Throttled(f"no environment of {self.function.name} became free") from None
+                raise Throttled(
+                    f"{self.function.name}: no environment became free in {self.function.max_wait_s:.0f} s"
+                ) from None
             raise
 
     def _release(self, environment: Environment) -> None:
@@ -117,12 +119,12 @@ class Pool:
             task.add_done_callback(self._starting.discard)
 
     async def _start(self) -> None:
-        environment = Environment(self.function, self._take)
+        environment = Environment(self.function, self._take_line)
         try:
             await environment.start()
-        except InitError as error:
+        except InitFailed as error:
             self._settle()
-            _log.error("%s: no environment: %s", self.function.name, error)
+            _log.error("%s: an environment did not start: %s", self.function.name, error)
             while self._waiting:
                 waiter = self._waiting.popleft()
                 if not waiter.done():
@@ -135,6 +137,6 @@ class Pool:
         self._release(environment)
 
     def _settle(self) -> None:
-        """Count the current task no longer as one that starts an environment."""
+        """Remove the current task from those that start an environment."""
         if task := asyncio.current_task():
             self._starting.discard(task)

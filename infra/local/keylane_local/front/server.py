@@ -1,7 +1,7 @@
 """The HTTP front, a small API Gateway and Lambda: `python -m keylane_local.front.server`.
 
-Each request becomes a proxy event for one of the functions, which run as on Lambda, in environments of
-their own; what they answer becomes the response. Access lines go to standard error, one per request.
+Each request becomes a proxy event for one of the functions, and the function's response the HTTP response.
+Functions run in execution environments, as on Lambda. The access log goes to standard error.
 """
 
 from __future__ import annotations
@@ -22,10 +22,17 @@ from aiohttp import web
 
 from keylane.model.routes import EXPLORE, FUNCTIONS, function_for
 from keylane_local.front.environments import Function, TimedOut
-from keylane_local.front.measures import Measures
+from keylane_local.front.function_metrics import FunctionMetrics
 from keylane_local.front.pool import Pool, Throttled
-from keylane_local.front.proxy_events import Malformed, Request, Response, message, proxy_event, response_of
-from keylane_local.front.runtime_api import InitError
+from keylane_local.front.proxy_events import (
+    HttpRequest,
+    HttpResponse,
+    MalformedResponse,
+    build_proxy_event,
+    parse_function_response,
+    render_message,
+)
+from keylane_local.front.runtime_api import InitFailed
 from keylane_local.process.ports import HOST
 from keylane_local.tools import project_root
 
@@ -35,29 +42,29 @@ if TYPE_CHECKING:
     from aiohttp.web_request import BaseRequest
 
 _log = logging.getLogger("keylane.front")
-# Lambda's bound of a synchronous event.
+# Lambda's limit for a synchronous event.
 MAX_EVENT_BYTES = 6 * 1024 * 1024
-# A key of 64 KiB, percent-encoded: that it is too long is the function's word (API Gateway cuts at 10 KiB).
+# Room for a percent-encoded key of 64 KiB: longer ones are for the function to reject (API Gateway: 10 KiB).
 LINE_LIMIT_BYTES = 256 * 1024
 METRICS_PATH = "/metrics"
-"""The front's own: API Gateway has no such thing, there CloudWatch has them."""
-PASSED = (
+"""Served by the front itself. On AWS the metrics go to CloudWatch."""
+PASSED_PREFIXES = (
     *("KEYLANE_", "AWS_ENDPOINT_URL", "AWS_CA_BUNDLE", "AWS_REGION", "AWS_DEFAULT_REGION"),
     *("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"),
 )
-"""How variables begin that functions get of the front's own: where AWS is, and who asks there, too."""
-FEW_ENVIRONMENTS = 2
-"""At most so many of `explore`, which people ask, and monitors."""
+"""Prefixes of the front's own variables that functions get: settings, AWS endpoints and credentials."""
+MAX_EXPLORE_ENVIRONMENTS = 2
+"""People and monitors call `explore`: it needs few environments."""
 
 
-class Front:
-    """Serves HTTP on one port by the functions of `pools`, chosen by `route` (method, path -> name)."""
+class FrontServer:
+    """Serves HTTP on one port. `route` maps a method and a path to a function's name."""
 
     def __init__(
         self, functions: Mapping[str, Function], route: Callable[[str, str], str] = function_for
     ) -> None:
-        self.measures = Measures()
-        self.pools = {name: Pool(function, self.measures.take) for name, function in functions.items()}
+        self.metrics = FunctionMetrics()
+        self.pools = {name: Pool(function, self.metrics.take_line) for name, function in functions.items()}
         self._route = route
         self._http = web.Server(
             self._serve, access_log=None, auto_decompress=False, max_line_size=LINE_LIMIT_BYTES
@@ -65,9 +72,9 @@ class Front:
         self._server: asyncio.Server | None = None
 
     async def open(self, port: int, host: str = HOST) -> int:
-        """Warm one environment per function, then listen; return the port (any free one for 0).
+        """Warm one environment per function, then listen; return the port (a free one if `port` is 0).
 
-        Raises InitError where a handler cannot be loaded, OSError where the port is taken.
+        Raises InitFailed if a handler cannot be loaded, OSError if the port is taken.
         """
         warmed = await asyncio.gather(*(pool.warm() for pool in self.pools.values()), return_exceptions=True)
         if broken := [error for error in warmed if error]:
@@ -78,7 +85,7 @@ class Front:
         return listening
 
     async def close(self) -> None:
-        """Stop listening, let what is under way end within a second, and end the environments."""
+        """Stop listening, give requests a second to finish, then kill the environments."""
         if self._server:
             self._server.close()
         await self._http.shutdown(1)
@@ -110,40 +117,26 @@ class Front:
         return http
 
     def _metrics(self, request: BaseRequest) -> web.Response:
-        from keylane_local.front import openmetrics  # noqa: PLC0415 (a front that nobody asks starts without it)
+        from keylane_local.front import openmetrics  # noqa: PLC0415 (the front starts faster without it)
 
-        body, content_type = openmetrics.page(self.measures, request.headers.get("Accept", ""))
+        body, content_type = openmetrics.render_page(self.metrics, request.headers.get("Accept", ""))
         return web.Response(body=body, headers={"Content-Type": content_type})
 
-    def _refuse(self, status: int, text: str) -> Response:
-        self.measures.refused(status)
-        return message(status, text)
+    def _refuse(self, status: int, text: str) -> HttpResponse:
+        self.metrics.count_refusal(status)
+        return render_message(status, text)
 
-    async def _answer(self, request: BaseRequest, request_id: str, function: str) -> Response:
-        body = await _bounded_body(request)
-        if body is None:
-            return self._refuse(413, "Request Too Long")
-        event = json.dumps(
-            proxy_event(
-                Request(
-                    method=request.method,
-                    target=request.raw_path,
-                    headers=tuple(request.headers.items()),
-                    body=body,
-                    source_ip=request.remote or HOST,
-                ),
-                request_id,
-            )
-        ).encode()
-        if len(event) > MAX_EVENT_BYTES:
+    async def _answer(self, request: BaseRequest, request_id: str, function: str) -> HttpResponse:
+        event = await _build_event(request, request_id)
+        if event is None:
             return self._refuse(413, "Request Too Long")
         try:
             answer = await self.pools[function].invoke(event, request_id)
             if not answer.failed:
-                return response_of(answer.payload)
+                return parse_function_response(answer.payload)
             _log.error("%s failed: %s", function, answer.payload.decode("utf-8", "replace")[:500])
-        except Malformed as error:
-            _log.error("%s gave a malformed answer: %s", function, error)
+        except MalformedResponse as error:
+            _log.error("%s returned a malformed response: %s", function, error)
         except Throttled as error:
             _log.warning("%s", error)
             return self._refuse(429, "Too Many Requests")
@@ -153,8 +146,24 @@ class Front:
         return self._refuse(502, "Internal server error")
 
 
-async def _bounded_body(request: BaseRequest) -> bytes | None:
-    """Return the request's body, or None where it is over MAX_EVENT_BYTES."""
+async def _build_event(request: BaseRequest, request_id: str) -> bytes | None:
+    """Return the request's proxy event as JSON, or None if body or event exceeds MAX_EVENT_BYTES."""
+    body = await _read_body(request)
+    if body is None:
+        return None
+    received = HttpRequest(
+        method=request.method,
+        target=request.raw_path,
+        headers=tuple(request.headers.items()),
+        body=body,
+        source_ip=request.remote or HOST,
+    )
+    event = json.dumps(build_proxy_event(received, request_id)).encode()
+    return event if len(event) <= MAX_EVENT_BYTES else None
+
+
+async def _read_body(request: BaseRequest) -> bytes | None:
+    """Return the request's body, or None if it exceeds MAX_EVENT_BYTES."""
     if (request.content_length or 0) > MAX_EVENT_BYTES:
         return None
     parts: list[bytes] = []
@@ -167,9 +176,9 @@ async def _bounded_body(request: BaseRequest) -> bytes | None:
     return b"".join(parts)
 
 
-def functions_of(folder: Path, log: Path, max_environments: int) -> dict[str, Function]:
-    """Describe the functions in `folder`; their variables are this process's own: KEYLANE_'s and AWS's."""
-    variables = {name: value for name, value in os.environ.items() if name.startswith(PASSED)}
+def describe_functions(folder: Path, log: Path, max_environments: int) -> dict[str, Function]:
+    """Describe the functions in `folder`. They get this process's KEYLANE_ and AWS variables."""
+    variables = {name: value for name, value in os.environ.items() if name.startswith(PASSED_PREFIXES)}
     return {
         name: Function(
             name=f"keylane-{name}",
@@ -177,7 +186,9 @@ def functions_of(folder: Path, log: Path, max_environments: int) -> dict[str, Fu
             layer=project_root() / "layers" / "keylane" / "python",
             log=log,
             variables=variables,
-            max_environments=min(max_environments, FEW_ENVIRONMENTS) if name == EXPLORE else max_environments,
+            max_environments=(
+                min(max_environments, MAX_EXPLORE_ENVIRONMENTS) if name == EXPLORE else max_environments
+            ),
         )
         for name in FUNCTIONS
     }
@@ -188,11 +199,11 @@ async def _run(port: int, host: str, functions: Mapping[str, Function]) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
-    front = Front(functions)
+    front = FrontServer(functions)
     try:
         print(f"keylane: ready on http://{host}:{await front.open(port, host)}", flush=True)
-    except InitError as error:
-        sys.exit(f"a function cannot be loaded: {error}")
+    except InitFailed as error:
+        sys.exit(f"a function could not be loaded: {error}")
     await stopped.wait()
     await front.close()
     _log.info("stopped")
@@ -201,14 +212,16 @@ async def _run(port: int, host: str, functions: Mapping[str, Function]) -> None:
 def main() -> None:
     """Serve until SIGTERM."""
     parser = argparse.ArgumentParser(prog="keylane_local.front.server")
-    parser.add_argument("--host", default=HOST, help="default: this machine alone")
-    parser.add_argument("--port", type=int, required=True)
-    parser.add_argument("--functions", type=Path, default=project_root() / "functions")
-    parser.add_argument("--function-log", type=Path, required=True)
-    parser.add_argument("--max-environments", type=int, default=8)
+    parser.add_argument("--host", default=HOST, help="default: loopback, this machine only")
+    parser.add_argument("--port", type=int, required=True, help="port to listen on; 0: any free port")
+    parser.add_argument(
+        "--functions", type=Path, default=project_root() / "functions", help="folder of the functions"
+    )
+    parser.add_argument("--function-log", type=Path, required=True, help="file for the functions' output")
+    parser.add_argument("--max-environments", type=int, default=8, help="of each function; default: 8")
     options = parser.parse_args()
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    functions = functions_of(options.functions, options.function_log, options.max_environments)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(render_message)s")
+    functions = describe_functions(options.functions, options.function_log, options.max_environments)
     asyncio.run(_run(options.port, options.host, functions))
 
 

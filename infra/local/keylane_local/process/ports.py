@@ -55,7 +55,7 @@ class Ports:
     def exactly(self, port: int, part: str, option: str | None = None) -> int:
         """Return `port`; raise PortInUse, which names `part`, where it is taken."""
         if not 0 < port <= MAX_PORT:
-            raise StackError(f"port {port}, asked for by {part}, is not between 1 and {MAX_PORT}")
+            raise StackError(f"port {port}, requested for {part}, is not between 1 and {MAX_PORT}")
         if port in self._given or not is_free(port):
             raise PortInUse(port, part, owner_of(port), option)
         self._given.add(port)

@@ -66,7 +66,7 @@ class SparkJob:
         self.program.kill()
 
 
-class HttpFront:
+class FrontProcess:
     """The process of keylane_local.front.server."""
 
     name = "http"

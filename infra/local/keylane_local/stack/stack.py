@@ -20,14 +20,14 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, Self
 
-from keylane_local.errors import BadRequest, StackError
+from keylane_local.errors import BadInput, StackError
 from keylane_local.servers.kafka import Kafka
 from keylane_local.servers.localstack import LocalStack
 from keylane_local.servers.redis_cluster import RedisCluster
 from keylane_local.stack import topics
-from keylane_local.stack.parts import HttpFront, SparkJob
-from keylane_local.stack.plan import Wishes, plan
-from keylane_local.stack.state import State
+from keylane_local.stack.parts import FrontProcess, SparkJob
+from keylane_local.stack.plan import StackOptions, plan
+from keylane_local.stack.state import StackState
 from keylane_local.tools import tools_dir
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from keylane_local.deploy.deployment import Deployed
 
 
-class Part(Protocol):
+class StackPart(Protocol):
     """What all parts can do; `start` returns at once, `wait_ready` when clients can come."""
 
     name: str
@@ -60,14 +60,14 @@ def _silent(part: str, what: str) -> None:
 
 
 class Stack:
-    """A stack in `data_dir`; `up` starts it as `wishes` has it, whatever ran there before is taken over."""
+    """A stack in `data_dir`; `up` starts it as `options` has it, whatever ran there before is taken over."""
 
     def __init__(
         self,
         data_dir: Path,
         config: Path | None = None,
         *,
-        wishes: Wishes | None = None,
+        options: StackOptions | None = None,
         variables: Mapping[str, str] | None = None,
         progress: Callable[[str, str], None] = _silent,
     ) -> None:
@@ -76,14 +76,14 @@ class Stack:
         `variables`: of the functions and the job, beside those that lead to the stack.
         """
         self.data = data_dir.absolute()
-        self.wishes = wishes or Wishes()
+        self.options = options or StackOptions()
         self.config = config
         self._variables = dict(variables or {})
         self._progress = progress
         self._partition_by = ""
-        self._build(State.load(self.data))
+        self._build(StackState.load(self.data))
 
-    def _build(self, state: State | None) -> None:
+    def _build(self, state: StackState | None) -> None:
         self.state = state
         if state is None:
             return
@@ -103,13 +103,13 @@ class Stack:
             shards=state.shards,
             appendonly=state.appendonly,
         )
-        self.front = HttpFront(
+        self.front = FrontProcess(
             run=run,
             logs=logs,
             port=state.http_port,
             functions=Path(state.functions),
             environment=self.environment(),
-            max_environments=self.wishes.max_environments,
+            max_environments=self.options.max_environments,
         )
         self.localstack = (
             LocalStack(
@@ -127,7 +127,7 @@ class Stack:
         )
 
     @property
-    def parts(self) -> Sequence[Part]:
+    def parts(self) -> Sequence[StackPart]:
         """The parts in the order in which they start; none where no stack was ever started here."""
         if self.state is None:
             return ()
@@ -169,7 +169,9 @@ class Stack:
         declared = topics.declared(self.config) if self.config else {}
         self._partition_by = topics.partition_by(declared)
         with self._locked():
-            self._build(plan(self.wishes, self.data, self.config, State.load(self.data), self._running()))
+            self._build(
+                plan(self.options, self.data, self.config, StackState.load(self.data), self._running())
+            )
             assert self.state is not None  # noqa: S101 - for the type checker: plan() made one
             self.state.save(self.data)
             missing = [part for part in self.parts if not part.running]
@@ -186,12 +188,12 @@ class Stack:
     def deploy(self, parameters: Mapping[str, str] | None = None) -> Deployed:
         """Deploy the template to LocalStack, with `parameters` over those that lead to this stack.
 
-        Raises StackError; BadRequest where no LocalStack runs here.
+        Raises StackError; BadInput where no LocalStack runs here.
         """
         from keylane_local.deploy import deployment  # noqa: PLC0415 - it alone needs what it imports
 
         if self.state is None or self.localstack is None or not self.localstack.running:
-            raise BadRequest("no LocalStack runs here: `keylane up --localstack` first")
+            raise BadInput("no LocalStack runs here: `keylane up --localstack` first")
         partition_by = topics.partition_by(topics.declared(self.config) if self.config else {})
         ours = deployment.parameters_for(self.kafka_bootstrap, self.redis_nodes, partition_by)
         return deployment.deploy(
@@ -207,7 +209,7 @@ class Stack:
         if not self.data.is_dir():
             return []
         with self._locked():
-            self._build(State.load(self.data))
+            self._build(StackState.load(self.data))
             running = [part for part in self.parts if part.name in self._running()]
             self._stop(running)
         if wipe:
@@ -228,7 +230,7 @@ class Stack:
         redis_runs = self.state is not None and any(node.running for node in self.redis.nodes)
         return {part.name for part in self.parts if part.running} | ({"redis"} if redis_runs else set())
 
-    def _start_together(self, parts: Sequence[Part]) -> None:
+    def _start_together(self, parts: Sequence[StackPart]) -> None:
         pool = ThreadPoolExecutor()
         try:
             for future in as_completed([pool.submit(self._start, part) for part in parts]):
@@ -240,13 +242,13 @@ class Stack:
             raise
         pool.shutdown()
 
-    def _start(self, part: Part) -> None:
+    def _start(self, part: StackPart) -> None:
         self._progress(part.name, "starts")
         part.start()
         part.wait_ready()
         self._progress(part.name, "ready")
 
-    def _stop(self, parts: Sequence[Part]) -> None:
+    def _stop(self, parts: Sequence[StackPart]) -> None:
         for part in reversed(parts):
             if part.name not in self._running():
                 continue

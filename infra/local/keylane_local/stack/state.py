@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from keylane_local.errors import BadRequest
+from keylane_local.errors import BadInput
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -16,7 +16,7 @@ _VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class StackState:
     """Ports and settings of the stack in one data folder."""
 
     kafka_port: int
@@ -38,8 +38,8 @@ class State:
         new.replace(data / _FILE)
 
     @classmethod
-    def load(cls, data: Path) -> State | None:
-        """Read it from the folder `data`; None where there is none; BadRequest where it is not readable."""
+    def load(cls, data: Path) -> StackState | None:
+        """Read it from the folder `data`; None where there is none; BadInput where it is not readable."""
         try:
             fields = json.loads((data / _FILE).read_text(encoding="utf-8"))
             fields.pop("version")
@@ -48,4 +48,4 @@ class State:
         except FileNotFoundError:
             return None
         except (ValueError, KeyError, TypeError) as error:
-            raise BadRequest(f"{data / _FILE} is not readable ({error}); remove {data}") from error
+            raise BadInput(f"{data / _FILE} is not readable ({error}); remove {data}") from error

@@ -11,7 +11,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from keylane.errors import BadConfig
 from keylane.model.records import WHOLE_KEY
-from keylane_local.errors import BadRequest, PartFailed
+from keylane_local.errors import BadInput, PartFailed
 from keylane_spark.config.topics import load
 
 if TYPE_CHECKING:
@@ -25,11 +25,11 @@ _TIMEOUT_S = 20.0
 
 
 def declared(config: Path) -> dict[str, TopicConfig]:
-    """Return the topics in `config` by name; raise BadRequest, with line and field."""
+    """Return the topics in `config` by name; raise BadInput, with line and field."""
     try:
         return load(config).topics
     except BadConfig as error:
-        raise BadRequest(str(error)) from error
+        raise BadInput(str(error)) from error
 
 
 def partition_by(topics: Mapping[str, TopicConfig]) -> str:

@@ -1,9 +1,9 @@
-"""awslambdaric's native module in Python, for systems where it is not built (it is for Linux alone).
+"""awslambdaric's native module in pure Python, for systems other than Linux, where it is not built.
 
-The same four functions; found by `import runtime_client` when its folder is on the function's path.
+It has the same four functions. `import runtime_client` finds it when this folder is on the path.
 """
 
-# ruff: noqa: INP001 - its folder goes on a function's path, and is no package
+# ruff: noqa: INP001 - the folder goes on a function's path and is not a package
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _headers: dict[str, str] = {}
 
 
 def initialize_client(user_agent: str) -> None:
-    """Take the name that the runtime goes by."""
+    """Set the User-Agent of all further requests."""
     _headers["User-Agent"] = user_agent
 
 
 def next() -> tuple[bytes, dict[str, str | int]]:  # noqa: A001 - the module's interface
-    """Wait for an invocation; return its event and its headers, the deadline as a number.
+    """Wait for an invocation; return its event and its headers, with the deadline (ms since 1970) as int.
 
     Raises RuntimeError.
     """
@@ -46,7 +46,7 @@ def post_error(invoke_id: str, data: str, xray_fault: str, invocation_id: str | 
 def _request(
     method: str, path: str, body: bytes | None, headers: dict[str, str]
 ) -> tuple[bytes, dict[str, str]]:
-    global _connection  # noqa: PLW0603 - one per process, as the native module has it
+    global _connection  # noqa: PLW0603 - one connection per process, as in the native module
     if _connection is None:
         _connection = http.client.HTTPConnection(os.environ["AWS_LAMBDA_RUNTIME_API"])
     try:

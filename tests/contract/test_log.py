@@ -11,7 +11,8 @@ from tests.support.builders import a_topic, written
 from tests.support.fakes import FakeLog
 
 from keylane import routing
-from keylane.adapters.kafka.producer import KafkaProducer, KafkaSettings
+from keylane.adapters.kafka.options import KafkaSettings
+from keylane.adapters.kafka.producer import KafkaProducer
 from keylane.errors import LogUnavailable, ProduceFailed, UnknownPartition, UnknownTopic
 from keylane.model.records import NewRecord, Position
 

@@ -20,7 +20,8 @@ from tests.servers.own import create_topic, eventually, records_of
 from tests.support.builders import a_topic, an_event, headers_of, load_handler, written
 
 from keylane import routing
-from keylane.adapters.kafka.producer import GROWTH_NOTICED_MS, KafkaProducer, KafkaSettings
+from keylane.adapters.kafka.options import GROWTH_NOTICED_MS, KafkaSettings
+from keylane.adapters.kafka.producer import KafkaProducer
 from keylane.ports import Clock, Deadline
 
 if TYPE_CHECKING:

@@ -20,7 +20,8 @@ from tests.support.builders import a_topic, an_event, load_handler
 
 from keylane import routing
 from keylane.adapters.kafka import producer
-from keylane.adapters.kafka.producer import KafkaProducer, KafkaSettings
+from keylane.adapters.kafka.options import KafkaSettings
+from keylane.adapters.kafka.producer import KafkaProducer
 from keylane.errors import ProduceFailed
 from keylane.model.records import NewRecord, Position
 
@@ -244,13 +245,13 @@ def test_partition_that_was_just_added_is_found(log: KafkaProducer, topic: str, 
 def test_client_that_was_asked_for_many_topics_that_are_not_there_is_made_anew(
     log: KafkaProducer, topic: str, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(producer, "STRANGERS_LIMIT", 5)
+    monkeypatch.setattr(producer, "UNKNOWN_TOPICS_LIMIT", 5)
     first = log.append_all([NewRecord(topic, b"k", b"1", 0), *_strangers(5)], deadline(10_000))[0]
-    client = log._producer
+    client = log._client
     assert (first, client is None) == (Position(0, 0), False)
     log.append_all(_strangers(1), deadline(10_000))
     assert log.append_all([NewRecord(topic, b"k", b"2", 0)], deadline(10_000)) == [Position(0, 1)]
-    assert log._producer is not client
+    assert log._client is not client
 
 
 def _strangers(count: int) -> list[NewRecord]:

@@ -12,8 +12,8 @@ import pytest
 from tests.servers.own import create_topic, deadline, eventually, own_kafka, records_of, wait_writable
 from tests.support.builders import a_topic, an_event, headers_of, load_handler, written
 
-from keylane.adapters.kafka.options import Connection
-from keylane.adapters.kafka.producer import KafkaProducer, KafkaSettings
+from keylane.adapters.kafka.options import Connection, KafkaSettings
+from keylane.adapters.kafka.producer import KafkaProducer
 from keylane.errors import LogUnavailable
 from keylane_spark.adapters.kafka_admin import Broker
 

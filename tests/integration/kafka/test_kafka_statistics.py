@@ -8,7 +8,8 @@ from tests.servers.own import create_topic, deadline, eventually
 from tests.support.builders import written
 
 from keylane.adapters.kafka import producer as producer_kafka
-from keylane.adapters.kafka.producer import KafkaProducer, KafkaSettings
+from keylane.adapters.kafka.options import KafkaSettings
+from keylane.adapters.kafka.producer import KafkaProducer
 from keylane.metrics.catalogue import BROKER, CLIENT, TOPIC
 from keylane.metrics.meter import Meter
 
@@ -59,6 +60,6 @@ def test_with_metrics_off_the_client_makes_no_statistics(kafka, monkeypatch):
     monkeypatch.setattr(producer._metrics, "statistics", taken.append)
     for _ in range(20):
         written(producer, "no-statistics", b"k", b"x", deadline(10_000))
-    producer._producer.poll(0.2)
+    producer._client.poll(0.2)
     producer.close()
     assert taken == []

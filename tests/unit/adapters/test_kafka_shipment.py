@@ -88,10 +88,10 @@ class ScriptedProducer:
 
 
 def ship(producer: ScriptedProducer, records: list[NewRecord], timeout_ms: float = 1_000) -> list[Any]:
-    shipment = Shipment(records, lambda *_: 0, Deadline.after_ms(timeout_ms, producer.time.clock))
+    shipment = Shipment(records, Deadline.after_ms(timeout_ms, producer.time.clock))
     for group in shipment.groups():
-        shipment.send(producer, group, RejectionListener(Security()))
-    return shipment.outcomes()
+        shipment.send(producer, group, [0] * len(group), RejectionListener(Security()))
+    return shipment.results()
 
 
 def records_of(*pairs: tuple[bytes, bytes]) -> list[NewRecord]:
@@ -107,9 +107,9 @@ def test_record_is_not_sent_again_where_a_newer_one_with_its_key_was_written():
         return [codes[value] for value in batch] if len(tries) == 1 else [None] * len(batch)
 
     producer = ScriptedProducer(FakeTime(), judge)
-    fates = ship(producer, records_of((b"a", b"1"), (b"x", b"2"), (b"b", b"3"), (b"a", b"4")))
+    results = ship(producer, records_of((b"a", b"1"), (b"x", b"2"), (b"b", b"3"), (b"a", b"4")))
     assert producer.log == [b"4", b"3"]
-    overtaken, bad, again, newer = fates
+    overtaken, bad, again, newer = results
     assert isinstance(overtaken, ProduceFailed)
     assert "another record" in str(overtaken)
     assert isinstance(bad, ProduceFailed)
@@ -123,16 +123,16 @@ def test_batch_that_is_too_large_is_halved_until_it_fits_and_keeps_its_order():
     producer = ScriptedProducer(FakeTime(), judge)
     values = [b"%03d" % number for number in range(8)]
     values[5] = b"x" * 11
-    fates = ship(producer, records_of(*((b"k", value) for value in values)))
+    results = ship(producer, records_of(*((b"k", value) for value in values)))
     assert producer.log == [value for value in values if value[:1] != b"x"]
-    assert [type(fate) for fate in fates] == [Position] * 5 + [ProduceFailed] + [Position] * 2
+    assert [type(result) for result in results] == [Position] * 5 + [ProduceFailed] + [Position] * 2
 
 
 def test_what_is_not_reported_by_the_deadline_is_purged_and_uncertain():
     producer = ScriptedProducer(FakeTime(), lambda batch: [None, *[-1] * (len(batch) - 1)])
     written, *others = ship(producer, records_of((b"a", b"1"), (b"b", b"2"), (b"c", b"3")))
     assert written == Position(0, 0)
-    assert [type(fate) for fate in others] == [Unacknowledged] * 2
+    assert [type(result) for result in others] == [Unacknowledged] * 2
     assert producer.purged == 1
 
 
@@ -143,59 +143,59 @@ def test_second_try_that_is_not_reported_is_uncertain_whatever_the_first_one_cam
         tries.append(len(batch))
         return [OTHER, BAD_TIME] if len(tries) == 1 else [-1] * len(batch)
 
-    fates = ship(ScriptedProducer(FakeTime(), judge), records_of((b"a", b"1"), (b"b", b"2")))
-    assert [type(fate) for fate in fates] == [Unacknowledged, ProduceFailed]
+    results = ship(ScriptedProducer(FakeTime(), judge), records_of((b"a", b"1"), (b"b", b"2")))
+    assert [type(result) for result in results] == [Unacknowledged, ProduceFailed]
 
 
 def test_record_that_the_client_does_not_take_was_surely_not_written():
     def refuse(topic: str) -> None:
         raise BufferError
 
-    [fate] = ship(ScriptedProducer(FakeTime(), refuse=refuse), records_of((b"a", b"1")))
-    assert type(fate) is LogUnavailable
-    assert "not written" in str(fate)
+    [result] = ship(ScriptedProducer(FakeTime(), refuse=refuse), records_of((b"a", b"1")))
+    assert type(result) is LogUnavailable
+    assert "not written" in str(result)
 
 
 @pytest.mark.parametrize(
     ("code", "kind"),
     [(KafkaError._UNKNOWN_TOPIC, UnknownTopic), (KafkaError._UNKNOWN_PARTITION, UnknownPartition)],
 )
-def test_what_is_unknown_is_looked_up_once_a_request(code: int, kind: type):
+def test_an_unknown_topic_is_looked_up_once_a_request(code: int, kind: type):
     def refuse(topic: str) -> None:
         raise KafkaException(KafkaError(code))
 
     producer = ScriptedProducer(FakeTime(), refuse=refuse)
-    fates = ship(producer, [NewRecord("t", b"k", b"v", 7)] * 100)
-    assert all(isinstance(fate, kind) for fate in fates)
+    results = ship(producer, [NewRecord("t", b"k", b"v", 7)] * 100)
+    assert all(isinstance(result, kind) for result in results)
     assert producer.looked_up == ["t"]
 
 
-def test_errors_of_the_client_that_are_for_good_are_noticed():
-    shipment = Shipment(records_of((b"a", b"1")), lambda *_: 0, Deadline.after_ms(1_000, FakeTime().clock))
+def test_fatal_errors_of_the_client_are_noticed():
+    shipment = Shipment(records_of((b"a", b"1")), Deadline.after_ms(1_000, FakeTime().clock))
 
     def refuse(topic: str) -> None:
         raise KafkaException(KafkaError(KafkaError._FATAL, "fenced", fatal=True))
 
     for group in shipment.groups():
-        shipment.send(ScriptedProducer(FakeTime(), refuse=refuse), group, RejectionListener(Security()))
-        assert shipment.has_failed_for_good
+        shipment.send(ScriptedProducer(FakeTime(), refuse=refuse), group, [0], RejectionListener(Security()))
+        assert shipment.is_client_broken
 
 
-def test_those_alone_that_a_broker_let_nobody_in_for_may_go_again_and_the_wait_ends_soon():
+def test_only_records_that_a_rejection_failed_may_be_sent_again_and_the_wait_ends_soon():
     """Written, bad in itself, and not reported when the refusal is heard."""
-    entrance = RejectionListener(Security())
+    listener = RejectionListener(Security())
 
     def judge(batch: list[bytes]) -> list[int | None]:
-        entrance(KafkaError(KafkaError._AUTHENTICATION))
+        listener(KafkaError(KafkaError._AUTHENTICATION))
         return [None, BAD_TIME, -1]
 
     producer = ScriptedProducer(FakeTime(), judge)
     limit = Deadline.after_ms(60_000, producer.time.clock)
-    shipment = Shipment(records_of((b"a", b"1"), (b"b", b"2"), (b"c", b"3")), lambda *_: 0, limit)
-    shipment.send(producer, [0, 1, 2], entrance, is_new=False)
-    assert shipment.refused([0, 1, 2]) == [2]
+    shipment = Shipment(records_of((b"a", b"1"), (b"b", b"2"), (b"c", b"3")), limit)
+    shipment.send(producer, [0, 1, 2], [0, 0, 0], listener, is_new=False)
+    assert shipment.rejected([0, 1, 2]) == [2]
     assert limit.remaining_s > 59
-    written, bad, refused = shipment.outcomes()
+    written, bad, refused = shipment.results()
     assert (written, type(bad)) == (Position(0, 0), ProduceFailed)
     assert isinstance(refused, ConnectionRejected)
     assert refused.uncertain
@@ -203,13 +203,13 @@ def test_those_alone_that_a_broker_let_nobody_in_for_may_go_again_and_the_wait_e
 
 
 def test_after_a_refusal_nothing_more_is_handed_over():
-    entrance = RejectionListener(Security())
-    entrance(KafkaError(KafkaError._SSL))
+    listener = RejectionListener(Security())
+    listener(KafkaError(KafkaError._SSL))
     producer = ScriptedProducer(FakeTime())
     limit = Deadline.after_ms(1_000, producer.time.clock)
-    shipment = Shipment(records_of((b"a", b"1")), lambda *_: 0, limit)
-    shipment.send(producer, [0], entrance)
-    [refused] = shipment.outcomes()
+    shipment = Shipment(records_of((b"a", b"1")), limit)
+    shipment.send(producer, [0], [0], listener)
+    [refused] = shipment.results()
     assert (getattr(refused, "code", ""), producer.batches) == ("SSL_HANDSHAKE_FAILED", [])
     assert not getattr(refused, "uncertain", True)
 
@@ -227,6 +227,6 @@ def test_a_full_queue_is_waited_for_while_reports_make_room():
         return [None] * len(batch)
 
     producer = ScriptedProducer(FakeTime(), judge, refuse)
-    fates = ship(producer, records_of(*((b"k", b"%d" % number) for number in range(7))))
-    assert [type(fate) for fate in fates] == [Position] * 7
+    results = ship(producer, records_of(*((b"k", b"%d" % number) for number in range(7))))
+    assert [type(result) for result in results] == [Position] * 7
     assert producer.log == [b"%d" % number for number in range(7)]

@@ -9,7 +9,7 @@ import pytest
 from tests.support.builders import FUNCTIONS
 
 from keylane.adapters.kafka.admin import ReaderSettings
-from keylane.adapters.kafka.producer import KafkaSettings
+from keylane.adapters.kafka.options import KafkaSettings
 from keylane.adapters.redis.cluster import Node, RedisSettings
 from keylane.config.functions import (
     ExploreSettings,

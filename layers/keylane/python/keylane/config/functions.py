@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from keylane.adapters.kafka.admin import ReaderSettings
-    from keylane.adapters.kafka.producer import KafkaSettings
+    from keylane.adapters.kafka.options import KafkaSettings
     from keylane.adapters.redis.cluster import RedisSettings
     from keylane.adapters.registry.http import RegistrySettings
     from keylane.model.clusters import Clusters, Named
@@ -83,7 +83,7 @@ class ProduceSettings:
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Self:
         """Read all at once. Raises SettingsError."""
-        from keylane.adapters.kafka.producer import KafkaSettings  # noqa: PLC0415
+        from keylane.adapters.kafka.options import KafkaSettings  # noqa: PLC0415
         from keylane.config import kafka as kafka_config  # noqa: PLC0415
         from keylane.config import producer  # noqa: PLC0415
 

@@ -17,7 +17,7 @@ from keylane.wiring.metrics import check_metrics
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from keylane.adapters.kafka.producer import KafkaSettings
+    from keylane.adapters.kafka.options import KafkaSettings
     from keylane.config.queue import DrainSettings
     from keylane.metrics.meter import Meter
     from keylane.ports import Bucket, Log, Queue

@@ -12,7 +12,7 @@ from keylane.config.functions import ProduceSettings
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from keylane.adapters.kafka.producer import KafkaSettings
+    from keylane.adapters.kafka.options import KafkaSettings
     from keylane.metrics.meter import Meter
     from keylane.ports import Log
 

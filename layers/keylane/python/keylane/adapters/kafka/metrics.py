@@ -1,4 +1,4 @@
-"""What is counted of writing to Kafka: each request's records, and librdkafka's own statistics."""
+"""Metrics of writing to Kafka: each request's records, and librdkafka's own statistics."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ STATES = {
     "UP": 6,
     "UPDATE": 7,
 }
-"""As kprf numbers a broker's states; others count as DOWN, as there."""
+"""kprf's numbers of a broker's states; other states count as DOWN, as with kprf."""
 
 
 class KafkaMetrics:
-    """Counts what one client does; totals of its statistics are told as what they grew by.
+    """The metrics of one client; its statistics hold totals, which are reported by how much they grew.
 
-    Topics that took no record yet have no label of their own: their names may be made up.
+    A topic gets a label of its own with its first record: names of other topics may be made up.
     """
 
     def __init__(self, meter: Meter = NO_METER) -> None:
@@ -43,20 +43,20 @@ class KafkaMetrics:
         self._topics: set[str] = set()
         self._totals: dict[tuple[str, ...], float] = {}
 
-    def begin_anew(self) -> None:
-        """Expect the statistics of another client, whose totals begin at 0."""
+    def reset_totals(self) -> None:
+        """Expect the statistics of a new client, whose totals begin at 0."""
         self._totals.clear()
 
-    def sent(self, records: Sequence[NewRecord], outcomes: Sequence[AppendResult], taken_ms: float) -> None:
-        """Count a request's records; `taken_ms`: until the last of them was reported on."""
+    def sent(self, records: Sequence[NewRecord], results: Sequence[AppendResult], taken_ms: float) -> None:
+        """Count a request's records; `taken_ms` is the time until the last report."""
         written: dict[str, int] = {}
         failed: dict[tuple[str, str], int] = {}
-        for record, outcome in zip(records, outcomes, strict=True):
+        for record, result in zip(records, results, strict=True):
             topic = record.topic
-            if isinstance(outcome, Position):
+            if isinstance(result, Position):
                 written[topic] = written.get(topic, 0) + 1
             else:
-                failed[topic, _code(outcome)] = failed.get((topic, _code(outcome)), 0) + 1
+                failed[topic, _code(result)] = failed.get((topic, _code(result)), 0) + 1
         for topic, count in written.items():
             self._topics.add(topic)
             self._meter.count("SentMessages", count, topic)
@@ -65,19 +65,21 @@ class KafkaMetrics:
             self._meter.count("KafkaErrors", count, topic if topic in self._topics else OTHER, code)
 
     def statistics(self, text: str) -> None:
-        """Take librdkafka's statistics, as its callback gives them."""
+        """Take librdkafka's statistics: the JSON text that its callback gets."""
         found = json.loads(text)
-        self._tell(CLIENT, found)
+        self._report(CLIENT, found)
         for name, broker in found["brokers"].items():
             if broker["source"] in {"configured", "learned"}:
                 numbers = {"state": STATES.get(broker["state"], DOWN), "rtt": broker["rtt"]["p99"]}
-                self._tell(BROKER, broker | numbers, name)
+                self._report(BROKER, broker | numbers, name)
         for name, topic in found["topics"].items():
             if name in self._topics:
                 means = {window: topic[window]["avg"] for window in ("batchsize", "batchcnt")}
-                self._tell(TOPIC, topic | means, name)
+                self._report(TOPIC, topic | means, name)
 
-    def _tell(self, table: Mapping[str, tuple[str, Metric]], found: Mapping[str, Any], *labels: str) -> None:
+    def _report(
+        self, table: Mapping[str, tuple[str, Metric]], found: Mapping[str, Any], *labels: str
+    ) -> None:
         for field, (name, metric) in table.items():
             value = found[field]
             if metric.kind == COUNTER:

@@ -1,6 +1,6 @@
-"""How to reach a Kafka cluster and how to write to it, as librdkafka's configuration. Pure values.
+"""How to reach a Kafka cluster and how to write to it: plain values, and librdkafka's options for them.
 
-A default of None leaves it to the function, or to librdkafka.
+An option that is None keeps the function's default, or librdkafka's.
 """
 
 from __future__ import annotations
@@ -14,29 +14,33 @@ if TYPE_CHECKING:
 PLAINTEXT = "PLAINTEXT"
 PROTOCOLS = (PLAINTEXT, "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 AWS_MSK_IAM = "AWS_MSK_IAM"
-"""OAUTHBEARER with tokens that are signed by the function's own role."""
+"""OAUTHBEARER with tokens signed by the function's own role."""
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", AWS_MSK_IAM)
 FULL, CHAIN, NONE = "full", "chain", "none"
 VERIFY = (FULL, CHAIN, NONE)
-"""What of a broker's certificate is checked: authority and host name, the authority alone, nothing."""
+"""What is checked of a broker's certificate: authority and host name, the authority alone, nothing."""
 
 BUILT_IN = {"murmur2": "murmur2_random", "crc32": "consistent_random", "fnv1a": "fnv1a_random"}
-"""Keylane's name of a partitioner by key -> librdkafka's; records without a key go anywhere."""
+"""Keylane's name of a partitioner -> librdkafka's; it puts records without a key into any partition."""
 RANDOM, ROUND_ROBIN, EXPLICIT = "random", "round_robin", "explicit"
 PARTITIONERS = (*BUILT_IN, RANDOM, ROUND_ROBIN, EXPLICIT)
-"""Of the last three, none looks at the key: readers find such keys as strays."""
+"""The last three ignore the key: readers find such records as strays."""
 COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
 WAIT, ERROR = "wait", "error"
-"""What becomes of a record that finds the client's queue full."""
+"""What to do with a record while the client's queue is full: wait for room, or fail it."""
+GROWTH_NOTICED_MS = 10_000
+"""How soon a topic's new partitions are noticed. Until then writers disagree; librdkafka takes 5 minutes."""
+OVERHEAD_BYTES = 128 * 1024
+"""Bytes of a produce request beside the value: a key of 64 KiB, and the batch around both."""
 _PEM = "-----BEGIN "
 
 
 @dataclass(frozen=True, slots=True)
 class Security:
-    """Who the client is, and whom it trusts. No repr shows a secret.
+    """The client's credentials, and the authorities that it trusts. The repr shows no secret.
 
-    `ca`, `certificate` and `key` are paths of PEM files, or their text; an empty `ca` stands for the system's
-    authorities. `region`: of the cluster, for AWS_MSK_IAM.
+    `ca`, `certificate` and `key` are paths of PEM files, or their text; an empty `ca` means the system's
+    authorities. `region` is the cluster's, for AWS_MSK_IAM.
     """
 
     protocol: str = PLAINTEXT
@@ -57,11 +61,11 @@ class Security:
 
     @property
     def has_sasl(self) -> bool:
-        """Whether the client gives credentials."""
+        """Whether the client sends credentials."""
         return self.protocol.startswith("SASL")
 
     def configuration(self) -> dict[str, Any]:
-        """As librdkafka takes it; for AWS_MSK_IAM the caller adds `oauth_cb`."""
+        """Options of librdkafka; for AWS_MSK_IAM the caller adds `oauth_cb`."""
         found: dict[str, Any] = {}
         if self.protocol != PLAINTEXT:
             found["security.protocol"] = self.protocol
@@ -84,20 +88,20 @@ class Security:
         return found
 
     def masked(self, text: str) -> str:
-        """The text without any of the secrets."""
+        """The text with all secrets replaced."""
         for secret in (self.password, self.key, self.key_password):
             text = text.replace(secret, "***") if secret else text
         return text
 
 
 def is_pem(text: str) -> bool:
-    """Whether it is the text of a PEM file, not its path."""
+    """Whether this is the text of a PEM file rather than its path."""
     return text.lstrip().startswith(_PEM)
 
 
 @dataclass(frozen=True, slots=True)
 class ClientOptions:
-    """What producers, readers and admin clients have in common. Times in ms; `idle_timeout_ms` 0: none."""
+    """Options that producers, readers and admin clients share. An `idle_timeout_ms` of 0 means none."""
 
     client_id: str | None = None
     socket_timeout_ms: int | None = None
@@ -108,7 +112,7 @@ class ClientOptions:
     retry_backoff_max_ms: int | None = None
 
     def configuration(self) -> dict[str, Any]:
-        """As librdkafka takes it: what is set alone."""
+        """Options of librdkafka, without those that are None."""
         return _set(
             {
                 "client.id": self.client_id,
@@ -124,7 +128,7 @@ class ClientOptions:
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """A cluster, as all that only reads it reaches it. `bootstrap`: "host:port,host:port"."""
+    """How readers reach a cluster. `bootstrap`: "host:port,host:port"."""
 
     bootstrap: str
     security: Security = field(default_factory=Security)
@@ -133,7 +137,7 @@ class Connection:
 
 @dataclass(frozen=True, slots=True)
 class ProducerOptions:
-    """How records are sent. `idempotence` needs `acks` "all" and `retries` above 0."""
+    """How records are sent. `idempotence` requires `acks` "all" and `retries` above 0."""
 
     acks: str = "all"
     idempotence: bool = True
@@ -149,7 +153,7 @@ class ProducerOptions:
     compression: str = "none"
 
     def configuration(self) -> dict[str, Any]:
-        """As librdkafka takes it: what is set alone."""
+        """Options of librdkafka, without those that are None."""
         return {
             "acks": self.acks,
             "enable.idempotence": self.idempotence,
@@ -166,6 +170,49 @@ class ProducerOptions:
                 "request.timeout.ms": self.request_timeout_ms,
             }
         )
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaSettings:
+    """How to reach the brokers (`bootstrap`: "host:port,host:port"), and how to write.
+
+    `partition_by`: topic -> the part of a key that its partition is computed from, if not the whole key.
+    `partitioners`: topic -> one of PARTITIONERS, if not `partitioner`.
+    """
+
+    bootstrap: str
+    partitioner: str = "murmur2"
+    value_limit_bytes: int = 1_048_576
+    timeout_ms: int = 5_000
+    partition_by: Mapping[str, str] = field(default_factory=dict)
+    partitioners: Mapping[str, str] = field(default_factory=dict)
+    security: Security = field(default_factory=Security)
+    client: ClientOptions = field(default_factory=ClientOptions)
+    producer: ProducerOptions = field(default_factory=ProducerOptions)
+
+    def configuration(self) -> dict[str, Any]:
+        """Options of librdkafka, without those of `security`."""
+        return {
+            "bootstrap.servers": self.bootstrap,
+            "client.id": "keylane-produce",
+            "partitioner": BUILT_IN[self.partitioner],
+            "socket.nagle.disable": True,
+            # A connection that died while the function was frozen times out early enough for another attempt.
+            "socket.timeout.ms": max(2_000, self.timeout_ms // 2),
+            "message.max.bytes": self.value_limit_bytes + OVERHEAD_BYTES,
+            "message.timeout.ms": self.timeout_ms,
+            "request.timeout.ms": self.timeout_ms,
+            "allow.auto.create.topics": False,
+            # Don't wait for an unknown topic to appear: this function doesn't create topics.
+            "topic.metadata.propagation.max.ms": 0,
+            "topic.metadata.refresh.interval.ms": GROWTH_NOTICED_MS,
+            # Reconnect to a broker within a fraction of a second.
+            "reconnect.backoff.ms": 20,
+            "reconnect.backoff.max.ms": 500,
+            "retry.backoff.ms": 20,
+            **self.client.configuration(),
+            **self.producer.configuration(),
+        }
 
 
 def _set(options: Mapping[str, Any]) -> dict[str, Any]:

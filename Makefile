@@ -8,7 +8,7 @@ TORTURE_ARGS ?=
 N ?= 200
 SEED ?=
 
-.PHONY: unit integration e2e help setup setup-python setup-tests demo test check up down status clean bench bench-lookup bench-ingest bench-freshness bench-coldstart bench-read bench-write torture torture-mutants openapi tour layer layer-requirements sizing package-job lint-infra setup-check setup-localstack deploy-local events build
+.PHONY: help setup setup-python setup-tests demo test check up down status clean bench bench-lookup bench-ingest bench-freshness bench-coldstart bench-read bench-write torture torture-mutants openapi tour layer layer-requirements sizing package-job lint-infra setup-check setup-localstack deploy-local events build
 
 help:  ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,15 +33,6 @@ setup-localstack: setup
 
 test: setup-tests  ## All tests, on real servers of their own
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)
-
-unit: setup-python  ## The tests that need no server (under a minute)
-	@$(BIN)/python -m pytest tests/unit $(PYTEST_ARGS)
-
-integration: setup-tests  ## The tests on real servers: contracts, lanes, job, functions, local stack
-	@$(BIN)/python -m pytest tests/contract tests/integration $(PYTEST_ARGS)
-
-e2e: setup-tests  ## The tests over HTTP, on the whole stack
-	@$(BIN)/python -m pytest tests/e2e $(PYTEST_ARGS)
 
 check: lint-infra  ## Lint, format, types, import rules, templates
 	$(BIN)/ruff check .

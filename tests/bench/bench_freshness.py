@@ -21,8 +21,9 @@ from keylane.adapters.redis.cluster import Cluster
 from keylane.adapters.redis.state import RedisState
 from keylane.config.functions import redis_settings
 from keylane.ports import Clock
-from keylane.query import latest
+from keylane.query.latest import Wait, read_latest
 from keylane.query.layouts import Layouts
+from keylane.query.store import Store
 from keylane_local.process.guard import guarded
 from keylane_local.stack.stack import Stack
 
@@ -76,14 +77,12 @@ class Reader:
     """Reads as the query function does."""
 
     def __init__(self, stack: Stack) -> None:
-        self._clock = Clock()
+        clock = Clock()
         self._state = RedisState(Cluster(redis_settings(stack.environment())))
-        self._layouts = Layouts(self._state, self._clock, 300)
+        self._store = Store(self._state, Layouts(self._state, clock, 300), clock)
 
     def wait_for(self, key: bytes, offset: int, value: bytes) -> float:
-        answer = latest.latest(
-            self._state, self._layouts, self._clock, TOPIC, key, min_position=offset, wait_ms=10_000
-        )
+        answer = read_latest(self._store, TOPIC, key, wait=Wait(offset, 10_000))
         at = time.perf_counter()
         if answer.record is None or answer.record.value != value:
             raise SystemExit(f"the read of {key!r} has not what was written")

@@ -165,7 +165,7 @@ def measure_all(nodes: str, count: int, reads: int, value_bytes: int) -> dict[st
 
 def prepared(function: ModuleType, bare: Bare, kind: Kind, count: int) -> list[Read]:
     """Events of random requests, each asked once to see what it sends; the answers are looked at here."""
-    redis_state = function.parts().state
+    redis_state = function.parts().store.state
     reads = []
     for _ in range(count):
         target, body = kind.targets(random.randrange(1 << 30))

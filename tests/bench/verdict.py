@@ -14,8 +14,9 @@ from keylane.adapters.redis.state import RedisState
 from keylane.config.functions import redis_settings
 from keylane.errors import KeylaneError
 from keylane.ports import Clock, Deadline
-from keylane.query import latest
+from keylane.query.latest import Wait, read_latest
 from keylane.query.layouts import Layouts
+from keylane.query.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -91,14 +92,12 @@ def lost(stack: Stack, topic: str, acknowledged: Mapping[int, tuple[int, Positio
     clock = Clock()
     until = Deadline.after_ms(WAIT_MS, clock)
     state = RedisState(Cluster(redis_settings(stack.environment())))
-    layouts = Layouts(state, clock, 1)
+    store = Store(state, Layouts(state, clock, 1), clock)
     count = 0
     for key, (number, position) in acknowledged.items():
         try:
-            left_ms = until.remaining_s * 1000
-            answer = latest.latest(
-                state, layouts, clock, topic, key_of(key), min_position=position, wait_ms=left_ms
-            )
+            wait = Wait(position, until.remaining_s * 1000)
+            answer = read_latest(store, topic, key_of(key), wait=wait)
         except KeylaneError as error:
             print(f"{key_of(key).decode()} at {position}: {error}")
             count += 1

@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 from schemathesis.config import SchemathesisConfig
 from tests.e2e.client import Client, path_of
 
-from keylane.api import read_many, terms
+from keylane.api import read_many
+from keylane.api.common_parameters import TOPIC_PATTERN
 from keylane.api.explore import LAST_PARTITION
 
 SEED = int(os.environ.get("KEYLANE_SEED", "5"))
@@ -45,7 +46,7 @@ KNOWN = {
 }
 ANY = re.compile(r".{0,200}", re.DOTALL)
 SOUND = {
-    "topic": re.compile(terms.NAME),
+    "topic": re.compile(TOPIC_PATTERN),
     "topics": re.compile(read_many.NAMES),
     "offset": re.compile(r"earliest|latest|[0-9]{1,18}"),
     "Keylane-Min-Position": re.compile(r"[0-9]{1,18}:[0-9]{1,18}"),

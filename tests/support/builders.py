@@ -6,7 +6,6 @@ import base64
 import importlib.util
 import json
 import uuid
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,7 +48,7 @@ def a_layout(topic: str | None = None, partition_count: int = 9, **fields: Any) 
 
 
 def a_watermark(next_offset: int = 100, **fields: Any) -> Watermark:
-    return replace(Watermark(next_offset, 1, NOW_MS - 500, NOW_MS - 200), **fields)
+    return Watermark(next_offset, 1, NOW_MS - 500, NOW_MS - 200)._replace(**fields)
 
 
 def lane_of(layout: Layout, key: bytes, partition: int | None = None) -> tuple[int, int, bytes]:

@@ -21,8 +21,9 @@ from keylane.adapters.redis.cluster import Cluster
 from keylane.adapters.redis.state import RedisState
 from keylane.errors import KeylaneError
 from keylane.model.records import Position
-from keylane.query import latest as latest_query
-from keylane.query import layouts
+from keylane.query.latest import Wait, read_latest
+from keylane.query.layouts import Layouts
+from keylane.query.store import ReadTerms, Store
 from keylane.state import codec
 from keylane_local.tools import tools_dir
 from keylane_spark.adapters.lane import LaneTarget
@@ -155,10 +156,10 @@ class Reader:
     def __init__(self, state: RedisState, topic: str, layout_ttl_s: float) -> None:
         self._state = state
         self._topic = topic
-        self._layouts = layouts.Layouts(state, t.CLOCK, layout_ttl_s)
+        self._store = Store(state, Layouts(state, t.CLOCK, layout_ttl_s), t.CLOCK)
 
-    def latest(self, key: bytes, **arguments):
-        return latest_query.latest(self._state, self._layouts, t.CLOCK, self._topic, key, **arguments)
+    def latest(self, key: bytes, *, partial: bool = False, **wait):
+        return read_latest(self._store, self._topic, key, ReadTerms(partial=partial), Wait(**wait))
 
     def value(self, key: bytes, **arguments) -> bytes | None:
         record = self.latest(key, **arguments).record
@@ -271,7 +272,7 @@ class Traffic:
             try:
                 if turn % 20 == 0 and self._positions:
                     key, at_least, position = self._positions.pop()
-                    answer = reader.latest(key, min_position=position, wait_ms=self.wait_ms)
+                    answer = reader.latest(key, min_position=position, position_ms=self.wait_ms)
                     number = int(answer.record.value) if answer.record else 0
                     self.waited += 1
                     if number < at_least:

@@ -239,7 +239,7 @@ def _check_indexes(
     prefixes = {key.partition(b"/")[0] + b"/" for key in keys}
     for kind, index_key, wanted in (
         ("live", redis_keys.index_key, live),
-        ("one with a history", redis_keys.past_key, past),
+        ("one with a history", redis_keys.history_index_key, past),
     ):
         held = set()
         for partition, stripe in itertools.product(range(layout.partition_count), range(layout.stripes)):

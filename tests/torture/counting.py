@@ -10,9 +10,10 @@ from tests.torture.stack import PLAIN, VIEW, wait_until
 from keylane.adapters.redis.cluster import Cluster
 from keylane.adapters.redis.state import RedisState
 from keylane.errors import KeylaneError
-from keylane.query import views
 from keylane.query.layouts import Layouts
-from keylane.query.ranges import Span
+from keylane.query.span import Span
+from keylane.query.store import ReadTerms, Store
+from keylane.query.views import WindowScan, read_windows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,14 +54,13 @@ def check_view(log: Log, stack: TortureStack) -> Iterator[str]:
 def counts(stack: TortureStack) -> Counts | str:
     """All windows of the view as a reader finds them; or why it finds none."""
     state = RedisState(Cluster(stack.redis))
-    layouts = Layouts(state, CLOCK, 30)
+    store = Store(state, Layouts(state, CLOCK, 30), CLOCK)
     rows: Counts = {}
     after = None
     try:
         while True:
-            page = views.of_keys(
-                state, layouts, CLOCK, VIEW, Span(), limit=1000, after=after, timeout_ms=5000
-            )
+            scan = WindowScan(VIEW, Span(), limit=1000, after=after)
+            page = read_windows(store, scan, ReadTerms(timeout_ms=5000))
             rows |= {window.key: window.columns for window in page.rows}
             after = page.next_after
             if after is None:

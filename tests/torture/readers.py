@@ -13,8 +13,9 @@ from tests.servers.own import CLOCK
 from keylane.adapters.redis.cluster import Cluster
 from keylane.adapters.redis.state import RedisState
 from keylane.errors import KeylaneError
-from keylane.query.latest import latest
+from keylane.query.latest import Wait, read_latest
 from keylane.query.layouts import Layouts
+from keylane.query.store import ReadTerms, Store
 
 if TYPE_CHECKING:
     from keylane.adapters.redis.cluster import RedisSettings
@@ -86,14 +87,14 @@ class Readers:
 
     def _run(self, number: int, seed: int) -> None:
         state = RedisState(Cluster(self._settings))
-        layouts = Layouts(state, CLOCK, LAYOUT_TTL_S)
+        store = Store(state, Layouts(state, CLOCK, LAYOUT_TTL_S), CLOCK)
         source = random.Random(f"{seed}/{number}")
         try:
             while not self._stop.is_set():
                 if number >= READERS:
-                    self._await_one(number, state, layouts)
+                    self._await_one(number, store)
                 elif keys := self._keys:
-                    self._seen[number].append(_read(number, state, layouts, *source.choice(keys)))
+                    self._seen[number].append(_read(number, store, *source.choice(keys)))
                     time.sleep(_PAUSE_S)
                 else:
                     time.sleep(0.01)
@@ -102,38 +103,23 @@ class Readers:
         finally:
             state.close()
 
-    def _await_one(self, number: int, state: RedisState, layouts: Layouts) -> None:
+    def _await_one(self, number: int, store: Store) -> None:
         try:
             topic, key, position = self._positions.get(timeout=0.1)
         except queue.Empty:
             return
         try:
-            self._seen[number].append(_read(number, state, layouts, topic, key, position))
+            self._seen[number].append(_read(number, store, topic, key, position))
         finally:
             self._positions.task_done()
 
 
-def _read(
-    number: int,
-    state: RedisState,
-    layouts: Layouts,
-    topic: str,
-    key: bytes,
-    position: Position | None = None,
-) -> Seen:
+def _read(number: int, store: Store, topic: str, key: bytes, position: Position | None = None) -> Seen:
     began_s = time.monotonic()
     answer, failure = None, None
     try:
-        answer = latest(
-            state,
-            layouts,
-            CLOCK,
-            topic,
-            key,
-            min_position=position,
-            wait_ms=WAIT_MS if position else 0,
-            timeout_ms=TIMEOUT_MS,
-        )
+        wait = Wait(position, WAIT_MS if position else 0)
+        answer = read_latest(store, topic, key, ReadTerms(timeout_ms=TIMEOUT_MS), wait)
     except KeylaneError as error:
         failure = error
     return Seen(number, topic, key, began_s, time.monotonic(), answer, failure, position)

@@ -26,6 +26,7 @@ from keylane.model.records import Layout, Options, Record
 from keylane.ports import Clock
 from keylane.produce.put import RecordWriter
 from keylane.query.layouts import Layouts
+from keylane.query.store import Store
 from keylane.state import codec, redis_keys, windows
 from keylane.state.aggregates import shown
 from keylane.state.lanes import lanes_of_topic
@@ -135,8 +136,8 @@ class Functions:
         state, log, clock = FakeState(layout_entry(self.layout)), FakeLog(), Clock()
         now_ms = clock.now_ms()
         mark = a_watermark(100, newest_timestamp_ms=now_ms, complete_as_of_ms=now_ms)
-        for home in lanes_of_topic(self.layout):
-            state.entries[home.watermark_key] = codec.encode_watermark(mark)
+        for lane in lanes_of_topic(self.layout):
+            state.entries[lane.watermark_key] = codec.encode_watermark(mark)
         for key in (b"a", b"b", b"c"):
             partition, stripe, tag = lane_of(self.layout, key)
             state.entries |= value_entry(self.layout, key, b'{"a": 1}')
@@ -149,9 +150,7 @@ class Functions:
         nowhere: Any = None
         query = Query(
             QuerySettings(nowhere, wait_default_ms=0, wait_max_ms=0),
-            clock,
-            state,
-            Layouts(state, clock, 30),
+            Store(state, Layouts(state, clock, 30), clock),
             lambda: pytest.fail("no topic here has a registry's values"),
         )
         produce = Produce(RecordWriter(log, clock, 1_048_576, 5_000))

@@ -56,7 +56,7 @@ def query(redis_cluster: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Query
         return answer
 
     yield ask
-    function.parts().state.close()
+    function.parts().store.state.close()
 
 
 @pytest.fixture

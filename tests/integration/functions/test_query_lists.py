@@ -45,7 +45,7 @@ def ask(redis_cluster: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ask]:
         return answer
 
     yield request
-    function.parts().state.close()
+    function.parts().store.state.close()
 
 
 @pytest.fixture

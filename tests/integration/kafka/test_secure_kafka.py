@@ -212,7 +212,7 @@ def test_health_says_who_was_refused(secure: SecureKafka, use: Callable[..., Non
     use(**ways(secure)["plain"] | {"SASL_PASSWORD": WRONG})
     status, document = asking()("/health")
     assert status == 503
-    assert "refused the credentials" in document["parts"]["kafka"]["why"]
+    assert "refused our credentials" in document["parts"]["kafka"]["why"]
 
 
 @pytest.fixture
@@ -408,7 +408,7 @@ def test_a_cluster_that_refuses_us_keeps_no_other_back(
     get = asking()
     default, refused = get("/clusters")[1]["clusters"]
     assert (bool(default["cluster_id"]), refused["cluster_id"]) == (True, None)
-    assert "refused the credentials" in refused["why"]
+    assert "refused our credentials" in refused["why"]
     status, health = get("/health")
     assert (status, health["parts"]["kafka"]["ready"]) == (503, True)
     assert not health["parts"]["kafka.safe"]["ready"]

@@ -76,7 +76,7 @@ def test_the_writer_writes_lanes_and_the_reader_reads_them(users, monkeypatch):
         )
         assert json.loads(answer["body"])["records"][1]["value"] == {"n": 2}
     finally:
-        function.parts().state.close()
+        function.parts().store.state.close()
 
 
 def test_the_counter_counts_limits(users):

@@ -15,8 +15,9 @@ from tests.support.steady import SteadyReads
 from keylane.adapters.redis.cluster import Cluster
 from keylane.adapters.redis.state import RedisState
 from keylane.model.records import Layout
-from keylane.query import latest
+from keylane.query.latest import read_latest
 from keylane.query.layouts import Layouts
+from keylane.query.store import Store
 from keylane_spark.adapters.lane_writer import LaneTarget
 
 if TYPE_CHECKING:
@@ -72,15 +73,13 @@ class Reader:
 
     def __init__(self, nodes: str, log: Log) -> None:
         self.state = RedisState(Cluster(t.settings(nodes)))
-        self.layouts = Layouts(self.state, t.CLOCK, 300)
+        self.store = Store(self.state, Layouts(self.state, t.CLOCK, 300), t.CLOCK)
         self.log = log
         self.seen: dict[int, int] = {}
 
     def __call__(self, number: int) -> None:
         key_number = number * 7_919 % 500
-        answer = latest.latest(
-            self.state, self.layouts, t.CLOCK, self.log.lane.topic, self.log.key(key_number)
-        )
+        answer = read_latest(self.store, self.log.lane.topic, self.log.key(key_number))
         claimed = self.log.last(key_number, answer.watermark.next_offset)
         assert claimed is not None
         if answer.record is None:

@@ -61,7 +61,7 @@ def function(redis_cluster: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ca
 
     yield make
     for handler in made:
-        handler.parts().state.close()
+        handler.parts().store.state.close()
 
 
 @pytest.fixture

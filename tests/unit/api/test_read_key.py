@@ -10,8 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.builders import NOW_MS, a_layout, a_watermark
 
-from keylane.api import read_key, write_key
+from keylane.api import write_key
+from keylane.api.read_key import KnownTags, ReadKeyRequest, render_record
 from keylane.model.records import Answer, Options, Position, Record
+from keylane.ports import Clock
+from keylane.query.decoding import ValueDecoder
+from keylane.query.latest import Wait
+from keylane.query.store import ReadTerms
 
 if TYPE_CHECKING:
     from keylane.api.response import Response
@@ -30,7 +35,12 @@ def respond(
     **watermark: Any,
 ) -> Response[Any]:
     answer = Answer(a_layout("flights", options=options), 5, record, a_watermark(**watermark))
-    return read_key.of_record(answer, "request-1", now_ms, if_none_match=if_none_match, envelope=envelope)
+    known = None if if_none_match is None else KnownTags.parse(if_none_match)
+    request = ReadKeyRequest(
+        "flights", b"N14228", ReadTerms(), Wait(), known=known, envelope=envelope, request_id="request-1"
+    )
+    decoder = ValueDecoder(lambda: pytest.fail("no value here needs a schema"), Clock(), 1_000)
+    return render_record(answer, request, decoder, now_ms)
 
 
 def of_value(value: bytes, **record: Any) -> Record:

@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 from tests.support.builders import an_event
 
 from keylane.api import read_many, read_pages, topics
-from keylane.api.terms import Terms
+from keylane.api.common_parameters import ValueOptions
+from keylane.config.functions import QuerySettings
 from keylane.errors import BadRequest
-from keylane.query.ranges import Span
+from keylane.query.span import Span
+from keylane.query.store import ReadTerms
 
 NAMES = sorted(
     {
@@ -26,6 +28,13 @@ SOME = st.sampled_from(["true", "false", "0", "1", "base64", "text", "a,b", "202
 QUERIES = st.dictionaries(st.sampled_from(NAMES), SOME | st.text(max_size=20), max_size=5)
 
 
+SETTINGS = QuerySettings.from_environment({"KEYLANE_REDIS_NODES": "one:7001"})
+
+
+def parse_many(event: dict[str, Any]) -> read_many.ReadManyRequest:
+    return read_many.parse_read_many(event, "t", SETTINGS)
+
+
 def an_event_of(query: dict[str, str], body: bytes = b"") -> dict[str, Any]:
     return an_event("GET", "/", query=query or None, body=body)
 
@@ -34,10 +43,10 @@ def an_event_of(query: dict[str, str], body: bytes = b"") -> dict[str, Any]:
 def test_any_query_is_parsed_or_refused_by_name(query: dict[str, str]):
     event = an_event_of(query)
     for parse in (
-        lambda: read_pages.range_request(event, "t"),
-        lambda: read_pages.history_request(event, "t", "a2tr"),
-        lambda: read_many.join_request(event, "a2tr"),
-        lambda: topics.metadata_request(event),
+        lambda: read_pages.parse_range(event, "t", SETTINGS),
+        lambda: read_pages.parse_history(event, "t", "a2tr", SETTINGS),
+        lambda: read_many.parse_join(event, "a2tr", SETTINGS),
+        lambda: topics.parse_metadata(event),
     ):
         refused_by_name(parse, {*query, "topics", "topic", "key"})
 
@@ -55,7 +64,7 @@ JSON = st.recursive(
 @given(JSON.map(lambda found: json.dumps(found).encode()) | st.binary(max_size=40))
 def test_any_body_is_parsed_or_refused_by_name(body: bytes):
     event = an_event("POST", "/", body=body)
-    refused_by_name(lambda: read_many.many_request(event, "t"), {"body", "keys", "key_format"})
+    refused_by_name(lambda: parse_many(event), {"body", "keys", "key_format"})
 
 
 def refused_by_name(parse: Any, names: set[str]) -> None:
@@ -70,7 +79,7 @@ def refused_by_name(parse: Any, names: set[str]) -> None:
 
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=9), min_size=1))
 def test_keys_of_a_body_are_their_utf_8(keys: list[str]):
-    request = read_many.many_request(an_event("POST", "/", body=json.dumps({"keys": keys}).encode()), "t")
+    request = parse_many(an_event("POST", "/", body=json.dumps({"keys": keys}).encode()))
     assert request.keys == tuple(key.encode() for key in keys)
 
 
@@ -87,14 +96,16 @@ def test_keys_of_a_body_are_their_utf_8(keys: list[str]):
     ],
 )
 def test_bounds_of_a_range(query: dict[str, str], span: Span):
-    assert read_pages.range_request(an_event_of(query), "t").span == span
+    assert read_pages.parse_range(an_event_of(query), "t", SETTINGS).scan.span == span
 
 
 def test_terms_are_the_same_for_all():
     query = {"partial": "true", "max_age_ms": "5", "fields": "a"}
-    terms = Terms(partial=True, max_age_ms=5, fields=(("a",),))
-    assert read_pages.range_request(an_event_of(query), "t").terms == terms
-    assert read_pages.history_request(an_event_of(query), "t", "k").terms == terms
-    assert read_many.join_request(an_event_of(query | {"topics": "a,b"}), "k").terms == terms
-    body = b'{"keys": ["k"]}'
-    assert read_many.many_request(an_event_of(query, body), "t").terms == terms
+    requests = (
+        read_pages.parse_range(an_event_of(query), "t", SETTINGS),
+        read_pages.parse_history(an_event_of(query), "t", "k", SETTINGS),
+        read_many.parse_join(an_event_of(query | {"topics": "a,b"}), "k", SETTINGS),
+        parse_many(an_event_of(query, b'{"keys": ["k"]}')),
+    )
+    assert {request.terms for request in requests} == {ReadTerms(5, True, SETTINGS.state_timeout_ms)}
+    assert {request.values for request in requests} == {ValueOptions((("a",),), False)}

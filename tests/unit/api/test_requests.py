@@ -16,12 +16,14 @@ from keylane.api.event import body_of, request_id_of
 from keylane.config.functions import QuerySettings
 from keylane.errors import BadRequest, NullKey
 from keylane.model.records import Position
+from keylane.query.latest import Wait
+from keylane.query.store import ReadTerms
 
 SETTINGS = QuerySettings.from_environment({"KEYLANE_REDIS_NODES": "one:7001", "KEYLANE_WAIT_MAX_MS": "9000"})
 
 
-def parsed(topic: str = "flights", key: str = "k", **event: Any) -> read_key.ReadRequest:
-    return read_key.read_request(
+def parsed(topic: str = "flights", key: str = "k", **event: Any) -> read_key.ReadKeyRequest:
+    return read_key.parse_read_key(
         an_event("GET", f"/topics/{topic}/keys/{key}", **event), topic, key, SETTINGS
     )
 
@@ -34,7 +36,9 @@ def refused(parameter: str, **request: Any) -> str:
 
 
 def test_plain_request_has_defaults():
-    assert parsed() == read_key.ReadRequest("flights", b"k", None, 5_000, False, False, None)
+    terms = ReadTerms(None, False, SETTINGS.state_timeout_ms)
+    wait = Wait(None, 5_000, None, 0)
+    assert parsed() == read_key.ReadKeyRequest("flights", b"k", terms, wait, request_id="request-1")
 
 
 @pytest.mark.parametrize("topic", ["a", "A.b_c-9", "...", "_", "x" * 249])
@@ -112,7 +116,7 @@ def test_envelope_is_a_switch():
 
 
 def test_min_offset_is_an_offset_of_the_keys_own_partition():
-    assert parsed(query={"min_offset": "12"}).min_position == 12
+    assert parsed(query={"min_offset": "12"}).wait.min_position == 12
 
 
 @pytest.mark.parametrize("text", ["", "-1", "1.5", "a", " 1", "9" * 19, "\u0661"])
@@ -121,7 +125,7 @@ def test_what_is_no_offset_is_refused(text: str):
 
 
 def test_min_position_comes_in_a_header_of_any_case():
-    assert parsed(headers={"KEYLANE-min-Position": " 3:1042 "}).min_position == Position(3, 1042)
+    assert parsed(headers={"KEYLANE-min-Position": " 3:1042 "}).wait.min_position == Position(3, 1042)
 
 
 def test_what_is_no_position_is_refused():
@@ -146,7 +150,7 @@ def test_two_positions_are_one_too_many():
     ],
 )
 def test_prefer_bounds_the_waiting(prefer: str, wait_ms: float):
-    assert parsed(headers={"Prefer": prefer}).wait_ms == wait_ms
+    assert parsed(headers={"Prefer": prefer}).wait.position_ms == wait_ms
 
 
 @pytest.mark.parametrize("prefer", ["wait", "wait=", "wait=soon", "wait=-1", "wait=1e3", "wait=inf"])
@@ -157,13 +161,15 @@ def test_wait_that_is_no_number_is_refused(prefer: str):
 def test_headers_in_several_lines_are_one_list():
     event = an_event("GET", "/topics/t/keys/k")
     event["multiValueHeaders"] = {"If-None-Match": ['"1-2"', '"3-4"']}
-    assert read_key.read_request(event, "t", "k", SETTINGS).if_none_match == '"1-2", "3-4"'
+    known = read_key.parse_read_key(event, "t", "k", SETTINGS).known
+    assert known
+    assert known.tags == {'"1-2"', '"3-4"'}
 
 
 def test_events_without_twins_and_query_are_taken():
     event = {"httpMethod": "GET", "path": "/", "headers": {"Prefer": "wait=1"}}
-    assert read_key.read_request(event, "t", "k", SETTINGS).wait_ms == 1_000
-    assert read_key.read_request({}, "t", "k", SETTINGS).key == b"k"
+    assert read_key.parse_read_key(event, "t", "k", SETTINGS).wait.position_ms == 1_000
+    assert read_key.parse_read_key({}, "t", "k", SETTINGS).key == b"k"
 
 
 @given(st.binary(max_size=100))

@@ -9,11 +9,12 @@ from tests.support.builders import a_layout
 from tests.support.fakes import FakeTime
 
 from keylane.api import preferences
+from keylane.api.envelope import Envelopes
 from keylane.errors import BadConfig, RegistryUnavailable, ValueNotDecodable
 from keylane.formats.confluent import join
 from keylane.model.records import HistoryEntry, Options, Position, Record
 from keylane.ports import Decoder
-from keylane.query.decoding import Values
+from keylane.query.decoding import ValueDecoder
 
 TEXT = Decoder("AVRO", lambda payload: json.dumps(payload.decode()))
 
@@ -33,8 +34,8 @@ class FakeSchemas:
         return found
 
 
-def values_of(schemas, *, as_bytes: bool = False) -> Values:
-    return Values(lambda: schemas, FakeTime().clock, 2_000, as_bytes=as_bytes)
+def decoder_of(schemas, *, as_bytes: bool = False) -> ValueDecoder:
+    return ValueDecoder(lambda: schemas, FakeTime().clock, 2_000, as_bytes=as_bytes)
 
 
 def a_record(value: bytes, **fields) -> Record:
@@ -46,7 +47,7 @@ def layout_of(value_format: str):
 
 
 def test_registry_value_becomes_json_and_tells_its_schema():
-    record = values_of(FakeSchemas(s7=TEXT)).read(layout_of("registry"), a_record(join(7, b"a")))
+    record = decoder_of(FakeSchemas(s7=TEXT)).decode(layout_of("registry"), a_record(join(7, b"a")))
     assert record.value == b'"a"'
     assert record.form
     assert (record.form.name, record.form.schema_id, record.form.schema_type) == ("json", 7, "AVRO")
@@ -54,9 +55,9 @@ def test_registry_value_becomes_json_and_tells_its_schema():
 
 def test_each_schema_is_asked_for_once_a_request_within_one_deadline():
     schemas = FakeSchemas(s7=TEXT, s8=RegistryUnavailable("away"))
-    values = values_of(schemas)
+    decoder = decoder_of(schemas)
     for schema_id in (7, 8, 7, 8, 9, 9):
-        values.shown(layout_of("registry"), a_record(join(schema_id, b"a")))
+        decoder.decode_or_explain(layout_of("registry"), a_record(join(schema_id, b"a")))
     assert schemas.asked == [(7, 2.0), (8, 2.0), (9, 2.0)]
 
 
@@ -69,11 +70,11 @@ def test_each_schema_is_asked_for_once_a_request_within_one_deadline():
     ],
 )
 def test_value_that_can_not_be_decoded_is_refused_alone_and_shown_among_others(value, schema_id, why):
-    values, layout = values_of(FakeSchemas(s7=TEXT)), layout_of("registry")
+    decoder, layout = decoder_of(FakeSchemas(s7=TEXT)), layout_of("registry")
     with pytest.raises(ValueNotDecodable, match=why) as refused:
-        values.read(layout, a_record(value))
+        decoder.decode(layout, a_record(value))
     assert (refused.value.position, refused.value.schema_id) == ("3:42", schema_id)
-    shown = values.shown(layout, a_record(value))
+    shown = decoder.decode_or_explain(layout, a_record(value))
     assert shown.value == value
     assert shown.form
     assert (shown.form.name, shown.form.schema_id) == ("base64", schema_id)
@@ -82,13 +83,13 @@ def test_value_that_can_not_be_decoded_is_refused_alone_and_shown_among_others(v
 
 @pytest.mark.parametrize("error", [RegistryUnavailable("away"), BadConfig("KEYLANE_X is not set")])
 def test_values_without_their_registry_are_shown_as_bytes_and_no_setting_is_told(error, caplog):
-    values, layout = values_of(FakeSchemas(s7=error)), layout_of("registry")
+    decoder, layout = decoder_of(FakeSchemas(s7=error)), layout_of("registry")
     with pytest.raises(type(error)):
-        values.read(layout, a_record(join(7, b"a")))
-    form = values.shown(layout, a_record(join(7, b"a"))).form
+        decoder.decode(layout, a_record(join(7, b"a")))
+    form = decoder.decode_or_explain(layout, a_record(join(7, b"a"))).form
     assert form
     assert form.undecoded in {"away", "no Schema Registry is set up"}
-    values.shown(layout, a_record(join(7, b"a")))
+    decoder.decode_or_explain(layout, a_record(join(7, b"a")))
     assert [line.getMessage().split("; cause")[0] for line in caplog.records] == [
         f"values are shown as bytes: {error}"
     ]
@@ -97,7 +98,7 @@ def test_values_without_their_registry_are_shown_as_bytes_and_no_setting_is_told
 @pytest.mark.parametrize("value_format", ["auto", "json", "text", "bytes", "registry"])
 def test_client_that_asks_for_bytes_gets_them_and_no_registry_is_asked(value_format):
     schemas = FakeSchemas(s7=TEXT)
-    record = values_of(schemas, as_bytes=True).read(layout_of(value_format), a_record(join(7, b"a")))
+    record = decoder_of(schemas, as_bytes=True).decode(layout_of(value_format), a_record(join(7, b"a")))
     assert record.value == join(7, b"a")
     assert record.form
     assert record.form.name == "base64"
@@ -115,7 +116,7 @@ def test_client_that_asks_for_bytes_gets_them_and_no_registry_is_asked(value_for
     ],
 )
 def test_plain_values_are_what_their_topic_says(value_format, value, name):
-    record = values_of(FakeSchemas()).read(layout_of(value_format), a_record(value))
+    record = decoder_of(FakeSchemas()).decode(layout_of(value_format), a_record(value))
     assert (record.form.name if record.form else None) == name
     assert record.value == value
 
@@ -123,24 +124,21 @@ def test_plain_values_are_what_their_topic_says(value_format, value, name):
 @pytest.mark.parametrize(("value_format", "value"), [("json", b"NaN"), ("json", b"\xff"), ("text", b"\xff")])
 def test_plain_value_of_another_kind_than_its_topics_is_refused(value_format, value):
     with pytest.raises(ValueNotDecodable, match="it is no"):
-        values_of(FakeSchemas()).read(layout_of(value_format), a_record(value))
+        decoder_of(FakeSchemas()).decode(layout_of(value_format), a_record(value))
 
 
 @pytest.mark.parametrize("value_format", ["json", "text", "registry"])
 def test_value_that_is_left_in_kafka_is_not_looked_at(value_format):
     record = a_record(b"", left_in_kafka_bytes=5_000_000)
-    assert values_of(FakeSchemas()).read(layout_of(value_format), record) == record
+    assert decoder_of(FakeSchemas()).decode(layout_of(value_format), record) == record
 
 
 def test_entries_of_a_history_are_decoded_but_tombstones():
-    entries = [
-        HistoryEntry(Position(3, 43), 0, None),
-        HistoryEntry(Position(3, 42), 0, a_record(join(7, b"a"))),
-    ]
-    first, second = values_of(FakeSchemas(s7=TEXT)).entries(layout_of("registry"), entries)
-    assert first.record is None
-    assert second.record
-    assert second.record.value == b'"a"'
+    envelopes = Envelopes(0, None, decoder_of(FakeSchemas(s7=TEXT)))
+    tombstone = HistoryEntry(Position(3, 43), 0, None)
+    entry = HistoryEntry(Position(3, 42), 0, a_record(join(7, b"a")))
+    assert json.loads(envelopes.render_entry(layout_of("registry"), tombstone))["deleted"] is True
+    assert json.loads(envelopes.render_entry(layout_of("registry"), entry))["value"] == "a"
 
 
 @pytest.mark.parametrize(

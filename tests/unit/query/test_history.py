@@ -20,8 +20,10 @@ from keylane.errors import (
     StateTooOld,
 )
 from keylane.model.records import Options, Position
-from keylane.query import history
+from keylane.query.as_of import HistoryScan
+from keylane.query.history import HistoryPage, read_as_of, read_history
 from keylane.query.layouts import Layouts
+from keylane.query.store import ReadTerms, Store
 from keylane.state import codec, redis_keys
 
 if TYPE_CHECKING:
@@ -46,7 +48,7 @@ class Kept:
         self.partition = lane_of(self.layout, KEY)[0]
         self.state = FakeState(layout_entry(self.layout) | watermark_entry(self.layout, KEY))
         self.time = FakeTime(NOW_MS)
-        self.layouts = Layouts(self.state, self.time.clock, 30)
+        self.store = Store(self.state, Layouts(self.state, self.time.clock, 30), self.time.clock)
         self.name = history_name(self.layout)
         self.state.sorted_sets[self.name] = {}
         for row in rows:
@@ -56,9 +58,11 @@ class Kept:
         data = codec.encode_record(row.value, row.offset, row.time, row.source)
         self.state.sorted_sets[self.name][data[2:10] + data[:2] + data[10:]] = row.time
 
-    def page(self, **arguments: Any) -> history.Page:
-        topic = self.layout.topic
-        return history.page(self.state, self.layouts, self.time.clock, topic, KEY, **arguments)
+    def page(self, **arguments: Any) -> HistoryPage:
+        """`arguments`: fields of ReadTerms and of HistoryScan."""
+        terms = {name: arguments.pop(name) for name in ReadTerms._fields if name in arguments}
+        scan = HistoryScan(**arguments)
+        return read_history(self.store, self.layout.topic, KEY, scan, ReadTerms(**terms))
 
     def pages(self, **arguments: Any) -> list[Row]:
         rows: list[Row] = []
@@ -76,11 +80,8 @@ class Kept:
         value = entry.record.value if entry.record else None
         return Row(entry.timestamp_ms, entry.position.offset, value, source)
 
-    def as_of(self, moment: int | Position, **arguments: Any) -> Record | None:
-        topic = self.layout.topic
-        return history.as_of(
-            self.state, self.layouts, self.time.clock, topic, KEY, moment=moment, **arguments
-        ).record
+    def as_of(self, moment: int | Position, **terms: Any) -> Record | None:
+        return read_as_of(self.store, self.layout.topic, KEY, moment, ReadTerms(**terms)).record
 
     def value(self, moment: int | Position) -> bytes | None:
         record = self.as_of(moment)
@@ -241,7 +242,7 @@ def test_a_topic_without_a_history_says_which_option_makes_one():
 
 def test_histories_are_as_fresh_as_their_lane():
     kept = Kept(Row(1, 1, b"v"))
-    assert kept.page(max_age_ms=200).marks.next_offsets == {kept.partition: 100}
+    assert kept.page(max_age_ms=200).watermarks.next_offsets == {kept.partition: 100}
     with pytest.raises(StateTooOld):
         kept.page(max_age_ms=199)
     kept.state.entries |= watermark_entry(kept.layout, KEY, a_watermark(complete_as_of_ms=0))
@@ -274,4 +275,4 @@ def test_strange_members_and_empty_keys_are_refused():
     with pytest.raises(CorruptState):
         kept.page(after=place)
     with pytest.raises(NullKey):
-        history.page(kept.state, kept.layouts, kept.time.clock, kept.layout.topic, b"")
+        read_history(kept.store, kept.layout.topic, b"")

@@ -32,8 +32,9 @@ from keylane.errors import (
     UnknownTopic,
 )
 from keylane.model.records import Position, Record
-from keylane.query import latest as latest_query
+from keylane.query.latest import Wait, read_latest
 from keylane.query.layouts import Layouts
+from keylane.query.store import ReadTerms, Store
 from keylane.state import codec, redis_keys
 
 if TYPE_CHECKING:
@@ -51,10 +52,13 @@ class Reader:
         for each in entries:
             self.state.entries |= each
         self.time = FakeTime(NOW_MS)
-        self.layouts = Layouts(self.state, self.time.clock, TTL_S)
+        clock = self.time.clock
+        self.store = Store(self.state, Layouts(self.state, clock, TTL_S), clock)
 
     def latest(self, topic: str, key: bytes = KEY, **arguments: Any) -> Answer:
-        return latest_query.latest(self.state, self.layouts, self.time.clock, topic, key, **arguments)
+        """`arguments`: fields of ReadTerms and of Wait."""
+        terms = {name: arguments.pop(name) for name in ReadTerms._fields if name in arguments}
+        return read_latest(self.store, topic, key, ReadTerms(**terms), Wait(**arguments))
 
 
 @pytest.fixture
@@ -278,7 +282,7 @@ def test_read_waits_until_its_offset_is_in_the_state(layout: Layout):
             reader.state.entries |= watermark_entry(layout, KEY, a_watermark(101))
 
     reader.time.on_pause = arrive
-    answer = reader.latest(layout.topic, min_position=100, wait_ms=5_000)
+    answer = reader.latest(layout.topic, min_position=100, position_ms=5_000)
     assert answer.record
     assert answer.record.value == b"new"
     assert reader.time.pauses == [0.002, 0.004, 0.008, 0.010, 0.010]
@@ -294,19 +298,19 @@ def test_a_read_that_waits_waits_for_a_lane_that_is_being_built_too(layout: Layo
             reader.state.entries |= whole
 
     reader.time.on_pause = arrive
-    answer = reader.latest(layout.topic, min_position=100, wait_ms=5_000)
+    answer = reader.latest(layout.topic, min_position=100, position_ms=5_000)
     assert answer.record
     assert answer.record.value == b"new"
     reader.state.entries |= building
     with pytest.raises(LaneBuilding):
-        reader.latest(layout.topic, min_position=100, wait_ms=50)
+        reader.latest(layout.topic, min_position=100, position_ms=50)
 
 
 def test_waiting_ends_at_its_bound_and_tells_how_far_the_state_is(layout: Layout):
     reader = Reader(a_lane(layout, KEY, b"old"))
     began_s = reader.time.seconds
     with pytest.raises(PositionNotReached) as caught:
-        reader.latest(layout.topic, min_position=100, wait_ms=300)
+        reader.latest(layout.topic, min_position=100, position_ms=300)
     assert caught.value.next_offset == 100
     assert reader.time.seconds - began_s == pytest.approx(0.3)
 
@@ -314,7 +318,7 @@ def test_waiting_ends_at_its_bound_and_tells_how_far_the_state_is(layout: Layout
 def test_no_wait_asks_once(layout: Layout):
     reader = Reader(a_lane(layout, KEY, b"old"))
     with pytest.raises(PositionNotReached):
-        reader.latest(layout.topic, min_position=100, wait_ms=0)
+        reader.latest(layout.topic, min_position=100, position_ms=0)
     assert reader.time.pauses == []
 
 
@@ -329,7 +333,7 @@ def test_position_in_another_partition_waits_on_that_partitions_lane(layout: Lay
             reader.state.entries |= watermark_entry(layout, KEY, a_watermark(8), other)
 
     reader.time.on_pause = arrive
-    answer = reader.latest(layout.topic, min_position=Position(other, 7), wait_ms=1_000)
+    answer = reader.latest(layout.topic, min_position=Position(other, 7), position_ms=1_000)
     assert answer.record
     assert answer.record.value == b"stray"
     assert answer.partition == routing.partition_for(KEY, 9)
@@ -339,7 +343,7 @@ def test_position_in_another_partition_that_has_not_begun_is_not_reached(layout:
     other = (routing.partition_for(KEY, 9) + 1) % 9
     reader = Reader(a_lane(layout, KEY, b"old"))
     with pytest.raises(PositionNotReached, match="below 0"):
-        reader.latest(layout.topic, min_position=Position(other, 0), wait_ms=50)
+        reader.latest(layout.topic, min_position=Position(other, 0), position_ms=50)
 
 
 def test_position_in_a_partition_by_which_the_topic_has_grown_waits_on_its_watermark(layout: Layout):
@@ -354,7 +358,7 @@ def test_position_in_a_partition_by_which_the_topic_has_grown_waits_on_its_water
             reader.state.entries[mark_key] = codec.encode_watermark(a_watermark(8))
 
     reader.time.on_pause = arrive
-    answer = reader.latest(layout.topic, min_position=Position(13, 7), wait_ms=1_000)
+    answer = reader.latest(layout.topic, min_position=Position(13, 7), position_ms=1_000)
     assert answer.record
     assert answer.record.value == b"stray"
 
@@ -362,7 +366,7 @@ def test_position_in_a_partition_by_which_the_topic_has_grown_waits_on_its_water
 def test_partition_that_no_topic_has_is_refused(layout: Layout):
     reader = Reader(a_lane(layout, KEY, b"v"))
     with pytest.raises(BadRequest, match="partition 16384 ") as caught:
-        reader.latest(layout.topic, min_position=Position(16_384, 0), wait_ms=1_000)
+        reader.latest(layout.topic, min_position=Position(16_384, 0), position_ms=1_000)
     assert caught.value.parameter == "min_position"
 
 
@@ -378,7 +382,7 @@ def test_state_that_is_older_than_asked_for_is_refused_or_waited_for(layout: Lay
         reader.state.entries |= watermark_entry(layout, KEY, a_watermark(complete_as_of_ms=now_ms - 10))
 
     reader.time.on_pause = written
-    assert reader.latest(layout.topic, max_age_ms=100, patience_ms=1_000).record
+    assert reader.latest(layout.topic, max_age_ms=100, change_ms=1_000).record
     assert len(reader.time.pauses) == 1
 
 
@@ -400,7 +404,7 @@ def test_known_record_is_waited_on_until_it_changes(layout: Layout):
             reader.state.entries |= value_entry(layout, KEY, b"new", offset=43)
 
     reader.time.on_pause = changed
-    answer = reader.latest(layout.topic, is_known=is_known, patience_ms=5_000)
+    answer = reader.latest(layout.topic, is_known=is_known, change_ms=5_000)
     assert answer.record
     assert answer.record.value == b"new"
     assert reader.time.pauses == pytest.approx([0.005, 0.01, 0.02, 0.04, 0.05, 0.05])
@@ -408,7 +412,7 @@ def test_known_record_is_waited_on_until_it_changes(layout: Layout):
 
 def test_known_record_that_does_not_change_is_answered_at_the_bound(layout: Layout):
     reader = Reader(a_lane(layout, KEY, b"old"))
-    assert reader.latest(layout.topic, is_known=lambda _: True, patience_ms=1_000).record
+    assert reader.latest(layout.topic, is_known=lambda _: True, change_ms=1_000).record
     assert sum(reader.time.pauses) == pytest.approx(1)
     reader.time.pauses.clear()
     assert reader.latest(layout.topic, is_known=lambda _: True).record

@@ -28,8 +28,10 @@ from keylane.errors import (
     StateUnavailable,
     UnknownTopic,
 )
-from keylane.query import join, multi_get
+from keylane.query.join import read_joined
 from keylane.query.layouts import Layouts
+from keylane.query.multi_get import read_many
+from keylane.query.store import ReadTerms, Store
 
 if TYPE_CHECKING:
     from keylane.model.records import Layout
@@ -44,18 +46,20 @@ class Reader:
         self.state = FakeState()
         self.put(*entries)
         self.time = FakeTime(NOW_MS)
-        self.layouts = Layouts(self.state, self.time.clock, 30)
+        self.store = Store(self.state, Layouts(self.state, self.time.clock, 30), self.time.clock)
 
     def put(self, *entries: dict[bytes, bytes]) -> None:
         for each in entries:
             self.state.entries |= each
 
-    def many(self, topic: str, keys: list[bytes], **arguments: Any) -> list[tuple[bytes, bytes | None]]:
-        rows, self.marks = multi_get.many(self.state, self.layouts, self.time.clock, topic, keys, **arguments)
+    def many(
+        self, topic: str, keys: list[bytes], *, atomic: bool = False, **terms: Any
+    ) -> list[tuple[bytes, bytes | None]]:
+        rows, self.watermarks = read_many(self.store, topic, keys, ReadTerms(**terms), atomic=atomic)
         return [(key, answer.record.value if answer.record else None) for key, answer in rows]
 
-    def join(self, *topics: str, key: bytes = b"k", **arguments: Any) -> list[bytes | None]:
-        found = join.join(self.state, self.layouts, self.time.clock, topics, key, **arguments)
+    def join(self, *topics: str, key: bytes = b"k", **terms: Any) -> list[bytes | None]:
+        found = read_joined(self.store, topics, key, ReadTerms(**terms))
         return [answer.record.value if answer.record else None for answer in found]
 
 
@@ -93,8 +97,8 @@ def test_freshness_is_that_of_the_oldest_lane():
     reader = Reader(a_topic_with(layout, KEYS))
     reader.put(watermark_entry(layout, KEYS[0], a_watermark(7, complete_as_of_ms=NOW_MS - 900)))
     reader.many(layout.topic, KEYS)
-    assert reader.marks.age_ms(NOW_MS) == 900
-    assert reader.marks.next_offsets[lane_of(layout, KEYS[0])[0]] == 7
+    assert reader.watermarks.age_ms(NOW_MS) == 900
+    assert reader.watermarks.next_offsets[lane_of(layout, KEYS[0])[0]] == 7
     assert reader.many(layout.topic, KEYS, max_age_ms=900)
     with pytest.raises(StateTooOld) as caught:
         reader.many(layout.topic, KEYS, max_age_ms=899)
@@ -108,7 +112,7 @@ def test_of_a_partitions_stripes_the_least_offset_is_told():
     reader = Reader(a_topic_with(layout, [first, second]))
     reader.put(watermark_entry(layout, second, a_watermark(50)))
     reader.many(layout.topic, [first, second])
-    assert reader.marks.next_offsets == {0: 50}
+    assert reader.watermarks.next_offsets == {0: 50}
 
 
 def test_atomic_reads_are_of_one_lane():
@@ -147,7 +151,7 @@ def test_stale_layout_is_read_anew_once():
     reader.put(a_topic_with(grown, KEYS), value_entry(grown, KEYS[0], b"new"))
     reader.put(watermark_entry(layout, KEYS[0], a_watermark(superseded=True)))
     assert reader.many(layout.topic, KEYS)[0] == (KEYS[0], b"new")
-    assert reader.marks.layout == grown
+    assert reader.watermarks.layout == grown
 
 
 def test_superseded_lane_is_taken_while_the_layout_still_names_it():
@@ -162,7 +166,7 @@ def test_lane_that_is_being_built_is_503_unless_partial():
     with pytest.raises(LaneBuilding):
         reader.many(layout.topic, KEYS)
     assert len(reader.many(layout.topic, KEYS, partial=True)) == len(KEYS)
-    assert reader.marks.is_building
+    assert reader.watermarks.is_building
     with pytest.raises(StateTooOld):
         reader.many(layout.topic, KEYS, partial=True, max_age_ms=10**9)
 

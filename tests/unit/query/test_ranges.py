@@ -14,9 +14,11 @@ from tests.support.fakes import FakeState, FakeTime
 from keylane import routing
 from keylane.errors import HistoryTooShort, LaneBuilding, NoHistory, NoIndex, StateTooOld
 from keylane.model.records import Options
-from keylane.query import ranges
 from keylane.query.layouts import Layouts
-from keylane.query.ranges import Span
+from keylane.query.range_rows import RangeScan
+from keylane.query.ranges import RangePage, read_range
+from keylane.query.span import Span
+from keylane.query.store import ReadTerms, Store
 from keylane.state import codec, redis_keys
 from keylane.state.lanes import lanes_of_topic
 
@@ -35,14 +37,14 @@ class Topic:
     time: FakeTime = field(default_factory=lambda: FakeTime(NOW_MS))
 
     def __post_init__(self) -> None:
-        self.layouts = Layouts(self.state, self.time.clock, 30)
+        self.store = Store(self.state, Layouts(self.state, self.time.clock, 30), self.time.clock)
         self.publish(self.layout)
 
     def publish(self, layout: Layout) -> None:
         self.layout = layout
         self.state.entries |= layout_entry(layout)
-        for home in lanes_of_topic(layout):
-            self.state.entries[home.watermark_key] = codec.encode_watermark(a_watermark())
+        for lane in lanes_of_topic(layout):
+            self.state.entries[lane.watermark_key] = codec.encode_watermark(a_watermark())
 
     def put(self, *keys: bytes, value: bytes = b"v") -> None:
         for key in keys:
@@ -55,10 +57,11 @@ class Topic:
         """Its time is over, and its name still in the index."""
         del self.state.entries[value_key(self.layout, key)]
 
-    def page(self, span: Span | None = None, **arguments: Any) -> ranges.Page:
-        return ranges.page(
-            self.state, self.layouts, self.time.clock, self.layout.topic, span or Span(), **arguments
-        )
+    def page(self, span: Span | None = None, **arguments: Any) -> RangePage:
+        """`arguments`: fields of ReadTerms and of RangeScan."""
+        terms = {name: arguments.pop(name) for name in ReadTerms._fields if name in arguments}
+        scan = RangeScan(span or Span(), **arguments)
+        return read_range(self.store, self.layout.topic, scan, ReadTerms(**terms))
 
     def pages(self, span: Span | None = None, **arguments: Any) -> list[list[bytes]]:
         found, after = [], None
@@ -133,7 +136,7 @@ def test_a_span_of_one_partition_key_asks_one_lane_alone(shape: tuple[int, int])
         topic.state.runs.clear()
         page = topic.page(span, limit=70)
         assert [key for key, _ in page.rows] == keys
-        assert list(page.marks.next_offsets) == [partition]
+        assert list(page.watermarks.next_offsets) == [partition]
         assert [len(commands) for commands in topic.state.runs] == ([2, 1] if keys else [2])
         assert flat(topic.pages(span, limit=7)) == keys
 
@@ -166,7 +169,7 @@ def test_a_span_that_may_have_several_partition_keys_asks_all_lanes(span: Span):
     page = topic.page(span, limit=200)
     within = [key for key in TRIPS if key >= span.low and (span.high is None or key < span.high)]
     assert [key for key, _ in page.rows] == within
-    assert len(page.marks.next_offsets) == 9
+    assert len(page.watermarks.next_offsets) == 9
 
 
 TEXTS = st.text("a|}", max_size=5).map(str.encode)
@@ -261,11 +264,11 @@ def test_a_page_goes_on_after_the_layout_has_changed():
     first = topic.page(limit=50)
     topic.publish(a_layout(old.topic, 18, generation=2, options=INDEXED))
     topic.put(*KEYS)
-    for home in lanes_of_topic(old):
-        topic.state.entries[home.watermark_key] = codec.encode_watermark(a_watermark(superseded=True))
+    for lane in lanes_of_topic(old):
+        topic.state.entries[lane.watermark_key] = codec.encode_watermark(a_watermark(superseded=True))
     rest = topic.page(after=first.next_after, limit=1_000)
     assert [key for key, _ in rest.rows] == KEYS[50:]
-    assert rest.marks.layout.generation == 2
+    assert rest.watermarks.layout.generation == 2
 
 
 def test_a_layout_that_is_removed_while_it_is_read_is_no_shorter_page():
@@ -278,8 +281,8 @@ def test_a_layout_that_is_removed_while_it_is_read_is_no_shorter_page():
         if any(call.words[0] == b"MGET" for call in calls) and topic.layout == old:
             topic.publish(a_layout(old.topic, 18, generation=2, options=INDEXED))
             topic.put(*KEYS)
-            for home in lanes_of_topic(old):
-                del topic.state.entries[home.watermark_key]
+            for lane in lanes_of_topic(old):
+                del topic.state.entries[lane.watermark_key]
             for key in KEYS:
                 del topic.state.entries[value_key(old, key)]
         return run(calls, deadline)
@@ -301,17 +304,17 @@ def test_topic_without_an_index_says_which_option_makes_one():
 
 def test_freshness_is_that_of_all_lanes():
     topic = a_topic_of(*KEYS)
-    home = lanes_of_topic(topic.layout)[4]
+    lane = lanes_of_topic(topic.layout)[4]
     old = a_watermark(7, complete_as_of_ms=NOW_MS - 900)
-    topic.state.entries[home.watermark_key] = codec.encode_watermark(old)
+    topic.state.entries[lane.watermark_key] = codec.encode_watermark(old)
     page = topic.page(max_age_ms=900)
-    assert page.marks.next_offsets == {partition: 7 if partition == 4 else 100 for partition in range(9)}
+    assert page.watermarks.next_offsets == {partition: 7 if partition == 4 else 100 for partition in range(9)}
     with pytest.raises(StateTooOld):
         topic.page(max_age_ms=899)
-    topic.state.entries[home.watermark_key] = codec.encode_watermark(a_watermark(complete_as_of_ms=0))
+    topic.state.entries[lane.watermark_key] = codec.encode_watermark(a_watermark(complete_as_of_ms=0))
     with pytest.raises(LaneBuilding):
         topic.page()
-    assert topic.page(partial=True).marks.is_building
+    assert topic.page(partial=True).watermarks.is_building
 
 
 def test_records_of_a_time_are_those_that_were_in_force():
@@ -352,7 +355,7 @@ def add_history(topic: Topic, key: bytes, records: list[tuple[int, int, bytes | 
     """Offset, timestamp and value of each."""
     partition, stripe, tag = lane_of(topic.layout, key)
     names = topic.state.sorted_sets.setdefault(
-        redis_keys.past_key(tag, topic.layout.topic, 1, partition, stripe), {}
+        redis_keys.history_index_key(tag, topic.layout.topic, 1, partition, stripe), {}
     )
     names[key] = 0
     name = redis_keys.history_key(tag, topic.layout.topic, 1, key)

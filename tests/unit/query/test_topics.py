@@ -2,31 +2,37 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from tests.support.builders import NOW_MS, a_layout, a_watermark, layout_entry
 from tests.support.fakes import FakeState, FakeTime
 
-from keylane.api.document import json
-from keylane.api.topics import of_topic
+from keylane.api.topics import render_topic
 from keylane.errors import UnknownTopic
-from keylane.query import topics
 from keylane.query.layouts import Layouts
+from keylane.query.store import Store
+from keylane.query.topics import TopicView, describe_topic, partitions_by_node
 from keylane.state import codec, redis_keys
 from keylane.state.lanes import lanes_of_topic
 
 
-def described(state: FakeState, topic: str) -> topics.TopicView:
+def store_of(state: FakeState) -> Store:
     clock = FakeTime(NOW_MS).clock
-    return topics.describe(state, Layouts(state, clock, 30), clock, topic)
+    return Store(state, Layouts(state, clock, 30), clock)
+
+
+def described(state: FakeState, topic: str) -> TopicView:
+    return describe_topic(store_of(state), topic)
 
 
 def test_every_lane_tells_where_it_lies_and_stands():
     layout = a_layout(partition_count=3, stripes=2, generation=4)
-    homes = lanes_of_topic(layout)
+    lanes = lanes_of_topic(layout)
     state = FakeState(layout_entry(layout))
-    for number, home in enumerate(homes[1:]):
+    for number, lane in enumerate(lanes[1:]):
         mark = a_watermark(90 + number, log_end=100, incomplete=number == 2, has_strays=number == 3)
-        state.entries[home.watermark_key] = codec.encode_watermark(mark)
+        state.entries[lane.watermark_key] = codec.encode_watermark(mark)
     state.hashes[redis_keys.strays_key(layout.topic)] = {
         b"4.strays": b"7",
         b"4.crc32": b"6",
@@ -34,16 +40,16 @@ def test_every_lane_tells_where_it_lies_and_stands():
     }
     view = described(state, layout.topic)
     assert view.layout == layout
-    assert [lane.home for lane in view.lanes] == homes
+    assert [each.lane for each in view.lanes] == lanes
     assert [lane.shard for lane in view.lanes] == [f"redis-{number}:7000" for number in (0, 0, 1, 1, 2, 2)]
     assert view.strays == {"strays": 7, "crc32": 6}
-    document = json.loads(of_topic(view, NOW_MS).body or "")
+    document = json.loads(render_topic(view, NOW_MS).body or "")
     first, second, *_ = document["lanes"]
     assert (first["building"], first["next_offset"], "age_ms" in first) == (True, 0, False)
     assert second == {
         "partition": 0,
         "stripe": 1,
-        "slot": homes[1].slot,
+        "slot": lanes[1].slot,
         "shard": "redis-0:7000",
         "next_offset": 90,
         "log_end": 100,
@@ -61,16 +67,14 @@ def test_every_lane_tells_where_it_lies_and_stands():
 def test_partitions_are_told_by_node():
     layout = a_layout(partition_count=9)
     state = FakeState(layout_entry(layout))
-    clock = FakeTime(NOW_MS).clock
-    found = topics.partitions(state, Layouts(state, clock, 30), clock, layout.topic)
+    found = partitions_by_node(store_of(state), layout.topic)
     assert found == {"redis-0:7000": [0, 1, 2], "redis-1:7000": [3, 4, 5], "redis-2:7000": [6, 7, 8]}
 
 
 def test_a_partition_on_several_nodes_is_named_by_each():
     layout = a_layout(partition_count=1, stripes=3)
     state = FakeState(layout_entry(layout))
-    clock = FakeTime(NOW_MS).clock
-    found = topics.partitions(state, Layouts(state, clock, 30), clock, layout.topic)
+    found = partitions_by_node(store_of(state), layout.topic)
     assert found == {f"redis-{number}:7000": [0] for number in range(3)}
 
 

@@ -1,7 +1,11 @@
-"""The parameters that several routes take."""
+"""The parameters that several routes take, and how reads are parsed from them."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, NamedTuple
+
+from keylane.api import cursors
+from keylane.api.event import from_base64, headers_of, query_of
 from keylane.api.parameters import (
     FIELD_CHARACTERS,
     FIELDS_LIMIT,
@@ -13,41 +17,80 @@ from keylane.api.parameters import (
     text,
     whole,
 )
+from keylane.api.preferences import prefers_bytes
+from keylane.errors import BadRequest
+from keylane.query.store import ReadTerms
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from keylane.api.event import Event
+    from keylane.config.functions import QuerySettings
+    from keylane.formats.projection import Fields
+
+KEY_CHARACTERS = 90_000
+"""A key of 64 KiB in base64."""
+TOPIC_PATTERN = r"[a-zA-Z0-9._-]{1,249}"
 
 MIN_OFFSET = whole("min_offset", "an offset of the key's partition that the state must have", 0, 10**18 - 1)
-
-
+MIN_POSITION = position("Keylane-Min-Position", "a position that the state must have", place="header")
 ENVELOPE = switch("envelope", "answer with one JSON document of value and metadata")
-
-
 PARTIAL = switch("partial", "answer from lanes that are still being built, too")
-
-
 MAX_AGE_MS = whole("max_age_ms", "refuse a state that may be older, in milliseconds", 0, 10**12)
-
-
+LIMIT = whole("limit", "how many records a page has at most", 1, 1000, 100)
+CURSOR = text(
+    "cursor", "`next` of the page before, asked for with the same bounds", cursors.LONGEST_CHARACTERS
+)
 FIELDS = Parameter(
     "fields",
     "of values that are JSON objects these fields alone, as in a,b.c",
     {"type": "string", "maxLength": FIELDS_LIMIT * (FIELD_CHARACTERS + 1)},
     read_fields,
 )
-
-
 AS_OF = Parameter(
     "as_of",
     "the record that was in force then: a time (ms since 1970 or ISO 8601) or a position",
     {"type": "string", "examples": ["2026-11-21T10:00:00Z", "3:1042"]},
     read_as_of,
 )
-
-
-MIN_POSITION = position("Keylane-Min-Position", "a position that the state must have", place="header")
-
-
 IF_NONE_MATCH = text(
     "If-None-Match",
     "ETags that the client has; with Prefer: wait it is told of a change",
     4_000,
     place="header",
 )
+READ_TERMS = (PARTIAL, MAX_AGE_MS, FIELDS)
+"""What all reads of several records take."""
+
+
+class ValueOptions(NamedTuple):
+    """How a client wants values: these fields of JSON objects alone; or bytes, as they are in Kafka."""
+
+    fields: Fields | None = None
+    as_bytes: bool = False
+
+
+def parse_terms(query: Mapping[str, str], settings: QuerySettings) -> ReadTerms:
+    """Parse what the answer must meet. Raises BadRequest."""
+    partial, max_age_ms = PARTIAL.of(query), MAX_AGE_MS.of(query)
+    return ReadTerms(max_age_ms, partial, settings.state_timeout_ms)
+
+
+def parse_value_options(event: Event) -> ValueOptions:
+    """Parse `fields` and `Accept`. Raises BadRequest."""
+    return ValueOptions(FIELDS.of(query_of(event)), prefers_bytes(headers_of(event).get("accept")))
+
+
+def parse_cursor(query: Mapping[str, str], topic: str, bounds: bytes) -> bytes | None:
+    """Return where the page begins; None at the first one. `bounds`: `cursors.digest`. Raises BadRequest."""
+    cursor = CURSOR.of(query)
+    return None if cursor is None else cursors.decode(cursor, topic, bounds)
+
+
+def parse_key_text(given: str, parameter: str, *, is_base64: bool) -> bytes:
+    """Return the bytes of a key, or of a part of one. Raises BadRequest."""
+    try:
+        data = given.encode()
+    except UnicodeEncodeError as error:
+        raise BadRequest(f"{parameter} contains characters that are not valid Unicode", parameter) from error
+    return from_base64(data, parameter) if is_base64 else data

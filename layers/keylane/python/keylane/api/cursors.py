@@ -1,15 +1,15 @@
-"""Cursors: where a page ended, as opaque text. It names no lane, so it outlives writes and changes of layout.
+"""Cursors: where a page ended, as opaque text. A cursor names no lane, so it outlives a change of layout.
 
 Base64url without padding of:
 
     0         version    u8   1
     1         length of the topic's name   u8
     2..       topic
-    8 bytes   digest of what was asked for: the next page must be of the same
-    ...       place      what the kind of page makes of it, to the checksum
+    8 bytes   digest of the request's bounds: the next page must have the same
+    ...       position   depends on the kind of page; up to the checksum
     8 bytes   checksum of all before it
 
-The checksum finds what was cut or changed on the way. A cursor is a place and gives no rights.
+The checksum finds a cursor that was cut or changed on the way. A cursor gives no rights.
 """
 
 from __future__ import annotations
@@ -24,30 +24,36 @@ VERSION = 1
 DIGEST_BYTES = 8
 LONGEST_CHARACTERS = 90_000
 """A key of 64 KiB and the rest, in base64."""
+_NOT_OURS = "is not valid: give `next` of the last page as it is"
 
 
-def digest(*asked: object) -> bytes:
-    """What a cursor holds of what was asked for."""
-    return _hash(repr(asked).encode())
+def digest(*bounds: object) -> bytes:
+    """Return the digest of a request's bounds."""
+    return _hash(repr(bounds).encode())
 
 
-def encode(topic: str, asked: bytes, place: bytes) -> str:
-    """Make the cursor that goes on after `place`; `asked` as `digest` gives it."""
+def encode(topic: str, bounds: bytes, position: bytes) -> str:
+    """Return the cursor of the page after `position`; `bounds` as `digest` gives it."""
     name = topic.encode()
-    data = bytes((VERSION, len(name))) + name + asked + place
+    data = bytes((VERSION, len(name))) + name + bounds + position
     return base64.urlsafe_b64encode(data + _hash(data)).rstrip(b"=").decode()
 
 
-def decode(text: str, topic: str, asked: bytes) -> bytes:
-    """Give the place. Raises BadRequest for what is no cursor, or one of another topic or other bounds."""
+def render_next(topic: str, bounds: bytes, next_after: bytes | None) -> dict[str, str]:
+    """Return the field `next` of a page; nothing for the last page."""
+    return {} if next_after is None else {"next": encode(topic, bounds, next_after)}
+
+
+def decode(text: str, topic: str, bounds: bytes) -> bytes:
+    """Return the position. Raises BadRequest for an invalid cursor, one of another topic or other bounds."""
     data = _checked(text)
     end = 2 + data[1]
     if data[0] != VERSION:
-        raise _refused(f"has version {data[0]}, {VERSION} is known: begin anew without it")
+        raise _refused(f"has version {data[0]}, {VERSION} is known: begin again without it")
     if data[2:end] != topic.encode():
         raise _refused("is of another topic")
-    if data[end : end + DIGEST_BYTES] != asked:
-        raise _refused("is of other bounds: the next page is asked for as the first, plus the cursor")
+    if data[end : end + DIGEST_BYTES] != bounds:
+        raise _refused("is of other bounds: ask for the next page as for the first one, plus the cursor")
     return data[end + DIGEST_BYTES :]
 
 
@@ -55,13 +61,13 @@ def _checked(text: str) -> bytes:
     try:
         data = base64.b64decode(text + "=" * (-len(text) % 4), b"-_", validate=True)
     except (ValueError, binascii.Error) as error:
-        raise _refused("is none of ours: give it as the last page did") from error
+        raise _refused(_NOT_OURS) from error
     body, checksum = data[:-DIGEST_BYTES], data[-DIGEST_BYTES:]
-    is_whole = len(body) >= 2 + DIGEST_BYTES and len(body) >= 2 + body[1] + DIGEST_BYTES
-    # Spare bits that aren't 0 would be a second spelling of the same cursor.
-    spelled = base64.urlsafe_b64encode(data).rstrip(b"=").decode()
-    if not is_whole or _hash(body) != checksum or spelled != text:
-        raise _refused("is none of ours: give it as the last page did")
+    is_complete = len(body) >= 2 + DIGEST_BYTES and len(body) >= 2 + body[1] + DIGEST_BYTES
+    # Spare bits that aren't 0 would be a second rendering of the same cursor.
+    rendered = base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+    if not is_complete or _hash(body) != checksum or rendered != text:
+        raise _refused(_NOT_OURS)
     return body
 
 

@@ -1,71 +1,87 @@
-"""A record as a JSON document: the value with its position, key, headers and watermark."""
+"""Records as JSON documents: the value with its position, key, headers and watermark."""
 
 from __future__ import annotations
 
 import base64
 import json
-from json.encoder import encode_basestring_ascii as spell
+from json.encoder import encode_basestring_ascii as quote
 from typing import TYPE_CHECKING
 
 from keylane.api import rendering
 
 if TYPE_CHECKING:
     from keylane.formats.projection import Fields
-    from keylane.model.records import Answer, Record, Watermark
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from keylane.formats.projection import Fields
-    from keylane.model.records import Answer
+    from keylane.model.records import Answer, HistoryEntry, Layout, Record, Watermark
+    from keylane.query.decoding import ValueDecoder
 
 
 class Envelopes:
-    """The JSON documents of one request's records; `fields` as in `with_value`.
+    """Renders the records of one request; `fields` as `render_value` takes them.
 
-    Spelled by hand: a page has up to a thousand of these, and json.dumps takes three times as long. What the
-    records of a lane have in common is spelled once.
+    Documents are put together by hand: a page has up to a thousand of them, and json.dumps takes three times
+    as long. What the records of a lane have in common is rendered once.
     """
 
-    def __init__(self, now_ms: int, fields: Fields | None) -> None:
-        self._now_ms = now_ms
+    def __init__(self, now_ms: int, fields: Fields | None, decoder: ValueDecoder) -> None:
+        self.now_ms = now_ms
         self._fields = fields
+        self._decoder = decoder
         self._common: dict[int, tuple[Watermark, str, str]] = {}
 
-    def of(self, answer: Answer, record: Record) -> str:
-        """The document of one record."""
-        # By identity: to hash a watermark takes as long as to spell it. It is kept, so that its id is too.
+    def render_row(self, key: bytes, answer: Answer) -> str:
+        """Render what was found under a key: its record, or that there is none."""
+        if answer.record is None:
+            return json.dumps({**render_key(key), "absent": True})
+        return self.render(answer, self._decoder.decode_or_explain(answer.layout, answer.record))
+
+    def render(self, answer: Answer, record: Record) -> str:
+        """Render a record whose value is decoded."""
+        # By identity: to hash a watermark takes as long as to render it. It is kept, so its id stays its own.
         common = self._common.get(id(answer.watermark))
         if common is None:
-            common = answer.watermark, spell(answer.layout.topic), self._freshness(answer)
+            common = answer.watermark, quote(answer.layout.topic), self._freshness(answer)
             self._common[id(answer.watermark)] = common
         _, topic, freshness = common
-        key, key_format = _key(record.key)
+        key, key_format = _as_text(record.key)
         partition, offset = record.partition, record.offset
         head = (
             f'{{"topic": {topic}, "partition": {partition}, "offset": {offset}, '
             f'"position": "{partition}:{offset}", "timestamp": {record.timestamp_ms}, '
-            f'"key": {spell(key)}, "key_format": "{key_format}", {freshness}'
+            f'"key": {quote(key)}, "key_format": "{key_format}", {freshness}'
         )
         if answer.layout.options.headers:
-            head += f', "headers": {json.dumps(headers_of(record))}'
-        return with_value(head, record, self._fields)
+            head += f', "headers": {json.dumps(render_headers(record))}'
+        return render_value(head, record, self._fields)
+
+    def render_entry(self, layout: Layout, entry: HistoryEntry) -> str:
+        """Render a record of a history; a tombstone has `"deleted": true` in the place of a value."""
+        at = entry.position
+        head = (
+            f'{{"partition": {at.partition}, "offset": {at.offset}, "position": "{at}", '
+            f'"timestamp": {entry.timestamp_ms}'
+        )
+        if entry.record is None:
+            return f'{head}, "deleted": true}}'
+        if layout.options.headers:
+            head += f', "headers": {json.dumps(render_headers(entry.record))}'
+        return render_value(head, self._decoder.decode_or_explain(layout, entry.record), self._fields)
 
     def _freshness(self, answer: Answer) -> str:
-        text = f'"watermark": "{_watermark(answer)}", '
-        text += '"building": true' if answer.is_building else f'"age_ms": {answer.age_ms(self._now_ms)}'
+        text = f'"watermark": "{render_watermark(answer)}", '
+        text += '"building": true' if answer.is_building else f'"age_ms": {answer.age_ms(self.now_ms)}'
         return text + ', "incomplete": true' if answer.watermark.incomplete else text
 
 
-def key_of(key: bytes) -> dict[str, str]:
-    """A key and its format."""
-    text, key_format = _key(key)
+def render_key(key: bytes) -> dict[str, str]:
+    """Return a key and its format."""
+    text, key_format = _as_text(key)
     return {"key": text, "key_format": key_format}
 
 
-def with_value(head: str, record: Record, fields: Fields | None) -> str:
-    """A JSON object, given without its last brace, with the value or its `fields` added.
+def render_value(head: str, record: Record, fields: Fields | None) -> str:
+    """Complete a JSON object, given without its last brace, with the value or with these fields of it.
 
-    Where it has none of these, `no_fields` and the value as it is.
+    Where the value has no fields, `no_fields` and the value as it is.
     """
     if fields is None and record.form is None and record.left_in_kafka_bytes is None:
         value, value_format = rendering.as_json(record)
@@ -73,7 +89,7 @@ def with_value(head: str, record: Record, fields: Fields | None) -> str:
     if record.left_in_kafka_bytes is not None:
         left = {"value": None, "value_format": "left-in-kafka", "value_bytes": record.left_in_kafka_bytes}
         return f"{head}, {json.dumps(left)[1:]}"
-    picked = rendering.picked(record, fields)
+    picked = rendering.pick_fields(record, fields)
     if picked is not None:
         value, value_format = picked, "json"
     else:
@@ -87,32 +103,24 @@ def with_value(head: str, record: Record, fields: Fields | None) -> str:
     return f'{head}, "value_format": "{value_format}", "value": {value}}}'
 
 
-def headers_of(record: Record) -> list[dict[str, str | None]]:
-    """The record's own headers."""
-    return [_header(name, value) for name, value in record.headers]
+def render_headers(record: Record) -> list[dict[str, str | None]]:
+    """Return the record's own headers. They are text by custom: none is taken for JSON."""
+    return [_render_header(name, value) for name, value in record.headers]
 
 
-def _header(name: str, value: bytes | None) -> dict[str, str | None]:
-    """Headers are text by custom: none is taken for JSON, whatever it looks like."""
-    if value is None:
-        return {"name": name, "value": None, "value_format": "null"}
-    text, value_format = _key(value)
+def _render_header(name: str, value: bytes | None) -> dict[str, str | None]:
+    text, value_format = (None, "null") if value is None else _as_text(value)
     return {"name": name, "value": text, "value_format": value_format}
 
 
-def _watermark(answer: Answer) -> str:
+def render_watermark(answer: Answer) -> str:
+    """Return `partition:next_offset` of the lane."""
     return f"{answer.partition}:{answer.watermark.next_offset}"
 
 
-def _key(key: bytes) -> tuple[str, str]:
+def _as_text(data: bytes) -> tuple[str, str]:
+    """Return bytes as text and its format: base64 where they are not UTF-8."""
     try:
-        return key.decode(), "text"
+        return data.decode(), "text"
     except UnicodeDecodeError:
-        return base64.b64encode(key).decode(), "base64"
-
-
-def _row(envelopes: Envelopes, key: bytes, answer: Answer) -> str:
-    """One record's envelope, or that there is none."""
-    if answer.record is None:
-        return json.dumps({**key_of(key), "absent": True})
-    return envelopes.of(answer, answer.record)
+        return base64.b64encode(data).decode(), "base64"

@@ -7,13 +7,12 @@ import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote_to_bytes
 
-from keylane.api import document
-from keylane.api.envelope import headers_of, key_of, with_value
+from keylane.api.envelope import render_headers, render_key, render_value
 from keylane.api.event import Event, query_of, topic_of
+from keylane.api.json_response import render_json
 from keylane.api.parameters import Parameter, choice, read_moment, text, whole
-from keylane.api.read_key import ANSWER_LIMIT_BYTES
 from keylane.api.rendering import JSON
-from keylane.api.response import Response
+from keylane.api.response import ANSWER_LIMIT_BYTES, Response
 from keylane.errors import BadRequest, KeylaneError, TooLarge
 from keylane.model.kafka import EARLIEST, ISOLATIONS, LATEST, MAX, Wanted
 from keylane.model.records import Record, ValueForm
@@ -116,13 +115,13 @@ def records_request(event: Event, topic: str, partition: str) -> tuple[Wanted, s
 def of_topics(page: list[tuple[str, int]], next_after: str | None) -> Response[str]:
     """`{"topics": [{"topic": "flights", "partitions": 9}], "next": "flights"}`."""
     listed: dict[str, Any] = {"topics": [{"topic": name, "partitions": count} for name, count in page]}
-    return document.plain(listed | ({"next": next_after} if next_after else {}))
+    return render_json(listed | ({"next": next_after} if next_after else {}))
 
 
 def of_places(places: Places) -> Response[str]:
     """All partitions."""
     topic = places.topic
-    return document.plain(
+    return render_json(
         {
             "topic": topic.name,
             "topic_id": topic.topic_id,
@@ -136,7 +135,7 @@ def of_places(places: Places) -> Response[str]:
 def of_place(places: Places, partition: int) -> Response[str]:
     """One partition."""
     head = {"topic": places.topic.name, "state": places.state}
-    return document.plain(head | _partition(places, places.topic.partitions[partition]))
+    return render_json(head | _partition(places, places.topic.partitions[partition]))
 
 
 def _partition(places: Places, partition: KafkaPartition) -> dict[str, Any]:
@@ -154,7 +153,7 @@ def of_offset(topic: str, partition: int, at: At, isolation: str, found: OffsetF
     """`{"topic": ..., "partition": 3, "at": "latest", "isolation": ..., "offset": 42, "timestamp": null}`."""
     place = {"topic": topic, "partition": partition, "at": str(at), "isolation": isolation}
     offset = {"offset": found.offset if found else None, "timestamp": found.timestamp_ms if found else None}
-    return document.plain(place | offset)
+    return render_json(place | offset)
 
 
 def of_clusters(clusters: Mapping[str, KafkaCluster | KeylaneError]) -> Response[str]:
@@ -162,7 +161,7 @@ def of_clusters(clusters: Mapping[str, KafkaCluster | KeylaneError]) -> Response
 
     One that can't be asked has no id, no brokers, and `why`.
     """
-    return document.plain({"clusters": [_cluster(name, each) for name, each in clusters.items()]})
+    return render_json({"clusters": [_cluster(name, each) for name, each in clusters.items()]})
 
 
 def _cluster(name: str, cluster: KafkaCluster | KeylaneError) -> dict[str, Any]:
@@ -187,7 +186,7 @@ def of_health(parts: dict[str, Part]) -> Response[str]:
         for name, part in parts.items()
     }
     ready = all(part.why is None for part in parts.values())
-    response = document.plain({"live": True, "ready": ready, "parts": described})
+    response = render_json({"live": True, "ready": ready, "parts": described})
     response.status_code = 200 if ready else 503
     response.headers["Cache-Control"] = "no-store"
     return response
@@ -243,9 +242,9 @@ def _row(record: LogRecord, shown: Record) -> str:
         "position": str(shown.position),
         "timestamp": record.timestamp_ms,
         "timestamp_type": record.timestamp_type,
-        **({"key": None, "key_format": "null"} if record.key is None else key_of(record.key)),
-        "headers": None if record.headers is None else headers_of(shown),
+        **({"key": None, "key_format": "null"} if record.key is None else render_key(record.key)),
+        "headers": None if record.headers is None else render_headers(shown),
     }
     if record.value is None:
         return json.dumps({**head, "value_format": "null", "value": None})
-    return with_value(json.dumps(head)[:-1], shown, None)
+    return render_value(json.dumps(head)[:-1], shown, None)

@@ -1,4 +1,4 @@
-"""A record's value as an answer spells it: its content type, its text, the fields that are asked for."""
+"""A record's value as a client gets it: its content type, its text, the fields that were asked for."""
 
 from __future__ import annotations
 
@@ -21,32 +21,32 @@ _CONTENT_TYPES = {name: content_type for content_type, name in _FORMATS.items()}
 
 
 def content_of(record: Record) -> tuple[str, str | None]:
-    """Content type of the value and, where it isn't shown as bytes, its text."""
+    """Return the content type of the value and its text; None for a value that is rendered as bytes."""
     if record.form is None:
-        return sniff(record.value)
+        return _guess_content(record.value)
     content_type = _CONTENT_TYPES[record.form.name]
     return content_type, None if content_type == BYTES else record.value.decode()
 
 
 def as_json(record: Record) -> tuple[str, str]:
-    """Spell the value as JSON, and name its format."""
+    """Return the value as JSON text, and its format."""
     content_type, text = content_of(record)
     if content_type == JSON and text is not None:
         return text, "json"
     if text is None:
-        return json.dumps(base64.b64encode(record.value).decode()), _FORMATS[content_type]
+        text = base64.b64encode(record.value).decode()
     return json.dumps(text), _FORMATS[content_type]
 
 
-def picked(record: Record, fields: Fields | None) -> str | None:
-    """JSON of the value's fields, None where none are asked for, or it has none, as text and bytes."""
+def pick_fields(record: Record, fields: Fields | None) -> str | None:
+    """Return the value's fields as JSON; None where none were asked for, or the value is no JSON object."""
     if fields is None or (record.form is not None and record.form.name != "json"):
         return None
     return project(record.value, fields)
 
 
-def sniff(value: bytes) -> tuple[str, str | None]:
-    """Content type of a value and, where it is UTF-8, its text."""
+def _guess_content(value: bytes) -> tuple[str, str | None]:
+    """Return the content type of a value by its bytes, and its text; None where it is not UTF-8."""
     try:
         text = value.decode()
     except UnicodeDecodeError:

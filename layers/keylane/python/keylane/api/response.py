@@ -10,6 +10,9 @@ from typing import Any, Generic, TypeVar
 
 Body = TypeVar("Body")
 
+ANSWER_LIMIT_BYTES = 6_000_000
+"""A Lambda may return 6 MiB of JSON, in which a body is a string: escaped, or in base64."""
+
 
 class Response(Generic[Body]):
     """A status, a body, and headers, `content_type` among them; the body is text, bytes or None.

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from keylane.api import problems
 from keylane.api.event import request_id_of
-from keylane.api.read_key import ANSWER_LIMIT_BYTES
-from keylane.api.response import Response, to_proxy_response
+from keylane.api.response import ANSWER_LIMIT_BYTES, Response, to_proxy_response
 from keylane.errors import BadRequest, NullKey, TooLarge
 from keylane.metrics.meter import NO_METER, Meter
 from keylane.model import routes

@@ -1,41 +1,36 @@
-"""Requests for the description of a topic, and their answers."""
+"""The description of a topic, and of its partitions' nodes: the requests, and the responses."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from keylane.api.common_parameters import TOPIC_PATTERN
 from keylane.api.event import query_of, topic_name
+from keylane.api.json_response import render_json
 from keylane.api.parameters import Parameter, text
 
 if TYPE_CHECKING:
     from keylane.api.event import Event
     from keylane.api.response import Response
-from dataclasses import asdict
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
     from keylane.model.records import Options
-    from keylane.query import topics
-from keylane.api.document import plain
-from keylane.api.terms import NAME
+    from keylane.query.topics import LaneView, TopicView
 
-TOPIC = text("topic", "a topic", 249, NAME, required=True)
-
-
+TOPIC = text("topic", "a topic", 249, TOPIC_PATTERN, required=True)
 METADATA: tuple[Parameter, ...] = (TOPIC,)
 
 
-def metadata_request(event: Event) -> str:
-    """Parse a GET of a topic's partitions: its name. Raises BadRequest."""
+def parse_metadata(event: Event) -> str:
+    """Parse a GET of a topic's partitions: the topic's name. Raises BadRequest."""
     return topic_name(TOPIC.of(query_of(event)), "topic")
 
 
-def of_topic(topic: topics.TopicView, now_ms: int) -> Response[str]:
-    """Layout, options, totals, and each lane; `age_ms` is missing where a lane was never whole."""
+def render_topic(topic: TopicView, now_ms: int) -> Response[str]:
+    """Render layout, options, totals, and each lane; `age_ms` is missing where a lane was never complete."""
     layout = topic.layout
-    lanes = [_lane(lane, now_ms) for lane in topic.lanes]
+    lanes = [_render_lane(lane, now_ms) for lane in topic.lanes]
     ages = [lane["age_ms"] for lane in lanes if "age_ms" in lane]
-    return plain(
+    return render_json(
         {
             "topic": layout.topic,
             "partitions": layout.partition_count,
@@ -43,7 +38,7 @@ def of_topic(topic: topics.TopicView, now_ms: int) -> Response[str]:
             "partitioner": layout.partitioner,
             "partition_by": layout.partition_by,
             "generation": layout.generation,
-            "options": _options(layout.options),
+            "options": _render_options(layout.options),
             "building": any(lane["building"] for lane in lanes),
             "incomplete": any(lane["incomplete"] for lane in lanes),
             "lag": sum(lane["lag"] for lane in lanes),
@@ -54,31 +49,31 @@ def of_topic(topic: topics.TopicView, now_ms: int) -> Response[str]:
     )
 
 
-def _options(options: Options) -> dict[str, Any]:
+def _render_options(options: Options) -> dict[str, Any]:
     return {name: value for name, value in asdict(options).items() if name != "view"}
 
 
-def _lane(lane: topics.LaneView, now_ms: int) -> dict[str, Any]:
-    home, mark = lane.home, lane.watermark
-    next_offset = mark.next_offset if mark else 0
-    log_end = mark.log_end if mark else 0
-    described = {
-        "partition": home.partition,
-        "stripe": home.stripe,
-        "slot": home.slot,
-        "shard": lane.shard,
+def _render_lane(view: LaneView, now_ms: int) -> dict[str, Any]:
+    lane, watermark = view.lane, view.watermark
+    next_offset = watermark.next_offset if watermark else 0
+    log_end = watermark.log_end if watermark else 0
+    fields = {
+        "partition": lane.partition,
+        "stripe": lane.stripe,
+        "slot": lane.slot,
+        "shard": view.shard,
         "next_offset": next_offset,
         "log_end": log_end,
         "lag": max(0, log_end - next_offset),
-        "building": not (mark and mark.complete_as_of_ms),
-        "incomplete": bool(mark and mark.incomplete),
-        "has_strays": bool(mark and mark.has_strays),
+        "building": not (watermark and watermark.complete_as_of_ms),
+        "incomplete": bool(watermark and watermark.incomplete),
+        "has_strays": bool(watermark and watermark.has_strays),
     }
-    if mark and mark.complete_as_of_ms:
-        described["age_ms"] = max(0, now_ms - mark.complete_as_of_ms)
-    return described
+    if watermark and watermark.complete_as_of_ms:
+        fields["age_ms"] = max(0, now_ms - watermark.complete_as_of_ms)
+    return fields
 
 
-def of_partitions(partitions: dict[str, list[int]]) -> Response[str]:
-    """`{"host:port": [0, 1, 2], ...}`."""
-    return plain(partitions)
+def render_partitions(partitions: dict[str, list[int]]) -> Response[str]:
+    """Render `{"host:port": [0, 1, 2], ...}`."""
+    return render_json(partitions)

@@ -191,8 +191,7 @@ class HistoryEntry:
     record: Record | None
 
 
-@dataclass(frozen=True, slots=True)
-class Watermark:
+class Watermark(NamedTuple):
     """What a lane knows of itself.
 
     `next_offset`: everything below it is in the state.

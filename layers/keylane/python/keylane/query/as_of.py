@@ -1,12 +1,14 @@
-"""A key's history: the records of a time, and the one that was in force at a moment.
+"""Reads what a lane stores of a key's history: a page of it, or the record as of a time or a position.
 
-A history is ordered by timestamp, and within one by offset. What it no longer holds is told, never guessed:
-by count everything is there until it is full; by age all that is younger, and the newest of what is older.
-What Kafka had lost before the state was built was never in it.
+A history is ordered by timestamp and, within a timestamp, by offset. A read says what the history no longer
+holds, and never guesses. A history by count holds everything until it is full. A history by age holds all
+records that are younger, and the newest of those that are older. Records that Kafka had lost before the state
+was built were never in it.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from keylane.errors import CorruptState, HistoryTooShort, TooLarge
@@ -18,220 +20,184 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from keylane.model.records import HistoryEntry, Layout, Position, Record
-    from keylane.ports import Deadline, State
-    from keylane.query.freshness import Watermarks
+    from keylane.query.store import Reading
     from keylane.state.lanes import Lane
 
 SCANNED_AT_ONCE = 200
+PAGE_BYTES = 4 * 1024 * 1024
+"""A page ends where its records are larger than this: base64 of them still fits into a Lambda's response."""
 
 
-def in_force(
-    state: State,
-    marks: Watermarks,
-    homes: Mapping[bytes, Lane],
-    *,
-    as_of_ms: int,
-    now_ms: int,
-    deadline: Deadline,
-) -> dict[bytes, Record | HistoryTooShort | None]:
-    """Of each key the record that was in force at a time by the records' timestamps.
+@dataclass(frozen=True, slots=True)
+class HistoryScan:
+    """A page of a history: at most `limit` records from `from_ms` on and before `to_ms`, those after `after`.
 
-    None: there was none then; HistoryTooShort: nobody knows. Notes the lanes' watermarks.
+    `after`: the `next_after` of the page before. Times in ms since 1970; None: without a bound.
     """
-    layout = marks.layout
-    lanes = list(dict.fromkeys(homes.values()))
-    names = {key: _name(layout, home, key) for key, home in homes.items()}
-    calls = [Call(home.slot, (b"GET", home.watermark_key)) for home in lanes]
-    for key, home in homes.items():
+
+    from_ms: int | None = None
+    to_ms: int | None = None
+    limit: int = 100
+    after: bytes | None = None
+
+    @property
+    def scores(self) -> tuple[bytes, bytes]:
+        """The highest and the lowest timestamp, as ZREVRANGEBYSCORE takes them."""
+        low = b"-inf" if self.from_ms is None else b"%d" % self.from_ms
+        if self.after is not None:
+            return b"%d" % int.from_bytes(self.after[:8], "big"), low
+        return b"+inf" if self.to_ms is None else b"(%d" % self.to_ms, low
+
+
+def read_as_of_time(
+    reading: Reading, lanes: Mapping[bytes, Lane], as_of_ms: int
+) -> dict[bytes, Record | HistoryTooShort | None]:
+    """Return the record of each key of `lanes` (key -> its lane) as of a time, by the records' timestamps.
+
+    None: the key had no record then. HistoryTooShort: the history does not reach back so far.
+    """
+    distinct = list(dict.fromkeys(lanes.values()))
+    names = {key: _history_key(reading.layout, lane, key) for key, lane in lanes.items()}
+    calls = [Call(lane.slot, (b"GET", lane.watermark_key)) for lane in distinct]
+    for key, lane in lanes.items():
         newest = (b"ZREVRANGEBYSCORE", names[key], b"%d" % as_of_ms, b"-inf", b"LIMIT", b"0", b"1")
-        calls += Call(home.slot, newest), Call(home.slot, (b"ZCARD", names[key]))
-    replies = state.run(calls, deadline)
-    for home, mark in zip(lanes, replies, strict=False):
-        marks.note(home, mark)
-    members = dict(zip(homes, replies[len(lanes) :: 2], strict=True))
-    counts = dict(zip(homes, replies[len(lanes) + 1 :: 2], strict=True))
-    lacking = [key for key in homes if not members[key]]
-    oldest = _oldest(state, homes, names, [key for key in lacking if counts[key]], deadline)
+        calls += Call(lane.slot, newest), Call(lane.slot, (b"ZCARD", names[key]))
+    replies = reading.run(calls)
+    for lane, watermark in zip(distinct, replies, strict=False):
+        reading.watermarks.note(lane, watermark)
+    members = dict(zip(lanes, replies[len(distinct) :: 2], strict=True))
+    counts = dict(zip(lanes, replies[len(distinct) + 1 :: 2], strict=True))
+    too_young = {key: lane for key, lane in lanes.items() if counts[key] and not members[key]}
+    oldest = _read_oldest(reading, too_young)
     found: dict[bytes, Record | HistoryTooShort | None] = {}
-    for key, home in homes.items():
+    for key, lane in lanes.items():
         if members[key]:
-            found[key] = _unless_expired(_decode(names[key], key, members[key][0], home), layout, as_of_ms)
-            continue
-        first_ms = oldest[key].timestamp_ms if key in oldest else None
-        since_ms = _held_since_ms(layout, counts[key], first_ms, now_ms)
-        is_unknown = since_ms is not None and as_of_ms < since_ms
-        found[key] = HistoryTooShort(layout.topic, since_ms) if is_unknown and since_ms else None
+            entry = _decode(names[key], key, members[key][0], lane)
+            found[key] = _unless_expired(entry, reading.layout, as_of_ms)
+        else:
+            too_short = _too_short(reading, counts[key], oldest.get(key))
+            found[key] = too_short if too_short and as_of_ms < too_short.since_ms else None
     return found
 
 
-def in_force_at(
-    state: State,
-    marks: Watermarks,
-    key: bytes,
-    home: Lane,
-    *,
-    position: Position,
-    now_ms: int,
-    deadline: Deadline,
+def read_as_of_position(
+    reading: Reading, lane: Lane, key: bytes, position: Position
 ) -> Record | HistoryTooShort | None:
-    """The key's record that was in force when a partition's log stood at this offset, that one included.
+    """Return the key's last record in a partition up to and including an offset.
 
-    Timestamps may go back within a partition, so the whole history is looked through.
+    Reads the whole history: timestamps may decrease within a partition.
     """
-    layout = marks.layout
-    name = _name(layout, home, key)
+    name = _history_key(reading.layout, lane, key)
     best: HistoryEntry | None = None
     oldest: HistoryEntry | None = None
     count = 0
     is_over = False
     while not is_over:
-        members, is_over = _newest(
-            state,
-            marks,
-            home,
-            name,
-            high=b"+inf",
-            low=b"-inf",
-            skip=count,
-            count=SCANNED_AT_ONCE,
-            deadline=deadline,
+        members, is_over = _read_members(
+            reading, lane, name, (b"+inf", b"-inf"), skip=count, count=SCANNED_AT_ONCE
         )
         for member in members:
-            oldest = _decode(name, key, member, home)
+            oldest = _decode(name, key, member, lane)
             at = oldest.position
             if at.partition == position.partition and at.offset <= position.offset:
                 best = oldest if best is None or at > best.position else best
         count += len(members)
-    if best is not None:
-        return best.record
-    since_ms = _held_since_ms(layout, count, oldest.timestamp_ms if oldest else None, now_ms)
-    return None if since_ms is None else HistoryTooShort(layout.topic, since_ms)
+    return best.record if best is not None else _too_short(reading, count, oldest)
 
 
-def entries(
-    state: State,
-    marks: Watermarks,
-    key: bytes,
-    home: Lane,
-    *,
-    from_ms: int | None,
-    to_ms: int | None,
-    after: bytes | None,
-    limit: int,
-    most_bytes: int,
-    deadline: Deadline,
+def read_entries(
+    reading: Reading, lane: Lane, key: bytes, scan: HistoryScan
 ) -> tuple[list[HistoryEntry], bytes | None]:
-    """Newest first, those from `from_ms` on and before `to_ms` that come behind the place `after`.
-
-    And the place where they ended, None where there is nothing behind. Tombstones are entries too.
-    """
-    name = _name(marks.layout, home, key)
-    low = b"-inf" if from_ms is None else b"%d" % from_ms
-    high = b"+inf" if to_ms is None else b"(%d" % to_ms
-    if after is not None:
-        high = b"%d" % int.from_bytes(after[:8], "big")
+    """Return a page's entries, newest first, tombstones too, and where it ended: None at the end."""
+    name = _history_key(reading.layout, lane, key)
+    after = scan.after
     found: list[bytes] = []
     seen = size_bytes = 0
     is_over = False
-    while not is_over and len(found) <= limit and size_bytes <= most_bytes:
-        count = min(limit + 1 - len(found), SCANNED_AT_ONCE)
-        members, is_over = _newest(
-            state, marks, home, name, high=high, low=low, skip=seen, count=count, deadline=deadline
-        )
+    while not is_over and len(found) <= scan.limit and size_bytes <= PAGE_BYTES:
+        count = min(scan.limit + 1 - len(found), SCANNED_AT_ONCE)
+        members, is_over = _read_members(reading, lane, name, scan.scores, skip=seen, count=count)
         seen += len(members)
-        # Records of one timestamp may lie on both sides of the place.
-        behind = [member for member in members if after is None or _place(member)[: len(after)] < after]
-        found += behind
-        size_bytes += sum(map(len, behind))
-    kept = _within(found[:limit], most_bytes)
-    return (
-        [_decode(name, key, member, home) for member in kept],
-        _place(kept[-1]) if len(kept) < len(found) else None,
-    )
+        # Records of one timestamp may be on both sides of the page's end.
+        rest = [member for member in members if after is None or _order(member)[: len(after)] < after]
+        found += rest
+        size_bytes += sum(map(len, rest))
+    kept = _first_that_fit(found[: scan.limit])
+    next_after = _order(kept[-1]) if len(kept) < len(found) else None
+    return [_decode(name, key, member, lane) for member in kept], next_after
 
 
-def _newest(
-    state: State,
-    marks: Watermarks,
-    home: Lane,
-    name: bytes,
-    *,
-    high: bytes,
-    low: bytes,
-    skip: int,
-    count: int,
-    deadline: Deadline,
+def _read_members(
+    reading: Reading, lane: Lane, name: bytes, scores: tuple[bytes, bytes], *, skip: int, count: int
 ) -> tuple[list[bytes], bool]:
-    """Members newest first, and whether there are no more; fewer where they are too large together."""
+    """Return up to `count` members, newest first, and whether there are no more; fewer of large ones."""
     while True:
-        words = (b"ZREVRANGEBYSCORE", name, high, low, b"LIMIT", b"%d" % skip, b"%d" % count)
-        calls = [Call(home.slot, (b"GET", home.watermark_key)), Call(home.slot, words)]
+        words = (b"ZREVRANGEBYSCORE", name, *scores, b"LIMIT", b"%d" % skip, b"%d" % count)
+        calls = [Call(lane.slot, (b"GET", lane.watermark_key)), Call(lane.slot, words)]
         try:
-            mark, members = state.run(calls, deadline)
+            watermark, members = reading.run(calls)
         except TooLarge:
             if count == 1:
                 raise
             count = max(1, count // 8)
             continue
-        marks.note(home, mark)
+        reading.watermarks.note(lane, watermark)
         return members, len(members) < count
 
 
-def _within(members: list[bytes], most_bytes: int) -> list[bytes]:
-    """As many as fit, one at least."""
+def _first_that_fit(members: list[bytes]) -> list[bytes]:
+    """Return as many members as fit into a page, one at least."""
     size_bytes = 0
     for number, member in enumerate(members):
         size_bytes += len(member)
-        if number and size_bytes > most_bytes:
+        if number and size_bytes > PAGE_BYTES:
             return members[:number]
     return members
 
 
-def _place(member: bytes) -> bytes:
-    """Where a member stands among its key's: timestamp, then what tells it from others of the same."""
+def _order(member: bytes) -> bytes:
+    """Return what a history is ordered by: the timestamp, then what differs within one timestamp."""
     is_stray = len(member) > 9 and member[9] & codec.STRAY  # noqa: PLR2004 (the flags' byte; see codec)
     return member[10:18] + member[: 22 if is_stray else 18]
 
 
-def _name(layout: Layout, home: Lane, key: bytes) -> bytes:
-    return redis_keys.history_key(home.tag, layout.topic, layout.generation, key)
+def _history_key(layout: Layout, lane: Lane, key: bytes) -> bytes:
+    return redis_keys.history_key(lane.tag, layout.topic, layout.generation, key)
 
 
-def _decode(name: bytes, key: bytes, member: bytes, home: Lane) -> HistoryEntry:
+def _decode(name: bytes, key: bytes, member: bytes, lane: Lane) -> HistoryEntry:
     try:
-        return codec.decode_history_entry(key, member, home.partition)
+        return codec.decode_history_entry(key, member, lane.partition)
     except codec.CodecError as error:
         raise CorruptState(printable(name), str(error)) from error
 
 
 def _unless_expired(entry: HistoryEntry, layout: Layout, as_of_ms: int) -> Record | None:
     ttl_ms = layout.options.ttl_ms
-    is_over = ttl_ms is not None and entry.timestamp_ms + ttl_ms <= as_of_ms
-    return None if is_over else entry.record
+    is_expired = ttl_ms is not None and entry.timestamp_ms + ttl_ms <= as_of_ms
+    return None if is_expired else entry.record
 
 
-def _oldest(
-    state: State,
-    homes: Mapping[bytes, Lane],
-    names: Mapping[bytes, bytes],
-    keys: list[bytes],
-    deadline: Deadline,
-) -> dict[bytes, HistoryEntry]:
-    calls = [Call(homes[key].slot, (b"ZRANGE", names[key], b"0", b"0")) for key in keys]
-    replies = state.run(calls, deadline) if calls else []
+def _read_oldest(reading: Reading, lanes: Mapping[bytes, Lane]) -> dict[bytes, HistoryEntry]:
+    """Return the oldest entry of each key's history; keys whose history is gone are left out."""
+    names = {key: _history_key(reading.layout, lane, key) for key, lane in lanes.items()}
+    calls = [Call(lane.slot, (b"ZRANGE", names[key], b"0", b"0")) for key, lane in lanes.items()]
+    replies = reading.run(calls) if calls else []
     return {
-        key: _decode(names[key], key, members[0], homes[key])
-        for key, members in zip(keys, replies, strict=True)
+        key: _decode(names[key], key, members[0], lanes[key])
+        for key, members in zip(lanes, replies, strict=True)
         if members
     }
 
 
-def _held_since_ms(layout: Layout, count: int, oldest_ms: int | None, now_ms: int) -> int | None:
-    """From when on the history tells all; None: it holds everything that the key ever was."""
-    options = layout.options
+def _too_short(reading: Reading, count: int, oldest: HistoryEntry | None) -> HistoryTooShort | None:
+    """Return the error that says since when a history is known; None where it holds all of the key."""
+    options = reading.layout.options
     is_full = options.history_count is not None and count >= options.history_count
-    horizon_ms = None if options.history_age_ms is None else now_ms - options.history_age_ms
-    if oldest_ms is None:
-        return horizon_ms
-    is_cut = horizon_ms is not None and oldest_ms < horizon_ms
-    return oldest_ms if is_full or is_cut else None
+    horizon_ms = None if options.history_age_ms is None else reading.now_ms - options.history_age_ms
+    if oldest is None:
+        since_ms = horizon_ms
+    else:
+        is_cut = horizon_ms is not None and oldest.timestamp_ms < horizon_ms
+        since_ms = oldest.timestamp_ms if is_full or is_cut else None
+    return None if since_ms is None else HistoryTooShort(reading.layout.topic, since_ms)

@@ -1,30 +1,28 @@
-"""Values as their topic's `value_format` says that they are: those of a Schema Registry become JSON.
+"""Decodes values as their topic's `value_format` says.
 
-    auto       what the bytes look like: JSON, else text, else bytes
+    auto       the bytes decide: JSON, else text, else bytes
     json       JSON text
     text       UTF-8, whatever it looks like
     bytes      bytes, whatever they look like
-    registry   Confluent's wire format: Avro, Protobuf or JSON Schema
+    registry   Confluent's wire format with Avro, Protobuf or JSON Schema: the value becomes JSON
 
-A client that asks for bytes gets them, whatever the format.
+A client that asks for bytes gets the value as it is in Kafka, whatever the format.
 """
 
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from keylane.errors import BadConfig, RegistryUnavailable, ValueNotDecodable
 from keylane.formats.json_text import is_json
-from keylane.model.records import Answer, ValueForm
+from keylane.model.records import ValueForm
 from keylane.ports import Deadline
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from typing import Any
+    from collections.abc import Callable
 
-    from keylane.model.records import HistoryEntry, Layout, Record
+    from keylane.model.records import Layout, Record
     from keylane.ports import Clock, Decoder, Schemas
 
 _log = logging.getLogger("keylane")
@@ -32,11 +30,11 @@ _log = logging.getLogger("keylane")
 BYTES = ValueForm("base64")
 
 
-class Values:
-    """The values of one request's records.
+class ValueDecoder:
+    """Decodes the values of one request.
 
-    `schemas` is called when the first value needs a schema; all schemas that the request needs are asked for
-    within `timeout_ms`. `as_bytes`: no value is decoded.
+    `schemas` is called when the first value needs a schema; all schemas of the request are read within
+    `timeout_ms`. With `as_bytes` no value is decoded.
     """
 
     def __init__(
@@ -47,73 +45,42 @@ class Values:
         self._timeout_ms = timeout_ms
         self._as_bytes = as_bytes
         self._deadline: Deadline | None = None
-        self._told = False
+        self._logged = False
         self._found: dict[int, Decoder | Exception] = {}
 
-    def read(self, layout: Layout, record: Record) -> Record:
-        """Give the record with its value's form, the value decoded.
+    def decode(self, layout: Layout, record: Record) -> Record:
+        """Return the record with its value decoded and its `form` set.
 
         Raises ValueNotDecodable, RegistryUnavailable, BadConfig where no registry is set up.
         """
-        if self._as_bytes:
-            return record._replace(form=BYTES)
         value_format = layout.options.value_format
-        if value_format == "registry" and record.left_in_kafka_bytes is None:
-            return self._decoded(record)
-        if value_format == "bytes":
+        if self._as_bytes or value_format == "bytes":
             return record._replace(form=BYTES)
-        if value_format in {"text", "json"} and record.left_in_kafka_bytes is None:
-            return _as_text(record, value_format)
-        return record
+        if value_format == "auto" or record.left_in_kafka_bytes is not None:
+            return record
+        if value_format == "registry":
+            return self._decode_by_schema(record)
+        return _decode_text(record, value_format) if value_format in {"text", "json"} else record
 
-    def shown(self, layout: Layout, record: Record) -> Record:
-        """As `read`, but a value that can't be decoded stays as it is, and tells why."""
+    def decode_or_explain(self, layout: Layout, record: Record) -> Record:
+        """As `decode`, but a value that can't be decoded stays as it is, and its form says why."""
         try:
-            return self.read(layout, record)
+            return self.decode(layout, record)
         except ValueNotDecodable as error:
             return record._replace(form=ValueForm("base64", error.schema_id, None, error.reason))
         except (RegistryUnavailable, BadConfig) as error:
-            self._tell(error)
+            self._log_once(error)
             why = "no Schema Registry is set up" if isinstance(error, BadConfig) else str(error)
             schema_id = _wire_format().split(record.value).schema_id
             return record._replace(form=ValueForm("base64", schema_id, None, why))
 
-    def _tell(self, error: Exception) -> None:
-        """Log what is on our side, once a request: no problem document does it for a row."""
-        if not self._told:
+    def _log_once(self, error: Exception) -> None:
+        """Log a fault on the server's side, once a request: a row has no problem document that does it."""
+        if not self._logged:
             _log.warning("values are shown as bytes: %s; cause: %r", error, error.__cause__)
-            self._told = True
+            self._logged = True
 
-    def answer(self, answer: Answer) -> Answer:
-        """An answer with its record shown."""
-        if answer.record is None:
-            return answer
-        shown = self.shown(answer.layout, answer.record)
-        return answer if shown is answer.record else answer._replace(record=shown)
-
-    def answers(self, answers: Iterable[Answer]) -> list[Answer]:
-        """Answers with their records shown."""
-        return [self.answer(each) for each in answers]
-
-    def rows(self, rows: Iterable[tuple[bytes, Any]]) -> list[tuple[bytes, Any]]:
-        """Rows of keys of one topic and what was found, the answers among them shown."""
-        rows = list(rows)
-        sample = next((found for _, found in rows if isinstance(found, Answer)), None)
-        if sample is None or (sample.layout.options.value_format == "auto" and not self._as_bytes):
-            return rows
-        return [(key, self.answer(found) if isinstance(found, Answer) else found) for key, found in rows]
-
-    def entries(self, layout: Layout, entries: Iterable[HistoryEntry]) -> list[HistoryEntry]:
-        """A history's entries, their records shown."""
-        return [self._entry(layout, entry) for entry in entries]
-
-    def _entry(self, layout: Layout, entry: HistoryEntry) -> HistoryEntry:
-        if entry.record is None:
-            return entry
-        shown = self.shown(layout, entry.record)
-        return entry if shown is entry.record else replace(entry, record=shown)
-
-    def _decoded(self, record: Record) -> Record:
+    def _decode_by_schema(self, record: Record) -> Record:
         position = str(record.position)
         try:
             schema_id, payload = _wire_format().split(record.value)
@@ -127,7 +94,7 @@ class Values:
         return record._replace(value=value, form=ValueForm("json", schema_id, decoder.schema_type))
 
     def _decoder(self, schema_id: int) -> Decoder:
-        """Ask once a request, however many values there are: a failure is a failure for all of them."""
+        """Return a schema's decoder. Each schema is read once a request; a failure counts for all values."""
         found = self._found.get(schema_id)
         if found is None:
             if self._deadline is None:
@@ -149,12 +116,12 @@ def _wire_format() -> Any:
     return confluent
 
 
-def _as_text(record: Record, value_format: str) -> Record:
+def _decode_text(record: Record, value_format: str) -> Record:
     position = str(record.position)
     try:
         text = record.value.decode()
     except UnicodeDecodeError as error:
-        raise ValueNotDecodable(position, "it is no UTF-8") from error
+        raise ValueNotDecodable(position, "it is not UTF-8") from error
     if value_format == "json" and not is_json(text):
-        raise ValueNotDecodable(position, "it is no JSON")
+        raise ValueNotDecodable(position, "it is not valid JSON")
     return record._replace(form=ValueForm(value_format))

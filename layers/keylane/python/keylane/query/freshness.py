@@ -1,4 +1,4 @@
-"""The watermarks that a read has seen, and what it may claim because of them."""
+"""The watermarks that a read has seen, and how fresh its answer is because of them."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING
 
 from keylane.errors import LaneBuilding, StateTooOld
 from keylane.model.records import Answer
+from keylane.state.lanes import Lane, decode_watermark
 
 if TYPE_CHECKING:
     from keylane.model.records import Layout, Record, Watermark
-from keylane.state.lanes import Lane, decode_watermark
 
 
 class Watermarks:
-    """The watermarks of the lanes that an answer is made of, each as it was first read.
+    """The watermarks of the lanes that an answer was read from, each as it was first read.
 
-    What was read after a lane's watermark is as new as it claims, or newer.
+    Values that were read after a lane's watermark are as new as the watermark claims, or newer.
     """
 
     def __init__(self, layout: Layout) -> None:
@@ -24,70 +24,73 @@ class Watermarks:
         self._missing: Lane | None = None
         self._superseded = False
 
-    def note(self, home: Lane, data: bytes | None) -> None:
-        """Take note of a lane's watermark record, None where it has none. Raises CorruptState."""
+    def note(self, lane: Lane, data: bytes | None) -> None:
+        """Add a lane's watermark record, None where the lane has none. Raises CorruptState."""
         if data is None:
-            self._missing = home
+            self._missing = lane
             return
-        watermark = decode_watermark(home.watermark_key, data)
-        self._superseded = self._superseded or watermark.superseded
-        self.by_lane.setdefault(home, watermark)
+        watermark = decode_watermark(lane.watermark_key, data)
+        if watermark.superseded:
+            self._superseded = True
+        self.by_lane.setdefault(lane, watermark)
 
     @property
     def is_stale(self) -> bool:
-        """Whether there may be a newer layout."""
+        """Whether a lane was superseded or had no watermark: there may be a newer layout."""
         return self._superseded or self._missing is not None
 
-    def building(self) -> LaneBuilding:
-        """The error for the lane that has not begun, else for the first of those that there are."""
-        home = self._missing or next(iter(self.by_lane))
-        watermark = None if self._missing else self.by_lane[home]
-        return _building(self.layout, home, watermark)
+    def building_error(self) -> LaneBuilding:
+        """Return the error for the lane that has no watermark, or else for the first one that has."""
+        lane = self._missing or next(iter(self.by_lane))
+        return self._building_error(lane, self.by_lane.get(lane))
 
-    def check_whole(self, *, partial: bool) -> None:
-        """Raise LaneBuilding for a lane that has not begun, and, but for `partial`, that isn't whole."""
+    def check_complete(self, *, partial: bool) -> None:
+        """Raise LaneBuilding for a lane without a watermark or, unless `partial`, one that still builds."""
         if self._missing:
-            raise self.building()
+            raise self.building_error()
         if not partial:
-            for home, watermark in self.by_lane.items():
+            for lane, watermark in self.by_lane.items():
                 if not watermark.complete_as_of_ms:
-                    raise _building(self.layout, home, watermark)
+                    raise self._building_error(lane, watermark)
 
-    def answer(self, home: Lane, record: Record | None) -> Answer:
-        """What was found under one key of a noted lane."""
-        return Answer(self.layout, home.partition, record, self.by_lane[home])
+    def _building_error(self, lane: Lane, watermark: Watermark | None) -> LaneBuilding:
+        if watermark is None:
+            return LaneBuilding(self.layout.topic, lane.partition, None)
+        return LaneBuilding(self.layout.topic, lane.partition, watermark.next_offset, watermark.log_end)
+
+    def answer(self, lane: Lane, record: Record | None) -> Answer:
+        """Return what was found under a key of a lane whose watermark was noted."""
+        return Answer(self.layout, lane.partition, record, self.by_lane[lane])
 
     @property
     def next_offsets(self) -> dict[int, int]:
-        """Partition -> everything below is in the answer: of its lanes that were asked, the least."""
+        """Partition -> offset below which everything is in the answer: the least of its lanes."""
         least: dict[int, int] = {}
-        for home, watermark in self.by_lane.items():
-            known = least.get(home.partition, watermark.next_offset)
-            least[home.partition] = min(known, watermark.next_offset)
+        for lane, watermark in self.by_lane.items():
+            known = least.get(lane.partition, watermark.next_offset)
+            least[lane.partition] = min(known, watermark.next_offset)
         return least
 
     @property
     def is_building(self) -> bool:
-        """Whether any lane was never whole yet."""
+        """Whether a lane has never been complete."""
         return not all(watermark.complete_as_of_ms for watermark in self.by_lane.values())
 
     @property
     def is_incomplete(self) -> bool:
-        """Whether retention has removed records that a lane never saw."""
+        """Whether retention removed records that a lane never saw."""
         return any(watermark.incomplete for watermark in self.by_lane.values())
 
     def age_ms(self, now_ms: int) -> int:
-        """A bound on staleness: the oldest lane's."""
-        oldest_ms = min((mark.complete_as_of_ms for mark in self.by_lane.values()), default=now_ms)
+        """Return a bound on staleness: that of the oldest lane."""
+        oldest_ms = min((each.complete_as_of_ms for each in self.by_lane.values()), default=now_ms)
         return max(0, now_ms - oldest_ms)
 
-    def check_age(self, now_ms: int, max_age_ms: int | None) -> None:
-        """Raise StateTooOld where the state is older than asked for, or was never whole."""
-        if max_age_ms is not None and (self.is_building or self.age_ms(now_ms) > max_age_ms):
-            raise StateTooOld(None if self.is_building else self.age_ms(now_ms), max_age_ms)
 
-
-def _building(layout: Layout, home: Lane, watermark: Watermark | None) -> LaneBuilding:
-    if watermark is None:
-        return LaneBuilding(layout.topic, home.partition, None)
-    return LaneBuilding(layout.topic, home.partition, watermark.next_offset, watermark.log_end)
+def check_age(found: Answer | Watermarks, now_ms: int, max_age_ms: int | None) -> None:
+    """Raise StateTooOld where the state may be older than `max_age_ms`, or was never complete."""
+    if max_age_ms is None:
+        return
+    age_ms = None if found.is_building else found.age_ms(now_ms)
+    if age_ms is None or age_ms > max_age_ms:
+        raise StateTooOld(age_ms, max_age_ms)

@@ -1,4 +1,4 @@
-"""Reading a key's history: a page of its records, or the one that was in force at a moment."""
+"""Reads a key's history: a page of its records, or the record as of a time or a position."""
 
 from __future__ import annotations
 
@@ -9,118 +9,73 @@ from keylane.errors import HistoryTooShort, NoHistory, PositionNotReached
 from keylane.model.keys import check_key
 from keylane.model.records import Position
 from keylane.ports import Deadline
-from keylane.query import as_of as as_of_query
-from keylane.query.layouts import healed
+from keylane.query.as_of import HistoryScan, read_as_of_position, read_as_of_time, read_entries
+from keylane.query.store import ANY, readings
 from keylane.state.lanes import lane_of_key
 
 if TYPE_CHECKING:
-    from keylane.model.records import Answer, HistoryEntry, Record
-    from keylane.ports import Clock, State
-    from keylane.query.freshness import Watermarks
-    from keylane.query.layouts import Layouts
-    from keylane.state.lanes import Lane
+    from collections.abc import Iterator
 
-PAGE_BYTES = 4 * 1024 * 1024
-"""A page ends where its records are larger than this: base64 of them still fits into a Lambda's answer."""
+    from keylane.model.records import Answer, HistoryEntry
+    from keylane.query.freshness import Watermarks
+    from keylane.query.store import Reading, ReadTerms, Store
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
-    """Entries of a history, newest first. `next_after`: the place where it ended, None: at the end."""
+class HistoryPage:
+    """Entries of a history, newest first. `next_after`: where the page ended, None at the end."""
 
     entries: list[HistoryEntry]
     next_after: bytes | None
-    marks: Watermarks
+    watermarks: Watermarks
 
 
-def page(
-    state: State,
-    layouts: Layouts,
-    clock: Clock,
-    topic: str,
-    key: bytes,
-    *,
-    from_ms: int | None = None,
-    to_ms: int | None = None,
-    after: bytes | None = None,
-    limit: int = 100,
-    max_age_ms: int | None = None,
-    timeout_ms: float = 1000,
-    partial: bool = False,
-) -> Page:
-    """Read up to `limit` records of the key from `from_ms` on and before `to_ms`, those behind `after`.
+WHOLE = HistoryScan()
+
+
+def read_history(
+    store: Store, topic: str, key: bytes, scan: HistoryScan = WHOLE, terms: ReadTerms = ANY
+) -> HistoryPage:
+    """Read a page of a key's records, newest first.
 
     Raises NullKey, TooLarge, NoHistory, UnknownTopic, LaneBuilding, StateTooOld, StateUnavailable,
     CorruptState.
     """
-    deadline = _begin(layouts, clock, topic, key, timeout_ms)
-
-    def ask(marks: Watermarks) -> tuple[list[HistoryEntry], bytes | None]:
-        return as_of_query.entries(
-            state,
-            marks,
-            key,
-            _home(marks, key),
-            from_ms=from_ms,
-            to_ms=to_ms,
-            after=after,
-            limit=limit,
-            most_bytes=PAGE_BYTES,
-            deadline=deadline,
-        )
-
-    (entries, next_after), marks = healed(layouts, topic, deadline, ask, partial=partial)
-    marks.check_age(clock.now_ms(), max_age_ms)
-    return Page(entries, next_after, marks)
+    for reading in _readings(store, topic, key, terms):
+        entries, next_after = read_entries(reading, lane_of_key(reading.layout, key), key, scan)
+    reading.check(terms)
+    return HistoryPage(entries, next_after, reading.watermarks)
 
 
-def as_of(
-    state: State,
-    layouts: Layouts,
-    clock: Clock,
-    topic: str,
-    key: bytes,
-    *,
-    moment: int | Position,
-    max_age_ms: int | None = None,
-    timeout_ms: float = 1000,
-    partial: bool = False,
+def read_as_of(
+    store: Store, topic: str, key: bytes, moment: int | Position, terms: ReadTerms = ANY
 ) -> Answer:
-    """Read the record that was in force at a time (ms), or when a partition stood at a position.
+    """Read the record of a key as of a time (ms since 1970), or as of a position of the topic.
 
-    Raises as `page`, and HistoryTooShort, PositionNotReached.
+    Raises as `read_history`, and HistoryTooShort, PositionNotReached.
     """
-    deadline = _begin(layouts, clock, topic, key, timeout_ms)
-
-    def ask(marks: Watermarks) -> tuple[Lane, Record | HistoryTooShort | None]:
-        home = _home(marks, key)
+    for reading in _readings(store, topic, key, terms):
+        lane = lane_of_key(reading.layout, key)
         if isinstance(moment, Position):
-            return home, as_of_query.in_force_at(
-                state, marks, key, home, position=moment, now_ms=clock.now_ms(), deadline=deadline
-            )
-        return home, as_of_query.in_force(
-            state, marks, {key: home}, as_of_ms=moment, now_ms=clock.now_ms(), deadline=deadline
-        )[key]
-
-    (home, found), marks = healed(layouts, topic, deadline, ask, partial=partial)
-    marks.check_age(clock.now_ms(), max_age_ms)
-    next_offset = marks.by_lane[home].next_offset
-    if isinstance(moment, Position) and moment.partition == home.partition and moment.offset >= next_offset:
+            found = read_as_of_position(reading, lane, key, moment)
+        else:
+            found = read_as_of_time(reading, {key: lane}, moment)[key]
+    reading.check(terms)
+    next_offset = reading.watermarks.by_lane[lane].next_offset
+    if isinstance(moment, Position) and moment.partition == lane.partition and moment.offset >= next_offset:
         raise PositionNotReached(str(moment), next_offset, 0)
     if isinstance(found, HistoryTooShort):
         raise found
-    return marks.answer(home, found)
+    return reading.answer(lane, found)
 
 
-def _begin(layouts: Layouts, clock: Clock, topic: str, key: bytes, timeout_ms: float) -> Deadline:
+def _readings(store: Store, topic: str, key: bytes, terms: ReadTerms) -> Iterator[Reading]:
+    """As `readings`, by layouts that keep a history. Raises NoHistory."""
     check_key(key)
-    deadline = Deadline.after_ms(timeout_ms, clock)
-    if not layouts.get(topic, deadline).options.has_history:
-        layouts.refresh(topic, deadline)
-    return deadline
-
-
-def _home(marks: Watermarks, key: bytes) -> Lane:
-    if not marks.layout.options.has_history:
-        raise NoHistory(marks.layout.topic)
-    return lane_of_key(marks.layout, key)
+    deadline = Deadline.after_ms(terms.timeout_ms, store.clock)
+    if not store.layouts.get(topic, deadline).options.has_history:
+        store.layouts.refresh(topic, deadline)
+    for reading in readings(store, topic, deadline):
+        if not reading.layout.options.has_history:
+            raise NoHistory(topic)
+        yield reading

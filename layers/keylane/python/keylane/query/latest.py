@@ -1,83 +1,71 @@
-"""Reading a key: the latest record, with its lane's freshness, in one round trip where nothing is amiss."""
+"""Reads the latest record of a key with its lane's freshness: one round trip where the layout is current."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from keylane.errors import (
-    BadRequest,
-    LaneBuilding,
-    PositionNotReached,
-    StateTooOld,
-    UnknownTopic,
-)
+from keylane.errors import BadRequest, LaneBuilding, PositionNotReached, StateTooOld
 from keylane.model.keys import check_key
 from keylane.model.records import MAX_LANES, Answer, Position
 from keylane.ports import Deadline
-from keylane.state import redis_keys
+from keylane.query.freshness import check_age
+from keylane.query.store import ANY, readings
 from keylane.state.lanes import decode_value, decode_watermark, lane_in_partition, lane_of_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from keylane.model.records import Layout
-    from keylane.ports import Clock, State
-    from keylane.query.layouts import Layouts
+    from keylane.query.store import ReadTerms, Store
 
 FIRST_PAUSE_S = 0.002
 LAST_PAUSE_S = 0.010
 FIRST_POLL_PAUSE_S = 0.005
 LAST_POLL_PAUSE_S = 0.050
-"""Who waits for a change has waited long: a read every 50 ms is cheap, and nobody sees the difference."""
+"""A client that waits for a change waits long: a read every 50 ms is cheap, and nobody sees the delay."""
 
 
-def latest(
-    state: State,
-    layouts: Layouts,
-    clock: Clock,
-    topic: str,
-    key: bytes,
-    *,
-    min_position: Position | int | None = None,
-    max_age_ms: int | None = None,
-    is_known: Callable[[Answer], bool] | None = None,
-    wait_ms: float = 0,
-    patience_ms: float = 0,
-    timeout_ms: float = 1000,
-    partial: bool = False,
-) -> Answer:
-    """Read the latest record of `key` and how fresh that is; absent is an answer too (`record` is None).
+class Wait(NamedTuple):
+    """What a read waits for, and how long.
 
-    `min_position` must be in the state first (a bare int is an offset of the key's own partition): it is
-    waited for, `wait_ms` at most, and so is a lane that is being built; with `partial` what that has is
-    answered as it is. For a state not older than `max_age_ms`, and for an answer that the caller does not
-    know yet (`is_known`), `patience_ms` at most are waited. Each round of reads takes `timeout_ms` at most.
-    Raises NullKey, TooLarge, BadRequest, UnknownTopic, LaneBuilding, PositionNotReached, StateTooOld,
-    StateUnavailable, CorruptState.
+    `min_position` must be in the state; a bare int is an offset of the key's own partition. It is waited for
+    `position_ms` at most, and so is a lane that is still building. `is_known`: whether the caller has an
+    answer's record already. For another record, and for a state that is young enough, `change_ms` are waited
+    at most.
+    """
+
+    min_position: Position | int | None = None
+    position_ms: float = 0
+    is_known: Callable[[Answer], bool] | None = None
+    change_ms: float = 0
+
+
+NO_WAIT = Wait()
+
+
+def read_latest(store: Store, topic: str, key: bytes, terms: ReadTerms = ANY, wait: Wait = NO_WAIT) -> Answer:
+    """Read the latest record of a key; `record` is None where it is absent, which is an answer too.
+
+    Each round of reads takes `terms.timeout_ms` at most. A record that is still known when the wait is over
+    is returned as it is. Raises NullKey, TooLarge, BadRequest, UnknownTopic, LaneBuilding,
+    PositionNotReached, StateTooOld, StateUnavailable, CorruptState.
     """
     check_key(key)
-    if min_position is None and max_age_ms is None and is_known is None:
-        deadline = Deadline.after_ms(timeout_ms, clock)
-        return _answer(state, layouts, topic, key, deadline, partial=partial)
-    began_s = clock.monotonic_s()
-    pause_s = FIRST_POLL_PAUSE_S if min_position is None else FIRST_PAUSE_S
+    if wait.min_position is None and wait.is_known is None and terms.max_age_ms is None:
+        return _read(store, topic, key, Deadline.after_ms(terms.timeout_ms, store.clock), terms)
+    clock, began_s = store.clock, store.clock.monotonic_s()
+    pause_s = FIRST_POLL_PAUSE_S if wait.min_position is None else FIRST_PAUSE_S
     while True:
-        deadline = Deadline.after_ms(timeout_ms, clock)
         not_yet: LaneBuilding | PositionNotReached | StateTooOld | None = None
-        bound_ms, longest_s = patience_ms, LAST_POLL_PAUSE_S
+        bound_ms, longest_s = wait.change_ms, LAST_POLL_PAUSE_S
         try:
-            answer = _answer(state, layouts, topic, key, deadline, partial=partial)
-            if min_position is not None and not _has(
-                state, layouts, answer, key, min_position=min_position, deadline=deadline, began_s=began_s
-            ):
-                answer = _answer(state, layouts, topic, key, deadline, partial=partial)
-            _check_age(answer, clock, max_age_ms)
-            if is_known is None or not is_known(answer):
+            answer = _read_from(store, topic, key, terms, wait.min_position, began_s=began_s)
+            check_age(answer, clock.now_ms(), terms.max_age_ms)
+            if wait.is_known is None or not wait.is_known(answer):
                 return answer
         except (LaneBuilding, PositionNotReached) as error:
-            if min_position is None:
+            if wait.min_position is None:
                 raise
-            not_yet, bound_ms, longest_s = error, wait_ms, LAST_PAUSE_S
+            not_yet, bound_ms, longest_s = error, wait.position_ms, LAST_PAUSE_S
         except StateTooOld as error:
             not_yet = error
         left_s = began_s + bound_ms / 1000 - clock.monotonic_s()
@@ -89,102 +77,48 @@ def latest(
         pause_s = min(pause_s * 2, longest_s)
 
 
-def _has(
-    state: State,
-    layouts: Layouts,
-    answer: Answer,
-    key: bytes,
-    *,
-    min_position: Position | int,
-    deadline: Deadline,
-    began_s: float,
-) -> bool:
-    """Whether the answer has the position; False: the state has it now, so ask again.
-
-    Raises PositionNotReached.
-    """
-    wanted = _position(min_position, answer.partition)
-    if wanted.partition == answer.partition:
-        next_offset = answer.watermark.next_offset
-        if next_offset > wanted.offset:
-            return True
-    else:
-        # A stray of this key: it is written before its own partition's watermarks move.
-        topic = answer.layout.topic
-        next_offset = _next_offset(state, layouts, topic, key, partition=wanted.partition, deadline=deadline)
-        if next_offset > wanted.offset:
-            return False
-    waited_ms = round((deadline.clock.monotonic_s() - began_s) * 1000)
-    raise PositionNotReached(str(wanted), next_offset, waited_ms)
+def _read(store: Store, topic: str, key: bytes, deadline: Deadline, terms: ReadTerms) -> Answer:
+    """Read value and watermark by one atomic command."""
+    for reading in readings(store, topic, deadline):
+        lane = lane_of_key(reading.layout, key)
+        value, watermark = store.state.read(
+            lane.slot, (lane.value_prefix + key, lane.watermark_key), deadline
+        )
+        reading.watermarks.note(lane, watermark)
+    reading.watermarks.check_complete(partial=terms.partial)
+    return reading.answer(lane, decode_value(lane, key, value))
 
 
-def _check_age(answer: Answer, clock: Clock, max_age_ms: int | None) -> None:
-    if max_age_ms is None:
-        return
-    age_ms = None if answer.is_building else answer.age_ms(clock.now_ms())
-    if age_ms is None or age_ms > max_age_ms:
-        raise StateTooOld(age_ms, max_age_ms)
-
-
-def _position(wanted: Position | int, partition: int) -> Position:
-    return wanted if isinstance(wanted, Position) else Position(partition, wanted)
-
-
-def _answer(
-    state: State, layouts: Layouts, topic: str, key: bytes, deadline: Deadline, *, partial: bool
+def _read_from(
+    store: Store, topic: str, key: bytes, terms: ReadTerms, wanted: Position | int | None, *, began_s: float
 ) -> Answer:
-    """Read by the cached layout, and once more by a newer one where the lane says that there may be one.
-
-    A lane that is superseded while the layout record still names its generation is answered as it is: the
-    switch is under way, and nobody has seen the next generation yet.
-    """
-    layout = layouts.get(topic, deadline)
-    answer = _answer_by(state, layout, key, deadline)
-    if answer is None or answer.watermark.superseded:
-        try:
-            newer = layouts.refresh(topic, deadline)
-        except UnknownTopic:
-            # It was there a moment ago: the state is lost, and will be built anew.
-            raise _building(layout, key, None) from None
-        if newer.generation != layout.generation:
-            layout, answer = newer, _answer_by(state, newer, key, deadline)
-    if answer is None or (answer.is_building and not partial):
-        raise _building(layout, key, answer)
-    return answer
+    """As `_read`, from a state that has the position; raises PositionNotReached for one that has not."""
+    deadline = Deadline.after_ms(terms.timeout_ms, store.clock)
+    answer = _read(store, topic, key, deadline, terms)
+    if wanted is None:
+        return answer
+    position = wanted if isinstance(wanted, Position) else Position(answer.partition, wanted)
+    is_stray = position.partition != answer.partition
+    next_offset = answer.watermark.next_offset
+    if is_stray:
+        next_offset = _next_offset(store, topic, key, position.partition, deadline)
+    if next_offset <= position.offset:
+        waited_ms = round((store.clock.monotonic_s() - began_s) * 1000)
+        raise PositionNotReached(str(position), next_offset, waited_ms)
+    # A stray is written before the watermarks of its own partition move: the state has it by now.
+    return _read(store, topic, key, deadline, terms) if is_stray else answer
 
 
-def _building(layout: Layout, key: bytes, answer: Answer | None) -> LaneBuilding:
-    partition = lane_of_key(layout, key).partition
-    if answer is None:
-        return LaneBuilding(layout.topic, partition, None)
-    return LaneBuilding(layout.topic, partition, answer.watermark.next_offset, answer.watermark.log_end)
+def _next_offset(store: Store, topic: str, key: bytes, partition: int, deadline: Deadline) -> int:
+    """Return how far the lane of `partition` is that has the key's stripe number; 0 where it has not begun.
 
-
-def _answer_by(state: State, layout: Layout, key: bytes, deadline: Deadline) -> Answer | None:
-    """Read value and watermark in one atomic command; None where the lane has no watermark."""
-    home = lane_of_key(layout, key)
-    value_key = redis_keys.value_key(home.tag, layout.topic, layout.generation, key)
-    value, mark = state.read(home.slot, (value_key, home.watermark_key), deadline)
-    if mark is None:
-        return None
-    watermark = decode_watermark(home.watermark_key, mark)
-    record = decode_value(value_key, key, value, home.partition)
-    return Answer(layout, home.partition, record, watermark)
-
-
-def _next_offset(
-    state: State, layouts: Layouts, topic: str, key: bytes, *, partition: int, deadline: Deadline
-) -> int:
-    """How far the lane of `partition` is that has the key's own stripe number (0: not begun).
-
-    A partition beyond the layout's is one by which the topic has grown: it has watermarks too.
+    A partition beyond the layout's count is one by which the topic has grown: it has watermarks too.
     """
     if partition >= MAX_LANES:
         raise BadRequest(
-            f"partition {partition} is none of topic {topic!r}: {MAX_LANES} at most are served",
+            f"partition {partition} can't exist: topic {topic!r} has {MAX_LANES} partitions at most",
             "min_position",
         )
-    layout = layouts.get(topic, deadline)
-    home = lane_in_partition(layout, partition, key)
-    (mark,) = state.read(home.slot, (home.watermark_key,), deadline)
-    return 0 if mark is None else decode_watermark(home.watermark_key, mark).next_offset
+    lane = lane_in_partition(store.layouts.get(topic, deadline), partition, key)
+    (data,) = store.state.read(lane.slot, (lane.watermark_key,), deadline)
+    return 0 if data is None else decode_watermark(lane.watermark_key, data).next_offset

@@ -1,24 +1,24 @@
-"""Reading views: the windows of one key or of a range of keys, and what is known of a view."""
+"""Reads views: the windows of one key or of a span of keys, and the description of a view."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from keylane.errors import CorruptState, UnknownTopic, UnknownView
 from keylane.model.keys import check_key, printable
+from keylane.model.records import Record
 from keylane.ports import Call, Deadline
-from keylane.query import ranges
-from keylane.query.layouts import healed
-from keylane.query.ranges import Span
+from keylane.query.range_rows import RangeReader, RangeScan
+from keylane.query.span import Span
+from keylane.query.store import ANY, readings
 from keylane.state import aggregates, codec, redis_keys, windows
 from keylane.state.lanes import decode_watermark, lane_of_key, lanes_of_topic
 
 if TYPE_CHECKING:
-    from keylane.model.records import Answer, Layout, Watermark
-    from keylane.ports import Clock, State
+    from keylane.model.records import Layout, Watermark
     from keylane.query.freshness import Watermarks
-    from keylane.query.layouts import Layouts
+    from keylane.query.store import ReadTerms, Store
     from keylane.state.lanes import Lane
     from keylane.state.windows import Definition, Progress
 
@@ -29,8 +29,8 @@ FIRST_MS, LAST_MS = -(1 << 63), (1 << 63) - 1
 class Window:
     """A window as it stands; `columns`: a JSON object. Both times are None where the view has no windows.
 
-    `is_final`: the event-time watermark is past its end, and it changes no more. `changed_ms`: when its last
-    change was written.
+    `is_final`: the event-time watermark has reached its end, so it changes no more. `changed_ms`: when its
+    last change was written, ms since 1970.
     """
 
     key: bytes
@@ -42,144 +42,139 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
-    """Windows in the order of keys, then of starts. `next_after`: where the page ended, None: at the end."""
+class WindowScan:
+    """A page of a view's windows that start from `from_ms` on and before `to_ms`.
+
+    `keys`: one key, or a span of keys. `final_only`: without windows that may still change. `after`: the
+    `next_after` of the page before.
+    """
+
+    view: str
+    keys: bytes | Span
+    from_ms: int | None = None
+    to_ms: int | None = None
+    final_only: bool = False
+    limit: int = 100
+    after: bytes | None = None
+
+    @property
+    def state_name(self) -> str:
+        """The view's name in Redis, in the place of a topic's."""
+        return windows.state_name(self.view)
+
+    def starts_in_time(self, window_key: bytes) -> bool:
+        """Return whether the window starts within the two times. Raises CorruptState."""
+        _, start_ms = _split(self.state_name, window_key)
+        return (self.from_ms is None or self.from_ms <= start_ms) and (
+            self.to_ms is None or start_ms < self.to_ms
+        )
+
+    def range_scan(self) -> RangeScan:
+        """Return the scan of the window keys: times bound the span of one key, and filter a span of keys."""
+        if isinstance(self.keys, Span):
+            high = None if self.keys.high is None else windows.escaped(self.keys.high)
+            span = Span(windows.escaped(self.keys.low), high)
+            return RangeScan(span, self.limit, self.after, is_wanted=self.starts_in_time)
+        low = windows.window_key(self.keys, FIRST_MS if self.from_ms is None else self.from_ms)
+        high = windows.window_key(self.keys, LAST_MS if self.to_ms is None else self.to_ms)
+        return RangeScan(Span(low, high), self.limit, self.after)
+
+
+@dataclass(frozen=True, slots=True)
+class WindowPage:
+    """Windows in the order of keys, then of starts. `next_after`: where the page ended, None at the end."""
 
     view: Definition
     rows: list[Window]
     next_after: bytes | None
-    marks: Watermarks
+    watermarks: Watermarks
 
 
 @dataclass(frozen=True, slots=True)
-class Described:
-    """A view, and its lanes: where each lies (address of its primary) and how far it is, if it has begun."""
+class ViewLane:
+    """A lane of a view, its primary as "host:port", and how far it is: None where it has not begun."""
+
+    lane: Lane
+    shard: str
+    watermark: Watermark | None
+    progress: Progress | None
+
+
+@dataclass(frozen=True, slots=True)
+class ViewDescription:
+    """A view and its lanes."""
 
     view: Definition
     layout: Layout
-    lanes: list[tuple[Lane, str, Watermark | None, Progress | None]]
+    lanes: list[ViewLane]
 
 
-def of_key(
-    state: State,
-    layouts: Layouts,
-    clock: Clock,
-    view: str,
-    key: bytes,
-    *,
-    from_ms: int | None = None,
-    to_ms: int | None = None,
-    **bounds: Any,
-) -> Page:
-    """Read the key's windows that start from `from_ms` on and before `to_ms`, from its lane alone.
+def read_windows(store: Store, scan: WindowScan, terms: ReadTerms = ANY) -> WindowPage:
+    """Read a page of a view's windows; those of one key come from its lane alone.
 
-    `bounds` as `page` has them. Raises NullKey, TooLarge, and as `of_keys`.
+    A page is shorter, even empty, where it takes long to find the next window. Raises NullKey, TooLarge,
+    UnknownView, LaneBuilding, StateTooOld, StateUnavailable, CorruptState.
     """
-    check_key(key)
-    low = windows.window_key(key, FIRST_MS if from_ms is None else from_ms)
-    high = windows.window_key(key, LAST_MS) if to_ms is None else windows.window_key(key, to_ms)
-    return _page(state, layouts, clock, view, Span(low, high), key=key, **bounds)
-
-
-def of_keys(
-    state: State,
-    layouts: Layouts,
-    clock: Clock,
-    view: str,
-    span: Span,
-    *,
-    from_ms: int | None = None,
-    to_ms: int | None = None,
-    **bounds: Any,
-) -> Page:
-    """Read the windows of the span's keys that start from `from_ms` on and before `to_ms`.
-
-    A page is shorter, even empty, where it takes long to find the next. Raises UnknownView, LaneBuilding,
-    StateTooOld, StateUnavailable, CorruptState.
-    """
-    low = windows.escaped(span.low)
-    high = None if span.high is None else windows.escaped(span.high)
-    times = FIRST_MS if from_ms is None else from_ms, LAST_MS if to_ms is None else to_ms
-    return _page(state, layouts, clock, view, Span(low, high), times=times, **bounds)
-
-
-def _page(
-    state: State,
-    layouts: Layouts,
-    clock: Clock,
-    view: str,
-    span: Span,
-    *,
-    key: bytes | None = None,
-    times: tuple[int, int] = (FIRST_MS, LAST_MS),
-    is_final: bool = False,
-    after: bytes | None = None,
-    limit: int = 100,
-    max_age_ms: int | None = None,
-    timeout_ms: float = 1000,
-    partial: bool = False,
-) -> Page:
-    deadline = Deadline.after_ms(timeout_ms, clock)
-    name = windows.state_name(view)
-
-    def is_wanted(found: bytes) -> bool:
-        return times[0] <= _split(name, found)[1] < times[1]
-
-    def ask(marks: Watermarks) -> tuple[list[tuple[bytes, Answer]], bytes | None]:
-        return ranges.records(
-            state,
-            marks,
-            span,
-            homes=lanes_of_topic(marks.layout) if key is None else [lane_of_key(marks.layout, key)],
-            is_wanted=is_wanted if key is None else None,
-            after=after,
-            limit=limit,
-            deadline=deadline,
-            timeout_ms=timeout_ms,
-            clock=clock,
-        )
-
+    if isinstance(scan.keys, bytes):
+        check_key(scan.keys)
+    deadline = Deadline.after_ms(terms.timeout_ms, store.clock)
+    range_scan = scan.range_scan()
     try:
-        (found, next_after), marks = healed(layouts, name, deadline, ask, partial=partial)
+        for reading in readings(store, scan.state_name, deadline):
+            rows, next_after = RangeReader(reading, _lanes_of(scan, reading.layout), range_scan, terms).read()
     except UnknownTopic as error:
-        raise UnknownView(view) from error
-    marks.check_age(clock.now_ms(), max_age_ms)
-    definition = _definition(marks.layout)
-    rows = [_window(definition, name, answer) for name, answer in found]
-    return Page(definition, [row for row in rows if row.is_final or not is_final], next_after, marks)
+        raise UnknownView(scan.view) from error
+    reading.check(terms)
+    definition = _definition(reading.layout)
+    found = [
+        _window(definition, scan.state_name, record, reading.watermarks.by_lane[lane].newest_timestamp_ms)
+        for _, lane, record in rows
+        if isinstance(record, Record)
+    ]
+    kept = [window for window in found if window.is_final or not scan.final_only]
+    return WindowPage(definition, kept, next_after, reading.watermarks)
 
 
-def describe(state: State, layouts: Layouts, clock: Clock, view: str, timeout_ms: float = 1000) -> Described:
-    """Read a view's layout anew, and how far all its lanes are.
+def describe_view(store: Store, view: str, timeout_ms: float = 1000) -> ViewDescription:
+    """Read a view's layout and how far all its lanes are; nothing is taken from the cache.
 
     Raises UnknownView, StateUnavailable, CorruptState.
     """
-    deadline = Deadline.after_ms(timeout_ms, clock)
+    deadline = Deadline.after_ms(timeout_ms, store.clock)
     try:
-        layout = layouts.refresh(windows.state_name(view), deadline)
+        layout = store.layouts.refresh(windows.state_name(view), deadline)
     except UnknownTopic as error:
         raise UnknownView(view) from error
-    homes = lanes_of_topic(layout)
-    keys = [home.watermark_key for home in homes]
-    progress_keys = [
-        redis_keys.lane_key(home.tag, layout.topic, layout.generation, b"p", str(home).encode())
-        for home in homes
+    lanes = lanes_of_topic(layout)
+    keys = [(_progress_key(layout, lane), lane.watermark_key) for lane in lanes]
+    calls = [Call(lane.slot, (b"MGET", *pair)) for lane, pair in zip(lanes, keys, strict=True)]
+    replies = store.state.run(calls, deadline)
+    shards = store.state.hosts([lane.slot for lane in lanes], deadline)
+    described = [
+        ViewLane(
+            lane,
+            shard,
+            None if watermark is None else decode_watermark(lane.watermark_key, watermark),
+            None if progress is None else _decode_progress(_progress_key(layout, lane), progress),
+        )
+        for lane, shard, (progress, watermark) in zip(lanes, shards, replies, strict=True)
     ]
-    calls = [
-        Call(home.slot, (b"MGET", *pair))
-        for home, pair in zip(homes, zip(progress_keys, keys, strict=True), strict=True)
-    ]
-    replies = state.run(calls, deadline)
-    shards = state.hosts([home.slot for home in homes], deadline)
-    lanes = []
-    for home, shard, where, (progress, mark) in zip(homes, shards, progress_keys, replies, strict=True):
-        watermark = None if mark is None else decode_watermark(home.watermark_key, mark)
-        try:
-            told = None if progress is None else windows.Progress.from_json(progress)
-        except codec.CodecError as error:
-            raise CorruptState(printable(where), str(error)) from error
-        lanes.append((home, shard, watermark, told))
-    return Described(_definition(layout), layout, lanes)
+    return ViewDescription(_definition(layout), layout, described)
+
+
+def _progress_key(layout: Layout, lane: Lane) -> bytes:
+    return redis_keys.lane_key(lane.tag, layout.topic, layout.generation, b"p", str(lane).encode())
+
+
+def _decode_progress(redis_key: bytes, data: bytes) -> Progress:
+    try:
+        return windows.Progress.from_json(data)
+    except codec.CodecError as error:
+        raise CorruptState(printable(redis_key), str(error)) from error
+
+
+def _lanes_of(scan: WindowScan, layout: Layout) -> list[Lane]:
+    return [lane_of_key(layout, scan.keys)] if isinstance(scan.keys, bytes) else lanes_of_topic(layout)
 
 
 def _definition(layout: Layout) -> Definition:
@@ -189,21 +184,19 @@ def _definition(layout: Layout) -> Definition:
         raise CorruptState(printable(redis_keys.layout_key(layout.topic)), str(error)) from error
 
 
-def _split(name: str, found: bytes) -> tuple[bytes, int]:
+def _split(state_name: str, window_key: bytes) -> tuple[bytes, int]:
     try:
-        return windows.split(found)
+        return windows.split(window_key)
     except codec.CodecError as error:
-        raise CorruptState(f"{name}: {printable(found)}", str(error)) from error
+        raise CorruptState(f"{state_name}: {printable(window_key)}", str(error)) from error
 
 
-def _window(view: Definition, name: bytes, answer: Answer) -> Window:
-    record, watermark_ms = answer.record, answer.watermark.newest_timestamp_ms
-    key, start_ms = _split(answer.layout.topic, name)
+def _window(view: Definition, state_name: str, record: Record, event_time_ms: int) -> Window:
+    key, start_ms = _split(state_name, record.key)
     try:
-        end_ms, states = windows.decode_window(record.value if record else b"")
+        end_ms, states = windows.decode_window(record.value)
         columns = aggregates.shown(view.columns, states)
     except codec.CodecError as error:
-        raise CorruptState(f"{answer.layout.topic}: {printable(name)}", str(error)) from error
-    is_final = windows.is_final(end_ms, watermark_ms)
-    changed_ms = record.timestamp_ms if record else 0
-    return Window(key, None if end_ms is None else start_ms, end_ms, is_final, changed_ms, columns)
+        raise CorruptState(f"{state_name}: {printable(record.key)}", str(error)) from error
+    is_final = windows.is_final(end_ms, event_time_ms)
+    return Window(key, None if end_ms is None else start_ms, end_ms, is_final, record.timestamp_ms, columns)

@@ -23,7 +23,7 @@ def index_key(tag: bytes, topic: str, generation: int, partition: int, stripe: i
     return b"{%b}:%b:%d:i:%d.%d" % (tag, topic.encode(), generation, partition, stripe)
 
 
-def past_key(tag: bytes, topic: str, generation: int, partition: int, stripe: int) -> bytes:
+def history_index_key(tag: bytes, topic: str, generation: int, partition: int, stripe: int) -> bytes:
     """Key of a lane's ordered index of all keys that have a history: `{tag}:T:g:p:<partition>.<stripe>`."""
     return b"{%b}:%b:%d:p:%d.%d" % (tag, topic.encode(), generation, partition, stripe)
 

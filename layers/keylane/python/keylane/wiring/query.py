@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING
 from keylane.adapters.aws import references
 from keylane.config.functions import QuerySettings, registry_settings
 from keylane.ports import Clock
+from keylane.query.decoding import ValueDecoder
 from keylane.query.layouts import Layouts
+from keylane.query.store import Store
 from keylane.wiring.metrics import check_metrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from keylane.metrics.meter import Meter
-    from keylane.ports import Schemas, State
+    from keylane.ports import Schemas
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,10 +27,18 @@ class Query:
     """What the query function works with; `schemas` is made when the first value needs one."""
 
     settings: QuerySettings
-    clock: Clock
-    state: State
-    layouts: Layouts
+    store: Store
     schemas: Callable[[], Schemas]
+
+    @property
+    def now_ms(self) -> int:
+        """The wall-clock time, ms since 1970."""
+        return self.store.clock.now_ms()
+
+    def decoder(self, *, as_bytes: bool) -> ValueDecoder:
+        """Return a decoder for the values of one request."""
+        timeout_ms = self.settings.registry_timeout_ms
+        return ValueDecoder(self.schemas, self.store.clock, timeout_ms, as_bytes=as_bytes)
 
 
 def query_maker(meter: Meter) -> Callable[[], Query]:
@@ -43,7 +53,8 @@ def query_maker(meter: Meter) -> Callable[[], Query]:
         clock = Clock()
         state = RedisState(Cluster(settings.redis, meter))
         meter.count("ColdStarts", 1, "query")
-        return Query(settings, clock, state, Layouts(state, clock, settings.layout_ttl_s), schemas)
+        store = Store(state, Layouts(state, clock, settings.layout_ttl_s), clock)
+        return Query(settings, store, schemas)
 
     @cache
     def schemas() -> Schemas:

@@ -1,0 +1,35 @@
+"""A span of keys in bytewise order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from keylane import routing
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Keys from `low` on and below `high` (None: to the end), in bytewise order."""
+
+    low: bytes = b""
+    high: bytes | None = None
+
+    @classmethod
+    def of_prefix(cls, prefix: bytes) -> Span:
+        """Return the span of all keys that begin with the prefix."""
+        trimmed = prefix.rstrip(b"\xff")
+        return cls(prefix, trimmed[:-1] + bytes((trimmed[-1] + 1,)) if trimmed else None)
+
+    def bounds(self, after: bytes | None) -> tuple[bytes, bytes]:
+        """Return the bounds of ZRANGEBYLEX for the span's keys that come after `after`."""
+        low = b"(" + after if after is not None else b"[" + self.low if self.low else b"-"
+        return low, b"+" if self.high is None else b"(" + self.high
+
+    def partition_key(self, partition_by: str) -> bytes | None:
+        """Return the partition key that all keys of the span share; None where they may differ."""
+        separator = routing.separator_of(partition_by)
+        if not separator or separator not in self.low or self.high is None:
+            return None
+        part = routing.partition_key(self.low, partition_by)
+        end = Span.of_prefix(part + separator).high
+        return part if end is not None and self.high <= end else None

@@ -8,7 +8,7 @@ TORTURE_ARGS ?=
 N ?= 200
 SEED ?=
 
-.PHONY: help setup setup-python setup-tests demo test check up down status clean bench bench-lookup bench-ingest bench-freshness bench-coldstart bench-read bench-write torture torture-mutants openapi tour layer layer-requirements sizing package-job lint-infra setup-check setup-localstack deploy-local events build
+.PHONY: help setup setup-python setup-tests demo test check up down status clean bench bench-lookup bench-ingest bench-freshness bench-coldstart bench-read bench-write torture torture-mutants openapi settings tour layer layer-requirements sizing package-job lint-infra setup-check setup-localstack deploy-local events build
 
 help:  ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,6 +45,9 @@ lint-infra: setup-check  ## cfn-lint with the rules of infra/lint, and sam valid
 
 openapi: setup-python  ## Write docs/openapi.json, and the template's routes, from the code
 	@$(BIN)/python -m keylane_build.openapi
+
+settings: setup-python  ## Write docs/configuration/settings.md from the tables of settings
+	@$(BIN)/python -m keylane_build.settings
 	@$(BIN)/python -m keylane_build.gateway
 
 layer-requirements: setup-python

@@ -1,8 +1,6 @@
 """`python -m keylane_spark --config keylane.toml`: the job as a process.
 
-Addresses come from the environment, as for the functions (keylane/settings.py), and:
-    KEYLANE_JARS         folder with the Kafka connector's jars, where the deployment does not bring them
-    KEYLANE_CHECKPOINT   folder on the driver's own disk for Spark's offset log (nothing of lasting use)
+The environment has the addresses, as for the functions: see docs/configuration/settings.md.
 
 Exit codes: 0 stopped, 2 the config or the environment is wrong, 3 another writer has taken over,
 4 something that does not pass by itself.
@@ -24,6 +22,7 @@ from typing import TYPE_CHECKING
 from keylane.adapters.aws import references
 from keylane.config import kafka as kafka_config
 from keylane.config.functions import redis_settings
+from keylane.config.table import SETTINGS
 from keylane.errors import BadConfig, Fenced, KeylaneError, SettingsError, SettingsUnavailable
 from keylane.ports import Clock
 from keylane_spark import job
@@ -54,8 +53,8 @@ def main(arguments: list[str] | None = None, environment: Mapping[str, str] = os
     except (BadConfig, SettingsUnavailable) as error:
         _say(str(error))
         return 2
-    jars = environment.get("KEYLANE_JARS")
-    checkpoint = environment.get("KEYLANE_CHECKPOINT") or tempfile.mkdtemp(prefix="keylane-")
+    jars = SETTINGS.read(environment, "KEYLANE_JARS")
+    checkpoint = SETTINGS.read(environment, "KEYLANE_CHECKPOINT") or tempfile.mkdtemp(prefix="keylane-")
     spark = session.start(Path(jars) if jars else None, topics.spark)
     try:
         committed_only = topics.job.isolation == "read_committed"
@@ -82,7 +81,7 @@ def _kafka(environment: Mapping[str, str], topics: Config) -> Connection:
     names = {clusters.name_of(topic): topic for topic in wanted}
     if len(names) > 1:
         places = ", ".join(f"{topic!r} in {name!r}" for name, topic in names.items())
-        raise SettingsError(kafka_config.CLUSTERS, f"has {places}: a job serves topics of one cluster")
+        raise SettingsError("KEYLANE_KAFKA_CLUSTERS", f"has {places}: a job serves topics of one cluster")
     return clusters.of(wanted[0])
 
 

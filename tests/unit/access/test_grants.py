@@ -149,19 +149,19 @@ def test_every_operation_is_allowed_to_who_may_do_all_and_none_to_who_may_nothin
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ("", "no JSON object"),
-        ("{", "is no JSON"),
-        ("{}", "no JSON object"),
-        ('{"secret-token": {"name": "a"}}', "name 1 no SHA-256"),
+        ("", "is not set"),
+        ("{", "is not valid JSON"),
+        ("{}", "has no token"),
+        ('{"secret-token": {"name": "a"}}', "name 1 something that is not a SHA-256"),
         (json.dumps({digest(TOKEN): ["a"]}), "grant 1"),
         (json.dumps({digest(TOKEN): {"name": "a", "reads": []}}), "grant 1"),
         (json.dumps({digest(TOKEN): {"read": []}}), "no name in grant 1"),
-        (json.dumps({digest(TOKEN): {"name": "a", "read": "orders"}}), "no list of patterns"),
+        (json.dumps({digest(TOKEN): {"name": "a", "read": "orders"}}), "not an array of patterns"),
     ],
 )
-def test_faulty_grants_are_told_without_what_they_hold(given, told):
+def test_error_of_a_faulty_grant_shows_no_secret(given, told):
     with pytest.raises(SettingsError, match=told) as raised:
-        access.grants_of({"KEYLANE_ACCESS": given})
+        access.read_grants({"KEYLANE_ACCESS": given})
     assert "secret-token" not in str(raised.value)
     assert digest(TOKEN) not in str(raised.value)
 

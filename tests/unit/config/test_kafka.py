@@ -12,7 +12,6 @@ from tests.support.builders import an_event, load_handler
 from keylane.adapters.kafka.clients import RejectionListener
 from keylane.adapters.kafka.options import ClientOptions, Connection, ProducerOptions, Security
 from keylane.config import kafka as kafka_config
-from keylane.config import producer
 from keylane.config.functions import ExploreSettings, ProduceSettings
 from keylane.errors import ConnectionRejected, SettingsError
 from keylane.model.clusters import Clusters, Named
@@ -44,7 +43,7 @@ def written(**given: str) -> dict[str, Any]:
 
 def test_without_a_word_nobody_is_asked_for_anything():
     assert kafka_config.connection(BOOTSTRAP) == Connection("one:9092", Security(), ClientOptions())
-    assert producer.producer_options(BOOTSTRAP) == ProducerOptions()
+    assert kafka_config.producer_options(BOOTSTRAP) == ProducerOptions()
     assert Security().configuration() == {}
 
 
@@ -207,10 +206,10 @@ def test_a_password_is_never_taken_over_by_another_cluster_but_options_are():
 @pytest.mark.parametrize(
     ("clusters", "told"),
     [
-        ("[", "is no JSON"),
-        ("[" * 100_000, "is no JSON"),
-        ('{"a": "hunter2', "is no JSON"),
-        ("[1]", "is no JSON object"),
+        ("[", "is not valid JSON"),
+        ("[" * 100_000, "is not valid JSON"),
+        ('{"a": "hunter2', "is not valid JSON"),
+        ("[1]", "is not a JSON object"),
         ('{"default": {"topics": ["*"], "bootstrap": "a:1"}}', "no name"),
         ('{"a b": {"topics": ["*"], "bootstrap": "a:1"}}', "no name"),
         ('{"a": 1}', "no object"),

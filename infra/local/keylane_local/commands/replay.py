@@ -17,7 +17,8 @@ import click
 
 from keylane.adapters.aws.client import Refused, client, translate_aws_errors
 from keylane.adapters.aws.sqs import BATCH_MESSAGES, SqsQueue
-from keylane.config.queue import SAFE_LIMIT, aws_settings
+from keylane.config.queue import aws_settings
+from keylane.config.table import SAFE_MESSAGE_BYTES
 from keylane.drain import drain
 from keylane.errors import KeylaneError
 from keylane.ports import Clock, Deadline, Message
@@ -103,7 +104,7 @@ class _Mover:
     def __init__(self, request: ReplayRequest, settings: AwsSettings, clock: Clock) -> None:
         self.report = ReplayReport()
         self._request = request
-        self._target = SqsQueue(request.target, SAFE_LIMIT, settings)
+        self._target = SqsQueue(request.target, SAFE_MESSAGE_BYTES, settings)
         self._clock = clock
         self._sqs = client("sqs", settings)
         self._handles: dict[str, str] = {}  # of received messages that are still in the queue

@@ -1,6 +1,6 @@
-"""Settings from the environment: read in one call, checked, the variable at fault named.
+"""Settings of the functions as values: each is read in one call, which names the variable at fault.
 
-Each kind of settings imports its adapter where it is read, so that a function carries no client but its own.
+Each reader imports its adapter where it is called, so that a function loads no client but its own.
 """
 
 from __future__ import annotations
@@ -8,17 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
-from keylane.config.env import nodes, number, switch
+from keylane.config.settings import is_set
+from keylane.config.table import REDIS, SETTINGS
 from keylane.errors import SettingsError
-
-__all__ = [
-    "ExploreSettings",
-    "ProduceSettings",
-    "QuerySettings",
-    "SettingsError",
-    "redis_settings",
-    "registry_settings",
-]
+from keylane.model.clusters import Clusters
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,17 +20,14 @@ if TYPE_CHECKING:
     from keylane.adapters.kafka.options import KafkaSettings
     from keylane.adapters.redis.cluster import RedisSettings
     from keylane.adapters.registry.http import RegistrySettings
-    from keylane.model.clusters import Clusters, Named
-
-MAX_VALUE_BYTES = 512 * 1024 * 1024
-"""More than any function or broker takes: a bound that a slip of the finger meets."""
+    from keylane.model.clusters import Named
 
 
 @dataclass(frozen=True, slots=True)
 class QuerySettings:
-    """What the query function runs with. `state_timeout_ms` bounds one read, `wait_max_ms` one waiting.
+    """Settings of the query function.
 
-    `registry_timeout_ms` bounds all that one request asks of the Schema Registry.
+    `state_timeout_ms` bounds one read, `registry_timeout_ms` all that one request asks the Schema Registry.
     """
 
     redis: RedisSettings
@@ -49,23 +39,23 @@ class QuerySettings:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Self:
-        """Read all at once. Raises SettingsError."""
-        wait_max_ms = number(environment, "KEYLANE_WAIT_MAX_MS", 20_000, least=0)
+        """Read all settings. Raises SettingsError."""
+        wait_max_ms = SETTINGS.read(environment, "KEYLANE_WAIT_MAX_MS")
         return cls(
             redis=redis_settings(environment),
-            state_timeout_ms=number(environment, "KEYLANE_STATE_TIMEOUT_MS", 1_000),
-            wait_default_ms=min(number(environment, "KEYLANE_WAIT_DEFAULT_MS", 5_000, least=0), wait_max_ms),
+            state_timeout_ms=SETTINGS.read(environment, "KEYLANE_STATE_TIMEOUT_MS"),
+            wait_default_ms=min(SETTINGS.read(environment, "KEYLANE_WAIT_DEFAULT_MS"), wait_max_ms),
             wait_max_ms=wait_max_ms,
-            layout_ttl_s=number(environment, "KEYLANE_LAYOUT_TTL_S", 30, least=0),
-            registry_timeout_ms=number(environment, "KEYLANE_SCHEMA_REGISTRY_TIMEOUT_MS", 2_000),
+            layout_ttl_s=SETTINGS.read(environment, "KEYLANE_LAYOUT_TTL_S"),
+            registry_timeout_ms=SETTINGS.read(environment, "KEYLANE_SCHEMA_REGISTRY_TIMEOUT_MS"),
         )
 
 
 @dataclass(frozen=True, slots=True)
 class ProduceSettings:
-    """What the produce function runs with. `timeout_ms` bounds one request.
+    """Settings of the functions that write. `timeout_ms` bounds one request.
 
-    `kafka` is the cluster of all topics that are none of the `others`'.
+    `kafka` is the cluster of all topics that belong to none of `others`.
     """
 
     kafka: KafkaSettings
@@ -76,43 +66,41 @@ class ProduceSettings:
     @property
     def clusters(self) -> Clusters[KafkaSettings]:
         """All clusters."""
-        from keylane.model.clusters import Clusters  # noqa: PLC0415
-
         return Clusters(self.kafka, self.others)
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Self:
-        """Read all at once. Raises SettingsError."""
-        from keylane.adapters.kafka.options import KafkaSettings  # noqa: PLC0415
-        from keylane.config import kafka as kafka_config  # noqa: PLC0415
-        from keylane.config import producer  # noqa: PLC0415
+        """Read all settings. Raises SettingsError."""
+        from keylane.config import kafka  # noqa: PLC0415
 
-        timeout_ms = number(environment, "KEYLANE_PRODUCE_TIMEOUT_MS", 5_000)
-        limit_bytes = number(environment, "KEYLANE_MAX_VALUE_BYTES", 1_048_576, most=MAX_VALUE_BYTES)
+        clusters = kafka.clusters(environment, _kafka_settings)
+        default = clusters.default
+        return cls(default, default.timeout_ms, default.value_limit_bytes, clusters.named)
 
-        def read(environment: Mapping[str, str]) -> KafkaSettings:
-            return KafkaSettings(
-                kafka_config.bootstrap(environment),
-                producer.partitioner(environment),
-                limit_bytes,
-                timeout_ms,
-                producer.partition_by(environment),
-                producer.partitioners(environment),
-                kafka_config.security(environment),
-                kafka_config.client_options(environment),
-                producer.producer_options(environment),
-            )
 
-        clusters = kafka_config.clusters(environment, read)
-        return cls(clusters.default, timeout_ms, limit_bytes, clusters.named)
+def _kafka_settings(environment: Mapping[str, str]) -> KafkaSettings:
+    from keylane.adapters.kafka.options import KafkaSettings  # noqa: PLC0415
+    from keylane.config import kafka  # noqa: PLC0415
+
+    return KafkaSettings(
+        kafka.bootstrap(environment),
+        kafka.partitioner(environment),
+        SETTINGS.read(environment, "KEYLANE_MAX_VALUE_BYTES"),
+        SETTINGS.read(environment, "KEYLANE_PRODUCE_TIMEOUT_MS"),
+        kafka.partition_by(environment),
+        kafka.partitioners(environment),
+        kafka.security(environment),
+        kafka.client_options(environment),
+        kafka.producer_options(environment),
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class ExploreSettings:
-    """What the explore function runs with; without `redis` it knows no shards.
+    """Settings of the explore function; without `redis` it knows no shards.
 
     `timeout_ms` bounds what one request asks of Kafka, `health_timeout_ms` the same for its health.
-    `kafka` is the cluster of all topics that are none of the `others`'.
+    `kafka` is the cluster of all topics that belong to none of `others`.
     """
 
     kafka: ReaderSettings
@@ -125,65 +113,56 @@ class ExploreSettings:
     @property
     def clusters(self) -> Clusters[ReaderSettings]:
         """All clusters."""
-        from keylane.model.clusters import Clusters  # noqa: PLC0415
-
         return Clusters(self.kafka, self.others)
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Self:
-        """Read all at once. Raises SettingsError."""
-        from keylane.adapters.kafka.admin import ReaderSettings  # noqa: PLC0415
-        from keylane.config import kafka as kafka_config  # noqa: PLC0415
+        """Read all settings. Raises SettingsError."""
+        from keylane.config import kafka  # noqa: PLC0415
 
-        timeout_ms = number(environment, "KEYLANE_EXPLORE_TIMEOUT_MS", 5_000)
-
-        def read(environment: Mapping[str, str]) -> ReaderSettings:
-            return ReaderSettings(
-                kafka_config.bootstrap(environment),
-                timeout_ms,
-                security=kafka_config.security(environment),
-                client=kafka_config.client_options(environment),
-            )
-
-        clusters = kafka_config.clusters(environment, read)
-        has_redis = environment.get("KEYLANE_REDIS_NODES", "").strip()
+        clusters = kafka.clusters(environment, _reader_settings)
         return cls(
             clusters.default,
-            redis_settings(environment) if has_redis else None,
-            timeout_ms,
-            number(environment, "KEYLANE_HEALTH_TIMEOUT_MS", 2_000),
-            number(environment, "KEYLANE_STATE_TIMEOUT_MS", 1_000),
+            redis_settings(environment) if is_set(environment, "KEYLANE_REDIS_NODES") else None,
+            clusters.default.timeout_ms,
+            SETTINGS.read(environment, "KEYLANE_HEALTH_TIMEOUT_MS"),
+            SETTINGS.read(environment, "KEYLANE_STATE_TIMEOUT_MS"),
             clusters.named,
         )
 
 
+def _reader_settings(environment: Mapping[str, str]) -> ReaderSettings:
+    from keylane.adapters.kafka.admin import ReaderSettings  # noqa: PLC0415
+    from keylane.config import kafka  # noqa: PLC0415
+
+    timeout_ms = SETTINGS.read(environment, "KEYLANE_EXPLORE_TIMEOUT_MS")
+    found = kafka.connection(environment)
+    return ReaderSettings(found.bootstrap, timeout_ms, found.security, found.client)
+
+
 def redis_settings(environment: Mapping[str, str]) -> RedisSettings:
-    """KEYLANE_REDIS_NODES, _USERNAME, _PASSWORD, _TLS, and _TLS_CA_FILE for a private authority."""
+    """Read how to connect to Redis. Raises SettingsError."""
     from keylane.adapters.redis.cluster import Node, RedisSettings  # noqa: PLC0415
 
-    return RedisSettings(
-        nodes=tuple(Node(host, port) for host, port in nodes(environment, "KEYLANE_REDIS_NODES")),
-        username=environment.get("KEYLANE_REDIS_USERNAME") or None,
-        password=environment.get("KEYLANE_REDIS_PASSWORD") or None,
-        tls=switch(environment, "KEYLANE_REDIS_TLS"),
-        tls_ca_file=environment.get("KEYLANE_REDIS_TLS_CA_FILE") or None,
-    )
+    fields = REDIS.fields(environment, "KEYLANE_REDIS_")
+    fields["nodes"] = tuple(Node(*address) for address in fields["nodes"])
+    return RedisSettings(**fields)
 
 
 def registry_settings(environment: Mapping[str, str]) -> RegistrySettings:
-    """KEYLANE_SCHEMA_REGISTRY_URL, _USERNAME, _PASSWORD, and _CA_FILE for a private authority.
+    """Read how to connect to the Schema Registry. Raises SettingsError.
 
-    Read when the first value needs a schema: a function that meets none does without them.
+    It is called when the first value needs a schema: a function that meets none works without a registry.
     """
     from urllib.parse import urlsplit  # noqa: PLC0415
 
     from keylane.adapters.registry.http import RegistrySettings  # noqa: PLC0415
 
     variable = "KEYLANE_SCHEMA_REGISTRY_URL"
-    url = environment.get(variable, "").strip()
+    url = SETTINGS.read(environment, variable)
     if not url:
         raise SettingsError(variable, 'is not set: topics with value_format = "registry" need it')
-    fault = "is no http or https URL of host, port and path alone"
+    fault = "is not an http or https URL of host, port and path alone"
     try:
         parts = urlsplit(url)
         # The URL isn't shown: one with a password in it is a likely mistake.
@@ -195,7 +174,7 @@ def registry_settings(environment: Mapping[str, str]) -> RegistrySettings:
         raise SettingsError(variable, f"{fault}; credentials have variables of their own")
     return RegistrySettings(
         url=url,
-        username=environment.get("KEYLANE_SCHEMA_REGISTRY_USERNAME") or None,
-        password=environment.get("KEYLANE_SCHEMA_REGISTRY_PASSWORD") or None,
-        ca_file=environment.get("KEYLANE_SCHEMA_REGISTRY_CA_FILE") or None,
+        username=SETTINGS.read(environment, "KEYLANE_SCHEMA_REGISTRY_USERNAME"),
+        password=SETTINGS.read(environment, "KEYLANE_SCHEMA_REGISTRY_PASSWORD"),
+        ca_file=SETTINGS.read(environment, "KEYLANE_SCHEMA_REGISTRY_CA_FILE"),
     )

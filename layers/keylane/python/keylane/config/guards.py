@@ -1,4 +1,4 @@
-"""Settings of what stands before a write: rate limits, idempotency keys."""
+"""Settings of what guards a write: rate limits and idempotency keys."""
 
 from __future__ import annotations
 
@@ -6,27 +6,28 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from keylane.access.callers import SOURCES
-from keylane.config.env import json_object, number
+from keylane.config.settings import is_set
+from keylane.config.table import GUARDS, SETTINGS
 from keylane.errors import SettingsError
 from keylane.produce.rate_limits import UNITS, Rate, Rule
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-LIMITS = "KEYLANE_RATE_LIMITS"
-_EXAMPLE = '{"topics": {"a*": {"records_per_minute": 600}}, "callers": {"*": {"bytes_per_minute": 9000}}}'
+_LIMITS = "KEYLANE_RATE_LIMITS"
 _MINUTE_S = 60
-MOST = 10**12
-LONGEST_BURST_S = 3600
-LONGEST_EXPIRY_S = 30 * 86_400
+_MOST = 10**12
+_LONGEST_BURST_S = 3600
+_UNITS = {f"{unit}_per_minute": unit for unit in UNITS} | {"max_requests_per_minute": "records"}
+"""Fields of a rate and the units that they count. The last one is kprf's name, which counts records there."""
 
 
 @dataclass(frozen=True, slots=True)
 class GuardSettings:
-    """Without a Redis there are no limits, and no idempotency keys.
+    """Without a Redis there are neither limits nor idempotency keys.
 
-    `limit_timeout_ms` bounds what counting may add to a write, `state_timeout_ms` one look at a key's answer.
-    `expiry_s`: how long an answer is kept. `in_progress_s`: after it a request without one is taken for dead.
+    `limit_timeout_ms` bounds what counting adds to a write, `state_timeout_ms` one look-up of a response.
+    `expiry_s`: how long a response is saved. `in_progress_s`: later a request without one counts as failed.
     """
 
     has_redis: bool = False
@@ -41,75 +42,59 @@ class GuardSettings:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Self:
-        """Read all at once. Raises SettingsError."""
-        topics, callers = _limits(environment)
-        has_redis = bool(environment.get("KEYLANE_REDIS_NODES", "").strip())
+        """Read all settings. Raises SettingsError."""
+        limits = GUARDS.read(environment, _LIMITS)
+        for name in limits.keys() - {"topics", "callers"}:
+            raise SettingsError(_LIMITS, f"has {name[:100]!r}: its fields are topics and callers")
+        topics, callers = _rules(limits, "topics"), _rules(limits, "callers")
+        has_redis = is_set(environment, "KEYLANE_REDIS_NODES")
         if (topics or callers) and not has_redis:
-            raise SettingsError("KEYLANE_REDIS_NODES", f"is not set: {LIMITS} needs it")
+            raise SettingsError("KEYLANE_REDIS_NODES", f"is not set: {_LIMITS} needs it")
         return cls(
             has_redis,
             topics,
             callers,
-            _failure(environment) == "open",
-            number(environment, "KEYLANE_RATE_LIMIT_TIMEOUT_MS", 50),
+            GUARDS.read(environment, "KEYLANE_RATE_LIMIT_FAILURE") == "open",
+            GUARDS.read(environment, "KEYLANE_RATE_LIMIT_TIMEOUT_MS"),
             _sources(environment),
-            number(environment, "KEYLANE_IDEMPOTENCY_EXPIRY_S", 86_400, most=LONGEST_EXPIRY_S),
-            number(environment, "KEYLANE_IDEMPOTENCY_IN_PROGRESS_S", 30, most=900),
-            number(environment, "KEYLANE_STATE_TIMEOUT_MS", 1_000),
+            GUARDS.read(environment, "KEYLANE_IDEMPOTENCY_EXPIRY_S"),
+            GUARDS.read(environment, "KEYLANE_IDEMPOTENCY_IN_PROGRESS_S"),
+            SETTINGS.read(environment, "KEYLANE_STATE_TIMEOUT_MS"),
         )
 
 
-def _limits(environment: Mapping[str, str]) -> tuple[tuple[Rule, ...], tuple[Rule, ...]]:
-    given = json_object(environment, LIMITS, _EXAMPLE)
-    for name in given.keys() - {"topics", "callers"}:
-        raise SettingsError(LIMITS, f"has {name[:100]!r}, which is neither topics nor callers")
-    return _rules(given, "topics"), _rules(given, "callers")
-
-
-def _rules(given: Mapping[str, Any], kind: str) -> tuple[Rule, ...]:
-    rules = given.get(kind, {})
+def _rules(limits: Mapping[str, Any], kind: str) -> tuple[Rule, ...]:
+    rules = limits.get(kind, {})
     if not isinstance(rules, dict):
-        raise SettingsError(LIMITS, f"has {kind} that are no object like {_EXAMPLE}")
+        raise SettingsError(_LIMITS, f"has as {kind} no object: it must be {GUARDS[_LIMITS].accepts}")
     return tuple(Rule(pattern, _rates(f"{kind}.{pattern}", rates)) for pattern, rates in rules.items())
 
 
-def _rates(place: str, given: Any) -> tuple[Rate, ...]:
+def _rates(path: str, given: Any) -> tuple[Rate, ...]:
     if not isinstance(given, dict):
-        raise SettingsError(LIMITS, f"has as {place} no object like {_EXAMPLE}")
-    # kprf's name; each record counts there.
-    names = {f"{unit}_per_minute": unit for unit in UNITS} | {"max_requests_per_minute": "records"}
-    for name in given.keys() - names.keys() - {"burst_s"}:
-        known = ", ".join([*names, "burst_s"])
-        raise SettingsError(LIMITS, f"has in {place} {name[:100]!r}, which is none of {known}")
-    burst_s = _whole(place, given, "burst_s", LONGEST_BURST_S) if "burst_s" in given else _MINUTE_S
-    found = {unit: _whole(place, given, name, MOST) for name, unit in names.items() if name in given}
+        raise SettingsError(_LIMITS, f"has as {path} no object: it must be {GUARDS[_LIMITS].accepts}")
+    for name in given.keys() - _UNITS.keys() - {"burst_s"}:
+        known = ", ".join([*_UNITS, "burst_s"])
+        raise SettingsError(_LIMITS, f"has in {path} {name[:100]!r}, which is not one of {known}")
+    burst_s = _integer(path, given, "burst_s", _LONGEST_BURST_S) if "burst_s" in given else _MINUTE_S
+    found = {unit: _integer(path, given, name, _MOST) for name, unit in _UNITS.items() if name in given}
     return tuple(
         Rate(unit, found[unit], max(1, found[unit] * burst_s // _MINUTE_S)) for unit in UNITS if unit in found
     )
 
 
-def _whole(place: str, given: Mapping[str, Any], name: str, most: int) -> int:
+def _integer(path: str, given: Mapping[str, Any], name: str, most: int) -> int:
     found = given[name]
     if isinstance(found, bool) or not isinstance(found, int) or not 1 <= found <= most:
-        raise SettingsError(LIMITS, f"has in {place} a {name} that is no whole number of 1 to {most}")
-    return found
-
-
-def _failure(environment: Mapping[str, str]) -> str:
-    variable = "KEYLANE_RATE_LIMIT_FAILURE"
-    found = environment.get(variable, "").strip() or "open"
-    if found not in {"open", "closed"}:
-        raise SettingsError(variable, f"is {found!r}, neither open nor closed")
+        raise SettingsError(_LIMITS, f"has in {path} a {name} that is not an integer from 1 to {most}")
     return found
 
 
 def _sources(environment: Mapping[str, str]) -> tuple[str, ...]:
     variable = "KEYLANE_CALLER"
-    given = environment.get(variable, "").strip()
-    if not given:
-        return SOURCES
-    found = tuple(each.strip() for each in given.split(","))
+    given = GUARDS.read(environment, variable)
+    found = tuple(each.strip() for each in given.split(",")) if given else SOURCES
     for each in found:
         if each not in SOURCES:
-            raise SettingsError(variable, f"names {each[:100]!r}, which is none of {', '.join(SOURCES)}")
+            raise SettingsError(variable, f"has {each[:100]!r}, which is not one of {', '.join(SOURCES)}")
     return found

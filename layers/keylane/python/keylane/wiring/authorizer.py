@@ -20,14 +20,14 @@ ACCESS_S = 60.0
 
 def access_maker() -> Callable[[], dict[str, Grant]]:
     """Give the maker of the authorizer's grants, read anew each minute. Raises SettingsError when called."""
-    from keylane.config.access import grants_of  # noqa: PLC0415
+    from keylane.config.access import read_grants  # noqa: PLC0415
 
     clock = Clock()
     kept: list[tuple[float, dict[str, Grant]]] = []
 
     def make() -> dict[str, Grant]:
         if not kept or clock.monotonic_s() - kept[0][0] > ACCESS_S:
-            kept[:] = [(clock.monotonic_s(), grants_of(references.resolved(os.environ)))]
+            kept[:] = [(clock.monotonic_s(), read_grants(references.resolved(os.environ)))]
         return kept[0][1]
 
     return make

@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
-from keylane.config.env import number
 from keylane.config.functions import redis_settings, registry_settings
 from keylane.config.schemas import SCHEMAS, schema_rules
+from keylane.config.table import SETTINGS
 from keylane.errors import SettingsError
 from keylane.produce.guards import Guards
 
@@ -69,7 +69,7 @@ def checks_of(environment: Mapping[str, str], clock: Clock) -> Checks | None:
 
     has_subject = any(rule.subject for rule in rules)
     client = RegistryClient(registry_settings(environment)) if has_subject else None
-    timeout_ms = number(environment, "KEYLANE_SCHEMA_REGISTRY_TIMEOUT_MS", 2_000)
+    timeout_ms = SETTINGS.read(environment, "KEYLANE_SCHEMA_REGISTRY_TIMEOUT_MS")
     try:
         return ValueChecks(rules, client, clock, timeout_ms)
     except ValueError as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from keylane.config.env import switch
+from keylane.config.table import SETTINGS
 from keylane.metrics.meter import Meter, write_to_stdout
 
 
@@ -16,4 +16,4 @@ def function_meter() -> Meter:
 
 def check_metrics() -> None:
     """Raise SettingsError where the variable is neither true nor false."""
-    switch(os.environ, "KEYLANE_METRICS", default=True)
+    SETTINGS.read(os.environ, "KEYLANE_METRICS")

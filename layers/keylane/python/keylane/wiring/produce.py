@@ -8,9 +8,9 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from keylane.adapters.aws import references
-from keylane.config.env import number
 from keylane.config.functions import ProduceSettings, registry_settings
-from keylane.config.guards import LIMITS
+from keylane.config.settings import is_set
+from keylane.config.table import SETTINGS
 from keylane.ports import Clock
 from keylane.produce.guards import NO_GUARDS, Guards
 from keylane.produce.put import RecordWriter
@@ -41,7 +41,7 @@ class Produce:
 def produce_maker(meter: Meter) -> Callable[[], Produce]:
     """Give the maker of the produce function's parts; it builds once. Raises SettingsError when called."""
     from keylane.adapters.kafka.producer import KafkaProducer  # noqa: F401, PLC0415
-    from keylane.config.queue import URL, queue_settings  # noqa: PLC0415
+    from keylane.config.queue import queue_settings  # noqa: PLC0415
 
     @cache
     def make() -> Produce:
@@ -60,8 +60,8 @@ def produce_maker(meter: Meter) -> Callable[[], Produce]:
             _wal(queue) if queue else None,
             checks_of(environment, clock),
         )
-        registry_timeout_ms = number(environment, "KEYLANE_SCHEMA_REGISTRY_TIMEOUT_MS", 2_000)
-        has_registry = environment.get("KEYLANE_SCHEMA_REGISTRY_URL", "").strip()
+        registry_timeout_ms = SETTINGS.read(environment, "KEYLANE_SCHEMA_REGISTRY_TIMEOUT_MS")
+        has_registry = is_set(environment, "KEYLANE_SCHEMA_REGISTRY_URL")
         return Produce(writer, guards, schemas if has_registry else None, registry_timeout_ms)
 
     @cache
@@ -71,9 +71,9 @@ def produce_maker(meter: Meter) -> Callable[[], Produce]:
 
         return RegistryEncoders(RegistryClient(registry_settings(references.resolved(os.environ))))
 
-    if os.environ.get(URL):
+    if os.environ.get("KEYLANE_QUEUE_URL"):
         import keylane.adapters.aws.sqs  # noqa: PLC0415
-    if os.environ.get(LIMITS):
+    if os.environ.get("KEYLANE_RATE_LIMITS"):
         import keylane.adapters.redis.rate_limits  # noqa: F401, PLC0415
 
     return make

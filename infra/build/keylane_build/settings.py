@@ -1,0 +1,62 @@
+"""The page of all settings, made from their tables and from the text in settings.md beside this module.
+
+`python -m keylane_build.settings` writes docs/configuration/settings.md.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from keylane.config import kafka_table, table
+from keylane.config.settings import REQUIRED, Choice, JsonObject
+from keylane_local.tools import project_root
+
+if TYPE_CHECKING:
+    from keylane.config.settings import Setting
+
+TEXT = Path(__file__).with_suffix(".md")
+TABLES = vars(table) | vars(kafka_table)
+_HEAD = "| variable | value | default | read by | meaning |\n| --- | --- | --- | --- | --- |\n"
+ESCAPED_BAR = r"\|"
+_TABLE = re.compile(r"^\{([A-Z_ ]+)\}$", re.MULTILINE)
+"""A line with the names of tables, of which one is made."""
+
+
+def page() -> str:
+    """Return the page."""
+    return _TABLE.sub(_rows, TEXT.read_text(encoding="utf-8"))
+
+
+def _rows(names: re.Match[str]) -> str:
+    settings = [setting for name in names[1].split() for setting in TABLES[name].values()]
+    return _HEAD + "\n".join(_row(setting) for setting in settings)
+
+
+def _row(setting: Setting) -> str:
+    cells = (f"`{setting.name}`", _value(setting), _default(setting), setting.parts, setting.text)
+    return f"| {' | '.join(cell.replace('|', ESCAPED_BAR) for cell in cells)} |"
+
+
+def _value(setting: Setting) -> str:
+    if isinstance(setting, Choice):
+        return ", ".join(f"`{word}`" for word in setting.words)
+    return f"JSON: `{setting.example}`" if isinstance(setting, JsonObject) else setting.accepts
+
+
+def _default(setting: Setting) -> str:
+    if setting.shown or setting.default is REQUIRED:
+        return setting.shown or REQUIRED
+    if setting.default in {None, ""}:
+        return "none"
+    return f"`{str(setting.default).lower() if isinstance(setting.default, bool) else setting.default}`"
+
+
+def write(path: Path) -> None:
+    """Write the page."""
+    path.write_text(page(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write(project_root() / "docs" / "configuration" / "settings.md")

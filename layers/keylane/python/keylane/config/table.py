@@ -1,0 +1,232 @@
+"""The settings of functions, job, local stack and build; those of Kafka are in `kafka_table`."""
+
+from __future__ import annotations
+
+from keylane.config.settings import (
+    REQUIRED,
+    Addresses,
+    ExactChoice,
+    Integer,
+    JsonObject,
+    Pattern,
+    Raw,
+    Setting,
+    Switch,
+    Table,
+)
+
+_QUEUE = ("an http or https URL of host and path alone", r"https?://[^/@?#\s]+(/[^/@?#\s]+)+")
+_BUCKET = ("the name of an S3 bucket", r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+_READERS, _WRITERS = "query, explore", "produce, drain"
+_REDIS = "query, explore, produce, job"
+_REGISTRY = "query, produce"
+_MONTH_S = 30 * 86_400
+LARGEST_VALUE_BYTES = 512 * 1024 * 1024
+"""No function and no broker takes more: the bound catches a typing error."""
+LEAST_MESSAGE_BYTES, SAFE_MESSAGE_BYTES, MOST_MESSAGE_BYTES = 4_096, 262_144, 1_048_576
+"""Of a message, and of a batch of them. SQS takes 1 MiB since August 2025, stand-ins often less."""
+
+REDIS = Table(
+    Addresses(
+        "KEYLANE_REDIS_NODES",
+        _REDIS,
+        REQUIRED,
+        "Some nodes of the cluster; the others are found by them. explore and produce start without it.",
+    ),
+    Raw("KEYLANE_REDIS_USERNAME", _REDIS, None, "The user. Spaces around it are part of it."),
+    Raw("KEYLANE_REDIS_PASSWORD", _REDIS, None, "The password. Spaces around it are part of it."),
+    Switch("KEYLANE_REDIS_TLS", _REDIS, False, "Whether connections are encrypted."),
+    Raw(
+        "KEYLANE_REDIS_TLS_CA_FILE",
+        _REDIS,
+        None,
+        "A PEM file with the certificates of the authorities to trust.",
+        shown="the system's authorities",
+    ),
+)
+
+READS = Table(
+    Integer("KEYLANE_STATE_TIMEOUT_MS", "query, explore, produce", 1_000, "The longest time of one read."),
+    Integer(
+        "KEYLANE_WAIT_DEFAULT_MS",
+        "query",
+        5_000,
+        "How long a read waits for a position, where the request does not say. Never more than the maximum.",
+        bounds=(0, None),
+    ),
+    Integer(
+        "KEYLANE_WAIT_MAX_MS", "query", 20_000, "The longest wait that a request gets.", bounds=(0, None)
+    ),
+    Integer(
+        "KEYLANE_LAYOUT_TTL_S",
+        "query",
+        30,
+        "How long the layout of a topic is used before it is read again.",
+        bounds=(0, None),
+    ),
+    Integer("KEYLANE_EXPLORE_TIMEOUT_MS", "explore", 5_000, "The longest time that one request asks Kafka."),
+    Integer("KEYLANE_HEALTH_TIMEOUT_MS", "explore", 2_000, "The same for `/health`, for each cluster."),
+    Switch("KEYLANE_METRICS", "all functions", True, "Whether functions write metrics to their logs."),
+)
+
+REGISTRY = Table(
+    Setting(
+        "KEYLANE_SCHEMA_REGISTRY_URL",
+        _REGISTRY,
+        None,
+        "Where Confluent's API begins. Needed for values in a registry's format. No credentials in it.",
+    ),
+    Raw("KEYLANE_SCHEMA_REGISTRY_USERNAME", _REGISTRY, None, "The user."),
+    Raw("KEYLANE_SCHEMA_REGISTRY_PASSWORD", _REGISTRY, None, "The password."),
+    Raw(
+        "KEYLANE_SCHEMA_REGISTRY_CA_FILE",
+        _REGISTRY,
+        None,
+        "A PEM file with the certificates of the authorities to trust.",
+        shown="the system's authorities",
+    ),
+    Integer(
+        "KEYLANE_SCHEMA_REGISTRY_TIMEOUT_MS", _REGISTRY, 2_000, "The longest time that one request asks it."
+    ),
+)
+
+WRITES = Table(
+    Integer("KEYLANE_PRODUCE_TIMEOUT_MS", "produce, drain", 5_000, "The longest time of one request."),
+    Integer(
+        "KEYLANE_MAX_VALUE_BYTES",
+        _WRITERS,
+        1_048_576,
+        "The largest value, without its key. Key and batch have another 128 KiB.",
+        bounds=(1, LARGEST_VALUE_BYTES),
+    ),
+    JsonObject(
+        "KEYLANE_SCHEMAS",
+        "produce",
+        "What the values of a topic must be like: see [Schemas](#schemas).",
+        '{"orders*": {"file": "schemas/orders.json"}, "*": {"subject": "{topic}-value"}}',
+    ),
+)
+
+LOG = Table(
+    Pattern("KEYLANE_QUEUE_URL", "produce", None, "The SQS queue; FIFO where its name ends so.", form=_QUEUE),
+    ExactChoice(
+        "KEYLANE_ASYNC",
+        "produce",
+        "",
+        "Where a record goes whose client does not wait: into the queue, or to Kafka first.",
+        words=("queue", "deliver"),
+        shown="`queue` where a queue is set",
+    ),
+    Switch(
+        "KEYLANE_QUEUE_ON_FAILURE",
+        "produce",
+        False,
+        "Whether records that Kafka did not take go into the queue.",
+    ),
+    Integer(
+        "KEYLANE_QUEUE_GROUPS",
+        "produce",
+        16,
+        "The order groups of a topic in a FIFO queue.",
+        bounds=(1, 10_000),
+    ),
+    Integer(
+        "KEYLANE_QUEUE_LIMIT_BYTES",
+        _WRITERS,
+        SAFE_MESSAGE_BYTES,
+        "The largest message.",
+        bounds=(LEAST_MESSAGE_BYTES, MOST_MESSAGE_BYTES),
+    ),
+    Pattern(
+        "KEYLANE_QUEUE_BUCKET", _WRITERS, None, "A bucket for records that no message can hold.", form=_BUCKET
+    ),
+    Pattern("KEYLANE_DLQ_URL", "drain", REQUIRED, "The queue of dead letters.", form=_QUEUE),
+    Integer(
+        "KEYLANE_DRAIN_TIMEOUT_MS", "drain", 20_000, "The longest time of one batch.", bounds=(1, 840_000)
+    ),
+)
+
+GUARDS = Table(
+    JsonObject(
+        "KEYLANE_RATE_LIMITS",
+        "produce",
+        "Rates of topics and callers: see [Rate limits](#rate-limits). Needs `KEYLANE_REDIS_NODES`.",
+        '{"topics": {"a*": {"records_per_minute": 600}}, "callers": {"*": {"bytes_per_minute": 9000}}}',
+    ),
+    Integer(
+        "KEYLANE_RATE_LIMIT_TIMEOUT_MS",
+        "produce",
+        50,
+        "What counting may add to a write; 500 the first time. A node that fails is not asked for a second.",
+    ),
+    ExactChoice(
+        "KEYLANE_RATE_LIMIT_FAILURE",
+        "produce",
+        "open",
+        "What becomes of a request that cannot be counted: `open` admits it, `closed` answers 503.",
+        words=("open", "closed"),
+    ),
+    Setting(
+        "KEYLANE_CALLER",
+        "produce",
+        "",
+        "How callers are identified, by the first that is known: principal or `sub`, ARN, id of the API key, "
+        "address. `X-Forwarded-For` is never used.",
+        shown="`authorizer,iam,api-key,source-ip`",
+    ),
+    Integer(
+        "KEYLANE_IDEMPOTENCY_EXPIRY_S",
+        "produce",
+        86_400,
+        "How long a response is kept for its `Idempotency-Key`. Needs `KEYLANE_REDIS_NODES`.",
+        bounds=(1, _MONTH_S),
+    ),
+    Integer(
+        "KEYLANE_IDEMPOTENCY_IN_PROGRESS_S",
+        "produce",
+        30,
+        "After this time a request without a response counts as failed. At least the function's timeout.",
+        bounds=(1, 900),
+    ),
+)
+
+ACCESS = Table(
+    JsonObject(
+        "KEYLANE_ACCESS",
+        "authorizer",
+        "Tokens by their SHA-256, and what each grants. Read again each minute, so best a reference.",
+        '{"SHA-256 of a token": {"name": "billing", "read": ["orders*"], "write": ["invoices"]}}',
+        REQUIRED,
+    )
+)
+
+JOB_AND_BUILD = Table(
+    Raw(
+        "KEYLANE_CHECKPOINT",
+        "job",
+        None,
+        "The folder of Spark's offset log, on the driver's own disk.",
+        shown="a temporary folder",
+    ),
+    Raw(
+        "KEYLANE_JARS",
+        "job",
+        None,
+        "The folder with the jars of the Kafka connector.",
+        shown="the deployment's",
+    ),
+    Raw("KEYLANE_DATA", "`keylane`", ".keylane", "The folder of the local stack's data."),
+    Raw("KEYLANE_TOOLS", "set-up", ".keylane-tools", "The folder of the servers and jars that it fetches."),
+    Raw("KEYLANE_IVY_SETTINGS", "set-up", None, "An Ivy settings file, to fetch jars from a mirror."),
+    Raw("KEYLANE_ARCHITECTURE", "build of the layer", "x86_64", "`x86_64` or `arm64`."),
+    Raw("KEYLANE_RUNTIME", "build of the layer", "python3.13", "The runtime of the functions."),
+)
+
+SETTINGS = Table(
+    *(
+        setting
+        for table in (REDIS, READS, REGISTRY, WRITES, LOG, GUARDS, ACCESS, JOB_AND_BUILD)
+        for setting in table.values()
+    )
+)
+"""All of this module."""

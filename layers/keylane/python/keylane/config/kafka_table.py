@@ -140,7 +140,7 @@ PRODUCER = Table(
         _WRITERS,
         "all",
         "Which replicas must have a record before it counts as written; `-1` means `all`. 0 is refused: "
-        "without an acknowledgement there is no position.",
+        "without an acknowledgement no position is known.",
         words=("all", "-1", "1"),
     ),
     Switch(

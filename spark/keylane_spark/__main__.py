@@ -28,7 +28,7 @@ from keylane.ports import Clock
 from keylane_spark import job
 from keylane_spark.adapters.kafka_admin import Broker
 from keylane_spark.config.topics import Config, load
-from keylane_spark.context import Parts
+from keylane_spark.context import JobContext
 from keylane_spark.engine import kafka_options, session
 
 if TYPE_CHECKING:
@@ -60,8 +60,8 @@ def main(arguments: list[str] | None = None, environment: Mapping[str, str] = os
         committed_only = topics.job.isolation == "read_committed"
         renewed = kafka if references.has_references(environment) else None
         broker = Broker(connection, committed_only=committed_only, renewed=renewed)
-        parts = Parts(topics, spark, broker, redis, Path(checkpoint), Clock(), _say, _write)
-        job.run(parts, stop)
+        context = JobContext(topics, spark, broker, redis, Path(checkpoint), Clock(), _say, _write)
+        job.run(context, stop)
     except Fenced as error:
         _say(f"stops: {error}")
         return 3

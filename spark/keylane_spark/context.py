@@ -1,9 +1,11 @@
-"""What the parts of the job share."""
+"""What the modules of the job share."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from keylane_spark.adapters.function_library import FunctionLibrary, WriteOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -11,15 +13,15 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from keylane.adapters.redis.cluster import RedisSettings
+    from keylane.adapters.redis.cluster import Cluster, RedisSettings
     from keylane.ports import Clock
     from keylane_spark.adapters.kafka_admin import Broker
     from keylane_spark.config.topics import Config
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
-    """What the job works with. `say` gets lines for people, `write` those for programs."""
+class JobContext:
+    """The config and the outside world. `say` prints lines for people, `write` those for programs."""
 
     config: Config
     spark: SparkSession
@@ -29,3 +31,17 @@ class Parts:
     clock: Clock
     say: Callable[[str], None]
     write: Callable[[str], None] = lambda _: None
+
+    @property
+    def write_options(self) -> WriteOptions:
+        """How the config wants writes to be repeated and replicated."""
+        job = self.config.job
+        return WriteOptions(
+            retry_budget_s=job.redis_patience_s,
+            wait_replicas=job.wait_replicas,
+            wait_ms=job.wait_timeout_ms,
+        )
+
+    def library(self, cluster: Cluster) -> FunctionLibrary:
+        """The function library over the calling thread's own cluster; pauses are printed."""
+        return FunctionLibrary(cluster, self.clock, self.write_options, self.say)

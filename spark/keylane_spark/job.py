@@ -1,4 +1,4 @@
-"""The job: open the lanes, serve until it is stopped, and open them anew when something breaks or changes."""
+"""The job: opens the lanes, serves until it is stopped, and starts over when something fails or changes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from keylane_spark.generations.ownership import Ownership
 from keylane_spark.generations.sweeper import Sweeper
 from keylane_spark.serving.open_topics import open_topics
 from keylane_spark.serving.switch import Serving
-from keylane_spark.telemetry.metrics import Meter
+from keylane_spark.telemetry.metrics import JobMetrics
 from keylane_spark.telemetry.stray_totals import StrayTotals
 from keylane_spark.views.runner import Views
 
@@ -17,36 +17,36 @@ if TYPE_CHECKING:
     import threading
 
     from keylane.errors import KeylaneError
-    from keylane_spark.context import Parts
+    from keylane_spark.context import JobContext
     from keylane_spark.stream.openings import Openings
 
 _FIRST_PAUSE_S = 1.0
 _LAST_PAUSE_S = 30.0
-_AWAY_PAUSE_S = 1.0
+_MISSING_TOPIC_PAUSE_S = 1.0
 
 
-def run(parts: Parts, stop: threading.Event) -> None:
+def run(context: JobContext, stop: threading.Event) -> None:
     """Serve the topics until `stop` is set.
 
-    What passes is tried again for ever, with pauses: on-call wants a job that comes back by itself, and its
-    lines say what it waits for. Raises what does not pass: Fenced (its sentence says who took over),
-    UnknownTopic at the first start, WriterError, CorruptState.
+    Errors that may pass are retried for ever, with pauses and a line for each: the job recovers by itself.
+    Raises those that don't: Fenced (its sentence says who took over), UnknownTopic at the first start,
+    WriterError, CorruptState.
     """
-    job = parts.config.job
-    ownership = Ownership(parts.redis, parts.clock)
-    sweeper = Sweeper(parts.redis, ownership, parts.clock, job.sweep_keys_per_s, parts.say)
+    job = context.config.job
+    ownership = Ownership(context.redis, context.clock)
+    sweeper = Sweeper(context.redis, ownership, context.clock, job.sweep_keys_per_s, context.say)
     failures: list[KeylaneError] = []
 
     def fail(error: KeylaneError) -> None:
         failures.append(error)
         stop.set()
 
-    meter = Meter(parts.clock, parts.write if job.metrics == "emf" else None)
-    views = Views(parts, ownership, stop, meter, swept=lambda name: sweeper.look_at([name]), failed=fail)
+    metrics = JobMetrics(context.clock, context.write if job.metrics == "emf" else None)
+    views = Views(context, ownership, stop, metrics, sweep=lambda name: sweeper.look_at([name]), failed=fail)
     sweeper.start()
     views.start()
     try:
-        _run(parts, ownership, sweeper, stop, meter)
+        _serve(context, ownership, sweeper, stop, metrics)
         for failure in failures:
             raise failure
     except Fenced as fenced:
@@ -58,59 +58,61 @@ def run(parts: Parts, stop: threading.Event) -> None:
         ownership.close()
 
 
-def _run(parts: Parts, ownership: Ownership, sweeper: Sweeper, stop: threading.Event, meter: Meter) -> None:
+def _serve(
+    context: JobContext, ownership: Ownership, sweeper: Sweeper, stop: threading.Event, metrics: JobMetrics
+) -> None:
     totals = StrayTotals(ownership)
-    pauses = _Pauses(parts, stop)
-    away = ""
+    pauses = _Pauses(context, stop)
+    reported = ""
     while not stop.is_set():
         pauses.begin()
         try:
-            openings = open_topics(parts, ownership)
-            away = ""
+            openings = open_topics(context, ownership)
+            reported = ""
             sweeper.look_at(openings.shapes)
-            _tell_incomplete(parts, openings)
-            Serving(parts, ownership, openings, totals, meter).until_stopped(stop)
+            _report_incomplete(context, openings)
+            Serving(context, ownership, openings, totals, metrics).until_stopped(stop)
         except TopicChanged as error:
-            parts.say(f"opens its lanes anew: {error}")
+            context.say(f"opens its lanes again: {error}")
         except UnknownTopic as error:
             if not ownership.has_begun:
                 raise
-            if str(error) != away:
-                away = str(error)
-                parts.say(f"waits for its topics: {away}")
-            stop.wait(_AWAY_PAUSE_S)
+            if str(error) != reported:
+                reported = str(error)
+                context.say(f"waits for its topics: {reported}")
+            stop.wait(_MISSING_TOPIC_PAUSE_S)
         except (Unavailable, LaneBehind) as error:
-            meter.restart(parts.config.topics)
+            metrics.count_restart(context.config.topics)
             pauses.pause(error)
-            parts.broker.renew()
+            context.broker.renew()
 
 
-def _tell_incomplete(parts: Parts, openings: Openings) -> None:
+def _report_incomplete(context: JobContext, openings: Openings) -> None:
     for opening in (openings.serving, *([openings.building] if openings.building else [])):
         for topic, partition in opening.incomplete:
-            parts.say(
+            context.say(
                 f"INCOMPLETE: partition {partition} of topic {topic!r}: Kafka no longer has records "
                 f"that its state never saw"
             )
 
 
 class _Pauses:
-    """Pauses that grow while nothing works for long; a lane that has gone back is seen to at once."""
+    """Pauses that grow while restarts fail; a lane that is behind is repaired at once."""
 
-    def __init__(self, parts: Parts, stop: threading.Event) -> None:
-        self._parts = parts
+    def __init__(self, context: JobContext, stop: threading.Event) -> None:
+        self._context = context
         self._stop = stop
         self._pause_s = 0.0
         self._began_s = 0.0
 
     def begin(self) -> None:
-        self._began_s = self._parts.clock.monotonic_s()
+        self._began_s = self._context.clock.monotonic_s()
 
     def pause(self, error: Unavailable | LaneBehind) -> None:
-        if self._parts.clock.monotonic_s() - self._began_s > _LAST_PAUSE_S:
+        if self._context.clock.monotonic_s() - self._began_s > _LAST_PAUSE_S:
             self._pause_s = 0.0
         if isinstance(error, Unavailable):
             self._pause_s = max(self._pause_s, _FIRST_PAUSE_S)
-        self._parts.say(f"begins anew in {self._pause_s:.0f} s: {error}")
+        self._context.say(f"restarts in {self._pause_s:.0f} s: {error}")
         self._stop.wait(self._pause_s)
         self._pause_s = min(max(self._pause_s * 2, _FIRST_PAUSE_S), _LAST_PAUSE_S)

@@ -32,7 +32,7 @@ from keylane_local.process.guard import guarded
 from keylane_local.stack.plan import StackOptions
 from keylane_local.stack.stack import Stack
 from keylane_local.stack.watching import Lanes
-from keylane_spark.adapters.lane_writer import LaneTarget
+from keylane_spark.adapters.lane import LaneTarget
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

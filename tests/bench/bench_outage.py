@@ -27,7 +27,7 @@ from keylane.config.functions import redis_settings
 from keylane.ports import Clock, Deadline
 from keylane_local.process.guard import guarded
 from keylane_local.stack.stack import Stack
-from keylane_spark.adapters.lane_writer import LaneTarget
+from keylane_spark.adapters.lane import LaneTarget
 from keylane_spark.adapters.layout_store import LayoutStore
 
 if TYPE_CHECKING:

@@ -20,7 +20,10 @@ from keylane.config.functions import redis_settings
 from keylane.model.records import Layout
 from keylane.ports import Clock
 from keylane.state import codec
-from keylane_spark.adapters.lane_writer import LaneTarget, LaneWriter
+from keylane_spark.adapters.function_library import FunctionLibrary, WriteOptions
+from keylane_spark.adapters.lane import LaneTarget, OffsetRange
+from keylane_spark.adapters.lane_writer import LaneWriter
+from keylane_spark.columns.chunks import Chunk
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,9 +42,8 @@ class Way:
         self.small_ms: list[float] = []
         self.held_up: list[str] = []
         self._cluster = Cluster(redis_settings(state.environment(nodes)))
-        self._writer = LaneWriter(
-            self._cluster, CLOCK, 1, wait_replicas=wait_replicas, notify=self.held_up.append
-        )
+        options = WriteOptions(wait_replicas=wait_replicas)
+        self._writer = LaneWriter(FunctionLibrary(self._cluster, CLOCK, options, self.held_up.append), 1)
         layout = Layout(topic, PARTITIONS)
         self._lanes = {LaneTarget.of(layout, partition, 0): 0 for partition in range(PARTITIONS)}
         self._writer.open((lane, 0) for lane in self._lanes)
@@ -75,7 +77,8 @@ class Way:
     def _apply(self, lane: LaneTarget, arguments: bytes, count: int) -> None:
         begin = self._lanes[lane]
         self._lanes[lane] = begin + count
-        self._writer.apply(lane, begin, begin + count, arguments=arguments, count=count)
+        chunk = Chunk(begin + count, 0, count, has_tombstones=False, arguments=memoryview(arguments))
+        self._writer.apply(lane, OffsetRange(begin, begin + count), chunk)
 
 
 def bulk(lane: LaneTarget, count: int, value: bytes) -> bytes:

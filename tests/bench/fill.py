@@ -14,8 +14,10 @@ from keylane.adapters.redis.cluster import Cluster
 from keylane.config.functions import redis_settings
 from keylane.ports import Clock
 from keylane.state import codec, redis_keys
-from keylane_spark.adapters.lane_writer import LaneTarget, LaneWriter
-from keylane_spark.stream.batch_writer import BatchWriter, Span
+from keylane_spark.adapters.function_library import FunctionLibrary
+from keylane_spark.adapters.lane import LaneTarget, OffsetRange
+from keylane_spark.adapters.lane_writer import LaneWriter
+from keylane_spark.stream.batch_writer import BatchWriter
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -35,14 +37,14 @@ def fill(nodes: str, layout: Layout, records: Iterable[Record]) -> None:
         partition = routing.partition_for(part, layout.partition_count, layout.partitioner)
         by_partition[partition].append((key, value))
     now_ms = time.time_ns() // 1_000_000
-    spans = {
-        (layout.topic, partition): Span(0, len(rows), now_ms, len(rows))
+    ranges = {
+        (layout.topic, partition): OffsetRange(0, len(rows), now_ms, len(rows))
         for partition, rows in enumerate(by_partition)
     }
     cluster = Cluster(redis_settings(state.environment(nodes)))
-    lanes = LaneWriter(cluster, Clock(), 1)
+    lanes = LaneWriter(FunctionLibrary(cluster, Clock()), 1)
     lanes.open((LaneTarget.of(layout, *place), 0) for place in _places(layout))
-    writer = BatchWriter(lanes, {layout.topic: layout}, spans)
+    writer = BatchWriter(lanes, {layout.topic: layout}, ranges)
     for partition, rows in enumerate(by_partition):
         for first in range(0, len(rows), AT_ONCE):
             writer.write(_batch(partition, first, rows[first : first + AT_ONCE], now_ms))

@@ -11,13 +11,15 @@ from tests.support import lanes as t
 from keylane.adapters.redis.resp import encode_command
 from keylane.ports import Deadline
 from keylane.state import codec
+from keylane_spark.adapters.lane import OffsetRange
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from keylane.adapters.redis.cluster import Cluster
     from keylane.model.records import Options
-    from keylane_spark.adapters.lane_writer import LaneTarget, LaneWriter
+    from keylane_spark.adapters.lane import LaneTarget
+    from keylane_spark.adapters.lane_writer import LaneWriter
 
 HOME = 4
 """The lane's own partition."""
@@ -60,22 +62,17 @@ def send(
 ) -> None:
     """One chunk: the rows of a partition's [begin, end). A fold leaves out what histories would want."""
     carried = folded(rows) if fold else [(row, None) for row in rows]
-    pairs = [part for row, order in carried for part in (lane.key_prefix + row.key, envelope(row, order))]
-    body = b"".join(b"$%d\r\n%b\r\n" % (len(part), part) for part in pairs)
+    chunk = t.chunk_of(
+        lane,
+        *((row.key, envelope(row, order)) for row, order in carried),
+        end_offset=end,
+        newest_timestamp_ms=max((row.time for row in rows), default=0),
+        has_tombstones=any(row.value is None for row in rows),
+    )
     if rows and rows[0].stray_source is not None:
-        lanes.put_strays(lane, body, len(carried), rows[0].source, end)
+        lanes.put_strays(lane, chunk, rows[0].source)
     else:
-        newest = max((row.time for row in rows), default=0)
-        gone = any(row.value is None for row in rows)
-        lanes.apply(
-            lane,
-            begin,
-            end,
-            arguments=body,
-            count=len(carried),
-            has_tombstones=gone,
-            newest_timestamp_ms=newest,
-        )
+        lanes.apply(lane, OffsetRange(begin, end), chunk)
     lanes.flush()
 
 

@@ -13,15 +13,17 @@ from keylane.adapters.redis.cluster import Cluster, Node, RedisSettings
 from keylane.adapters.redis.state import RedisState
 from keylane.ports import Clock, Deadline
 from keylane.state import codec
+from keylane_spark.adapters.function_library import FunctionLibrary, WriteOptions
+from keylane_spark.adapters.lane import OffsetRange
 from keylane_spark.adapters.lane_writer import LaneWriter
-from keylane_spark.columns.chunks import chunks
+from keylane_spark.columns.chunks import MAX_BYTES, MAX_RECORDS, Chunk, Folder
 from keylane_spark.columns.records import Records
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
-    from keylane.model.records import Record, Watermark
-    from keylane_spark.adapters.lane_writer import LaneTarget
+    from keylane.model.records import Options, Record, Watermark
+    from keylane_spark.adapters.lane import LaneTarget
 
 CLOCK = Clock()
 BASE_MS = 1_700_000_000_000
@@ -70,8 +72,39 @@ def client(nodes: str) -> RedisCluster:
     return RedisCluster(startup_nodes=[ClusterNode(*node) for node in settings(nodes).nodes])
 
 
-def writer(nodes: str, epoch: int, **options) -> LaneWriter:
-    return LaneWriter(Cluster(settings(nodes)), CLOCK, epoch, **options)
+def writer(nodes: str, epoch: int, notify: Callable[[str], None] = lambda _: None, **options) -> LaneWriter:
+    return writer_over(Cluster(settings(nodes)), epoch, notify, **options)
+
+
+def writer_over(
+    cluster: Cluster, epoch: int, notify: Callable[[str], None] = lambda _: None, **options
+) -> LaneWriter:
+    return LaneWriter(FunctionLibrary(cluster, CLOCK, WriteOptions(**options), notify), epoch)
+
+
+def chunk_of(lane: LaneTarget, *pairs: tuple[bytes, bytes], **fields) -> Chunk:
+    """A chunk of these keys and envelopes, as they are: without the fold."""
+    parts = [part for key, envelope in pairs for part in (lane.key_prefix + key, envelope)]
+    arguments = memoryview(b"".join(b"$%d\r\n%b\r\n" % (len(part), part) for part in parts))
+    defaults = {"end_offset": 0, "newest_timestamp_ms": 0, "has_tombstones": False}
+    return Chunk(**{**defaults, "count": len(pairs), "arguments": arguments, **fields})
+
+
+def chunks(
+    records: Records,
+    key_prefix: bytes,
+    max_records: int = MAX_RECORDS,
+    max_bytes: int = MAX_BYTES,
+    *,
+    options: Options | None = None,
+    source_partition: int | None = None,
+) -> Iterator[Chunk]:
+    """The chunks of these records and no others."""
+    folder = Folder(*([options] if options else []), max_records=max_records, max_bytes=max_bytes)
+    for folded in folder.add(records):
+        yield folded.encode(key_prefix, source_partition)
+    if (last := folder.take()) is not None:
+        yield last.encode(key_prefix, source_partition)
 
 
 def write(
@@ -80,17 +113,9 @@ def write(
     """All of [begin, end) in chunks, arrived when it returns."""
     if events:
         for chunk in chunks(columns(events), lane.key_prefix, **limits):
-            lanes.apply(
-                lane,
-                begin,
-                chunk.end_offset,
-                arguments=chunk.arguments,
-                count=chunk.count,
-                has_tombstones=chunk.has_tombstones,
-                newest_timestamp_ms=chunk.newest_timestamp_ms,
-            )
+            lanes.apply(lane, OffsetRange(begin, chunk.end_offset), chunk)
             begin = chunk.end_offset
-    lanes.apply(lane, begin, end)
+    lanes.apply(lane, OffsetRange(begin, end))
     lanes.flush()
 
 

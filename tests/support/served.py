@@ -13,7 +13,7 @@ from tests.support.builders import a_layout, lane_of, layout_entry
 from keylane.model.records import Options
 from keylane.state import codec
 from keylane.state.lanes import lanes_of_topic
-from keylane_spark.adapters.lane_writer import LaneTarget
+from keylane_spark.adapters.lane import LaneTarget, OffsetRange
 
 if TYPE_CHECKING:
     from keylane.adapters.redis.cluster import Cluster
@@ -26,7 +26,7 @@ class Served:
         self.layout = a_layout(options=Options(**options))
         self.topic = self.layout.topic
         fill(nodes, layout_entry(self.layout))
-        self.writer = t.LaneWriter(cluster, t.CLOCK, 1)
+        self.writer = t.writer_over(cluster, 1)
         self.lanes = [
             LaneTarget.of(self.layout, home.partition, home.stripe) for home in lanes_of_topic(self.layout)
         ]
@@ -34,7 +34,7 @@ class Served:
         self.offsets = [itertools.count() for _ in self.lanes]
         self.now_ms = time.time_ns() // 1_000_000
         for lane in self.lanes:
-            self.writer.apply(lane, 0, 0, complete_as_of_ms=self.now_ms)
+            self.writer.apply(lane, OffsetRange(0, 0, self.now_ms))
         self.writer.flush()
 
     def put(self, key: bytes, value: bytes | None, time_ms: int | None = None) -> str:
@@ -42,16 +42,8 @@ class Served:
         partition, _, _ = lane_of(self.layout, key)
         lane, offset = self.lanes[partition], next(self.offsets[partition])
         time_ms = self.now_ms if time_ms is None else time_ms
-        parts = (lane.key_prefix + key, codec.encode_record(value, offset, time_ms))
-        body = b"".join(b"$%d\r\n%b\r\n" % (len(part), part) for part in parts)
-        self.writer.apply(
-            lane,
-            offset,
-            offset + 1,
-            arguments=body,
-            count=1,
-            has_tombstones=value is None,
-            newest_timestamp_ms=time_ms,
-        )
+        envelope = codec.encode_record(value, offset, time_ms)
+        chunk = t.chunk_of(lane, (key, envelope), has_tombstones=value is None, newest_timestamp_ms=time_ms)
+        self.writer.apply(lane, OffsetRange(offset, offset + 1), chunk)
         self.writer.flush()
         return f"{partition}:{offset}"

@@ -22,7 +22,7 @@ from tests.torture.stack import TOPICS, is_primary, settle, wait_until
 
 from keylane.state import codec
 from keylane_local.process.processes import wait_until as waited
-from keylane_spark.adapters.lane_writer import LaneTarget
+from keylane_spark.adapters.lane import LaneTarget
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

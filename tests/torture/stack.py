@@ -21,7 +21,7 @@ from keylane.state import codec
 from keylane_local.process.processes import Program, stop_now, tail
 from keylane_local.stack.parts import READY
 from keylane_local.tools import find_java, tools_dir
-from keylane_spark.adapters.lane_writer import LaneTarget
+from keylane_spark.adapters.lane import LaneTarget
 from keylane_spark.adapters.layout_store import LayoutStore
 
 if TYPE_CHECKING:

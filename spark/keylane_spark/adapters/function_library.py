@@ -1,29 +1,34 @@
-"""The function library `keylane` from outside: calls that are repeated until they have arrived.
+"""Calls the function library `keylane`: each call is repeated until it has its reply.
 
-What may pass (a connection lost, a node moved, loading or full, a slot on its way to another node, the
-library missing) is repeated with pauses. What the library itself refuses comes out at once, as `Refused`.
+1. The call goes to the primary of its slot.
+2. After a transient error (a broken connection, a node that moved, is loading or full, a migrating slot) the
+   slot map is read again, and after a pause the call is sent again. A node without the library is sent it.
+3. Once `retry_budget_s` is spent, the call raises StateUnavailable.
+4. An error of the library's own is raised at once, as CallRefused: repeating would not help.
 """
 
 from __future__ import annotations
 
 import random
+from dataclasses import dataclass
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from redis.exceptions import ResponseError
-
-from keylane.adapters.redis.resp import encode_command, read_reply, translate_redis_errors
-from keylane.errors import StateUnavailable
+from keylane.adapters.redis.errors import Remedy, remedy_for, translate_redis_errors
+from keylane.adapters.redis.resp import encode_command
+from keylane.errors import CorruptState, Fenced, LaneBehind, StateUnavailable, StraysLost
+from keylane.model.keys import printable
 from keylane.ports import Deadline
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection
 
     from keylane.adapters.redis.cluster import Cluster, Node
+    from keylane.errors import KeylaneError
     from keylane.ports import Clock
 
 APPLY = b"keylane_apply_3"
-WHOLE = b"keylane_whole_3"
+APPLY_UNLESS_LOST = b"keylane_whole_3"
 STRAYS = b"keylane_strays_3"
 OPEN = b"keylane_open_3"
 GAVE = b"keylane_gave_3"
@@ -32,111 +37,142 @@ EPOCH = b"keylane_epoch_3"
 LAYOUT = b"keylane_layout_3"
 COMMIT = b"keylane_commit_3"
 
-_PARTS = ("watermark", "records", "writes", "merge", "lanes", "layouts", "views")
-"""The library's files: what stands in one may be used in those behind it."""
+FENCED, BEHIND, LOST, CORRUPT, WRONGTYPE = "FENCED", "BEHIND", "LOST", "CORRUPT", "WRONGTYPE"
+"""The codes with which the library refuses a call; WRONGTYPE is Redis' own."""
 
-PATIENCE_S = 60.0
-TURN_S = 5.0
-"""What one answer may take: a node that is silent for longer is taken for dead, and the map is read anew."""
+_FILES = ("watermark", "records", "writes", "merge", "lanes", "layouts", "views")
+"""The library's source, in this order: a file may use what those before it define."""
+
+_FIRST_PAUSE_S = 0.02
+_LAST_PAUSE_S = 2.0
 
 
-class Refused(Exception):
-    """The library's own no: `word` is FENCED, BEHIND, LOST, CORRUPT or Redis' WRONGTYPE."""
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """How writes are repeated, and how many replicas must have them.
 
-    def __init__(self, word: str, detail: str) -> None:
-        super().__init__(f"{word} {detail}")
-        self.word = word
+    `attempt_timeout_s`: a node that is silent for longer counts as dead. `wait_replicas`: what was written
+    counts as durable once so many replicas of its shard have it, or `wait_ms` has passed; 0: at once.
+    """
+
+    retry_budget_s: float = 60.0
+    attempt_timeout_s: float = 5.0
+    wait_replicas: int = 0
+    wait_ms: int = 1000
+
+
+DEFAULTS = WriteOptions()
+
+
+class CallRefused(Exception):
+    """An error that the library returned: its code, and the rest of its text."""
+
+    def __init__(self, code: str, detail: str) -> None:
+        super().__init__(f"{code} {detail}")
+        self.code = code
         self.detail = detail
 
+    def for_lane(self, lane: str, key: bytes, epoch: int, begin_offset: int = 0) -> KeylaneError:
+        """The error to raise for a call of this epoch; `lane` and `key` name what it was about."""
+        if self.code == FENCED:
+            return Fenced(lane, epoch, int(self.detail))
+        if self.code == BEHIND:
+            next_offset = int(self.detail)
+            return LaneBehind(lane, next_offset if next_offset >= 0 else None, begin_offset)
+        if self.code == LOST:
+            return StraysLost(lane)
+        return CorruptState(printable(key), str(self))
 
-def check(reply: Any) -> Any:
-    """Give the reply back; raise an error reply: Refused where no repeating mends it, else as it is."""
+
+def checked(reply: Any) -> Any:
+    """Return a reply, raise an error reply: CallRefused where it is the library's own, else as it is."""
     if isinstance(reply, Exception):
-        word, _, detail = str(reply).partition(" ")
-        if word in ("FENCED", "BEHIND", "LOST", "CORRUPT", "WRONGTYPE"):
-            raise Refused(word, detail) from reply
+        code, _, detail = str(reply).partition(" ")
+        if code in (FENCED, BEHIND, LOST, CORRUPT, WRONGTYPE):
+            raise CallRefused(code, detail) from reply
         raise reply
     return reply
 
 
-def call(
-    cluster: Cluster,
-    slot: int,
-    packed: bytes,
-    clock: Clock,
-    *,
-    patience_s: float = PATIENCE_S,
-    turn_s: float = TURN_S,
-    notify: Callable[[str], None] = lambda _: None,
-    error: Exception | None = None,
-) -> Any:
-    """Send one packed FCALL to the slot's primary until it has its reply, and give that.
+class FunctionLibrary:
+    """Calls the library over one cluster. `notify` gets a sentence for each pause. Not thread-safe."""
 
-    `error`: what the same call met before. Raises Refused, and StateUnavailable once `patience_s` is over.
-    """
-    until = Deadline.after_ms(patience_s * 1000, clock)
-    pause_s = 0.02
-    while True:
+    def __init__(
+        self,
+        cluster: Cluster,
+        clock: Clock,
+        options: WriteOptions = DEFAULTS,
+        notify: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self.cluster = cluster
+        self.clock = clock
+        self.options = options
+        self.notify = notify
+
+    def attempt(self) -> Deadline:
+        """The deadline of one exchange that begins now."""
+        return Deadline.after_ms(self.options.attempt_timeout_s * 1000, self.clock)
+
+    def call(self, slot: int, packed: bytes, error: Exception | None = None) -> Any:
+        """The reply to one encoded command, from the slot's primary.
+
+        `error`: what an earlier attempt of the same call met. Raises CallRefused, and StateUnavailable once
+        the retry budget is spent.
+        """
+        budget = Deadline.after_ms(self.options.retry_budget_s * 1000, self.clock)
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            try:
+                with translate_redis_errors():
+                    if error is not None:
+                        self._repair(slot, error)
+                    primary = self.cluster.primary(slot)
+                    (reply,) = self.cluster.roundtrip(primary, packed, 1, self.attempt())
+                    return checked(reply)
+            except StateUnavailable as unavailable:
+                error = unavailable.__cause__ if isinstance(unavailable.__cause__, Exception) else unavailable
+                if budget.remaining_s <= 0:
+                    spent = f"Redis took no writes for {self.options.retry_budget_s:.0f} s: {error}"
+                    raise StateUnavailable(spent, 10) from error
+                if remedy_for(error) is not Remedy.LOAD_CODE:
+                    jitter = random.uniform(0.5, 1.0)  # noqa: S311
+                    self.clock.pause_s(min(pause_s * jitter, budget.remaining_s))
+                    pause_s = min(pause_s * 2, _LAST_PAUSE_S)
+
+    def count_replicas(self, nodes: Collection[Node]) -> int:
+        """How many replicas have all that was written over these connections; of each node, the fewest.
+
+        Waits up to `wait_ms` for `wait_replicas` of them (Redis' WAIT), on all nodes at once. Raises
+        StateUnavailable.
+        """
+        options = self.options
+        packed = encode_command(b"WAIT", b"%d" % options.wait_replicas, b"%d" % options.wait_ms)
+        limit_s = options.attempt_timeout_s + options.wait_ms / 1000
+        limit = Deadline.after_ms(limit_s * 1000, self.clock)
+        # WAIT counts the writes of its own connection: a new one would have none. Its trouble was reported.
+        asked = [node for node in nodes if self.cluster.is_connected(node)]
         try:
             with translate_redis_errors():
-                if error is not None:
-                    _mend(cluster, slot, error, Deadline.after_ms(turn_s * 1000, clock), notify)
-                turn = Deadline.after_ms(turn_s * 1000, clock)
-                (reply,) = cluster.roundtrip(cluster.primary(slot), packed, 1, turn)
-                return check(reply)
-        except StateUnavailable as unavailable:
-            error = unavailable.__cause__ if isinstance(unavailable.__cause__, Exception) else unavailable
-            if until.remaining_s <= 0:
-                raise StateUnavailable(f"Redis took no writes for {patience_s:.0f} s: {error}", 10) from error
-            if not _is_library_missing(error):
-                clock.pause_s(min(pause_s * random.uniform(0.5, 1.0), until.remaining_s))  # noqa: S311
-                pause_s = min(pause_s * 2, 2.0)
-
-
-def replicas_reached(
-    cluster: Cluster, nodes: Iterable[Node], wanted: int, wait_ms: int, turn: Deadline
-) -> int:
-    """How many replicas, of each node the fewest, have all that was written over our connections.
-
-    Waits `wait_ms` for `wanted` of them (Redis' WAIT), on all nodes at once. Raises StateUnavailable.
-    """
-    packed = encode_command(b"WAIT", b"%d" % wanted, b"%d" % wait_ms)
-    # A connection that broke knows of no writes: its node has been told of, and is asked nothing.
-    asked = [node for node in nodes if cluster.is_connected(node)]
-    try:
-        with translate_redis_errors():
+                for node in asked:
+                    self.cluster.send(node, packed, limit)
+                replies = [checked(self.cluster.receive_next(node, limit)) for node in asked]
+        except BaseException:
             for node in asked:
-                connection = cluster.connection(node, turn)
-                connection._sock.settimeout(turn.remaining_s + wait_ms / 1000)  # noqa: SLF001 (as in redis_lanes)
-                connection.send_packed_command([packed], check_health=False)
-            replies = [check(read_reply(cluster.connection(node, turn))) for node in asked]
-    except BaseException:
-        for node in asked:
-            cluster.drop(node)
-        raise
-    return min(map(int, replies), default=wanted)
+                self.cluster.drop(node)
+            raise
+        return min(map(int, replies), default=options.wait_replicas)
 
+    def _repair(self, slot: int, error: Exception) -> None:
+        """Do what the error calls for before its call is repeated."""
+        if remedy_for(error) is Remedy.LOAD_CODE:
+            self._load(slot)
+            return
+        if self.cluster.nodes:
+            self.notify(f"writes to Redis are delayed: {error}")
+        self.cluster.refresh(self.attempt())
 
-def _mend(
-    cluster: Cluster, slot: int, error: Exception, turn: Deadline, notify: Callable[[str], None]
-) -> None:
-    """Do what the error asks for before its call is repeated."""
-    if _is_library_missing(error):
-        _load(cluster, slot, turn)
-        return
-    if cluster.nodes:
-        notify(f"writing to Redis is held up: {error}")
-    cluster.refresh(turn)
-
-
-def _load(cluster: Cluster, slot: int, turn: Deadline) -> None:
-    folder = files(__package__).joinpath("library")
-    code = b"".join(folder.joinpath(f"{part}.lua").read_bytes() for part in _PARTS)
-    load = encode_command(b"FUNCTION", b"LOAD", b"REPLACE", code)
-    (reply,) = cluster.roundtrip(cluster.primary(slot), load, 1, turn)
-    if isinstance(reply, Exception):
-        raise reply
-
-
-def _is_library_missing(error: Exception) -> bool:
-    return isinstance(error, ResponseError) and "Function not found" in str(error)
+    def _load(self, slot: int) -> None:
+        folder = files(__package__).joinpath("library")
+        code = b"".join(folder.joinpath(f"{name}.lua").read_bytes() for name in _FILES)
+        load = encode_command(b"FUNCTION", b"LOAD", b"REPLACE", code)
+        self.cluster.execute(self.cluster.primary(slot), [load], self.attempt())

@@ -1,4 +1,4 @@
-"""A lane: where the records of one (topic, partition, stripe) lie, and what is kept of them."""
+"""What the lane protocol's writer works with: a lane, a range of its offsets, and its state when opened."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from keylane.model.records import Layout, Options
 
 LONGEST_MS = 10**15
-"""Longer times are as this one, 31,000 years: Redis refuses a date beyond 63 bits."""
+"""Longer times are cut to this, 31,000 years: Redis refuses a date beyond 63 bits."""
 
 
 @dataclass(frozen=True, slots=True)
 class LaneTarget:
-    """Where the records of one (topic, partition, stripe) go, and what is kept of them."""
+    """Where the records of one (topic, partition, stripe) go, and the options by which they are kept."""
 
     topic: str
     partition: int
@@ -31,21 +31,21 @@ class LaneTarget:
 
     @classmethod
     def of(cls, layout: Layout, partition: int, stripe: int) -> LaneTarget:
-        """The lane by the layout, which must be a valid one; of partitions beyond it see `lanes.lane_at`."""
-        home = lanes.lane_at(layout, partition, stripe)
+        """The lane in a valid layout; for partitions beyond the layout's see `lanes.lane_at`."""
+        lane = lanes.lane_at(layout, partition, stripe)
         return cls(
             layout.topic,
             partition,
             stripe,
-            home.slot,
-            home.watermark_key,
-            redis_keys.value_key_prefix(home.tag, layout.topic, layout.generation),
+            lane.slot,
+            lane.watermark_key,
+            redis_keys.value_key_prefix(lane.tag, layout.topic, layout.generation),
             layout.options,
         )
 
     @property
     def name(self) -> str:
-        """As Redis keys have it, among the topic's."""
+        """Its name within the topic, as in Redis keys: "partition.stripe"."""
         return f"{self.partition}.{self.stripe}"
 
     def __str__(self) -> str:
@@ -53,13 +53,27 @@ class LaneTarget:
 
 
 @dataclass(frozen=True, slots=True)
+class OffsetRange:
+    """The offsets [begin, end) of a partition, and what is known once a lane holds them.
+
+    `complete_as_of_ms`: the time as of which the lane is then complete; 0: unknown. `log_end`: where the
+    partition was last seen to end; 0: it was not looked at.
+    """
+
+    begin: int
+    end: int
+    complete_as_of_ms: int = 0
+    log_end: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class LaneStart:
-    """Where an opened lane stands.
+    """The state of a lane when it was opened.
 
     `incomplete`: the log has lost records that the lane never saw. `has_strays`, `complete_as_of_ms`: as in
-    `model.Watermark`. `taken`: below which offset of another partition the lane has all strays of that one;
-    `given`, in a partition's first lane: below which offset of it another lane ("partition.stripe") was
-    given all strays.
+    `model.records.Watermark`. `taken`: for each other partition the offset below which the lane has all of
+    its strays. `given`, in a partition's first lane: for each lane ("partition.stripe") the offset below
+    which it was given all strays of this partition.
     """
 
     next_offset: int
@@ -70,8 +84,8 @@ class LaneStart:
     given: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, reply: Any) -> LaneStart:
-        """Make it of the library's reply."""
+    def of_reply(cls, reply: Any) -> LaneStart:
+        """Parse the reply of the library's `open`."""
         next_offset, incomplete, has_strays, complete_ms, taken, given = reply
         return cls(
             int(next_offset),
@@ -84,10 +98,10 @@ class LaneStart:
 
 
 def lost_strays(starts: Mapping[LaneTarget, LaneStart]) -> Iterator[tuple[LaneTarget, int, int]]:
-    """Lanes that lack strays they were given: lane, source partition, offset from which on to read it again.
+    """Lanes that lack strays they were given: lane, source partition, offset from which to read it again.
 
-    A lane loses acknowledged strays with a failover of its own shard; the partition that they came from lies
-    in another, and its watermark knows of nothing.
+    A failover of a lane's shard may lose acknowledged strays. The partition that they came from lies in
+    another shard, and its watermark does not show the loss.
     """
     by_name = {(lane.topic, lane.name): lane for lane in starts}
     for source, start in starts.items():
@@ -99,10 +113,10 @@ def lost_strays(starts: Mapping[LaneTarget, LaneStart]) -> Iterator[tuple[LaneTa
 
 
 @cache
-def rules(options: Options, prefix_bytes: int) -> tuple[bytes, ...]:
-    """A topic's options as the library takes them (`rules_of` in merge.lua): numbers, 0 for none.
+def option_arguments(options: Options, prefix_bytes: int) -> tuple[bytes, ...]:
+    """A topic's options as arguments of the library (`rules_of` in merge.lua): numbers, 0 for none.
 
-    `prefix_bytes`: how much of a Redis key stands before the record's own.
+    `prefix_bytes`: the length of a Redis key before the record's own key.
     """
     kept = (options.ttl_ms or 0, options.history_count or 0, options.history_age_ms or 0)
     numbers = (options.marker_ms, options.compared, prefix_bytes, *kept, options.insert_once, options.index)

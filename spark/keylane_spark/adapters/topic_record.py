@@ -1,6 +1,6 @@
-"""The writer's own record of a topic, `{keylane}:topic:T`: what the layout that readers go by doesn't tell.
+"""The writer's own record of a topic, `{keylane}:topic:T`: what the readers' layout record does not hold.
 
-JSON with the fields of `TopicRecord`; the layout that is being built as in a layout record.
+JSON with the fields of `TopicRecord`; the layout that is being built has the form of a layout record.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def topic_key(topic: str) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """The writer of an epoch, as people look for it."""
+    """The process that holds an epoch, by what people need to find it."""
 
     host: str
     pid: int
@@ -34,11 +34,11 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class TopicRecord:
-    """What a topic's writers tell each other.
+    """What a topic's writer leaves to the next one.
 
-    `topic_id`: Kafka's own, new for a topic that is deleted and created again. `began`: the oldest offset
-    that each partition had when the topic's state began. `building`: the layout whose generation is being
-    built beside the one that is served. `remove`: generations to be removed.
+    `topic_id`: Kafka's, a new one when a topic is deleted and created again. `began`: the oldest offset of
+    each partition when the topic's state began. `building`: the layout whose generation is being built
+    beside the one that is served. `remove`: the generations to be removed.
     """
 
     topic_id: str
@@ -48,15 +48,15 @@ class TopicRecord:
     remove: tuple[int, ...] = ()
 
     def removing(self, generations: Iterable[int]) -> Self:
-        """The record with these generations on its list too."""
+        """The record with these generations added to its list."""
         return replace(self, remove=tuple(sorted({*self.remove, *generations})))
 
     def removed(self, generation: int) -> Self:
-        """The record without this generation on its list."""
+        """The record with this generation taken from its list."""
         return replace(self, remove=tuple(each for each in self.remove if each != generation))
 
     def switched(self, old: int) -> Self:
-        """The record after a switch from this generation to the one that was being built."""
+        """The record after readers switched from the generation `old` to the one that was being built."""
         return replace(self.removing([old]), building=None)
 
     def to_json(self) -> bytes:
@@ -72,7 +72,7 @@ class TopicRecord:
 
     @classmethod
     def from_json(cls, data: bytes) -> Self:
-        """Raises CodecError for what is no topic record. Unknown fields are a newer writer's: left out."""
+        """Parse `to_json`; unknown fields, of a newer writer, are ignored. Raises CodecError."""
         try:
             fields = json.loads(data)
             building, owner = fields["building"], fields["owner"]
@@ -86,4 +86,4 @@ class TopicRecord:
                 remove=tuple(map(int, fields["remove"])),
             )
         except codec.ODD_JSON as error:
-            raise codec.CodecError(f"this is no topic record: {error!r}") from error
+            raise codec.CodecError(f"this is not a topic record: {error!r}") from error

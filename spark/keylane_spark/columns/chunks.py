@@ -1,9 +1,8 @@
-"""Columns of records -> chunks of the lane protocol, without a Python loop over rows.
+"""Records of one lane -> folded chunks -> RESP bytes, without a Python loop over rows.
 
-A batch of one lane is cut into chunks; a chunk is one call of the `keylane` library. What a chunk
-carries is the fold of its records (see folding). A chunk ends where it would carry too many records or
-bytes, so a key written a million times in a row is one write, and the watermark still moves chunk by
-chunk with nothing missing below it.
+A chunk is one call of the function library `keylane`. It carries the fold of its records (see `fold`), and
+ends where it would carry too many records or bytes. So a key that is written a million times in a row is
+written once, and the watermark still moves chunk by chunk with nothing missing below it.
 """
 
 from __future__ import annotations
@@ -14,8 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from keylane.model.records import Options
+from keylane_spark.columns.encoding import encode_records
 from keylane_spark.columns.fold import Repeats, first_set_stays, kept, most_per_key, needless_sets, risen
-from keylane_spark.columns.resp import bulk_strings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,17 +24,17 @@ if TYPE_CHECKING:
 MAX_RECORDS = 1000
 MAX_BYTES = 512 * 1024
 COMPARED_RECORDS = 200
-"""Bound of a call whose records are compared with what is there: each takes five to twenty times as long."""
+"""The same where each record is compared with what is stored, which takes five to twenty times as long."""
 
 _PLAIN = Options()
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """One call's worth of records.
+    """One call's records as RESP.
 
-    `end_offset`: one past the last record read, carried or not.
-    `arguments`: RESP bulk strings, key and payload in turn; `count` records in them.
+    `end_offset`: one past the last record read, carried or not. `arguments`: `count` pairs of key and
+    envelope (see `state.codec`) as bulk strings, in offset order.
     """
 
     end_offset: int
@@ -44,36 +43,34 @@ class Chunk:
     has_tombstones: bool
     arguments: memoryview
 
-    @classmethod
-    def empty(cls, end_offset: int) -> Chunk:
-        """No records."""
-        return cls(end_offset, 0, 0, has_tombstones=False, arguments=memoryview(b""))
-
 
 @dataclass(frozen=True, slots=True)
 class Folded:
-    """The fold of the records since the chunk before and below `end_offset`; newest timestamp of them all."""
+    """The fold of the records from the previous chunk's end to `end_offset`.
+
+    `newest_timestamp_ms`: of all these records, carried or not.
+    """
 
     records: Records
     end_offset: int
     newest_timestamp_ms: int
 
-    def chunk(self, key_prefix: bytes, source_partition: int | None = None) -> Chunk:
-        """As bytes; a source partition marks the records as strays."""
+    def encode(self, key_prefix: bytes, source_partition: int | None = None) -> Chunk:
+        """Encode as RESP; `key_prefix` precedes each key in Redis, a source partition marks strays."""
         return Chunk(
             self.end_offset,
             self.newest_timestamp_ms,
             len(self.records),
             self.records.values.null_count > 0,
-            bulk_strings(self.records, key_prefix, source_partition),
+            encode_records(self.records, key_prefix, source_partition),
         )
 
 
 class Folder:
-    """Cuts the records of one lane into chunks, however they are spread over batches.
+    """Cuts the records of one lane into folded chunks, however they are spread over batches.
 
-    What it keeps between two calls of `add` is the fold of the chunk that has room yet: within a chunk's
-    bounds (but for one record, which may be larger), and copies, so that no batch is kept alive.
+    Between two calls of `add` it keeps the fold of the open chunk, which still has room. That is within a
+    chunk's bounds, unless one record alone is larger, and a copy, so that no batch is kept alive.
     """
 
     def __init__(
@@ -86,7 +83,7 @@ class Folder:
         self.open_bytes = 0
 
     def add(self, records: Records) -> Iterator[Folded]:
-        """Give the chunks that these records, in offset order after the earlier ones, make full."""
+        """Add records in offset order; yields the chunks that are full."""
         if not len(records):
             return
         end_offset = int(records.offsets[-1]) + 1
@@ -95,43 +92,23 @@ class Folder:
             newest_ms = self._open.newest_timestamp_ms
             records = self._open.records.then(records)
         self._open = None
-        part = _Part(records, self._options)
+        keyed = _KeyedRecords(records, self._options)
         start = 0
-        while (end := part.chunk_end(start, self._max_records, self._max_bytes)) < len(part):
-            yield part.fold(start, end, newest_ms)
+        while (end := keyed.chunk_end(start, self._max_records, self._max_bytes)) < len(keyed):
+            yield keyed.fold(start, end, newest_ms)
             start, newest_ms = end, 0
-        rest = part.fold(start, end, newest_ms)
+        rest = keyed.fold(start, end, newest_ms)
         self._open = replace(rest, records=rest.records.copy(), end_offset=end_offset)
         self.open_bytes = int(rest.records.sizes.sum())
 
     def take(self) -> Folded | None:
-        """Give the chunk that has room yet, and begin a new one; None: there is nothing."""
+        """Close the open chunk and return it; None when there is none."""
         taken, self._open, self.open_bytes = self._open, None, 0
         return taken
 
 
-def chunks(
-    records: Records,
-    key_prefix: bytes,
-    max_records: int = MAX_RECORDS,
-    max_bytes: int = MAX_BYTES,
-    *,
-    options: Options = _PLAIN,
-    source_partition: int | None = None,
-) -> Iterator[Chunk]:
-    """Cut records into chunks that carry at most `max_records` records, and `max_bytes` bytes but for one.
-
-    `key_prefix` stands before each record's own key in Redis; `source_partition` marks strays.
-    """
-    folder = Folder(options, max_records, max_bytes)
-    for folded in folder.add(records):
-        yield folded.chunk(key_prefix, source_partition)
-    if (last := folder.take()) is not None:
-        yield last.chunk(key_prefix, source_partition)
-
-
-class _Part:
-    """Records of one lane with what is known of their keys."""
+class _KeyedRecords:
+    """Records of one lane, and which of them have the same key."""
 
     def __init__(self, records: Records, options: Options) -> None:
         self._repeats = _repeats(records)
@@ -155,10 +132,10 @@ class _Part:
         return len(self._records)
 
     def chunk_end(self, start: int, max_records: int, max_bytes: int) -> int:
-        """Where the chunk that begins at `start` ends: the furthest row within both limits, one row at least.
+        """The row at which the chunk that begins at `start` ends: within both limits, but one row at least.
 
-        A record that takes the place of an earlier one counts by what it adds, in bytes only where it is
-        known which one goes.
+        A record that replaces an earlier one adds no record, and only the difference in bytes; where more
+        than one record of a key is kept, all of its bytes.
         """
         window = max_records
         while True:
@@ -176,7 +153,7 @@ class _Part:
             window *= 4
 
     def fold(self, start: int, end: int, newest_ms: int) -> Folded:
-        """The rows [start, end), folded."""
+        """Fold the rows [start, end)."""
         rows = self._records.part(start, end)
         end_offset = int(rows.offsets[-1]) + 1
         newest_ms = max(newest_ms, int(rows.timestamps_ms.max()))

@@ -1,14 +1,14 @@
-"""Which of a chunk's records it carries: plain arrays in, masks out, no loop over rows.
+"""Which records a chunk carries: arrays in, masks out, no Python loop over rows.
 
-A chunk carries of each key
+Of each key a chunk carries
 
 - the last record;
-- with a history of c records: the newest c by (timestamp, offset), and the last by offset; with a history
-  that only an age bounds: every record;
-- where the first value stays: the last tombstone and the first set after it, or the first set; with a time
-  to live all sets after it, for who comes first may be gone already.
+- with a history of c records: the newest c by (timestamp, offset), and the last by offset;
+- with a history bounded by age only: every record;
+- with `insert_once`: the last tombstone and the first set after it, or the first set; with a time to live
+  every set after it, for an earlier one may have expired.
 
-Keys come as codes, one number per distinct key. Rows stand in offset order.
+Keys are given as codes, one number per distinct key. Rows are in offset order.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 
 class Repeats:
-    """Where keys occur again, over n rows.
+    """Where keys repeat within n rows.
 
-    `by_key`: the rows sorted by key, each key's in their order. `previous`, `following`: for each row its
-    key's row before it (-1: none) and after it (n: none).
+    `by_key`: the rows sorted by key, those of a key in their order. `previous`, `following`: for each row
+    the nearest row of its key before it (-1: none) and after it (n: none).
     """
 
     def __init__(self, codes: Codes) -> None:
@@ -43,7 +43,7 @@ class Repeats:
         self.following[self.previous[repeated]] = repeated
 
     def previous_but(self, times: int) -> Ints:
-        """For each row its key's row so many occurrences before it; -1: none."""
+        """For each row the row of its key that many occurrences before it; -1: none."""
         found = np.full(len(self.codes), -1, np.int64)
         if times < len(found):
             later, earlier = self.by_key[times:], self.by_key[:-times]
@@ -53,7 +53,7 @@ class Repeats:
 
 
 def most_per_key(options: Options, row_count: int) -> int:
-    """How many records of one key a chunk may carry."""
+    """The most records of one key that a chunk may carry."""
     if options.has_history:
         return row_count if options.history_count is None else options.history_count + 1
     if options.insert_once:
@@ -62,7 +62,7 @@ def most_per_key(options: Options, row_count: int) -> int:
 
 
 def kept(repeats: Repeats, timestamps_ms: Ints, tombstones: Mask, options: Options) -> Mask:
-    """The rows that a chunk of these rows carries; needless sets are no longer among them."""
+    """The rows that a chunk of these rows carries; needless sets were removed before."""
     last: Mask = repeats.following == len(timestamps_ms)
     if options.has_history:
         if options.history_count is None:
@@ -70,24 +70,24 @@ def kept(repeats: Repeats, timestamps_ms: Ints, tombstones: Mask, options: Optio
         last |= _newest(repeats.codes, timestamps_ms, options.history_count)
         return last
     if options.insert_once:
-        return _standing(repeats, tombstones)
+        return _not_deleted(repeats, tombstones)
     return last
 
 
 def first_set_stays(options: Options) -> bool:
-    """Whether a set after a set of its key changes nothing, whenever it is applied."""
+    """Whether a set that follows a set of the same key never changes anything."""
     return options.insert_once and options.ttl_ms is None
 
 
 def needless_sets(repeats: Repeats, tombstones: Mask) -> Mask:
-    """Sets right after a set of their key: where the first value stays, they change nothing."""
+    """Sets right after a set of the same key: with `insert_once` they change nothing."""
     needless: Mask = ~tombstones & (repeats.previous >= 0) & ~tombstones[repeats.previous]
     return needless
 
 
 def risen(repeats: Repeats, order_ms: Ints) -> Ints:
-    """For each row the highest order timestamp of its key's rows up to it."""
-    # A key's code weighs more than any rank: so one running maximum serves all keys.
+    """For each row the highest order timestamp among the rows of its key up to it."""
+    # A key's code outweighs any rank, so one running maximum serves all keys.
     times, ranks = np.unique(order_ms, return_inverse=True)
     weighted = repeats.codes[repeats.by_key].astype(np.int64) * len(times) + ranks[repeats.by_key]
     highest = np.empty_like(order_ms)
@@ -96,21 +96,21 @@ def risen(repeats: Repeats, order_ms: Ints) -> Ints:
 
 
 def _newest(codes: Codes, timestamps_ms: Ints, count: int) -> Mask:
-    """Of each key the newest `count` rows by (timestamp, row)."""
-    by_time = np.lexsort((timestamps_ms, codes))  # stable: at a tie rows stay in their order
+    """The newest `count` rows of each key by (timestamp, row)."""
+    by_time = np.lexsort((timestamps_ms, codes))  # stable: rows of one time stay in order
     mask = np.ones(len(codes), np.bool_)
     if count < len(codes):
         mask[by_time[:-count]] = codes[by_time[:-count]] != codes[by_time[count:]]
     return mask
 
 
-def _standing(repeats: Repeats, tombstones: Mask) -> Mask:
-    """Rows that no later tombstone of their key undoes."""
+def _not_deleted(repeats: Repeats, tombstones: Mask) -> Mask:
+    """Rows that no later tombstone of their key deletes."""
     codes = repeats.codes[repeats.by_key]
-    places = np.flatnonzero(tombstones[repeats.by_key])
+    deletes = np.flatnonzero(tombstones[repeats.by_key])
     mask = np.ones(len(codes), np.bool_)
-    if len(places):
-        following = np.searchsorted(places, np.arange(len(codes)), "right")
-        undone = codes[places[np.minimum(following, len(places) - 1)]] == codes
-        mask[repeats.by_key] = ~(undone & (following < len(places)))
+    if len(deletes):
+        following = np.searchsorted(deletes, np.arange(len(codes)), "right")
+        is_deleted = codes[deletes[np.minimum(following, len(deletes) - 1)]] == codes
+        mask[repeats.by_key] = ~(is_deleted & (following < len(deletes)))
     return mask

@@ -1,4 +1,4 @@
-"""Hashes of many keys at once, in pieces that `routing_columns` puts together: in place on numpy arrays."""
+"""Hash functions over columns of keys, as the steps that `columns.routing` runs: in place on numpy arrays."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ColumnHash:
-    """One hash of 32 bits, unsigned: in pieces over columns, and as one function on bytes.
+    """An unsigned 32-bit hash: as steps over columns, and as one function of bytes.
 
     All arrays are uint32 with one element per row.
     `one`: a key -> its hash.
     `start`: lengths in bytes -> states.
     `block`: takes states and the next four bytes, little-endian; overwrites both.
-    `tail`: takes states, the last 0 to 3 bytes (what is missing is zero) and how many they are.
-    `finish`: takes states and lengths; leaves hashes in states.
+    `tail`: takes states, the last 0 to 3 bytes (padded with zeros) and their number.
+    `finish`: takes states and lengths; leaves the hashes in states.
     """
 
     one: Callable[[bytes], int]
@@ -93,7 +93,7 @@ def _mmh3_block(states: Words, words: Words) -> None:
 
 
 def _mmh3_tail(states: Words, tails: Words, _: Words) -> None:
-    _mmh3_scramble(tails)  # of nothing it makes zero
+    _mmh3_scramble(tails)  # zero stays zero
     states ^= tails
 
 
@@ -115,7 +115,7 @@ MMH3 = ColumnHash(
 )
 
 
-# FNV-1a 32 bit as Sarama takes it: as int32, a negative one negated.
+# FNV-1a 32 bit as Sarama uses it: the absolute value of the int32.
 _PRIME = 0x01000193
 
 
@@ -144,7 +144,7 @@ FNV1A = ColumnHash(
 )
 
 
-# CRC-32 as zlib has it, by tables: one of a byte's step, two of the halves of a block's ("slicing by 4").
+# zlib's CRC-32 by tables: one for the step of a byte, two for the halves of a block ("slicing by 4").
 @cache
 def _crc32_tables() -> tuple[Words, Words, Words]:
     byte = np.array([zlib.crc32(bytes([i ^ 0xFF])) ^ 0xFF000000 for i in range(256)], dtype=np.uint32)

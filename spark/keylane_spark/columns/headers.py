@@ -1,4 +1,4 @@
-"""A column of record headers as the envelope's bytes."""
+"""Record headers -> the headers block of envelopes, and the Arrow helpers that it takes."""
 
 from __future__ import annotations
 
@@ -11,18 +11,15 @@ import pyarrow.compute as pc
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-
 _LONGEST_NAME_BYTES = 0xFFFF
-
-
 _LONGEST_NAME_CHARACTERS = _LONGEST_NAME_BYTES // 4
 
 
 def header_blocks(headers: pa.ListArray, values: pa.BinaryArray) -> pa.BinaryArray | None:
-    """Each record's headers as the codec's block: empty where there are none; None: nowhere are any.
+    """The headers block of each record, empty for a record without; None when no record has headers.
 
-    `headers`: list<struct<key string, value binary>> (n), as Spark's Kafka source gives it. A tombstone's
-    are left out: nobody can read them. A name over 65,535 bytes is cut after 16,383 characters.
+    `headers`: list<struct<key string, value binary>> (n), as Spark's Kafka source returns them. Tombstones
+    keep none: nobody could read them. A name over 65,535 bytes is cut after 16,383 characters.
     """
     counts = pc.if_else(values.is_valid(), pc.fill_null(pc.list_value_length(headers), 0), 0)
     ends = np.cumsum(counts.to_numpy(zero_copy_only=False), dtype=np.int32)
@@ -34,9 +31,9 @@ def header_blocks(headers: pa.ListArray, values: pa.BinaryArray) -> pa.BinaryArr
         names = pc.utf8_slice_codeunits(names, 0, _LONGEST_NAME_CHARACTERS)
     names = names.cast(pa.binary())
     pieces = pc.binary_join_element_wise(
-        _numbers(pc.binary_length(names), ">u2"),
+        encode_numbers(pc.binary_length(names), ">u2"),
         names,
-        _numbers(pc.fill_null(pc.binary_length(contents), -1), ">i4"),
+        encode_numbers(pc.fill_null(pc.binary_length(contents), -1), ">i4"),
         contents,
         b"",
         null_handling="replace",
@@ -46,18 +43,19 @@ def header_blocks(headers: pa.ListArray, values: pa.BinaryArray) -> pa.BinaryArr
     return pc.binary_join(pa.ListArray.from_arrays(bounds, pieces), b"")
 
 
-def _numbers(
+def encode_numbers(
     numbers: pa.Array | NDArray[np.integer], kind: str, mask: NDArray[np.bool_] | None = None
 ) -> pa.BinaryArray:
-    """Each number's bytes; none where the mask is false."""
+    """The bytes of each number; empty where the mask is false. `kind`: numpy's, as in ">u4"."""
     array = np.asarray(numbers)
     here = np.ones(len(array), np.bool_) if mask is None else mask
     width = np.dtype(kind).itemsize
     bounds = np.zeros(len(array) + 1, np.int32)
     np.cumsum(here * width, out=bounds[1:])
-    return _binary(bounds, array[here].astype(kind))
+    return binary_array(bounds, array[here].astype(kind))
 
 
-def _binary(bounds: NDArray[np.int32], data: NDArray[np.generic]) -> pa.BinaryArray:
+def binary_array(bounds: NDArray[np.int32], data: NDArray[np.generic]) -> pa.BinaryArray:
+    """An Arrow array over numpy buffers, not copied: row i is the bytes [bounds[i], bounds[i + 1])."""
     buffers = [None, pa.py_buffer(bounds), pa.py_buffer(data)]
     return pa.BinaryArray.from_buffers(pa.binary(), len(bounds) - 1, buffers)

@@ -1,4 +1,4 @@
-"""One lane's records as columns."""
+"""Records as columns, and how they are read from Spark's rows."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """Records in offset order: keys without nulls, a null value is a tombstone.
+    """Records in offset order, as columns of n rows. Keys are never null; a null value is a tombstone.
 
-    `keys`, `values`: binary (n); `offsets`, `timestamps_ms`: int64 (n). The others are None where they would
-    say nothing. `headers`: the codec's blocks, binary (n), empty for a record without. `left_bytes`:
-    int64 (n), above 0 where the value is left in Kafka: its size, the value here is empty. `order_ms`:
-    int64 (n), the highest timestamp of the key so far, where that isn't always the record's own.
+    `keys`, `values`: binary. `offsets`, `timestamps_ms`: int64. The others are None where no record needs
+    them. `headers`: binary, the codec's headers blocks, empty for a record without. `left_bytes`: int64,
+    the size of a value that is left in Kafka (the value here is empty), else 0. `order_ms`: int64, the
+    highest timestamp of the key so far.
     """
 
     keys: pa.BinaryArray
@@ -43,7 +43,7 @@ class Records:
 
     @property
     def order(self) -> NDArray[np.int64]:
-        """The order timestamps, whichever column has them."""
+        """The order timestamps: the records' own where there is no column of them."""
         return self.timestamps_ms if self.order_ms is None else self.order_ms
 
     @property
@@ -62,20 +62,20 @@ class Records:
         return array + codec.HEADER_BYTES
 
     def where(self, mask: NDArray[np.bool_]) -> Records:
-        """Copies of the rows of a boolean mask (n)."""
+        """A copy of the rows that a boolean mask (n) selects."""
         selection = pa.array(mask)
         return self._map(lambda column: column.filter(selection), lambda column: column[mask])
 
     def part(self, start: int, end: int) -> Records:
-        """The rows [start, end), not copied."""
+        """The rows [start, end), without a copy."""
         return self._map(lambda column: column[start:end], lambda column: column[start:end])
 
     def copy(self) -> Records:
-        """The same rows in memory of their own."""
+        """A copy of all rows."""
         return self.where(np.ones(len(self), np.bool_))
 
     def then(self, more: Records) -> Records:
-        """Copies of these rows and of those after them."""
+        """A copy of these rows, and of `more` behind them."""
         headers = left_bytes = order_ms = None
         if self.headers is not None or more.headers is not None:
             headers = pa.concat_arrays([_headers(self), _headers(more)])
@@ -105,8 +105,8 @@ class Records:
         )
 
 
-def from_rows(rows: pa.RecordBatch, options: Options) -> Records:
-    """Rows of one partition, as the source gives them, without null keys."""
+def parse_rows(rows: pa.RecordBatch, options: Options) -> Records:
+    """Records of Kafka source rows of one partition, whose keys are not null."""
     values = rows.column("value")
     headers = left_bytes = None
     if options.headers:

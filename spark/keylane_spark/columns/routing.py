@@ -1,11 +1,15 @@
-"""The functions of `keylane.routing` over whole columns: the same results, without a Python loop over rows.
+"""The functions of `keylane.routing` over columns: the same results, without a Python loop over rows.
 
-A column of keys is a pyarrow binary, large_binary, string or large_string array (a slice too), a ChunkedArray
-of them, a pair of numpy arrays `(data, offsets)`: row i is `data[offsets[i]:offsets[i + 1]]`, or `Slices`.
-Nulls raise ValueError: a null key has no home, the caller filters those rows. Empty keys are keys.
+A column of keys is one of
 
-How: rows are taken in chunks that fit the processor's cache, the longest rows first; so those that still have
-a block of four bytes are always a prefix, and one numpy step per block serves them all.
+- a pyarrow binary, large_binary, string or large_string array (or a slice of one), or a ChunkedArray of them;
+- a pair of numpy arrays `(data, offsets)`: row i is `data[offsets[i]:offsets[i + 1]]`;
+- `Slices`.
+
+Null keys raise ValueError: they belong to no lane, and the caller filters them. Empty keys are keys.
+
+Rows are processed in chunks that fit the processor's cache, longest row first: the rows that still have a
+block of four bytes are then always a prefix, and one numpy step per block serves all of them.
 """
 
 from __future__ import annotations
@@ -25,7 +29,7 @@ if TYPE_CHECKING:
 _COLUMN_HASHES = {"murmur2": MURMUR2, "crc32": CRC32, "fnv1a": FNV1A}
 _CHUNK_ROWS = 16_384
 _BLOCK_BYTES = 4
-_FEW_ROWS = 32  # a Python loop beats numpy's calls on so few; and one huge key does not hold up its chunk
+_FEW_ROWS = 32  # up to so many a Python loop beats numpy; and one huge key does not delay its chunk
 _TAIL_MASKS = np.array([0, 0xFF, 0xFFFF, 0xFFFFFF], dtype=np.uint32)
 
 
@@ -38,16 +42,16 @@ class Slices(NamedTuple):
 
 
 def partition_keys(keys: pa.Array, partition_by: str) -> pa.Array | Slices:
-    """What of each key its partition and stripe are computed from: `routing.partition_key`, not copied.
+    """The part of each key that partition and stripe are computed from: `routing.partition_key`.
 
-    `keys`: one Arrow array without nulls. Raises ValueError as that does.
+    `keys`: one Arrow array without nulls; it is not copied. Raises ValueError as `routing.partition_key`.
     """
     separator = separator_of(partition_by)
     if not separator:
         return keys
-    all_of_them = _slices(keys)
+    whole = _slices(keys)
     ends = pc.find_substring(keys, pattern=separator).to_numpy(zero_copy_only=False)
-    return all_of_them._replace(lengths=np.where(ends < 0, all_of_them.lengths, ends))
+    return whole._replace(lengths=np.where(ends < 0, whole.lengths, ends))
 
 
 def murmur2_column(keys: Any) -> NDArray[np.int32]:
@@ -94,7 +98,9 @@ def _row_count(keys: Any) -> int:
     if isinstance(keys, tuple):
         return len(keys[1]) - 1
     if keys.null_count:
-        raise ValueError(f"{keys.null_count} of {len(keys)} keys are null: they have no home, filter them")
+        raise ValueError(
+            f"{keys.null_count} of {len(keys)} keys are null: they belong to no lane, filter them"
+        )
     return len(keys)
 
 
@@ -106,7 +112,7 @@ def _slices(keys: Any) -> Slices:
 
 
 def _views(keys: Any) -> tuple[NDArray[np.uint8], NDArray[np.signedinteger[Any]]]:
-    """Give (data, offsets) of an Arrow array, without a copy."""
+    """The (data, offsets) of an Arrow array, without a copy."""
     rows = _row_count(keys)
     if pa.types.is_binary(keys.type) or pa.types.is_string(keys.type):
         width: type[np.signedinteger[Any]] = np.int32
@@ -114,7 +120,7 @@ def _views(keys: Any) -> tuple[NDArray[np.uint8], NDArray[np.signedinteger[Any]]
         width = np.int64
     else:
         raise TypeError(f"a column of keys is binary or string, not {keys.type}")
-    if rows == 0:  # such an array may come without buffers
+    if rows == 0:  # an empty array may have no buffers
         return np.empty(0, dtype=np.uint8), np.zeros(1, dtype=width)
     _, offsets, data = keys.buffers()
     return (
@@ -149,7 +155,7 @@ def _hash_longest_first(
     lengths: NDArray[np.uint32],
     hash_: ColumnHash,
 ) -> NDArray[np.uint32]:
-    # The block at every byte: a view with a stride of one, no copy.
+    # The block that begins at every byte: a view with a stride of one, not a copy.
     words: NDArray[np.uint32] = np.ndarray(
         (len(data) - _BLOCK_BYTES + 1,), dtype="<u4", buffer=data, strides=(1,)
     )
@@ -161,7 +167,7 @@ def _hash_longest_first(
     sizes = lengths % _BLOCK_BYTES
     if sizes.any():
         ends = starts + (lengths - sizes).astype(starts.dtype)
-        readable = np.minimum(ends, len(words) - 1)  # the last row's tail is read from before its begin
+        readable = np.minimum(ends, len(words) - 1)  # the last row's tail is read from before its start
         tails = words[readable] >> (8 * (ends - readable)).astype(np.uint32)
         hash_.tail(states, tails & _TAIL_MASKS[sizes], sizes)
     hash_.finish(states, lengths)

@@ -1,8 +1,8 @@
 """`python -m keylane_spark.engine.class_archive` writes the JVM's archive of the classes that jobs load.
 
-With it a job on one machine starts sooner. The classes are those that a small job of files loads:
-the same as between Kafka and Redis, but for the connector's, which the JVM can't archive. It looks itself
-whether the archive is of the Java and the jars that it runs, and goes on without it where not.
+With the archive a job on one machine starts sooner. The classes are those that a small job over files loads:
+the same as for Kafka, but for the connector's, which the JVM can't archive. The JVM ignores an archive that
+was made by another Java or with other jars.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _EXIT_TIMEOUT_S = 120
 
 
 def main() -> None:
-    """Run the small job in a JVM that writes the archive as it ends."""
+    """Run a small job in a JVM that writes the archive when it exits."""
     new = session.ARCHIVE.with_suffix(".new")
     options = f'"-XX:ArchiveClassesAtExit={new}" -XX:TieredStopAtLevel=1 -Xlog:cds=off -Xlog:cds+dynamic=off'
     spark = session.start(None, {"spark.driver.extraJavaOptions": options})
     with tempfile.TemporaryDirectory() as folder:
         _run(spark, Path(folder))
-    gateway: Any = spark.sparkContext._gateway  # noqa: SLF001 (nothing else leads to the JVM's process)
+    gateway: Any = spark.sparkContext._gateway  # noqa: SLF001 (the only way to the JVM's process)
     process = gateway.proc
     spark.stop()
     process.stdin.close()
@@ -38,7 +38,7 @@ def main() -> None:
 
 
 def _run(spark: SparkSession, folder: Path) -> None:
-    """Rows that come as a stream go through the driver and through tasks, as a job's do."""
+    """Process a stream of rows on the driver and in tasks, as the job does."""
     (folder / "rows").mkdir()
     (folder / "rows" / "some.txt").write_text("a\nb\nc\n", encoding="utf-8")
 

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from keylane_spark.config.topics import JobConfig
 
 CONNECTOR = ("spark-sql-kafka-0-10", "spark-token-provider-kafka-0-10", "kafka-clients", "commons-pool2")
-"""The jars of the folder that Spark needs; the others are the local broker's."""
+"""The jars of the folder that Spark needs; the others belong to the local broker."""
 
 ARCHIVE = Path(sys.prefix) / "spark.jsa"
-"""The JVM's archive of classes, where set-up made one (archive.py)."""
+"""The JVM's archive of classes, if set-up made one (`engine.class_archive`)."""
 
 SETTINGS = {
     "spark.ui.enabled": "false",
@@ -33,14 +33,14 @@ SETTINGS = {
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
-    # What a task holds at a time of a batch with large values, however large the batch is.
+    # Bounds what a task holds at once of a batch with large values.
     "spark.sql.execution.arrow.maxBytesPerBatch": str(16 * 1024 * 1024),
     # Times without a zone in the values of views are UTC.
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
     "spark.sql.streaming.minBatchesToRetain": "10",
-    # The checkpoint is the driver's own, on its local disk. The default manager there forks a `chmod` for
-    # each file without Hadoop's native library: 60 ms a batch against 15 with this one.
+    # The checkpoint is on the driver's local disk. Without Hadoop's native library the default manager forks
+    # a `chmod` for each file: 60 ms a batch, against 15 with this one.
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
@@ -49,21 +49,21 @@ SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
 }
 LOCAL_SETTINGS = {
-    # Tasks wait for Kafka and Redis more than they compute: with as many as cores a batch that has a little
-    # of each of 9 partitions takes 75 ms on 2 cores, with four times as many 45.
+    # Tasks mostly wait for Kafka and Redis. A small batch of 9 partitions takes 75 ms on 2 cores with one
+    # slot a core, and 45 ms with four.
     "spark.master": f"local[{4 * (os.cpu_count() or 1)}]",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.memory": "1g",
 }
-"""Without spark-submit, which brings its own."""
+"""Used without spark-submit, which has its own."""
 
 
 def start(jars: Path | None, extra: Mapping[str, object]) -> SparkSession:
-    """A session: on this machine's cores, or as spark-submit has it where that started us.
+    """Start a session: on this machine's cores, or as spark-submit has configured it.
 
-    `jars`: a folder with the connector's jars; None where the deployment brings them.
-    `extra`: settings of Spark's own that win over ours.
+    `jars`: a folder with the connector's jars; None where the deployment brings them. `extra`: settings of
+    Spark that override ours.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     settings: dict[str, object] = dict(SETTINGS)
@@ -91,9 +91,9 @@ def source(
     *,
     headers: bool = False,
 ) -> DataFrame:
-    """Rows of all topics from the given positions on; a column `topic` where there are several.
+    """A stream of all topics' rows from the given positions on.
 
-    And `headers` where a topic keeps them.
+    There is a column `topic` where there are several topics, and `headers` where a topic keeps them.
     """
     topics = sorted({topic for topic, _ in positions})
     columns = ["partition", "offset", "timestamp", "key", "value", *(["headers"] if headers else [])]
@@ -108,14 +108,14 @@ def source(
     )
 
 
-def extent(
+def read_range(
     spark: SparkSession,
     connection: Connection,
     begins: Mapping[TopicPartition, int],
     ends: Mapping[TopicPartition, int],
     config: JobConfig,
 ) -> DataFrame:
-    """The rows of one topic from `begins` on and below `ends`, once: as `source` gives them."""
+    """The rows of one topic in [begins, ends), as a batch, with the columns of `source`."""
     topics = sorted({topic for topic, _ in begins})
     return (
         spark.read.format("kafka")
@@ -139,11 +139,11 @@ def _options(connection: Connection, topics: list[str], config: JobConfig) -> di
         **kafka_options.options(connection),
         "subscribe": ",".join(topics),
         "kafka.isolation.level": config.isolation,
-        # A topic that is deleted must not come back by our asking for it.
+        # Reading a deleted topic must not create it again.
         "kafka.allow.auto.create.topics": "false",
         "kafka.fetch.max.wait.ms": str(config.fetch_max_wait_ms),
         "kafka.max.partition.fetch.bytes": str(4 * 1024 * 1024),
         "kafka.max.poll.records": "5000",
-        # A range that retention has removed must stop the query: its start marks the lanes incomplete.
+        # Records removed by retention must stop the query: the next start marks the lanes incomplete.
         "failOnDataLoss": "true",
     }

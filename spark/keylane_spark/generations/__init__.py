@@ -1,1 +1,1 @@
-"""Epochs, layouts and generations: what a start does with a topic."""
+"""Epochs and generations: what a start of the job does with a topic's state."""

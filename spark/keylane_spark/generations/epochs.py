@@ -1,9 +1,9 @@
-"""The steps that topics and views begin with alike: an epoch above all others, and a plan put on record."""
+"""How topics and views begin alike: an epoch above all others, and a plan that is put on record."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from keylane.errors import Fenced, StateUnavailable
 from keylane_spark.adapters.topic_record import TopicRecord
@@ -14,116 +14,140 @@ if TYPE_CHECKING:
 
     from keylane.model.records import Layout
     from keylane_spark.generations.ownership import Ownership
-    from keylane_spark.generations.plan import Plan
+    from keylane_spark.generations.plan import GenerationPlan
 
-T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
-TRIES = 5
-RECREATED = "deleted and created anew"
+MAX_ATTEMPTS = 5
+RECREATED = "deleted and created again"
 
 
-class Gone(Exception):
+class StateAhead(Exception):
     """States that are ahead of their log: name -> a sentence about it."""
 
-    def __init__(self, sentences: Mapping[str, str]) -> None:
-        super().__init__(sentences)
-        self.sentences = sentences
+    def __init__(self, reasons: Mapping[str, str]) -> None:
+        super().__init__(reasons)
+        self.reasons = reasons
+
+
+class Opener(Protocol[T_co]):
+    """Opens the lanes of some states with one epoch."""
+
+    def open(self, epoch: int, unusable: Mapping[str, str]) -> T_co:
+        """Open them; `unusable`: states that must begin again, and why. Raises Fenced, StateAhead."""
+
+
+class StoredState(Protocol):
+    """The state of a topic or a view that is about to be opened."""
+
+    @property
+    def name(self) -> str:
+        """Its name in Redis."""
+
+    @property
+    def title(self) -> str:
+        """Its name for people."""
+
+    @property
+    def topic_id(self) -> str:
+        """Kafka's id of its topic."""
+
+    @property
+    def oldest(self) -> tuple[int, ...]:
+        """The oldest offset that the log has of each partition."""
+
+    def wanted(self, kept: Layout | None) -> Layout:
+        """The layout that the config asks for; `kept`: the one that readers go by."""
+
+    def why_unusable(self, kept: Layout | None, record: TopicRecord | None) -> str:
+        """Why what is stored can't be used; empty where it can."""
+
+    def supersede(self, kept: Layout) -> None:
+        """Mark the lanes of a layout that readers will no longer go by."""
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
-    """A topic's or a view's state that is to be begun.
+class BegunState:
+    """What is on record now: the plan, and where the state began. `kept`: the readers' layout before."""
 
-    `name`: as its state has it; `title`: for people. `oldest`: the log's first offset of each partition.
-    `wanted`: the layout that the config asks for, by the one that readers go by. `unusable`: why what is
-    there can't be gone on with, if so. `supersede` marks the lanes of a layout that is not named any more.
-    """
-
-    name: str
-    title: str
-    topic_id: str
-    oldest: tuple[int, ...]
-    wanted: Callable[[Layout | None], Layout]
-    unusable: Callable[[Layout | None, TopicRecord | None], str]
-    supersede: Callable[[Layout], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Begun:
-    """What is on record now: the plan, and where the state began; `kept` is the layout named before."""
-
-    plan: Plan
+    plan: GenerationPlan
     began: tuple[int, ...]
     kept: Layout | None
 
 
-def with_epoch(
-    ownership: Ownership,
-    names: Collection[str],
-    attempt: Callable[[int, Mapping[str, str]], T],
-    *,
-    has_begun: bool,
-) -> T:
-    """Take an epoch for these states and give the `attempt` that is made with it; some are repeated.
+@dataclass(slots=True)
+class _FreeGenerations:
+    """Finds generations that nothing uses; `skipped` are those found in use on the way."""
 
-    The attempt gets the epoch, and the states that turned out to be unusable (Gone), with why. Where the
-    lanes know a higher epoch (Fenced), the next one is above it; a run that has begun is then replaced:
-    Fenced. Raises StateUnavailable after five attempts.
+    ownership: Ownership
+    taken: Collection[int]
+    skipped: list[int] = field(default_factory=list)
+
+    def find(self, layout: Layout) -> Layout:
+        found, used = self.ownership.free(layout, self.taken)
+        self.skipped += used
+        return found
+
+
+def open_with_epoch(
+    ownership: Ownership, names: Collection[str], opener: Opener[T_co], *, has_begun: bool
+) -> T_co:
+    """Take an epoch for these states and open them with it, up to five times.
+
+    Where the lanes know a higher epoch (Fenced), the next attempt takes one above it; but a run that has
+    begun was replaced, and Fenced is raised. States that are ahead of their log begin again. Raises
+    StateUnavailable after the last attempt.
     """
-    above, anew = 0, dict[str, str]()
-    for _ in range(TRIES):
+    above, unusable = 0, dict[str, str]()
+    for _ in range(MAX_ATTEMPTS):
         epoch = ownership.take(names, above)
         try:
-            return attempt(epoch, anew)
+            return opener.open(epoch, unusable)
         except Fenced as fenced:
             if has_begun and fenced.newer_epoch > epoch:
                 raise
-            # The counter was lost with a failover: the lanes know better.
+            # A failover has lost the epoch counter: the lanes know better.
             above = max(above, fenced.newer_epoch)
-        except Gone as gone:
-            anew |= gone.sentences
-    # A node that comes and goes makes us meet our own epoch, as a reply that was lost does.
+        except StateAhead as ahead:
+            unusable |= ahead.reasons
+    # With an unstable node, or when replies get lost, a run may meet its own epoch.
     raise StateUnavailable(
-        f"the lanes of {', '.join(names)} were taken {TRIES} times meanwhile: is the job running twice?"
+        f"the lanes of {', '.join(names)} were taken by another writer {MAX_ATTEMPTS} times: "
+        f"is the job running twice?"
     )
 
 
-def put_on_record(
-    subject: Subject, ownership: Ownership, epoch: int, say: Callable[[str], None], anew: str = ""
-) -> Begun:
+def begin_state(
+    state: StoredState, ownership: Ownership, epoch: int, say: Callable[[str], None], unusable: str = ""
+) -> BegunState:
     """Plan what to do with a state, and put it on record with this run as its owner.
 
-    `anew`: why what is there can't be used, where that is known already. Raises Fenced, WriterError.
+    `unusable`: why what is stored can't be used, where that is known already. Raises Fenced, WriterError.
     """
-    name = subject.name
+    name = state.name
     kept, record = ownership.layout(name), ownership.record(name)
     last_layout, last_record = ownership.remembered(name)
-    anew = subject.unusable(kept, record) or anew
+    unusable = state.why_unusable(kept, record) or unusable
     listed = record.remove if record else ()
     building = record.building if record else None
-    taken = {*listed, *(each.generation for each in (kept, last_layout, building) if each)}
-    left: list[int] = []
-
-    def free(layout: Layout) -> Layout:
-        found, used = ownership.free(layout, taken)
-        left.extend(used)
-        return found
-
-    planned = plan(subject.wanted(kept), kept, record, anew=anew, free=free)
+    taken = {*listed, *(layout.generation for layout in (kept, last_layout, building) if layout)}
+    generations = _FreeGenerations(ownership, taken)
+    planned = plan(state.wanted(kept), kept, record, unusable=unusable, free=generations.find)
     if planned.why:
-        say(f"{subject.title}: {planned.why}")
+        say(f"{state.title}: {planned.why}")
     known = record or last_record
-    began = subject.oldest
-    if known and known.topic_id == subject.topic_id and not anew:
+    began = state.oldest
+    if known and known.topic_id == state.topic_id and not unusable:
         began = known.began + began[len(known.began) :]
     if kept and kept.generation != planned.serving.generation:
-        # It holds another topic's records: readers that have the old layout must ask for the new one.
-        subject.supersede(kept)
-    new = TopicRecord(subject.topic_id, began, ownership.owner(epoch), planned.building)
-    ownership.change(name, layout=planned.serving, record=new.removing([*listed, *planned.remove, *left]))
-    return Begun(planned, began, kept)
+        # It holds another topic's records: readers that have its layout must ask for the new one.
+        state.supersede(kept)
+    new = TopicRecord(state.topic_id, began, ownership.owner(epoch), planned.building)
+    new = new.removing([*listed, *planned.remove, *generations.skipped])
+    ownership.change(name, layout=planned.serving, record=new)
+    return BegunState(planned, began, kept)
 
 
 def is_recreated(record: TopicRecord | None, topic_id: str) -> bool:
-    """Whether the record is of a topic of the same name that is no more."""
+    """Whether the record is of an earlier topic of the same name."""
     return record is not None and record.topic_id != topic_id

@@ -1,4 +1,4 @@
-"""What one run of the job holds of its topics: an epoch for each, and their records meanwhile."""
+"""What one run of the job holds of its topics: an epoch for each, and the right to change their records."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from keylane_spark.adapters.layout_store import LayoutStore
 from keylane_spark.adapters.topic_record import Owner
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
     from keylane.adapters.redis.cluster import RedisSettings
     from keylane.model.records import Layout
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 
 class Ownership:
-    """Epochs and records of topics; may be used by several threads.
+    """Epochs and records of topics. Thread-safe.
 
-    What it remembers outlives a Redis that is emptied: generations aren't numbered from 1 again, and a
-    rebuild knows where the state had begun.
+    It remembers what it stored, so that generations are not numbered from 1 again when Redis was emptied,
+    and a rebuild knows where the state had begun.
     """
 
     def __init__(self, redis: RedisSettings, clock: Clock) -> None:
@@ -40,12 +40,12 @@ class Ownership:
         self._layouts: dict[str, Layout] = {}
         self._records: dict[str, TopicRecord] = {}
         self.has_begun = False
-        """Whether this run has opened its topics once: from then on it must not overtake a newer writer."""
+        """Whether this run has opened its topics: from then on it must not take over from a newer writer."""
 
     def take(self, topics: Iterable[str], above: int = 0) -> int:
-        """Take one epoch for all of these topics, higher than `above` and than each topic's counter.
+        """Take one epoch for all these topics, higher than `above` and than the counter of each.
 
-        Raises Fenced where a newer writer has begun since this run took its last one.
+        Raises Fenced where a newer writer has begun since this run took its last epoch.
         """
         with self._lock:
             taken = {topic: self._take(topic, above) for topic in topics}
@@ -57,8 +57,8 @@ class Ownership:
 
     def _take(self, topic: str, above: int) -> int:
         held = self._held.get(topic, -1)
-        # A run's first epoch is above its start in ms: where Redis was emptied, and the counter with it, an
-        # older run that was asleep meanwhile still can't come back over the one that replaced it.
+        # A run's first epoch is above the time of its start in ms. So even when Redis was emptied, and the
+        # counter with it, an older run that wakes up can't take over from the one that replaced it.
         epoch = self._store.next_epoch(topic, held, max(above, held, self._since_ms), self._run)
         self._held[topic] = epoch
         return epoch
@@ -69,11 +69,11 @@ class Ownership:
             return record.owner.epoch in self._held.values() and record.owner.pid == os.getpid()
 
     def owner(self, epoch: int) -> Owner:
-        """This run, as its records name it."""
+        """This run, as records name it."""
         return Owner(socket.gethostname(), os.getpid(), self._since_ms, epoch)
 
     def layout(self, topic: str) -> Layout | None:
-        """The layout that readers go by."""
+        """The topic's layout as it is stored: the one that readers go by."""
         with self._lock:
             return self._store.get(topic)
 
@@ -83,16 +83,16 @@ class Ownership:
             return self._store.record(topic)
 
     def remembered(self, topic: str) -> tuple[Layout | None, TopicRecord | None]:
-        """Layout and record as this run last knew them, whatever has become of them."""
+        """The layout and the record that this run last stored, even if they are lost."""
         return self._layouts.get(topic), self._records.get(topic)
 
     def free(self, layout: Layout, taken: Iterable[int]) -> tuple[Layout, list[int]]:
-        """The layout with a generation that nothing uses, and those below it that were found in use."""
+        """The layout with the first unused generation above `taken`, and the used ones that were skipped."""
         with self._lock:
             return self._store.free_generation(layout, max(taken, default=0) + 1)
 
     def change(self, topic: str, *, layout: Layout | None = None, record: TopicRecord | None = None) -> None:
-        """Set layout, record, or both at once. Raises Fenced."""
+        """Store the layout, the record, or both at once. Raises Fenced."""
         with self._lock:
             self._store.change(topic, self._held[topic], layout=layout, record=record)
             if layout:
@@ -100,14 +100,19 @@ class Ownership:
             if record:
                 self._records[topic] = record
 
-    def update(
-        self, topic: str, change: Callable[[TopicRecord], TopicRecord], layout: Layout | None = None
-    ) -> None:
-        """Change the record as it is now, if it is there, and the layout with it. Raises Fenced."""
+    def switch(self, topic: str, old: int, layout: Layout) -> None:
+        """Direct readers to a layout, and put the old generation on the list for removal. Raises Fenced."""
         with self._lock:
             record = self._store.record(topic)
             if record:
-                self.change(topic, layout=layout, record=change(record))
+                self.change(topic, layout=layout, record=record.switched(old))
+
+    def note_removed(self, topic: str, generation: int) -> None:
+        """Take a generation from the list for removal. Raises Fenced."""
+        with self._lock:
+            record = self._store.record(topic)
+            if record:
+                self.change(topic, record=record.removed(generation))
 
     def add_strays(self, layout: Layout, counts: Mapping[str, int]) -> None:
         """Add to the stray totals of the layout's generation."""
@@ -120,14 +125,14 @@ class Ownership:
             self._store.forget_strays(topic, generation)
 
     def successor(self, fenced: Fenced) -> str:
-        """Who has taken over, as far as it has said so."""
+        """Who has taken over, where its record says so."""
         topic = fenced.lane.rpartition("/")[0] or fenced.lane
         try:
             record = self.record(topic)
         except KeylaneError:
             record = None
         if record is None or record.owner.epoch < fenced.newer_epoch:
-            return "a writer that has not said yet who it is"
+            return "a writer that has not recorded its name yet"
         owner = record.owner
         return f"process {owner.pid} on {owner.host}, epoch {owner.epoch}"
 

@@ -1,7 +1,7 @@
-"""Which generation of a topic is served, which is built beside it, and which are of no more use.
+"""Decides which generation of a topic is served, which is built beside it, and which are removed.
 
-A generation is one layout's keys. One that holds another topic's records, or none, is begun anew and named
-at once: readers wait for it. Any other change of the layout is built beside the generation that is served.
+A generation is all keys of one layout. Where the stored one can't be used, a new one is served at once, and
+readers wait until it is complete. Any other change of the layout is built beside the served generation.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """What a start does with a topic. `remove`: generations to be removed; `why`: for people, if anything."""
+class GenerationPlan:
+    """What a start does with a topic. `remove`: generations to be removed. `why`: a sentence for people."""
 
     serving: Layout
     building: Layout | None = None
@@ -30,7 +30,7 @@ class Plan:
 
 
 def wanted_layout(topic: str, partition_count: int, config: TopicConfig) -> Layout:
-    """The layout that the config asks for, its generation still open."""
+    """The layout that the config asks for; its generation is not decided yet."""
     return Layout(
         topic,
         partition_count,
@@ -47,45 +47,45 @@ def plan(
     kept: Layout | None,
     record: TopicRecord | None,
     *,
-    anew: str = "",
+    unusable: str = "",
     free: Callable[[Layout], Layout],
-) -> Plan:
-    """Decide by the layout that readers go by (`kept`) and the writer's record.
+) -> GenerationPlan:
+    """Plan by the layout that readers go by (`kept`) and the writer's record.
 
-    `anew`: why what is there can't be used, if so. `free` gives the layout a generation that nothing uses.
-    Raises WriterError for more lanes than there are slots, where no layout is there to go on with.
+    `unusable`: why what is stored can't be used, if so. `free` gives a layout an unused generation. Raises
+    WriterError when the wanted layout has too many lanes and there is no other one to keep.
     """
     built = record.building if record else None
     fits = wanted.partition_count * wanted.stripes <= MAX_LANES
-    if kept is None or anew:
+    if kept is None or unusable:
         if not fits:
             raise WriterError(_too_many(wanted))
-        old = frozenset(each.generation for each in (kept, built) if each)
-        return Plan(free(wanted), None, old, anew)
+        old = frozenset(layout.generation for layout in (kept, built) if layout)
+        return GenerationPlan(free(wanted), None, old, unusable)
     serving = _with_unstored(kept, wanted)
     if not fits or is_alike(kept, wanted):
-        why = "" if fits else f"{_too_many(wanted)}: it keeps the layout that it has"
-        return Plan(serving, None, frozenset({built.generation} if built else ()), why)
+        why = "" if fits else f"{_too_many(wanted)}: it keeps its present layout"
+        return GenerationPlan(serving, None, frozenset({built.generation} if built else ()), why)
     if built and is_alike(built, wanted):
-        return Plan(
-            serving, _with_unstored(built, wanted), why=f"goes on building generation {built.generation}"
+        return GenerationPlan(
+            serving, _with_unstored(built, wanted), why=f"continues to build generation {built.generation}"
         )
     building = free(wanted)
     why = f"{difference(kept, wanted)}: builds generation {building.generation} beside {kept.generation}"
-    return Plan(serving, building, frozenset({built.generation} if built else ()), why)
+    return GenerationPlan(serving, building, frozenset({built.generation} if built else ()), why)
 
 
 def is_alike(one: Layout, other: Layout) -> bool:
-    """Whether records lie alike in both: what isn't stored and the generation's number aside."""
+    """Whether both store records alike: apart from the generation and options that are not stored."""
     return replace(_with_unstored(one, other), generation=other.generation) == other
 
 
 def difference(kept: Layout, wanted: Layout) -> str:
-    """What differs, for people: "partition_count 9 -> 18"."""
+    """The difference, for people: "partition_count 9 -> 18"."""
     before, after = _fields(kept), _fields(wanted)
     names = [name for name in after if before.get(name) != after[name]]
-    told = [f"{name} {before.get(name)} -> {after[name]}" for name in names if name != "view"]
-    return ", ".join([*told, *(["it is defined otherwise"] if "view" in names else [])])
+    changes = [f"{name} {before.get(name)} -> {after[name]}" for name in names if name != "view"]
+    return ", ".join([*changes, *(["its definition has changed"] if "view" in names else [])])
 
 
 def _fields(layout: Layout) -> dict[str, object]:

@@ -1,11 +1,10 @@
-"""Removes generations that are of no more use, in the background and at a bounded rate.
+"""Removes generations that are no longer used, in the background and at a bounded rate.
 
-What is to be removed stands on the topic's record until it is gone: a start that finds it there goes on.
+A generation stays listed on its topic's record until it is removed, so a new start of the job continues.
 """
 
 from __future__ import annotations
 
-import functools
 import threading
 from typing import TYPE_CHECKING
 
@@ -18,17 +17,16 @@ if TYPE_CHECKING:
 
     from keylane.adapters.redis.cluster import RedisSettings
     from keylane.ports import Clock
-    from keylane_spark.adapters.topic_record import TopicRecord
     from keylane_spark.generations.ownership import Ownership
 
-_LOOK_PRICE = 0.1
-"""Of a key that is only looked at, where one that is removed costs 1."""
-_AGAIN_S = 5.0
-_STILL_OURS_S = 1.0
+_SCAN_COST = 0.1
+"""The cost of a key that is only looked at; one that is removed costs 1."""
+_RETRY_S = 5.0
+_OWNER_CHECK_S = 1.0
 
 
 class Sweeper:
-    """A thread of its own, with connections of its own."""
+    """Runs in its own thread with its own connections."""
 
     def __init__(
         self,
@@ -49,16 +47,16 @@ class Sweeper:
         self._thread = threading.Thread(target=self._run, name="sweeper", daemon=True)
 
     def start(self) -> None:
-        """Begin to wait for work."""
+        """Start the thread, which waits for work."""
         self._thread.start()
 
     def look_at(self, topics: Iterable[str]) -> None:
-        """Look, soon, for generations to remove on the records of these topics."""
+        """Ask the thread to remove what is listed on the records of these topics."""
         self._topics |= set(topics)
         self._wake.set()
 
     def stop(self) -> None:
-        """Stop within a step."""
+        """Stop after the step in progress."""
         self._stop.set()
         self._wake.set()
         self._thread.join(timeout=30)
@@ -74,32 +72,28 @@ class Sweeper:
                 try:
                     self._sweep(topic)
                 except KeylaneError as error:
-                    self._notify(f"removing an old generation of {called(topic)} is held up: {error}")
+                    self._notify(f"removing an old generation of {called(topic)} is delayed: {error}")
                     self._wake.set()
-                    self._stop.wait(_AGAIN_S)
+                    self._stop.wait(_RETRY_S)
 
     def _sweep(self, topic: str) -> None:
         record = self._ownership.record(topic)
         for generation in record.remove if record else ():
             removed = 0
-            look_s = self._clock.monotonic_s() + _STILL_OURS_S
+            check_s = self._clock.monotonic_s() + _OWNER_CHECK_S
             for looked, gone in remove_generation(self._cluster, self._clock, topic, generation):
                 removed += gone
-                # Not on the list any more: the state is a successor's, or a new one after a loss.
-                if self._clock.monotonic_s() >= look_s:
-                    if not self._is_still_ours(topic, generation):
+                # No longer listed: a successor owns the state, or it was lost and begun again.
+                if self._clock.monotonic_s() >= check_s:
+                    if not self._is_still_owned(topic, generation):
                         return
-                    look_s = self._clock.monotonic_s() + _STILL_OURS_S
-                if self._stop.wait(max(gone, looked * _LOOK_PRICE) / self._keys_per_s):
+                    check_s = self._clock.monotonic_s() + _OWNER_CHECK_S
+                if self._stop.wait(max(gone, looked * _SCAN_COST) / self._keys_per_s):
                     return
             self._ownership.forget_strays(topic, generation)
-            self._ownership.update(topic, functools.partial(_without, generation=generation))
+            self._ownership.note_removed(topic, generation)
             self._notify(f"{called(topic)}: generation {generation} is removed, {removed:,} keys")
 
-    def _is_still_ours(self, topic: str, generation: int) -> bool:
+    def _is_still_owned(self, topic: str, generation: int) -> bool:
         record = self._ownership.record(topic)
         return record is not None and generation in record.remove and self._ownership.holds(record)
-
-
-def _without(record: TopicRecord, generation: int) -> TopicRecord:
-    return record.removed(generation)

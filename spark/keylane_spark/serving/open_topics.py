@@ -1,15 +1,15 @@
-"""How a writer begins: an epoch for each topic, its layout, and every lane taken at its own watermark.
+"""How a writer begins: an epoch for each topic, its layout, and every lane at its own watermark.
 
-The watermarks are the checkpoint. Wherever Spark's own stands, or if it is lost, the state says what it
-holds, and the query begins at just that: what a failover lost is read again, what is there is not. Strays
-that a lane has lost are read again from the partition that gave them, whatever that one's watermark says.
+The watermarks are the checkpoint. Whatever has become of Spark's own, the state says what it holds, and the
+query begins there: what a failover lost is read again, what is stored is not. Strays that a lane has lost are
+read again from the partition that they came from, whatever the watermark of that one says.
 
-A start in order (whatever it is broken off after, the next one does the same again):
+The steps of a start; after a crash at any of them the next start does the same again:
 
 1. One epoch for all topics, above every counter: from here on older writers are refused.
-2. For each topic the plan: what is served, what is built beside it, what is removed.
-3. The topic's record with all that, and this run as its owner; the layout, where it changes at once.
-4. The lanes of what is served, then those of what is built.
+2. For each topic a plan: what is served, what is built beside it, what is removed.
+3. The topic's record with the plan, and with this run as the owner; the layout, if it changes at once.
+4. The lanes of what is served, then the lanes of what is built.
 """
 
 from __future__ import annotations
@@ -20,9 +20,15 @@ from typing import TYPE_CHECKING
 from keylane.adapters.redis.cluster import Cluster
 from keylane.errors import UnknownTopic
 from keylane_spark.adapters.lane import LaneTarget, lost_strays
-from keylane_spark.generations.epochs import RECREATED, Gone, Subject, is_recreated, put_on_record, with_epoch
+from keylane_spark.generations.epochs import (
+    RECREATED,
+    StateAhead,
+    begin_state,
+    is_recreated,
+    open_with_epoch,
+)
 from keylane_spark.generations.plan import wanted_layout
-from keylane_spark.stream.openings import Opening, Openings, Writer, lanes_of
+from keylane_spark.stream.openings import Opening, Openings, WriterSpec, lanes_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -32,31 +38,28 @@ if TYPE_CHECKING:
     from keylane_spark.adapters.kafka_admin import TopicShape
     from keylane_spark.adapters.lane_writer import LaneWriter
     from keylane_spark.adapters.topic_record import TopicRecord
-    from keylane_spark.context import Parts
+    from keylane_spark.context import JobContext
+    from keylane_spark.generations.epochs import BegunState
     from keylane_spark.generations.ownership import Ownership
-    from keylane_spark.generations.plan import Plan
 
 
-def open_topics(parts: Parts, ownership: Ownership) -> Openings:
-    """Take all topics of the config that there are.
+def open_topics(context: JobContext, ownership: Ownership) -> Openings:
+    """Open the lanes of all topics of the config that exist.
 
-    Raises UnknownTopic (at the first start if any is missing, later if all are), Fenced, LogUnavailable,
-    StateUnavailable, CorruptState, WriterError.
+    Raises UnknownTopic (at the first start if any topic is missing, later if all are), Fenced,
+    LogUnavailable, StateUnavailable, CorruptState, WriterError.
     """
-    topics = parts.config.topics
-    shapes = parts.broker.describe(topics)
+    topics = context.config.topics
+    shapes = context.broker.describe(topics)
     missing = [topic for topic in topics if topic not in shapes]
     if missing and not (ownership.has_begun and shapes):
         raise UnknownTopic(missing[0], "Kafka has no topic of this name")
     for topic in missing:
-        parts.say(f"topic {topic!r} is away: its state stays as it is until the topic is back")
-    cluster = Cluster(parts.redis)
-
-    def attempt(epoch: int, anew: Mapping[str, str]) -> Openings:
-        return _Start(parts, ownership, cluster, shapes, epoch, anew).open()
-
+        context.say(f"topic {topic!r} is missing in Kafka: its state stays as it is until the topic is back")
+    cluster = Cluster(context.redis)
     try:
-        openings = with_epoch(ownership, shapes, attempt, has_begun=ownership.has_begun)
+        opener = _TopicsOpener(context, ownership, cluster, shapes)
+        openings = open_with_epoch(ownership, shapes, opener, has_begun=ownership.has_begun)
     finally:
         cluster.close()
     ownership.has_begun = True
@@ -64,68 +67,86 @@ def open_topics(parts: Parts, ownership: Ownership) -> Openings:
 
 
 @dataclass(frozen=True, slots=True)
-class _Start:
-    """One try, with one epoch. `anew`: topics whose state can't be used, and why."""
+class _TopicState:
+    """A topic's state as `begin_state` takes it. `unusable`: why it was found unusable before, if so."""
 
-    parts: Parts
+    context: JobContext
+    lanes: LaneWriter
+    name: str
+    shape: TopicShape
+    oldest: tuple[int, ...]
+    unusable: str
+
+    @property
+    def title(self) -> str:
+        return f"topic {self.name!r}"
+
+    @property
+    def topic_id(self) -> str:
+        return self.shape.topic_id
+
+    def wanted(self, _: Layout | None) -> Layout:
+        return wanted_layout(self.name, self.shape.partition_count, self.context.config.topics[self.name])
+
+    def why_unusable(self, kept: Layout | None, record: TopicRecord | None) -> str:
+        if is_recreated(record, self.topic_id):
+            return f"it was {RECREATED}"
+        if kept and kept.partition_count > self.shape.partition_count and not self.unusable:
+            return f"it has {self.shape.partition_count} partitions, its state {kept.partition_count}"
+        return ""
+
+    def supersede(self, kept: Layout) -> None:
+        self.lanes.supersede(lanes_of(kept))
+
+
+@dataclass(frozen=True, slots=True)
+class _TopicsOpener:
+    """Opens the lanes of all topics with one epoch: an `epochs.Opener`."""
+
+    context: JobContext
     ownership: Ownership
     cluster: Cluster
     shapes: Mapping[str, TopicShape]
-    epoch: int
-    anew: Mapping[str, str]
 
-    def open(self) -> Openings:
+    def open(self, epoch: int, unusable: Mapping[str, str]) -> Openings:
         counts = {topic: shape.partition_count for topic, shape in self.shapes.items()}
-        oldest = self.parts.broker.oldest_offsets(counts)
-        plans: dict[str, Plan] = {}
+        oldest = self.context.broker.oldest_offsets(counts)
+        begun: dict[str, BegunState] = {}
         lost: set[TopicPartition] = set()
         for topic, count in counts.items():
             first = tuple(oldest[topic, partition] for partition in range(count))
-            plans[topic], began = self._begin(topic, first)
+            begun[topic] = self._begin(topic, first, epoch, unusable.get(topic, ""))
+            began = begun[topic].began
             lost |= {(topic, partition) for partition in range(count) if first[partition] > began[partition]}
-        served = {topic: each.serving for topic, each in plans.items()}
+        served = {topic: each.plan.serving for topic, each in begun.items()}
         mixed = {topic for topic, layout in served.items() if counts[topic] > layout.partition_count}
-        serving = self._take(served, oldest, _incomplete(lost, mixed))
+        serving = self._open_lanes(self._spec(served, epoch), oldest, _incomplete(lost, mixed))
         self._check_ends(serving, counts)
-        built = {topic: each.building for topic, each in plans.items() if each.building}
+        built = {topic: each.plan.building for topic, each in begun.items() if each.plan.building}
         if not built:
             return Openings(serving, None, self.shapes)
-        mixed = set(serving.strays) | {topic for topic, new in built.items() if _moves(served[topic], new)}
-        return Openings(serving, self._take(built, oldest, _incomplete(lost, mixed)), self.shapes)
+        mixed = set(serving.strays) | {
+            topic for topic, new in built.items() if _moves_keys(served[topic], new)
+        }
+        building = self._open_lanes(self._spec(built, epoch), oldest, _incomplete(lost, mixed))
+        return Openings(serving, building, self.shapes)
 
-    def _begin(self, topic: str, oldest: tuple[int, ...]) -> tuple[Plan, tuple[int, ...]]:
-        """Plan what to do with the topic, and put it on record; the plan, and where the state began."""
-        shape = self.shapes[topic]
+    def _begin(self, topic: str, oldest: tuple[int, ...], epoch: int, unusable: str) -> BegunState:
+        lanes = self._lane_writer(self._spec({}, epoch))
+        state = _TopicState(self.context, lanes, topic, self.shapes[topic], oldest, unusable)
+        return begin_state(state, self.ownership, epoch, self.context.say, unusable)
 
-        def unusable(kept: Layout | None, record: TopicRecord | None) -> str:
-            if is_recreated(record, shape.topic_id):
-                return f"it was {RECREATED}"
-            if kept and kept.partition_count > shape.partition_count and not self.anew.get(topic):
-                return f"it has {shape.partition_count} partitions, its state {kept.partition_count}"
-            return ""
-
-        subject = Subject(
-            name=topic,
-            title=f"topic {topic!r}",
-            topic_id=shape.topic_id,
-            oldest=oldest,
-            wanted=lambda _: wanted_layout(topic, shape.partition_count, self.parts.config.topics[topic]),
-            unusable=unusable,
-            supersede=lambda kept: self._lanes({}).supersede(lanes_of(kept)),
-        )
-        begun = put_on_record(subject, self.ownership, self.epoch, self.parts.say, self.anew.get(topic, ""))
-        return begun.plan, begun.began
-
-    def _take(
+    def _open_lanes(
         self,
-        layouts: Mapping[str, Layout],
+        spec: WriterSpec,
         oldest: Mapping[TopicPartition, int],
         lost: Collection[TopicPartition | str],
     ) -> Opening:
-        """Open all lanes of these layouts, those of partitions by which a topic has grown among them.
+        """Open all lanes of the layouts, and those of partitions by which a topic has grown.
 
-        `lost`: partitions, or whole topics, without their first records.
+        `lost`: partitions, or whole topics, that have lost their first records.
         """
+        layouts = spec.layouts
         lanes = [
             (LaneTarget.of(layouts[topic], partition, stripe), offset)
             for (topic, partition), offset in oldest.items()
@@ -138,57 +159,51 @@ class _Start:
         positions: dict[TopicPartition, int] = {}
         incomplete: set[TopicPartition] = set()
         strays = {topic for topic, layout in layouts.items() if layout.options.guarded}
-        writer = self._lanes(layouts)
+        writer = self._lane_writer(spec)
         starts = writer.open(lanes, incomplete_lanes)
         for lane, start in starts.items():
-            place = lane.topic, lane.partition
-            positions[place] = min(start.next_offset, positions.get(place, start.next_offset))
+            own = lane.topic, lane.partition
+            positions[own] = min(start.next_offset, positions.get(own, start.next_offset))
             if start.incomplete:
-                incomplete.add(place)
+                incomplete.add(own)
             if start.has_strays or lane.partition >= layouts[lane.topic].partition_count:
                 strays.add(lane.topic)
-        for lane, source, offset in lost_strays(starts):
-            place = lane.topic, source
-            self.parts.say(f"lane {lane} has lost strays: partition {source} is read again from {offset}")
-            positions[place] = min(positions[place], max(offset, oldest[place]))
-            if offset < oldest[place] and place in lost:
+        for lane, source_partition, offset in lost_strays(starts):
+            source = lane.topic, source_partition
+            self.context.say(
+                f"lane {lane} has lost strays: partition {source_partition} is read again from {offset}"
+            )
+            positions[source] = min(positions[source], max(offset, oldest[source]))
+            if offset < oldest[source] and source in lost:
                 writer.mark_incomplete([lane])
                 incomplete.add((lane.topic, lane.partition))
-        return Opening(self._writer(layouts), positions, sorted(incomplete), frozenset(strays))
+        return Opening(spec, positions, sorted(incomplete), frozenset(strays))
 
-    def _lanes(self, layouts: Mapping[str, Layout]) -> LaneWriter:
-        return self._writer(layouts).lanes(self.cluster, self.parts.clock, self.parts.say)
+    def _spec(self, layouts: Mapping[str, Layout], epoch: int) -> WriterSpec:
+        return WriterSpec(self.context.redis, layouts, epoch, self.context.write_options)
 
-    def _writer(self, layouts: Mapping[str, Layout]) -> Writer:
-        job = self.parts.config.job
-        return Writer(
-            self.parts.redis,
-            layouts,
-            self.epoch,
-            job.redis_patience_s,
-            job.wait_replicas,
-            job.wait_timeout_ms,
-        )
+    def _lane_writer(self, spec: WriterSpec) -> LaneWriter:
+        return spec.lanes(self.cluster, self.context.clock, self.context.say)
 
     def _check_ends(self, opening: Opening, counts: Mapping[str, int]) -> None:
-        ends = self.parts.broker.highest_offsets(counts)
-        gone = {
+        ends = self.context.broker.highest_offsets(counts)
+        ahead = {
             topic: f"partition {partition} ends at {ends[topic, partition]}, "
             f"but its state holds all below {position}"
             for (topic, partition), position in opening.positions.items()
             if position > ends[topic, partition]
         }
-        if gone:
-            raise Gone(gone)
+        if ahead:
+            raise StateAhead(ahead)
 
 
 def _incomplete(lost: Collection[TopicPartition], mixed: Collection[str]) -> set[TopicPartition | str]:
-    """Partitions without their first records, and topics of `mixed` as a whole: keys may be from any."""
+    """The partitions that lost records; of topics in `mixed` all: their lanes hold keys of any partition."""
     return {*lost, *({topic for topic, _ in lost} & set(mixed))}
 
 
-def _moves(old: Layout, new: Layout) -> bool:
-    """Whether a key's partition may be another one in the new layout."""
+def _moves_keys(old: Layout, new: Layout) -> bool:
+    """Whether a key may belong to another partition in the new layout."""
     before, after = (
         (layout.partition_count, layout.partitioner, layout.partition_by) for layout in (old, new)
     )

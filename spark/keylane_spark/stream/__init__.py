@@ -1,1 +1,1 @@
-"""Micro-batches into lanes, heartbeats, and what the job knows to be complete."""
+"""Writing micro-batches into lanes, the heartbeat, and how fresh the lanes are."""

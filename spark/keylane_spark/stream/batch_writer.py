@@ -1,4 +1,7 @@
-"""One micro-batch into its lanes: the same code on the driver (small batches) and in tasks (large ones)."""
+"""Writes one micro-batch into its lanes, on the driver (small batches) or in a task (large ones).
+
+rows -> records of one partition -> records of one lane -> folded chunks -> RESP bytes -> FCALL
+"""
 
 from __future__ import annotations
 
@@ -11,10 +14,11 @@ import pyarrow.compute as pc
 
 from keylane.model.records import WHOLE_KEY
 from keylane.routing import PARTITIONERS
-from keylane_spark.adapters.lane_writer import LaneTarget
+from keylane_spark.adapters.lane import LaneTarget, OffsetRange
 from keylane_spark.columns.chunks import COMPARED_RECORDS, MAX_BYTES, MAX_RECORDS, Chunk, Folder
-from keylane_spark.columns.records import from_rows
+from keylane_spark.columns.records import parse_rows
 from keylane_spark.columns.routing import partition_column, partition_keys, stripe_column
+from keylane_spark.telemetry.tally import Tally
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -26,73 +30,66 @@ if TYPE_CHECKING:
     from keylane_spark.adapters.lane_writer import LaneWriter
     from keylane_spark.columns.chunks import Folded
     from keylane_spark.columns.records import Records
-from keylane_spark.telemetry.tally import Tally
 
 MAX_OPEN_BYTES = 64 * 1024 * 1024
-"""What the open chunks of all lanes may come to: a task's partition may have thousands of stripes."""
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """What a batch covers of one partition: [begin, end), and until when that makes its lanes complete.
-
-    `log_end`: where the partition ended when last seen; 0: nobody looked.
-    """
-
-    begin: int
-    end: int
-    complete_as_of_ms: int = 0
-    log_end: int = 0
+"""The most that the open chunks of all lanes may hold: a task's partition may have thousands of stripes."""
 
 
 @dataclass(slots=True)
 class BatchWriter:
-    """Writes the rows of a batch, then moves every stripe's watermark to the batch's end.
+    """Writes the rows of a batch, then moves the watermark of every stripe to the end of the batch.
 
-    Each lane's last chunk stays open until the batch ends, so that a key is written once however often the
-    batch has it. Order of a partition's writes: strays, wait for them, a note of who has them, then chunks
-    that move its watermark.
+    A lane's last chunk stays open until the batch ends, so that each key is written once, however often the
+    batch has it. For each partition the order is
+
+    1. its strays, and a wait until they have arrived;
+    2. a note of which lanes were given them;
+    3. its own chunks, which move its watermark.
+
+    So a watermark never claims strays that could still get lost.
     """
 
     lanes: LaneWriter
     layouts: Mapping[str, Layout]
-    spans: Mapping[TopicPartition, Span]
+    ranges: Mapping[TopicPartition, OffsetRange]
     tallies: dict[TopicPartition, Tally] = field(default_factory=dict)
-    _reached: dict[LaneTarget, int] = field(default_factory=dict)
-    _lanes: dict[tuple[str, int, int], LaneTarget] = field(default_factory=dict)
+    _targets: dict[tuple[str, int, int], LaneTarget] = field(default_factory=dict)
     _folders: dict[LaneTarget, Folder] = field(default_factory=dict)
     _stray_folders: dict[TopicPartition, dict[LaneTarget, Folder]] = field(default_factory=dict)
-    _strays_under_way: bool = False
-    _given: dict[TopicPartition, dict[LaneTarget, int]] = field(default_factory=dict)
-    """Below which offset each lane has been given a partition's strays, until that is noted."""
+    _written_to: dict[LaneTarget, int] = field(default_factory=dict)
+    """The offset up to which each lane's chunks were sent."""
+    _has_unacknowledged_strays: bool = False
+    _unnoted_strays: dict[TopicPartition, dict[LaneTarget, int]] = field(default_factory=dict)
+    """The offset up to which each lane was given a partition's strays, until that is noted in Redis."""
 
     def write(self, rows: pa.RecordBatch | pa.Table) -> None:
-        """Rows: partition int32, offset int64, timestamp, key and value binary; topic if there are several.
+        """Write rows; they have arrived once `finish` returns.
 
-        And headers, list<struct<key string, value binary>>, if a topic keeps them. In offset order within a
-        partition. What was given has arrived when `finish` returns.
+        Columns: partition int32, offset int64, timestamp, key and value binary; topic if there are several;
+        headers, list<struct<key string, value binary>>, if a topic keeps them. The rows of a partition come
+        in offset order.
         """
         for batch in rows.to_batches() if isinstance(rows, pa.Table) else (rows,):
-            for topic, part in self._by_topic(batch):
-                partitions = part.column("partition").to_numpy(zero_copy_only=False)
+            for topic, of_topic in self._split_by_topic(batch):
+                partitions = of_topic.column("partition").to_numpy(zero_copy_only=False)
                 for partition in np.unique(partitions).tolist():
                     mask = partitions == partition
-                    one = part if mask.all() else part.filter(pa.array(mask))
-                    self._write_partition((topic, partition), one)
+                    own = of_topic if mask.all() else of_topic.filter(pa.array(mask))
+                    self._write_partition((topic, partition), own)
             self._bound_memory()
 
-    def finish(self, places: Collection[TopicPartition]) -> None:
-        """Move the watermarks of these partitions, records or none, and wait until all has arrived."""
-        for place in places:
-            self._send_open_strays(place)
-        for place in places:
-            for stripe in range(self.layouts[place[0]].stripes):
-                lane = self._lane(*place, stripe)
+    def finish(self, partitions: Collection[TopicPartition]) -> None:
+        """Move the watermarks of these partitions, with or without records, and wait for all replies."""
+        for source in partitions:
+            self._send_open_strays(source)
+        for topic, partition in partitions:
+            for stripe in range(self.layouts[topic].stripes):
+                lane = self._lane(topic, partition, stripe)
                 folder = self._folders.pop(lane, None)
-                self._apply(lane, folder.take() if folder else None, self.spans[place])
+                self._apply(lane, folder.take() if folder else None, self.ranges[topic, partition])
         self.lanes.flush()
 
-    def _by_topic(self, batch: pa.RecordBatch) -> Iterable[tuple[str, pa.RecordBatch]]:
+    def _split_by_topic(self, batch: pa.RecordBatch) -> Iterable[tuple[str, pa.RecordBatch]]:
         if "topic" not in batch.schema.names:
             (topic,) = self.layouts
             return [(topic, batch)]
@@ -102,123 +99,122 @@ class BatchWriter:
             return [(names[0], batch)]
         return [(name, batch.filter(pc.equal(topics, name))) for name in names]
 
-    def _write_partition(self, place: TopicPartition, rows: pa.RecordBatch) -> None:
-        topic, partition = place
+    def _write_partition(self, source: TopicPartition, rows: pa.RecordBatch) -> None:
+        topic, partition = source
         layout = self.layouts[topic]
-        tally = self._tally(place)
+        tally = self._tally(source)
+        records = self._count_rows(tally, rows, layout)
+        routed_by = partition_keys(records.keys, layout.partition_by)
+        lane_partition = partition_column(routed_by, layout.partition_count, layout.partitioner)
+        is_stray = lane_partition != partition
+        if is_stray.any():
+            self._write_strays(source, records.where(is_stray), lane_partition[is_stray])
+            records = records.where(~is_stray)
+        stripe_of = stripe_column(partition_keys(records.keys, layout.partition_by), layout.stripes)
+        for stripe in np.unique(stripe_of).tolist():
+            mask = stripe_of == stripe
+            lane = self._lane(topic, partition, stripe)
+            max_records = COMPARED_RECORDS if layout.options.compared else MAX_RECORDS
+            folder = self._folders.setdefault(lane, Folder(layout.options, max_records))
+            for folded in folder.add(records if mask.all() else records.where(mask)):
+                self._apply(lane, folded)
+
+    @staticmethod
+    def _count_rows(tally: Tally, rows: pa.RecordBatch, layout: Layout) -> Records:
+        """The rows with a key as records; all rows are counted."""
         keys = rows.column("key")
         tally.records += len(keys)
         if keys.null_count:
             tally.null_keys += keys.null_count
             rows = rows.filter(keys.is_valid())
-        records = from_rows(rows, layout.options)
+        records = parse_rows(rows, layout.options)
         tally.tombstones += records.values.null_count
         tally.record_bytes += int(records.sizes.sum())
         if records.left_bytes is not None:
             tally.left_in_kafka += int(np.count_nonzero(records.left_bytes))
             tally.record_bytes += int(records.left_bytes.sum())
-        parts = partition_keys(records.keys, layout.partition_by)
-        home = partition_column(parts, layout.partition_count, layout.partitioner)
-        stray = home != partition
-        if stray.any():
-            self._write_strays(layout, partition, records.where(stray), home[stray], tally)
-            records = records.where(~stray)
-        stripe_of = stripe_column(partition_keys(records.keys, layout.partition_by), layout.stripes)
-        for stripe in np.unique(stripe_of).tolist():
-            mask = stripe_of == stripe
-            lane = self._lane(topic, partition, stripe)
-            most = COMPARED_RECORDS if layout.options.compared else MAX_RECORDS
-            folder = self._folders.setdefault(lane, Folder(layout.options, most))
-            for folded in folder.add(records if mask.all() else records.where(mask)):
-                self._apply(lane, folded)
+        return records
 
     def _write_strays(
-        self, layout: Layout, partition: int, records: Records, home: NDArray[np.int32], tally: Tally
+        self, source: TopicPartition, records: Records, lane_partition: NDArray[np.int32]
     ) -> None:
-        """Take each record to the lane where a reader looks for its key."""
-        place = layout.topic, partition
-        folders = self._stray_folders.setdefault(place, {})
-        parts = partition_keys(records.keys, layout.partition_by)
-        lane_of = home.astype(np.int64) * layout.stripes + stripe_column(parts, layout.stripes)
-        for number in np.unique(lane_of).tolist():
-            lane = self._lane(layout.topic, number // layout.stripes, number % layout.stripes)
+        """Send each record to the lane in which readers look for its key."""
+        topic, partition = source
+        layout, tally = self.layouts[topic], self._tally(source)
+        folders = self._stray_folders.setdefault(source, {})
+        routed_by = partition_keys(records.keys, layout.partition_by)
+        number_of = lane_partition.astype(np.int64) * layout.stripes + stripe_column(
+            routed_by, layout.stripes
+        )
+        for number in np.unique(number_of).tolist():
+            lane = self._lane(topic, number // layout.stripes, number % layout.stripes)
             folder = folders.setdefault(lane, Folder(layout.options, COMPARED_RECORDS))
-            for folded in folder.add(records.where(lane_of == number)):
-                self._put_strays(place, lane, folded)
+            for folded in folder.add(records.where(number_of == number)):
+                self._put_strays(source, lane, folded)
         tally.strays += len(records)
         for name in PARTITIONERS:
-            explained = partition_column(parts, layout.partition_count, name) == partition
+            explained = partition_column(routed_by, layout.partition_count, name) == partition
             setattr(tally, name, getattr(tally, name) + int(explained.sum()))
         if layout.partition_by != WHOLE_KEY:
-            explained = (
-                partition_column(records.keys, layout.partition_count, layout.partitioner) == partition
-            )
-            tally.whole_key += int(explained.sum())
+            by_whole_key = partition_column(records.keys, layout.partition_count, layout.partitioner)
+            tally.whole_key += int((by_whole_key == partition).sum())
 
-    def _send_open_strays(self, place: TopicPartition) -> None:
-        for lane, folder in self._stray_folders.pop(place, {}).items():
+    def _send_open_strays(self, source: TopicPartition) -> None:
+        for lane, folder in self._stray_folders.pop(source, {}).items():
             if (folded := folder.take()) is not None:
-                self._put_strays(place, lane, folded)
+                self._put_strays(source, lane, folded)
 
-    def _put_strays(self, place: TopicPartition, lane: LaneTarget, folded: Folded) -> None:
-        chunk = folded.chunk(lane.key_prefix, place[1])
-        self.lanes.put_strays(lane, chunk.arguments, chunk.count, place[1], chunk.end_offset)
-        self._given.setdefault(place, {})[lane] = chunk.end_offset
-        self._wait_for_a_huge_one(chunk)
-        self._tally(place).written += chunk.count
-        self._strays_under_way = True
+    def _put_strays(self, source: TopicPartition, lane: LaneTarget, folded: Folded) -> None:
+        chunk = folded.encode(lane.key_prefix, source[1])
+        self.lanes.put_strays(lane, chunk, source[1])
+        self._unnoted_strays.setdefault(source, {})[lane] = chunk.end_offset
+        self._wait_for_large_chunk(chunk)
+        self._tally(source).written += chunk.count
+        self._has_unacknowledged_strays = True
 
-    def _apply(self, lane: LaneTarget, folded: Folded | None, ends: Span | None = None) -> None:
-        """Send a chunk; `ends`: it is the lane's last of this batch, records or none."""
-        place = lane.topic, lane.partition
-        self._send_open_strays(place)
-        if self._strays_under_way:
+    def _apply(self, lane: LaneTarget, folded: Folded | None, last: OffsetRange | None = None) -> None:
+        """Send a chunk; `last`: the batch's range, where the chunk (or none) is the lane's last."""
+        source = lane.topic, lane.partition
+        self._send_open_strays(source)
+        if self._has_unacknowledged_strays:
             self.lanes.flush()
-            self._strays_under_way = False
-        if given := self._given.pop(place, None):
-            self.lanes.note_strays(self._lane(*place, 0), given)
-        begin = self._reached.get(lane, self.spans[place].begin)
-        chunk = folded.chunk(lane.key_prefix) if folded else Chunk.empty(begin)
-        end = ends.end if ends else chunk.end_offset
-        self.lanes.apply(
-            lane,
-            begin,
-            end,
-            arguments=chunk.arguments,
-            count=chunk.count,
-            has_tombstones=chunk.has_tombstones,
-            newest_timestamp_ms=chunk.newest_timestamp_ms,
-            complete_as_of_ms=ends.complete_as_of_ms if ends else 0,
-            log_end=ends.log_end if ends else 0,
-        )
-        self._wait_for_a_huge_one(chunk)
-        if chunk.count:
-            self._tally(place).written += chunk.count
-        self._reached[lane] = end
+            self._has_unacknowledged_strays = False
+        if given := self._unnoted_strays.pop(source, None):
+            self.lanes.note_strays(self._lane(*source, 0), given)
+        begin = self._written_to.get(lane, self.ranges[source].begin)
+        chunk = folded.encode(lane.key_prefix) if folded else None
+        if last is not None:
+            covered = OffsetRange(begin, last.end, last.complete_as_of_ms, last.log_end)
+        else:
+            covered = OffsetRange(begin, chunk.end_offset if chunk else begin)
+        self.lanes.apply(lane, covered, chunk)
+        if chunk:
+            self._wait_for_large_chunk(chunk)
+            self._tally(source).written += chunk.count
+        self._written_to[lane] = covered.end
 
-    def _wait_for_a_huge_one(self, chunk: Chunk) -> None:
-        """Many chunks may be under way, but not many whose one record is larger than a chunk should be."""
+    def _wait_for_large_chunk(self, chunk: Chunk) -> None:
+        """Bound the bytes in flight: a chunk of one huge record is larger than chunks should be."""
         if len(chunk.arguments) > 2 * MAX_BYTES:
             self.lanes.flush()
 
     def _bound_memory(self) -> None:
-        """Send all that is open where many lanes' open chunks, each small, come to too much."""
+        """Send all open chunks where those of many lanes, each of them small, hold too much."""
         strays = [folder for folders in self._stray_folders.values() for folder in folders.values()]
         if sum(folder.open_bytes for folder in (*self._folders.values(), *strays)) <= MAX_OPEN_BYTES:
             return
-        for place in list(self._stray_folders):
-            self._send_open_strays(place)
+        for source in list(self._stray_folders):
+            self._send_open_strays(source)
         for lane, folder in self._folders.items():
             if (folded := folder.take()) is not None:
                 self._apply(lane, folded)
 
-    def _tally(self, place: TopicPartition) -> Tally:
-        return self.tallies.setdefault(place, Tally())
+    def _tally(self, source: TopicPartition) -> Tally:
+        return self.tallies.setdefault(source, Tally())
 
     def _lane(self, topic: str, partition: int, stripe: int) -> LaneTarget:
-        lane = self._lanes.get((topic, partition, stripe))
+        name = topic, partition, stripe
+        lane = self._targets.get(name)
         if lane is None:
-            lane = self._lanes[topic, partition, stripe] = LaneTarget.of(
-                self.layouts[topic], partition, stripe
-            )
+            lane = self._targets[name] = LaneTarget.of(self.layouts[topic], partition, stripe)
         return lane

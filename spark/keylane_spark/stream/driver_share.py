@@ -1,8 +1,8 @@
-"""Which batches the driver writes itself: the small ones, by records and by bytes.
+"""Decides which batches the driver writes itself: the small ones, by records and by bytes.
 
-How many bytes a batch has is known when it has been read. So the driver reads with a bound on each record
-that bounds them all; where one is larger, the batch is read again, by tasks. Few records are read as they
-are: Kafka's own limit for a message (1 MiB, unless a topic's is raised) bounds them; the check costs 5 ms.
+The bytes of a batch are known only once it has been read. So the driver reads with a limit for each record,
+which limits the whole; where a record exceeds it, the batch is read again, by tasks. A few records are read
+without that check, which costs 5 ms: Kafka's message limit (1 MiB unless a topic raises it) bounds them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from keylane_spark.telemetry.tally import Tally
 
 MAX_BYTES = 64 * 1024 * 1024
-"""What a batch may be reckoned to have for the driver; what it reads is below twice that, whatever comes."""
+"""The driver takes batches of at most this size, by estimate; what it reads is always below twice that."""
 
 _FEW = 128
 _REMEMBERED = 20
@@ -32,20 +32,20 @@ _CONTENTS = ("key", "value", "headers")
 
 
 class DriverShare:
-    """`max_records`: larger batches are left to tasks. Remembers how large records were of late."""
+    """Remembers how large recent records were. `max_records`: larger batches are left to tasks."""
 
     def __init__(self, max_records: int) -> None:
         self._max_records = max_records
         self._record_bytes: deque[float] = deque([0.0], _REMEMBERED)
 
     def take(self, rows: DataFrame, record_count: int, max_tasks: int) -> pa.Table | None:
-        """Read a batch of so many records at most; None: it is one for tasks."""
-        reckoned = record_count * max(self._record_bytes)
-        if record_count > self._max_records or reckoned > MAX_BYTES:
+        """Read a batch of at most `record_count` records; None where tasks should write it."""
+        estimated_bytes = record_count * max(self._record_bytes)
+        if record_count > self._max_records or estimated_bytes > MAX_BYTES:
             return None
         if record_count <= _FEW:
             return rows.coalesce(max_tasks).toArrow()
-        # A power of two: Spark compiles the query for each limit that it sees.
+        # A power of two: Spark compiles a query for each different limit.
         limit = 1 << (2 * MAX_BYTES // max(1, record_count)).bit_length() - 1
         table = rows.select(*_bounded(tuple(rows.columns), limit)).coalesce(max_tasks).toArrow()
         if pc.all(table.column("fits")).as_py() is False:
@@ -54,7 +54,7 @@ class DriverShare:
         return table.drop_columns("fits")
 
     def note(self, tallies: Mapping[TopicPartition, Tally]) -> None:
-        """Learn from a batch how large the records of each partition are."""
+        """Learn from a batch how large records are, by the partition with the largest."""
         means = [tally.record_bytes / tally.records for tally in tallies.values() if tally.records]
         if means:
             self._record_bytes.append(max(means))
@@ -62,7 +62,7 @@ class DriverShare:
 
 @functools.cache
 def _bounded(names: tuple[str, ...], limit: int) -> list[Column]:
-    """The columns without what is over the limit, and `fits`. Made once: it is many calls to the JVM."""
+    """The columns, emptied where a record exceeds the limit, and `fits`. Cached: it takes many JVM calls."""
     fits = _size(names) <= limit
     return [
         *(f.when(fits, f.col(name)).alias(name) if name in _CONTENTS else f.col(name) for name in names),
@@ -71,7 +71,7 @@ def _bounded(names: tuple[str, ...], limit: int) -> list[Column]:
 
 
 def _size(names: tuple[str, ...]) -> Column:
-    """Bytes of a record's key, value and headers."""
+    """The bytes of a record's key, value and headers."""
     size = _length(f.col("key")) + _length(f.col("value"))
     if "headers" not in names:
         return size

@@ -1,7 +1,7 @@
-"""Until when a lane is known to be complete: what the broker's end offsets, seen over time, prove.
+"""The time as of which a lane is complete: what the broker's end offsets, observed over time, prove.
 
-Whoever saw at time t that a partition ends at offset e knows, once all below e is in the state, that the
-state holds everything that was there at t. So t is taken before the broker is asked.
+If a partition was seen at time t to end at offset e, then a state that holds everything below e is complete
+as of t. So t is taken before the broker is asked.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
     from keylane.model.topic_partition import TopicPartition
 
-_MOST_SIGHTS = 1000
+_MAX_SIGHTS = 1000
 
 
 class Freshness:
-    """Sights of end offsets, as long as they are of use. May be shared between threads."""
+    """The end offsets that were seen, for as long as they can prove something. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -27,58 +27,58 @@ class Freshness:
         self._ends: dict[TopicPartition, int] = {}
 
     def observe(self, at_ms: int, ends: Mapping[TopicPartition, int]) -> None:
-        """Note that partitions ended there, asked for at `at_ms` or later."""
+        """Note the ends of partitions, which the broker was asked for at `at_ms`."""
         with self._lock:
-            for place, end in ends.items():
-                self._ends[place] = end
-                sights = self._sights.setdefault(place, deque())
-                # The earliest and the latest sight of one end offset are all that is ever of use.
+            for partition, end in ends.items():
+                self._ends[partition] = end
+                sights = self._sights.setdefault(partition, deque())
+                # Of sights of the same end only the earliest and the latest can prove anything.
                 if len(sights) > 1 and sights[-1][1] == end == sights[-2][1]:
                     sights.pop()
                 sights.append((at_ms, end))
-                if len(sights) > _MOST_SIGHTS:
-                    # Far behind: half as many moments will do. The earliest and the latest stay.
-                    self._sights[place] = deque([*list(sights)[:-1:2], sights[-1]])
+                if len(sights) > _MAX_SIGHTS:
+                    # The state is far behind: half as many will do. The earliest and the latest stay.
+                    self._sights[partition] = deque([*list(sights)[:-1:2], sights[-1]])
 
     def reached(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Note that the state holds all below: what proves less than that is forgotten."""
+        """Note the offsets below which the state holds everything; sights that prove less are forgotten."""
         with self._lock:
-            for place, position in positions.items():
-                sights = self._sights.get(place)
+            for partition, position in positions.items():
+                sights = self._sights.get(partition)
                 while sights and len(sights) > 1 and sights[1][1] <= position:
                     sights.popleft()
 
-    def complete_as_of_ms(self, place: TopicPartition, next_offset: int) -> int:
-        """The latest time as of which a state that holds all below `next_offset` is whole; 0: never."""
+    def complete_as_of_ms(self, partition: TopicPartition, next_offset: int) -> int:
+        """The latest time as of which a state with everything below `next_offset` is complete; 0: never."""
         with self._lock:
             proven_ms = 0
-            for at_ms, end in self._sights.get(place, ()):
+            for at_ms, end in self._sights.get(partition, ()):
                 if end > next_offset:
                     break
                 proven_ms = at_ms
             return proven_ms
 
-    def end(self, place: TopicPartition) -> int:
-        """Where the partition ended when last seen; 0: never seen."""
+    def end(self, partition: TopicPartition) -> int:
+        """The end of the partition when last seen; 0: never seen."""
         with self._lock:
-            return self._ends.get(place, 0)
+            return self._ends.get(partition, 0)
 
     def lag(self, positions: Mapping[TopicPartition, int], topic: str | None = None) -> int:
-        """Records (or gaps) between the positions and the ends last seen, of all topics or one."""
+        """Records (and gaps) between the positions and the ends last seen, of all topics or one."""
         with self._lock:
             return sum(
-                max(0, end - positions.get(place, end))
-                for place, end in self._ends.items()
-                if topic is None or place[0] == topic
+                max(0, end - positions.get(partition, end))
+                for partition, end in self._ends.items()
+                if topic is None or partition[0] == topic
             )
 
 
 def topic_complete_as_of_ms(
     freshness: Freshness, positions: Mapping[TopicPartition, int], topics: Collection[str]
 ) -> dict[str, int]:
-    """For each of the topics the time as of which all of its partitions are whole; 0: never.
+    """For each of these topics the time as of which all its partitions are complete; 0: never.
 
-    It bounds every lane of a topic with strays: one may still lie unread in any partition.
+    It bounds every lane of a topic with strays: a stray may still be unread in any partition.
     """
     bounds: dict[str, int] = {}
     for (topic, partition), position in positions.items():

@@ -1,8 +1,8 @@
-"""Which offsets a micro-batch covers, from the offset log that Spark writes before the batch runs.
+"""Reads which offsets a micro-batch covers from the log that Spark writes before the batch runs.
 
-`foreachBatch` gives the rows alone, and rows don't tell: a compacted or transactional topic has gaps, and
-a partition may have had nothing. The file `offsets/<batch>` of the checkpoint is text: a version, a line
-of metadata, then a line of JSON for each source, `{"topic": {"partition": end offset}}`.
+The rows that `foreachBatch` gets don't show it: compacted and transactional topics have gaps, and a partition
+may have no row at all. The file `offsets/<batch>` of the checkpoint is text: a version, a line of metadata,
+then for each source a line of JSON, `{"topic": {"partition": end offset}}`.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 def batch_ends(checkpoint: Path, batch_id: int) -> dict[TopicPartition, int]:
     """The end offset of each partition in a batch.
 
-    Raises Unavailable when the log is gone (a new query makes its own), WriterError when it has another
-    format.
+    Raises Unavailable when the log is missing (a new query writes its own), WriterError when its format is
+    another one.
     """
     path = checkpoint / "offsets" / str(batch_id)
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
-        raise Unavailable(f"Spark's offset log of batch {batch_id} is gone: {error}") from error
+        raise Unavailable(f"Spark's offset log of batch {batch_id} is missing: {error}") from error
     try:
         _, _, source = text.splitlines()
         return {

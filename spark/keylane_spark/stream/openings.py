@@ -1,11 +1,13 @@
-"""A begun writer: what a start gives to those who write."""
+"""What opening the lanes leaves to those who write them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from keylane_spark.adapters.lane_writer import LaneTarget, LaneWriter
+from keylane_spark.adapters.function_library import FunctionLibrary, WriteOptions
+from keylane_spark.adapters.lane import LaneTarget
+from keylane_spark.adapters.lane_writer import LaneWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -18,40 +20,31 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Writer:
-    """What a task must know to write: where, in which layouts, as which writer."""
+class WriterSpec:
+    """What a task needs to make a lane writer: the cluster, the layouts, the epoch, the options."""
 
     redis: RedisSettings
     layouts: Mapping[str, Layout]
     epoch: int
-    patience_s: float
-    wait_replicas: int = 0
-    wait_ms: int = 1000
+    options: WriteOptions
 
     def lanes(
         self, cluster: Cluster, clock: Clock, notify: Callable[[str], None], *, durable: bool = True
     ) -> LaneWriter:
-        """A lane writer over a cluster of this thread's own; `durable`: it waits for replicas, if any do."""
-        return LaneWriter(
-            cluster,
-            clock,
-            self.epoch,
-            patience_s=self.patience_s,
-            wait_replicas=self.wait_replicas if durable else 0,
-            wait_ms=self.wait_ms,
-            notify=notify,
-        )
+        """A lane writer over the calling thread's own cluster; unless `durable` it waits for no replicas."""
+        options = self.options if durable else replace(self.options, wait_replicas=0)
+        return LaneWriter(FunctionLibrary(cluster, clock, options, notify), self.epoch)
 
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """A begun writer, and the next offset of each partition.
+    """Opened lanes: how to write them, and the next offset of each partition.
 
-    `incomplete`: partitions with lost records. `strays`: topics whose lanes may have records of other
+    `incomplete`: partitions that have lost records. `strays`: topics whose lanes may hold records of other
     partitions than their own.
     """
 
-    writer: Writer
+    writer: WriterSpec
     positions: dict[TopicPartition, int]
     incomplete: list[TopicPartition]
     strays: frozenset[str]
@@ -59,7 +52,7 @@ class Opening:
 
 @dataclass(frozen=True, slots=True)
 class Openings:
-    """What a start has opened: what is served, what is built beside it, and the topics as they were then."""
+    """The lanes that serve, those of the generation that is being built, and the topics as they were then."""
 
     serving: Opening
     building: Opening | None
@@ -67,7 +60,7 @@ class Openings:
 
 
 def lanes_of(layout: Layout) -> Iterator[LaneTarget]:
-    """The lanes of a layout where readers look for keys."""
+    """The lanes of a layout in which readers look for keys."""
     for partition in range(layout.partition_count):
         for stripe in range(layout.stripes):
             yield LaneTarget.of(layout, partition, stripe)

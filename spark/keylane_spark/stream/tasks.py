@@ -1,11 +1,11 @@
-"""What runs inside Spark's Python workers: the rows of one partition into its lanes."""
+"""What runs inside Spark's Python workers: writing the rows of one partition into its lanes."""
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import gc
 import sys
+from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -17,13 +17,13 @@ from keylane_spark.stream.batch_writer import BatchWriter
 from keylane_spark.telemetry.tally import Tally
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     from keylane.model.topic_partition import TopicPartition
-    from keylane_spark.stream.batch_writer import Span
-    from keylane_spark.stream.openings import Writer
+    from keylane_spark.adapters.lane import OffsetRange
+    from keylane_spark.stream.openings import WriterSpec
 
-_COUNTS = [field.name for field in dataclasses.fields(Tally)]
+_COUNTS = [field.name for field in fields(Tally)]
 TALLY_SCHEMA = ", ".join(
     ["topic string", "partition int", "newer_epoch long", *(f"{name} long" for name in _COUNTS)]
 )
@@ -34,10 +34,10 @@ _ARROW_SCHEMA = pa.schema(
 
 
 @functools.cache
-def _settle() -> None:
-    """Once for each worker, freeze what importing numpy and pyarrow has made.
+def _freeze_imports() -> None:
+    """Exempt the objects of numpy and pyarrow from garbage collection, once in each worker.
 
-    Spark's worker runs a full collection after every task: 0.1 s over those objects, a third of its time.
+    Spark's worker runs a full collection after every task: 0.1 s for those objects, a third of its time.
     """
     gc.freeze()
 
@@ -48,18 +48,21 @@ def _cluster(settings: RedisSettings) -> Cluster:
     return Cluster(settings)
 
 
-def partition_writer(
-    writer: Writer, spans: Mapping[TopicPartition, Span]
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """A function for `mapInArrow`: it writes its rows and gives one row of tallies for each partition.
+@dataclass(frozen=True, slots=True)
+class PartitionWriter:
+    """A function for `mapInArrow`: writes rows, and returns one row of tallies for each partition.
 
-    A fence is told in a row (`newer_epoch`): the driver must not take it for an error that passes.
+    A fence is returned in a row (`newer_epoch`): raised, Spark would retry the task.
     """
 
-    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        _settle()
-        lanes = writer.lanes(_cluster(writer.redis), Clock(), _say)
-        batch_writer = BatchWriter(lanes, writer.layouts, spans)
+    writer: WriterSpec
+    ranges: Mapping[TopicPartition, OffsetRange]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Write all batches of one task."""
+        _freeze_imports()
+        lanes = self.writer.lanes(_cluster(self.writer.redis), Clock(), _say)
+        batch_writer = BatchWriter(lanes, self.writer.layouts, self.ranges)
         newer_epoch = 0
         try:
             for batch in batches:
@@ -71,12 +74,10 @@ def partition_writer(
             lanes.abandon()
             raise
         rows = [
-            {"topic": topic, "partition": partition, "newer_epoch": newer_epoch, **dataclasses.asdict(tally)}
+            {"topic": topic, "partition": partition, "newer_epoch": newer_epoch, **asdict(tally)}
             for (topic, partition), tally in batch_writer.tallies.items()
         ]
         yield pa.RecordBatch.from_pylist(rows, schema=_ARROW_SCHEMA)
-
-    return write
 
 
 def _say(text: str) -> None:

@@ -1,11 +1,11 @@
-"""One streaming query, from one opening of the lanes to its end.
+"""One streaming query over the topics, from the opening of the lanes to its end.
 
-Order of a batch (each step may be repeated at any time, the lanes skip what they have):
+The steps of a batch; each may be repeated at any time, for lanes skip what they have:
 
 1. Spark writes the batch's end offsets into its offset log.
 2. The rows go into their lanes, chunk by chunk; each chunk moves its lane's watermark.
-3. Every stripe's watermark moves to the batch's end, with the time as of which it is known complete.
-4. Spark commits the batch. Nothing depends on it: the next query begins at the watermarks.
+3. The watermark of every stripe moves to the batch's end, with the time as of which it is complete.
+4. Spark commits the batch. Nothing depends on that: the next query begins at the watermarks.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from py4j.protocol import Py4JError
 
 from keylane.adapters.redis.cluster import Cluster
 from keylane.errors import Fenced, KeylaneError, TopicChanged, Unavailable
+from keylane_spark.adapters.lane import OffsetRange
 from keylane_spark.engine import session
-from keylane_spark.stream.batch_writer import BatchWriter, Span
+from keylane_spark.stream.batch_writer import BatchWriter
 from keylane_spark.stream.driver_share import DriverShare
 from keylane_spark.stream.freshness import Freshness
 from keylane_spark.stream.heartbeat import Heartbeat
 from keylane_spark.stream.offset_log import batch_ends
-from keylane_spark.stream.tasks import TALLY_SCHEMA, partition_writer
-from keylane_spark.telemetry.partitioner_audit import Audit
+from keylane_spark.stream.tasks import TALLY_SCHEMA, PartitionWriter
+from keylane_spark.telemetry.partitioner_audit import PartitionerAudit
 from keylane_spark.telemetry.tally import Tally
 
 if TYPE_CHECKING:
@@ -36,80 +37,68 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from keylane.model.topic_partition import TopicPartition
-    from keylane_spark.context import Parts
+    from keylane_spark.context import JobContext
     from keylane_spark.stream.openings import Opening
-    from keylane_spark.telemetry.metrics import Meter
+    from keylane_spark.telemetry.metrics import JobMetrics
     from keylane_spark.telemetry.stray_totals import StrayTotals
 
-_BATCH_PATIENCE_S = 20.0
-
-
+_STOP_TIMEOUT_S = 20.0
 _BUILDING_BATCH_RECORDS = 200_000
 
 
-class Query:
+class TopicQuery:
     """Runs in Spark's thread (`_write_batch`), the heartbeat's, and the one that starts and stops it.
 
-    `building`: it fills a generation that nobody reads yet, in smaller batches, so that the one that serves
-    stays fresh beside it.
+    `building`: it fills a generation that nobody reads yet, in smaller batches, so that the query that serves
+    stays fresh meanwhile. `check_topics` is called by the heartbeat every two seconds.
     """
 
     def __init__(
         self,
-        parts: Parts,
+        context: JobContext,
         opening: Opening,
         totals: StrayTotals,
-        meter: Meter,
+        metrics: JobMetrics,
         *,
         building: bool = False,
-        look: Callable[[], None] = lambda: None,
+        check_topics: Callable[[], None] = lambda: None,
     ) -> None:
-        self._parts = parts
+        self._context = context
         self._opening = opening
         self._writer = opening.writer
         self._name = "keylane-building" if building else "keylane-query"
         self._building = building
         self._positions: dict[TopicPartition, int] = dict(opening.positions)
-        self._strays = set(opening.strays)
-        self._checkpoint = parts.checkpoint.absolute() / self._name
+        self._checkpoint = context.checkpoint.absolute() / self._name
         self._freshness = Freshness()
-        self._cluster = Cluster(parts.redis)
-        self._lanes = self._writer.lanes(self._cluster, parts.clock, self._say)
+        self._cluster = Cluster(context.redis)
+        self._lanes = self._writer.lanes(self._cluster, context.clock, self.say)
         self._batch_lock = threading.Lock()
         self._is_over = False
         self._failure: KeylaneError | None = None
-        self._told_null_keys: set[str] = set()
-        self._audit = Audit(opening.writer.layouts)
-        self._share = DriverShare(parts.config.job.small_batch_records)
+        self._reported_null_keys: set[str] = set()
+        self._audit = PartitionerAudit(opening.writer.layouts)
+        self._share = DriverShare(context.config.job.small_batch_records)
         self._totals = totals
-        self._meter = meter
+        self._metrics = metrics
         self._query: StreamingQuery | None = None
-        self._heartbeat = Heartbeat(
-            writer=self._writer,
-            broker=parts.broker,
-            clock=parts.clock,
-            freshness=self._freshness,
-            positions=self._positions.copy,
-            strays=self._strays,
-            look=look,
-            interval_s=parts.config.job.heartbeat_ms / 1000,
-            failed=self._fail,
-            notify=self._say,
-        )
+        self.check_topics = check_topics
+        self.strays = set(opening.strays)
+        self._heartbeat = Heartbeat(context, self._writer, self._freshness, self)
 
     def start(self) -> None:
-        """Begin. Raises what the first heartbeat meets."""
-        parts, job = self._parts, self._parts.config.job
+        """Start the query. Raises what the first heartbeat meets."""
+        context, job = self._context, self._context.config.job
         if self._building:
             smaller = min(job.max_batch_records, _BUILDING_BATCH_RECORDS)
             job = job.model_copy(update={"max_batch_records": smaller})
-        # The offset log of this very query is all that is read of it, see batch_ends. The folder is ours
-        # by its name: the one that the environment names may hold other things.
+        # Only this query's own offset log is ever read (batch_ends). The folder's name is ours: the folder
+        # that the environment names may hold other things.
         shutil.rmtree(self._checkpoint, ignore_errors=True)
         headers = any(layout.options.headers for layout in self._writer.layouts.values())
+        rows = session.source(context.spark, context.broker.connection, self._positions, job, headers=headers)
         self._query = (
-            session.source(parts.spark, parts.broker.connection, self._positions, job, headers=headers)
-            .writeStream.foreachBatch(self._write_batch)
+            rows.writeStream.foreachBatch(self._write_batch)
             .option("checkpointLocation", self._checkpoint.as_uri())
             .queryName(self._name)
             .start()
@@ -117,19 +106,19 @@ class Query:
         self._heartbeat.start()
 
     def stop(self) -> bool:
-        """Stop, after the batch under way; whether that came to its end."""
-        # Stopping a query interrupts its thread: between batches that is no harm at all.
-        held = self._batch_lock.acquire(timeout=_BATCH_PATIENCE_S)
+        """Stop after the batch in progress; returns whether that batch ended in time."""
+        # Stopping a query interrupts its thread, which does no harm between batches.
+        held = self._batch_lock.acquire(timeout=_STOP_TIMEOUT_S)
         self._is_over = True
         if held:
-            # Not kept while the query stops: that waits for a batch that has just begun, which finds it over.
+            # Released before the query stops: a batch that has just begun must see that all is over.
             self._batch_lock.release()
         if self._query is not None:
             try:
                 self._query.stop()
             except Py4JError as error:
-                # It did not end in time: what it still writes is of an old epoch, or what the lanes have.
-                self._say(f"the query did not stop: {type(error).__name__}")
+                # It did not end in time. What it still writes has an old epoch, or the lanes have it.
+                self.say(f"the query did not stop: {type(error).__name__}")
         self._heartbeat.stop()
         self._cluster.close()
         return held
@@ -140,43 +129,46 @@ class Query:
         if self._query is not None and not self._query.isActive:
             broken = self._query.exception()
             reason = str(broken).strip().partition("\n")[0] if broken else "it ended by itself"
-            raise Unavailable(f"the query broke: {reason}")
+            raise Unavailable(f"the query failed: {reason}")
 
     @property
     def positions(self) -> dict[TopicPartition, int]:
-        """The next offset of each partition; all below it is in the lanes."""
+        """The next offset of each partition; everything below it is in the lanes."""
         return self._positions.copy()
 
     @property
     def failure(self) -> KeylaneError | None:
-        """What has gone wrong in a batch or a heartbeat, if anything."""
+        """The first error of a batch or a heartbeat, if any."""
         return self._failure
 
     def raise_failure(self) -> None:
-        """Raise what has gone wrong in a batch or a heartbeat, if anything; of use after `stop` too."""
+        """Raise the first error of a batch or a heartbeat, if any; may be called after `stop` too."""
         if self._failure is not None:
             raise self._failure
 
-    @property
-    def whole_as_of_ms(self) -> int:
-        """As of when all lanes have been told that they are complete; 0: not all of them yet."""
-        return self._heartbeat.told_as_of_ms
+    def fail(self, error: KeylaneError) -> None:
+        """Note an error; the first one is kept."""
+        self._failure = self._failure or error
 
-    def gauge(self) -> None:
-        """Tell the meter how things stand."""
+    @property
+    def complete_as_of_ms(self) -> int:
+        """The time as of which all lanes have been marked complete; 0: not all of them yet."""
+        return self._heartbeat.complete_as_of_ms
+
+    def report_gauges(self) -> None:
+        """Set the gauges of all topics."""
+        complete_ms = self.complete_as_of_ms
         for topic in self._writer.layouts:
-            self._meter.gauge(
+            self._metrics.gauge(
                 topic,
                 lag=self._freshness.lag(self._positions, topic),
-                age_ms=self._parts.clock.now_ms() - self.whole_as_of_ms if self.whole_as_of_ms else None,
+                age_ms=self._context.clock.now_ms() - complete_ms if complete_ms else None,
                 incomplete=sum(name == topic for name, _ in self._opening.incomplete),
             )
 
-    def _say(self, text: str) -> None:
-        self._parts.say(f"building: {text}" if self._building else text)
-
-    def _fail(self, error: KeylaneError) -> None:
-        self._failure = self._failure or error
+    def say(self, text: str) -> None:
+        """Print a line for people."""
+        self._context.say(f"building: {text}" if self._building else text)
 
     def _write_batch(self, rows: DataFrame, batch_id: int) -> None:
         with self._batch_lock:
@@ -186,48 +178,54 @@ class Query:
                 self._write(rows, batch_id)
             except KeylaneError as error:
                 self._lanes.abandon()
-                self._fail(error)
+                self.fail(error)
                 raise
             except Exception:
                 self._lanes.abandon()
-                self._say(f"batch {batch_id} failed\n{traceback.format_exc()}")
+                self.say(f"batch {batch_id} failed\n{traceback.format_exc()}")
                 raise
 
     def _write(self, rows: DataFrame, batch_id: int) -> None:
-        began_s = self._parts.clock.monotonic_s()
-        ends = batch_ends(self._checkpoint, batch_id)
-        new = sorted(ends.keys() - self._positions.keys())
-        if new:
-            raise TopicChanged(f"there are new partitions: {new}")
-        spans = {}
-        for place, begin in self._positions.items():
-            # Of a topic with strays the heartbeat tells: once all is written, and nothing was lost.
-            complete_ms = self._freshness.complete_as_of_ms(place, ends[place])
-            complete_ms = 0 if place[0] in self._strays else complete_ms
-            spans[place] = Span(begin, ends[place], complete_ms, self._freshness.end(place))
-        moved = {place for place, span in spans.items() if span.end > span.begin}
-        batch = BatchWriter(self._lanes, self._writer.layouts, spans)
-        count = sum(spans[place].end - spans[place].begin for place in moved)
-        # A task costs more than its rows here: no more of them than run at once.
-        table = self._share.take(rows, count, self._parts.spark.sparkContext.defaultParallelism)
+        began_s = self._context.clock.monotonic_s()
+        ranges = self._ranges_of(batch_id)
+        moved = {partition for partition, covered in ranges.items() if covered.end > covered.begin}
+        batch = BatchWriter(self._lanes, self._writer.layouts, ranges)
+        count = sum(ranges[partition].end - ranges[partition].begin for partition in moved)
+        # A task costs more than its rows here: no more tasks than run at once.
+        table = self._share.take(rows, count, self._context.spark.sparkContext.defaultParallelism)
         if table is not None:
             batch.write(table)
         else:
             self._write_in_tasks(rows, batch)
             moved -= batch.tallies.keys()
         self._share.note(batch.tallies)
-        self._strays |= {topic for (topic, _), tally in batch.tallies.items() if tally.strays}
-        # A task finishes its own partition; the others, without a row maybe, are finished here.
+        self.strays |= {topic for (topic, _), tally in batch.tallies.items() if tally.strays}
+        # A task has finished its own partitions; the others, which may have no row, are finished here.
         batch.finish(sorted(moved))
-        for place, span in spans.items():
-            self._positions[place] = span.end
+        for partition, covered in ranges.items():
+            self._positions[partition] = covered.end
         self._freshness.reached(self._positions)
         self._totals.add(self._writer.layouts, batch.tallies)
-        self._meter.batch(batch.tallies)
-        self._report(batch_id, batch.tallies, self._parts.clock.monotonic_s() - began_s)
+        self._metrics.count_batch(batch.tallies)
+        self._report(batch_id, batch.tallies, self._context.clock.monotonic_s() - began_s)
+
+    def _ranges_of(self, batch_id: int) -> dict[TopicPartition, OffsetRange]:
+        """What the batch covers of each partition. Raises TopicChanged for partitions that are new."""
+        ends = batch_ends(self._checkpoint, batch_id)
+        new = sorted(ends.keys() - self._positions.keys())
+        if new:
+            raise TopicChanged(f"there are new partitions: {new}")
+        ranges = {}
+        for partition, begin in self._positions.items():
+            # Lanes of a topic with strays are marked by the heartbeat, once all partitions are written.
+            is_alone = partition[0] not in self.strays
+            complete_ms = self._freshness.complete_as_of_ms(partition, ends[partition]) if is_alone else 0
+            log_end = self._freshness.end(partition)
+            ranges[partition] = OffsetRange(begin, ends[partition], complete_ms, log_end)
+        return ranges
 
     def _write_in_tasks(self, rows: DataFrame, batch: BatchWriter) -> None:
-        write = partition_writer(self._writer, batch.spans)
+        write = PartitionWriter(self._writer, batch.ranges)
         for topic, partition, newer_epoch, *counts in rows.mapInArrow(write, TALLY_SCHEMA).collect():
             if newer_epoch:
                 raise Fenced(f"{topic}/{partition}", self._writer.epoch, newer_epoch)
@@ -235,16 +233,18 @@ class Query:
 
     def _report(self, batch_id: int, tallies: dict[TopicPartition, Tally], took_s: float) -> None:
         for (topic, _), tally in tallies.items():
-            if tally.null_keys and topic not in self._told_null_keys:
-                self._told_null_keys.add(topic)
-                self._say(f"topic {topic!r} has records without a key: they have no home, and are skipped")
+            if tally.null_keys and topic not in self._reported_null_keys:
+                self._reported_null_keys.add(topic)
+                self.say(
+                    f"topic {topic!r} has records without a key: they can't be looked up, and are skipped"
+                )
         records = sum(tally.records for tally in tallies.values())
         skipped = sum(tally.null_keys for tally in tallies.values())
         strays = sum(tally.strays for tally in tallies.values())
         left = sum(tally.left_in_kafka for tally in tallies.values())
         for sentence in self._audit.add(tallies):
-            self._say(sentence)
-        self._say(
+            self.say(sentence)
+        self.say(
             f"batch {batch_id}: {records:,} records, {records / max(took_s, 1e-3):,.0f}/s, "
             f"{took_s * 1000:.0f} ms, lag {self._freshness.lag(self._positions):,}"
             + (f", {skipped:,} without a key skipped" if skipped else "")

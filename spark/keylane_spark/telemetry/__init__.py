@@ -1,1 +1,1 @@
-"""What the job counts and reports."""
+"""Counting what the job writes, and reporting it."""

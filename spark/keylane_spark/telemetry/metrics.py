@@ -1,7 +1,8 @@
-"""What the job tells a monitoring system: CloudWatch's embedded metric format, a line for each of its topics.
+"""The job's metrics in CloudWatch's embedded metric format: one line for each topic and view.
 
-`[job] metrics = "emf"` turns it on: a log group takes the lines from the job's output and makes metrics of
-them (https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Embedded_Metric_Format.html).
+`[job] metrics = "emf"` turns them on: a log group takes the lines from the job's output, and CloudWatch makes
+metrics of them
+(https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Embedded_Metric_Format.html).
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ _COUNTS = {
 }
 
 
-class Meter:
-    """Sums up what happens to topics and views, and writes it every ten seconds. May be shared by threads.
+class JobMetrics:
+    """Counters and gauges of topics and views, written every ten seconds. Thread-safe.
 
-    Metrics: Lag (records), Age (ms, none while a lane is being built), IncompletePartitions; since the last
-    line: Records, Batches, Strays, LeftInKafka, Restarts; of a view Records, Batches, Windows, Late, Invalid,
-    Restarts.
+    Gauges: Lag (records), Age (ms, absent while a lane is being built), IncompletePartitions. Counters since
+    the last line: of a topic Records, Batches, Strays, LeftInKafka, Restarts; of a view Records, Batches,
+    Windows, Late, Invalid, Restarts.
     """
 
     def __init__(self, clock: Clock, write: Callable[[str], None] | None) -> None:
@@ -44,8 +45,8 @@ class Meter:
         self._gauges: dict[tuple[str, str], dict[str, int]] = {}
         self._next_s = clock.monotonic_s() + INTERVAL_S
 
-    def batch(self, tallies: Mapping[TopicPartition, Tally]) -> None:
-        """Count a batch."""
+    def count_batch(self, tallies: Mapping[TopicPartition, Tally]) -> None:
+        """Count a batch of topics."""
         with self._lock:
             for topic in {topic for topic, _ in tallies}:
                 self._counts["topic", topic]["Batches"] += 1
@@ -53,48 +54,48 @@ class Meter:
                 counts = self._counts["topic", topic]
                 counts["Records"] += tally.records
                 counts["Strays"] += tally.strays
-                counts["LeftInKafka"] += getattr(tally, "left_in_kafka", 0)
+                counts["LeftInKafka"] += tally.left_in_kafka
 
-    def restart(self, topics: Iterable[str]) -> None:
-        """Count a start of the writer that was none by plan."""
+    def count_restart(self, topics: Iterable[str]) -> None:
+        """Count a restart of the topics' writer after an error."""
         with self._lock:
             for topic in topics:
                 self._counts["topic", topic]["Restarts"] += 1
 
-    def view_batch(self, view: str, *, records: int, windows: int, late: int, invalid: int) -> None:
+    def count_view_batch(self, view: str, *, records: int, windows: int, late: int, invalid: int) -> None:
         """Count a batch of a view."""
         counts = {"Batches": 1, "Records": records, "Windows": windows, "Late": late, "Invalid": invalid}
         with self._lock:
             self._counts["view", view].update(counts)
 
-    def view_restart(self, view: str) -> None:
-        """Count a start of a view's writer that was none by plan."""
+    def count_view_restart(self, view: str) -> None:
+        """Count a restart of a view's writer after an error."""
         with self._lock:
             self._counts["view", view]["Restarts"] += 1
 
     def gauge(
         self, topic: str, *, lag: int, age_ms: int | None, incomplete: int, kind: str = "topic"
     ) -> None:
-        """Note how a topic, or a view, stands."""
+        """Set the gauges of a topic or a view."""
         with self._lock:
             gauges = {"Lag": lag, "IncompletePartitions": incomplete}
             self._gauges[kind, topic] = gauges | ({} if age_ms is None else {"Age": age_ms})
 
     @property
     def is_due(self) -> bool:
-        """Whether the next lines should be written."""
+        """Whether it is time to write the next lines."""
         return self._write is not None and self._clock.monotonic_s() >= self._next_s
 
     def flush(self) -> None:
-        """Write a line for each topic and view, and begin the counts anew."""
+        """Write a line for each topic and view, and reset the counters."""
         self._next_s = self._clock.monotonic_s() + INTERVAL_S
         with self._lock:
             counts, self._counts = self._counts, defaultdict(Counter)
             gauges = dict(self._gauges)
         if self._write is None:
             return
-        for place in sorted(counts.keys() | gauges.keys()):
-            self._write(_line(*place, counts[place], gauges.get(place, {})))
+        for kind, name in sorted(counts.keys() | gauges.keys()):
+            self._write(_line(kind, name, counts[kind, name], gauges.get((kind, name), {})))
 
 
 def _line(kind: str, name: str, counts: Mapping[str, int], gauges: Mapping[str, int]) -> str:

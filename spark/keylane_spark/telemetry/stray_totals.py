@@ -1,4 +1,4 @@
-"""How many records of a topic lie in other partitions than their keys', summed over runs."""
+"""Totals of the records that lie in another partition than their key's, summed over runs."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 
 class StrayTotals:
-    """Adds what batches met to the totals in the state; what can't be added now is added with the next."""
+    """Adds each batch's strays to the totals in Redis; what can't be added now is added later."""
 
     def __init__(self, ownership: Ownership) -> None:
         self._ownership = ownership
         self._pending: dict[Layout, Counter[str]] = {}
 
     def add(self, layouts: Mapping[str, Layout], tallies: Mapping[TopicPartition, Tally]) -> None:
-        """Add a batch's strays: at least once, for a batch that is repeated counts again."""
+        """Add a batch's strays, at least once: a batch that is repeated counts again."""
         for (topic, _), tally in tallies.items():
             if tally.strays:
                 counts = self._pending.setdefault(layouts[topic], Counter())

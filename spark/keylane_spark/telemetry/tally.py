@@ -1,4 +1,4 @@
-"""What a batch has written, counted."""
+"""Counts of what a batch wrote."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class Tally:
-    """What happened to the records of one partition; `written`: after the fold of each chunk."""
+    """Counts of one partition's records. `written`: those left by the fold of each chunk."""
 
     records: int = 0
     written: int = 0
@@ -16,9 +16,9 @@ class Tally:
     record_bytes: int = 0
     left_in_kafka: int = 0
     strays: int = 0
-    """Records that a reader looks for in another partition; of those, how many each partitioner explains:"""
+    """Records whose key belongs to another partition. The next three: how many each partitioner explains."""
     murmur2: int = 0
     crc32: int = 0
     fnv1a: int = 0
     whole_key: int = 0
-    """And, of a topic that is partitioned by a part of its keys, how many lie where all of the key says."""
+    """Of a topic partitioned by a part of its keys: strays that lie where the whole key would put them."""

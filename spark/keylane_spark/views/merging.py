@@ -1,4 +1,4 @@
-"""Parts of windows into the windows that a lane has: what a commit changes."""
+"""Merges partial windows into the windows that a lane has: what a commit changes."""
 
 from __future__ import annotations
 
@@ -12,56 +12,60 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from keylane.state.windows import Definition
-    from keylane_spark.views.partials import Part
+    from keylane_spark.views.partials import PartialWindow
 
 Window = tuple[int | None, list[Any]]
-"""Its end and the states of its columns."""
+"""The end of a window, and the states of its columns."""
 
 
 class Windows(Protocol):
-    """The windows that a lane has."""
+    """Reads the windows of one lane."""
 
     def windows(self, names: Sequence[bytes]) -> dict[bytes, Window]:
-        """Those of these window keys that there are."""
+        """The windows of these window keys that exist."""
 
     def around(self, spans: Iterable[tuple[bytes, bytes]]) -> list[bytes]:
-        """Of each span of window keys those that there are, and the one before it."""
+        """The window keys within each span, and the one before it."""
 
 
-def changes_of(
-    view: Definition, parts: Sequence[Part], there: Windows, watermark_ms: int
+def merge_partials(
+    view: Definition, partials: Sequence[PartialWindow], stored: Windows, watermark_ms: int
 ) -> tuple[Changes, int]:
-    """What these parts change, and how many of their records are late: of windows that are final.
+    """What partial windows change, and how many of their records are late.
 
-    A window is final once the event-time watermark has reached its end; it does not change from then on.
+    A window is final once the event-time watermark has reached its end. Records for it are late and change
+    nothing.
     """
-    open_parts = [part for part in parts if not is_final(part.end_ms, watermark_ms)]
-    late = sum(part.records for part in parts) - sum(part.records for part in open_parts)
+    open_ = [partial for partial in partials if not is_final(partial.end_ms, watermark_ms)]
+    late = sum(partial.records for partial in partials) - sum(partial.records for partial in open_)
     if view.is_session:
-        changes, too_late = _sessions(view, open_parts, there, watermark_ms)
+        changes, too_late = _merge_sessions(view, open_, stored, watermark_ms)
         return changes, late + too_late
-    return Changes(_fixed(view, open_parts, there)), late
+    return Changes(_merge_fixed(view, open_, stored)), late
 
 
-def _fixed(view: Definition, parts: Sequence[Part], there: Windows) -> dict[bytes, bytes]:
-    named = [(window_key(part.key or b"", part.start_ms), part) for part in parts]
-    found = there.windows(list(dict.fromkeys(name for name, _ in named)))
-    for name, part in named:
+def _merge_fixed(view: Definition, partials: Sequence[PartialWindow], stored: Windows) -> dict[bytes, bytes]:
+    named = [(window_key(partial.key or b"", partial.start_ms), partial) for partial in partials]
+    found = stored.windows(list(dict.fromkeys(name for name, _ in named)))
+    for name, partial in named:
         known = found.get(name)
-        states = merged(view.columns, known[1], part.states) if known else part.states
-        found[name] = part.end_ms, states
+        states = merged(view.columns, known[1], partial.states) if known else partial.states
+        found[name] = partial.end_ms, states
     return {name: encode_window(*window) for name, window in found.items()}
 
 
-def _sessions(
-    view: Definition, parts: Sequence[Part], there: Windows, watermark_ms: int
+def _merge_sessions(
+    view: Definition, partials: Sequence[PartialWindow], lane: Windows, watermark_ms: int
 ) -> tuple[Changes, int]:
-    """A part joins all open sessions of its key that it overlaps; they become one."""
+    """Merge each partial session with all open sessions of its key that it overlaps into one."""
     spans = [
-        (window_key(part.key or b"", part.start_ms), window_key(part.key or b"", part.end_ms or 0))
-        for part in parts
+        (
+            window_key(partial.key or b"", partial.start_ms),
+            window_key(partial.key or b"", partial.end_ms or 0),
+        )
+        for partial in partials
     ]
-    stored = there.windows(there.around(spans))
+    stored = lane.windows(lane.around(spans))
     sessions: dict[bytes, list[tuple[int, int, list[Any]]]] = {}
     final = set()
     for name, (end_ms, states) in stored.items():
@@ -72,8 +76,9 @@ def _sessions(
             sessions.setdefault(key, []).append((start_ms, end_ms or 0, states))
     late = 0
     touched: set[bytes] = set()
-    for part in sorted(parts, key=lambda each: each.start_ms):
-        key, start_ms, end_ms, states = part.key or b"", part.start_ms, part.end_ms or 0, part.states
+    for partial in sorted(partials, key=lambda each: each.start_ms):
+        key, start_ms, end_ms = partial.key or b"", partial.start_ms, partial.end_ms or 0
+        states = partial.states
         others = []
         for session in sessions.get(key, []):
             if session[0] < end_ms and session[1] > start_ms:
@@ -84,7 +89,7 @@ def _sessions(
                 others.append(session)
         name = window_key(key, start_ms)
         if name in final:
-            late += part.records
+            late += partial.records
             continue
         sessions[key] = [*others, (start_ms, end_ms, states)]
         touched.add(name)

@@ -1,8 +1,8 @@
-"""A batch's records -> parts of windows, by Spark: one row for each partition, key and window.
+"""A batch's records -> partial windows, by Spark: one row for each partition, key and window.
 
-The key, the time and the fields come out of the JSON value once, as a variant; numbers are decimals with 9
-places, exact whatever the order of the sum. What has no key or no time is counted in a row without a key.
-Windows are computed here and not by Spark's `window`, which drops what has no time.
+The JSON value is parsed once, into a variant, from which key, time and fields are taken. Numbers are decimals
+with 9 places, so sums are exact in any order. Records without key or time are counted in a row without a key.
+Windows are computed here rather than by Spark's `window`, which drops records without a time.
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ if TYPE_CHECKING:
     from keylane.state.windows import Column, Definition
 
 _NUMBER = "decimal(28,9)"
-"""Sums of ten thousand million of these fit into the widest decimal that Spark has, 38 digits."""
+"""Sums of ten billion of these fit into Spark's widest decimal, 38 digits."""
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """What a partition's records have added to a window. `states` as `keylane.state.aggregates` has them.
+class PartialWindow:
+    """What a batch's records of one partition add to a window.
 
-    `key` None: the records without key or time. `newest_ms`: their newest event time.
+    `key`: None for the records without key or time. `newest_ms`: their newest event time. `states`: one for
+    each column, see `keylane.state.aggregates`.
     """
 
     partition: int
@@ -43,9 +44,9 @@ class Part:
 
 
 def partials(rows: DataFrame, view: Definition) -> DataFrame:
-    """Rows as Kafka's source has them -> one row a part; `parts_of` reads them.
+    """Rows of the Kafka source -> one row for each partial window; `parse_partials` reads them.
 
-    Raises pyspark's AnalysisException where `where` is no SQL over these rows.
+    Raises pyspark's AnalysisException where `where` is not valid SQL over these rows.
     """
     rows = rows.where("value is not null").select(
         "partition",
@@ -59,22 +60,22 @@ def partials(rows: DataFrame, view: Definition) -> DataFrame:
         rows = rows.where(f.expr(view.where))
     key = f.col("key") if view.key is None else _text(view.key).cast("binary")
     time = f.col("timestamp") if view.time is None else _time(view.time)
-    is_whole = f.length(key).between(1, KEY_LIMIT_BYTES) & time.isNotNull()
-    # The faulty ones are one more group, in the same pass over the rows: under the empty key, at time 0.
+    is_valid = f.length(key).between(1, KEY_LIMIT_BYTES) & time.isNotNull()
+    # Invalid records form one more group in the same pass: under the empty key, at time 0.
     rows = rows.select(
         "partition",
         "offset",
         "json",
-        f.when(f.coalesce(is_whole, f.lit(False)), key).otherwise(f.lit(b"")).alias("k"),
-        f.when(f.coalesce(is_whole, f.lit(False)), time).otherwise(f.timestamp_millis(f.lit(0))).alias("t"),
+        f.when(f.coalesce(is_valid, f.lit(False)), key).otherwise(f.lit(b"")).alias("k"),
+        f.when(f.coalesce(is_valid, f.lit(False)), time).otherwise(f.timestamp_millis(f.lit(0))).alias("t"),
     )
     grouped, start, end = _windowed(rows, view)
-    parts = grouped.agg(
+    aggregated = grouped.agg(
         f.count("*").alias("records"),
         f.max("t").alias("newest"),
         *(_state(column).alias(f"c{i}") for i, column in enumerate(view.columns)),
     )
-    return parts.select(
+    return aggregated.select(
         "partition",
         "k",
         start.alias("start"),
@@ -82,7 +83,7 @@ def partials(rows: DataFrame, view: Definition) -> DataFrame:
         "records",
         f.unix_millis("newest").alias("newest"),
         *(
-            # Flat: structs don't become Arrow's where a field of theirs can't be null and they can.
+            # Flat columns: a nullable struct with a field that can't be null has no Arrow form.
             f.col(f"c{i}.{name}" if name else f"c{i}").alias(f"c{i}{name}")
             for i, column in enumerate(view.columns)
             for name in _FIELDS.get(column.kind, ("",))
@@ -90,11 +91,11 @@ def partials(rows: DataFrame, view: Definition) -> DataFrame:
     )
 
 
-def parts_of(table: pa.Table, view: Definition) -> list[Part]:
-    """The rows that `partials` has made."""
+def parse_partials(table: pa.Table, view: Definition) -> list[PartialWindow]:
+    """Parse the rows of `partials`."""
     readers = [_READ[column.kind] for column in view.columns]
     return [
-        Part(
+        PartialWindow(
             row["partition"],
             row["k"] or None,
             row["start"],
@@ -108,7 +109,7 @@ def parts_of(table: pa.Table, view: Definition) -> list[Part]:
 
 
 def _windowed(rows: DataFrame, view: Definition) -> tuple[GroupedData, Expression, Expression]:
-    """The rows grouped by partition, key and window; start and end of a group, in ms."""
+    """Group the rows by partition, key and window; returns the groups, and their start and end in ms."""
     if view.size_ms is None:
         return rows.groupBy("partition", "k"), f.lit(0), f.lit(None).cast("bigint")
     if view.is_session:

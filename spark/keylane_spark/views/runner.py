@@ -1,8 +1,7 @@
-"""Views beside the topics: a thread and a query for each, which come back by themselves."""
+"""Runs the views beside the topics: each in its own thread, with its own query, restarted after errors."""
 
 from __future__ import annotations
 
-import functools
 import threading
 from typing import TYPE_CHECKING
 
@@ -16,51 +15,50 @@ from keylane_spark.views.view_query import ViewQuery
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from keylane_spark.adapters.topic_record import TopicRecord
-    from keylane_spark.context import Parts
+    from keylane_spark.context import JobContext
     from keylane_spark.generations.ownership import Ownership
-    from keylane_spark.telemetry.metrics import Meter
+    from keylane_spark.telemetry.metrics import JobMetrics
     from keylane_spark.views.open_view import ViewOpening
 
-_LOOK_S = 2.0
+_CHECK_TOPIC_S = 2.0
 _FIRST_PAUSE_S = 1.0
 _LAST_PAUSE_S = 30.0
 
 
 class Views:
-    """All views of the config. `swept` is called when one has a generation that is to be removed.
+    """All views of the config. `sweep` is called when a view has a generation that is to be removed.
 
-    What doesn't pass (a fence, corrupt state, SQL that is none) ends the whole job: `failed` is called.
+    `failed` is called for an error that does not pass (a fence, corrupt state, invalid SQL): it ends the job.
     """
 
     def __init__(
         self,
-        parts: Parts,
+        context: JobContext,
         ownership: Ownership,
         stop: threading.Event,
-        meter: Meter,
+        metrics: JobMetrics,
         *,
-        swept: Callable[[str], None],
+        sweep: Callable[[str], None],
         failed: Callable[[KeylaneError], None],
     ) -> None:
-        self._parts = parts
+        self._context = context
         self._ownership = ownership
         self._stop = stop
-        self._meter = meter
-        self._swept = swept
+        self._metrics = metrics
+        self._sweep = sweep
         self._failed = failed
         self._threads = [
             threading.Thread(target=self._run, args=(name,), name=f"view-{name}", daemon=True)
-            for name in parts.config.views
+            for name in context.config.views
         ]
 
     def start(self) -> None:
-        """Begin, each view in its own thread."""
+        """Start a thread for each view."""
         for thread in self._threads:
             thread.start()
 
     def join(self) -> None:
-        """Wait until all have ended, after `stop` is set."""
+        """Wait for all threads, after `stop` was set."""
         for thread in self._threads:
             thread.join(timeout=60)
 
@@ -68,78 +66,72 @@ class Views:
         pause_s = _FIRST_PAUSE_S
         has_begun = False
         while not self._stop.is_set():
-            began_s = self._parts.clock.monotonic_s()
+            began_s = self._context.clock.monotonic_s()
             try:
-                opening = open_view(self._parts, self._ownership, name, has_begun=has_begun)
+                opening = open_view(self._context, self._ownership, name, has_begun=has_begun)
                 has_begun = True
                 self._serve(opening)
             except TopicChanged as error:
-                self._parts.say(f"view {name!r} opens its lanes anew: {error}")
+                self._context.say(f"view {name!r} opens its lanes again: {error}")
             except (Unavailable, LaneBehind, UnknownTopic) as error:
-                if self._parts.clock.monotonic_s() - began_s > _LAST_PAUSE_S:
+                if self._context.clock.monotonic_s() - began_s > _LAST_PAUSE_S:
                     pause_s = _FIRST_PAUSE_S
                 wait_s = 0.0 if isinstance(error, LaneBehind) else pause_s
-                self._meter.view_restart(name)
-                self._parts.say(f"view {name!r} begins anew in {wait_s:.0f} s: {error}")
+                self._metrics.count_view_restart(name)
+                self._context.say(f"view {name!r} restarts in {wait_s:.0f} s: {error}")
                 self._stop.wait(wait_s)
-                self._parts.broker.renew()
+                self._context.broker.renew()
                 pause_s = min(pause_s * 2, _LAST_PAUSE_S)
             except KeylaneError as error:
                 self._failed(error)
                 return
 
     def _serve(self, opening: ViewOpening) -> None:
-        parts, name = self._parts, opening.name
-        self._swept(state_name(name))
+        context, name = self._context, opening.name
+        self._sweep(state_name(name))
         for partition in opening.incomplete:
-            parts.say(
+            context.say(
                 f"INCOMPLETE: partition {partition} of topic {opening.view.topic!r}: Kafka no longer has "
                 f"records that view {name!r} never saw"
             )
-        query = ViewQuery(parts, opening, self._meter)
+        query = ViewQuery(context, opening, self._metrics)
         try:
             query.start()
-            parts.say(f"view {name!r} is ready: epoch {opening.epoch}, {len(opening.lanes.lanes)} lanes")
-            look_s = parts.clock.monotonic_s() + _LOOK_S
+            context.say(f"view {name!r} is ready: epoch {opening.epoch}, {len(opening.lanes.lanes)} lanes")
+            check_s = context.clock.monotonic_s() + _CHECK_TOPIC_S
             replaces = opening.replaced is not None
-            while not self._stop.wait(parts.config.job.heartbeat_ms / 1000):
+            while not self._stop.wait(context.config.job.heartbeat_ms / 1000):
                 query.check()
                 query.beat()
-                query.gauge()
-                if replaces and query.whole_as_of_ms:
+                query.report_gauges()
+                if replaces and query.complete_as_of_ms:
                     self._switch(opening)
                     replaces = False
-                if parts.clock.monotonic_s() >= look_s:
-                    self._look(opening)
-                    look_s = parts.clock.monotonic_s() + _LOOK_S
+                if context.clock.monotonic_s() >= check_s:
+                    self._check_topic(opening)
+                    check_s = context.clock.monotonic_s() + _CHECK_TOPIC_S
         finally:
             query.stop()
 
-    def _look(self, opening: ViewOpening) -> None:
+    def _check_topic(self, opening: ViewOpening) -> None:
         topic = opening.view.topic
-        shape = self._parts.broker.describe([topic]).get(topic)
+        shape = self._context.broker.describe([topic]).get(topic)
         if shape is None:
-            raise TopicChanged(f"topic {topic!r} is gone")
+            raise TopicChanged(f"topic {topic!r} was deleted")
         if shape != opening.shape:
             raise TopicChanged(f"topic {topic!r} has changed: {shape}")
 
     def _switch(self, opening: ViewOpening) -> None:
-        """Name the new generation to readers, after the old one's marks: nobody is answered by that then."""
+        """Mark the old lanes, then direct readers to the new generation."""
         old = opening.replaced
         if old is None:
             return
-        # A batch may be under way on the query's own connections.
-        cluster = Cluster(self._parts.redis)
+        # Another cluster: a batch may be in progress on the query's connections.
+        cluster = Cluster(self._context.redis)
         try:
-            ViewLanes(old, cluster, self._parts.clock, opening.epoch, notify=self._parts.say).supersede()
+            ViewLanes(old, self._context.library(cluster), opening.epoch).supersede()
         finally:
             cluster.close()
-        self._ownership.update(
-            state_name(opening.name), functools.partial(_switched, old=old.generation), opening.layout
-        )
-        self._parts.say(f"view {opening.name!r}: switched to generation {opening.layout.generation}")
-        self._swept(state_name(opening.name))
-
-
-def _switched(record: TopicRecord, old: int) -> TopicRecord:
-    return record.switched(old)
+        self._ownership.switch(state_name(opening.name), old.generation, opening.layout)
+        self._context.say(f"view {opening.name!r}: switched to generation {opening.layout.generation}")
+        self._sweep(state_name(opening.name))

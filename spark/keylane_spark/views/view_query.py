@@ -21,51 +21,51 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from keylane.model.topic_partition import TopicPartition
-    from keylane_spark.context import Parts
-    from keylane_spark.telemetry.metrics import Meter
+    from keylane_spark.context import JobContext
+    from keylane_spark.telemetry.metrics import JobMetrics
     from keylane_spark.views.open_view import ViewOpening
-    from keylane_spark.views.view_writer import Offsets, Told
+    from keylane_spark.views.view_writer import FoldCounts, Offsets
 
 EVERY = "1 second"
-"""How often new records are looked for: a batch costs a shuffle, however few they are."""
+"""How often new records are read: a batch costs a shuffle, however small it is."""
 BATCH_RECORDS = 50_000
-"""A view that catches up leaves the topics' queries their turn: they are waited for, views rarely are."""
-_SHARE = 4
-"""One of so many of Spark's task slots is a view's."""
-_BATCH_PATIENCE_S = 20.0
+"""Small batches, so that a view that catches up does not slow the topics' queries."""
+_SLOTS_SHARE = 4
+"""A view uses one in four of Spark's task slots."""
+_STOP_TIMEOUT_S = 20.0
 
 
 class ViewQuery:
     """Runs in Spark's thread (`_write_batch`) and in the one that starts, beats and stops it."""
 
-    def __init__(self, parts: Parts, opening: ViewOpening, meter: Meter) -> None:
-        self._parts = parts
-        self._meter = meter
+    def __init__(self, context: JobContext, opening: ViewOpening, metrics: JobMetrics) -> None:
+        self._context = context
+        self._metrics = metrics
         self._opening = opening
         self._topic = opening.view.topic
-        most = max(1, BATCH_RECORDS // opening.view.windows_per_event)
-        self._job = parts.config.job.model_copy(update={"max_batch_records": most})
-        self._checkpoint = parts.checkpoint.absolute() / f"keylane-view-{opening.name}"
+        max_records = max(1, BATCH_RECORDS // opening.view.windows_per_event)
+        self._job = context.config.job.model_copy(update={"max_batch_records": max_records})
+        self._checkpoint = context.checkpoint.absolute() / f"keylane-view-{opening.name}"
         self._positions: Offsets = opening.furthest
         self._freshness = Freshness()
         self._lock = threading.Lock()
         self._is_over = False
         self._failure: KeylaneError | None = None
-        self._told_invalid = False
         self._query: StreamingQuery | None = None
-        self.whole_as_of_ms = 0
-        """As of when the lanes were told that they are complete; 0: not yet."""
+        self.complete_as_of_ms = 0
+        """The time as of which all lanes have been marked complete; 0: not yet."""
 
     def start(self) -> None:
-        """Bring all lanes to where the furthest one stands, and begin. Raises what that meets."""
-        parts, writer = self._parts, self._opening.writer
+        """Bring all lanes to the offsets of the furthest one, then start the query."""
+        context, writer = self._context, self._opening.writer
+        spark, connection = context.spark, context.broker.connection
         for offsets, lanes in self._opening.behind.items():
-            self._say(f"{len(lanes)} of the lanes are behind the others: they come first")
-            begins, ends = self._places(offsets), self._places(self._positions)
-            rows = session.extent(parts.spark, parts.broker.connection, begins, ends, self._job)
-            self._tell(writer.fold(self._few(rows), offsets, self._positions, lanes=lanes), 0)
+            self._say(f"{len(lanes)} of the lanes are behind the others: they catch up first")
+            begins, ends = self._by_partition(offsets), self._by_partition(self._positions)
+            rows = session.read_range(spark, connection, begins, ends, self._job)
+            self._report(writer.fold(self._in_few_tasks(rows), offsets, self._positions, lanes=lanes), 0)
         shutil.rmtree(self._checkpoint, ignore_errors=True)
-        rows = session.source(parts.spark, parts.broker.connection, self._places(self._positions), self._job)
+        rows = session.source(spark, connection, self._by_partition(self._positions), self._job)
         try:
             partials(rows, self._opening.view)
         except AnalysisException as error:
@@ -80,37 +80,37 @@ class ViewQuery:
         )
 
     def beat(self) -> None:
-        """Tell the lanes as of when they are complete, by what was seen of the topic's ends.
+        """Mark the lanes as complete as of now, or as of the latest time that the topic's ends prove.
 
         Raises Fenced, LaneBehind, LogUnavailable, StateUnavailable.
         """
-        seen_ms = self._parts.clock.now_ms()
+        seen_ms = self._context.clock.now_ms()
         ends = self._ends()
         self._freshness.observe(seen_ms, ends)
         if not self._lock.acquire(blocking=False):
             return
         try:
             if not self._is_over:
-                self._tell_whole(self._caught_up(ends, self._positions))
+                self._mark_complete(self._caught_up(ends, self._positions))
         finally:
             self._lock.release()
 
-    def _tell_whole(self, caught_up: set[int]) -> None:
-        """A window has records of any partition: it is as complete as the least of them."""
-        places = self._places(self._positions)
-        whole_ms = topic_complete_as_of_ms(self._freshness, places, [self._topic])[self._topic]
-        self._freshness.reached(places)
-        if whole_ms > self.whole_as_of_ms:
-            self._opening.writer.rest(whole_ms, caught_up)
-            self.whole_as_of_ms = whole_ms
+    def _mark_complete(self, caught_up: set[int]) -> None:
+        """A window has records of any partition, so it is only as complete as the least complete one."""
+        positions = self._by_partition(self._positions)
+        complete_ms = topic_complete_as_of_ms(self._freshness, positions, [self._topic])[self._topic]
+        self._freshness.reached(positions)
+        if complete_ms > self.complete_as_of_ms:
+            self._opening.writer.mark_complete(complete_ms, caught_up)
+            self.complete_as_of_ms = complete_ms
 
-    def gauge(self) -> None:
-        """Tell the meter how the view stands."""
-        whole_ms = self.whole_as_of_ms
-        self._meter.gauge(
+    def report_gauges(self) -> None:
+        """Set the view's gauges."""
+        complete_ms = self.complete_as_of_ms
+        self._metrics.gauge(
             self._opening.name,
-            lag=self._freshness.lag(self._places(self._positions)),
-            age_ms=self._parts.clock.now_ms() - whole_ms if whole_ms else None,
+            lag=self._freshness.lag(self._by_partition(self._positions)),
+            age_ms=self._context.clock.now_ms() - complete_ms if complete_ms else None,
             incomplete=len(self._opening.incomplete),
             kind="view",
         )
@@ -122,11 +122,11 @@ class ViewQuery:
         if self._query is not None and not self._query.isActive:
             broken = self._query.exception()
             reason = str(broken).strip().partition("\n")[0] if broken else "it ended by itself"
-            raise Unavailable(f"the query of view {self._opening.name!r} broke: {reason}")
+            raise Unavailable(f"the query of view {self._opening.name!r} failed: {reason}")
 
     def stop(self) -> None:
-        """Stop, after the batch under way."""
-        held = self._lock.acquire(timeout=_BATCH_PATIENCE_S)
+        """Stop after the batch in progress."""
+        held = self._lock.acquire(timeout=_STOP_TIMEOUT_S)
         self._is_over = True
         if held:
             self._lock.release()
@@ -151,7 +151,7 @@ class ViewQuery:
                 raise
 
     def _write(self, rows: DataFrame, batch_id: int) -> None:
-        clock = self._parts.clock
+        clock = self._context.clock
         began_s = clock.monotonic_s()
         ends = batch_ends(self._checkpoint, batch_id)
         if len(ends) != len(self._positions):
@@ -159,32 +159,38 @@ class ViewQuery:
         end = tuple(ends[self._topic, partition] for partition in range(len(ends)))
         caught_up = self._caught_up(self._ends(), end)
         count = sum(end) - sum(self._positions)
-        told = self._opening.writer.fold(self._few(rows), self._positions, end, caught_up=caught_up)
+        counts = self._opening.writer.fold(
+            self._in_few_tasks(rows), self._positions, end, caught_up=caught_up
+        )
         self._positions = end
-        self._tell(told, count, f" in {(clock.monotonic_s() - began_s) * 1000:.0f} ms")
+        self._report(counts, count, f" in {(clock.monotonic_s() - began_s) * 1000:.0f} ms")
 
-    def _few(self, rows: DataFrame) -> DataFrame:
-        """The rows in fewer tasks than there are slots."""
-        return rows.coalesce(max(1, self._parts.spark.sparkContext.defaultParallelism // _SHARE))
+    def _in_few_tasks(self, rows: DataFrame) -> DataFrame:
+        """The rows in fewer tasks than there are task slots."""
+        return rows.coalesce(max(1, self._context.spark.sparkContext.defaultParallelism // _SLOTS_SHARE))
 
     def _ends(self) -> dict[TopicPartition, int]:
-        return self._parts.broker.end_offsets({self._topic: len(self._positions)})
+        return self._context.broker.end_offsets({self._topic: len(self._positions)})
 
     def _caught_up(self, ends: dict[TopicPartition, int], positions: Offsets) -> set[int]:
         return {p for p, position in enumerate(positions) if position >= ends[self._topic, p]}
 
-    def _places(self, offsets: Offsets) -> dict[TopicPartition, int]:
+    def _by_partition(self, offsets: Offsets) -> dict[TopicPartition, int]:
         return {(self._topic, partition): offset for partition, offset in enumerate(offsets)}
 
-    def _tell(self, told: Told, count: int, took: str = "") -> None:
-        self._meter.view_batch(
-            self._opening.name, records=count, windows=told.windows, late=told.late, invalid=told.invalid
+    def _report(self, counts: FoldCounts, records: int, took: str = "") -> None:
+        self._metrics.count_view_batch(
+            self._opening.name,
+            records=records,
+            windows=counts.windows,
+            late=counts.late,
+            invalid=counts.invalid,
         )
         self._say(
-            f"{count:,} records, {told.windows:,} windows{took}"
-            + (f", {told.late:,} late" if told.late else "")
-            + (f", {told.invalid:,} without key or time skipped" if told.invalid else "")
+            f"{records:,} records, {counts.windows:,} windows{took}"
+            + (f", {counts.late:,} late" if counts.late else "")
+            + (f", {counts.invalid:,} without key or time skipped" if counts.invalid else "")
         )
 
     def _say(self, text: str) -> None:
-        self._parts.say(f"view {self._opening.name!r}: {text}")
+        self._context.say(f"view {self._opening.name!r}: {text}")

@@ -1,7 +1,7 @@
-"""Stretches of a topic into a view's lanes, each record once.
+"""Writes ranges of a topic into a view's lanes, each record exactly once.
 
-Each lane knows the offsets below which all is in its windows. A stretch begins at just these, and one call a
-lane writes its windows and its new offsets: a stretch that is written again finds the lane past its begin.
+A lane stores the offsets below which everything is in its windows. A range begins at exactly these, and one
+call writes the lane's windows and its new offsets. So a range that is written again is refused.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as f
 
 from keylane.state.lanes import lane_of_key
-from keylane_spark.views.merging import changes_of
-from keylane_spark.views.partials import partials, parts_of
+from keylane_spark.views.merging import merge_partials
+from keylane_spark.views.partials import parse_partials, partials
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -24,22 +24,23 @@ if TYPE_CHECKING:
     from keylane.ports import Clock
     from keylane.state.windows import Definition
     from keylane_spark.adapters.lane import LaneTarget
-    from keylane_spark.adapters.view_lanes import Standing, ViewLanes
+    from keylane_spark.adapters.view_lanes import ViewLanes, ViewLaneState
     from keylane_spark.views.merging import Window
-    from keylane_spark.views.partials import Part
+    from keylane_spark.views.partials import PartialWindow
 
-MOST_WINDOWS = 2000
-"""Windows of a lane in one call: a few milliseconds of the server's time."""
-MOST_RECORDS = 200_000
-"""Records, times the windows that each falls into, of one fold: what the driver may get to merge."""
-MOST_BYTES = 2 * 1024 * 1024
-"""Of values that `latest` keeps, in one call."""
+MAX_WINDOWS = 2000
+"""Partial windows of a lane in one call: a few milliseconds of the server's time."""
+MAX_RECORDS = 200_000
+"""Records of one fold, times the windows that each falls into: what the driver may have to merge."""
+MAX_BYTES = 2 * 1024 * 1024
+"""Bytes in one call of the values that `latest` keeps."""
 Offsets = tuple[int, ...]
+"""An offset of each partition."""
 
 
 @dataclass(slots=True)
-class Told:
-    """What became of some records; `windows`: parts of windows that they were in, before the merge."""
+class FoldCounts:
+    """Counts of a fold. `windows`: partial windows, before the merge; `late`, `invalid`: records."""
 
     windows: int = 0
     late: int = 0
@@ -47,22 +48,22 @@ class Told:
 
 
 class ViewWriter:
-    """Writes for one epoch. `standings`: where each lane stands, kept up to date."""
+    """Writes for one epoch. `states`: the present state of each lane."""
 
     def __init__(
         self,
         view: Definition,
         layout: Layout,
         lanes: ViewLanes,
-        standings: dict[LaneTarget, Standing],
+        states: dict[LaneTarget, ViewLaneState],
         clock: Clock,
     ) -> None:
-        self.standings = standings
+        self.states = states
         self._view = view
         self._layout = layout
         self._lanes = lanes
         self._clock = clock
-        self._by_place = {(lane.partition, lane.stripe): lane for lane in lanes.lanes}
+        self._by_number = {(lane.partition, lane.stripe): lane for lane in lanes.lanes}
 
     def fold(
         self,
@@ -72,69 +73,70 @@ class ViewWriter:
         *,
         lanes: Collection[LaneTarget] | None = None,
         caught_up: Collection[int] = (),
-    ) -> Told:
-        """Add the records of [begin, end) of each partition to the lanes that stand at `begin`.
+    ) -> FoldCounts:
+        """Add the records of [begin, end) of each partition to the lanes that have reached `begin`.
 
-        `rows`: these records and no others. `lanes`: all by default. `caught_up`: partitions that have no
-        more for now. Where there is too much for one call a lane, it goes half by half. Raises Fenced,
+        `rows`: exactly these records. `lanes`: all by default. `caught_up`: partitions without more records
+        for now. Where one call a lane could not take all, the range is split in halves. Raises Fenced,
         LaneBehind, StateUnavailable, CorruptState.
         """
         size = sum(end) - sum(begin)
-        is_too_large = size * self._view.windows_per_event > MOST_RECORDS
-        parts = [] if is_too_large else parts_of(partials(rows, self._view).toArrow(), self._view)
-        by_lane: dict[LaneTarget, list[Part]] = {}
-        for part in parts:
-            if part.key is not None:
-                home = lane_of_key(self._layout, part.key)
-                by_lane.setdefault(self._by_place[home.partition, home.stripe], []).append(part)
-        too_many = any(len(own) > MOST_WINDOWS or _bytes(own) > MOST_BYTES for own in by_lane.values())
+        is_too_large = size * self._view.windows_per_event > MAX_RECORDS
+        found = [] if is_too_large else parse_partials(partials(rows, self._view).toArrow(), self._view)
+        by_lane: dict[LaneTarget, list[PartialWindow]] = {}
+        for partial in found:
+            if partial.key is not None:
+                lane = lane_of_key(self._layout, partial.key)
+                by_lane.setdefault(self._by_number[lane.partition, lane.stripe], []).append(partial)
+        too_many = any(len(own) > MAX_WINDOWS or _bytes(own) > MAX_BYTES for own in by_lane.values())
         if (is_too_large or too_many) and size > len(begin):
             middle = tuple((low + high) // 2 for low, high in zip(begin, end, strict=True))
             is_first = f.col("offset") < f.element_at(f.lit(list(middle)), f.col("partition") + 1)
             one = self.fold(rows.where(is_first), begin, middle, lanes=lanes)
             other = self.fold(rows.where(~is_first), middle, end, lanes=lanes, caught_up=caught_up)
-            return Told(one.windows + other.windows, one.late + other.late, one.invalid + other.invalid)
-        told = Told(windows=sum(map(len, by_lane.values())))
-        told.invalid = sum(part.records for part in parts if part.key is None)
-        for lane in lanes or self._lanes.lanes:
-            told.late += self._commit(lane, by_lane.get(lane, []), parts, end, caught_up)
-        return told
+            return FoldCounts(one.windows + other.windows, one.late + other.late, one.invalid + other.invalid)
+        counts = FoldCounts(windows=sum(map(len, by_lane.values())))
+        counts.invalid = sum(partial.records for partial in found if partial.key is None)
+        for target in lanes or self._lanes.lanes:
+            counts.late += self._commit(target, by_lane.get(target, []), found, end, caught_up)
+        return counts
 
-    def rest(self, complete_as_of_ms: int, caught_up: Collection[int]) -> None:
-        """Tell all lanes as of when they hold all that there was. Errors as `fold`."""
-        for lane, standing in self.standings.items():
-            self.standings[lane] = self._lanes.commit(
+    def mark_complete(self, complete_as_of_ms: int, caught_up: Collection[int]) -> None:
+        """Mark all lanes as complete as of a time. Errors as `fold`."""
+        for lane, state in self.states.items():
+            self.states[lane] = self._lanes.commit(
                 lane,
-                standing,
-                standing.progress,
-                watermark_ms=self._watermark_ms(standing.progress.times_ms, caught_up),
+                state,
+                state.progress,
+                watermark_ms=self._watermark_ms(state.progress.times_ms, caught_up),
                 complete_as_of_ms=complete_as_of_ms,
             )
 
     def _commit(
         self,
         lane: LaneTarget,
-        own: Sequence[Part],
-        parts: Iterable[Part],
+        own: Sequence[PartialWindow],
+        found: Iterable[PartialWindow],
         end: Offsets,
         caught_up: Collection[int],
     ) -> int:
-        standing = self.standings[lane]
-        progress = standing.progress
-        changes, late = changes_of(self._view, own, _LaneWindows(self._lanes, lane), standing.watermark_ms)
+        """Commit the lane's own partial windows of all that were `found`; returns how many were late."""
+        state = self.states[lane]
+        progress = state.progress
+        changes, late = merge_partials(self._view, own, _LaneWindows(self._lanes, lane), state.watermark_ms)
         times = list(progress.times_ms)
         now_ms = self._clock.now_ms()
         invalid = 0
-        for part in parts:
-            if part.key is None:
-                invalid += part.records
-            elif part.newest_ms is not None:
-                # A clock that is ahead must not make all others late.
-                newest_ms = min(part.newest_ms, now_ms)
-                times[part.partition] = max(newest_ms, times[part.partition] or newest_ms)
-        self.standings[lane] = self._lanes.commit(
+        for partial in found:
+            if partial.key is None:
+                invalid += partial.records
+            elif partial.newest_ms is not None:
+                # One producer's clock that is ahead must not make the events of all others late.
+                newest_ms = min(partial.newest_ms, now_ms)
+                times[partial.partition] = max(newest_ms, times[partial.partition] or newest_ms)
+        self.states[lane] = self._lanes.commit(
             lane,
-            standing,
+            state,
             replace(
                 progress,
                 offsets=end,
@@ -148,10 +150,10 @@ class ViewWriter:
         return late
 
     def _watermark_ms(self, times: Sequence[int | None], caught_up: Collection[int]) -> int:
-        """Event time before which nothing more is waited for; 0: none.
+        """The event time up to which windows are final; 0: none are.
 
-        Partitions that have more to be read hold it back: how fast each is read makes nothing late. Those
-        that have none don't, so a partition without traffic keeps no window open.
+        Partitions with more records to read hold it back, so that none of these is late because another
+        partition was read faster. Partitions without more don't, so that an idle one keeps no window open.
         """
         behind = [time for partition, time in enumerate(times) if partition not in caught_up]
         if behind:
@@ -162,18 +164,20 @@ class ViewWriter:
         return max(0, newest_ms - self._view.lateness_ms)
 
 
-def _bytes(parts: Iterable[Part]) -> int:
-    """What the values in these parts come to: the states of `latest` end in one."""
+def _bytes(found: Iterable[PartialWindow]) -> int:
+    """The size of the values in partial windows: a state of `latest` ends in one."""
     return sum(
         len(state[-1])
-        for part in parts
-        for state in part.states
+        for partial in found
+        for state in partial.states
         if isinstance(state, list) and isinstance(state[-1], str)
     )
 
 
 @dataclass(frozen=True, slots=True)
 class _LaneWindows:
+    """The windows of one lane, for `merge_partials`."""
+
     lanes: ViewLanes
     lane: LaneTarget
 

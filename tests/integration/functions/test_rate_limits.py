@@ -17,7 +17,7 @@ from tests.support.fakes import FakeTime
 
 from keylane import routing
 from keylane.adapters.redis.cluster import Cluster, Node, RedisSettings
-from keylane.adapters.redis.rate_limits import REST_S, RedisRateLimiter, key_of
+from keylane.adapters.redis.rate_limits import CIRCUIT_OPEN_S, RedisRateLimiter, key_of
 from keylane.adapters.redis.scripts import Run, Script, Scripts
 from keylane.errors import StateUnavailable
 from keylane.ports import Clock
@@ -232,13 +232,13 @@ def test_a_node_that_does_not_answer_is_left_alone_for_a_second_and_costs_the_ot
     subjects = [subject(Rate("requests", 6, 1_000)) for _ in range(20)]
     known(limiter, *subjects)
     primary, _ = primary_and_replica(cluster, routing.key_slot(key_of(subjects[0])))
-    lost = [scripts.home(key_of(each)) == Node(HOST, primary.port) for each in subjects]
+    lost = [scripts.node_of(key_of(each)) == Node(HOST, primary.port) for each in subjects]
     runs: list[int] = []
     run = scripts.run
 
     def noted(asked: Sequence[Run], until: Deadline) -> list[object]:
         runs.append(len(asked))
-        gone = [scripts.home(each.key) == Node(HOST, primary.port) for each in asked]
+        gone = [scripts.node_of(each.key) == Node(HOST, primary.port) for each in asked]
         replies = run(
             [each for each, is_gone in zip(asked, gone, strict=True) if not is_gone], deadline(5_000)
         )
@@ -251,7 +251,7 @@ def test_a_node_that_does_not_answer_is_left_alone_for_a_second_and_costs_the_ot
     try:
         for _ in range(3):
             assert [standings is None for standings in limiter.take(subjects)] == lost
-        time.move(REST_S)
+        time.move(CIRCUIT_OPEN_S)
         limiter.take(subjects)
     finally:
         scripts.close()

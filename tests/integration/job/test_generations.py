@@ -24,7 +24,7 @@ from tests.support.jobs import State, Traffic
 from keylane import routing
 from keylane.errors import LaneBuilding, UnknownTopic
 from keylane.model.records import Layout, Options
-from keylane_spark.adapters.lane_writer import LaneTarget
+from keylane_spark.adapters.lane import LaneTarget
 
 NUMBERS = itertools.count()
 JOB = "[job]\nheartbeat_ms = 100\nsweep_keys_per_s = 1000000\n"
@@ -148,7 +148,7 @@ def test_a_topic_that_is_deleted_is_waited_for_and_one_made_anew_is_never_mixed_
     create_topic(kafka, topic, 2)
     produce(kafka, topic, {b"a-2": b"second", b"b-1": b"second"})
     eventually(lambda: holds(state, {b"a-1": None, b"a-2": b"second", b"b-1": b"second"}), PATIENCE_S)
-    job.wait_for(f"topic '{topic}': it was deleted and created anew")
+    job.wait_for(f"topic '{topic}': it was deleted and created again")
     assert reader.value(b"a-1") is None
     reader.close()
     eventually(lambda: state.keys_of(1) == set(), PATIENCE_S)
@@ -169,7 +169,7 @@ def test_offsets_without_records_cost_no_repair(job, kafka, state_of, names):
     produce(kafka, topic, {b"last": b"1"})
     eventually(lambda: holds(state, {**expected, b"hot": b"cold", b"last": b"1"}), PATIENCE_S)
     assert state.record.owner.epoch == epoch
-    assert not any("begins anew" in line for line in job.lines)
+    assert not any("restarts in" in line for line in job.lines)
     assert not any(mark.incomplete for mark in state.watermarks().values())
 
 

@@ -21,7 +21,7 @@ from keylane import routing
 from keylane.adapters.redis.cluster import Cluster
 from keylane.model.records import Layout
 from keylane_local.tools import tools_dir
-from keylane_spark.adapters.lane_writer import LaneTarget
+from keylane_spark.adapters.lane import LaneTarget
 from keylane_spark.adapters.layout_store import LayoutStore
 
 NUMBERS = itertools.count()
@@ -347,5 +347,5 @@ def test_what_no_waiting_mends_ends_it_with_a_clear_line(
 
 def test_redis_away_at_start_is_waited_for(job, redis_cluster, topic, tmp_path):
     running = job(KEYLANE_REDIS_NODES="127.0.0.1:1")
-    assert "Redis" in running.wait_for("begins anew in")
+    assert "Redis" in running.wait_for("restarts in")
     assert running.process.poll() is None

@@ -19,7 +19,7 @@ from keylane.adapters.redis.cluster import Cluster
 from keylane.model.records import Layout, Options, Record
 from keylane.state import codec, redis_keys
 from keylane_local.tools import tools_dir
-from keylane_spark.adapters.lane_writer import LaneTarget
+from keylane_spark.adapters.lane import LaneTarget
 
 NUMBERS = itertools.count()
 PARTITIONS = 3

@@ -12,7 +12,7 @@ from tests.support import lanes as t
 from keylane import routing
 from keylane.model.records import Layout
 from keylane_local.tools import tools_dir
-from keylane_spark.adapters.lane_writer import LaneTarget
+from keylane_spark.adapters.lane import LaneTarget
 
 NUMBERS = itertools.count()
 PARTITIONS = 3

@@ -261,7 +261,7 @@ def test_a_lane_that_loses_what_it_had_acknowledged_is_brought_to_where_the_othe
         for key, data in before.items():
             client.restore(key, 0, data, replace=True)
         running.signal(signal.SIGCONT)
-    running.wait_for("1 of the lanes are behind the others: they come first")
+    running.wait_for("1 of the lanes are behind the others: they catch up first")
     written += produce(kafka, topic, some_events(50, 32))
     eventually_equal(lambda: whole(query, view), views.fixed(written, MINUTE_MS, MINUTE_MS))
     eventually_equal(lambda: whole(query, f"{view}-visits"), views.sessions(written, 15_000))

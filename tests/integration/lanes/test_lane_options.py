@@ -16,10 +16,11 @@ from tests.support.lane_log import HOME, Row
 from keylane.errors import CorruptState
 from keylane.model.records import Layout, Options
 from keylane.state import codec
-from keylane_spark.adapters.lane_writer import LaneTarget, LaneWriter
+from keylane_spark.adapters.lane import LaneTarget, OffsetRange
 
 if TYPE_CHECKING:
     from keylane.adapters.redis.cluster import Cluster
+    from keylane_spark.adapters.lane_writer import LaneWriter
 
 NUMBERS = itertools.count()
 KEYS = [b"a", b"b", b"c"]
@@ -38,7 +39,7 @@ def _cluster_map(redis_cluster):
 
 
 def opened(cluster: Cluster, lane: LaneTarget) -> LaneWriter:
-    lanes = LaneWriter(cluster, t.CLOCK, 1)
+    lanes = t.writer_over(cluster, 1)
     lanes.open([(lane, 0)])
     return lanes
 
@@ -267,7 +268,7 @@ def test_an_index_of_many_keys_that_expire_does_not_grow(cluster_map):
         eventually(lambda last=last: log.ask(cluster_map, lane, (b"EXISTS", last)) == [0])
     assert log.ask(cluster_map, lane, index)[0] <= 1000
     for _ in range(5):
-        lanes.apply(lane, 2000, 2000)
+        lanes.apply(lane, OffsetRange(2000, 2000))
         lanes.flush()
     assert log.ask(cluster_map, lane, index) == [0]
 
@@ -284,9 +285,7 @@ def test_headers_and_sizes_pass_through_whatever_the_library_adds(cluster_map):
     ]
     expected = [(b"y", None, 1), (b"", 7_000_000, 2)]
     for offset, payload in enumerate(payloads):
-        pair = (lane.key_prefix + b"a", payload)
-        body = b"".join(b"$%d\r\n%b\r\n" % (len(part), part) for part in pair)
-        lanes.apply(lane, offset, offset + 1, arguments=body, count=1)
+        lanes.apply(lane, OffsetRange(offset, offset + 1), t.chunk_of(lane, (b"a", payload)))
         lanes.flush()
         if offset:
             (data,) = log.ask(cluster_map, lane, (b"GET", lane.key_prefix + b"a"))
@@ -340,7 +339,7 @@ def test_a_key_is_in_the_index_of_histories_for_as_long_as_its_history_lasts(clu
     assert (state.index, state.past) == ([b"b"], [b"a", b"b"])
 
     def is_forgotten() -> bool:
-        lanes.apply(lane, 3, 3)
+        lanes.apply(lane, OffsetRange(3, 3))
         lanes.flush()
         state = log.held(cluster_map, lane, KEYS)
         assert (b"a" in state.histories) <= (b"a" in state.past)

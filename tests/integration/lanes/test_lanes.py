@@ -19,7 +19,7 @@ from keylane.adapters.redis.cluster import Cluster
 from keylane.errors import CorruptState, Fenced, LaneBehind, StateUnavailable
 from keylane.model.records import Layout, Options, Watermark
 from keylane.state import codec
-from keylane_spark.adapters.lane_writer import LaneStart, LaneTarget
+from keylane_spark.adapters.lane import LaneStart, LaneTarget, OffsetRange
 from keylane_spark.adapters.layout_store import LayoutStore
 
 NUMBERS = itertools.count()
@@ -64,13 +64,8 @@ def test_a_set_then_a_tombstone_in_one_chunk_ends_deleted_and_the_reverse_ends_s
     lane = new_lane()
     lanes = opened(redis_cluster, lane)
     events = [(b"a", b"x"), (b"b", None), (b"a", None), (b"b", b"y"), (b"c", b"1"), (b"c", b"2")]
-    pairs = [
-        argument
-        for offset, (key, value) in enumerate(events)
-        for argument in (lane.key_prefix + key, codec.encode_record(value, offset, t.BASE_MS))
-    ]
-    body = b"".join(b"$%d\r\n%b\r\n" % (len(pair), pair) for pair in pairs)
-    lanes.apply(lane, 0, 6, arguments=body, count=6, has_tombstones=True)
+    pairs = [(key, codec.encode_record(value, n, t.BASE_MS)) for n, (key, value) in enumerate(events)]
+    lanes.apply(lane, OffsetRange(0, 6), t.chunk_of(lane, *pairs, has_tombstones=True))
     lanes.flush()
     assert state_of(redis_cluster, lane) == {b"b": (b"y", 3), b"c": (b"2", 5)}
 
@@ -185,8 +180,8 @@ def test_a_new_lane_may_be_known_to_have_lost_records_but_one_that_is_there_know
 def test_an_opened_lane_tells_of_its_strays_and_of_the_time_it_was_complete(redis_cluster):
     lane = new_lane()
     lanes = opened(redis_cluster, lane)
-    lanes.apply(lane, 0, 7, complete_as_of_ms=500)
-    lanes.put_strays(lane, b"", 0)
+    lanes.apply(lane, OffsetRange(0, 7, 500))
+    lanes.put_strays(lane, t.chunk_of(lane))
     lanes.flush()
     starts = t.writer(redis_cluster, 2).open([(lane, 0)])
     assert starts[lane] == LaneStart(7, incomplete=False, has_strays=True, complete_as_of_ms=500)
@@ -200,7 +195,7 @@ def test_a_superseded_lane_says_so_and_serves_again_when_it_is_opened(redis_clus
     lanes.supersede([*lanes_of, unopened])
     assert [t.held(redis_cluster, lane, [])[1].superseded for lane in lanes_of] == [True, True]
     assert t.held(redis_cluster, unopened, [])[1] is None
-    lanes.apply(lanes_of[0], 0, 1)
+    lanes.apply(lanes_of[0], OffsetRange(0, 1))
     lanes.flush()
     assert t.held(redis_cluster, lanes_of[0], [])[1].superseded
     opened(redis_cluster, lanes_of[0], epoch=2)
@@ -220,7 +215,7 @@ def test_the_end_of_the_log_is_kept_where_it_was_looked_at(redis_cluster):
     lane = new_lane()
     lanes = opened(redis_cluster, lane)
     for log_end, known in [(0, 0), (500, 500), (0, 500), (900, 900)]:
-        lanes.apply(lane, 0, 0, log_end=log_end)
+        lanes.apply(lane, OffsetRange(0, 0, log_end=log_end))
         lanes.flush()
         assert t.held(redis_cluster, lane, [])[1].log_end == known
 
@@ -229,7 +224,7 @@ def test_the_time_of_completeness_never_goes_back(redis_cluster):
     lane = new_lane()
     lanes = opened(redis_cluster, lane)
     for complete_ms, known_ms in [(0, 0), (500, 500), (400, 500), (0, 500), (900, 900)]:
-        lanes.apply(lane, 0, 0, complete_as_of_ms=complete_ms)
+        lanes.apply(lane, OffsetRange(0, 0, complete_ms))
         lanes.flush()
         assert t.held(redis_cluster, lane, [])[1].complete_as_of_ms == known_ms
 
@@ -273,7 +268,7 @@ def test_lanes_of_all_shards_are_written_side_by_side(redis_cluster):
     starts = lanes.open([(lane, index) for index, lane in enumerate(all_lanes)])
     assert [starts[lane].next_offset for lane in all_lanes] == list(range(27))
     for index, lane in enumerate(all_lanes):
-        lanes.apply(lane, index, index + 100)
+        lanes.apply(lane, OffsetRange(index, index + 100))
     lanes.flush()
     assert [t.held(redis_cluster, lane, [])[1].next_offset for lane in all_lanes] == list(range(100, 127))
 
@@ -281,7 +276,7 @@ def test_lanes_of_all_shards_are_written_side_by_side(redis_cluster):
 def test_a_shard_that_hangs_for_a_while_costs_time_and_no_record(cluster, redis_cluster):
     lane = new_lane()
     told = []
-    lanes = opened(redis_cluster, lane, notify=told.append, turn_s=0.3)
+    lanes = opened(redis_cluster, lane, notify=told.append, attempt_timeout_s=0.3)
     port = primary_of(redis_cluster, lane).connection_pool.connection_kwargs["port"]
     pid = Redis(port=port).info("server")["process_id"]
     events = [Event(offset, KEYS[offset % 4], b"%d" % offset) for offset in range(300)]
@@ -296,8 +291,8 @@ def test_a_shard_that_hangs_for_a_while_costs_time_and_no_record(cluster, redis_
     assert told
 
 
-def test_a_cluster_that_is_away_is_an_error_once_the_patience_is_over():
-    lanes = t.writer("127.0.0.1:1", 1, patience_s=0.2)
+def test_a_cluster_that_is_away_is_an_error_once_the_retry_budget_is_spent():
+    lanes = t.writer("127.0.0.1:1", 1, retry_budget_s=0.2)
     with pytest.raises(StateUnavailable, match="took no writes for 0 s"):
         lanes.open([(new_lane(), 0)])
 

@@ -19,7 +19,7 @@ from tests.support.lane_log import HOME, Row
 from keylane.adapters.redis.cluster import Cluster
 from keylane.errors import StraysLost
 from keylane.model.records import Layout, Options
-from keylane_spark.adapters.lane_writer import LaneTarget, LaneWriter
+from keylane_spark.adapters.lane import LaneTarget, OffsetRange
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -53,7 +53,7 @@ class Writing:
 
     def open(self) -> None:
         self.epoch += 1
-        self.lanes = LaneWriter(self.cluster, t.CLOCK, self.epoch, notify=self.told.append)
+        self.lanes = t.writer_over(self.cluster, self.epoch, self.told.append)
         self.lanes.open([(self.lane, 0)])
 
     def send(self, *rows: Row) -> None:
@@ -221,7 +221,7 @@ def test_a_slot_on_its_way_holds_up_no_heartbeat_whose_keys_are_still_there(clus
     """Nothing has expired yet, and the set of expiries is not there to say so."""
     lane = new_lane(**RICH)
     with writing(redis_cluster, lane) as one, moving(cluster, lane):
-        one.lanes.apply(lane, 0, 0, complete_as_of_ms=500)
+        one.lanes.apply(lane, OffsetRange(0, 0, 500))
         one.lanes.flush()
         assert one.told == []
 
@@ -240,17 +240,13 @@ def test_a_full_node_holds_the_writer_up_and_costs_no_record_and_no_order(redis_
 
         def send_all() -> None:
             for row in rows[20:]:
-                pair = (lane.key_prefix + row.key, log.envelope(row))
-                body = b"".join(b"$%d\r\n%b\r\n" % (len(part), part) for part in pair)
-                one.lanes.apply(
+                chunk = t.chunk_of(
                     lane,
-                    row.offset,
-                    row.offset + 1,
-                    arguments=body,
-                    count=1,
+                    (row.key, log.envelope(row)),
                     has_tombstones=row.value is None,
                     newest_timestamp_ms=now_ms,
                 )
+                one.lanes.apply(lane, OffsetRange(row.offset, row.offset + 1), chunk)
             one.lanes.flush()
 
         one.send(*rows[:20])
@@ -276,7 +272,7 @@ def test_a_writer_that_waits_for_replicas_tells_when_they_are_away_and_goes_on(c
         pid = client.info("server")["process_id"]
     told: list[str] = []
     own = t.Cluster(t.settings(redis_cluster))
-    lanes = LaneWriter(own, t.CLOCK, 1, wait_replicas=1, wait_ms=300, notify=told.append)
+    lanes = t.writer_over(own, 1, told.append, wait_replicas=1, wait_ms=300)
     lanes.open([(lane, 0)])
     log.send(lanes, lane, [Row(HOME, 0, b"a", b"x", 1)], 0, 1)
     assert told == []

@@ -11,7 +11,7 @@ from keylane import routing
 from keylane.adapters.redis.cluster import Cluster
 from keylane.adapters.redis.resp import encode_command
 from keylane_spark.adapters import function_library as library
-from keylane_spark.adapters.function_library import Refused
+from keylane_spark.adapters.function_library import CallRefused, FunctionLibrary
 
 NUMBERS = itertools.count()
 SLOT = routing.key_slot(b"{keylane}")
@@ -21,7 +21,7 @@ def call(nodes: str, function: bytes, keys: list[bytes], *arguments: bytes):
     cluster = Cluster(t.settings(nodes))
     packed = encode_command(b"FCALL", function, b"%d" % len(keys), *keys, *arguments)
     try:
-        return library.call(cluster, SLOT, packed, t.CLOCK)
+        return FunctionLibrary(cluster, t.CLOCK).call(SLOT, packed)
     finally:
         cluster.close()
 
@@ -45,9 +45,9 @@ def test_a_run_that_another_has_overtaken_gets_no_epoch(redis_cluster):
     key = new_key()
     zombie = take(redis_cluster, key, -1, run=b"zombie")
     newer = take(redis_cluster, key, -1, run=b"newer")
-    with pytest.raises(Refused, match="FENCED 2"):
+    with pytest.raises(CallRefused, match="FENCED 2"):
         take(redis_cluster, key, zombie, run=b"zombie")
-    with pytest.raises(Refused, match="FENCED 2"):
+    with pytest.raises(CallRefused, match="FENCED 2"):
         take(redis_cluster, key, zombie)
     assert take(redis_cluster, key, newer, run=b"newer") == 3
 
@@ -63,9 +63,9 @@ def test_a_counter_that_is_none_is_named(redis_cluster):
     key = new_key()
     with t.client(redis_cluster) as client:
         client.set(key, "rubbish")
-    with pytest.raises(Refused, match="CORRUPT"):
+    with pytest.raises(CallRefused, match="CORRUPT"):
         take(redis_cluster, key, -1)
-    with pytest.raises(Refused, match="CORRUPT"):
+    with pytest.raises(CallRefused, match="CORRUPT"):
         call(redis_cluster, library.LAYOUT, [key, new_key(), new_key()], b"1", b"a", b"b")
 
 
@@ -87,7 +87,7 @@ def test_an_older_run_changes_no_layout(redis_cluster):
     keys = [new_key(), new_key("layout"), new_key("topic")]
     for _ in range(2):
         take(redis_cluster, keys[0], -1)
-    with pytest.raises(Refused, match="FENCED 2"):
+    with pytest.raises(CallRefused, match="FENCED 2"):
         call(redis_cluster, library.LAYOUT, keys, b"1", b"a", b"b")
     with t.client(redis_cluster) as client:
         assert client.mget_nonatomic(keys[1:]) == [None, None]

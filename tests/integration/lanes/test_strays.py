@@ -12,7 +12,7 @@ from tests.support import lanes as t
 from keylane.errors import Fenced, LaneBehind, StraysLost
 from keylane.model.records import Layout, Options
 from keylane.state import codec
-from keylane_spark.adapters.lane import LaneTarget, lost_strays
+from keylane_spark.adapters.lane import LaneTarget, OffsetRange, lost_strays
 
 NUMBERS = itertools.count()
 KEYS = [b"a", b"b"]
@@ -25,15 +25,13 @@ def new_lane(**options) -> LaneTarget:
 def put(
     lanes, lane: LaneTarget, key: bytes, value: bytes | None, *, source: int, offset: int, time: int
 ) -> None:
-    pair = (lane.key_prefix + key, codec.encode_record(value, offset, time, source))
-    lanes.put_strays(lane, b"".join(b"$%d\r\n%b\r\n" % (len(part), part) for part in pair), 1)
+    lanes.put_strays(lane, t.chunk_of(lane, (key, codec.encode_record(value, offset, time, source))))
     lanes.flush()
 
 
 def apply(lanes, lane: LaneTarget, key: bytes, value: bytes | None, *, offset: int, time: int) -> None:
-    pair = (lane.key_prefix + key, codec.encode_record(value, offset, time))
-    body = b"".join(b"$%d\r\n%b\r\n" % (len(part), part) for part in pair)
-    lanes.apply(lane, offset, offset + 1, arguments=body, count=1, has_tombstones=value is None)
+    chunk = t.chunk_of(lane, (key, codec.encode_record(value, offset, time)), has_tombstones=value is None)
+    lanes.apply(lane, OffsetRange(offset, offset + 1), chunk)
     lanes.flush()
 
 
@@ -185,43 +183,41 @@ def test_in_whatever_order_partitions_are_read_the_newest_of_a_key_wins(redis_cl
 def test_a_lane_that_has_lost_strays_is_named_with_what_must_be_read_again(redis_cluster):
     """A failover of its shard alone takes the strays back, and the note of them; their partition's stays."""
     layout = Layout(f"strays-{next(NUMBERS)}", 9)
-    home, source, other = (LaneTarget.of(layout, partition, 0) for partition in (4, 7, 8))
+    target, source, other = (LaneTarget.of(layout, partition, 0) for partition in (4, 7, 8))
     lanes = t.writer(redis_cluster, 1)
-    lanes.open([(lane, 0) for lane in (home, source, other)])
-    name = home.key_prefix[:-2] + b"s:4.0"
+    lanes.open([(lane, 0) for lane in (target, source, other)])
+    name = target.key_prefix[:-2] + b"s:4.0"
 
     def give(first: int, end: int) -> None:
         row = codec.encode_record(b"%d" % first, first, first, 7)
-        pair = (home.key_prefix + b"a", row)
-        body = b"".join(b"$%d\r\n%b\r\n" % (len(part), part) for part in pair)
-        lanes.put_strays(home, body, 1, 7, end)
+        lanes.put_strays(target, t.chunk_of(target, (b"a", row), end_offset=end), 7)
         lanes.flush()
-        lanes.note_strays(source, {home: end})
-        lanes.apply(source, first, end)
+        lanes.note_strays(source, {target: end})
+        lanes.apply(source, OffsetRange(first, end))
         lanes.flush()
 
     give(0, 10)
     with t.client(redis_cluster) as client:
-        before = client.get(home.key_prefix + b"a"), client.hgetall(name)
+        before = client.get(target.key_prefix + b"a"), client.hgetall(name)
         give(10, 30)
-        starts = t.writer(redis_cluster, 2).open([(lane, 0) for lane in (home, source, other)])
-        assert starts[home].taken == {7: 30}
+        starts = t.writer(redis_cluster, 2).open([(lane, 0) for lane in (target, source, other)])
+        assert starts[target].taken == {7: 30}
         assert starts[source].given == {"4.0": 30}
         assert list(lost_strays(starts)) == []
-        client.set(home.key_prefix + b"a", before[0])
+        client.set(target.key_prefix + b"a", before[0])
         client.hset(name, mapping=before[1])
-        starts = t.writer(redis_cluster, 3).open([(lane, 0) for lane in (home, source, other)])
-        assert list(lost_strays(starts)) == [(home, 7, 10)]
-        client.delete(name, home.watermark_key)
-        starts = t.writer(redis_cluster, 4).open([(lane, 0) for lane in (home, source, other)])
-        assert list(lost_strays(starts)) == [(home, 7, 0)]
+        starts = t.writer(redis_cluster, 3).open([(lane, 0) for lane in (target, source, other)])
+        assert list(lost_strays(starts)) == [(target, 7, 10)]
+        client.delete(name, target.watermark_key)
+        starts = t.writer(redis_cluster, 4).open([(lane, 0) for lane in (target, source, other)])
+        assert list(lost_strays(starts)) == [(target, 7, 0)]
 
 
 def test_what_was_given_and_taken_never_goes_back_by_a_repeated_call(redis_cluster):
     lane = new_lane()
     lanes = opened(redis_cluster, lane)
     for end in (30, 10):
-        lanes.put_strays(lane, b"", 0, 7, end)
+        lanes.put_strays(lane, t.chunk_of(lane, end_offset=end), 7)
         lanes.note_strays(lane, {lane: end})
     lanes.flush()
     (start,) = t.writer(redis_cluster, 2).open([(lane, 0)]).values()
@@ -254,13 +250,13 @@ def test_a_lane_that_has_failed_over_takes_no_stray_until_it_is_opened_anew(redi
 def test_a_lane_that_has_failed_over_is_not_told_that_it_is_complete(redis_cluster):
     lane = new_lane()
     lanes = opened(redis_cluster, lane)
-    lanes.apply(lane, 0, 0, complete_as_of_ms=5, has_strays=True)
+    lanes.apply(lane, OffsetRange(0, 0, 5), unless_strays_lost=True)
     lanes.flush()
     with t.client(redis_cluster) as client:
         client.set(lane.watermark_key.replace(b":w:", b":l:"), b"f" * 40)
     with pytest.raises(StraysLost):
-        lanes.apply(lane, 0, 0, complete_as_of_ms=6, has_strays=True), lanes.flush()
+        lanes.apply(lane, OffsetRange(0, 0, 6), unless_strays_lost=True), lanes.flush()
     assert t.held(redis_cluster, lane, [])[1].complete_as_of_ms == 5
-    lanes.apply(lane, 0, 1, complete_as_of_ms=7)  # a topic that has none is not held up
+    lanes.apply(lane, OffsetRange(0, 1, 7))  # a topic without strays is written all the same
     lanes.flush()
     assert t.held(redis_cluster, lane, [])[1].complete_as_of_ms == 7

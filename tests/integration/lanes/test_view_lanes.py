@@ -15,6 +15,7 @@ from keylane.model.records import Layout, Options
 from keylane.state import redis_keys
 from keylane.state.lanes import lanes_of_topic
 from keylane.state.windows import Progress, encode_window, window_key
+from keylane_spark.adapters.function_library import FunctionLibrary
 from keylane_spark.adapters.view_lanes import Changes, ViewLanes
 
 NUMBERS = itertools.count()
@@ -29,14 +30,14 @@ def layout():
 
 @pytest.fixture
 def opened(redis_cluster, layout):
-    """Open the view's one lane: `opened(epoch)` gives the lanes, the lane and where it stands."""
+    """Open the view's one lane: `opened(epoch)` gives the lanes, the lane and its state."""
     clusters = []
 
     def open_lanes(epoch: int, ttl_ms: int | None = None):
         clusters.append(Cluster(t.settings(redis_cluster)))
-        lanes = ViewLanes(layout, clusters[-1], t.CLOCK, epoch, ttl_ms=ttl_ms, patience_s=5)
-        ((lane, standing),) = lanes.open(FIRST).items()
-        return lanes, lane, standing
+        lanes = ViewLanes(layout, FunctionLibrary(clusters[-1], t.CLOCK), epoch, ttl_ms=ttl_ms)
+        ((lane, state),) = lanes.open(FIRST).items()
+        return lanes, lane, state
 
     yield open_lanes
     for cluster in clusters:
@@ -59,11 +60,11 @@ def index_of(redis_cluster: str, layout: Layout, kind: bytes = b"i") -> list[byt
 
 
 def test_a_commit_writes_windows_and_progress_and_the_next_epoch_finds_them(redis_cluster, layout, opened):
-    lanes, lane, standing = opened(1)
-    assert standing.progress == FIRST
+    lanes, lane, state = opened(1)
+    assert state.progress == FIRST
     progress = Progress((7,), (25,), 1, 2)
-    after = lanes.commit(lane, standing, progress, put((ONE, 3), (TWO, 4)), watermark_ms=15)
-    assert after == replace(standing, commits=1, watermark_ms=15, progress=progress)
+    after = lanes.commit(lane, state, progress, put((ONE, 3), (TWO, 4)), watermark_ms=15)
+    assert after == replace(state, commits=1, watermark_ms=15, progress=progress)
     last = lanes.commit(lane, after, progress, put((THREE, 1), gone=(ONE,)), watermark_ms=5)
     assert last.watermark_ms == 15
     lanes, lane, found = opened(2)
@@ -73,62 +74,62 @@ def test_a_commit_writes_windows_and_progress_and_the_next_epoch_finds_them(redi
 
 
 def test_a_commit_that_is_sent_again_counts_once(opened):
-    lanes, lane, standing = opened(1)
-    after = lanes.commit(lane, standing, FIRST, put((ONE, 1)), watermark_ms=0)
-    again = lanes.commit(lane, standing, FIRST, put((ONE, 2)), watermark_ms=0)
+    lanes, lane, state = opened(1)
+    after = lanes.commit(lane, state, FIRST, put((ONE, 1)), watermark_ms=0)
+    again = lanes.commit(lane, state, FIRST, put((ONE, 2)), watermark_ms=0)
     assert again.commits == after.commits == 1
     assert lanes.windows(lane, [ONE]) == {ONE: (40, [1])}
 
 
 def test_a_lane_that_has_lost_commits_refuses_the_next(opened):
-    lanes, lane, standing = opened(1)
-    ahead = replace(standing, commits=5)
+    lanes, lane, state = opened(1)
+    ahead = replace(state, commits=5)
     with pytest.raises(LaneBehind):
         lanes.commit(lane, ahead, FIRST, put((ONE, 1)), watermark_ms=0)
     assert lanes.windows(lane, [ONE]) == {}
 
 
 def test_a_writer_that_was_replaced_is_refused(opened):
-    lanes, lane, standing = opened(1)
+    lanes, lane, state = opened(1)
     newer, _, _ = opened(2)
     with pytest.raises(Fenced, match="written by epoch 2 now, this writer is epoch 1"):
-        lanes.commit(lane, standing, FIRST, put((ONE, 1)), watermark_ms=0)
+        lanes.commit(lane, state, FIRST, put((ONE, 1)), watermark_ms=0)
     assert newer.windows(lane, [ONE]) == {}
 
 
 def test_windows_go_after_their_time_to_live_and_leave_the_index_with_the_next_commit(
     redis_cluster, layout, opened
 ):
-    lanes, lane, standing = opened(1, ttl_ms=300)
-    standing = lanes.commit(lane, standing, FIRST, put((ONE, 1), (TWO, 2)), watermark_ms=0)
+    lanes, lane, state = opened(1, ttl_ms=300)
+    state = lanes.commit(lane, state, FIRST, put((ONE, 1), (TWO, 2)), watermark_ms=0)
     assert lanes.windows(lane, [ONE, TWO]).keys() == {ONE, TWO}
     eventually(lambda: not lanes.windows(lane, [ONE, TWO]))
-    standing = lanes.commit(lane, standing, FIRST, put((TWO, 3)), watermark_ms=0)
+    state = lanes.commit(lane, state, FIRST, put((TWO, 3)), watermark_ms=0)
     assert lanes.windows(lane, [ONE, TWO]) == {TWO: (40, [3])}
     assert index_of(redis_cluster, layout) == index_of(redis_cluster, layout, b"x") == [TWO]
 
 
 def test_windows_around_a_span_are_those_within_and_the_one_before(opened):
-    lanes, lane, standing = opened(1)
-    lanes.commit(lane, standing, FIRST, put((ONE, 1), (TWO, 1), (THREE, 1)), watermark_ms=0)
+    lanes, lane, state = opened(1)
+    lanes.commit(lane, state, FIRST, put((ONE, 1), (TWO, 1), (THREE, 1)), watermark_ms=0)
     assert lanes.around(lane, [(TWO, THREE)]) == [ONE, TWO]
     assert lanes.around(lane, [(ONE, TWO), (THREE, THREE)]) == [ONE, TWO]
 
 
 def test_a_commit_of_thousands_of_windows_is_one_call(redis_cluster, layout, opened):
-    lanes, lane, standing = opened(1)
+    lanes, lane, state = opened(1)
     names = [window_key(b"key-%d" % number, 0) for number in range(6000)]
-    standing = lanes.commit(lane, standing, FIRST, put(*((name, 1) for name in names)), watermark_ms=0)
+    state = lanes.commit(lane, state, FIRST, put(*((name, 1) for name in names)), watermark_ms=0)
     assert len(lanes.windows(lane, names)) == len(index_of(redis_cluster, layout)) == 6000
-    lanes.commit(lane, standing, FIRST, put(gone=tuple(names)), watermark_ms=0)
+    lanes.commit(lane, state, FIRST, put(gone=tuple(names)), watermark_ms=0)
     assert lanes.windows(lane, names) == {}
     assert index_of(redis_cluster, layout) == []
 
 
 @pytest.mark.parametrize("kind", [b"p", b"v"])
 def test_bytes_that_are_not_ours_are_told_as_corrupt_state(redis_cluster, layout, opened, kind):
-    lanes, lane, standing = opened(1)
-    lanes.commit(lane, standing, FIRST, put((ONE, 1)), watermark_ms=0)
+    lanes, lane, state = opened(1)
+    lanes.commit(lane, state, FIRST, put((ONE, 1)), watermark_ms=0)
     (home,) = lanes_of_topic(layout)
     own = ONE if kind == b"v" else b"0.0"
     with t.client(redis_cluster) as client:

@@ -18,7 +18,7 @@ from keylane.adapters.redis.rate_limits import RedisRateLimiter
 from keylane.adapters.redis.scripts import Scripts
 from keylane.model.records import Options
 from keylane.produce.rate_limits import TOPIC, Rate, RateLimitSubject, RequestLoad
-from keylane_spark.adapters.lane_writer import LaneTarget, LaneWriter
+from keylane_spark.adapters.lane import LaneTarget
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -56,7 +56,7 @@ def test_the_writer_writes_lanes_and_the_reader_reads_them(users, monkeypatch):
     lane = LaneTarget.of(layout, 0, 0)
     events = [t.Event(0, b"ann", b'{"n": 1}'), t.Event(1, b"bob", b'{"n": 2}')]
     cluster = cluster_as("writer", users)
-    writer = LaneWriter(cluster, t.CLOCK, 1)
+    writer = t.writer_over(cluster, 1)
     writer.open([(lane, 0)])
     t.write(writer, lane, 0, events, 2, options=layout.options)
     cluster.close()

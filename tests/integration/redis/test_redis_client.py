@@ -34,7 +34,7 @@ def client(redis_cluster: str) -> Iterator[Cluster]:
     client = Cluster(redis_settings({"KEYLANE_REDIS_NODES": redis_cluster}))
     # A node learns of its peers' replicas a moment after the cluster was made.
     eventually(
-        lambda: client.refresh(deadline()) is None and all(client.replicas(slot) for slot in ALL_SLOTS)
+        lambda: client.refresh(deadline()) is None and all(client.nodes_of(slot)[1:] for slot in ALL_SLOTS)
     )
     yield client
     client.close()
@@ -51,7 +51,7 @@ def key(redis_cluster: str) -> bytes:
 def test_map_covers_every_slot_with_a_primary_and_a_replica(client: Cluster, cluster: RedisCluster):
     assert set(map(client.primary, ALL_SLOTS)) == {Node("127.0.0.1", p.port) for p in cluster.primaries()}
     assert len(client.nodes) == 6
-    assert all(len(client.copies(slot)) == 2 for slot in ALL_SLOTS)
+    assert all(len(client.nodes_of(slot)) == 2 for slot in ALL_SLOTS)
 
 
 def test_any_one_node_tells_of_the_others(cluster: RedisCluster):
@@ -77,7 +77,7 @@ def test_map_that_nobody_tells_is_state_unavailable():
         client.refresh(deadline())
     with pytest.raises(StateUnavailable):
         client.primary(0)
-    assert client.replicas(0) == ()
+    assert client.nodes_of(0)[1:] == ()
 
 
 def test_host_that_is_not_announced_is_the_one_asked():
@@ -125,13 +125,13 @@ def test_connection_that_the_server_closed_is_made_anew(client: Cluster, key: by
     with redis.Redis(port=client.primary(slot).port) as other:
         other.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
     assert state.read(slot, [key], deadline()) == [key]
-    assert not state._suspects
+    assert not state._unhealthy
 
 
 def test_cluster_that_is_forgotten_in_a_cycle_closes_its_connections(redis_cluster: str):
     client = Cluster(redis_settings({"KEYLANE_REDIS_NODES": redis_cluster}))
     client.refresh(deadline())
-    connection = client.connection(client.nodes[0], deadline())
+    connection = client._connection(client.nodes[0], deadline())
     sock = connection._sock
     cycle: list[object] = [client]
     cycle.append(cycle)

@@ -18,7 +18,7 @@ from keylane.model.records import Layout
 from keylane.query.latest import read_latest
 from keylane.query.layouts import Layouts
 from keylane.query.store import Store
-from keylane_spark.adapters.lane_writer import LaneTarget
+from keylane_spark.adapters.lane import LaneTarget, OffsetRange
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,7 +54,7 @@ class Log:
         events = [self._event(offset) for offset in range(self.end, self.end + count)]
         t.write(self.writer, self.lane, self.end, events, self.end + count)
         self.end += count
-        self.writer.apply(self.lane, self.end, self.end, complete_as_of_ms=t.CLOCK.now_ms())
+        self.writer.apply(self.lane, OffsetRange(self.end, self.end, t.CLOCK.now_ms()))
         self.writer.flush()
 
     def last(self, key_number: int, below: int) -> t.Event | None:
@@ -131,7 +131,7 @@ def test_lane_is_read_all_the_time_and_written_again_once_its_slot_has_moved(own
     over.set()
     writing.join(60)
     assert reads.failures == []
-    assert told  # the writer was held up: keys did leave while it wrote
+    assert told  # writes were delayed: keys did leave meanwhile
     records, watermark = t.held(own.addresses, lane, [log.key(number) for number in range(KEYS)])
     assert watermark
     assert watermark.next_offset == log.end

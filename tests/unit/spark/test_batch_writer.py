@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import hiredis
 import pyarrow as pa
@@ -12,9 +13,12 @@ from hypothesis import strategies as st
 from keylane import routing
 from keylane.model.records import Layout, Options
 from keylane.state import codec
-from keylane_spark.adapters.lane_writer import LaneTarget
+from keylane_spark.adapters.lane import LaneTarget, OffsetRange
 from keylane_spark.stream import batch_writer as batch_module
-from keylane_spark.stream.batch_writer import BatchWriter, Span
+from keylane_spark.stream.batch_writer import BatchWriter
+
+if TYPE_CHECKING:
+    from keylane_spark.columns.chunks import Chunk
 
 LAYOUT = Layout("orders", 3)
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -26,13 +30,21 @@ class NotedLanes:
 
     calls: list[tuple] = field(default_factory=list)
 
-    def apply(self, lane, begin, end, *, arguments=b"", count=0, **more) -> None:
-        self.calls.append(("apply", lane, begin, end, decoded(lane, arguments, count), more))
+    def apply(self, lane, covered, chunk=None) -> None:
+        newest_ms = chunk.newest_timestamp_ms if chunk else 0
+        more = {
+            "complete_as_of_ms": covered.complete_as_of_ms,
+            "log_end": covered.log_end,
+            "newest_timestamp_ms": newest_ms,
+            "has_tombstones": chunk is not None and chunk.has_tombstones,
+        }
+        records = decoded(lane, chunk) if chunk else []
+        self.calls.append(("apply", lane, covered.begin, covered.end, records, more))
 
-    def put_strays(self, lane, arguments, count, source_partition, end_offset) -> None:
-        records = decoded(lane, arguments, count)
+    def put_strays(self, lane, chunk, source_partition) -> None:
+        records = decoded(lane, chunk)
         assert {record.partition for _, record in records} == {source_partition}
-        self.calls.append(("strays", lane, records, end_offset))
+        self.calls.append(("strays", lane, records, chunk.end_offset))
 
     def note_strays(self, source, given) -> None:
         self.calls.append(("note", source, given))
@@ -44,10 +56,10 @@ class NotedLanes:
         return [call for call in self.calls if call[0] == name]
 
 
-def decoded(lane: LaneTarget, arguments, count: int) -> list[tuple]:
+def decoded(lane: LaneTarget, chunk: Chunk) -> list[tuple]:
     """Key and record, None for a tombstone."""
     reader = hiredis.Reader()
-    reader.feed(b"*%d\r\n" % (2 * count) + bytes(arguments))
+    reader.feed(b"*%d\r\n" % (2 * chunk.count) + bytes(chunk.arguments))
     parts = reader.gets()
     records = []
     for name, payload in zip(parts[::2], parts[1::2], strict=True):
@@ -83,10 +95,10 @@ def keys_of(partition: int, count: int, layout: Layout = LAYOUT) -> list[bytes]:
     return found
 
 
-def a_writer(layout: Layout = LAYOUT, **spans) -> tuple[NotedLanes, BatchWriter]:
+def a_writer(layout: Layout = LAYOUT, **ranges) -> tuple[NotedLanes, BatchWriter]:
     lanes = NotedLanes()
-    places = {("orders", partition): Span(0, 10_000_000, 77, 88) for partition in range(6)}
-    return lanes, BatchWriter(lanes, {"orders": layout}, places | spans)
+    places = {("orders", partition): OffsetRange(0, 10_000_000, 77, 88) for partition in range(6)}
+    return lanes, BatchWriter(lanes, {"orders": layout}, places | ranges)
 
 
 def test_a_key_written_a_million_times_in_fifty_arrow_batches_is_one_write():

@@ -12,7 +12,7 @@ from keylane.model.records import Layout, Options
 from keylane.state.codec import CodecError
 from keylane_spark.adapters.topic_record import Owner, TopicRecord
 from keylane_spark.config.topics import TopicConfig
-from keylane_spark.generations.plan import Plan, is_alike, plan, wanted_layout
+from keylane_spark.generations.plan import GenerationPlan, is_alike, plan, wanted_layout
 
 OWNER = Owner("host", 7, 1_357_034_400_000, 3)
 SERVED = Layout("orders", 9, 1, "murmur2", 4)
@@ -27,13 +27,17 @@ def planned(
     partitions: int = 9,
     kept: Layout | None = SERVED,
     record: TopicRecord | None = None,
-    anew: str = "",
-) -> Plan:
+    unusable: str = "",
+) -> GenerationPlan:
     """The plan where this field of the config is changed as CHANGES has it."""
     table = TopicConfig(**({config: CHANGES[config]} if config else {}))
     wanted = wanted_layout("orders", partitions, table)
     return plan(
-        wanted, kept, record or a_record(), anew=anew, free=lambda layout: replace(layout, generation=5)
+        wanted,
+        kept,
+        record or a_record(),
+        unusable=unusable,
+        free=lambda layout: replace(layout, generation=5),
     )
 
 
@@ -53,11 +57,11 @@ CHANGES: dict[str, Any] = {
 
 
 def test_a_new_topic_is_served_in_a_generation_that_nothing_uses():
-    assert planned(kept=None) == Plan(replace(SERVED, generation=5))
+    assert planned(kept=None) == GenerationPlan(replace(SERVED, generation=5))
 
 
 def test_a_topic_that_is_as_it_was_goes_on():
-    assert planned() == Plan(SERVED)
+    assert planned() == GenerationPlan(SERVED)
 
 
 @pytest.mark.parametrize("field", CHANGES)
@@ -72,12 +76,16 @@ def test_whatever_changes_what_is_stored_is_built_beside_what_is_served(field: s
 
 def test_how_long_markers_last_changes_in_place(monkeypatch):
     monkeypatch.setitem(CHANGES, "tombstone_marker", "1h")
-    assert planned("tombstone_marker") == Plan(replace(SERVED, options=Options(marker_ms=3_600_000)))
+    assert planned("tombstone_marker") == GenerationPlan(
+        replace(SERVED, options=Options(marker_ms=3_600_000))
+    )
 
 
 def test_what_readers_take_values_for_changes_in_place(monkeypatch):
     monkeypatch.setitem(CHANGES, "value_format", "registry")
-    assert planned("value_format") == Plan(replace(SERVED, options=Options(value_format="registry")))
+    assert planned("value_format") == GenerationPlan(
+        replace(SERVED, options=Options(value_format="registry"))
+    )
 
 
 def test_partitions_that_a_topic_got_are_built_beside():
@@ -100,9 +108,9 @@ def test_what_was_being_built_goes_on_and_what_is_no_longer_wanted_is_removed():
 
 def test_a_state_that_is_not_the_topic_s_is_begun_anew_and_all_of_it_removed():
     record = a_record(building=replace(SERVED, stripes=3, generation=6))
-    made = planned(record=record, anew="it was deleted and created anew")
-    assert made == Plan(
-        replace(SERVED, generation=5), None, frozenset({4, 6}), "it was deleted and created anew"
+    made = planned(record=record, unusable="it was deleted and created again")
+    assert made == GenerationPlan(
+        replace(SERVED, generation=5), None, frozenset({4, 6}), "it was deleted and created again"
     )
 
 
@@ -130,5 +138,5 @@ def test_a_record_comes_back_as_it_was_written():
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"{}", b'{"topic_id": "x", "building": null, "owner": {}}'])
 def test_what_is_no_record_is_told(data: bytes):
-    with pytest.raises(CodecError, match="no topic record"):
+    with pytest.raises(CodecError, match="not a topic record"):
         TopicRecord.from_json(data)

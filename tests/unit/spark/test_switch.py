@@ -15,7 +15,7 @@ from keylane_spark.adapters.topic_record import Owner, TopicRecord
 from keylane_spark.serving import switch
 from keylane_spark.serving.switch import Serving
 from keylane_spark.stream.openings import Opening, Openings
-from keylane_spark.telemetry.metrics import Meter
+from keylane_spark.telemetry.metrics import JobMetrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,7 +32,7 @@ class FakeQuery:
     events: list[str]
     name: str
     positions: dict[tuple[str, int], int]
-    whole_as_of_ms: int
+    complete_as_of_ms: int
     ends_its_batch: bool = True
     failure: Exception | None = None
     fails_at_stop: Exception | None = None
@@ -77,11 +77,8 @@ class FakeOwnership:
     events: list[str]
     record: TopicRecord = TopicRecord("id", (0, 0), OWNER, NEXT)  # noqa: RUF009 (it is frozen)
 
-    def update(
-        self, topic: str, change: Callable[[TopicRecord], TopicRecord], layout: Layout | None = None
-    ) -> None:
-        assert layout
-        self.record = change(self.record)
+    def switch(self, topic: str, old: int, layout: Layout) -> None:
+        self.record = self.record.switched(old)
         self.events.append(f"{topic} is generation {layout.generation}")
 
 
@@ -117,16 +114,16 @@ class Scene:
 
     def run(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(
-            switch, "Query", lambda *_, building=False, **__: self.next if building else self.old
+            switch, "TopicQuery", lambda *_, building=False, **__: self.next if building else self.old
         )
         monkeypatch.setattr(switch, "Cluster", lambda _: FakeCluster())
         openings = Openings(self.opening(OLD), self.opening(NEXT), {"orders": TopicShape("id", 2)})
-        parts: Any = FakeParts(self.time)
-        meter = Meter(self.time.clock, None)
+        context: Any = FakeContext(self.time)
+        metrics = JobMetrics(self.time.clock, None)
         ownership: Any = self.ownership
         totals: Any = None
         stop: Any = self.stop
-        Serving(parts, ownership, openings, totals, meter).until_stopped(stop)
+        Serving(context, ownership, openings, totals, metrics).until_stopped(stop)
 
     def opening(self, layout: Layout) -> Opening:
         writer: Any = FakeWriter(self.events, {"orders": layout})
@@ -142,7 +139,7 @@ class FakeCluster:
         pass
 
 
-class FakeParts:
+class FakeContext:
     def __init__(self, time: FakeTime) -> None:
         self.clock = time.clock
         self.say = lambda _: None
@@ -170,10 +167,10 @@ def test_a_switch_stops_the_old_waits_for_the_next_marks_all_lanes_and_names_it_
     assert scene.ownership.record == TopicRecord("id", (0, 0), OWNER, None, (1,))
 
 
-def test_a_generation_that_is_not_whole_or_was_so_long_ago_is_not_switched_to(monkeypatch):
-    for whole_ms in (0, FakeTime().now_ms - 5_000):
+def test_a_generation_that_is_not_complete_or_was_so_long_ago_is_not_switched_to(monkeypatch):
+    for complete_ms in (0, FakeTime().now_ms - 5_000):
         scene = Scene()
-        scene.next.whole_as_of_ms = whole_ms
+        scene.next.complete_as_of_ms = complete_ms
         scene.old.failure = None
 
         def the_old_breaks(scene: Scene = scene) -> None:
@@ -216,7 +213,7 @@ def test_what_failed_while_it_was_stopped_is_raised_and_nothing_switched(monkeyp
 
 def test_a_fence_is_told_even_where_something_else_was_met_first(monkeypatch):
     scene = Scene()
-    scene.next.whole_as_of_ms = 0
+    scene.next.complete_as_of_ms = 0
     scene.old.failure = LaneBehind("orders/0.0", 1, 2)
     scene.next.fails_at_stop = Fenced("orders/0.0", 3, 4)
     with pytest.raises(Fenced):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from keylane.state.windows import Column, Definition, decode_window, split, window_key
-from keylane_spark.views.merging import changes_of
-from keylane_spark.views.partials import Part
+from keylane_spark.views.merging import merge_partials
+from keylane_spark.views.partials import PartialWindow
 
 COUNT = (Column("n", "count"),)
 TUMBLING = Definition("t", COUNT, size_ms=10)
@@ -28,13 +28,13 @@ class LaneTarget:
         return list(found)
 
 
-def part(key: bytes, start: int, end: int, count: int = 1) -> Part:
-    return Part(0, key, start, end, count, start, [count])
+def part(key: bytes, start: int, end: int, count: int = 1) -> PartialWindow:
+    return PartialWindow(0, key, start, end, count, start, [count])
 
 
-def changed(view: Definition, lane: LaneTarget, *parts: Part, watermark_ms: int = 0):
+def changed(view: Definition, lane: LaneTarget, *parts: PartialWindow, watermark_ms: int = 0):
     """The windows that change as (key, start, end, count), those that go, and how many are late."""
-    changes, late = changes_of(view, parts, lane, watermark_ms)
+    changes, late = merge_partials(view, parts, lane, watermark_ms)
     windows = sorted(
         (*split(name), end, states[0])
         for name, (end, states) in ((name, decode_window(value)) for name, value in changes.windows.items())
@@ -86,5 +86,5 @@ def test_a_final_session_is_not_touched_by_a_later_one_that_overlaps_it():
 
 def test_a_view_without_windows_is_never_final():
     view = Definition("t", COUNT)
-    total = Part(0, b"a", 0, None, 3, 5, [3])
+    total = PartialWindow(0, b"a", 0, None, 3, 5, [3])
     assert changed(view, LaneTarget(), total, watermark_ms=1000) == ([(b"a", 0, None, 3)], [], 0)

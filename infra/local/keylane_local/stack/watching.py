@@ -12,7 +12,7 @@ from keylane.ports import Clock, Deadline
 from keylane.state import codec
 from keylane_local.errors import PartFailed
 from keylane_spark.adapters.kafka_admin import Broker
-from keylane_spark.adapters.lane_writer import LaneTarget
+from keylane_spark.adapters.lane import LaneTarget
 from keylane_spark.adapters.layout_store import LayoutStore
 
 if TYPE_CHECKING:

@@ -1,48 +1,43 @@
-"""A thin client of Redis Cluster: who serves a slot, one connection to each node, nothing else.
+"""A thin client of Redis Cluster: the slot map, and one connection to each node.
 
-It stands on redis-py's bare connection (TLS and AUTH are in it) and the hiredis parser, because a read is one
-`MGET` and redis-py's own clients take longer around it than the server does: 97 us against 62 us.
-There is no retry here, no pool, no background thread: the callers know what may be repeated.
+It uses redis-py's bare `Connection` (for TLS and AUTH) with the hiredis parser: a read is one `MGET`, and
+redis-py's own cluster client takes longer around it than the server does, 97 us against 62 us.
+There are no retries, pools or background threads here: callers know what may be repeated.
+
+This is the only module that touches `Connection._sock`, redis-py's private socket. There is no public way to
+bound a whole exchange: `socket_timeout` bounds each `recv`, and is fixed when the connection is made. If a
+release renames the attribute, every exchange raises AttributeError and tests/integration/redis fails.
 """
 
 from __future__ import annotations
 
 import weakref
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from redis.connection import Connection, SSLConnection
-from redis.exceptions import (
-    AuthenticationError,
-    InvalidResponse,
-    NoPermissionError,
-    RedisError,
-)
 from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import InvalidResponse, RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from keylane.adapters.redis.resp import (
-    NOT_YET,
-    encode_command,
-    new_reader,
-    seconds_left,
-    translate_redis_errors,
-)
+from keylane.adapters.redis.errors import CREDENTIALS, translate_redis_errors
+from keylane.adapters.redis.resp import INCOMPLETE, encode_command, new_reader
 from keylane.errors import StateUnavailable, TooLarge
 from keylane.metrics.meter import NO_METER, Meter
 from keylane.ports import Deadline
 
 if TYPE_CHECKING:
-    from keylane.adapters.redis.resp import Wire
+    import socket
+    from collections.abc import Sequence
 
 SLOTS = 16384
 RECEIVE_BYTES = 65_536
 REPLIES_LIMIT_BYTES = 32 * 1024 * 1024
-"""More is never held of one node's replies: no Lambda could answer with it."""
+"""The most that is held of one node's replies: no Lambda could return more."""
 
 
 class Node(NamedTuple):
-    """Where a server of the cluster listens."""
+    """The address of a server of the cluster."""
 
     host: str
     port: int
@@ -50,7 +45,7 @@ class Node(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RedisSettings:
-    """How to reach the cluster. `nodes` are those to begin with: any that answers tells of the others."""
+    """How to reach the cluster. `nodes` are the seeds: the first that answers returns the slot map."""
 
     nodes: tuple[Node, ...]
     username: str | None = None
@@ -60,12 +55,22 @@ class RedisSettings:
     connect_timeout_s: float = 1.0
 
 
-class Cluster:
-    """The cluster's map and one connection to each node in use.
+class _Wire(Protocol):
+    """The part of redis-py's `Connection` that is used here; the class itself has no type hints."""
 
-    Not to be shared between threads: each thread or task makes its own. No call blocks past its deadline
-    (resolving a host's name aside, which Python can't bound). Errors of the client library come out as they
-    are: callers put `translate_redis_errors()` around their whole use of it.
+    _sock: socket.socket
+
+    def connect(self) -> None: ...
+    def disconnect(self) -> None: ...
+    def read_response(self) -> Any: ...
+
+
+class Cluster:
+    """The slot map and one connection to each node in use.
+
+    Not thread-safe: each thread or task makes its own. No call blocks past its deadline, but for resolving a
+    host name, which Python can't bound. Errors of the client library are raised as they are: callers put
+    `translate_redis_errors()` around their whole use of it.
     """
 
     def __init__(self, settings: RedisSettings, meter: Meter = NO_METER) -> None:
@@ -73,69 +78,69 @@ class Cluster:
         self._settings = settings
         self._slots: list[tuple[Node, ...]] = [()] * SLOTS
         self._nodes: tuple[Node, ...] = ()
-        self._connections: dict[Node, Wire] = {}
+        self._connections: dict[Node, _Wire] = {}
         self._reader = new_reader()
-        self._turn = 0
-        # Who forgets to close, in a reference cycle too, leaves no socket open: this runs before the garbage
-        # collector ends the objects of a cycle, which it does in no order that closes a socket in time.
+        self._refreshes = 0
+        # Closes the sockets of a cluster that nobody closed, even one in a reference cycle: the garbage
+        # collector finalizes the objects of a cycle in no order that would close them in time.
         weakref.finalize(self, _disconnect_all, self._connections).atexit = False
 
     @property
     def nodes(self) -> tuple[Node, ...]:
-        """Every node that the last refresh told of; empty before the first."""
+        """All nodes of the slot map; empty before the first refresh."""
         return self._nodes
 
     def primary(self, slot: int) -> Node:
-        """The node that takes the slot's writes. Raises StateUnavailable when none is known to."""
+        """The node that takes the slot's writes. Raises StateUnavailable when none is known."""
         nodes = self._slots[slot]
         if not nodes:
             raise StateUnavailable(f"no Redis node is known to serve slot {slot}")
         return nodes[0]
 
-    def copies(self, slot: int) -> tuple[Node, ...]:
-        """All nodes that hold the slot, its primary first; empty when the map doesn't say."""
+    def nodes_of(self, slot: int) -> tuple[Node, ...]:
+        """The slot's primary, then its replicas; empty when the slot map does not list the slot."""
         return self._slots[slot]
 
-    def replicas(self, slot: int) -> tuple[Node, ...]:
-        """The other nodes that hold the slot; empty when there are none or the map isn't known."""
-        return self._slots[slot][1:]
-
     def learn(self, slot: int, primary: Node) -> None:
-        """Take note of a MOVED: until the next refresh this node is the slot's primary."""
+        """Record a MOVED redirect: until the next refresh this node is the slot's primary."""
         others = tuple(node for node in self._slots[slot] if node != primary)
         self._slots[slot] = (primary, *others)
 
     def refresh(self, deadline: Deadline, ask_first: Node | None = None) -> None:
-        """Read the cluster's map anew from the first node that answers; each gets a part of the time.
+        """Re-read the slot map from the first node that answers; the nodes share the time that is left.
 
-        Raises StateUnavailable when no node answers, and leaves the old map as it is.
+        Raises StateUnavailable when no node answers; the old slot map then stays.
         """
         self.meter.count("MapRefreshes")
         nodes = list(dict.fromkeys((*self._nodes, *self._settings.nodes)))
-        # Another one first each time: a node that was cut off tells an old map for as long as it is asked.
-        self._turn = (self._turn + 1) % len(nodes)
-        nodes = nodes[self._turn :] + nodes[: self._turn]
+        # Start with another node each time: one that was cut off would return an outdated map every time.
+        self._refreshes += 1
+        first = self._refreshes % len(nodes)
+        nodes = nodes[first:] + nodes[:first]
         candidates = nodes if ask_first is None else [ask_first, *(n for n in nodes if n != ask_first)]
         cause: Exception | None = None
         for left, node in zip(range(len(candidates), 0, -1), candidates, strict=True):
-            part_ms = min(deadline.remaining_s / left, self._settings.connect_timeout_s) * 1000
+            attempt_ms = min(deadline.remaining_s / left, self._settings.connect_timeout_s) * 1000
             try:
                 (reply,) = self.roundtrip(
-                    node, encode_command(b"CLUSTER", b"SLOTS"), 1, Deadline.after_ms(part_ms, deadline.clock)
+                    node,
+                    encode_command(b"CLUSTER", b"SLOTS"),
+                    1,
+                    Deadline.after_ms(attempt_ms, deadline.clock),
                 )
             except (RedisError, OSError) as error:
                 cause = error
                 continue
             if isinstance(reply, list) and reply:
-                self._take_map(reply, node)
+                self._set_slots(reply, node)
                 return
             cause = reply if isinstance(reply, Exception) else None
-        if isinstance(cause, (AuthenticationError, NoPermissionError)):
+        if isinstance(cause, CREDENTIALS):
             with translate_redis_errors():
                 raise cause
-        raise StateUnavailable("no node of the Redis Cluster tells its map") from cause
+        raise StateUnavailable("no node of the Redis Cluster returned the slot map") from cause
 
-    def _take_map(self, reply: list[Any], asked: Node) -> None:
+    def _set_slots(self, reply: list[Any], asked: Node) -> None:
         slots: list[tuple[Node, ...]] = [()] * SLOTS
         for start, end, *members in reply:
             nodes = tuple(announced(member[0], member[1], asked) for member in members)
@@ -145,21 +150,18 @@ class Cluster:
         for node in self._connections.keys() - set(self._nodes):
             self.drop(node)
 
-    def connection(self, node: Node, deadline: Deadline) -> Wire:
-        """The connection to `node`, made (with AUTH) when there is none. It stays the cluster's own.
-
-        Whoever leaves a reply unread on it must `drop` the node: a late reply would be taken for the next.
-        """
+    def _connection(self, node: Node, deadline: Deadline) -> _Wire:
+        """The connection to `node`, made (with AUTH) when there is none."""
         connection = self._connections.get(node)
         if connection is None:
             left_s = seconds_left(deadline)
-            connection = self._make(node, min(left_s, self._settings.connect_timeout_s), left_s)
+            connection = self._make_connection(node, min(left_s, self._settings.connect_timeout_s), left_s)
             connection.connect()
             self._connections[node] = connection
         return connection
 
-    def _make(self, node: Node, connect_timeout_s: float, timeout_s: float) -> Wire:
-        # RESP2 without client info: no HELLO, no CLIENT SETINFO, so a plain connection costs no round trip.
+    def _make_connection(self, node: Node, connect_timeout_s: float, timeout_s: float) -> _Wire:
+        # RESP2 without client info: without HELLO and CLIENT SETINFO a plain connection costs no round trip.
         arguments: dict[str, Any] = {
             "host": node.host,
             "port": node.port,
@@ -173,27 +175,35 @@ class Cluster:
         if self._settings.tls:
             arguments["ssl_ca_certs"] = self._settings.tls_ca_file
         make: Any = SSLConnection if self._settings.tls else Connection
-        wire: Wire = make(**arguments)
-        return wire
+        connection: _Wire = make(**arguments)
+        return connection
 
     def is_connected(self, node: Node) -> bool:
-        """Whether a connection is kept: it may be one that the server has closed meanwhile."""
+        """Whether a connection is kept; the server may have closed it meanwhile."""
         return node in self._connections
 
-    def roundtrip(self, node: Node, packed: bytes, reply_count: int, deadline: Deadline) -> list[Any]:
-        """Send commands and read all their replies; a server's error reply comes as a value in the list.
+    def execute(self, node: Node, commands: Sequence[bytes], deadline: Deadline) -> list[Any]:
+        """The replies to encoded commands; raises the first error reply."""
+        replies = self.roundtrip(node, b"".join(commands), len(commands), deadline)
+        for reply in replies:
+            if isinstance(reply, Exception):
+                raise reply
+        return replies
 
-        Whatever goes wrong on the way, the connection is closed and forgotten before the error goes on.
+    def roundtrip(self, node: Node, packed: bytes, reply_count: int, deadline: Deadline) -> list[Any]:
+        """Send commands and read all their replies; an error reply is returned as a value in the list.
+
+        Any other error closes and forgets the connection before it is raised.
         """
         self.send(node, packed, deadline)
         return self.receive(node, reply_count, deadline)
 
     def send(self, node: Node, packed: bytes, deadline: Deadline) -> None:
-        """Send commands whose replies `receive` reads: nothing else may use the node before it has.
+        """Send commands. The caller must read every reply, or drop the node: they would mix with later ones.
 
-        Errors close and forget the connection, as `roundtrip`'s.
+        Errors close and forget the connection, as in `roundtrip`.
         """
-        sock = self.connection(node, deadline)._sock  # noqa: SLF001 (redis-py bounds each recv, not all of them)
+        sock = self._connection(node, deadline)._sock  # noqa: SLF001 (see the module's docstring)
         try:
             sock.settimeout(seconds_left(deadline))
             sock.sendall(packed)
@@ -202,11 +212,11 @@ class Cluster:
             raise
 
     def receive(self, node: Node, reply_count: int, deadline: Deadline) -> list[Any]:
-        """Read the replies to what was sent, as `roundtrip` gives them.
+        """Read all replies that are still to come, as `roundtrip` does.
 
         Raises TooLarge for more than REPLIES_LIMIT_BYTES.
         """
-        sock = self._connections[node]._sock  # noqa: SLF001 (as above)
+        sock = self._connections[node]._sock  # noqa: SLF001
         replies: list[Any] = []
         size_bytes = 0
         try:
@@ -219,19 +229,34 @@ class Cluster:
                 if size_bytes > REPLIES_LIMIT_BYTES:
                     raise TooLarge("answer", size_bytes, REPLIES_LIMIT_BYTES)  # noqa: TRY301
                 self._reader.feed(data)
-                while len(replies) < reply_count and (reply := self._reader.gets()) is not NOT_YET:
+                while len(replies) < reply_count and (reply := self._reader.gets()) is not INCOMPLETE:
                     replies.append(reply)
                 if len(replies) == reply_count:
                     break
             if self._reader.has_data():
-                raise InvalidResponse("more came than was asked for")  # noqa: TRY301
+                raise InvalidResponse("the server sent more replies than commands")  # noqa: TRY301
         except BaseException as error:
             self._failed(node, error)
             raise
         return replies
 
+    def receive_next(self, node: Node, deadline: Deadline) -> Any:
+        """Read one reply of several that are under way, for a caller that pipelines; errors as `roundtrip`.
+
+        It is parsed by the connection's own parser, which keeps what has arrived of the replies behind it.
+        """
+        connection = self._connections[node]
+        try:
+            connection._sock.settimeout(seconds_left(deadline))  # noqa: SLF001
+            return connection.read_response()
+        except ResponseError as error:
+            return error
+        except BaseException as error:
+            self._failed(node, error)
+            raise
+
     def _failed(self, node: Node, error: BaseException) -> None:
-        """Forget the connection; a socket's own error is raised as the client library's."""
+        """Forget the connection; raise an error of the socket as the client library's."""
         self._reader = new_reader()
         self.drop(node)
         if isinstance(error, TimeoutError):
@@ -246,16 +271,24 @@ class Cluster:
             connection.disconnect()
 
     def close(self) -> None:
-        """Close all connections. The cluster can be used again after it: it connects anew."""
+        """Close all connections. The cluster may be used again: it then reconnects."""
         _disconnect_all(self._connections)
 
 
-def _disconnect_all(connections: dict[Node, Wire]) -> None:
+def _disconnect_all(connections: dict[Node, _Wire]) -> None:
     while connections:
         connections.popitem()[1].disconnect()
 
 
 def announced(host: bytes | str | None, port: int, asked: Node) -> Node:
-    """The node that a reply names; where it names no host ("", "?" or null) it means the one asked."""
+    """The node that a reply names; an absent host ("", "?" or null) means the host that was asked."""
     name = host.decode() if isinstance(host, bytes) else host
     return Node(name if name and name != "?" else asked.host, int(port))
+
+
+def seconds_left(deadline: Deadline) -> float:
+    """A socket's timeout. Raises redis-py's TimeoutError at 0, which would make the socket non-blocking."""
+    left_s = deadline.remaining_s
+    if left_s <= 0:
+        raise RedisTimeoutError("the deadline has passed")
+    return left_s

@@ -1,11 +1,11 @@
-"""The port `RateLimiter` over Redis Cluster: one key for each subject, all asked at the same time.
+"""The port `RateLimiter` over Redis Cluster: one key for each subject; all are counted at the same time.
 
     {keylane:limit:topic:orders}   a hash: unit -> when its bucket is full again (us since 1970)
 
-Each has a slot of its own, so that no shard has all of them; it is gone once its buckets are full. Time is
-the server's: whoever counts on a primary counts by one clock.
+Each key has its own hash tag, so the subjects are spread over the shards; a key expires once its buckets are
+full. The clock is the primary's, so all functions count by the same one.
 
-A dead Redis must not slow each write: a node that failed is left alone for REST_S.
+A dead Redis must not slow every write: the circuit to a node that failed stays open for CIRCUIT_OPEN_S.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from keylane.ports import Clock
     from keylane.produce.rate_limits import RateLimitSubject
 
-REST_S = 1.0
+CIRCUIT_OPEN_S = 1.0
 FIRST_MS = 500.0
-"""What the first count may take, which connects; each one after it has the settings' time."""
+"""The timeout of the first count, which connects; later ones have the timeout of the settings."""
 
 _US = 1_000_000
 _log = logging.getLogger("keylane")
@@ -43,31 +43,31 @@ class RedisRateLimiter:
         self._clock = clock
         self._timeout_ms = timeout_ms
         self._script = Script.named("limit")
-        self._resting: dict[Node | None, float] = {}
+        self._open_until_s: dict[Node | None, float] = {}  # the circuits
         self._is_first = True
 
     def take(self, subjects: Sequence[RateLimitSubject]) -> list[list[RateLimitState] | None]:
-        """As `RateLimiter.take` has it; where a reply was lost, a load may have been taken twice."""
+        """As `RateLimiter.take`; where a reply was lost, a load may be counted twice."""
         return self._count(subjects, 1)
 
     def give_back(self, subjects: Sequence[RateLimitSubject]) -> None:
-        """As `RateLimiter.give_back` has it, where Redis can be reached."""
+        """As `RateLimiter.give_back`, where Redis can be reached."""
         self._count(subjects, -1)
 
     def _count(self, subjects: Sequence[RateLimitSubject], sign: int) -> list[list[RateLimitState] | None]:
         counted: list[list[RateLimitState] | None] = [None] * len(subjects)
         now_s = self._clock.monotonic_s()
         runs = [self._run(subject, sign) for subject in subjects]
-        homes = [self._scripts.home(run.key) for run in runs]
-        asked = [number for number, home in enumerate(homes) if self._resting.get(home, 0.0) <= now_s]
+        nodes = [self._scripts.node_of(run.key) for run in runs]
+        asked = [number for number, node in enumerate(nodes) if self._open_until_s.get(node, 0.0) <= now_s]
         if not asked:
             return counted
-        within_ms = FIRST_MS if self._is_first else self._timeout_ms
+        timeout_ms = FIRST_MS if self._is_first else self._timeout_ms
         self._is_first = False
-        replies = self._scripts.run([runs[n] for n in asked], Deadline.after_ms(within_ms, self._clock))
+        replies = self._scripts.run([runs[n] for n in asked], Deadline.after_ms(timeout_ms, self._clock))
         for number, reply in zip(asked, replies, strict=True):
             if isinstance(reply, StateUnavailable):
-                self._rest(self._scripts.home(runs[number].key), reply)
+                self._open_circuit(self._scripts.node_of(runs[number].key), reply)
             else:
                 counted[number] = _standings(subjects[number], reply)
         return counted
@@ -79,16 +79,16 @@ class RedisRateLimiter:
             arguments += [rate.unit.encode(), b"%d" % cost, b"%d" % rate.per_minute, b"%d" % rate.holds]
         return Run(self._script, key_of(subject), tuple(arguments))
 
-    def _rest(self, node: Node | None, error: StateUnavailable) -> None:
+    def _open_circuit(self, node: Node | None, error: StateUnavailable) -> None:
         now_s = self._clock.monotonic_s()
-        self._resting = {each: until for each, until in self._resting.items() if until > now_s}
-        if node not in self._resting:
-            self._resting[node] = now_s + REST_S
+        self._open_until_s = {each: until for each, until in self._open_until_s.items() if until > now_s}
+        if node not in self._open_until_s:
+            self._open_until_s[node] = now_s + CIRCUIT_OPEN_S
             _log.warning("rate limits can't be counted: %s; cause: %r", error, error.__cause__)
 
 
 def key_of(subject: RateLimitSubject) -> bytes:
-    """The subject's key in Redis: braces in a name would end the hash tag."""
+    """The subject's key in Redis. The name is quoted: a brace in it would end the hash tag."""
     return f"{{keylane:limit:{subject.kind}:{quote(subject.name, safe=':/@')}}}".encode()
 
 

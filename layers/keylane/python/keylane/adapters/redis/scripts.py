@@ -1,9 +1,9 @@
-"""Small scripts that write, each on the primary of its key: of rate limits, and of idempotency keys.
+"""Runs small scripts that write, each on the primary of its key: rate limits and idempotency keys.
 
-They are no part of the library `keylane`: that is the writer's, and who may load it may replace it. A script
-goes by its digest; a node that does not know it yet is sent its text, and keeps it.
+They are not in the function library `keylane`, which is the writer's: whoever may load a library may replace
+it. A script is called by its digest; a node that does not know the digest is sent the text, and keeps it.
 
-A script whose reply got lost may have run, and is run again: each must bear that.
+A script whose reply was lost may have run, and is run again: each script must tolerate that.
 """
 
 from __future__ import annotations
@@ -14,23 +14,12 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from redis.exceptions import (
-    AskError,
-    AuthenticationError,
-    BusyLoadingError,
-    ClusterDownError,
-    MovedError,
-    NoPermissionError,
-    NoScriptError,
-    ReadOnlyError,
-    RedisError,
-    TryAgainError,
-)
+from redis.exceptions import RedisError
 
 from keylane import routing
 from keylane.adapters.redis.cluster import announced
-from keylane.adapters.redis.replicas import ASKING
-from keylane.adapters.redis.resp import encode_command, translate_redis_errors
+from keylane.adapters.redis.errors import CREDENTIALS, Remedy, remedy_for, unavailable
+from keylane.adapters.redis.resp import ASKING, encode_command
 from keylane.errors import StateUnavailable
 from keylane.ports import Deadline
 
@@ -39,15 +28,9 @@ if TYPE_CHECKING:
 
     from keylane.adapters.redis.cluster import Cluster, Node
 
-PASSING = (BusyLoadingError, ClusterDownError, ReadOnlyError, TryAgainError)
-"""Replies that a newer map or a little patience may heal."""
-
-FINAL = (AuthenticationError, NoPermissionError)
-"""What no patience heals."""
-
 PAUSE_S = 0.005
 LATE_MS = 5.0
-"""What an answer gets that may be there already, when another node has used up the time."""
+"""The time for a reply that may have arrived already, when other nodes have used up the deadline."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +42,7 @@ class Script:
 
     @classmethod
     def named(cls, name: str) -> Self:
-        """Read it from the folder `scripts`."""
+        """Read it from the folder `lua`."""
         text = files(__package__).joinpath("lua", f"{name}.lua").read_bytes()
         return cls(text, hashlib.sha1(text, usedforsecurity=False).hexdigest().encode())
 
@@ -73,39 +56,34 @@ class Run(NamedTuple):
 
 
 class Scripts:
-    """Runs scripts, on all nodes at the same time. As its cluster: one thread at a time."""
+    """Runs scripts on all nodes at the same time. Not thread-safe, as its cluster."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._is_map_old = True
+        self._is_map_stale = True
 
-    def home(self, key: bytes) -> Node | None:
-        """The node that the key's script would be sent to, None where that isn't known."""
-        return next(iter(self._cluster.copies(routing.key_slot(key))), None)
-
-    @property
-    def has_map(self) -> bool:
-        """Whether the cluster was ever asked for its map."""
-        return bool(self._cluster.nodes)
+    def node_of(self, key: bytes) -> Node | None:
+        """The node to which the key's script would be sent; None where it is not known."""
+        return next(iter(self._cluster.nodes_of(routing.key_slot(key))), None)
 
     def run(self, runs: Sequence[Run], deadline: Deadline) -> list[Any]:
-        """Replies in the runs' order, StateUnavailable as a value where there was none by the deadline."""
+        """The replies in the order of `runs`; StateUnavailable, as a value, where there is none."""
         pending = _Pending(runs)
         pauses = 0
         while True:
             try:
-                if self._is_map_old:
+                if self._is_map_stale:
                     self._cluster.refresh(deadline)
-                    self._is_map_old = False
-                self._round(pending, deadline)
+                    self._is_map_stale = False
+                self._run_round(pending, deadline)
             except StateUnavailable as error:
                 pending.replies = [error if n in pending.left else r for n, r in enumerate(pending.replies)]
-                if isinstance(error.__cause__, FINAL):
+                if isinstance(error.__cause__, CREDENTIALS):
                     return pending.replies
             if not pending.left or not deadline.remaining_s:
                 return pending.replies
-            if self._is_map_old:
-                # The first time a connection may merely have been closed while nobody used it.
+            if self._is_map_stale:
+                # No pause the first time: an idle connection may merely have been closed.
                 deadline.clock.pause_s(min(PAUSE_S * min(pauses, 1), deadline.remaining_s))
                 pauses += 1
 
@@ -113,24 +91,24 @@ class Scripts:
         """Close the connections."""
         self._cluster.close()
 
-    def _round(self, pending: _Pending, deadline: Deadline) -> None:
-        """Send to all nodes, then take what they answer."""
+    def _run_round(self, pending: _Pending, deadline: Deadline) -> None:
+        """Send to all nodes, then read their replies."""
         by_node: dict[Node, list[int]] = {}
         for number, redirected in pending.left.items():
-            node = redirected or self.home(pending.runs[number].key)
+            node = redirected or self.node_of(pending.runs[number].key)
             if node is None:
-                self._is_map_old = True
+                self._is_map_stale = True
             else:
                 by_node.setdefault(node, []).append(number)
         unread: dict[Node, list[int]] = {}
         try:
             for node, numbers in by_node.items():
-                with self._noted(pending, numbers):
+                with self._note_failure(pending, numbers):
                     self._cluster.send(node, b"".join(map(pending.packed, numbers)), deadline)
                     unread[node] = numbers
             while unread:
                 node, numbers = unread.popitem()
-                with self._noted(pending, numbers):
+                with self._note_failure(pending, numbers):
                     late = Deadline.after_ms(max(deadline.remaining_s * 1000, LATE_MS), deadline.clock)
                     count = sum(map(pending.reply_count, numbers))
                     self._take(pending, node, numbers, self._cluster.receive(node, count, late))
@@ -139,42 +117,45 @@ class Scripts:
                 self._cluster.drop(node)
 
     @contextmanager
-    def _noted(self, pending: _Pending, numbers: Sequence[int]) -> Iterator[None]:
-        """What fails on the way is kept as the reply, and asked again with a newer map."""
+    def _note_failure(self, pending: _Pending, numbers: Sequence[int]) -> Iterator[None]:
+        """Keep an error as the reply for now; its scripts are run again with a new slot map."""
         try:
             yield
         except (RedisError, OSError) as error:
-            self._is_map_old = True
+            self._is_map_stale = True
             for number in numbers:
                 pending.left[number] = None
-                pending.replies[number] = _unavailable(error)
+                pending.replies[number] = _reply_of(error)
 
-    def _take(self, pending: _Pending, node: Node, numbers: Sequence[int], got: Sequence[Any]) -> None:
+    def _take(self, pending: _Pending, node: Node, numbers: Sequence[int], found: Sequence[Any]) -> None:
         begin = 0
         for number in numbers:
             begin += pending.reply_count(number)
-            reply = got[begin - 1]  # behind ASKING's, where there is one
-            run = pending.runs[number]
-            pending.replies[number] = _unavailable(reply) if isinstance(reply, RedisError) else reply
+            reply = found[begin - 1]  # after ASKING's, where there is one
             pending.left[number] = None
-            if isinstance(reply, NoScriptError):
-                pending.with_text.add(number)
-            elif isinstance(reply, AskError):
-                told = announced(reply.host, reply.port, node)
-                if isinstance(reply, MovedError):
-                    self._cluster.learn(routing.key_slot(run.key), told)
-                else:
-                    pending.left[number] = told
-            elif isinstance(reply, PASSING):
-                self._is_map_old = True
-            else:
+            if not isinstance(reply, RedisError):
+                pending.replies[number] = reply
                 del pending.left[number]
+                continue
+            pending.replies[number] = _reply_of(reply)
+            match remedy_for(reply):
+                case Remedy.LOAD_CODE:
+                    pending.with_text.add(number)
+                case Remedy.FOLLOW_MOVED:
+                    slot = routing.key_slot(pending.runs[number].key)
+                    self._cluster.learn(slot, announced(reply.host, reply.port, node))  # type: ignore[attr-defined]
+                case Remedy.FOLLOW_ASK:
+                    pending.left[number] = announced(reply.host, reply.port, node)  # type: ignore[attr-defined]
+                case Remedy.SPLIT | Remedy.RETRY:
+                    self._is_map_stale = True
+                case Remedy.NONE:
+                    del pending.left[number]
 
 
 class _Pending:
-    """What one call of `Scripts.run` still has to ask: `left` has the number of each run without a reply.
+    """The state of one call of `Scripts.run`: `left` has the number of each run without a reply.
 
-    Its value is the node that it was redirected to, None for its key's own.
+    The value is the node that an ASK named, None for the primary of the key's slot.
     """
 
     def __init__(self, runs: Sequence[Run]) -> None:
@@ -191,13 +172,11 @@ class _Pending:
         return command if self.left[number] is None else ASKING + command
 
     def reply_count(self, number: int) -> int:
-        """How many replies it has."""
+        """How many replies the run has."""
         return 1 if self.left[number] is None else 2
 
 
-def _unavailable(error: Exception) -> StateUnavailable:
-    try:
-        with translate_redis_errors():
-            raise error
-    except StateUnavailable as unavailable:
-        return unavailable
+def _reply_of(error: Exception) -> StateUnavailable:
+    translated = unavailable(error)
+    translated.__cause__ = error
+    return translated

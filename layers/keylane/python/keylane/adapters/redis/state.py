@@ -1,6 +1,6 @@
-"""The port `State` over Redis Cluster: commands to each slot's primary, all shards at once.
+"""The port `State` over Redis Cluster: commands go to each slot's primary, to all shards at once.
 
-How one slot is asked, and what heals that, is in `redis_copies`.
+How one slot is read, and what heals a failure, is in `replicas`.
 """
 
 from __future__ import annotations
@@ -8,11 +8,12 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from redis.exceptions import AuthenticationError
 from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import RedisError
 
-from keylane.adapters.redis.replicas import PASSING, READONLY, Copies, lacks
-from keylane.adapters.redis.resp import encode_command, translate_redis_errors
+from keylane.adapters.redis.errors import is_transient, translate_redis_errors
+from keylane.adapters.redis.replicas import SlotReader, lacks
+from keylane.adapters.redis.resp import READONLY, encode_command
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -25,26 +26,26 @@ if TYPE_CHECKING:
 ROUNDS = 2
 
 
-class RedisState(Copies):
-    """Reads of one hash slot or of many. As its cluster: one thread at a time."""
+class RedisState(SlotReader):
+    """Reads of one hash slot or of many. Not thread-safe, as its cluster."""
 
     def read(self, slot: int, keys: Sequence[bytes], deadline: Deadline) -> list[bytes | None]:
-        """As `State.read` has it. The primary is asked, and where it fails its replicas.
+        """As `State.read`. The primary is asked, and where that fails its replicas.
 
-        A replica may be behind its primary, and its watermark says so: the answer stays honest.
-        When no copy answers, the map is read anew and all is tried again until the deadline.
+        A replica may lag behind its primary, and so does its watermark: the answer never claims too much.
+        When no node answers, the slot map is read again and all are tried again until the deadline.
         """
         with translate_redis_errors():
             if not self._cluster.nodes:
                 self._cluster.refresh(deadline)
-            values: list[bytes | None] = self._ask_copies(slot, (((b"MGET", *keys), False),), deadline)[0]
+            values: list[bytes | None] = self._read_slot(slot, (((b"MGET", *keys), False),), deadline)[0]
             return values
 
     def run(self, calls: Sequence[Call], deadline: Deadline) -> list[Any]:
-        """As `State.run` has it: rounds in which all nodes work at once, then slot by slot as `read`.
+        """As `State.run`: rounds in which all nodes work at once, then slot by slot as `read`.
 
-        A round asks the best copy of each slot for all that is still unanswered. What moves, and what two
-        rounds did not answer, is asked with the patience and in the order that one slot needs.
+        A round asks the first healthy node of each slot for all that is still unanswered. Migrating slots,
+        and what two rounds did not answer, are then read one by one.
         """
         replies: list[Any] = [None] * len(calls)
         left: Slots = {}
@@ -54,18 +55,18 @@ class RedisState(Copies):
             if not self._cluster.nodes:
                 self._cluster.refresh(deadline)
             for _ in range(ROUNDS):
-                left = self._round(calls, left, replies, deadline)
+                left = self._run_round(calls, left, replies, deadline)
                 if not left:
                     return replies
             for slot, numbers in left.items():
                 commands = [(calls[number].words, calls[number].atomic) for number in numbers]
-                found = self._ask_copies(slot, commands, deadline)
+                found = self._read_slot(slot, commands, deadline)
                 for number, reply in zip(numbers, found, strict=True):
                     replies[number] = reply
         return replies
 
     def hosts(self, slots: Sequence[int], deadline: Deadline) -> list[str]:
-        """As `State.hosts` has it, by the map as it is now."""
+        """As `State.hosts`, by the current slot map."""
         with translate_redis_errors():
             self._cluster.refresh(deadline)
         return [f"{node.host}:{node.port}" for node in map(self._cluster.primary, slots)]
@@ -74,68 +75,76 @@ class RedisState(Copies):
         """Close the connections."""
         self._cluster.close()
 
-    def _round(self, calls: Sequence[Call], asked: Slots, replies: list[Any], deadline: Deadline) -> Slots:
-        """Send to all nodes, then take what they answer; give the slots that have no answer yet."""
+    def _run_round(
+        self, calls: Sequence[Call], asked: Slots, replies: list[Any], deadline: Deadline
+    ) -> Slots:
+        """Send to all nodes, then read their replies; returns the slots without an answer yet."""
         left: Slots = {}
         by_node: dict[Node, Slots] = {}
         for slot, numbers in asked.items():
-            copies = self._in_order(slot, deadline)
-            (by_node.setdefault(copies[0], {}) if copies else left)[slot] = numbers
+            nodes = self._healthy_first(slot, deadline)
+            (by_node.setdefault(nodes[0], {}) if nodes else left)[slot] = numbers
         unread: dict[Node, tuple[int, bool]] = {}
         try:
-            for node, part in by_node.items():
-                packed = [encode_command(*calls[number].words) for each in part.values() for number in each]
-                slot = next(iter(part))
+            for node, slots in by_node.items():
+                packed = [encode_command(*calls[number].words) for each in slots.values() for number in each]
+                slot = next(iter(slots))
                 if not self._is_primary(node, slot):
                     packed.insert(0, READONLY)
-                kept = self._cluster.is_connected(node)
-                with self._judged(node, deadline, kept=kept):
-                    self._cluster.send(node, b"".join(packed), self._part(node, slot, deadline, len(packed)))
-                    unread[node] = len(packed), kept
-            for node, part in by_node.items():
-                got: list[Any] = []
+                was_connected = self._cluster.is_connected(node)
+                with self._note_failure(node, deadline, was_connected=was_connected):
+                    attempt = self._attempt(node, slot, deadline, len(packed))
+                    self._cluster.send(node, b"".join(packed), attempt)
+                    unread[node] = len(packed), was_connected
+            for node, slots in by_node.items():
+                found: list[Any] = []
                 if node in unread:
-                    count, kept = unread.pop(node)
-                    with self._judged(node, deadline, kept=kept):
-                        # Counted from here: its answer may be there already, however slow others were.
-                        limit = self._part(node, next(iter(part)), deadline, count)
-                        got = self._cluster.receive(node, count, limit)
-                left |= self._take(node, part, got, replies, deadline)
+                    count, was_connected = unread.pop(node)
+                    with self._note_failure(node, deadline, was_connected=was_connected):
+                        # Counted from here: the replies may have arrived while slower nodes were read.
+                        attempt = self._attempt(node, next(iter(slots)), deadline, count)
+                        found = self._cluster.receive(node, count, attempt)
+                left |= self._take(node, slots, found, replies, deadline)
         finally:
             for node in unread:
                 self._cluster.drop(node)
         return left
 
     @contextmanager
-    def _judged(self, node: Node, deadline: Deadline, *, kept: bool) -> Iterator[None]:
-        """What fails here is asked again: of another copy, or of this one where its connection was stale."""
+    def _note_failure(self, node: Node, deadline: Deadline, *, was_connected: bool) -> Iterator[None]:
+        """Suppress a transient error: the slots are asked again.
+
+        The node is unhealthy then, unless only an old connection was closed.
+        """
         try:
             yield
-        except AuthenticationError:
-            raise
-        except PASSING as error:
-            if not (kept and isinstance(error, RedisConnectionError)):
-                self._suspect(node, deadline)
+        except (RedisError, OSError) as error:
+            if not is_transient(error):
+                raise
+            if not (was_connected and isinstance(error, RedisConnectionError)):
+                self._mark_unhealthy(node, deadline)
 
-    def _take(self, node: Node, part: Slots, got: list[Any], replies: list[Any], deadline: Deadline) -> Slots:
-        """Keep what a node answered, all of a slot or nothing; give the slots to be asked again."""
-        count = sum(map(len, part.values()))
-        if len(got) < count:
-            return part
-        self._suspects.pop(node, None)
-        got = got[len(got) - count :]  # without READONLY's
+    def _take(
+        self, node: Node, slots: Slots, found: list[Any], replies: list[Any], deadline: Deadline
+    ) -> Slots:
+        """Keep a node's replies, all of a slot or none; returns the slots to be asked again."""
+        count = sum(map(len, slots.values()))
+        if len(found) < count:
+            return slots
+        self._unhealthy.pop(node, None)
+        found = found[len(found) - count :]  # without READONLY's
         left: Slots = {}
         begin = 0
-        for slot, numbers in part.items():
-            found = got[begin : begin + len(numbers)]
+        for slot, numbers in slots.items():
+            own = found[begin : begin + len(numbers)]
             begin += len(numbers)
-            faults = [reply for reply in found if isinstance(reply, Exception)]
-            for fault in faults:
-                if not isinstance(fault, PASSING):
-                    raise fault
-            if faults or (self._may_have_left(slot, node, deadline) and any(map(lacks, found))):
+            errors = [reply for reply in own if isinstance(reply, Exception)]
+            for error in errors:
+                if not is_transient(error):
+                    raise error
+            if errors or (self._may_have_left(slot, node, deadline) and any(map(lacks, own))):
                 left[slot] = numbers
                 continue
-            for number, reply in zip(numbers, found, strict=True):
+            for number, reply in zip(numbers, own, strict=True):
                 replies[number] = reply
         return left

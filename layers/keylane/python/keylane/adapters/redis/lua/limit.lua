@@ -1,11 +1,11 @@
--- Rate limits of one subject, as a token bucket each (GCRA): all take, or none does.
+-- Takes from all rate limits of one subject, or from none. Each limit is a token bucket (GCRA).
 -- KEYS[1]: a hash, unit -> the time (us since 1970, this server's clock) at which its bucket is full again.
--- ARGV: for each limit four: its unit, the cost, what a minute gives, what the bucket holds.
--- A negative cost gives back, and nothing is refused then.
--- Reply: for each limit what is left, us until the bucket is full, us until the cost could be had (0: it was taken).
+-- ARGV: four for each limit: its unit, the cost, tokens per minute, the bucket's size.
+-- A negative cost gives tokens back; such a call is never refused.
+-- Returns three for each limit: tokens left, us until the bucket is full, us until the cost could be taken (0: taken).
 
 local MINUTE = 60000000
--- Sums of fractions of a microsecond must not refuse what fills a bucket to the brim.
+-- Rounding errors below a microsecond must not refuse a cost that empties the bucket exactly.
 local BRIM = 1
 
 local clock = redis.call('TIME')
@@ -22,7 +22,7 @@ for n = 1, #units do
   local cost, per_minute, holds = ARGV[4 * n - 2] + 0, ARGV[4 * n - 1] + 0, ARGV[4 * n] + 0
   was[n] = math.max(tonumber(stored[n] or 0), now)
   full_at[n] = math.max(was[n] + cost * MINUTE / per_minute, now)
-  -- What is larger than the bucket is let through when that is full, and paid for afterwards.
+  -- A cost larger than the bucket is accepted when the bucket is full, and is paid off afterwards.
   local over = math.min(full_at[n] - now - holds * MINUTE / per_minute, was[n] - now)
   waits[n] = 0
   if cost > 0 and over > BRIM then
@@ -38,7 +38,7 @@ for n = 1, #units do
   if refused then
     at = was[n]
   else
-    -- Lua writes numbers with 14 digits, unless it is told.
+    -- Lua formats numbers with 14 digits by default.
     redis.call('HSET', KEYS[1], units[n], string.format('%.3f', at))
     keep = math.max(keep, at - now)
   end

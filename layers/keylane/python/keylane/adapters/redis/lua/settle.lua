@@ -1,5 +1,6 @@
--- Puts ARGV[2], the answer, in the place of ARGV[1], the claim, for ARGV[3] ms; an empty one removes the claim.
--- An entry of another request stays: the claim had run out, and was taken over.
+-- Replaces ARGV[1], the claim, by ARGV[2], the response, for ARGV[3] ms; an empty response removes the claim.
+-- The entry of another request stays: the claim had expired, and another request has claimed the key.
+-- Returns 1, or 0 where another request has the key.
 local found = redis.call('GET', KEYS[1])
 if found and found ~= ARGV[1] then
   return 0

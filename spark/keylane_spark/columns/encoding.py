@@ -1,4 +1,4 @@
-"""Columns of records -> RESP bulk strings, key and envelope in turn, by Arrow kernels. Layout: codec."""
+"""Records -> RESP bulk strings, key and envelope in turn, by Arrow kernels. Envelopes: `state.codec`."""
 
 from __future__ import annotations
 
@@ -9,23 +9,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from keylane.state import codec
+from keylane_spark.columns.headers import binary_array, encode_numbers
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from keylane_spark.columns.records import Records
-from keylane_spark.columns.headers import _binary, _numbers
 
 _HEADER = np.dtype([("version", "u1"), ("flags", "u1"), ("offset", ">u8"), ("timestamp", ">u8")])
-
-
 _STRAY_HEADER = np.dtype([*_HEADER.descr, ("source", ">u4")])
 
 
-def bulk_strings(rows: Records, key_prefix: bytes, source_partition: int | None) -> memoryview:
-    """All rows, one at least; `source_partition` marks them as strays."""
+def encode_records(rows: Records, key_prefix: bytes, source_partition: int | None) -> memoryview:
+    """Encode all rows, at least one; `source_partition` marks them as strays."""
     kind = _HEADER if source_partition is None else _STRAY_HEADER
-    optional = _Optional(rows)
+    optional = _OptionalFields(rows)
     lengths = pc.fill_null(pc.binary_length(rows.values), 0)
     for column in optional.columns:
         lengths = pc.add(lengths, pc.binary_length(column))
@@ -33,7 +31,7 @@ def bulk_strings(rows: Records, key_prefix: bytes, source_partition: int | None)
         _decimal(pc.binary_length(rows.keys), len(key_prefix), b"$", b"\r\n" + key_prefix),
         rows.keys,
         _decimal(lengths, kind.itemsize, b"\r\n$", b"\r\n"),
-        _fixed(rows, kind, optional.flags, source_partition),
+        _fixed_headers(rows, kind, optional.flags, source_partition),
         *optional.columns,
         rows.values,
         b"\r\n",
@@ -46,8 +44,8 @@ def bulk_strings(rows: Records, key_prefix: bytes, source_partition: int | None)
     return memoryview(data)[bounds[0] : bounds[len(rows)]]
 
 
-class _Optional:
-    """What some envelopes have between the fixed header and the value; `columns` are empty elsewhere."""
+class _OptionalFields:
+    """The fields that some envelopes have between fixed header and value; empty in the other rows."""
 
     def __init__(self, rows: Records) -> None:
         self.flags: list[tuple[NDArray[np.bool_], int]] = []
@@ -63,17 +61,17 @@ class _Optional:
 
     def _add(self, mask: NDArray[np.bool_], flag: int, numbers: NDArray[np.integer], kind: str) -> None:
         self.flags.append((mask, flag))
-        self.columns.append(_numbers(numbers, kind, mask))
+        self.columns.append(encode_numbers(numbers, kind, mask))
 
 
 def _decimal(lengths: pa.Int32Array, extra: int, before: bytes, after: bytes) -> pa.BinaryArray:
-    """`before`, each length + `extra` in decimal, `after`: made once for each length that occurs."""
+    """`before`, each length + `extra` in decimal, `after`; formatted once for each distinct length."""
     encoded = lengths.dictionary_encode()
     words = [b"%b%d%b" % (before, length + extra, after) for length in encoded.dictionary.to_pylist()]
     return pa.array(words, pa.binary()).take(encoded.indices)
 
 
-def _fixed(
+def _fixed_headers(
     rows: Records,
     kind: np.dtype[np.void],
     flags: list[tuple[NDArray[np.bool_], int]],
@@ -91,4 +89,4 @@ def _fixed(
         headers["flags"][mask] |= flag
     headers["offset"] = rows.offsets
     headers["timestamp"] = np.maximum(rows.timestamps_ms, 0)
-    return _binary(np.arange(0, (len(rows) + 1) * kind.itemsize, kind.itemsize, dtype=np.int32), headers)
+    return binary_array(np.arange(0, (len(rows) + 1) * kind.itemsize, kind.itemsize, dtype=np.int32), headers)

@@ -1,0 +1,107 @@
+"""What an error of Redis or redis-py calls for: one classification for readers, scripts and the writer.
+
+    MOVED                        the slot has another primary: send the command there, now and from now on
+    ASK                          the slot is migrating, and this key has left: ask the other node, this once
+    TRYAGAIN                     the slot is migrating, and the keys are on both nodes: one by one, or again
+    CLUSTERDOWN, MASTERDOWN,     the node can't serve now: ask a replica, or again with a new slot map
+    LOADING, READONLY, timeouts,
+    broken connections
+    NOSCRIPT, missing function   send the code first
+    everything else              repeating does not help
+
+The writer follows no redirect: a lane's calls must stay in order, so it reads the slot map again and repeats
+the call.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+
+from redis.exceptions import (
+    AskError,
+    AuthenticationError,
+    ClusterDownError,
+    InvalidResponse,
+    MovedError,
+    NoPermissionError,
+    NoScriptError,
+    ReadOnlyError,
+    RedisError,
+    ResponseError,
+    TryAgainError,
+)
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from keylane.errors import StateUnavailable
+
+
+class Remedy(Enum):
+    """What to do about an error, as the module's table has it."""
+
+    FOLLOW_MOVED = auto()
+    FOLLOW_ASK = auto()
+    SPLIT = auto()
+    RETRY = auto()
+    LOAD_CODE = auto()
+    NONE = auto()
+
+
+CREDENTIALS = (AuthenticationError, NoPermissionError)
+
+# The first match counts: AuthenticationError is a ConnectionError, MovedError is an AskError.
+_REMEDIES: tuple[tuple[tuple[type[Exception], ...], Remedy], ...] = (
+    (CREDENTIALS, Remedy.NONE),
+    ((MovedError,), Remedy.FOLLOW_MOVED),
+    ((AskError,), Remedy.FOLLOW_ASK),
+    ((TryAgainError,), Remedy.SPLIT),
+    ((NoScriptError,), Remedy.LOAD_CODE),
+    ((RedisConnectionError, RedisTimeoutError, OSError), Remedy.RETRY),  # LOADING is a ConnectionError
+    ((InvalidResponse, ClusterDownError, ReadOnlyError), Remedy.RETRY),  # MASTERDOWN is a ClusterDownError
+)
+_TRANSIENT = (Remedy.FOLLOW_MOVED, Remedy.FOLLOW_ASK, Remedy.SPLIT, Remedy.RETRY)
+
+
+def remedy_for(error: Exception) -> Remedy:
+    """Classify an exception or an error reply."""
+    for kinds, remedy in _REMEDIES:
+        if isinstance(error, kinds):
+            return remedy
+    if isinstance(error, ResponseError) and "Function not found" in str(error):
+        return Remedy.LOAD_CODE
+    return Remedy.NONE
+
+
+def is_transient(error: Exception) -> bool:
+    """Whether another node, a new slot map or time may help."""
+    return remedy_for(error) in _TRANSIENT
+
+
+class translate_redis_errors:  # noqa: N801 (used like a function)
+    """Raises every error of the client library as StateUnavailable; the cause keeps the original.
+
+    A class because reading one key enters it: `contextlib.contextmanager` costs a microsecond more.
+    """
+
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        """Nothing to prepare."""
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        """Translate."""
+        if isinstance(error, (RedisError, OSError)):
+            raise unavailable(error) from error
+
+
+def unavailable(error: Exception) -> StateUnavailable:
+    """The StateUnavailable for an error of the client library; the caller sets its cause."""
+    if isinstance(error, CREDENTIALS):
+        return StateUnavailable("Redis refused our credentials", 10)
+    if isinstance(error, RedisTimeoutError):
+        return StateUnavailable("Redis did not answer in time")
+    if isinstance(error, (RedisConnectionError, OSError)):
+        return StateUnavailable("Redis can't be reached")
+    if isinstance(error, (AskError, ClusterDownError, TryAgainError)):
+        return StateUnavailable("the Redis Cluster does not serve this slot for now")
+    return StateUnavailable("Redis refused the command")

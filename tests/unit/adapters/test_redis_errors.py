@@ -1,0 +1,40 @@
+"""What each error of Redis calls for, parsed as the client parses it."""
+
+from __future__ import annotations
+
+import pytest
+from redis.exceptions import AuthenticationError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from keylane.adapters.redis.errors import Remedy, is_transient, remedy_for
+from keylane.adapters.redis.resp import new_reader
+
+
+@pytest.mark.parametrize(
+    ("line", "remedy"),
+    [
+        (b"MOVED 3999 127.0.0.1:6381", Remedy.FOLLOW_MOVED),
+        (b"ASK 3999 127.0.0.1:6381", Remedy.FOLLOW_ASK),
+        (b"TRYAGAIN Multiple keys request during rehashing of slot", Remedy.SPLIT),
+        (b"CLUSTERDOWN The cluster is down", Remedy.RETRY),
+        (b"MASTERDOWN Link with MASTER is down", Remedy.RETRY),
+        (b"LOADING Redis is loading the dataset in memory", Remedy.RETRY),
+        (b"READONLY You can't write against a read only replica.", Remedy.RETRY),
+        (b"NOSCRIPT No matching script. Please use EVAL.", Remedy.LOAD_CODE),
+        (b"ERR Function not found", Remedy.LOAD_CODE),
+        (b"NOAUTH Authentication required.", Remedy.NONE),
+        (b"NOPERM this user has no permissions", Remedy.NONE),
+        (b"WRONGTYPE Operation against a key", Remedy.NONE),
+        (b"ERR unknown command", Remedy.NONE),
+    ],
+)
+def test_an_error_reply_calls_for_one_remedy(line: bytes, remedy: Remedy):
+    reader = new_reader()
+    reader.feed(b"-" + line + b"\r\n")
+    assert remedy_for(reader.gets()) is remedy
+
+
+def test_broken_connections_and_timeouts_may_pass_and_wrong_credentials_do_not():
+    assert is_transient(ConnectionResetError())
+    assert is_transient(RedisTimeoutError())
+    assert not is_transient(AuthenticationError())

@@ -26,7 +26,7 @@ from keylane.config.table import SETTINGS
 from keylane.errors import BadConfig, Fenced, KeylaneError, SettingsError, SettingsUnavailable
 from keylane.ports import Clock
 from keylane_spark import job
-from keylane_spark.adapters.kafka_admin import Broker
+from keylane_spark.adapters.kafka_admin import JobKafka
 from keylane_spark.config.topics import Config, load
 from keylane_spark.context import JobContext
 from keylane_spark.engine import kafka_options, session
@@ -59,7 +59,7 @@ def main(arguments: list[str] | None = None, environment: Mapping[str, str] = os
     try:
         committed_only = topics.job.isolation == "read_committed"
         renewed = kafka if references.has_references(environment) else None
-        broker = Broker(connection, committed_only=committed_only, renewed=renewed)
+        broker = JobKafka(connection, committed_only=committed_only, renewed=renewed)
         context = JobContext(topics, spark, broker, redis, Path(checkpoint), Clock(), _say, _write)
         job.run(context, stop)
     except Fenced as error:

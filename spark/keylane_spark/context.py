@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from keylane.adapters.redis.cluster import Cluster, RedisSettings
     from keylane.ports import Clock
-    from keylane_spark.adapters.kafka_admin import Broker
+    from keylane_spark.adapters.kafka_admin import JobKafka
     from keylane_spark.config.topics import Config
 
 
@@ -25,7 +25,7 @@ class JobContext:
 
     config: Config
     spark: SparkSession
-    broker: Broker
+    broker: JobKafka
     redis: RedisSettings
     checkpoint: Path
     clock: Clock

@@ -1,50 +1,35 @@
-"""What the job asks of the Kafka cluster itself: ids, partition counts, and the offsets that a topic has."""
+"""The job's requests to the Kafka cluster: topic ids, partition counts, and the offsets that topics have."""
 
 from __future__ import annotations
 
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from confluent_kafka import IsolationLevel, KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+from confluent_kafka import KafkaException
 
-from keylane.adapters.kafka.clients import CODES, RejectionListener, make, not_let_in, renewal, result
-from keylane.adapters.kafka.errors import UNKNOWN_TOPIC
-from keylane.errors import ConnectionRejected, LogUnavailable, UnknownTopic
+from keylane.adapters.kafka.admin import AdminSession, KafkaAdmin, OffsetQuery
+from keylane.errors import ConnectionRejected, LogRefused, LogUnavailable
+from keylane.model.kafka import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED
+from keylane.ports import Clock, Deadline
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from keylane.adapters.kafka.options import Connection
+    from keylane.model.kafka import At
 
 
 @dataclass(frozen=True, slots=True)
 class TopicShape:
-    """What a topic is at the moment; `topic_id` is another one once it was deleted and created again."""
+    """What a topic is at the moment; a topic that is deleted and created again has another `topic_id`."""
 
     topic_id: str
     partition_count: int
 
 
-@contextmanager
-def translate_kafka_errors(topic: str) -> Iterator[None]:
-    """Errors of the admin client become UnknownTopic or LogUnavailable, ConnectionRejected among them."""
-    try:
-        yield
-    except KafkaException as error:
-        code = error.args[0]
-        if code.code() in UNKNOWN_TOPIC:
-            raise UnknownTopic(topic, "Kafka has no topic of this name") from error
-        if code.code() in CODES:
-            raise not_let_in(code) from error
-        raise LogUnavailable(f"Kafka did not answer: {code.str()}", 2) from error
-    except TimeoutError as error:
-        raise LogUnavailable("Kafka did not answer in time", 2) from error
-
-
-class Broker:
-    """Metadata and offsets, by confluent-kafka's admin client. May be used by several threads."""
+class JobKafka:
+    """Topics and offsets of one cluster. Several threads may use it."""
 
     def __init__(
         self,
@@ -54,83 +39,67 @@ class Broker:
         committed_only: bool = True,
         renewed: Callable[[], Connection] | None = None,
     ) -> None:
-        """`renewed` gives the connection with secrets as they are now, see `renew`. Raises BadConfig."""
-        self.connection = connection
-        self._renewed = renewed
-        self._client = self._made()
+        """`timeout_s` bounds one request; `renewed` returns the connection with the current secrets."""
+        self._admin = KafkaAdmin(connection, renewed)
         self._timeout_s = timeout_s
-        self._isolation = IsolationLevel.READ_COMMITTED if committed_only else IsolationLevel.READ_UNCOMMITTED
+        self._isolation = READ_COMMITTED if committed_only else READ_UNCOMMITTED
+
+    @property
+    def connection(self) -> Connection:
+        """How to reach the cluster, for Spark's own consumers."""
+        return self._admin.settings
 
     def renew(self) -> None:
-        """Take the secrets as they are now: the job does it where something has failed."""
-        if self._renewed is None:
-            return
-        connection = renewal(self._renewed, self.connection)
-        if connection != self.connection:
-            self.connection = connection
-            self._client = self._made()
+        """Read the secrets again: the job does so after a failure."""
+        self._admin.renew()
 
     def describe(self, topics: Iterable[str]) -> dict[str, TopicShape]:
-        """The shapes of those topics that there are. Raises LogUnavailable."""
-        admin, entrance = self._client
-        futures = admin.describe_topics(TopicCollection(list(topics)), request_timeout=self._timeout_s)
-        shapes = {}
-        try:
-            for topic, future in futures.items():
-                with suppress(UnknownTopic), translate_kafka_errors(topic):
-                    described = result(admin, future, self._timeout_s, entrance)
-                    shapes[topic] = TopicShape(str(described.topic_id), len(described.partitions))
-        except ConnectionRejected:
-            self._client = self._made()
-            raise
-        return shapes
+        """The shapes of the topics that exist. Raises LogUnavailable."""
+        with retriable_errors():
+            found = self._admin.request_once(self._deadline(), AdminSession.describe_topics, topics)
+        return {name: TopicShape(each.topic_id, len(each.partitions)) for name, each in found.items()}
 
     def oldest_offsets(self, counts: Mapping[str, int]) -> dict[tuple[str, int], int]:
-        """The oldest offset that each partition still has. Raises UnknownTopic, LogUnavailable."""
-        return self._offsets(counts, OffsetSpec.earliest(), self._isolation)  # type: ignore[no-untyped-call]
+        """The oldest offset of each partition, for partition counts by topic.
+
+        Raises UnknownTopic, LogUnavailable.
+        """
+        return self._offsets(counts, EARLIEST, self._isolation)
 
     def end_offsets(self, counts: Mapping[str, int]) -> dict[tuple[str, int], int]:
-        """The next offset of each partition, as a reader of our isolation level sees it.
+        """The next offset of each partition, as a reader of the job's isolation level sees it.
 
-        That of committed records alone ends before what an open transaction holds back.
+        Where only committed records count, it is the first offset of the oldest open transaction.
         """
-        return self._offsets(counts, OffsetSpec.latest(), self._isolation)  # type: ignore[no-untyped-call]
+        return self._offsets(counts, LATEST, self._isolation)
 
     def highest_offsets(self, counts: Mapping[str, int]) -> dict[tuple[str, int], int]:
-        """The next offset of each partition with all that is open in transactions."""
-        spec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-        return self._offsets(counts, spec, IsolationLevel.READ_UNCOMMITTED)
+        """The next offset of each partition, records of open transactions included."""
+        return self._offsets(counts, LATEST, READ_UNCOMMITTED)
 
-    def _offsets(
-        self, counts: Mapping[str, int], spec: OffsetSpec, isolation: IsolationLevel
-    ) -> dict[tuple[str, int], int]:
-        asked = {
-            TopicPartition(topic, partition): spec
-            for topic, count in counts.items()
-            for partition in range(count)
+    def _offsets(self, counts: Mapping[str, int], at: At, isolation: str) -> dict[tuple[str, int], int]:
+        queries = [
+            OffsetQuery(topic, partition, at) for topic, count in counts.items() for partition in range(count)
+        ]
+        with retriable_errors():
+            found = self._admin.request_once(self._deadline(), AdminSession.list_offsets, queries, isolation)
+        return {
+            (query.topic, query.partition): each.offset if each else 0
+            for query, each in zip(queries, found, strict=True)
         }
-        admin, entrance = self._client
-        futures = admin.list_offsets(asked, isolation_level=isolation, request_timeout=self._timeout_s)
-        offsets = {}
-        try:
-            for place, future in futures.items():
-                with translate_kafka_errors(place.topic):
-                    found = result(admin, future, self._timeout_s, entrance)
-                    offsets[place.topic, place.partition] = found.offset
-        except LogUnavailable:
-            # A client asks by the leader epochs that it has, and keeps them for minutes; a broker that was
-            # started anew refuses the old ones.
-            self._client = self._made()
-            raise
-        return offsets
 
-    def _made(self) -> tuple[AdminClient, RejectionListener]:
-        options: dict[str, Any] = {
-            "bootstrap.servers": self.connection.bootstrap,
-            "log_level": 3,
-            "socket.timeout.ms": 10_000,
-            **self.connection.client.configuration(),
-        }
-        security = self.connection.security
-        entrance = RejectionListener(security)
-        return make(AdminClient, options, security, entrance), entrance
+    def _deadline(self) -> Deadline:
+        return Deadline.after_ms(self._timeout_s * 1000, Clock())
+
+
+@contextmanager
+def retriable_errors() -> Iterator[None]:
+    """Raise what Kafka refuses as LogUnavailable too: the job retries, and logs librdkafka's words."""
+    try:
+        yield
+    except ConnectionRejected:
+        raise
+    except (LogRefused, LogUnavailable) as error:
+        cause = error.__cause__
+        words = f": {cause.args[0].str()}" if isinstance(cause, KafkaException) else ""
+        raise LogUnavailable(f"{error}{words}", 2) from error

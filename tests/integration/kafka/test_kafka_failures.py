@@ -15,7 +15,7 @@ from tests.support.builders import a_topic, an_event, headers_of, load_handler, 
 from keylane.adapters.kafka.options import Connection, KafkaSettings
 from keylane.adapters.kafka.producer import KafkaProducer
 from keylane.errors import LogUnavailable
-from keylane_spark.adapters.kafka_admin import Broker
+from keylane_spark.adapters.kafka_admin import JobKafka
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -158,7 +158,7 @@ def test_address_where_no_broker_is_is_log_unavailable_in_time():
 
 def test_the_job_sees_the_offsets_of_a_broker_that_crashed_and_came_back(breaking: Kafka, topic: str):
     """Its client knows the partition under a leader epoch that is no longer."""
-    broker = Broker(Connection(breaking.bootstrap))
+    broker = JobKafka(Connection(breaking.bootstrap))
     assert broker.end_offsets({topic: 1}) == {(topic, 0): 0}
     breaking.kill()
     breaking.start()

@@ -22,7 +22,7 @@ from keylane.adapters.aws import references
 from keylane.adapters.kafka import tokens
 from keylane.config.kafka import connection
 from keylane.errors import ConnectionRejected
-from keylane_spark.adapters.kafka_admin import Broker
+from keylane_spark.adapters.kafka_admin import JobKafka
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -212,7 +212,7 @@ def test_health_says_who_was_refused(secure: SecureKafka, use: Callable[..., Non
     use(**ways(secure)["plain"] | {"SASL_PASSWORD": WRONG})
     status, document = asking()("/health")
     assert status == 503
-    assert "refused our credentials" in document["parts"]["kafka"]["why"]
+    assert "rejected the credentials" in document["parts"]["kafka"]["why"]
 
 
 @pytest.fixture
@@ -408,7 +408,7 @@ def test_a_cluster_that_refuses_us_keeps_no_other_back(
     get = asking()
     default, refused = get("/clusters")[1]["clusters"]
     assert (bool(default["cluster_id"]), refused["cluster_id"]) == (True, None)
-    assert "refused our credentials" in refused["why"]
+    assert "rejected the credentials" in refused["why"]
     status, health = get("/health")
     assert (status, health["parts"]["kafka"]["ready"]) == (503, True)
     assert not health["parts"]["kafka.safe"]["ready"]
@@ -421,7 +421,7 @@ def test_the_jobs_client_takes_the_password_that_holds_now(secure: SecureKafka, 
         connection(given | {f"{K}SASL_PASSWORD": password}) for password in (SCRAM_PASSWORD, WRONG)
     )
     # Longer than the test may take: the refusal ends it.
-    broker = Broker(old, timeout_s=280, renewed=lambda: holding)
+    broker = JobKafka(old, timeout_s=280, renewed=lambda: holding)
     for ask in (broker.describe, lambda _: broker.end_offsets({topic: 1})):
         with pytest.raises(ConnectionRejected, match="SASL_AUTHENTICATION_FAILED"):
             ask([topic])

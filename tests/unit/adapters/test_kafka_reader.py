@@ -1,4 +1,4 @@
-"""What the reader makes of what a consumer is told, in cases that a broker gives at bad times alone."""
+"""What the reader makes of a consumer's messages and errors, in cases that only a failing broker shows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.support.fakes import FakeTime
 
 from keylane.adapters.kafka import reader
 from keylane.adapters.kafka.clients import RejectionListener
-from keylane.adapters.kafka.errors import translate_read_errors
+from keylane.adapters.kafka.errors import translate_kafka_errors
 from keylane.adapters.kafka.options import Security
 from keylane.errors import LogRefused, LogUnavailable, OffsetOutOfRange, UnknownTopic
 from keylane.model.kafka import LogRecord, Wanted
@@ -48,7 +48,7 @@ class Message:
 
 
 class Consumer:
-    """Gives these messages, then nothing any more, for as long as it is waited for."""
+    """Returns these messages, then none, for as long as it is polled."""
 
     def __init__(self, time: FakeTime, *messages: Message) -> None:
         self.time = time
@@ -62,7 +62,7 @@ class Consumer:
 
 
 def collect(*messages: Message):
-    with translate_read_errors("t"):
+    with translate_kafka_errors("t"):
         time = FakeTime()
         limit = Deadline.after_ms(1000, time.clock)
         return reader._collect(Consumer(time, *messages), WANTED, limit, RejectionListener(Security()))
@@ -72,14 +72,14 @@ def record(offset: int) -> LogRecord:
     return LogRecord(offset, b"k", b"v", 7, "CreateTime")
 
 
-def test_time_that_is_over_gives_what_was_read():
+def test_when_the_time_is_up_the_records_read_so_far_are_returned():
     batch = collect(Message(5), Message(8))
     assert batch
     assert (batch.records, batch.next_offset) == ((record(5), record(8)), 9)
     assert collect() is None
 
 
-def test_the_end_of_the_partition_is_where_to_go_on():
+def test_the_next_offset_is_the_end_of_the_partition():
     batch = collect(Message(5), Message(60, KafkaError._PARTITION_EOF))
     assert batch
     assert (batch.records, batch.next_offset) == ((record(5),), 60)
@@ -88,7 +88,7 @@ def test_the_end_of_the_partition_is_where_to_go_on():
     assert (batch.records, batch.next_offset) == ((), 60)
 
 
-def test_records_that_came_after_the_end_was_asked_for_are_left():
+def test_records_beyond_the_requested_end_are_left_out():
     batch = collect(Message(99), Message(101), Message(102))
     assert batch
     assert (batch.records, batch.next_offset) == ((record(99),), 100)
@@ -98,7 +98,7 @@ def test_records_that_came_after_the_end_was_asked_for_are_left():
 
 
 @pytest.mark.parametrize("code", [KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError._ALL_BROKERS_DOWN])
-def test_what_is_said_of_the_group_or_a_connection_does_not_matter(code: int):
+def test_errors_of_the_group_or_of_a_connection_are_ignored(code: int):
     batch = collect(Message(code=code, about=None), Message(5), Message(6, KafkaError._PARTITION_EOF))
     assert batch
     assert batch.records == (record(5),)
@@ -119,14 +119,14 @@ def test_an_offset_that_is_gone_by_now_is_out_of_range(code: int):
         (KafkaError._AUTHENTICATION, LogUnavailable),
     ],
 )
-def test_what_is_said_of_the_partition_is_told(code: int, error: type[Exception]):
+def test_errors_of_the_partition_are_raised(code: int, error: type[Exception]):
     with pytest.raises(error):
         collect(Message(5), Message(-1, code))
 
 
-def test_refusals_have_kafkas_names_and_say_whether_they_pass():
+def test_refusals_have_kafkas_names_and_say_whether_they_are_retriable():
     def refused(code: int) -> tuple[str, bool]:
-        with pytest.raises(LogRefused) as caught, translate_read_errors("t"):
+        with pytest.raises(LogRefused) as caught, translate_kafka_errors("t"):
             raise KafkaException(KafkaError(code))
         return caught.value.code, caught.value.retriable
 
@@ -135,13 +135,13 @@ def test_refusals_have_kafkas_names_and_say_whether_they_pass():
     assert refused(KafkaError.UNSUPPORTED_VERSION) == ("UNSUPPORTED_VERSION", False)
 
 
-def test_what_no_record_comes_for_ends_with_the_time_or_as_soon_as_a_broker_refuses():
-    time, entrance = FakeTime(), RejectionListener(Security())
+def test_without_a_record_it_returns_at_the_deadline_or_as_soon_as_a_broker_rejects_it():
+    time, listener = FakeTime(), RejectionListener(Security())
     begun_s = time.clock.monotonic_s()
     limit = Deadline.after_ms(60_000, time.clock)
-    assert reader._collect(Consumer(time), WANTED, limit, entrance) is None
+    assert reader._collect(Consumer(time), WANTED, limit, listener) is None
     assert time.clock.monotonic_s() - begun_s >= 60
-    entrance(KafkaError(KafkaError._AUTHENTICATION))
+    listener(KafkaError(KafkaError._AUTHENTICATION))
     limit = Deadline.after_ms(60_000, time.clock)
-    assert reader._collect(Consumer(time), WANTED, limit, entrance) is None
+    assert reader._collect(Consumer(time), WANTED, limit, listener) is None
     assert limit.remaining_s > 50

@@ -11,7 +11,7 @@ from keylane.config.functions import redis_settings
 from keylane.ports import Clock, Deadline
 from keylane.state import codec
 from keylane_local.errors import PartFailed
-from keylane_spark.adapters.kafka_admin import Broker
+from keylane_spark.adapters.kafka_admin import JobKafka
 from keylane_spark.adapters.lane import LaneTarget
 from keylane_spark.adapters.layout_store import LayoutStore
 
@@ -29,7 +29,7 @@ class Lanes:
         self._clock = Clock()
         self._cluster = Cluster(redis_settings(stack.environment()))
         self._state = RedisState(self._cluster)
-        self._broker = Broker(Connection(stack.kafka_bootstrap))
+        self._broker = JobKafka(Connection(stack.kafka_bootstrap))
         layout = LayoutStore(self._cluster, self._clock).get(topic)
         if layout is None:
             raise PartFailed("job", f"topic {topic!r} has no layout: is it in keylane.toml?", stack.job.log)

@@ -35,7 +35,7 @@
     │   │   └── Unconfirmed         or did not answer in time: the record may be in it
     │   └── LogUnavailable          Kafka did not answer: nothing was written
     │       ├── Unacknowledged      or not in time: the record may have been written
-    │       └── ConnectionRejected            it refused our credentials, or the handshake of TLS failed
+    │       └── ConnectionRejected  a broker and the client did not accept each other
     ├── CorruptState                bytes under a lane's key that aren't ours
     ├── ProduceFailed               Kafka refused the record; carries Kafka's own name for it
     │   └── PartitionMissing        the topic's records must name their partition
@@ -367,15 +367,14 @@ class Unacknowledged(LogUnavailable):
 
 
 class ConnectionRejected(LogUnavailable):
-    """A broker did not let our client in; `code`: SASL_AUTHENTICATION_FAILED or SSL_HANDSHAKE_FAILED.
+    """A broker and the client did not accept each other.
 
-    `uncertain`: it had been in before, so a record may have been written all the same.
+    `code`: SASL_AUTHENTICATION_FAILED or SSL_HANDSHAKE_FAILED. `uncertain`: the client had been connected
+    before, so a record may have been written.
     """
 
-    def __init__(self, code: str, *, uncertain: bool = False) -> None:
-        refused = "Kafka refused our credentials"
-        failed = "Kafka and we don't trust each other: the TLS handshake failed"
-        super().__init__(f"{code}: {refused if code.startswith('SASL') else failed}", 10)
+    def __init__(self, code: str, reason: str, *, uncertain: bool = False) -> None:
+        super().__init__(f"{code}: {reason}", 10)
         self.code = code
         self.uncertain = uncertain
 

@@ -1,26 +1,56 @@
-"""The port Metadata over confluent-kafka's admin client, which is kept between requests."""
+"""confluent-kafka's admin client for functions and the job, and the port Metadata over it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, NamedTuple, ParamSpec, Protocol, TypeVar
 
-from confluent_kafka import TopicCollection
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import IsolationLevel, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
 from keylane.adapters.kafka.clients import RejectionListener, make, metadata, renewal, result
-from keylane.adapters.kafka.errors import translate_read_errors
+from keylane.adapters.kafka.errors import translate_kafka_errors
 from keylane.adapters.kafka.options import ClientOptions, Security
-from keylane.errors import ConnectionRejected, LogRefused, LogUnavailable
-from keylane.model.kafka import Broker, KafkaCluster, KafkaPartition, KafkaTopic
+from keylane.errors import ConnectionRejected, LogRefused, LogUnavailable, UnknownTopic
+from keylane.model.kafka import (
+    EARLIEST,
+    LATEST,
+    MAX,
+    READ_COMMITTED,
+    Broker,
+    KafkaCluster,
+    KafkaPartition,
+    KafkaTopic,
+    OffsetFound,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Sequence
     from concurrent.futures import Future
 
+    from keylane.model.kafka import At
     from keylane.ports import Deadline
 
 Found = TypeVar("Found")
+Settings = TypeVar("Settings", bound="AdminSettings")
+Arguments = ParamSpec("Arguments")
+
+_SPECS: dict[At, Any] = {
+    EARLIEST: OffsetSpec.earliest,
+    LATEST: OffsetSpec.latest,
+    MAX: OffsetSpec.max_timestamp,
+}
+
+
+class AdminSettings(Protocol):
+    """How to reach a cluster: what `KafkaAdmin` needs to know."""
+
+    @property
+    def security(self) -> Security:
+        """Credentials and certificates."""
+
+    def configuration(self) -> dict[str, Any]:
+        """The rest, as librdkafka takes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +63,12 @@ class ReaderSettings:
     client: ClientOptions = field(default_factory=ClientOptions)
 
     def configuration(self) -> dict[str, Any]:
-        """What all clients that only read have in common, without what `security` says."""
+        """The options of all clients that only read, without those of `security`."""
         return {
             "bootstrap.servers": self.bootstrap,
             "client.id": "keylane-explore",
             "allow.auto.create.topics": False,
-            # A connection that died while the function was frozen is given up in time for another.
+            # A connection that died while the function was frozen must fail early enough to open another.
             "socket.timeout.ms": max(2_000, self.timeout_ms // 2),
             "socket.keepalive.enable": True,
             "socket.nagle.disable": True,
@@ -49,40 +79,95 @@ class ReaderSettings:
         }
 
 
-class Asked:
-    """One question to the admin client: its answers are waited for as long as there is time."""
+class OffsetQuery(NamedTuple):
+    """The offset `at` a point of a partition."""
 
-    def __init__(self, client: AdminClient, entrance: RejectionListener, deadline: Deadline) -> None:
-        self.client = client
-        self._entrance = entrance
+    topic: str
+    partition: int
+    at: At
+
+
+class AdminSession:
+    """The requests of one admin client, all within one deadline.
+
+    Each raises UnknownTopic, LogUnavailable, LogRefused.
+    """
+
+    def __init__(self, client: AdminClient, listener: RejectionListener, deadline: Deadline) -> None:
+        self._client = client
+        self._listener = listener
         self._deadline = deadline
 
-    @property
-    def timeout_s(self) -> float:
-        """Seconds left."""
-        return self._deadline.remaining_s
+    def describe_cluster(self) -> KafkaCluster:
+        """The cluster and its brokers."""
+        future = self._client.describe_cluster(request_timeout=self._deadline.remaining_s)
+        found = self._result(future)
+        brokers = [Broker(each.id, each.host, each.port, each.rack or None) for each in found.nodes]
+        brokers.sort(key=lambda broker: broker.number)
+        controller = found.controller.id if found.controller is not None else None
+        return KafkaCluster(found.cluster_id or "", controller, tuple(brokers))
 
-    def result(self, future: Future[Found]) -> Found:
-        """The answer. Raises KafkaException, TimeoutError, ConnectionRejected."""
-        return result(self.client, future, self.timeout_s, self._entrance)
+    def count_partitions(self) -> dict[str, int]:
+        """All topics: name -> partition count."""
+        found = metadata(self._client, None, self._deadline, self._listener).topics
+        return {name: len(topic.partitions) for name, topic in found.items() if topic.error is None}
 
-    def topics(self) -> Any:
-        """What the brokers tell of all topics. Raises KafkaException, ConnectionRejected."""
-        return metadata(self.client, None, self._deadline, self._entrance).topics
+    def describe_topics(self, topics: Iterable[str]) -> dict[str, KafkaTopic]:
+        """The topics that exist, by name. Unlike `list_topics(topic)` this never creates one."""
+        collection = TopicCollection(list(topics))
+        futures = self._client.describe_topics(collection, request_timeout=self._deadline.remaining_s)
+        found = {}
+        for topic, future in futures.items():
+            try:
+                found[topic] = _topic(self._result(future, topic))
+            except UnknownTopic:
+                continue
+        return found
+
+    def list_offsets(self, queries: Sequence[OffsetQuery], isolation: str) -> list[OffsetFound | None]:
+        """The offset of each query, None where the partition has no such record."""
+        level = (
+            IsolationLevel.READ_COMMITTED if isolation == READ_COMMITTED else IsolationLevel.READ_UNCOMMITTED
+        )
+        # A call takes one query of each partition; all calls are sent before the first one is waited for.
+        futures = {
+            at: self._client.list_offsets(
+                {TopicPartition(each.topic, each.partition): _spec(at) for each in queries if each.at == at},
+                isolation_level=level,
+                request_timeout=self._deadline.remaining_s,
+            )
+            for at in dict.fromkeys(each.at for each in queries)
+        }
+        return [
+            _offset(self._result(futures[at][TopicPartition(topic, partition)], topic))
+            for topic, partition, at in queries
+        ]
+
+    def _result(self, future: Future[Any], topic: str = "") -> Any:
+        with translate_kafka_errors(topic):
+            return result(self._client, future, self._deadline.remaining_s, self._listener)
 
 
-class KafkaAdmin:
-    """One request at a time. A client that failed is replaced: its leaders may be out of date."""
+class KafkaAdmin(Generic[Settings]):
+    """An admin client, kept between requests and replaced when it fails: its leaders may be out of date.
 
-    def __init__(self, settings: ReaderSettings, renewed: Callable[[], ReaderSettings] | None = None) -> None:
-        """`renewed` gives the settings with secrets as they are now: asked when a broker refuses us."""
+    Several threads may use it.
+    """
+
+    def __init__(self, settings: Settings, renewed: Callable[[], Settings] | None = None) -> None:
+        """`renewed` returns the settings with current secrets: called when a broker rejects the old ones."""
         self.settings = settings
         self._renewed = renewed
-        self._client: AdminClient | None = None
-        self._entrance = RejectionListener(settings.security)
+        self._client: tuple[AdminClient, RejectionListener] | None = None
 
-    def ask(self, topic: str, question: Callable[[Asked], Found], deadline: Deadline) -> Found:
-        """What `question` finds. Where the client fails before the deadline, a new one is asked.
+    def request(
+        self,
+        deadline: Deadline,
+        method: Callable[Concatenate[AdminSession, Arguments], Found],
+        *arguments: Arguments.args,
+        **options: Arguments.kwargs,
+    ) -> Found:
+        """Call a method of `AdminSession`; while there is time, a new client replaces a kept one that fails.
 
         Raises UnknownTopic, LogUnavailable, LogRefused, BadConfig.
         """
@@ -91,78 +176,95 @@ class KafkaAdmin:
                 raise LogUnavailable("Kafka did not answer in time")
             is_new = self._client is None
             try:
-                with translate_read_errors(topic):
-                    return question(Asked(self._made(), self._entrance, deadline))
+                return self.request_once(deadline, method, *arguments, **options)
             except ConnectionRejected:
-                self._client = None
                 if not self.renew() and is_new:
                     raise
-            except (LogUnavailable, LogRefused) as error:
-                self._client = None
-                if is_new or (isinstance(error, LogRefused) and not error.retriable):
+            except LogUnavailable:
+                if is_new:
+                    raise
+            except LogRefused as error:
+                if is_new or not error.retriable:
                     raise
 
-    def _made(self) -> AdminClient:
-        if self._client is None:
-            security = self.settings.security
-            self._entrance = RejectionListener(security)
-            self._client = make(AdminClient, self.settings.configuration(), security, self._entrance)
-        return self._client
+    def request_once(
+        self,
+        deadline: Deadline,
+        method: Callable[Concatenate[AdminSession, Arguments], Found],
+        *arguments: Arguments.args,
+        **options: Arguments.kwargs,
+    ) -> Found:
+        """As `request`, with one attempt; the next request uses a new client if this one fails."""
+        client, listener = self._client = self._client or self._make_client()
+        try:
+            with translate_kafka_errors():
+                return method(AdminSession(client, listener, deadline), *arguments, **options)
+        except (LogUnavailable, LogRefused):
+            self._client = None
+            raise
+
+    def _make_client(self) -> tuple[AdminClient, RejectionListener]:
+        security = self.settings.security
+        listener = RejectionListener(security)
+        return make(AdminClient, self.settings.configuration(), security, listener), listener
 
     def renew(self) -> bool:
-        """Take the secrets as they are now; whether they are others than those that were refused."""
-        before = self.settings.security
+        """Read the settings again; return whether they differ. Later requests use them."""
+        before = self.settings
         if self._renewed is not None:
-            self.settings = renewal(self._renewed, self.settings)
-        return self.settings.security != before
+            self.settings = renewal(self._renewed, before)
+        if self.settings == before:
+            return False
+        self._client = None
+        return True
 
     def close(self) -> None:
-        """Forget the client; the next request makes another one."""
+        """Drop the client; the next request makes another one."""
         self._client = None
 
 
 class KafkaMetadata:
-    """As `Metadata` has it."""
+    """See `ports.Metadata`."""
 
-    def __init__(self, admin: KafkaAdmin) -> None:
+    def __init__(self, admin: KafkaAdmin[ReaderSettings]) -> None:
         self._admin = admin
 
     def cluster(self, deadline: Deadline) -> KafkaCluster:
-        """As `Metadata.cluster` has it."""
-
-        def describe(asked: Asked) -> Any:
-            return asked.result(asked.client.describe_cluster(request_timeout=asked.timeout_s))
-
-        found = self._admin.ask("", describe, deadline)
-        brokers = [Broker(each.id, each.host, each.port, each.rack or None) for each in found.nodes]
-        brokers.sort(key=lambda broker: broker.number)
-        controller = found.controller.id if found.controller is not None else None
-        return KafkaCluster(found.cluster_id or "", controller, tuple(brokers))
+        """See `ports.Metadata`."""
+        return self._admin.request(deadline, AdminSession.describe_cluster)
 
     def topics(self, deadline: Deadline) -> dict[str, int]:
-        """As `Metadata.topics` has it."""
-        found = self._admin.ask("", Asked.topics, deadline)
-        return {name: len(topic.partitions) for name, topic in found.items() if topic.error is None}
+        """See `ports.Metadata`."""
+        return self._admin.request(deadline, AdminSession.count_partitions)
 
     def topic(self, topic: str, deadline: Deadline) -> KafkaTopic:
-        """As `Metadata.topic` has it."""
+        """See `ports.Metadata`."""
+        found = self._admin.request(deadline, AdminSession.describe_topics, [topic])
+        if topic not in found:
+            raise UnknownTopic(topic, "Kafka has no topic of this name")
+        return found[topic]
 
-        def describe(asked: Asked) -> Any:
-            # Unlike list_topics(topic) this never creates one, whatever the brokers' settings.
-            collection = TopicCollection([topic])
-            return asked.result(
-                asked.client.describe_topics(collection, request_timeout=asked.timeout_s)[topic]
-            )
 
-        found = self._admin.ask(topic, describe, deadline)
-        partitions = [
-            KafkaPartition(
-                each.id,
-                None if each.leader is None or each.leader.id < 0 else each.leader.id,
-                tuple(node.id for node in each.replicas),
-                tuple(sorted(node.id for node in each.isr)),
-            )
-            for each in found.partitions
-        ]
-        partitions.sort(key=lambda partition: partition.number)
-        return KafkaTopic(found.name, str(found.topic_id), bool(found.is_internal), tuple(partitions))
+def _topic(found: Any) -> KafkaTopic:
+    partitions = [
+        KafkaPartition(
+            each.id,
+            None if each.leader is None or each.leader.id < 0 else each.leader.id,
+            tuple(node.id for node in each.replicas),
+            tuple(sorted(node.id for node in each.isr)),
+        )
+        for each in found.partitions
+    ]
+    partitions.sort(key=lambda partition: partition.number)
+    return KafkaTopic(found.name, str(found.topic_id), bool(found.is_internal), tuple(partitions))
+
+
+def _spec(at: At) -> OffsetSpec:
+    spec: OffsetSpec = _SPECS[at]() if at in _SPECS else OffsetSpec.for_timestamp(int(at))
+    return spec
+
+
+def _offset(found: Any) -> OffsetFound | None:
+    if found.offset < 0:
+        return None
+    return OffsetFound(found.offset, found.timestamp if found.timestamp >= 0 else None)

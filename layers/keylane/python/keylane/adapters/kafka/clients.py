@@ -1,85 +1,64 @@
-"""What the makers of all Kafka clients share: a configuration that is refused, and a broker that refuses us.
+"""What all Kafka clients share: their creation, and how they notice that a broker rejects them.
 
-librdkafka goes on trying with credentials that were refused, and tells its `error_cb` alone: to a caller it
+librdkafka keeps retrying with rejected credentials and reports them to its `error_cb` alone: to a caller it
 looks like a broker that does not answer.
 """
 
 from __future__ import annotations
 
 import logging
-import re
 import time
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaException
 
 from keylane.adapters.kafka import options
-from keylane.errors import BadConfig, ConnectionRejected, KeylaneError
+from keylane.adapters.kafka.errors import LOCAL_TIMED_OUT, LOCAL_TRANSPORT, rejection, rejection_code
+from keylane.errors import BadConfig, KeylaneError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from concurrent.futures import Future
 
+    from confluent_kafka import KafkaError
+
     from keylane.adapters.kafka.options import Security
+    from keylane.errors import ConnectionRejected
     from keylane.ports import Deadline
 
 Client = TypeVar("Client")
 Found = TypeVar("Found")
 Settings = TypeVar("Settings")
 
-# librdkafka's own codes are negative, and their names begin with an underscore without being private.
-CODES = {
-    KafkaError._AUTHENTICATION: "SASL_AUTHENTICATION_FAILED",  # noqa: SLF001
-    KafkaError.SASL_AUTHENTICATION_FAILED: "SASL_AUTHENTICATION_FAILED",
-    KafkaError._SSL: "SSL_HANDSHAKE_FAILED",  # noqa: SLF001
-}
-"""librdkafka's code -> ours. Kafka itself has no name for a handshake that fails: no broker answered."""
-
-_TRANSPORT = KafkaError._TRANSPORT  # noqa: SLF001
-_LATE = {KafkaError._TIMED_OUT, _TRANSPORT}  # noqa: SLF001
-_ALERT = re.compile(r"SSL routines::.*\balert\b")
+_LATE = {LOCAL_TIMED_OUT, LOCAL_TRANSPORT}
 _FIRST_SLICE_S = 0.25
 _LOOK_S = 0.05
 _log = logging.getLogger("keylane.kafka")
 
 
 class RejectionListener:
-    """Whether brokers let one client in: its `error_cb`. `refusal` is the first error that says no."""
+    """A client's `error_cb`: whether a broker has rejected it. `refusal` is the first error that says so."""
 
     def __init__(self, security: Security) -> None:
         self._security = security
         self.refusal: KafkaError | None = None
 
     def __call__(self, error: KafkaError) -> None:
-        """Hear an error of the client."""
-        if self.refusal is None and _code(error):
+        """Take an error of the client, as its `error_cb`."""
+        code = rejection_code(error)
+        if self.refusal is None and code:
             self.refusal = error
-            _log.error("%s: %s", _code(error), self._security.masked(error.str()))
+            _log.error("%s: %s", code, self._security.masked(error.str()))
 
     def error(self, *, uncertain: bool = False) -> ConnectionRejected | None:
-        """The refusal as ours; its cause keeps librdkafka's words."""
-        return None if self.refusal is None else not_let_in(self.refusal, uncertain=uncertain)
+        """The rejection as an error, None without one; its cause keeps librdkafka's words."""
+        return None if self.refusal is None else rejection(self.refusal, uncertain=uncertain)
 
     def check(self) -> None:
-        """Raise ConnectionRejected where a broker refused."""
+        """Raise ConnectionRejected if a broker has rejected the client."""
         error = self.error()
         if error is not None:
             raise error
-
-
-def not_let_in(error: KafkaError, *, uncertain: bool = False) -> ConnectionRejected:
-    """Say it as ours."""
-    found = ConnectionRejected(_code(error) or "", uncertain=uncertain)
-    found.__cause__ = KafkaException(error)
-    return found
-
-
-def _code(error: KafkaError) -> str | None:
-    """Our name of a refusal, None for other errors."""
-    if error.code() == _TRANSPORT and _ALERT.search(error.str()):
-        # A broker that does not take our certificate says so when the handshake is over for us.
-        return "SSL_HANDSHAKE_FAILED"
-    return CODES.get(error.code())
 
 
 def make(

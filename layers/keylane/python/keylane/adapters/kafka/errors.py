@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaError, KafkaException
 
-from keylane.adapters.kafka.clients import CODES, not_let_in
 from keylane.errors import (
+    ConnectionRejected,
     LogRefused,
     LogUnavailable,
     ProduceFailed,
@@ -34,7 +35,7 @@ KAFKA_NAMES = {
     "UNKNOWN": "UNKNOWN_SERVER_ERROR",
     "UNKNOWN_TOPIC_OR_PART": "UNKNOWN_TOPIC_OR_PARTITION",
 }
-"""librdkafka's name -> Kafka's own (org.apache.kafka.common.protocol.Errors) where they differ."""
+"""librdkafka's name -> Kafka's own (org.apache.kafka.common.protocol.Errors), where the two differ."""
 
 RETRIABLE = frozenset(
     {
@@ -52,13 +53,13 @@ RETRIABLE = frozenset(
         "UNKNOWN_LEADER_EPOCH",
     }
 )
-"""Kafka's names of errors that pass: the same request may be taken later."""
+"""Kafka's names of transient errors: the same request may succeed later."""
 
 INVALID_RECORD = (
-    "Kafka refused the record: its timestamp is out of the topic's bounds, "
-    "or it has no key in a compacted topic"
+    "Kafka refused the record: its timestamp is outside the topic's bounds, "
+    "or it has no key and the topic is compacted"
 )
-"""The client passes no more on than the code, which stands for these two."""
+"""The client passes on the code alone, which stands for these two reasons."""
 
 # librdkafka's own codes are negative, and their names begin with an underscore without being private.
 LOCAL_TIMED_OUT = KafkaError._TIMED_OUT  # noqa: SLF001
@@ -66,29 +67,51 @@ LOCAL_UNKNOWN_TOPIC = KafkaError._UNKNOWN_TOPIC  # noqa: SLF001
 LOCAL_UNKNOWN_PARTITION = KafkaError._UNKNOWN_PARTITION  # noqa: SLF001
 LOCAL_QUEUE_FULL = KafkaError._QUEUE_FULL  # noqa: SLF001
 LOCAL_OTHER_INVALID = KafkaError._INVALID_DIFFERENT_RECORD  # noqa: SLF001
-UNKNOWN_TOPIC = {LOCAL_UNKNOWN_TOPIC, LOCAL_UNKNOWN_PARTITION, KafkaError.UNKNOWN_TOPIC_OR_PART}
+LOCAL_TRANSPORT = KafkaError._TRANSPORT  # noqa: SLF001
 _INVALID_ARGUMENT = KafkaError._INVALID_ARG  # noqa: SLF001
+_UNKNOWN_TOPIC = {LOCAL_UNKNOWN_TOPIC, LOCAL_UNKNOWN_PARTITION, KafkaError.UNKNOWN_TOPIC_OR_PART}
+
+SASL_FAILED, SSL_FAILED = "SASL_AUTHENTICATION_FAILED", "SSL_HANDSHAKE_FAILED"
+_REJECTIONS = {
+    KafkaError._AUTHENTICATION: SASL_FAILED,  # noqa: SLF001
+    KafkaError.SASL_AUTHENTICATION_FAILED: SASL_FAILED,
+    KafkaError._SSL: SSL_FAILED,  # noqa: SLF001
+}
+"""librdkafka's code -> Keylane's. Kafka has no name for a failed handshake: no broker answered."""
+_ALERT = re.compile(r"SSL routines::.*\balert\b")
+_UNVERIFIED = "certificate verify failed"
 
 
-def kafka_name(error: KafkaError) -> str:
-    """Kafka's own upper-case name; UNKNOWN_SERVER_ERROR for those that librdkafka made up (`_...`)."""
-    name = error.name()
-    return "UNKNOWN_SERVER_ERROR" if name.startswith("_") else KAFKA_NAMES.get(name, name)
+def rejection_code(error: KafkaError) -> str | None:
+    """SASL_FAILED or SSL_FAILED where a broker and the client did not accept each other, else None."""
+    if error.code() == LOCAL_TRANSPORT and _ALERT.search(error.str()):
+        # A broker that rejects the client's certificate says so after the client's side of the handshake.
+        return SSL_FAILED
+    return _REJECTIONS.get(error.code())
 
 
-def error_of(error: KafkaError, record: NewRecord, *, sent: bool = True) -> KeylaneError:
-    """Say it as one of Log's errors; its cause keeps librdkafka's words.
-
-    `sent`: whether the client was given the record: then it may have been written in spite of the error.
-    """
-    found = _translated(error, record, sent=sent)
+def rejection(error: KafkaError, *, uncertain: bool = False) -> ConnectionRejected:
+    """The error of a rejected connection; its cause keeps librdkafka's words."""
+    code = rejection_code(error) or ""
+    if code == SASL_FAILED:
+        reason = "Kafka rejected the credentials"
+    elif _UNVERIFIED in error.str():
+        reason = (
+            "Kafka's certificate could not be verified: no trusted authority has signed it, "
+            "it has expired, or it is for another host name"
+        )
+    elif _ALERT.search(error.str()):
+        reason = "Kafka broke off the TLS handshake: it may require a client certificate that it trusts"
+    else:
+        reason = "the TLS handshake with Kafka failed"
+    found = ConnectionRejected(code, reason, uncertain=uncertain)
     found.__cause__ = KafkaException(error)
     return found
 
 
 @contextmanager
-def translate_read_errors(topic: str) -> Iterator[None]:
-    """Every error of a request that reads becomes one of Metadata's and LogReader's."""
+def translate_kafka_errors(topic: str = "") -> Iterator[None]:
+    """Raise every error of a read or an admin request as one of Metadata's and LogReader's."""
     try:
         yield
     except TimeoutError as error:
@@ -99,40 +122,56 @@ def translate_read_errors(topic: str) -> Iterator[None]:
 
 def _read_error(error: KafkaError, topic: str) -> KeylaneError:
     code = error.code()
-    if code in UNKNOWN_TOPIC:
+    if code in _UNKNOWN_TOPIC:
         return UnknownTopic(topic, "Kafka has no topic of this name")
-    if code in CODES:
-        return not_let_in(error)
+    if code in _REJECTIONS:
+        return rejection(error)
     if code < 0:
-        # librdkafka's own words would tell addresses: they are in the log, as the cause.
+        # librdkafka's own words contain addresses: they go to the log, as the cause.
         return LogUnavailable("Kafka did not answer in time")
     name = kafka_name(error)
     return LogRefused(name, retriable=name in RETRIABLE)
 
 
-def _translated(error: KafkaError, record: NewRecord, *, sent: bool) -> KeylaneError:
+def error_of(error: KafkaError, record: NewRecord, *, sent: bool = True) -> KeylaneError:
+    """The record's error as one of Log's; its cause keeps librdkafka's words.
+
+    `sent`: whether the client was given the record, which may then have been written in spite of the error.
+    """
+    found = _write_error(error, record, sent=sent)
+    found.__cause__ = KafkaException(error)
+    return found
+
+
+def _write_error(error: KafkaError, record: NewRecord, *, sent: bool) -> KeylaneError:
     code = error.code()
     if code == LOCAL_UNKNOWN_PARTITION and record.partition is not None:
         return UnknownPartition(record.topic, record.partition)
-    if code in UNKNOWN_TOPIC:
+    if code in _UNKNOWN_TOPIC:
         return UnknownTopic(record.topic, "Kafka has no topic of this name")
-    if code in CODES:
-        return not_let_in(error)
+    if code in _REJECTIONS:
+        return rejection(error)
     if code >= 0:
         name = kafka_name(error)
         fault = INVALID_RECORD if code == KafkaError.INVALID_RECORD else "Kafka refused the record"
         return ProduceFailed(name, fault, retriable=name in RETRIABLE)
-    return _local(code, sent=sent)
+    return _local_write_error(code, sent=sent)
 
 
-def _local(code: int, *, sent: bool) -> KeylaneError:
-    """Errors of the client itself."""
+def _local_write_error(code: int, *, sent: bool) -> KeylaneError:
+    """The error of the client itself."""
     if code == _INVALID_ARGUMENT:
         return ProduceFailed("INVALID_REQUEST", "the record can't be sent", retriable=False)
     if code == LOCAL_OTHER_INVALID:
-        fault = "it was not written, as another record that was sent with it was refused"
+        fault = "the record was not written: Kafka refused another record of the same batch"
         return ProduceFailed("INVALID_RECORD", fault, retriable=True)
     if code == LOCAL_QUEUE_FULL:
-        return LogUnavailable("too many records are on their way to Kafka: this one was not written")
+        return LogUnavailable("too many records wait to be sent to Kafka: this one was not written")
     # Even a record purged from the queue may have been sent before and be there for a second try.
     return Unacknowledged() if sent else LogUnavailable("Kafka did not answer in time: nothing was written")
+
+
+def kafka_name(error: KafkaError) -> str:
+    """Kafka's own upper-case name; UNKNOWN_SERVER_ERROR for librdkafka's own errors (`_...`)."""
+    name = error.name()
+    return "UNKNOWN_SERVER_ERROR" if name.startswith("_") else KAFKA_NAMES.get(name, name)

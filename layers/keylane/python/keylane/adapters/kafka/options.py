@@ -134,6 +134,15 @@ class Connection:
     security: Security = field(default_factory=Security)
     client: ClientOptions = field(default_factory=ClientOptions)
 
+    def configuration(self) -> dict[str, Any]:
+        """As librdkafka takes it, without the options of `security`."""
+        return {
+            "bootstrap.servers": self.bootstrap,
+            "log_level": 3,
+            "socket.timeout.ms": 10_000,
+            **self.client.configuration(),
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class ProducerOptions:

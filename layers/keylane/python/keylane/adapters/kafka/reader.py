@@ -1,7 +1,7 @@
 """The port LogReader over confluent-kafka: offsets by its admin client, records by assigned consumers.
 
-A consumer is kept between requests and has no partition between them: each request assigns its own, so none
-begins where another one ended. librdkafka wants a group's name; the group is never joined, nothing committed.
+A consumer is kept between requests, without a partition: each request assigns its own, so none begins where
+another one ended. librdkafka requires a group's name; the group is never joined, and nothing is committed.
 """
 
 from __future__ import annotations
@@ -12,24 +12,23 @@ from confluent_kafka import (
     TIMESTAMP_CREATE_TIME,
     TIMESTAMP_LOG_APPEND_TIME,
     Consumer,
-    IsolationLevel,
     KafkaError,
     KafkaException,
     TopicPartition,
 )
-from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 
+from keylane.adapters.kafka.admin import AdminSession, OffsetQuery
 from keylane.adapters.kafka.clients import RejectionListener, make
-from keylane.adapters.kafka.errors import LOCAL_TIMED_OUT, translate_read_errors
+from keylane.adapters.kafka.errors import LOCAL_TIMED_OUT, translate_kafka_errors
 from keylane.errors import ConnectionRejected, LogRefused, LogUnavailable, OffsetOutOfRange
-from keylane.model.kafka import EARLIEST, LATEST, MAX, READ_COMMITTED, Batch, LogRecord, OffsetFound
+from keylane.model.kafka import Batch, LogRecord
 from keylane.ports import Deadline
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from keylane.adapters.kafka.admin import Asked, KafkaAdmin
-    from keylane.model.kafka import At, Wanted
+    from keylane.adapters.kafka.admin import KafkaAdmin, ReaderSettings
+    from keylane.model.kafka import At, OffsetFound, Wanted
 
 # librdkafka's own codes begin with an underscore without being private.
 _END_OF_PARTITION = KafkaError._PARTITION_EOF  # noqa: SLF001
@@ -37,48 +36,33 @@ _OUT_OF_RANGE = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE} 
 _TIMESTAMP_TYPES = {TIMESTAMP_CREATE_TIME: "CreateTime", TIMESTAMP_LOG_APPEND_TIME: "LogAppendTime"}
 FETCH_BYTES = 1024 * 1024
 QUEUED_KIB = 8 * 1024
-"""How much may be fetched ahead of what is read: a request takes 4 MiB at most."""
+"""How much the consumer may prefetch: a request reads 4 MiB at most."""
 FETCH_WAIT_MS = 10
-"""How long a broker may keep a fetch at the end of a partition: nothing is waited for there."""
-
+"""How long a broker may hold a fetch at the end of a partition: a request waits for no new record."""
 LOOK_S = 0.25
-"""How often to look whether a broker has refused the consumer."""
+"""How often to check whether a broker has rejected the consumer."""
 
 
 class KafkaReader:
-    """One request at a time."""
+    """See `ports.LogReader`. It serves one request at a time."""
 
-    def __init__(self, admin: KafkaAdmin) -> None:
-        """`admin`: whose settings hold for consumers too."""
+    def __init__(self, admin: KafkaAdmin[ReaderSettings]) -> None:
+        """`admin`: its settings apply to consumers too."""
         self._admin = admin
         self._consumers: dict[str, tuple[Consumer, RejectionListener]] = {}
 
     def offsets(
         self, topic: str, partition: int, ats: Sequence[At], isolation: str, deadline: Deadline
     ) -> list[OffsetFound | None]:
-        """As `LogReader.offsets` has it; all places are asked for at once."""
-        level = (
-            IsolationLevel.READ_COMMITTED if isolation == READ_COMMITTED else IsolationLevel.READ_UNCOMMITTED
-        )
-
-        def ask(asked: Asked) -> list[Any]:
-            futures = [
-                asked.client.list_offsets(
-                    {TopicPartition(topic, partition): _spec(at)},
-                    isolation_level=level,
-                    request_timeout=asked.timeout_s,
-                )
-                for at in ats
-            ]
-            return [asked.result(next(iter(each.values()))) for each in futures]
-
-        return [_offset(found) for found in self._admin.ask(topic, ask, deadline)]
+        """See `ports.LogReader`; all offsets are asked for at once."""
+        queries = [OffsetQuery(topic, partition, at) for at in ats]
+        return self._admin.request(deadline, AdminSession.list_offsets, queries, isolation)
 
     def read(self, wanted: Wanted, deadline: Deadline) -> Batch:
-        """As `LogReader.read` has it.
+        """See `ports.LogReader`.
 
-        A consumer that was used before has half of the time: the topic may have been made anew since, or the
-        connection be dead. A new one has what is left.
+        A kept consumer gets half of the time: the topic may have been created again since its last request,
+        or its connection may be dead. A new one gets the rest.
         """
         if wanted.isolation in self._consumers:
             half = Deadline.after_ms(deadline.remaining_s * 500, deadline.clock)
@@ -87,33 +71,33 @@ class KafkaReader:
                 return batch
         batch = self._read(wanted, deadline)
         if batch is None and deadline.remaining_s:
-            # What a new one failed for passes: a password that was changed a moment ago.
+            # A new one fails for transient reasons alone, such as a password that has just changed.
             batch = self._read(wanted, deadline)
         if batch is None:
-            raise LogUnavailable("Kafka did not give a record in time")
+            raise LogUnavailable("Kafka returned no record in time")
         return batch
 
     def close(self) -> None:
-        """Close the consumers; the next request makes others."""
+        """Close the consumers; the next request makes new ones."""
         for isolation in list(self._consumers):
             self._drop(isolation)
 
     def _read(self, wanted: Wanted, deadline: Deadline) -> Batch | None:
-        """Read by the kept consumer; None, and the consumer is dropped, where nothing came in time."""
+        """Read by the kept consumer; None if nothing came in time, and the consumer is dropped."""
         batch = None
         is_new = wanted.isolation not in self._consumers
         try:
-            with translate_read_errors(wanted.topic):
-                consumer, entrance = self._consumer(wanted.isolation)
+            with translate_kafka_errors(wanted.topic):
+                consumer, listener = self._consumer(wanted.isolation)
                 consumer.assign([TopicPartition(wanted.topic, wanted.partition, wanted.offset)])
                 try:
-                    batch = _collect(consumer, wanted, deadline, entrance)
+                    batch = _collect(consumer, wanted, deadline, listener)
                 finally:
                     consumer.unassign()
                 if batch is None:
-                    entrance.check()
+                    listener.check()
         except ConnectionRejected:
-            # The admin client was let in; another password may hold since, or a token has ended.
+            # The admin client was accepted; since then the password may have changed, or a token expired.
             if not self._admin.renew() and is_new:
                 raise
         except LogUnavailable:
@@ -134,16 +118,16 @@ class KafkaReader:
         found = self._consumers.get(isolation)
         if found is None:
             security = self._admin.settings.security
-            entrance = RejectionListener(security)
-            found = make(Consumer, self._configuration(isolation), security, entrance), entrance
+            listener = RejectionListener(security)
+            found = make(Consumer, self._configuration(isolation), security, listener), listener
             self._consumers[isolation] = found
         return found
 
     def _configuration(self, isolation: str) -> dict[str, Any]:
         return {
             "group.id": "keylane-explore",
-            # Without brokers it tries about a hundred times a second, and would log each; the admin client,
-            # which is asked first, logs what is wrong.
+            # Without brokers it retries about a hundred times a second and would log each attempt; the
+            # admin client, which is used first, logs what is wrong.
             "log_level": 2,
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
@@ -152,7 +136,7 @@ class KafkaReader:
             "isolation.level": isolation,
             "fetch.wait.max.ms": FETCH_WAIT_MS,
             "fetch.error.backoff.ms": 20,
-            # At its default of 1000 a request that comes soon after a full page waits for a second.
+            # With the default of 1000 a request soon after a full page waits for a second.
             "fetch.queue.backoff.ms": 10,
             "fetch.message.max.bytes": FETCH_BYTES,
             "queued.min.messages": 1_000,
@@ -161,32 +145,16 @@ class KafkaReader:
         }
 
 
-def _spec(at: At) -> OffsetSpec:
-    named: dict[At, Any] = {
-        EARLIEST: OffsetSpec.earliest,
-        LATEST: OffsetSpec.latest,
-        MAX: OffsetSpec.max_timestamp,
-    }
-    spec: OffsetSpec = named[at]() if at in named else OffsetSpec.for_timestamp(int(at))
-    return spec
-
-
-def _offset(found: Any) -> OffsetFound | None:
-    if found.offset < 0:
-        return None
-    return OffsetFound(found.offset, found.timestamp if found.timestamp >= 0 else None)
-
-
 def _collect(
-    consumer: Consumer, wanted: Wanted, deadline: Deadline, entrance: RejectionListener
+    consumer: Consumer, wanted: Wanted, deadline: Deadline, listener: RejectionListener
 ) -> Batch | None:
-    """Poll until the page is full, the partition ends or time is over; None where that came first."""
+    """Poll until the batch is full, the partition ends or the time is up; None if it is up with no record."""
     records: list[LogRecord] = []
     size_bytes, next_offset = 0, wanted.offset
     while next_offset < wanted.end and len(records) < wanted.limit:
         message: Any = consumer.poll(min(deadline.remaining_s, LOOK_S))
         if message is None:
-            if deadline.remaining_s and entrance.refusal is None:
+            if deadline.remaining_s and listener.refusal is None:
                 continue
             return Batch(tuple(records), next_offset) if records else None
         error = message.error()
@@ -194,7 +162,7 @@ def _collect(
             if error.code() == _END_OF_PARTITION:
                 next_offset = message.offset()
                 break
-            _check(error, message, wanted)
+            _raise_partition_error(error, message, wanted)
             continue
         if message.offset() >= wanted.end:
             next_offset = wanted.end
@@ -208,11 +176,11 @@ def _collect(
     return Batch(tuple(records), next_offset)
 
 
-def _check(error: KafkaError, message: Any, wanted: Wanted) -> None:
-    """Raise what an error means for the partition.
+def _raise_partition_error(error: KafkaError, message: Any, wanted: Wanted) -> None:
+    """Raise an error that concerns the partition.
 
-    Those that name none are about the group's coordinator, whom librdkafka asks for unbidden, and who may be
-    away or refuse; or about a connection, which it makes anew by itself.
+    Errors that name no topic concern the group's coordinator, which librdkafka looks up although no group is
+    joined, or a connection, which it opens again by itself.
     """
     if error.code() in _OUT_OF_RANGE:
         raise OffsetOutOfRange(wanted.topic, wanted.partition, wanted.offset, wanted.offset, wanted.end)
@@ -237,7 +205,7 @@ def _headers(message: Any) -> tuple[tuple[str, bytes | None], ...] | None:
     try:
         return tuple(message.headers() or ())
     except (SystemError, UnicodeDecodeError):
-        # The C code reads names as UTF-8, and returns in spite of the error that this raises.
+        # The C code decodes names as UTF-8, and returns although that has raised an error.
         return None
 
 

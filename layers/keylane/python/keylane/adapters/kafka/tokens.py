@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from keylane.adapters.kafka.errors import SASL_FAILED
 from keylane.errors import BadConfig, ConnectionRejected
 
 if TYPE_CHECKING:
@@ -31,5 +32,6 @@ def signer(region: str) -> Callable[[str], tuple[str, float]]:
         first = [made()]
     except Exception as error:
         # The signer raises whatever botocore does, and its own.
-        raise ConnectionRejected("SASL_AUTHENTICATION_FAILED") from error
+        reason = "AWS gave no credentials to sign a token for Kafka with"
+        raise ConnectionRejected(SASL_FAILED, reason) from error
     return lambda _: first.pop() if first else made()

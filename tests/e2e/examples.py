@@ -121,11 +121,11 @@ def events() -> dict[str, str]:
 def queued() -> dict[str, Any]:
     """A batch of the write-ahead log, of one message with one record, as the drain function gets it."""
     record = NewRecord("flights", b"N14228", json.dumps(FLIGHT).encode())
-    parcel = message_codec.Parcel(bytes(range(16)), int(NOW_S * 1000), "flights", ((0, record),))
+    batch = message_codec.MessageBatch(bytes(range(16)), int(NOW_S * 1000), "flights", ((0, record),))
     message = {
         "messageId": REQUEST_ID,
         "receiptHandle": "handle",
-        "body": message_codec.to_text(message_codec.encode(parcel)),
+        "body": message_codec.to_body(message_codec.encode(batch)),
         "attributes": {"ApproximateReceiveCount": "1", "MessageGroupId": "flights-2"},
         "messageAttributes": {},
         "eventSource": "aws:sqs",

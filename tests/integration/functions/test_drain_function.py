@@ -20,7 +20,7 @@ from keylane_local.process.ports import HOST, Ports
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from keylane.produce.message_codec import Parcel
+    from keylane.produce.message_codec import MessageBatch
 
 VISIBILITY_S = 1
 
@@ -66,13 +66,13 @@ class Log:
 
         eventually(is_empty, 60)
 
-    def letters(self) -> list[tuple[str, Parcel]]:
+    def letters(self) -> list[tuple[str, MessageBatch]]:
         """Reasons and contents of the dead letters, taken out."""
         found = self.aws.messages(self.dead)
         return [
             (
                 message["MessageAttributes"][REASON]["StringValue"],
-                message_codec.decode(message_codec.from_text(message["Body"])),
+                message_codec.decode(message_codec.from_body(message["Body"])),
             )
             for message in found
         ]
@@ -127,7 +127,7 @@ def _accepted(wal: Log) -> set[int]:
     with wal.aws.client("sqs") as sqs:
         found = sqs.receive_message(QueueUrl=wal.url, MaxNumberOfMessages=10, VisibilityTimeout=0)
     return {
-        message_codec.decode(message_codec.from_text(each["Body"])).accepted_ms for each in found["Messages"]
+        message_codec.decode(message_codec.from_body(each["Body"])).accepted_ms for each in found["Messages"]
     }
 
 
@@ -159,10 +159,10 @@ def test_an_unknown_topic_ends_in_the_dead_letters_and_holds_up_nothing(wal: Log
     wal.drain()
     assert records_of(kafka, topic, routing.partition_for(b"k", 3)) == [(b"k", b"1")]
     wal.drain_until_empty()
-    [(reason, parcel)] = wal.letters()
+    [(reason, batch)] = wal.letters()
     assert reason == "UNKNOWN_TOPIC_OR_PARTITION"
-    assert parcel.record_id(0) == record_id
-    assert parcel.records[0][1].value == b"lost?"
+    assert batch.record_id(0) == record_id
+    assert batch.records[0][1].value == b"lost?"
     assert len(wal.mapping.again) == 2  # it had three chances
 
 
@@ -181,9 +181,9 @@ def test_a_record_over_its_topics_limit_is_the_only_dead_one_of_its_message(wal:
     wal.push(*({"topic": topic, "key": "k", "data": each} for each in data))
     wal.drain_until_empty()
     assert [value for _, value in records_of(kafka, topic, routing.partition_for(b"k", 3))] == [b"1", b"2"]
-    [(reason, parcel)] = wal.letters()
+    [(reason, batch)] = wal.letters()
     assert reason == "MESSAGE_TOO_LARGE"
-    assert [number for number, _ in parcel.records] == [1]
+    assert [number for number, _ in batch.records] == [1]
 
 
 def test_a_message_that_fails_each_time_is_moved_by_sqs_and_the_others_go_on(

@@ -140,7 +140,7 @@ class Outage:
 
 
 def records_in(bodies: list[str]) -> int:
-    return sum(len(message_codec.decode(message_codec.from_text(body)).records) for body in bodies)
+    return sum(len(message_codec.decode(message_codec.from_body(body)).records) for body in bodies)
 
 
 @pytest.mark.timeout(OUTAGE_S + 240)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def wal(request: pytest.FixtureRequest, kafka: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Log]:
     """A write-ahead log in each of the two SQS stand-ins."""
     aws = Aws(request.getfixturevalue(request.param).url)
-    monkeypatch.setattr(drain, "CHANCES_OF_UNKNOWN", 1)
+    monkeypatch.setattr(drain, "DELIVERIES_OF_UNKNOWN", 1)
     monkeypatch.setattr(letters, "WAIT_S", 0)
     log = Log(aws, kafka, monkeypatch, fifo=True)
     yield log

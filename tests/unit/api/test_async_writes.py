@@ -14,7 +14,7 @@ from keylane.config.queue import DrainSettings, QueueSettings, drain_settings, q
 from keylane.errors import SettingsError, Unconfirmed
 from keylane.model.records import NewRecord
 from keylane.produce import message_codec
-from keylane.produce.enqueue import Packing, WriteAheadLog
+from keylane.produce.enqueue import Batching, WriteAheadLog
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,12 +40,12 @@ def queue() -> FakeQueue:
 
 @pytest.fixture
 def send(log: FakeLog, queue: FakeQueue) -> Send:
-    return load_produce(log, WriteAheadLog(queue, None, Packing(4)))
+    return load_produce(log, WriteAheadLog(queue, None, Batching(4)))
 
 
 def queued(queue: FakeQueue) -> dict[str, NewRecord]:
-    parcels = [message_codec.decode(message_codec.from_text(message.body)) for message in queue.messages]
-    return {parcel.record_id(number): record for parcel in parcels for number, record in parcel.records}
+    batches = [message_codec.decode(message_codec.from_body(message.body)) for message in queue.messages]
+    return {batch.record_id(number): record for batch in batches for number, record in batch.records}
 
 
 @pytest.mark.parametrize("wait_for_send", [{}, {"wait_for_send": False}, {"wait_for_send": None}])
@@ -151,7 +151,7 @@ def test_a_record_that_may_be_queued_is_told_as_uncertain(send: Send, queue: Fak
 
 def test_a_write_that_kafka_does_not_take_now_is_accepted_where_that_is_set(log: FakeLog, queue: FakeQueue):
     log.away = True
-    send = load_produce(log, WriteAheadLog(queue, None, Packing(4), takes_async=False, takes_failed=True))
+    send = load_produce(log, WriteAheadLog(queue, None, Batching(4), takes_async=False, takes_failed=True))
     answer = send("/topics/t/keys/k", b"v", method="PUT")
     assert answer["statusCode"] == 202
     assert "Preference-Applied" not in headers_of(answer)

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from tests.support.fakes import FakeBucket, FakeLog, FakeQueue, FakeTime
 
 from keylane.drain import sqs_event
-from keylane.drain.drain import DETAIL, REASON, TOPIC, Drained, Received, drain
+from keylane.drain.drain import DETAIL, REASON, TOPIC, Drained, QueuedMessage, drain
 from keylane.errors import KeylaneError, LogUnavailable, ProduceFailed, TooLarge, UnknownPartition
 from keylane.model.records import NewRecord
 from keylane.ports import Deadline
 from keylane.produce import message_codec
-from keylane.produce.message_codec import Parcel
+from keylane.produce.message_codec import MessageBatch
 
 if TYPE_CHECKING:
     from keylane.ports import AppendResult
@@ -24,9 +24,11 @@ if TYPE_CHECKING:
 ACCEPTED_MS = 1_357_034_400_000
 
 
-def a_message(number: int, *records: NewRecord, group: str | None = "g", deliveries: int = 1) -> Received:
-    parcel = Parcel(number.to_bytes(16, "big"), ACCEPTED_MS, records[0].topic, tuple(enumerate(records)))
-    return Received(f"m{number}", message_codec.to_text(message_codec.encode(parcel)), group, deliveries)
+def a_message(
+    number: int, *records: NewRecord, group: str | None = "g", deliveries: int = 1
+) -> QueuedMessage:
+    batch = MessageBatch(number.to_bytes(16, "big"), ACCEPTED_MS, records[0].topic, tuple(enumerate(records)))
+    return QueuedMessage(f"m{number}", message_codec.to_body(message_codec.encode(batch)), group, deliveries)
 
 
 @dataclass
@@ -47,7 +49,7 @@ def log() -> ScriptedLog:
 
 
 def run(
-    log: FakeLog, *messages: Received, dead: FakeQueue | None = None, bucket: FakeBucket | None = None
+    log: FakeLog, *messages: QueuedMessage, dead: FakeQueue | None = None, bucket: FakeBucket | None = None
 ) -> Drained:
     deadline = Deadline.after_ms(1_000, FakeTime().clock)
     return drain(log, bucket, FakeQueue() if dead is None else dead, messages, deadline)
@@ -120,9 +122,9 @@ def test_what_kafka_will_never_take_goes_to_the_dead_letters_alone_with_the_reas
         DETAIL: "INVALID_RECORD: its timestamp is out of bounds",
         TOPIC: "t",
     }
-    parcel = message_codec.decode(message_codec.from_text(letter.body))
-    assert parcel.records == ((1, v(b"bad")),)
-    assert parcel.record_id(1) == f"{1:032x}-1"
+    batch = message_codec.decode(message_codec.from_body(letter.body))
+    assert batch.records == ((1, v(b"bad")),)
+    assert batch.record_id(1) == f"{1:032x}-1"
 
 
 def test_a_replayed_part_of_a_message_keeps_its_records_ids(log: ScriptedLog):
@@ -131,14 +133,14 @@ def test_a_replayed_part_of_a_message_keeps_its_records_ids(log: ScriptedLog):
     run(log, a_message(1, v(b"1"), v(b"bad")), dead=dead)
     log.errors.clear()
     log.sent.clear()
-    run(log, Received("m9", dead.messages[0].body, "g"))
+    run(log, QueuedMessage("m9", dead.messages[0].body, "g"))
     assert log.sent[0].headers == (("keylane-id", b"%032x-1" % 1),)
 
 
 @pytest.mark.parametrize("body", ["", "nonsense!", "AAAA", "Ã"])
 def test_a_message_that_cannot_be_read_goes_to_the_dead_letters_as_it_is(log: ScriptedLog, body: str):
     dead = FakeQueue()
-    drained = run(log, Received("m1", body, "g"), a_message(2, v(b"2")), dead=dead)
+    drained = run(log, QueuedMessage("m1", body, "g"), a_message(2, v(b"2")), dead=dead)
     assert drained.failed == []
     assert written(log) == [b"2"]
     assert [(letter.body, letter.attributes[REASON]) for letter in dead.messages] == [
@@ -181,26 +183,26 @@ def test_with_the_dead_letters_away_the_message_and_its_group_come_again(log: Sc
 
 
 def test_records_of_the_bucket_are_written(log: ScriptedLog):
-    inside = Parcel(b"i" * 16, ACCEPTED_MS, "t", ((0, v(b"large")),))
+    inside = MessageBatch(b"i" * 16, ACCEPTED_MS, "t", ((0, v(b"large")),))
     bucket = FakeBucket({"t/name": message_codec.encode(inside)})
-    outside = Parcel(b"i" * 16, ACCEPTED_MS, "t", left_at="t/name")
-    message = Received("m1", message_codec.to_text(message_codec.encode(outside)), "g")
+    outside = MessageBatch(b"i" * 16, ACCEPTED_MS, "t", object_name="t/name")
+    message = QueuedMessage("m1", message_codec.to_body(message_codec.encode(outside)), "g")
     assert run(log, message, bucket=bucket).failed == []
     assert written(log) == [b"large"]
 
 
 @pytest.mark.parametrize("bucket", [None, FakeBucket()])
 def test_records_that_the_bucket_lost_are_a_dead_letter(log: ScriptedLog, bucket: FakeBucket | None):
-    outside = Parcel(b"i" * 16, ACCEPTED_MS, "t", left_at="t/name")
-    message = Received("m1", message_codec.to_text(message_codec.encode(outside)), "g")
+    outside = MessageBatch(b"i" * 16, ACCEPTED_MS, "t", object_name="t/name")
+    message = QueuedMessage("m1", message_codec.to_body(message_codec.encode(outside)), "g")
     dead = FakeQueue()
     assert run(log, message, dead=dead, bucket=bucket).failed == []
     assert dead.messages[0].attributes[REASON] == "OBJECT_NOT_FOUND"
 
 
 def test_with_the_bucket_away_nothing_of_the_group_is_written(log: ScriptedLog):
-    outside = Parcel(b"i" * 16, ACCEPTED_MS, "t", left_at="t/name")
-    message = Received("m1", message_codec.to_text(message_codec.encode(outside)), "g")
+    outside = MessageBatch(b"i" * 16, ACCEPTED_MS, "t", object_name="t/name")
+    message = QueuedMessage("m1", message_codec.to_body(message_codec.encode(outside)), "g")
     assert run(log, message, a_message(2, v(b"2")), bucket=FakeBucket(away=True)).failed == ["m1", "m2"]
     assert written(log) == []
 
@@ -244,12 +246,12 @@ def test_an_event_of_lambda_is_read_and_answered():
         "messageAttributes": {},
         "eventSource": "aws:sqs",
     }
-    assert sqs_event.messages_of({"Records": [record]}) == [Received("m1", "b", "g", 4)]
-    answer = sqs_event.answer_of(Drained(["m1"], 0, {}, {}))
+    assert sqs_event.parse_messages({"Records": [record]}) == [QueuedMessage("m1", "b", "g", 4)]
+    answer = sqs_event.render_failures(Drained(["m1"], 0, {}, {}))
     assert answer == {"batchItemFailures": [{"itemIdentifier": "m1"}]}
 
 
 @pytest.mark.parametrize("event", [{}, {"Records": None}, {"Records": [{}]}, {"Records": [3]}])
 def test_what_is_no_event_of_a_queue_fails_as_a_whole(event: dict):
-    with pytest.raises(ValueError, match="no event"):
-        sqs_event.messages_of(event)
+    with pytest.raises(ValueError, match="not an event"):
+        sqs_event.parse_messages(event)

@@ -13,20 +13,20 @@ from keylane.errors import LogUnavailable, ProduceFailed, QueueUnavailable, TooL
 from keylane.model.records import NewRecord, Position, Queued
 from keylane.ports import Deadline
 from keylane.produce import message_codec
-from keylane.produce.enqueue import ID_HEADER, Packing, WriteAheadLog, enqueue
+from keylane.produce.enqueue import ID_HEADER, Batching, WriteAheadLog, enqueue
 from keylane.produce.put import RecordWriter, put_all
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from keylane.ports import RecordResult
-    from keylane.produce.message_codec import Parcel
+    from keylane.produce.message_codec import MessageBatch
 
 LIMIT = 4096
 
 
 def a_wal(queue: FakeQueue, *, groups: int = 4, bucket: FakeBucket | None = None, **takes) -> WriteAheadLog:
-    return WriteAheadLog(queue, bucket, Packing(groups, LIMIT), **takes)
+    return WriteAheadLog(queue, bucket, Batching(groups, LIMIT), **takes)
 
 
 def put(wal: WriteAheadLog, records: Sequence[NewRecord]) -> list[RecordResult]:
@@ -34,8 +34,8 @@ def put(wal: WriteAheadLog, records: Sequence[NewRecord]) -> list[RecordResult]:
     return enqueue(wal, clock, records, Deadline.after_ms(1_000, clock))
 
 
-def parcels(queue: FakeQueue) -> list[Parcel]:
-    return [message_codec.decode(message_codec.from_text(message.body)) for message in queue.messages]
+def batches(queue: FakeQueue) -> list[MessageBatch]:
+    return [message_codec.decode(message_codec.from_body(message.body)) for message in queue.messages]
 
 
 @given(
@@ -54,24 +54,22 @@ def parcels(queue: FakeQueue) -> list[Parcel]:
 def test_every_record_is_in_one_message_and_in_order_within_its_group(records: list[NewRecord], groups: int):
     queue = FakeQueue()
     results = put(a_wal(queue, groups=groups), records)
-    found = {
-        parcel.record_id(number): record for parcel in parcels(queue) for number, record in parcel.records
-    }
+    found = {batch.record_id(number): record for batch in batches(queue) for number, record in batch.records}
     assert [found.pop(result.id) for result in results] == records
     assert not found
     by_group: dict[tuple[str, str | None], list[NewRecord]] = {}
-    for message, parcel in zip(queue.messages, parcels(queue), strict=True):
+    for message, batch in zip(queue.messages, batches(queue), strict=True):
         assert len(message.body) <= LIMIT - 1024
-        assert message.id == parcel.id.hex()
-        by_group.setdefault((parcel.topic, message.group), []).extend(each for _, each in parcel.records)
+        assert message.id == batch.id.hex()
+        by_group.setdefault((batch.topic, message.group), []).extend(each for _, each in batch.records)
     for (topic, _), held in by_group.items():
         assert held == [record for record in records if record.topic == topic and record in held]
     for topic in "ab":
         for key in {record.key for record in records if record.key is not None}:
             groups_of_key = {
                 message.group
-                for message, parcel in zip(queue.messages, parcels(queue), strict=True)
-                if any((each.topic, each.key) == (topic, key) for _, each in parcel.records)
+                for message, batch in zip(queue.messages, batches(queue), strict=True)
+                if any((each.topic, each.key) == (topic, key) for _, each in batch.records)
             }
             assert len(groups_of_key) <= 1
 
@@ -79,7 +77,7 @@ def test_every_record_is_in_one_message_and_in_order_within_its_group(records: l
 def test_records_of_a_request_share_a_message_for_each_group():
     queue = FakeQueue()
     put(a_wal(queue, groups=1), [NewRecord("t", b"%d" % number, b"v") for number in range(50)])
-    assert [len(parcel.records) for parcel in parcels(queue)] == [50]
+    assert [len(batch.records) for batch in batches(queue)] == [50]
 
 
 def test_a_partition_without_keys_has_a_group_of_its_own():
@@ -107,10 +105,10 @@ def test_what_fits_into_no_message_goes_into_the_bucket():
     queue, bucket = FakeQueue(), FakeBucket()
     large = NewRecord("t", b"k", b"v" * 100_000)
     [result] = put(a_wal(queue, bucket=bucket), [large])
-    [parcel] = parcels(queue)
-    assert parcel.records == ()
-    assert parcel.left_at is not None
-    left = message_codec.decode(bucket.objects[parcel.left_at])
+    [batch] = batches(queue)
+    assert batch.records == ()
+    assert batch.object_name is not None
+    left = message_codec.decode(bucket.objects[batch.object_name])
     assert left.records == ((0, large),)
     assert result == Queued(left.record_id(0))
 
@@ -131,7 +129,7 @@ def test_with_the_bucket_away_nothing_overtakes_the_record_that_should_be_there(
     records = [NewRecord("t", b"k", b"1"), NewRecord("t", b"k", b"v" * 4_000), NewRecord("t", b"k", b"2")]
     results = put(a_wal(queue, groups=1, bucket=FakeBucket(away=True)), records)
     assert [type(result) for result in results] == [Queued, QueueUnavailable, QueueUnavailable]
-    assert [record.value for parcel in parcels(queue) for _, record in parcel.records] == [b"1"]
+    assert [record.value for batch in batches(queue) for _, record in batch.records] == [b"1"]
 
 
 def test_failures_of_a_message_are_those_of_its_records():
@@ -188,7 +186,7 @@ def test_what_kafka_does_not_take_now_is_queued_under_the_id_that_it_was_sent_wi
     [result] = write(log, a_wal(queue, takes_failed=True), [NewRecord("t", b"k", b"v")])
     assert isinstance(result, Queued)
     [sent] = log.sent
-    [(_, queued)] = parcels(queue)[0].records
+    [(_, queued)] = batches(queue)[0].records
     assert queued.headers == sent.headers == ((ID_HEADER, result.id.encode()),)
 
 

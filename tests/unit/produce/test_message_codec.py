@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from keylane.model.records import NewRecord
 from keylane.produce import message_codec
-from keylane.produce.message_codec import Parcel
+from keylane.produce.message_codec import MessageBatch
 from keylane.state.codec import CodecError
 
 ID = bytes(range(16))
@@ -26,9 +26,9 @@ RECORDS = (
     (1, NewRecord("t", b"k", None, 7, 1_357_034_401_384, (("a", b"hi"), ("é", None)))),
     (5, NewRecord("t", None, b"")),
 )
-PARCEL = Parcel(ID, 1_357_034_400_384, "t", RECORDS)
+BATCH = MessageBatch(ID, 1_357_034_400_384, "t", RECORDS)
 GOLDEN_LEFT = "01 01 000102030405060708090a0b0c0d0e0f 0000013bf58daa80 01 74 0003 742f78"
-LEFT = Parcel(ID, 1_357_034_400_384, "t", left_at="t/x")
+LEFT = MessageBatch(ID, 1_357_034_400_384, "t", object_name="t/x")
 
 BYTES = st.binary(max_size=9)
 HEADERS = st.lists(st.tuples(st.text(max_size=9), st.none() | BYTES), max_size=4).map(tuple)
@@ -41,8 +41,8 @@ NEW_RECORDS = st.builds(
     st.none() | st.integers(0, 253_402_300_799_999),
     HEADERS,
 )
-PARCELS = st.builds(
-    Parcel,
+BATCHES = st.builds(
+    MessageBatch,
     st.binary(min_size=16, max_size=16),
     st.integers(0, 2**64 - 1),
     st.just("a-topic"),
@@ -50,36 +50,36 @@ PARCELS = st.builds(
 )
 
 
-@pytest.mark.parametrize(("parcel", "golden"), [(PARCEL, GOLDEN), (LEFT, GOLDEN_LEFT)])
-def test_a_parcel_has_its_golden_bytes(parcel: Parcel, golden: str):
-    encoded = message_codec.encode(parcel)
+@pytest.mark.parametrize(("batch", "golden"), [(BATCH, GOLDEN), (LEFT, GOLDEN_LEFT)])
+def test_a_batch_has_its_golden_bytes(batch: MessageBatch, golden: str):
+    encoded = message_codec.encode(batch)
     assert encoded[:-4] == bytes.fromhex(golden)
-    assert message_codec.decode(encoded) == parcel
+    assert message_codec.decode(encoded) == batch
 
 
 def test_checksums_are_golden_too():
-    assert message_codec.encode(PARCEL)[-4:].hex() == "20d0f01d"
+    assert message_codec.encode(BATCH)[-4:].hex() == "20d0f01d"
     assert message_codec.encode(LEFT)[-4:].hex() == "786c4e01"
 
 
-@given(PARCELS)
-def test_every_parcel_comes_back_as_it_was(parcel: Parcel):
-    body = message_codec.to_text(message_codec.encode(parcel))
+@given(BATCHES)
+def test_every_batch_comes_back_as_it_was(batch: MessageBatch):
+    body = message_codec.to_body(message_codec.encode(batch))
     assert body.isascii()
-    assert message_codec.decode(message_codec.from_text(body)) == parcel
+    assert message_codec.decode(message_codec.from_body(body)) == batch
 
 
-@given(PARCELS)
-def test_sizes_are_known_before(parcel: Parcel):
-    encoded = [message_codec.encode_record(*each) for each in parcel.records]
-    data = message_codec.encode(parcel)
-    assert len(data) == message_codec.overhead_bytes(parcel.topic) + sum(map(len, encoded))
-    assert len(message_codec.to_text(data)) == message_codec.text_bytes(len(data))
+@given(BATCHES)
+def test_sizes_are_known_before(batch: MessageBatch):
+    encoded = [message_codec.encode_record(*each) for each in batch.records]
+    data = message_codec.encode(batch)
+    assert len(data) == message_codec.overhead_bytes(batch.topic) + sum(map(len, encoded))
+    assert len(message_codec.to_body(data)) == message_codec.body_length(len(data))
 
 
-@pytest.mark.parametrize("parcel", [PARCEL, LEFT])
-def test_a_parcel_that_is_cut_or_changed_anywhere_is_refused(parcel: Parcel):
-    encoded = message_codec.encode(parcel)
+@pytest.mark.parametrize("batch", [BATCH, LEFT])
+def test_a_batch_that_is_cut_or_changed_anywhere_is_refused(batch: MessageBatch):
+    encoded = message_codec.encode(batch)
     for length in range(len(encoded)):
         with pytest.raises(CodecError):
             message_codec.decode(encoded[:length])
@@ -89,7 +89,7 @@ def test_a_parcel_that_is_cut_or_changed_anywhere_is_refused(parcel: Parcel):
 
 
 @given(st.binary(max_size=200))
-def test_bytes_whose_checksum_is_right_are_a_parcel_or_refused(data: bytes):
+def test_bytes_whose_checksum_is_right_are_a_batch_or_refused(data: bytes):
     whole = b"\x01" + data
     with suppress(CodecError):
         message_codec.decode(whole + zlib.crc32(whole).to_bytes(4, "big"))
@@ -98,8 +98,8 @@ def test_bytes_whose_checksum_is_right_are_a_parcel_or_refused(data: bytes):
 @given(st.text(max_size=60))
 def test_any_text_is_a_message_or_refused(body: str):
     with suppress(CodecError):
-        message_codec.decode(message_codec.from_text(body))
+        message_codec.decode(message_codec.from_body(body))
 
 
-def test_ids_name_the_parcel_and_the_place():
-    assert PARCEL.record_id(5) == "000102030405060708090a0b0c0d0e0f-5"
+def test_ids_name_the_batch_and_the_place():
+    assert BATCH.record_id(5) == "000102030405060708090a0b0c0d0e0f-5"

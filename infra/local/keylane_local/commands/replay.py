@@ -180,7 +180,7 @@ def _parse_letter(message: Mapping[str, Any]) -> _DeadLetter:
     attributes = message.get("Attributes", {})
     topic, records = reported.get(drain.TOPIC, UNKNOWN), 0
     try:
-        batch = message_codec.decode(message_codec.from_text(message["Body"]))
+        batch = message_codec.decode(message_codec.from_body(message["Body"]))
         topic, records = batch.topic, len(batch.records) or 1
     except CodecError:
         pass

@@ -1,13 +1,13 @@
-"""The write-ahead log into Kafka: what was written leaves the queue, the rest comes again.
+"""Write the messages of the write-ahead log to Kafka; those that were not written are delivered again.
 
-1. All records of the batch are handed to Kafka at once, in the messages' order.
+1. All records of the batch are handed to Kafka at once, in the order of their messages.
 2. A message leaves the queue once each of its records is written, or is in the dead-letter queue.
-3. Where a record failed that Kafka may take later, its message comes again, and so do those of its order
-   group that came after it, written or not: the last to be written is then the newest one again.
-4. What Kafka will never take goes into the dead-letter queue with the reason, and holds up nothing.
+3. If Kafka did not accept a record but may accept it later, its message is delivered again, and so are the
+   later messages of its order group, even written ones: the newest record is then written last again.
+4. Records that Kafka will never accept go to the dead-letter queue with the reason, and hold up nothing.
 
-So each record is written at least once. It is written again where its message comes again: its id, in the
-header `keylane-id`, stays the same.
+So each record is written at least once. It is written again if its message is delivered again: its id, in
+the header `keylane-id`, stays the same.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ if TYPE_CHECKING:
 
     from keylane.model.records import NewRecord
     from keylane.ports import AppendResult, Bucket, Deadline, Log, Queue
-    from keylane.produce.message_codec import Parcel
+    from keylane.produce.message_codec import MessageBatch
 
-CHANCES_OF_UNKNOWN = 3
-"""Deliveries after which a topic or partition that Kafka doesn't know counts as wrong: it may be new."""
+DELIVERIES_OF_UNKNOWN = 3
+"""After so many deliveries an unknown topic or partition counts as wrong; before, it may be new."""
 REASON, DETAIL, TOPIC = "keylane-reason", "keylane-detail", "keylane-topic"
-"""Attributes of a dead letter: the error's name, a sentence, the topic where it is known."""
+"""Attributes of a dead letter: the error's name, a sentence, and the topic if it is known."""
 DETAIL_CHARACTERS = 400
 HELD_BACK = "HELD_BACK"
-"""Why a message comes again of which nothing failed: an earlier one of its group does, or was not buried."""
+"""The reason of a message without failures: an earlier one of its group is delivered again."""
 
 
 @dataclass(frozen=True, slots=True)
-class Received:
-    """A message as the queue delivers it; `deliveries` counts this one too."""
+class QueuedMessage:
+    """A message as the queue delivers it; `deliveries` includes this one."""
 
     id: str
     body: str
@@ -57,9 +57,9 @@ class Received:
 
 @dataclass(frozen=True, slots=True)
 class Drained:
-    """What became of a batch: ids of messages that come again, and how many records were written.
+    """The result of a batch: ids of the messages to deliver again, and the number of written records.
 
-    `dead`: records for the dead letters, by reason. `retried`: messages that come again, by reason.
+    `dead`: dead records by reason. `retried`: messages to deliver again, by reason.
     """
 
     failed: list[str]
@@ -68,8 +68,8 @@ class Drained:
     retried: Mapping[str, int]
 
 
-class _Dead(KeylaneError):
-    """A message that can't be read, ever; `code` says why."""
+class _Unreadable(KeylaneError):
+    """A message that can never be read; `code` is the reason."""
 
     def __init__(self, code: str, detail: str) -> None:
         super().__init__(detail)
@@ -77,140 +77,147 @@ class _Dead(KeylaneError):
 
 
 @dataclass(slots=True)
-class _Trip:
-    """A message on its way: what it holds, and what came of its records."""
+class _MessageState:
+    """A message, its batch (or why it has none), and the results of its records.
 
-    message: Received
-    parcel: Parcel | None = None
+    `failed`: the message is to be delivered again.
+    """
+
+    message: QueuedMessage
+    batch: MessageBatch | None = None
     fault: KeylaneError | None = None
-    outcomes: list[AppendResult] = field(default_factory=list)
+    results: list[AppendResult] = field(default_factory=list)
     failed: bool = False
 
     @property
     def failures(self) -> list[tuple[int, KeylaneError]]:
-        """Places of records that were not written, and why."""
-        return [(n, each) for n, each in enumerate(self.outcomes) if isinstance(each, KeylaneError)]
+        """Indices of the records that were not written, with their errors."""
+        return [(index, each) for index, each in enumerate(self.results) if isinstance(each, KeylaneError)]
+
+    @property
+    def errors(self) -> list[KeylaneError]:
+        """Why the message can't be read, or why its records were not written."""
+        return [self.fault] if self.fault is not None else [error for _, error in self.failures]
 
 
 def drain(
-    log: Log, bucket: Bucket | None, dead_letters: Queue, received: Sequence[Received], deadline: Deadline
+    log: Log,
+    bucket: Bucket | None,
+    dead_letters: Queue,
+    received: Sequence[QueuedMessage],
+    deadline: Deadline,
 ) -> Drained:
-    """Write the records of these messages, in their order within each group."""
-    trips = [_opened(message, bucket, deadline) for message in received]
-    _hold_back(trips)
-    sent = [(trip, record) for trip in trips if not trip.failed for record in _records(trip)]
-    outcomes = log.append_all([record for _, record in sent], deadline) if sent else []
-    for (trip, _), outcome in zip(sent, outcomes, strict=True):
-        trip.outcomes.append(outcome)
-    for trip in trips:
-        deliveries = trip.message.deliveries
-        trip.failed |= not all(_is_dead(error, deliveries) for _, error in trip.failures)
-    _hold_back(trips)
-    dead = _bury([trip for trip in trips if not trip.failed], dead_letters, deadline)
-    _hold_back(trips)
+    """Write the records of these messages, in order within each group."""
+    states = [_open(message, bucket, deadline) for message in received]
+    _hold_back(states)
+    sent = [(state, record) for state in states if not state.failed for record in _records(state)]
+    results = log.append_all([record for _, record in sent], deadline) if sent else []
+    for (state, _), result in zip(sent, results, strict=True):
+        state.results.append(result)
+    for state in states:
+        deliveries = state.message.deliveries
+        state.failed |= not all(_is_permanent(error, deliveries) for _, error in state.failures)
+    _hold_back(states)
+    dead = _send_dead_letters([state for state in states if not state.failed], dead_letters, deadline)
+    _hold_back(states)
     return Drained(
-        failed=[trip.message.id for trip in trips if trip.failed],
-        written=sum(not isinstance(outcome, KeylaneError) for outcome in outcomes),
+        failed=[state.message.id for state in states if state.failed],
+        written=sum(not isinstance(result, KeylaneError) for result in results),
         dead=dead,
-        retried=Counter(_why_again(trip) for trip in trips if trip.failed),
+        retried=Counter(_retry_reason(state) for state in states if state.failed),
     )
 
 
-def _opened(message: Received, bucket: Bucket | None, deadline: Deadline) -> _Trip:
+def _open(message: QueuedMessage, bucket: Bucket | None, deadline: Deadline) -> _MessageState:
     try:
-        return _Trip(message, parcel=_parcel(message, bucket, deadline))
+        return _MessageState(message, batch=_read_batch(message, bucket, deadline))
     except CodecError as error:
-        return _Trip(message, fault=_Dead("MALFORMED_MESSAGE", str(error)))
-    except _Dead as error:
-        return _Trip(message, fault=error)
+        return _MessageState(message, fault=_Unreadable("MALFORMED_MESSAGE", str(error)))
+    except _Unreadable as error:
+        return _MessageState(message, fault=error)
     except QueueUnavailable as error:
-        return _Trip(message, fault=error, failed=True)
+        return _MessageState(message, fault=error, failed=True)
 
 
-def _parcel(message: Received, bucket: Bucket | None, deadline: Deadline) -> Parcel:
-    parcel = message_codec.decode(message_codec.from_text(message.body))
-    if parcel.left_at is None:
-        return parcel
+def _read_batch(message: QueuedMessage, bucket: Bucket | None, deadline: Deadline) -> MessageBatch:
+    batch = message_codec.decode(message_codec.from_body(message.body))
+    if batch.object_name is None:
+        return batch
     if bucket is None:
-        raise _Dead("OBJECT_NOT_FOUND", "the records are in a bucket, and no bucket is set")
-    data = bucket.get(parcel.left_at, deadline)
+        raise _Unreadable("OBJECT_NOT_FOUND", "the records are in a bucket, and no bucket is configured")
+    data = bucket.get(batch.object_name, deadline)
     if data is None:
-        raise _Dead("OBJECT_NOT_FOUND", f"the bucket has no object {parcel.left_at}")
+        raise _Unreadable("OBJECT_NOT_FOUND", f"the bucket has no object {batch.object_name}")
     return message_codec.decode(data)
 
 
-def _hold_back(trips: Sequence[_Trip]) -> None:
-    """After a message that comes again, the later ones of its group do."""
+def _hold_back(states: Sequence[_MessageState]) -> None:
+    """After a message that is delivered again, so are the later ones of its group."""
     held: set[str] = set()
-    for trip in trips:
-        group = trip.message.group
-        trip.failed |= group in held
-        if trip.failed and group is not None:
+    for state in states:
+        group = state.message.group
+        state.failed |= group in held
+        if state.failed and group is not None:
             held.add(group)
 
 
-def _records(trip: _Trip) -> list[NewRecord]:
-    """What is written: with id, and with the time at which it was accepted if it has none of its own."""
-    parcel = trip.parcel
-    if parcel is None:
+def _records(state: _MessageState) -> list[NewRecord]:
+    """The records to write: with their ids, and the time of acceptance where they have no timestamp."""
+    batch = state.batch
+    if batch is None:
         return []
     return [
         replace(
-            with_id(record, parcel.record_id(number)),
-            timestamp_ms=parcel.accepted_ms if record.timestamp_ms is None else record.timestamp_ms,
+            with_id(record, batch.record_id(number)),
+            timestamp_ms=batch.accepted_ms if record.timestamp_ms is None else record.timestamp_ms,
         )
-        for number, record in parcel.records
+        for number, record in batch.records
     ]
 
 
-def _is_dead(error: KeylaneError, deliveries: int) -> bool:
-    """Whether Kafka will never take the record. That it doesn't let us write may be mended meanwhile."""
+def _is_permanent(error: KeylaneError, deliveries: int) -> bool:
+    """Whether Kafka will never accept the record. A missing permission may be granted later."""
     if isinstance(error, UnknownTopic | UnknownPartition):
-        return deliveries >= CHANCES_OF_UNKNOWN
+        return deliveries >= DELIVERIES_OF_UNKNOWN
     if isinstance(error, ProduceFailed):
         return not error.retriable and not error.code.endswith("_AUTHORIZATION_FAILED")
     return isinstance(error, TooLarge)
 
 
-def _bury(trips: Sequence[_Trip], dead_letters: Queue, deadline: Deadline) -> Counter[str]:
-    """Put what is dead of these into the dead-letter queue; a trip fails where that fails."""
-    dead = [(trip, _errors(trip)) for trip in trips if _errors(trip)]
+def _send_dead_letters(
+    states: Sequence[_MessageState], dead_letters: Queue, deadline: Deadline
+) -> Counter[str]:
+    """Send dead records to the dead-letter queue, counted by reason; where that fails, the message fails."""
+    dead = [(state, state.errors) for state in states if state.errors]
     if not dead:
         return Counter()
-    fates = dead_letters.send([_dead_letter(trip, errors[0]) for trip, errors in dead], deadline)
+    sent = dead_letters.send([_dead_letter(state, errors[0]) for state, errors in dead], deadline)
     reasons: Counter[str] = Counter()
-    for (trip, errors), error in zip(dead, fates, strict=True):
-        trip.failed = error is not None
-        reasons.update([] if trip.failed else [_reason(each) for each in errors])
+    for (state, errors), send_error in zip(dead, sent, strict=True):
+        state.failed = send_error is not None
+        reasons.update([] if state.failed else [_reason(each) for each in errors])
     return reasons
 
 
-def _dead_letter(trip: _Trip, error: KeylaneError) -> Message:
-    """The message with those of its records alone that are dead.
-
-    Its id is the queue's, which is another one each time that it is replayed.
-    """
-    body, attributes = trip.message.body, {REASON: _reason(error), DETAIL: str(error)[:DETAIL_CHARACTERS]}
-    if trip.parcel is not None:
-        attributes[TOPIC] = trip.parcel.topic
-        if len(trip.failures) < len(trip.outcomes):
-            records = tuple(trip.parcel.records[place] for place, _ in trip.failures)
-            body = message_codec.to_text(message_codec.encode(replace(trip.parcel, records=records)))
-    return Message(body, trip.message.group, trip.message.id, attributes)
+def _dead_letter(state: _MessageState, error: KeylaneError) -> Message:
+    """The message reduced to its dead records. It has the queue's id, a new one with each replay."""
+    body, attributes = state.message.body, {REASON: _reason(error), DETAIL: str(error)[:DETAIL_CHARACTERS]}
+    if state.batch is not None:
+        attributes[TOPIC] = state.batch.topic
+        if len(state.failures) < len(state.results):
+            records = tuple(state.batch.records[index] for index, _ in state.failures)
+            body = message_codec.to_body(message_codec.encode(replace(state.batch, records=records)))
+    return Message(body, state.message.group, state.message.id, attributes)
 
 
-def _why_again(trip: _Trip) -> str:
-    errors = [error for error in _errors(trip) if not _is_dead(error, trip.message.deliveries)]
+def _retry_reason(state: _MessageState) -> str:
+    errors = [error for error in state.errors if not _is_permanent(error, state.message.deliveries)]
     return _reason(errors[0]) if errors else HELD_BACK
 
 
-def _errors(trip: _Trip) -> list[KeylaneError]:
-    return [trip.fault] if trip.fault is not None else [error for _, error in trip.failures]
-
-
 def _reason(error: KeylaneError) -> str:
-    """Kafka's name of an error, or ours in its style."""
-    if isinstance(error, _Dead | ProduceFailed):
+    """Kafka's name of an error, or Keylane's in the same style."""
+    if isinstance(error, _Unreadable | ProduceFailed):
         return error.code
     if isinstance(error, UnknownTopic | UnknownPartition):
         return "UNKNOWN_TOPIC_OR_PARTITION"

@@ -1,10 +1,10 @@
-"""Batches of SQS messages as Lambda's event source mapping gives them, and the answer to one."""
+"""The SQS batches that Lambda's event source mapping delivers, and the response to one."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from keylane.drain.drain import Received
+from keylane.drain.drain import QueuedMessage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -12,17 +12,17 @@ if TYPE_CHECKING:
     from keylane.drain.drain import Drained
 
 
-def messages_of(event: Mapping[str, Any]) -> list[Received]:
-    """The messages, in their order. Raises ValueError for what is no such event: all of it comes again."""
+def parse_messages(event: Mapping[str, Any]) -> list[QueuedMessage]:
+    """The messages, in order. Raises ValueError for any other event: SQS delivers the whole batch again."""
     try:
-        return [_message(record) for record in event["Records"]]
+        return [_parse_message(record) for record in event["Records"]]
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise ValueError("this is no event of an SQS queue") from error
+        raise ValueError("this is not an event of an SQS queue") from error
 
 
-def _message(record: Mapping[str, Any]) -> Received:
+def _parse_message(record: Mapping[str, Any]) -> QueuedMessage:
     attributes = record.get("attributes") or {}
-    return Received(
+    return QueuedMessage(
         id=record["messageId"],
         body=record["body"],
         group=attributes.get("MessageGroupId"),
@@ -30,6 +30,6 @@ def _message(record: Mapping[str, Any]) -> Received:
     )
 
 
-def answer_of(drained: Drained) -> dict[str, Any]:
-    """What `ReportBatchItemFailures` wants: the messages that are to come again."""
+def render_failures(drained: Drained) -> dict[str, Any]:
+    """The response of `ReportBatchItemFailures`: the messages to deliver again."""
     return {"batchItemFailures": [{"itemIdentifier": each} for each in drained.failed]}

@@ -1,8 +1,8 @@
-"""Records into the write-ahead log: durable when it returns, in Kafka once the drain function has had them.
+"""Put records into the write-ahead log: durable when this returns, in Kafka once the drain function ran.
 
-Records of one request, topic and order group share messages. A key's group is its hash, so its records stay
-in their order; records without a key are in the group of the partition that they name, or in any. A record
-that is too large for a message goes into the bucket, and the message names it.
+Records of one request, topic and order group share messages. A key's group is its hash, so that its records
+stay in order; a record without a key is in the group of the partition that it names, or in any group. A batch
+that is too large for a message becomes an object of the bucket, and the message names the object.
 """
 
 from __future__ import annotations
@@ -16,163 +16,158 @@ from keylane.errors import KeylaneError, QueueUnavailable, TooLarge
 from keylane.model.records import Queued
 from keylane.ports import Message
 from keylane.produce import message_codec
-from keylane.produce.message_codec import Parcel
+from keylane.produce.message_codec import MessageBatch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from keylane.model.records import NewRecord
     from keylane.ports import Bucket, Clock, Deadline, Queue, RecordResult
 
 ID_HEADER = "keylane-id"
-"""Of each record that went through the log: a consumer that met the id already drops the record."""
+"""The id of each record that went through the log: a consumer can drop a record whose id it has seen."""
 ATTRIBUTES_BYTES = 1024
-"""Left free in each message: should it end in the dead-letter queue, its attributes say why."""
-_GROUP_CHARACTERS = 96
-"""Of a topic's name: a group's has 128 at most. Topics that begin alike merely share their groups."""
+"""Left free in each message for the attributes that give the reason, should it become a dead letter."""
+_TOPIC_CHARACTERS = 96
+"""Of a topic's name in its groups' names, which have at most 128. Topics that begin alike share groups."""
 
 
 @dataclass(frozen=True, slots=True)
-class Packing:
-    """How messages are made. `groups`: order groups of a topic, 0 for a queue that keeps no order.
+class Batching:
+    """How records become messages. `groups`: order groups of a topic, 0 for an unordered queue.
 
-    `limit_bytes`: of a message, attributes and all.
+    `limit_bytes` bounds a message with its attributes.
     """
 
     groups: int
     limit_bytes: int = 262_144
 
     @property
-    def body_characters(self) -> int:
-        """What a message's body may have."""
+    def body_limit(self) -> int:
+        """The most characters of a message's body."""
         return self.limit_bytes - ATTRIBUTES_BYTES
 
-
-@dataclass(slots=True)
-class _Pack:
-    """A parcel in the making: encoded records, and their places in the request."""
-
-    topic: str
-    group: str | None
-    id: bytes = field(default_factory=lambda: uuid.uuid4().bytes)
-    places: list[int] = field(default_factory=list)
-    encoded: list[bytes] = field(default_factory=list)
-    ids: list[str] = field(default_factory=list)
-    size: int = 0
-
-    def data(self, accepted_ms: int, left_at: str | None = None) -> bytes:
-        return message_codec.encode(Parcel(self.id, accepted_ms, self.topic, left_at=left_at), self.encoded)
+    @property
+    def batch_limit_bytes(self) -> int:
+        """The most bytes of a batch in a message."""
+        return self.body_limit // 4 * 3
 
 
 @dataclass(frozen=True, slots=True)
 class WriteAheadLog:
-    """The queue, how its messages are made, and which records go there.
+    """The queue and bucket, how messages are made, and which records go there.
 
-    `takes_async`: those whose writers need not wait. `takes_failed`: those that Kafka did not take in time,
-    though it may later; they may have been written all the same.
+    `takes_async`: those whose clients don't wait for Kafka. `takes_failed`: those that Kafka did not accept
+    in time but may accept later; they may have been written all the same.
     """
 
     queue: Queue
     bucket: Bucket | None
-    packing: Packing
+    batching: Batching
     takes_async: bool = True
     takes_failed: bool = False
+
+
+@dataclass(slots=True)
+class _GrowingBatch:
+    """A batch that still takes records: they are encoded; `indices` are theirs in the request."""
+
+    topic: str
+    group: str | None
+    id: bytes = field(default_factory=lambda: uuid.uuid4().bytes)
+    indices: list[int] = field(default_factory=list)
+    encoded: list[bytes] = field(default_factory=list)
+    ids: list[str] = field(default_factory=list)
+    size: int = 0
+
+    def encode(self, accepted_ms: int, object_name: str | None = None) -> bytes:
+        batch = MessageBatch(self.id, accepted_ms, self.topic, object_name=object_name)
+        return message_codec.encode(batch, self.encoded)
 
 
 def enqueue(
     wal: WriteAheadLog, clock: Clock, records: Sequence[NewRecord], deadline: Deadline
 ) -> list[RecordResult]:
-    """Put records into the log; give the fate of each, in their order: Queued, or why not.
+    """Put records into the log; return the result of each, in order: Queued, or why it is not.
 
-    Gives TooLarge where a record fits into no message and there is no bucket, QueueUnavailable, Unconfirmed.
+    The errors are TooLarge (too large for a message, and there is no bucket), QueueUnavailable, Unconfirmed.
     """
     accepted_ms = clock.now_ms()
-    outcomes: list[RecordResult] = [QueueUnavailable("it was not queued")] * len(records)
-    sendable: list[tuple[_Pack, Message]] = []
+    results: list[RecordResult] = [QueueUnavailable("it was not queued")] * len(records)
+    sendable: list[tuple[_GrowingBatch, Message]] = []
     failed_groups: dict[str, KeylaneError] = {}
-    for pack in _packed(records, wal.packing):
+    for batch in _batches(records, wal.batching):
         try:
-            if pack.group in failed_groups:
-                raise failed_groups[pack.group]
-            sendable.append((pack, _message(pack, wal, accepted_ms, deadline)))
+            if batch.group in failed_groups:
+                raise failed_groups[batch.group]
+            sendable.append((batch, _message(batch, wal, accepted_ms, deadline)))
         except (TooLarge, QueueUnavailable) as error:
-            _tell(outcomes, pack, error)
-            if pack.group and isinstance(error, QueueUnavailable):
-                failed_groups[pack.group] = error
-    fates = wal.queue.send([message for _, message in sendable], deadline) if sendable else []
-    for (pack, _), fate in zip(sendable, fates, strict=True):
-        _tell(outcomes, pack, fate)
-    return outcomes
+            _set_results(results, batch, error)
+            if batch.group and isinstance(error, QueueUnavailable):
+                failed_groups[batch.group] = error
+    errors = wal.queue.send([message for _, message in sendable], deadline) if sendable else []
+    for (batch, _), send_error in zip(sendable, errors, strict=True):
+        _set_results(results, batch, send_error)
+    return results
 
 
 def with_ids(records: Sequence[NewRecord]) -> list[NewRecord]:
-    """The records with ids of their own, in the header: those that may be written a second time."""
+    """The records with an id each, in a header: for records that may be written a second time."""
     request = uuid.uuid4().bytes.hex()
     return [with_id(record, f"{request}-{number}") for number, record in enumerate(records)]
 
 
-def id_in(record: NewRecord) -> str | None:
-    """The id that a record has in its header, None without one."""
-    found = next((value for name, value in record.headers if name == ID_HEADER), None)
-    return None if found is None else found.decode(errors="replace")
-
-
 def with_id(record: NewRecord, record_id: str) -> NewRecord:
-    """The record with this id in its header, unless it has one already: then it was sent before."""
-    if id_in(record) is not None:
+    """The record with this id in a header; a record that was sent before keeps the id that it has."""
+    if _id_in(record) is not None:
         return record
     return replace(record, headers=(*record.headers, (ID_HEADER, record_id.encode())))
 
 
-def _tell(outcomes: list[RecordResult], pack: _Pack, error: KeylaneError | None) -> None:
-    for place, record_id in zip(pack.places, pack.ids, strict=True):
-        outcomes[place] = error or Queued(record_id)
+def _id_in(record: NewRecord) -> str | None:
+    found = next((value for name, value in record.headers if name == ID_HEADER), None)
+    return None if found is None else found.decode(errors="replace")
 
 
-def _message(pack: _Pack, wal: WriteAheadLog, accepted_ms: int, deadline: Deadline) -> Message:
-    room = wal.packing.body_characters
-    data = pack.data(accepted_ms)
-    if message_codec.text_bytes(len(data)) > room:
+def _set_results(results: list[RecordResult], batch: _GrowingBatch, error: KeylaneError | None) -> None:
+    for index, record_id in zip(batch.indices, batch.ids, strict=True):
+        results[index] = error or Queued(record_id)
+
+
+def _message(batch: _GrowingBatch, wal: WriteAheadLog, accepted_ms: int, deadline: Deadline) -> Message:
+    data = batch.encode(accepted_ms)
+    if message_codec.body_length(len(data)) > wal.batching.body_limit:
         if wal.bucket is None:
-            raise TooLarge("record to be queued", len(data), room // 4 * 3)
-        name = f"{pack.topic}/{pack.id.hex()}"
+            raise TooLarge("record to be queued", len(data), wal.batching.batch_limit_bytes)
+        name = f"{batch.topic}/{batch.id.hex()}"
         wal.bucket.put(name, data, deadline)
-        data = pack.data(accepted_ms, name)
-    return Message(message_codec.to_text(data), pack.group, pack.id.hex())
+        data = batch.encode(accepted_ms, name)
+    return Message(message_codec.to_body(data), batch.group, batch.id.hex())
 
 
-def _packed(records: Sequence[NewRecord], packing: Packing) -> list[_Pack]:
-    """Parcels of one topic and group each, in the records' order; one of a large record has it alone."""
-    room = packing.body_characters // 4 * 3
-    group_of = _grouping(packing.groups)
-    packs: list[_Pack] = []
-    open_packs: dict[tuple[str, str | None], _Pack] = {}
-    for place, record in enumerate(records):
-        group = group_of(record)
-        pack = open_packs.get((record.topic, group))
-        encoded = message_codec.encode_record(len(pack.places) if pack else 0, record)
-        if pack is None or pack.size + len(encoded) > room:
-            pack = _Pack(record.topic, group, size=message_codec.overhead_bytes(record.topic))
+def _batches(records: Sequence[NewRecord], batching: Batching) -> list[_GrowingBatch]:
+    """Batches of one topic and group each, in the records' order; a record over the limit has its own."""
+    any_group = uuid.uuid4().int % batching.groups if batching.groups else 0
+    batches: list[_GrowingBatch] = []
+    growing: dict[tuple[str, str | None], _GrowingBatch] = {}
+    for index, record in enumerate(records):
+        group = _group_of(record, batching.groups, any_group) if batching.groups else None
+        batch = growing.get((record.topic, group))
+        encoded = message_codec.encode_record(len(batch.indices) if batch else 0, record)
+        if batch is None or batch.size + len(encoded) > batching.batch_limit_bytes:
+            batch = _GrowingBatch(record.topic, group, size=message_codec.overhead_bytes(record.topic))
             encoded = message_codec.encode_record(0, record)
-            open_packs[record.topic, group] = pack
-            packs.append(pack)
-        pack.ids.append(id_in(record) or f"{pack.id.hex()}-{len(pack.places)}")
-        pack.places.append(place)
-        pack.encoded.append(encoded)
-        pack.size += len(encoded)
-    return packs
+            growing[record.topic, group] = batch
+            batches.append(batch)
+        batch.ids.append(_id_in(record) or f"{batch.id.hex()}-{len(batch.indices)}")
+        batch.indices.append(index)
+        batch.encoded.append(encoded)
+        batch.size += len(encoded)
+    return batches
 
 
-def _grouping(groups: int) -> Callable[[NewRecord], str | None]:
-    """The group of each record of a request."""
-    if not groups:
-        return lambda _: None
-    anywhere = uuid.uuid4().int % groups
-
-    def group_of(record: NewRecord) -> str:
-        name = record.topic[:_GROUP_CHARACTERS]
-        if record.key is not None:
-            return f"{name}:{zlib.crc32(record.key) % groups}"
-        return f"{name}:{anywhere}" if record.partition is None else f"{name}:p{record.partition}"
-
-    return group_of
+def _group_of(record: NewRecord, groups: int, any_group: int) -> str:
+    name = record.topic[:_TOPIC_CHARACTERS]
+    if record.key is not None:
+        return f"{name}:{zlib.crc32(record.key) % groups}"
+    return f"{name}:{any_group}" if record.partition is None else f"{name}:p{record.partition}"

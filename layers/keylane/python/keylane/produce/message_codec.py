@@ -1,28 +1,28 @@
-"""Bytes of the write-ahead log: records of one topic and one order group, as one message.
+"""The bytes of a message of the write-ahead log: a batch of records of one topic and one order group.
 
-A message is the base64 of a parcel (all numbers big-endian):
+A message's body is the base64 of a batch (all numbers big-endian):
 
     0       version        u8   1
-    1       flags          u8   bit 0: the parcel itself is left in a bucket, under the name that follows
+    1       flags          u8   bit 0: the batch is an object of the bucket, whose name follows
     2..17   id             16 bytes
-    18..25  accepted ms    u64  when the records were accepted: their timestamp, where they have none
+    18..25  accepted ms    u64  when the records were accepted: the timestamp of those that have none
     topic                  u8 length, ASCII
-    then, as a parcel's records, u16 their count and for each:
-        number             u16  its place in the first parcel that held it: with the id it names the record
+    then, for a batch that is in the message, a u16 count of records and for each:
+        number             u16  its index in the first batch that held it: with the id it names the record
         flags              u8   bit 0: key, bit 1: value (none: a tombstone), bit 2: partition,
-                                bit 3: timestamp, bit 4: headers; what a flag names follows in this order
+                                bit 3: timestamp, bit 4: headers; flagged fields follow in this order
         key                u32 length, bytes
         value              u32 length, bytes
         partition          u32
         timestamp ms       u64
         headers            u16 count, for each: u32 length and UTF-8 of its name,
                                 i32 length (-1: null) and bytes of its value
-    or, for one that is left in a bucket:
+    or, for a batch that is in the bucket:
         name               u16 length, UTF-8
-    checksum               u32  CRC32 of all before it
+    checksum               u32  CRC32 of all bytes before it
 
-A record's id is the parcel's in hexadecimal, a dash, and its number. What is moved to another queue, whole or
-in part, keeps its records' ids.
+A record's id is the batch's id in hexadecimal, a dash, and the record's number. A batch that is moved to
+another queue, as a whole or in part, keeps the ids of its records.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 VERSION = 1
-LEFT_IN_BUCKET = 0b1
+IN_BUCKET = 0b1
 ID_BYTES = 16
 _KEY, _VALUE, _PARTITION, _TIMESTAMP, _HEADERS = (1 << bit for bit in range(5))
 _HEADER = struct.Struct(f">BB{ID_BYTES}sQ")
@@ -50,32 +50,32 @@ _U8, _U16, _U32, _U64, _I32 = (struct.Struct(f">{code}") for code in "BHIQi")
 
 
 @dataclass(frozen=True, slots=True)
-class Parcel:
-    """Records by number; or where they are: `left_at` names an object of the bucket, `records` is empty."""
+class MessageBatch:
+    """Records with their numbers; or the name of the object that holds the batch, then `records` is empty."""
 
     id: bytes
     accepted_ms: int
     topic: str
     records: tuple[tuple[int, NewRecord], ...] = ()
-    left_at: str | None = None
+    object_name: str | None = None
 
     def record_id(self, number: int) -> str:
-        """The id of one of its records."""
+        """The id of the record with this number."""
         return f"{self.id.hex()}-{number}"
 
 
 def overhead_bytes(topic: str) -> int:
-    """Bytes of a parcel around its encoded records."""
+    """The size of a batch without its encoded records."""
     return _HEADER.size + _U8.size + len(topic) + _U16.size + _U32.size
 
 
-def text_bytes(size: int) -> int:
-    """Characters of a message whose parcel has this many bytes."""
+def body_length(size: int) -> int:
+    """The length of the body of a message whose batch has this many bytes."""
     return (size + 2) // 3 * 4
 
 
 def encode_record(number: int, record: NewRecord) -> bytes:
-    """One record, without its topic."""
+    """Encode one record, without its topic."""
     flags = 0
     parts: list[bytes] = []
     for flag, field in ((_KEY, record.key), (_VALUE, record.value)):
@@ -103,86 +103,86 @@ def _encode_headers(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
     return b"".join(parts)
 
 
-def encode(parcel: Parcel, encoded: Sequence[bytes] | None = None) -> bytes:
-    """A parcel's bytes; `encoded` are its records where that is done already."""
-    topic = parcel.topic.encode("ascii")
-    flags = 0 if parcel.left_at is None else LEFT_IN_BUCKET
-    head = _HEADER.pack(VERSION, flags, parcel.id, parcel.accepted_ms) + _U8.pack(len(topic)) + topic
-    if parcel.left_at is not None:
-        name = parcel.left_at.encode()
+def encode(batch: MessageBatch, encoded: Sequence[bytes] | None = None) -> bytes:
+    """Encode a batch; `encoded`: its records, if they are encoded already."""
+    topic = batch.topic.encode("ascii")
+    flags = 0 if batch.object_name is None else IN_BUCKET
+    head = _HEADER.pack(VERSION, flags, batch.id, batch.accepted_ms) + _U8.pack(len(topic)) + topic
+    if batch.object_name is not None:
+        name = batch.object_name.encode()
         body = _U16.pack(len(name)) + name
     else:
-        records = [encode_record(*each) for each in parcel.records] if encoded is None else encoded
+        records = [encode_record(*each) for each in batch.records] if encoded is None else encoded
         body = _U16.pack(len(records)) + b"".join(records)
     return head + body + _U32.pack(zlib.crc32(head + body))
 
 
-def decode(data: bytes) -> Parcel:
-    """A parcel of its bytes. Raises CodecError for what is none, or not whole."""
+def decode(data: bytes) -> MessageBatch:
+    """Decode a batch. Raises CodecError for bytes that are malformed or incomplete."""
     if len(data) < _HEADER.size + _U32.size:
-        raise CodecError(f"a parcel has {_HEADER.size + _U32.size} bytes at least, this has {len(data)}")
+        raise CodecError(f"a batch has at least {_HEADER.size + _U32.size} bytes, this one has {len(data)}")
     if data[0] != VERSION:
-        raise CodecError(f"parcel version {data[0]} is not known")
+        raise CodecError(f"batch version {data[0]} is unknown")
     if zlib.crc32(data[: -_U32.size]) != _U32.unpack(data[-_U32.size :])[0]:
-        raise CodecError("the parcel's checksum is wrong")
+        raise CodecError("the batch's checksum is wrong")
     try:
-        return _decoded(_Source(data[: -_U32.size]))
+        return _decode_batch(_ByteReader(data[: -_U32.size]))
     except (struct.error, UnicodeDecodeError) as error:
-        raise CodecError(f"the parcel can't be read: {error}") from error
+        raise CodecError(f"the batch can't be decoded: {error}") from error
 
 
-def _decoded(source: _Source) -> Parcel:
-    _, flags, parcel_id, accepted_ms = source.unpack(_HEADER)
-    if flags & ~LEFT_IN_BUCKET:
-        raise CodecError(f"parcel flags {flags:#x} are not known")
+def _decode_batch(source: _ByteReader) -> MessageBatch:
+    _, flags, batch_id, accepted_ms = source.unpack(_HEADER)
+    if flags & ~IN_BUCKET:
+        raise CodecError(f"batch flags {flags:#x} are unknown")
     topic = source.take(source.number(_U8)).decode("ascii")
-    left_at = None
+    object_name = None
     records: tuple[tuple[int, NewRecord], ...] = ()
-    if flags & LEFT_IN_BUCKET:
-        left_at = source.take(source.number(_U16)).decode()
+    if flags & IN_BUCKET:
+        object_name = source.take(source.number(_U16)).decode()
     else:
-        records = tuple(_record(source, topic) for _ in range(source.number(_U16)))
+        records = tuple(_decode_record(source, topic) for _ in range(source.number(_U16)))
     if source.rest:
-        raise CodecError(f"{source.rest} bytes follow the parcel")
-    return Parcel(parcel_id, accepted_ms, topic, records, left_at)
+        raise CodecError(f"{source.rest} bytes follow the batch")
+    return MessageBatch(batch_id, accepted_ms, topic, records, object_name)
 
 
-def _record(source: _Source, topic: str) -> tuple[int, NewRecord]:
+def _decode_record(source: _ByteReader, topic: str) -> tuple[int, NewRecord]:
     number, flags = source.unpack(_RECORD)
     if flags >= _HEADERS << 1:
-        raise CodecError(f"record flags {flags:#x} are not known")
+        raise CodecError(f"record flags {flags:#x} are unknown")
     record = NewRecord(
         topic,
         source.take(source.number(_U32)) if flags & _KEY else None,
         source.take(source.number(_U32)) if flags & _VALUE else None,
         source.number(_U32) if flags & _PARTITION else None,
         source.number(_U64) if flags & _TIMESTAMP else None,
-        tuple(_header(source) for _ in range(source.number(_U16))) if flags & _HEADERS else (),
+        tuple(_decode_header(source) for _ in range(source.number(_U16))) if flags & _HEADERS else (),
     )
     return number, record
 
 
-def _header(source: _Source) -> tuple[str, bytes | None]:
+def _decode_header(source: _ByteReader) -> tuple[str, bytes | None]:
     name = source.take(source.number(_U32)).decode()
     length = source.number(_I32)
     return name, None if length < 0 else source.take(length)
 
 
-def to_text(data: bytes) -> str:
-    """A message's body."""
+def to_body(data: bytes) -> str:
+    """The body of the message that carries a batch."""
     return base64.b64encode(data).decode()
 
 
-def from_text(body: str) -> bytes:
-    """A parcel's bytes of a message's body. Raises CodecError."""
+def from_body(body: str) -> bytes:
+    """The batch that a message's body carries. Raises CodecError."""
     try:
         return base64.b64decode(body, validate=True)
     except (binascii.Error, ValueError) as error:
         raise CodecError("the message is not base64") from error
 
 
-class _Source:
-    """Takes bytes from the front; struct.error where they end too soon."""
+class _ByteReader:
+    """Reads bytes from the front. Raises struct.error when they end too soon."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -190,13 +190,13 @@ class _Source:
 
     @property
     def rest(self) -> int:
-        """Bytes that are left."""
+        """The number of unread bytes."""
         return len(self._data) - self._at
 
     def take(self, size: int) -> bytes:
         """The next bytes."""
         if size > self.rest:
-            raise struct.error(f"{size} bytes are told of, {self.rest} are left")
+            raise struct.error(f"{size} bytes are expected, {self.rest} are left")
         self._at += size
         return self._data[self._at - size : self._at]
 

@@ -81,9 +81,9 @@ def produce_maker(meter: Meter) -> Callable[[], Produce]:
 
 def _wal(settings: QueueSettings) -> WriteAheadLog:
     from keylane.adapters.aws.sqs import SqsQueue  # noqa: PLC0415
-    from keylane.produce.enqueue import Packing, WriteAheadLog  # noqa: PLC0415
+    from keylane.produce.enqueue import Batching, WriteAheadLog  # noqa: PLC0415
 
-    packing = Packing(settings.groups if settings.is_fifo else 0, settings.limit_bytes)
+    batching = Batching(settings.groups if settings.is_fifo else 0, settings.limit_bytes)
     queue = SqsQueue(settings.url, settings.limit_bytes, settings.aws)
     bucket = bucket_of(settings.bucket, settings.aws)
-    return WriteAheadLog(queue, bucket, packing, settings.takes_async, settings.takes_failed)
+    return WriteAheadLog(queue, bucket, batching, settings.takes_async, settings.takes_failed)

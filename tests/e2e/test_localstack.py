@@ -16,7 +16,7 @@ from tests.servers.own import eventually, records_of
 
 from keylane_local.deploy import deployment
 from keylane_local.deploy.cloudformation import CloudStack, DeployFailed
-from keylane_local.deploy.packaging import layer_archive
+from keylane_local.deploy.packaging import build_layer_archive
 from keylane_local.tools import project_root
 
 TEMPLATE = project_root() / "template.yaml"
@@ -46,7 +46,7 @@ class Api:
 def build(tmp_path_factory):
     """The folder of the built layer."""
     folder = tmp_path_factory.mktemp("build")
-    layer_archive(project_root(), folder)
+    build_layer_archive(project_root(), folder)
     return folder
 
 

@@ -18,7 +18,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf import descriptor_pool, message_factory
 
 from keylane_local.process.ports import HOST
-from keylane_local.process.processes import Program
+from keylane_local.process.program import Program
 from keylane_local.tools import tools_dir
 
 if TYPE_CHECKING:

@@ -18,7 +18,8 @@ from keylane import routing
 from keylane.adapters.redis.cluster import Cluster
 from keylane.config.functions import redis_settings
 from keylane.state import codec
-from keylane_local.process.processes import Program, stop_now, tail
+from keylane_local.process.processes import stop_now, tail
+from keylane_local.process.program import Program
 from keylane_local.stack.parts import READY
 from keylane_local.tools import find_java, tools_dir
 from keylane_spark.adapters.lane import LaneTarget

@@ -96,7 +96,7 @@ def up(
         shards=shards,
         replicas=replicas,
         job=not no_job,
-        usual=True,
+        default_ports=True,
         localstack=localstack,
         localstack_port=localstack_port,
     )
@@ -144,7 +144,7 @@ def demo(data_dir: Path, once: bool) -> None:
     from keylane_local.commands import demo as flights  # noqa: PLC0415 - its imports take long
 
     config = _choose_config(data_dir, None, required=True)
-    stack = Stack(data_dir, config, options=StackOptions(usual=True), progress=_Progress().show)
+    stack = Stack(data_dir, config, options=StackOptions(default_ports=True), progress=_Progress().show)
     try:
         stack.up()
         flights.run(stack, _out)

@@ -1,4 +1,4 @@
-"""Where the programs are that the stack starts. Standard library only: the set-up uses it too."""
+"""Where the stack's programs are installed. Standard library only: the set-up imports it too."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 MIN_JAVA = 17
 MIN_REDIS = (7, 0)
-# The oldest Valkey calls itself 7.2, so the same bound serves both.
+# Valkey's versions start at 7.2, so one bound fits both.
 _REDIS_NAMES = ("redis-server", "valkey-server")
 _VERSION_TIMEOUT_S = 20
 
@@ -21,7 +21,7 @@ def project_root() -> Path:
 
 
 def tools_dir() -> Path:
-    """Return the folder of what the set-up fetched: KEYLANE_TOOLS, else .keylane-tools in the checkout."""
+    """Return the folder of what the set-up downloads: KEYLANE_TOOLS, else .keylane-tools in the checkout."""
     return Path(os.environ.get("KEYLANE_TOOLS") or project_root() / ".keylane-tools").absolute()
 
 
@@ -40,19 +40,19 @@ def _version_text(program: str, option: str) -> str:
 
 
 def java_version(java: str) -> int | None:
-    """Return the major version of the program `java`, or None where it does not run (as macOS's stub)."""
+    """Return the major version of the program `java`, or None if it does not run (like macOS's stub)."""
     found = re.search(r'version "(?:1\.)?(\d+)', _version_text(java, "-version"))
     return int(found[1]) if found else None
 
 
 def redis_version(server: str) -> tuple[int, int] | None:
-    """Return (major, minor) of a redis-server or valkey-server, or None where it does not run."""
+    """Return (major, minor) of a redis-server or valkey-server, or None if it does not run."""
     found = re.search(r"\bv=(\d+)\.(\d+)", _version_text(server, "--version"))
     return (int(found[1]), int(found[2])) if found else None
 
 
 def find_java() -> str | None:
-    """Return the path of a Java of version MIN_JAVA or newer: JAVA_HOME's, else PATH's, else None."""
+    """Return the path of Java MIN_JAVA or newer, from JAVA_HOME, else from PATH; else None."""
     home = os.environ.get("JAVA_HOME")
     candidates = [str(Path(home) / "bin" / "java")] if home else []
     if on_path := shutil.which("java"):
@@ -61,16 +61,16 @@ def find_java() -> str | None:
 
 
 def find_redis() -> str | None:
-    """Return the path of a redis-server or valkey-server of version MIN_REDIS or newer on PATH, or None."""
+    """Return the path of a redis-server or valkey-server MIN_REDIS or newer on PATH, or None."""
     candidates = [path for name in _REDIS_NAMES if (path := shutil.which(name))]
     return next((server for server in candidates if (redis_version(server) or (0, 0)) >= MIN_REDIS), None)
 
 
 def localstack_python() -> Path:
-    """Return the interpreter of LocalStack's own virtual environment, which the set-up makes."""
+    """Return the interpreter of LocalStack's virtual environment."""
     return tools_dir() / "localstack" / "bin" / "python"
 
 
 def lambda_python() -> Path:
-    """Return the interpreter that functions run with in LocalStack: what Lambda has, and nothing of ours."""
+    """Return the interpreter of functions in LocalStack: its packages are those of Lambda's runtime."""
     return tools_dir() / "lambda" / "bin" / "python"

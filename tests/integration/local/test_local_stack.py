@@ -204,7 +204,7 @@ def test_a_failed_start_prints_the_end_of_the_part_s_log(data, tmp_path):
     done = _keylane(data, "up", "--no-job", "--replicas", "0")
     assert done.returncode == 1
     assert "kafka.log:" in done.stderr
-    assert "keylane: kafka failed: it ended while it started" in done.stderr
+    assert "keylane: kafka failed: it ended while it was starting" in done.stderr
 
 
 def test_localstack_is_started_deployed_to_and_stopped_with_the_stack(data):

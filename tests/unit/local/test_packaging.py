@@ -56,7 +56,7 @@ def test_each_folder_of_the_template_is_uploaded_once_and_its_address_put_in():
         uploads[name] = data
         return f"s3://bucket/{name}"
 
-    made = packaging.packaged(TEMPLATE, str.encode, upload)
+    made = packaging.package_template(TEMPLATE, str.encode, upload)
     assert sorted(uploads.values()) == [b"functions/one", b"layers/keylane"]
     one = next(name for name, data in uploads.items() if data == b"functions/one")
     assert made.count(f"      CodeUri: s3://bucket/{one}\n") == 2
@@ -84,15 +84,15 @@ def test_a_function_s_own_bytecode_is_not_archived(folder):
 
 def test_a_layer_is_built_for_this_machine_once_and_again_where_its_source_changed(layer, tmp_path):
     root, runs = layer
-    made = packaging.layer_archive(root, tmp_path / "build")
-    assert packaging.layer_archive(root, tmp_path / "build") == made
+    made = packaging.build_layer_archive(root, tmp_path / "build")
+    assert packaging.build_layer_archive(root, tmp_path / "build") == made
     assert runs() == 1
     with zipfile.ZipFile(io.BytesIO(made)) as archive:
         told = archive.read("python/made.txt").decode()
     assert told == f"--architecture {packaging.ARCHITECTURE} --runtime {packaging.RUNTIME}"
     assert f"python{sys.version_info.major}.{sys.version_info.minor}" == packaging.RUNTIME
     (root / packaging.LAYER / "requirements.txt").write_text("more")
-    packaging.layer_archive(root, tmp_path / "build")
+    packaging.build_layer_archive(root, tmp_path / "build")
     assert runs() == 2
 
 
@@ -100,4 +100,4 @@ def test_a_layer_that_can_not_be_built_is_told_with_the_end_of_its_log(layer, tm
     root, _ = layer
     (root / packaging.LAYER / "build_layer.py").write_text("raise SystemExit('no such wheel')")
     with pytest.raises(StackError, match=r"could not be built:\nno such wheel"):
-        packaging.layer_archive(root, tmp_path / "build")
+        packaging.build_layer_archive(root, tmp_path / "build")

@@ -11,17 +11,17 @@ import pytest
 from keylane_local.errors import BadInput, PortInUse
 from keylane_local.process.ports import is_free
 from keylane_local.servers.redis_cluster import slot_range
-from keylane_local.stack.plan import StackOptions, plan
+from keylane_local.stack.plan import StackOptions, plan_stack
 from keylane_local.stack.state import StackState
 
 CONFIG = Path("keylane.toml")
 
 
 def _fresh(tmp_path, options=None, config=CONFIG):
-    return plan(options or StackOptions(), tmp_path, config, None, ())
+    return plan_stack(options or StackOptions(), tmp_path, config, None, ())
 
 
-def test_a_new_stack_has_three_shards_with_a_replica_each_on_ports_of_its_own(tmp_path):
+def test_a_new_stack_has_three_shards_with_one_replica_each_on_separate_ports(tmp_path):
     state = _fresh(tmp_path)
     ports = [state.kafka_port, state.controller_port, state.http_port]
     ports += [port for pair in state.redis_ports for port in pair]
@@ -30,7 +30,7 @@ def test_a_new_stack_has_three_shards_with_a_replica_each_on_ports_of_its_own(tm
     assert Path(state.config).is_absolute()
 
 
-def test_the_state_comes_back_from_its_file_as_it_was(tmp_path):
+def test_a_saved_state_is_loaded_unchanged(tmp_path):
     state = _fresh(tmp_path)
     state.save(tmp_path)
     assert StackState.load(tmp_path) == state
@@ -44,29 +44,29 @@ def test_a_broken_state_file_is_named(tmp_path, text):
         StackState.load(tmp_path)
 
 
-def test_ports_stay_as_they_were(tmp_path):
+def test_ports_are_kept_at_the_next_start(tmp_path):
     before = _fresh(tmp_path)
-    after = plan(StackOptions(), tmp_path, CONFIG, before, ())
+    after = plan_stack(StackOptions(), tmp_path, CONFIG, before, ())
     assert (after.kafka_port, after.http_port) == (before.kafka_port, before.http_port)
     assert [port for port, _ in after.redis_ports] == [port for port, _ in before.redis_ports]
 
 
-def test_a_port_taken_in_the_meantime_is_left_to_who_has_it(tmp_path):
+def test_a_port_that_another_process_has_taken_is_replaced(tmp_path):
     before = _fresh(tmp_path)
     with socket.create_server(("127.0.0.1", before.http_port)):
-        assert plan(StackOptions(), tmp_path, CONFIG, before, ()).http_port != before.http_port
+        assert plan_stack(StackOptions(), tmp_path, CONFIG, before, ()).http_port != before.http_port
 
 
-def test_a_port_that_running_parts_know_is_not_moved(tmp_path):
+def test_a_port_that_running_parts_know_is_not_replaced(tmp_path):
     before = _fresh(tmp_path)
     with (
         socket.create_server(("127.0.0.1", before.kafka_port)),
         pytest.raises(PortInUse, match="kafka"),
     ):
-        plan(StackOptions(), tmp_path, CONFIG, before, ("http",))
+        plan_stack(StackOptions(), tmp_path, CONFIG, before, ("http",))
 
 
-def test_a_wish_against_a_running_part_is_refused(tmp_path):
+def test_an_option_that_contradicts_a_running_part_is_rejected(tmp_path):
     before = _fresh(tmp_path)
     for options, part in (
         (StackOptions(kafka_port=before.kafka_port + 1), "kafka"),
@@ -74,26 +74,26 @@ def test_a_wish_against_a_running_part_is_refused(tmp_path):
         (StackOptions(http_port=before.http_port + 1), "http"),
     ):
         with pytest.raises(BadInput, match=f"{part} runs on port"):
-            plan(options, tmp_path, CONFIG, before, (part,))
+            plan_stack(options, tmp_path, CONFIG, before, (part,))
     with pytest.raises(BadInput, match="the job runs with"):
-        plan(StackOptions(), tmp_path, Path("other.toml"), before, ("job",))
+        plan_stack(StackOptions(), tmp_path, Path("other.toml"), before, ("job",))
 
 
-def test_a_job_that_runs_stays_part_of_the_stack(tmp_path):
+def test_a_running_job_stays_part_of_the_stack(tmp_path):
     before = _fresh(tmp_path)
-    assert plan(StackOptions(job=False), tmp_path, CONFIG, before, ("job",)).config == before.config
-    assert plan(StackOptions(job=False), tmp_path, CONFIG, before, ()).config is None
+    assert plan_stack(StackOptions(job=False), tmp_path, CONFIG, before, ("job",)).config == before.config
+    assert plan_stack(StackOptions(job=False), tmp_path, CONFIG, before, ()).config is None
 
 
-def test_the_shape_of_a_cluster_that_has_data_cannot_change(tmp_path):
+def test_the_shape_of_a_cluster_with_data_cannot_change(tmp_path):
     before = _fresh(tmp_path)
     (tmp_path / "redis").mkdir()
     with pytest.raises(BadInput, match="--wipe"):
-        plan(StackOptions(shards=4), tmp_path, CONFIG, before, ())
-    assert plan(StackOptions(shards=3), tmp_path, CONFIG, before, ()).shards == 3
+        plan_stack(StackOptions(shards=4), tmp_path, CONFIG, before, ())
+    assert plan_stack(StackOptions(shards=3), tmp_path, CONFIG, before, ()).shards == 3
 
 
-def test_a_wished_redis_port_is_the_first_of_a_row(tmp_path):
+def test_a_requested_redis_port_is_the_first_of_consecutive_ones(tmp_path):
     rows = ([port + step for step in range(4)] for port in range(21000, 31000, 4))
     first = next(row[0] for row in rows if all(map(is_free, row)))
     state = _fresh(tmp_path, replace(StackOptions(), redis_port=first, shards=4, replicas=0))
@@ -114,16 +114,16 @@ def test_shards_share_all_slots_without_gap_or_overlap(shards):
     assert len({last - first for first, last in ranges}) <= 2
 
 
-def test_localstack_is_part_of_the_stack_where_it_is_wished_for_or_runs(tmp_path):
+def test_localstack_is_part_of_the_stack_if_it_is_requested_or_runs(tmp_path):
     assert _fresh(tmp_path).localstack_port is None
     before = _fresh(tmp_path, StackOptions(localstack=True))
     assert before.localstack_port
-    assert plan(StackOptions(), tmp_path, CONFIG, before, ()).localstack_port is None
-    kept = plan(StackOptions(), tmp_path, CONFIG, before, {"localstack"})
+    assert plan_stack(StackOptions(), tmp_path, CONFIG, before, ()).localstack_port is None
+    kept = plan_stack(StackOptions(), tmp_path, CONFIG, before, {"localstack"})
     assert kept.localstack_port == before.localstack_port
 
 
-def test_a_state_from_before_localstack_is_read(tmp_path):
+def test_a_state_without_localstack_port_is_loaded(tmp_path):
     state = _fresh(tmp_path)
     state.save(tmp_path)
     saved = json.loads((tmp_path / "stack.json").read_text())

@@ -9,7 +9,8 @@ import psutil
 import pytest
 
 from keylane_local.errors import PartFailed
-from keylane_local.process.processes import Program, has_ended, process_of, tail, wait_until
+from keylane_local.process.processes import find_process, has_ended, tail, wait_until
+from keylane_local.process.program import Program
 
 PATIENT = "import time; print('keylane: ready', flush=True); time.sleep(60)"
 STUBBORN = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); " + PATIENT
@@ -72,7 +73,7 @@ def test_a_pid_that_was_given_to_another_process_is_left_alone(program, tmp_path
 def test_a_broken_pid_file_names_no_process(tmp_path, text):
     pid_file = tmp_path / "broken.json"
     pid_file.write_text(text)
-    assert process_of(pid_file) is None
+    assert find_process(pid_file) is None
 
 
 def test_a_program_that_ignores_sigterm_is_killed_after_its_time(program):

@@ -1,1 +1,1 @@
-"""The template, packaged and deployed to LocalStack."""
+"""Packaging of the template, and its deployment to LocalStack."""

@@ -1,4 +1,4 @@
-"""Stacks of CloudFormation by change sets, as `sam deploy` makes them: created or updated, or taken back."""
+"""CloudFormation stacks, created and updated by change sets, as `sam deploy` does."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from keylane_local.errors import StackError
 from keylane_local.process.processes import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
 CAPABILITIES = ["CAPABILITY_IAM", "CAPABILITY_NAMED_IAM", "CAPABILITY_AUTO_EXPAND"]
 TIMEOUT_S = 300.0
 _POLL_S = 0.1
 _UNFINISHED = "_IN_PROGRESS"
-# Such a stack can't be updated: what is left of a first deployment that failed.
-_STILLBORN = {
+# What a failed first deployment leaves: such a stack cannot be updated, only deleted.
+_NOT_UPDATABLE = {
     "CREATE_FAILED",
     "ROLLBACK_COMPLETE",
     "ROLLBACK_FAILED",
@@ -32,12 +32,12 @@ _DEPLOYED = {"CREATE_COMPLETE", "UPDATE_COMPLETE"}
 
 
 class DeployFailed(StackError):
-    """The stack is not as the template has it; the text has the reasons that CloudFormation gave."""
+    """The deployment failed; the text has CloudFormation's reasons."""
 
 
 @contextlib.contextmanager
 def translate_aws_errors() -> Iterator[None]:
-    """Raise AWS's refusals, and its absence, as DeployFailed."""
+    """Raise errors of the AWS client as DeployFailed."""
     try:
         yield
     except (ClientError, BotoCoreError) as error:
@@ -45,7 +45,7 @@ def translate_aws_errors() -> Iterator[None]:
 
 
 class CloudStack:
-    """The stack `name`, by an AWS client of CloudFormation."""
+    """The stack `name`, managed with a CloudFormation client."""
 
     def __init__(self, client: Any, name: str) -> None:
         self.client = client
@@ -53,22 +53,22 @@ class CloudStack:
 
     @property
     def status(self) -> str | None:
-        """CloudFormation's word for its state; None where there is no such stack."""
+        """The stack's status, as CloudFormation names it; None if there is no such stack."""
         description = self._description()
         return str(description["StackStatus"]) if description else None
 
     def outputs(self) -> dict[str, str]:
-        """Return what the template puts out, by name."""
+        """Return the template's outputs by name."""
         description = self._description() or {}
         return {each["OutputKey"]: each["OutputValue"] for each in description.get("Outputs", [])}
 
     def deploy(self, template_url: str, parameters: Mapping[str, str], timeout_s: float = TIMEOUT_S) -> bool:
-        """Make the stack what the template says; tell whether anything changed.
+        """Create or update the stack; return whether anything changed.
 
-        Raises DeployFailed; CloudFormation has then taken back what it had done.
+        Raises DeployFailed, after CloudFormation has rolled back.
         """
         status = self.status
-        if status in _STILLBORN:
+        if status in _NOT_UPDATABLE:
             self.delete(timeout_s)
             status = None
         change_set = f"keylane-{uuid.uuid4().hex[:12]}"
@@ -85,22 +85,18 @@ class CloudStack:
         began = time.time()
         self.client.execute_change_set(**known)
         wait_until(lambda: self.status in _DEPLOYED or self._has_settled(), timeout_s, _POLL_S)
-        if self.status not in _DEPLOYED:
-            raise DeployFailed(f"the stack {self.name} is {self.status}: {self._reasons(began)}")
+        self._check_status(_DEPLOYED, began)
         return True
 
     def delete(self, timeout_s: float = TIMEOUT_S) -> None:
-        """Delete it, with what it made; raise DeployFailed where that fails."""
+        """Delete the stack and its resources; raise DeployFailed if that fails."""
         began = time.time()
         self.client.delete_stack(StackName=self.name)
-        wait_until(
-            lambda: self.status in {None, "DELETE_COMPLETE"} or self._has_settled(), timeout_s, _POLL_S
-        )
-        if self.status not in {None, "DELETE_COMPLETE"}:
-            raise DeployFailed(f"the stack {self.name} is {self.status}: {self._reasons(began)}")
+        wait_until(lambda: self.status in _DELETED or self._has_settled(), timeout_s, _POLL_S)
+        self._check_status(_DELETED, began)
 
     def resource(self, logical_id: str) -> str:
-        """Return the physical id of one of its resources."""
+        """Return the physical id of a resource."""
         found = self.client.describe_stack_resource(StackName=self.name, LogicalResourceId=logical_id)
         return str(found["StackResourceDetail"]["PhysicalResourceId"])
 
@@ -113,11 +109,15 @@ class CloudStack:
             raise
         return found
 
+    def _check_status(self, wanted: Collection[str | None], began: float) -> None:
+        if (status := self.status) not in wanted:
+            raise DeployFailed(f"the stack {self.name} is {status}: {self._reasons(began)}")
+
     def _has_settled(self) -> bool:
         return not (self.status or "").endswith(_UNFINISHED)
 
     def _is_executable(self, known: Mapping[str, str], timeout_s: float) -> bool:
-        """Wait for the change set; tell whether it changes anything."""
+        """Wait for the change set; return whether it changes anything."""
         found: dict[str, Any] = {}
 
         def has_settled() -> bool:
@@ -125,7 +125,7 @@ class CloudStack:
             return found["Status"] in {"CREATE_COMPLETE", "FAILED"}
 
         if not wait_until(has_settled, timeout_s, _POLL_S):
-            raise DeployFailed(f"the change set is {found['Status']} after {timeout_s:.0f} s")
+            raise DeployFailed(f"the change set of {self.name} is {found['Status']} after {timeout_s:.0f} s")
         if found["Status"] == "CREATE_COMPLETE":
             return True
         reason = found.get("StatusReason") or "CloudFormation gave no reason"
@@ -136,11 +136,11 @@ class CloudStack:
         raise DeployFailed(f"the change set of {self.name} failed: {reason}")
 
     def _reasons(self, began: float) -> str:
-        """Return what CloudFormation says of the resources that failed since `began`."""
+        """Return CloudFormation's reasons for the resources that failed since `began` (Unix time)."""
         events = self.client.describe_stack_events(StackName=self.name)["StackEvents"]
         failed = [
             f"{event['LogicalResourceId']}: {event.get('ResourceStatusReason', event['ResourceStatus'])}"
             for event in reversed(events)
             if event["ResourceStatus"].endswith("_FAILED") and event["Timestamp"].timestamp() >= began - 1
         ]
-        return "; ".join(dict.fromkeys(failed)) or "no reason was given"
+        return "; ".join(dict.fromkeys(failed)) or "CloudFormation gave no reason"

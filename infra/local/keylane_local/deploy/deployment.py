@@ -1,15 +1,22 @@
-"""The template deployed to a LocalStack: build, upload, change set, and the address that answers."""
+"""Deployment of the template to LocalStack: build the layer, upload archives, run a change set."""
 
 from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import ClientError
 
 from keylane_local.deploy.cloudformation import CloudStack, translate_aws_errors
-from keylane_local.deploy.packaging import ARCHITECTURE, LAYER, RUNTIME, archive, layer_archive, packaged
+from keylane_local.deploy.packaging import (
+    ARCHITECTURE,
+    LAYER,
+    RUNTIME,
+    archive,
+    build_layer_archive,
+    package_template,
+)
 from keylane_local.tools import project_root
 
 if TYPE_CHECKING:
@@ -25,7 +32,7 @@ STAGE = "local"
 
 @dataclass(frozen=True, slots=True)
 class Deployed:
-    """What a deployment came to. `api_key` is there where the API asks for one."""
+    """A deployment's result: the API's URL, its key if it requires one, and the template's outputs."""
 
     url: str
     outputs: Mapping[str, str]
@@ -34,7 +41,7 @@ class Deployed:
 
 
 def parameters_for(kafka_bootstrap: str, redis_nodes: str, partition_by: str = "") -> dict[str, str]:
-    """Return the template's parameters for servers of this machine; all others are the template's own."""
+    """Return the template's parameters for servers on this machine; the others keep their defaults."""
     return {
         "Architecture": ARCHITECTURE,
         "Runtime": RUNTIME,
@@ -57,42 +64,58 @@ def deploy(
     functions: Path | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Deployed:
-    """Deploy the template, or what changed of it; raise StackError where that fails.
+    """Deploy the template, or its changes. Raises StackError.
 
-    `build` is the folder in which the layer is built, and kept for the next time.
+    `build` is a folder in which the built layer is kept for the next deployment.
     """
     root = project_root()
     text = (template or root / "template.yaml").read_text(encoding="utf-8")
-    progress("builds the layer")
-    layer = layer_archive(root, build)
-
-    def archive_of(folder: str) -> bytes:
-        if folder == LAYER:
-            return layer
-        if functions and folder.startswith("functions/"):
-            return archive(functions / folder.removeprefix("functions/"))
-        return archive(root / folder)
-
-    progress("deploys")
+    progress("building the layer")
+    code = _Code(root, functions or root / "functions", build_layer_archive(root, build))
+    progress("deploying")
     with translate_aws_errors(), contextlib.closing(localstack.client("s3")) as s3:
         s3.create_bucket(Bucket=BUCKET)
-
-        def upload(key: str, data: bytes) -> str:
-            if not _is_there(s3, key):
-                s3.put_object(Bucket=BUCKET, Key=key, Body=data)
-            return f"s3://{BUCKET}/{key}"
-
-        made = packaged(text, archive_of, upload)
-        s3.put_object(Bucket=BUCKET, Key=f"{name}.yaml", Body=made.encode())
+        packaged = package_template(text, code.archive, _Uploader(s3).upload)
+        s3.put_object(Bucket=BUCKET, Key=f"{name}.yaml", Body=packaged.encode())
     with translate_aws_errors(), contextlib.closing(localstack.client("cloudformation")) as client:
         stack = CloudStack(client, name)
         changed = stack.deploy(f"{localstack.url}/{BUCKET}/{name}.yaml", parameters)
         outputs = stack.outputs()
-    return Deployed(url_of(localstack, outputs), outputs, changed, _api_key(localstack, outputs))
+    return Deployed(api_url(localstack, outputs), outputs, changed, _api_key(localstack, outputs))
 
 
-def url_of(localstack: LocalStack, outputs: Mapping[str, str]) -> str:
-    """Return the API's address: that of the template's output has a name that no DNS knows."""
+@dataclass(frozen=True, slots=True)
+class _Code:
+    """The folders of code that the template names; `functions` is where those of functions are."""
+
+    root: Path
+    functions: Path
+    layer: bytes
+
+    def archive(self, folder: str) -> bytes:
+        """Return the archive of a folder, named as in the template."""
+        if folder == LAYER:
+            return self.layer
+        if folder.startswith("functions/"):
+            return archive(self.functions / folder.removeprefix("functions/"))
+        return archive(self.root / folder)
+
+
+@dataclass(frozen=True, slots=True)
+class _Uploader:
+    s3: Any
+
+    def upload(self, key: str, data: bytes) -> str:
+        """Upload an archive, unless it is there, and return its URI: the key has a hash of the data."""
+        try:
+            self.s3.head_object(Bucket=BUCKET, Key=key)
+        except ClientError:
+            self.s3.put_object(Bucket=BUCKET, Key=key, Body=data)
+        return f"s3://{BUCKET}/{key}"
+
+
+def api_url(localstack: LocalStack, outputs: Mapping[str, str]) -> str:
+    """Return the API's URL. That of the template's outputs has a host name that no DNS resolves."""
     return f"{localstack.url}/_aws/execute-api/{outputs['ApiId']}/{outputs['StageName']}"
 
 
@@ -101,11 +124,3 @@ def _api_key(localstack: LocalStack, outputs: Mapping[str, str]) -> str | None:
         return None
     with contextlib.closing(localstack.client("apigateway")) as client:
         return str(client.get_api_key(apiKey=outputs["ApiKeyId"], includeValue=True)["value"])
-
-
-def _is_there(s3: object, key: str) -> bool:
-    try:
-        s3.head_object(Bucket=BUCKET, Key=key)  # type: ignore[attr-defined]
-    except ClientError:
-        return False
-    return True

@@ -1,4 +1,4 @@
-"""The template with its code: functions and layer as zip archives, named by what is in them."""
+"""Packaging of the template: the code of functions and layer as zip archives, named by their hashes."""
 
 from __future__ import annotations
 
@@ -22,15 +22,17 @@ RUNTIME = f"python{sys.version_info.major}.{sys.version_info.minor}"
 ARCHITECTURE = "arm64" if platform.machine() in {"arm64", "aarch64"} else "x86_64"
 LAYER = "layers/keylane"
 _CODE = re.compile(r"^(?P<before>\s+(?:CodeUri|ContentUri): )(?P<folder>[\w/.-]+)$", re.MULTILINE)
-# An archive of the same files has the same bytes, so that what did not change is not deployed again.
+# A fixed time: archives of equal files have equal bytes, so unchanged code is not deployed again.
 _TIME = (1980, 1, 1, 0, 0, 0)
 
 
-def packaged(template: str, archive_of: Callable[[str], bytes], upload: Callable[[str, bytes], str]) -> str:
-    """Return `template` with the address of each folder's archive in the folder's place.
+def package_template(
+    template: str, archive_of: Callable[[str], bytes], upload: Callable[[str, bytes], str]
+) -> str:
+    """Return `template` with each folder of code replaced by the URI of its archive.
 
-    `archive_of` gives the archive of a folder that the template names; `upload` takes its name and bytes, and
-    returns its address.
+    `archive_of` returns the archive of a folder that the template names; `upload` takes its name and
+    bytes and returns its URI.
     """
     addresses: dict[str, str] = {}
 
@@ -46,7 +48,7 @@ def packaged(template: str, archive_of: Callable[[str], bytes], upload: Callable
 
 
 def archive(folder: Path) -> bytes:
-    """Return a zip archive of the files below `folder`."""
+    """Return a zip archive of the files in `folder`, at any depth."""
     data = io.BytesIO()
     with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as zipped:
         for path in sorted(folder.rglob("*")):
@@ -58,10 +60,10 @@ def archive(folder: Path) -> bytes:
     return data.getvalue()
 
 
-def layer_archive(root: Path, build: Path) -> bytes:
-    """Return the layer for this machine and this Python, as an archive that is kept in `build`.
+def build_layer_archive(root: Path, build: Path) -> bytes:
+    """Return an archive of the layer for this machine and this Python; the folder `build` keeps it.
 
-    Raises StackError, with the end of pip's output, where a wheel can't be had.
+    Raises StackError, with the end of pip's output, if a wheel is not available.
     """
     source = root / LAYER
     wanted = _digest(source)

@@ -1,7 +1,7 @@
-"""`python -m keylane_local.process.guard RUN`: stops what a test run started, should the run die.
+"""`python -m keylane_local.process.guard RUN`: stops what a test run started, even if the run is killed.
 
-It waits for the end of its standard input, which comes when the one who started it ends, however that
-ends, and then stops every program that has a pid file in the folder RUN.
+It waits for the end of its standard input, which the end of its parent process causes in any case. Then it
+stops every program that has a pid file in the folder RUN.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from keylane_local.process.processes import process_of, stop
+from keylane_local.process.processes import find_process, stop
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,7 +23,7 @@ _STOP_TIMEOUT_S = 5.0
 
 @contextlib.contextmanager
 def guarded(data: Path) -> Iterator[Path]:
-    """Give `data`; what has a pid file in its folder `run` ends with the block, even in a killed process."""
+    """Yield `data`. Programs with a pid file in data/run end with the block, even if it is killed."""
     command = [sys.executable, "-m", "keylane_local.process.guard", str(data / "run")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True) as watcher:
         try:
@@ -37,13 +37,13 @@ def guarded(data: Path) -> Iterator[Path]:
 def stop_all(run: Path) -> None:
     """Stop every program that has a pid file in `run`."""
     for pid_file in sorted(run.glob("*.json")):
-        if process := process_of(pid_file):
+        if process := find_process(pid_file):
             stop(process, _STOP_TIMEOUT_S)
         pid_file.unlink(missing_ok=True)
 
 
 def main(run: Path, lifeline: IO[bytes]) -> None:
-    """Wait for the end of `lifeline`, then stop all."""
+    """Wait for the end of `lifeline`, then stop all programs."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     while lifeline.read(1024):

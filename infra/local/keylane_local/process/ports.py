@@ -1,4 +1,4 @@
-"""Which port each part listens on: the one asked for, else the usual one, else any that is free."""
+"""Ports of the loopback address: whether they are free, who has them, and which to use."""
 
 from __future__ import annotations
 
@@ -10,18 +10,16 @@ import psutil  # type: ignore[import-untyped]
 from keylane_local.errors import PortInUse, StackError
 
 HOST = "127.0.0.1"
-# Below Linux's ephemeral range (32768..60999), so that no outgoing connection takes a port between
-# the moment it is chosen and the moment its server listens.
+# Below Linux's ephemeral range (32768..60999): no outgoing connection takes a port before its server listens.
 _FREE_FROM, _FREE_TO = 20000, 32000
 _ATTEMPTS = 500
-# A Redis node of port p is reached by its peers on p + 10000, unless told otherwise.
 MAX_PORT = 65535
 
 
 def is_free(port: int) -> bool:
-    """Tell whether nobody listens on `port` of the loopback address."""
+    """Return whether no process listens on `port` of the loopback address."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        # As the servers do it: a connection of theirs in TIME_WAIT does not count.
+        # As servers do: connections in TIME_WAIT do not count.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((HOST, port))
@@ -31,7 +29,7 @@ def is_free(port: int) -> bool:
 
 
 def owner_of(port: int) -> str | None:
-    """Name the process that listens on `port` ("redis-server, pid 12"), or None where the system hides it."""
+    """Return the process that listens on `port` ("redis-server, pid 12"), or None if it is not visible."""
     try:
         connections = psutil.net_connections(kind="tcp")
     except (psutil.AccessDenied, PermissionError):
@@ -47,13 +45,13 @@ def owner_of(port: int) -> str | None:
 
 
 class Ports:
-    """Hands out ports, none of them twice."""
+    """Hands out free ports, each of them once."""
 
     def __init__(self) -> None:
         self._given: set[int] = set()
 
     def exactly(self, port: int, part: str, option: str | None = None) -> int:
-        """Return `port`; raise PortInUse, which names `part`, where it is taken."""
+        """Return `port`; raise PortInUse, which names `part` and `option`, if it is taken."""
         if not 0 < port <= MAX_PORT:
             raise StackError(f"port {port}, requested for {part}, is not between 1 and {MAX_PORT}")
         if port in self._given or not is_free(port):
@@ -62,7 +60,7 @@ class Ports:
         return port
 
     def rather(self, port: int) -> int:
-        """Return `port` where it is free, else any free one."""
+        """Return `port` if it is free, else any free port."""
         if port not in self._given and is_free(port):
             self._given.add(port)
             return port
@@ -75,4 +73,4 @@ class Ports:
             if port not in self._given and is_free(port):
                 self._given.add(port)
                 return port
-        raise StackError("no free port found on the loopback address")
+        raise StackError(f"no free port between {_FREE_FROM} and {_FREE_TO} on {HOST}")

@@ -1,4 +1,4 @@
-"""LocalStack, the AWS services that the template is made of, as a process of its own on loopback."""
+"""LocalStack, which provides the AWS services that the template uses, as a local process."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from keylane_local.errors import ToolMissing
 from keylane_local.process.ports import HOST
-from keylane_local.process.processes import Program
+from keylane_local.process.program import Program, ProgramPart
 from keylane_local.tools import lambda_python, localstack_python
 
 if TYPE_CHECKING:
@@ -23,22 +23,21 @@ SERVICES = (
     *("apigateway", "cloudformation", "iam", "lambda", "logs"),
     *("s3", "secretsmanager", "sqs", "ssm", "sts"),
 )
-# Any will do, as long as a client finds some.
+# LocalStack accepts any credentials, but clients need some.
 _CREDENTIALS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
-# A user's own profile must not reach LocalStack, whose inner clients would look for it; nor other packages.
+# LocalStack's inner clients would look for the user's profile; PYTHONPATH would lead to foreign packages.
 _NOT_PASSED = dict.fromkeys(("AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_ENDPOINT_URL", "PYTHONPATH"))
 _HEALTH_TIMEOUT_S = 2.0
 
 
-class LocalStack:
-    """One LocalStack in host mode. What was made in it is gone when it stops."""
+class LocalStack(ProgramPart):
+    """One LocalStack in host mode. It keeps nothing when it stops."""
 
     name = NAME
 
     def __init__(self, home: Path, *, run: Path, log: Path, port: int) -> None:
-        """Place it: `home` is its data folder, `port` that of all its services."""
+        """Set data folder (`home`), folder of the pid file (`run`), log file and the port of all services."""
         self.home = home.absolute()
-        self.log = log
         self.port = port
         self.program = Program(
             NAME,
@@ -47,29 +46,24 @@ class LocalStack:
             log=log,
             cwd=self.home,
             env=self._variables(),
-            stop_timeout_s=8,  # it takes its time to stop functions, of which nothing is kept anyway
+            stop_timeout_s=8,  # stopping functions takes longer, and nothing of them is kept
         )
 
     @property
     def url(self) -> str:
-        """Where all services answer, without a slash at its end."""
+        """The endpoint of all services, without a trailing slash."""
         return f"http://{HOST}:{self.port}"
 
-    @property
-    def running(self) -> bool:
-        """Whether its process runs."""
-        return self.program.running
-
     def environment(self) -> dict[str, str]:
-        """Return the variables that lead AWS clients and tools to it."""
+        """Return the variables that make AWS clients and tools use it."""
         return {**_CREDENTIALS, "AWS_DEFAULT_REGION": REGION, "AWS_ENDPOINT_URL": self.url}
 
     def client(self, service: str) -> Any:
-        """Return an AWS client of `service`; who asks for it closes it."""
-        import botocore.session  # noqa: PLC0415 - it takes long to import, and `keylane up` needs none
+        """Return an AWS client for `service`. The caller closes it."""
+        import botocore.session  # noqa: PLC0415 - slow to import, and `keylane up` does not need it
         from botocore.config import Config  # noqa: PLC0415
 
-        # Without this the user's AWS_PROFILE would have a say.
+        # The user's AWS_PROFILE must not apply.
         session = botocore.session.Session(session_vars={"profile": (None, None, None, None)})
         return session.create_client(
             service,
@@ -81,31 +75,23 @@ class LocalStack:
         )
 
     def start(self) -> None:
-        """Start it, unless it runs; raise ToolMissing where the set-up has not made it."""
+        """Start it, unless it runs; raise ToolMissing if it is not installed."""
         if not localstack_python().exists():
             raise ToolMissing("LocalStack is not installed: run `make setup-localstack`")
         self.home.mkdir(parents=True, exist_ok=True)
         self.program.start()
 
     def wait_ready(self, timeout_s: float = START_TIMEOUT_S) -> None:
-        """Wait until it takes requests; raise PartFailed with the end of its log otherwise."""
+        """Wait until it accepts requests; raise PartFailed otherwise."""
         self.program.wait_until(self.answers, timeout_s)
 
     def answers(self) -> bool:
-        """Tell whether it says of itself that it is up."""
+        """Return whether its health check and its log say that it is ready."""
         with contextlib.suppress(OSError):
             request = f"{self.url}/_localstack/health"
             with urllib.request.urlopen(request, timeout=_HEALTH_TIMEOUT_S) as answer:  # noqa: S310 - loopback
                 return bool(answer.status == 200) and self.program.said("Ready.")  # noqa: PLR2004
         return False
-
-    def stop(self) -> None:
-        """Stop it, with the functions that it runs; its log stays."""
-        self.program.stop()
-
-    def kill(self) -> None:
-        """End it at once, as a crash would."""
-        self.program.kill()
 
     def _variables(self) -> dict[str, str | None]:
         return {
@@ -114,25 +100,25 @@ class LocalStack:
             "AWS_EC2_METADATA_DISABLED": "true",
             "FILESYSTEM_ROOT": str(self.home),
             "LOCALSTACK_VOLUME_DIR": str(self.home / "volume"),
-            "CONFIG_DIR": str(self.home),  # else ~/.localstack has a say
-            "OVERRIDE_IN_DOCKER": "0",  # it guesses, and would write to /var/lib
+            "CONFIG_DIR": str(self.home),  # else it reads ~/.localstack
+            "OVERRIDE_IN_DOCKER": "0",  # it may guess wrong, and write to /var/lib
             "GATEWAY_LISTEN": f"{HOST}:{self.port}",
-            # Else queues' addresses have a name that only the internet's DNS resolves.
+            # Otherwise queue URLs have a host name that only public DNS resolves.
             "LOCALSTACK_HOST": f"{HOST}:{self.port}",
             "SQS_ENDPOINT_STRATEGY": "path",
             "GATEWAY_WORKER_COUNT": "64",
             "SERVICES": ",".join(SERVICES),
-            # Nothing calls home: no usage events, no certificate, no catalogue of what newer versions can do.
+            # No request leaves this machine: no usage events, no certificate, no catalog of newer versions.
             "DISABLE_EVENTS": "1",
             "SKIP_SSL_CERT_DOWNLOAD": "1",
             **dict.fromkeys(("API_ENDPOINT", "ANALYTICS_API"), f"http://{HOST}:1"),
             "DNS_ADDRESS": "0",
-            # A queue that was empty is asked again soon, and a function that failed is tried again soon.
+            # Empty queues are polled again soon, and failed functions retried soon.
             "LAMBDA_EVENT_SOURCE_MAPPING_POLL_INTERVAL_SEC": "0.2",
             "LAMBDA_EVENT_SOURCE_MAPPING_MAX_BACKOFF_ON_EMPTY_POLL_SEC": "1",
             "LAMBDA_EVENT_SOURCE_MAPPING_MAX_BACKOFF_ON_ERROR_SEC": "2",
             "LAMBDA_RUNTIME_ENVIRONMENT_TIMEOUT": "60",
-            # LocalStack's own, docker, is for the asking: its containers don't see our loopback addresses.
+            # LocalStack's default, docker, can be chosen; its containers do not reach our loopback addresses.
             "LAMBDA_RUNTIME_EXECUTOR": os.environ.get("LAMBDA_RUNTIME_EXECUTOR", "process"),
             "PROCESS_EXECUTOR_PYTHON": str(lambda_python()),
             "PROCESS_EXECUTOR_DIR": str(self.home / "lambda"),

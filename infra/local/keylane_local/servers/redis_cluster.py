@@ -19,12 +19,12 @@ MIN_SHARDS = 3
 
 
 def slot_range(shard: int, shards: int) -> tuple[int, int]:
-    """Return the first and the last slot of `shard` (0-based) among `shards` equal ones."""
+    """Return the first and last slot of `shard` (0-based) of `shards` shards of equal size."""
     return shard * SLOTS // shards, (shard + 1) * SLOTS // shards - 1
 
 
 class RedisCluster:
-    """`shards` primaries, then `shards * replicas` replicas: node i is of shard i mod `shards`."""
+    """`shards` primaries, then their replicas. Node i belongs to shard i mod `shards`."""
 
     name = NAME
 
@@ -38,7 +38,7 @@ class RedisCluster:
         shards: int = 3,
         appendonly: bool = True,
     ) -> None:
-        """Place it: `ports` has (port, bus port) of each node, and so says how many there are."""
+        """Set folders and ports: one (port, bus port) per node."""
         self.shards = shards
         self.created = home / "created"
         self.nodes = [
@@ -55,25 +55,25 @@ class RedisCluster:
 
     @property
     def addresses(self) -> str:
-        """The nodes as KEYLANE_REDIS_NODES spells them, "host:port,host:port"."""
+        """The nodes in the form of KEYLANE_REDIS_NODES, "host:port,host:port"."""
         return ",".join(node.address for node in self.nodes)
 
     @property
     def running(self) -> bool:
-        """Whether every node's process runs."""
+        """Whether all nodes' processes run."""
         return all(node.running for node in self.nodes)
 
     def start(self) -> None:
-        """Start the nodes that do not run, where their ports moved with their peers' new addresses."""
+        """Start the nodes that do not run. If all were down, their ports may have changed."""
         if self.created.exists() and not any(node.running for node in self.nodes):
-            self._move()
+            self._rewrite_addresses()
         for node in self.nodes:
             node.start()
 
     def wait_ready(self, timeout_s: float = START_TIMEOUT_S) -> None:
-        """Wait until all slots are served and all replicas linked; join the nodes when they are new.
+        """Form the cluster if it is new; wait until all slots are served and all replicas are linked.
 
-        Raises PartFailed, which names the node and holds the end of its log.
+        Raises PartFailed, which names the node and has the end of its log.
         """
         for node in self.nodes:
             node.program.wait_until(node.answers, timeout_s)
@@ -81,21 +81,21 @@ class RedisCluster:
             self._join(timeout_s)
             self.created.write_text("\n".join(node.bus_address for node in self.nodes), encoding="utf-8")
         for node in self.nodes:
-            node.program.wait_until(lambda node=node: self._is_whole(node), timeout_s)  # type: ignore[misc]
+            node.program.wait_until(lambda node=node: self._is_complete(node), timeout_s)  # type: ignore[misc]
 
     def stop(self) -> None:
-        """Stop the replicas, then the primaries, so that none waits for the other."""
+        """Stop the replicas first: a primary waits for its replicas when it shuts down."""
         for node in reversed(self.nodes):
             node.stop()
 
     def primaries(self) -> list[RedisNode]:
-        """Return the nodes that are primaries at the moment."""
+        """Return the nodes that are primaries now."""
         return [node for node in self.nodes if node.running and node.facts()["role"] == "master"]
 
     def _join(self, timeout_s: float) -> None:
-        """Make one cluster of the empty nodes: slots, meeting, then replicas."""
+        """Form a cluster of the empty nodes: assign slots, introduce the nodes, then set up replicas."""
         for epoch, node in enumerate(self.nodes, start=1):
-            # As `redis-cli --cluster create` does: with distinct epochs the nodes have none to settle.
+            # As `redis-cli --cluster create` does: distinct epochs spare the nodes a conflict resolution.
             node.command("CLUSTER", "SET-CONFIG-EPOCH", epoch)
         primaries = self.nodes[: self.shards]
         for shard, node in enumerate(primaries):
@@ -114,7 +114,7 @@ class RedisCluster:
         links = node.command("CLUSTER", "LINKS")
         return facts["cluster_known_nodes"] == str(len(self.nodes)) and len(links) >= len(self.nodes) - 1
 
-    def _is_whole(self, node: RedisNode) -> bool:
+    def _is_complete(self, node: RedisNode) -> bool:
         try:
             facts = node.facts()
         except redis.RedisError:
@@ -131,8 +131,8 @@ class RedisCluster:
     def _replicas(self) -> int:
         return len(self.nodes) // self.shards - 1
 
-    def _move(self) -> None:
-        """Write the nodes' present addresses over those of their last start, into each one's nodes.conf."""
+    def _rewrite_addresses(self) -> None:
+        """Replace the addresses of the last start by the current ones, in each node's nodes.conf."""
         old = self.created.read_text(encoding="utf-8").splitlines()
         new = [node.bus_address for node in self.nodes]
         if old == new:
@@ -140,7 +140,7 @@ class RedisCluster:
         for node in self.nodes:
             path = node.home / "nodes.conf"
             words = path.read_text(encoding="utf-8")
-            # In two steps, since one node's new address may be another's old one.
+            # In two steps: a node's new address may be another node's old one.
             for index, address in enumerate(old):
                 words = words.replace(f"{address},", f"<{index}>,").replace(f"{address} ", f"<{index}> ")
             for index, address in enumerate(new):

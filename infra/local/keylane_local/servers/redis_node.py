@@ -9,7 +9,7 @@ import redis
 
 from keylane_local.errors import ToolMissing
 from keylane_local.process.ports import HOST
-from keylane_local.process.processes import Program
+from keylane_local.process.program import Program, ProgramPart
 from keylane_local.tools import MIN_REDIS, find_redis
 
 if TYPE_CHECKING:
@@ -29,24 +29,24 @@ cluster-config-file nodes.conf
 cluster-port {bus_port}
 cluster-announce-ip {host}
 cluster-node-timeout {node_timeout_ms}
-# A shard that is gone takes its own keys with it, not everybody's.
+# The loss of a shard makes only its own slots unavailable.
 cluster-require-full-coverage no
 save ""
 appendonly {appendonly}
 appendfsync everysec
-# Replicas attach at once instead of after five seconds in which more might come.
+# Replicas sync at once; by default the primary waits 5 s for more of them.
 repl-diskless-sync-delay 0
 shutdown-timeout 2
 """
 
 
-class RedisNode:
-    """A server with its own folder, which holds its configuration, nodes.conf and its data."""
+class RedisNode(ProgramPart):
+    """A server. Its folder holds redis.conf, nodes.conf and the data."""
 
     def __init__(
         self, home: Path, *, run: Path, log: Path, port: int, bus_port: int, appendonly: bool
     ) -> None:
-        """Place it; ports may change between two starts, the folder says who the node is."""
+        """Set folder, log and ports. The folder identifies the node; its ports may change between starts."""
         self.home = home
         self.port = port
         self.bus_port = bus_port
@@ -60,22 +60,19 @@ class RedisNode:
 
     @property
     def bus_address(self) -> str:
-        """The address as nodes.conf spells it, "host:port@busport"."""
+        """The address in the form of nodes.conf, "host:port@busport"."""
         return f"{HOST}:{self.port}@{self.bus_port}"
 
-    @property
-    def running(self) -> bool:
-        """Whether its process runs."""
-        return self.program.running
-
     def start(self) -> None:
-        """Start it, unless it runs; raise ToolMissing where no server is installed."""
+        """Start it, unless it runs; raise ToolMissing if no server is installed."""
         if self.running:
             return
         server = find_redis()
         if not server:
             wanted = ".".join(map(str, MIN_REDIS))
-            raise ToolMissing(f"no redis-server or valkey-server {wanted} or newer on PATH: run `make setup`")
+            raise ToolMissing(
+                f"redis-server or valkey-server {wanted} or newer is not on PATH: run `make setup`"
+            )
         self.home.mkdir(parents=True, exist_ok=True)
         config = self.home / "redis.conf"
         config.write_text(
@@ -92,29 +89,21 @@ class RedisNode:
         self.program.command = [server, str(config.absolute())]
         self.program.start()
 
-    def stop(self) -> None:
-        """Stop it in order."""
-        self.program.stop()
-
-    def kill(self) -> None:
-        """End it at once, as a crash would."""
-        self.program.kill()
-
     @contextlib.contextmanager
     def client(self) -> Any:
-        """Give a client of this one node; replies to CLUSTER commands are left as text."""
+        """Yield a client of this node; replies are decoded to str."""
         with redis.Redis(
             host=HOST, port=self.port, socket_timeout=_COMMAND_TIMEOUT_S, decode_responses=True
         ) as client:
             yield client
 
     def command(self, *words: str | int) -> Any:
-        """Run one command on the node; raise redis.RedisError where it refuses or is away."""
+        """Run one command on the node; raise redis.RedisError if it fails or the node is down."""
         with self.client() as client:
             return client.execute_command(*words)
 
     def answers(self) -> bool:
-        """Tell whether it answers and has its data loaded."""
+        """Return whether it answers, with its data loaded."""
         with contextlib.suppress(redis.RedisError):
             return bool(self.command("PING"))
         return False

@@ -1,4 +1,4 @@
-"""The parts that are Python programs of this project: the Spark job, and the HTTP front."""
+"""The parts that are Python programs of this project: the Spark job and the HTTP front."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from keylane_local.process.ports import HOST
-from keylane_local.process.processes import Program
+from keylane_local.process.program import Program, ProgramPart
 from keylane_local.tools import find_java
 
 if TYPE_CHECKING:
@@ -18,20 +18,19 @@ JOB_START_TIMEOUT_S = 120.0
 FRONT_START_TIMEOUT_S = 30.0
 
 
-class SparkJob:
-    """The job that writes the topics' state; graceful at SIGTERM."""
+class SparkJob(ProgramPart):
+    """The job that writes the topics' state. At SIGTERM it finishes its batch."""
 
     name = "job"
 
     def __init__(
         self, home: Path, *, run: Path, log: Path, config: Path, environment: Mapping[str, str]
     ) -> None:
-        """Place it: `home` is its working folder, `environment` has the addresses (see the stack)."""
+        """Set working folder (`home`), log, configuration and variables (`Stack.environment`)."""
         self.home = home
-        self.log = log
         variables = dict(environment)
         if java := find_java():
-            # Spark would take JAVA_HOME's Java, however old, before that of PATH.
+            # Spark would prefer the Java of JAVA_HOME, however old, to that of PATH.
             variables["JAVA_HOME"] = str(Path(java).resolve().parents[1])
         self.program = Program(
             self.name,
@@ -43,31 +42,18 @@ class SparkJob:
             stop_timeout_s=40,
         )
 
-    @property
-    def running(self) -> bool:
-        """Whether its process runs."""
-        return self.program.running
-
     def start(self) -> None:
-        """Start it, unless it runs."""
+        """Start it, unless it runs; return before it is ready."""
         self.home.mkdir(parents=True, exist_ok=True)
-        self.program.start()
+        super().start()
 
     def wait_ready(self, timeout_s: float = JOB_START_TIMEOUT_S) -> None:
         """Wait until it has taken its epoch and its query runs; raise PartFailed otherwise."""
         self.program.wait_until(lambda: self.program.said(READY), timeout_s)
 
-    def stop(self) -> None:
-        """Let it end its batch and leave."""
-        self.program.stop()
 
-    def kill(self) -> None:
-        """End it at once, as a crash would."""
-        self.program.kill()
-
-
-class FrontProcess:
-    """The process of keylane_local.front.server."""
+class FrontProcess(ProgramPart):
+    """The HTTP front, keylane_local.front.server, as a process."""
 
     name = "http"
 
@@ -81,9 +67,8 @@ class FrontProcess:
         environment: Mapping[str, str],
         max_environments: int,
     ) -> None:
-        """Place it; `functions` is the folder of the functions' code roots."""
+        """Set port, logs, variables, and the folder of the functions' code."""
         self.port = port
-        self.log = logs / "front.log"
         self.program = Program(
             self.name,
             [
@@ -96,32 +81,15 @@ class FrontProcess:
                 *("--max-environments", str(max_environments)),
             ],
             pid_file=run / "http.json",
-            log=self.log,
+            log=logs / "front.log",
             env=environment,
         )
 
     @property
     def url(self) -> str:
-        """The address for clients, without a slash at its end."""
+        """The address for clients, without a trailing slash."""
         return f"http://{HOST}:{self.port}"
 
-    @property
-    def running(self) -> bool:
-        """Whether its process runs."""
-        return self.program.running
-
-    def start(self) -> None:
-        """Start it, unless it runs."""
-        self.program.start()
-
     def wait_ready(self, timeout_s: float = FRONT_START_TIMEOUT_S) -> None:
-        """Wait until it listens, its environments warm; raise PartFailed otherwise."""
+        """Wait until it listens and its environments are warm; raise PartFailed otherwise."""
         self.program.wait_until(lambda: self.program.said(READY), timeout_s)
-
-    def stop(self) -> None:
-        """Stop it and the functions' environments."""
-        self.program.stop()
-
-    def kill(self) -> None:
-        """End it at once, as a crash would."""
-        self.program.kill()

@@ -1,9 +1,8 @@
-"""Which ports and settings a stack gets: those asked for, else those it had, else the usual ones."""
+"""The ports and settings of a stack: those requested, else those it had, else defaults."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
 from keylane_local.errors import BadInput
@@ -16,12 +15,12 @@ if TYPE_CHECKING:
     from collections.abc import Collection
     from pathlib import Path
 
-USUAL_KAFKA, USUAL_REDIS, USUAL_HTTP, USUAL_LOCALSTACK = 9092, 7000, 8080, 4566
+DEFAULT_KAFKA, DEFAULT_REDIS, DEFAULT_HTTP, DEFAULT_LOCALSTACK = 9092, 7000, 8080, 4566
 
 
 @dataclass(frozen=True, slots=True)
 class StackOptions:
-    """What was asked for. A port of None is free to choose; `usual` prefers the well-known ones then."""
+    """What the user requests. A port of None: any free one, but the default if `default_ports`."""
 
     kafka_port: int | None = None
     redis_port: int | None = None
@@ -30,99 +29,103 @@ class StackOptions:
     replicas: int | None = None
     appendonly: bool = True
     job: bool = True
-    usual: bool = False
+    default_ports: bool = False
     functions: Path | None = None
     max_environments: int = 8
     localstack: bool = False
     localstack_port: int | None = None
 
 
-def plan(
+def plan_stack(
     options: StackOptions,
     data: Path,
     config: Path | None,
     before: StackState | None,
     running: Collection[str],
 ) -> StackState:
-    """Return the state to start; parts named in `running` keep what they have.
+    """Return the stack to start. Parts named in `running` keep what they have in `before`.
 
-    Raises PortInUse, and BadInput where a wish contradicts what runs or what the data folder holds.
+    Raises PortInUse, and BadInput if an option contradicts a running part or the data folder.
     """
     shards = options.shards or (before.shards if before else MIN_SHARDS)
     replicas = options.replicas if options.replicas is not None else (before.replicas if before else 1)
     if shards < MIN_SHARDS:
-        raise BadInput(f"a Redis Cluster has at least {MIN_SHARDS} shards, not {shards}")
+        raise BadInput(f"a Redis Cluster needs at least {MIN_SHARDS} shards, not {shards}")
     if before and (shards, replicas) != (before.shards, before.replicas) and (data / "redis").exists():
         raise BadInput(
             f"{data} holds a cluster of {before.shards} shards with {before.replicas} replicas each;"
-            " `keylane down --wipe` first"
+            " run `keylane down --wipe` first to change that"
         )
-    kept = _Kept(options, before, running, Ports())
+    chosen = _ChosenPorts(options, before, running, Ports())
     return StackState(
-        kafka_port=kept.port("kafka", options.kafka_port, before.kafka_port if before else None, USUAL_KAFKA),
-        controller_port=kept.port("kafka", None, before.controller_port if before else None, None),
-        redis_ports=kept.redis_ports(shards * (1 + replicas)),
-        http_port=kept.port("http", options.http_port, before.http_port if before else None, USUAL_HTTP),
+        kafka_port=chosen.port("kafka", "kafka_port", DEFAULT_KAFKA),
+        controller_port=chosen.port("kafka", "controller_port", None),
+        redis_ports=chosen.redis_ports(shards * (1 + replicas)),
+        http_port=chosen.port("http", "http_port", DEFAULT_HTTP),
         shards=shards,
         replicas=replicas,
         appendonly=options.appendonly,
-        config=_config(options, config, before, running),
-        localstack_port=_localstack_port(kept),
+        config=_choose_config(options, config, before, running),
+        localstack_port=(
+            chosen.port("localstack", "localstack_port", DEFAULT_LOCALSTACK)
+            if options.localstack or "localstack" in running
+            else None
+        ),
         functions=str((options.functions or project_root() / "functions").absolute()),
     )
 
 
-def _localstack_port(kept: _Kept) -> int | None:
-    """Choose a port where LocalStack is wished for, or runs; it is no part of the stack otherwise."""
-    if not kept.options.localstack and "localstack" not in kept.running:
-        return None
-    had = kept.before.localstack_port if kept.before else None
-    return kept.port("localstack", kept.options.localstack_port, had, USUAL_LOCALSTACK)
-
-
-def _config(
+def _choose_config(
     options: StackOptions, config: Path | None, before: StackState | None, running: Collection[str]
 ) -> str | None:
     wanted = str(config.absolute()) if config and options.job else None
-    had = before.config if before and "job" in running else None
-    if had and wanted and wanted != had:
-        raise BadInput(f"the job runs with {had} already; `keylane down` first to change it")
-    return had or wanted
+    present = before.config if before and "job" in running else None
+    if present and wanted and wanted != present:
+        raise BadInput(f"the job runs with {present} already; run `keylane down` first to change it")
+    return present or wanted
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _ChosenPorts:
     options: StackOptions
     before: StackState | None
     running: Collection[str]
     ports: Ports
 
-    def port(self, part: str, wanted: int | None, had: int | None, usual: int | None) -> int:
-        if part in self.running and had:
-            if wanted and wanted != had:
-                raise BadInput(f"{part} runs on port {had} already; `keylane down` first to move it")
-            return had
+    def port(self, part: str, field: str, default: int | None) -> int:
+        """Choose the port that is kept in the state's field, and requested by the option of that name."""
+        wanted: int | None = getattr(self.options, field, None)
+        present: int | None = getattr(self.before, field, None)
+        self._check_running(part, wanted, present)
+        if part in self.running and present:
+            return present
         if wanted:
             return self.ports.exactly(wanted, part, f"--{part}-port")
-        if had:
-            # Parts that run know this one by its port.
-            return self.ports.exactly(had, part) if self.running else self.ports.rather(had)
-        return self.ports.rather(usual) if self.options.usual and usual else self.ports.any()
+        if present:
+            return self._keep(present, part)
+        return self.ports.rather(default) if self.options.default_ports and default else self.ports.any()
 
     def redis_ports(self, count: int) -> list[tuple[int, int]]:
+        """Choose (port, bus port) of `count` nodes; a requested port is the first of consecutive ones."""
         wanted = self.options.redis_port
-        had = self.before.redis_ports if self.before else []
-        if had and "redis" in self.running:
-            if wanted and wanted != had[0][0]:
-                raise BadInput(f"redis runs on port {had[0][0]} already; `keylane down` first to move it")
-            return had
+        present = self.before.redis_ports if self.before else []
+        self._check_running("redis", wanted, present[0][0] if present else None)
+        if present and "redis" in self.running:
+            return present
         if wanted:
-            given = [self.ports.exactly(wanted + index, "redis", "--redis-port") for index in range(count)]
-        elif had:
-            keep = self.ports.rather if not self.running else partial(self.ports.exactly, part="redis")
-            given = [keep(port) for port, _ in had]
-        elif self.options.usual:
-            given = [self.ports.rather(USUAL_REDIS + index) for index in range(count)]
+            chosen = [self.ports.exactly(wanted + index, "redis", "--redis-port") for index in range(count)]
+        elif present:
+            chosen = [self._keep(port, "redis") for port, _ in present]
+        elif self.options.default_ports:
+            chosen = [self.ports.rather(DEFAULT_REDIS + index) for index in range(count)]
         else:
-            given = [self.ports.any() for _ in range(count)]
-        return [(port, self.ports.any()) for port in given]
+            chosen = [self.ports.any() for _ in range(count)]
+        return [(port, self.ports.any()) for port in chosen]
+
+    def _keep(self, port: int, part: str) -> int:
+        """Take the port of the last start again: required if other parts run, for they know it."""
+        return self.ports.exactly(port, part) if self.running else self.ports.rather(port)
+
+    def _check_running(self, part: str, wanted: int | None, present: int | None) -> None:
+        if part in self.running and present and wanted and wanted != present:
+            raise BadInput(f"{part} runs on port {present} already; run `keylane down` first to move it")

@@ -1,8 +1,6 @@
-"""The whole local stack: Kafka, a Redis Cluster, the HTTP front, the Spark job, in one data folder.
+"""The local stack: Kafka, a Redis Cluster, the HTTP front, the Spark job and, on request, LocalStack.
 
-LocalStack is beside them where it is wished for, with the template deployed to it.
-
-Also a library for tests:
+Tests use it as a library:
 
     with Stack(data_dir=folder, config=Path("keylane.toml")) as stack:
         requests.get(f"{stack.http_url}/topics/t/keys/k")
@@ -26,7 +24,7 @@ from keylane_local.servers.localstack import LocalStack
 from keylane_local.servers.redis_cluster import RedisCluster
 from keylane_local.stack import topics
 from keylane_local.stack.parts import FrontProcess, SparkJob
-from keylane_local.stack.plan import StackOptions, plan
+from keylane_local.stack.plan import StackOptions, plan_stack
 from keylane_local.stack.state import StackState
 from keylane_local.tools import tools_dir
 
@@ -37,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class StackPart(Protocol):
-    """What all parts can do; `start` returns at once, `wait_ready` when clients can come."""
+    """A part of the stack: `start` returns at once, `wait_ready` once clients can connect."""
 
     name: str
 
@@ -46,21 +44,21 @@ class StackPart(Protocol):
         """Whether all its processes run."""
 
     def start(self) -> None:
-        """Start what does not run."""
+        """Start the processes that do not run."""
 
     def wait_ready(self) -> None:
         """Wait until it serves; raise PartFailed otherwise."""
 
     def stop(self) -> None:
-        """End it in order."""
+        """Stop it in an orderly way."""
 
 
-def _silent(part: str, what: str) -> None:
+def _report_nothing(part: str, event: str) -> None:
     pass
 
 
 class Stack:
-    """A stack in `data_dir`; `up` starts it as `options` has it, whatever ran there before is taken over."""
+    """The stack in the folder `data_dir`. What another command started there is found and used."""
 
     def __init__(
         self,
@@ -69,11 +67,12 @@ class Stack:
         *,
         options: StackOptions | None = None,
         variables: Mapping[str, str] | None = None,
-        progress: Callable[[str, str], None] = _silent,
+        progress: Callable[[str, str], None] = _report_nothing,
     ) -> None:
-        """Describe it; `progress` is called with (part, what it does) from several threads.
+        """Describe the stack; nothing starts yet.
 
-        `variables`: of the functions and the job, beside those that lead to the stack.
+        `variables` are added to those of functions and job (`environment`). `progress` is called with a
+        part's name and an event, from several threads.
         """
         self.data = data_dir.absolute()
         self.options = options or StackOptions()
@@ -81,9 +80,9 @@ class Stack:
         self._variables = dict(variables or {})
         self._progress = progress
         self._partition_by = ""
-        self._build(StackState.load(self.data))
+        self._describe_parts(StackState.load(self.data))
 
-    def _build(self, state: StackState | None) -> None:
+    def _describe_parts(self, state: StackState | None) -> None:
         self.state = state
         if state is None:
             return
@@ -128,7 +127,7 @@ class Stack:
 
     @property
     def parts(self) -> Sequence[StackPart]:
-        """The parts in the order in which they start; none where no stack was ever started here."""
+        """The parts in the order of their start; empty if no stack was ever started here."""
         if self.state is None:
             return ()
         optional = (self.localstack, self.job if self.state.config else None)
@@ -150,7 +149,7 @@ class Stack:
         return self.front.url
 
     def environment(self) -> dict[str, str]:
-        """Return the variables that lead functions and job to this stack."""
+        """Return the variables with which functions and job use this stack."""
         return {
             "KEYLANE_KAFKA_BOOTSTRAP": self.kafka_bootstrap,
             "KEYLANE_REDIS_NODES": self.redis_nodes,
@@ -162,23 +161,23 @@ class Stack:
         }
 
     def up(self) -> list[str]:
-        """Start the parts that do not run and wait until all serve; return the names of the started.
+        """Start the parts that do not run, wait until all are ready, and return the names of those started.
 
-        Raises StackError; what this call had started is then stopped again.
+        Raises StackError, after stopping what this call has started.
         """
-        declared = topics.declared(self.config) if self.config else {}
-        self._partition_by = topics.partition_by(declared)
+        declared = topics.load_topics(self.config) if self.config else {}
+        self._partition_by = topics.render_partition_by(declared)
         with self._locked():
-            self._build(
-                plan(self.options, self.data, self.config, StackState.load(self.data), self._running())
+            self._describe_parts(
+                plan_stack(self.options, self.data, self.config, StackState.load(self.data), self._running())
             )
-            assert self.state is not None  # noqa: S101 - for the type checker: plan() made one
+            assert self.state is not None  # noqa: S101 - for the type checker: plan_stack() returned it
             self.state.save(self.data)
             missing = [part for part in self.parts if not part.running]
             try:
                 self._start_together([part for part in missing if part in (self.kafka, self.redis)])
-                if made := topics.create(self.kafka_bootstrap, declared) if declared else []:
-                    self._progress(self.kafka.name, f"topics {', '.join(made)} created")
+                if created := topics.create_missing(self.kafka_bootstrap, declared) if declared else []:
+                    self._progress(self.kafka.name, f"created topics: {', '.join(created)}")
                 self._start_together([part for part in missing if part not in (self.kafka, self.redis)])
             except BaseException:
                 self._stop(missing)
@@ -186,30 +185,30 @@ class Stack:
         return [part.name for part in missing]
 
     def deploy(self, parameters: Mapping[str, str] | None = None) -> Deployed:
-        """Deploy the template to LocalStack, with `parameters` over those that lead to this stack.
+        """Deploy the template to LocalStack, with `parameters` over those that point it to this stack.
 
-        Raises StackError; BadInput where no LocalStack runs here.
+        Raises StackError; BadInput if LocalStack does not run here.
         """
-        from keylane_local.deploy import deployment  # noqa: PLC0415 - it alone needs what it imports
+        from keylane_local.deploy import deployment  # noqa: PLC0415 - its imports take long
 
         if self.state is None or self.localstack is None or not self.localstack.running:
-            raise BadInput("no LocalStack runs here: `keylane up --localstack` first")
-        partition_by = topics.partition_by(topics.declared(self.config) if self.config else {})
+            raise BadInput("no LocalStack runs here: start it with `keylane up --localstack`")
+        partition_by = topics.render_partition_by(topics.load_topics(self.config) if self.config else {})
         ours = deployment.parameters_for(self.kafka_bootstrap, self.redis_nodes, partition_by)
         return deployment.deploy(
             self.localstack,
             ours | dict(parameters or {}),
             self.data / "build",
             functions=Path(self.state.functions),
-            progress=lambda what: self._progress("deploy", what),
+            progress=lambda event: self._progress("deploy", event),
         )
 
     def down(self, *, wipe: bool = False) -> list[str]:
-        """Stop all parts that run, readers first; return their names. `wipe` deletes the data folder too."""
+        """Stop the parts that run, the last one first; return their names. `wipe` deletes the data folder."""
         if not self.data.is_dir():
             return []
         with self._locked():
-            self._build(StackState.load(self.data))
+            self._describe_parts(StackState.load(self.data))
             running = [part for part in self.parts if part.name in self._running()]
             self._stop(running)
         if wipe:
@@ -217,16 +216,16 @@ class Stack:
         return [part.name for part in running]
 
     def __enter__(self) -> Self:
-        """Start it."""
+        """Start the stack."""
         self.up()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stop it; the data stays."""
+        """Stop the stack; its data stays."""
         self.down()
 
     def _running(self) -> set[str]:
-        """Name the parts of which at least one process runs."""
+        """Return the names of the parts of which at least one process runs."""
         redis_runs = self.state is not None and any(node.running for node in self.redis.nodes)
         return {part.name for part in self.parts if part.running} | ({"redis"} if redis_runs else set())
 
@@ -236,9 +235,9 @@ class Stack:
             for future in as_completed([pool.submit(self._start, part) for part in parts]):
                 future.result()
         except BaseException:
-            self._stop(parts)  # which ends the waits for the others,
+            self._stop(parts)  # this ends the waits for the others,
             pool.shutdown()
-            self._stop(parts)  # of which one may have come up in the meantime
+            self._stop(parts)  # one of which may have come up in the meantime
             raise
         pool.shutdown()
 
@@ -258,12 +257,12 @@ class Stack:
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
-        """Keep two commands from changing one stack at the same time."""
+        """Hold the lock that keeps two commands from changing one stack at the same time."""
         self.data.mkdir(parents=True, exist_ok=True)
         (self.data / ".gitignore").write_text("*\n", encoding="utf-8")
         with (self.data / "lock").open("w") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
-                raise StackError(f"another command is working on {self.data}; wait for its end") from None
+                raise StackError(f"another command is working on {self.data}: wait until it ends") from None
             yield

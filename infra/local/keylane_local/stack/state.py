@@ -1,4 +1,4 @@
-"""What a stack is made of, kept as JSON in its data folder so that any later command finds it."""
+"""Ports and settings of a stack, kept as JSON in its data folder, where later commands find them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class StackState:
     localstack_port: int | None = None
 
     def save(self, data: Path) -> None:
-        """Write it to the folder `data`, whole or not at all."""
+        """Write it to the folder `data`, atomically."""
         data.mkdir(parents=True, exist_ok=True)
         new = data / f"{_FILE}.new"
         new.write_text(json.dumps({"version": _VERSION, **asdict(self)}, indent=1), encoding="utf-8")
@@ -39,7 +39,7 @@ class StackState:
 
     @classmethod
     def load(cls, data: Path) -> StackState | None:
-        """Read it from the folder `data`; None where there is none; BadInput where it is not readable."""
+        """Read it from the folder `data`; return None if there is none; raise BadInput if it is broken."""
         try:
             fields = json.loads((data / _FILE).read_text(encoding="utf-8"))
             fields.pop("version")
@@ -48,4 +48,4 @@ class StackState:
         except FileNotFoundError:
             return None
         except (ValueError, KeyError, TypeError) as error:
-            raise BadInput(f"{data / _FILE} is not readable ({error}); remove {data}") from error
+            raise BadInput(f"{data / _FILE} is not readable ({error}): remove the folder {data}") from error

@@ -1,4 +1,4 @@
-"""The topics that `keylane.toml` declares, made where the broker does not have them."""
+"""The topics of `keylane.toml`, created if the broker does not have them."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ DEFAULT_PARTITIONS = 9
 _TIMEOUT_S = 20.0
 
 
-def declared(config: Path) -> dict[str, TopicConfig]:
-    """Return the topics in `config` by name; raise BadInput, with line and field."""
+def load_topics(config: Path) -> dict[str, TopicConfig]:
+    """Return the topics in `config` by name; raise BadInput, with line and field, if it is invalid."""
     try:
         return load(config).topics
     except BadConfig as error:
         raise BadInput(str(error)) from error
 
 
-def partition_by(topics: Mapping[str, TopicConfig]) -> str:
-    """Return KEYLANE_PARTITION_BY for the produce function: JSON of the topics that have the option."""
+def render_partition_by(topics: Mapping[str, TopicConfig]) -> str:
+    """Return KEYLANE_PARTITION_BY for the produce function: JSON of the topics with that option."""
     return json.dumps(
         {name: topic.partition_by for name, topic in topics.items() if topic.partition_by != WHOLE_KEY}
     )
 
 
-def create(bootstrap: str, topics: Mapping[str, TopicConfig]) -> list[str]:
-    """Create the topics that are not there, leave the others as they are; return the names of the new."""
+def create_missing(bootstrap: str, topics: Mapping[str, TopicConfig]) -> list[str]:
+    """Create the topics that do not exist, and return their names. Existing ones stay as they are."""
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     try:
         present = admin.list_topics(timeout=_TIMEOUT_S).topics
@@ -58,5 +58,5 @@ def create(bootstrap: str, topics: Mapping[str, TopicConfig]) -> list[str]:
                         "kafka", f"topic {name} was not created: {error.args[0].str()}"
                     ) from error
     except KafkaException as error:
-        raise PartFailed("kafka", f"it did not list its topics: {error.args[0].str()}") from error
+        raise PartFailed("kafka", f"its topics could not be listed: {error.args[0].str()}") from error
     return [topic.topic for topic in missing]

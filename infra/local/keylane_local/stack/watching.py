@@ -1,4 +1,4 @@
-"""How far the lanes of a topic are, from outside of the job."""
+"""How far a topic's lanes have come, seen from outside the job."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Lanes:
     """The lanes of one topic of a running stack."""
 
     def __init__(self, stack: Stack, topic: str) -> None:
-        """Connect; raise PartFailed when the topic has no layout."""
+        """Connect; raise PartFailed if the topic has no layout."""
         self._clock = Clock()
         self._cluster = Cluster(redis_settings(stack.environment()))
         self._state = RedisState(self._cluster)
@@ -36,12 +36,12 @@ class Lanes:
         self._layout = layout
 
     def end_offsets(self) -> dict[int, int]:
-        """The next offset of each partition in Kafka."""
+        """Return the end offset of each partition in Kafka."""
         counts = {self._layout.topic: self._layout.partition_count}
         return {partition: end for (_, partition), end in self._broker.end_offsets(counts).items()}
 
     def next_offsets(self) -> dict[int, int]:
-        """The next offset of each partition in the state: that of its hindmost stripe."""
+        """Return the next offset of each partition in the state: that of its slowest stripe."""
         return {
             partition: min(self._next_offset(partition, stripe) for stripe in range(self._layout.stripes))
             for partition in range(self._layout.partition_count)

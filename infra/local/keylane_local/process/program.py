@@ -1,0 +1,137 @@
+"""A detached program of the stack, and the base class of parts that are one program."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import psutil  # type: ignore[import-untyped]
+
+from keylane_local.errors import PartFailed
+from keylane_local.process.processes import find_process, stop, stop_now, tail, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+
+@dataclass(slots=True)
+class Program:
+    """One detached program, with a pid file and a log.
+
+    `env` is added to this process's environment; the value None removes a variable. `stop` sends SIGKILL to a
+    program that has not ended `stop_timeout_s` after SIGTERM.
+    """
+
+    name: str
+    command: Sequence[str | Path]
+    pid_file: Path
+    log: Path
+    cwd: Path | None = None
+    env: Mapping[str, str | None] = field(default_factory=dict)
+    stop_timeout_s: float = 15.0
+
+    @property
+    def process(self) -> psutil.Process | None:
+        """The running process, or None."""
+        return find_process(self.pid_file)
+
+    @property
+    def running(self) -> bool:
+        """Whether the process runs."""
+        return self.process is not None
+
+    def start(self) -> None:
+        """Start it, unless it runs; raise PartFailed if the program cannot be executed."""
+        if self.running:
+            return
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        self.pid_file.parent.mkdir(parents=True, exist_ok=True)
+        command = [str(word) for word in self.command]
+        environment = {**os.environ, **self.env}
+        with self.log.open("ab") as log:
+            log_from = log.tell()
+            try:
+                child = subprocess.Popen(
+                    command,
+                    cwd=self.cwd,
+                    env={name: value for name, value in environment.items() if value is not None},
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+            except OSError as error:
+                raise PartFailed(self.name, f"{command[0]} cannot be started: {error}") from error
+        # The program outlives this object on purpose: an exit code keeps Popen from warning about it.
+        child.returncode = 0
+        started = psutil.Process(child.pid).create_time()
+        temporary = self.pid_file.with_suffix(".new")
+        saved = {"pid": child.pid, "started": started, "log_from": log_from, "command": command}
+        temporary.write_text(json.dumps(saved), encoding="utf-8")
+        temporary.replace(self.pid_file)
+
+    def stop(self) -> None:
+        """Stop it with SIGTERM, and with SIGKILL if it has not ended after `stop_timeout_s`."""
+        if process := self.process:
+            stop(process, self.stop_timeout_s)
+        self.pid_file.unlink(missing_ok=True)
+
+    def kill(self) -> None:
+        """Stop it with SIGKILL, as a crash would."""
+        if process := self.process:
+            stop_now(process)
+        self.pid_file.unlink(missing_ok=True)
+
+    def wait_until(self, is_ready: Callable[[], bool], timeout_s: float) -> None:
+        """Wait until `is_ready`; raise PartFailed if the program ends first, or after `timeout_s`."""
+        settled = wait_until(lambda: is_ready() or not self.running, timeout_s)
+        if not settled:
+            raise self.failure(f"it is not ready after {timeout_s:.0f} s")
+        if not self.running:
+            raise self.failure("it ended while it was starting")
+
+    def said(self, words: str) -> bool:
+        """Return whether a line of the log since the program's start begins with `words`."""
+        try:
+            log_from = int(json.loads(self.pid_file.read_text(encoding="utf-8"))["log_from"])
+            with self.log.open("rb") as log:
+                log.seek(log_from)
+                return any(line.startswith(words.encode()) for line in log)
+        except (FileNotFoundError, ValueError, KeyError):
+            return False
+
+    def failure(self, reason: str) -> PartFailed:
+        """Return a PartFailed with `reason` and the end of the log."""
+        return PartFailed(self.name, reason, self.log, tail(self.log))
+
+
+class ProgramPart:
+    """A part of the stack that is one program, the attribute `program`."""
+
+    program: Program
+
+    @property
+    def log(self) -> Path:
+        """The program's log."""
+        return self.program.log
+
+    @property
+    def running(self) -> bool:
+        """Whether the process runs."""
+        return self.program.running
+
+    def start(self) -> None:
+        """Start it, unless it runs; return before it is ready."""
+        self.program.start()
+
+    def stop(self) -> None:
+        """Stop it in an orderly way."""
+        self.program.stop()
+
+    def kill(self) -> None:
+        """Kill it, as a crash would."""
+        self.program.kill()

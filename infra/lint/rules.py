@@ -1,9 +1,9 @@
-"""Rules of our own for cfn-lint (--append-rules infra/lint); AWS::Serverless is expanded before they look.
+"""Keylane's rules for cfn-lint (--append-rules infra/lint). They see AWS::Serverless resources expanded.
 
-E9101  a function writes to a log group of this template, which has a retention
-E9102  a queue has dead letters, and so has what events are sent to
-E9103  policies allow no `*` in actions, nor all resources, unless Metadata.Keylane.AllowStar says why
-E9104  what keeps or carries data is encrypted
+E9101  every function writes to a log group of the template, and every log group has a retention
+E9102  every queue and every target of an event rule has a dead-letter queue
+E9103  no policy allows `*` in actions or all resources, unless Metadata.Keylane.AllowStar says why
+E9104  everything that stores or transports data is encrypted
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ ENCRYPTED_BY: dict[str, tuple[tuple[str, ...], ...]] = {
     "AWS::MSK::Cluster": (("EncryptionInfo", "EncryptionInTransit", "ClientBroker"),),
     "AWS::ElastiCache::ReplicationGroup": (("TransitEncryptionEnabled",),),
 }
-"""Of each type the properties one of which must be there, and neither false nor plain text."""
+"""Properties by type: one of them must be set, and neither to false nor to plain text."""
 ALSO_AT_REST = {"AWS::ElastiCache::ReplicationGroup": ("AtRestEncryptionEnabled",)}
 _OFF = (None, False, "false", "PLAINTEXT", "TLS_PLAINTEXT")
 
 
 def resources(template: Template, *kinds: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Names and properties of the template's resources of these types."""
+    """Yield name and properties of the template's resources of these types."""
     for name, resource in template.get_resources(list(kinds)).items():
         yield name, resource.get("Properties") or {}
 
 
 def within(properties: dict[str, Any], path: tuple[str, ...]) -> Any:
-    """What is at a path of properties, None where there is nothing."""
+    """Return the value at a path of properties, or None."""
     found: Any = properties
     for step in path:
         found = found.get(step) if isinstance(found, dict) else None
@@ -46,7 +46,7 @@ def within(properties: dict[str, Any], path: tuple[str, ...]) -> Any:
 
 
 def target_of(value: Any) -> str | None:
-    """The logical id that a Ref or GetAtt names."""
+    """Return the logical id in a Ref or GetAtt, or None."""
     if not isinstance(value, dict):
         return None
     target = value.get("Ref") or value.get("Fn::GetAtt")
@@ -54,47 +54,50 @@ def target_of(value: Any) -> str | None:
 
 
 class KeylaneRule(CloudFormationLintRule):
-    """A rule that tells what it finds as paths and sentences."""
+    """A rule that reports violations as (path, sentence)."""
 
     source_url = "https://docs.aws.amazon.com/wellarchitected/latest/framework/welcome.html"
     tags = ("keylane",)
 
     def match(self, cfn: Template) -> list[RuleMatch]:
-        """All that is found in a template."""
+        """Return all violations in a template."""
         return [RuleMatch(path, message) for path, message in self.find(cfn)]
 
     def find(self, cfn: Template) -> Found:
-        """Give paths and sentences."""
+        """Yield path and sentence of each violation."""
         raise NotImplementedError
 
 
 class FunctionsLog(KeylaneRule):
-    """Functions have log groups with a retention."""
+    """Every function has a log group, and every log group a retention."""
 
     id = "E9101"
-    shortdesc = "A function writes to a log group of this template, which has a retention"
-    description = "A log group that Lambda makes itself is kept for ever, and outlives the stack"
+    shortdesc = "Functions write to log groups of the template, which have a retention"
+    description = "A log group that Lambda creates itself is kept forever and outlives the stack"
 
     def find(self, cfn: Template) -> Found:
-        """Functions without a log group, and log groups without a retention."""
+        """Yield functions without a log group, and log groups without a retention."""
         groups = dict(resources(cfn, "AWS::Logs::LogGroup"))
         for name, properties in resources(cfn, "AWS::Lambda::Function"):
             if target_of(within(properties, ("LoggingConfig", "LogGroup"))) not in groups:
-                yield ["Resources", name, "Properties"], f"{name} has no log group of this template"
+                yield (
+                    ["Resources", name, "Properties"],
+                    f"{name} has no log group of this template",
+                )
         for name, properties in groups.items():
             if "RetentionInDays" not in properties:
                 yield ["Resources", name, "Properties"], f"the log group {name} has no RetentionInDays"
 
 
 class QueuesHaveDeadLetters(KeylaneRule):
-    """Nothing that could not be handled is dropped."""
+    """No message that failed is dropped."""
 
     id = "E9102"
-    shortdesc = "A queue has dead letters, and so has what events are sent to"
-    description = "What can't be handled must be kept for somebody to look at"
+    shortdesc = "Queues and targets of event rules have dead-letter queues"
+    description = "A message that cannot be processed must be kept for inspection"
 
     def find(self, cfn: Template) -> Found:
-        """Queues and targets of events without dead letters."""
+        """Yield queues and targets of event rules without a dead-letter queue."""
         queues = dict(resources(cfn, "AWS::SQS::Queue"))
         policies = [each.get("RedrivePolicy") for each in queues.values()]
         dead = {target_of(each.get("deadLetterTargetArn")) for each in policies if isinstance(each, dict)}
@@ -112,14 +115,14 @@ class QueuesHaveDeadLetters(KeylaneRule):
 
 
 class NoStar(KeylaneRule):
-    """Least privilege: actions and resources are named."""
+    """Least privilege: policies name actions and resources."""
 
     id = "E9103"
-    shortdesc = "Policies allow no * in actions, nor all resources"
-    description = "Metadata.Keylane.AllowStar of the resource says why where it can't be otherwise"
+    shortdesc = "Policies do not allow * in actions or all resources"
+    description = "Where that is unavoidable, the resource's Metadata.Keylane.AllowStar says why"
 
     def find(self, cfn: Template) -> Found:
-        """Statements that allow too much."""
+        """Yield statements that allow too much."""
         for name, resource in cfn.get_resources().items():
             if within(resource, ("Metadata", "Keylane", "AllowStar")):
                 continue
@@ -135,7 +138,7 @@ class NoStar(KeylaneRule):
     def _statements(
         self, node: Any, path: list[str | int]
     ) -> Iterator[tuple[list[str | int], dict[str, Any]]]:
-        """All statements of policies, with their paths."""
+        """Yield all policy statements with their paths."""
         if isinstance(node, dict):
             for key, value in node.items():
                 if key == "Statement":
@@ -150,27 +153,27 @@ class NoStar(KeylaneRule):
 
 
 class DataIsEncrypted(KeylaneRule):
-    """Encryption is on, and said so."""
+    """Encryption is on, explicitly."""
 
     id = "E9104"
-    shortdesc = "What keeps or carries data is encrypted"
-    description = "At rest, and on the way where the type has that"
+    shortdesc = "Everything that stores or transports data is encrypted"
+    description = "At rest, and in transit where the type supports it"
 
     def find(self, cfn: Template) -> Found:
-        """Resources without encryption."""
+        """Yield resources without encryption."""
         for kind, choices in ENCRYPTED_BY.items():
             for name, properties in resources(cfn, kind):
                 path: list[str | int] = ["Resources", name, "Properties"]
                 if all(within(properties, each) in _OFF for each in choices):
                     names = " or ".join(".".join(each) for each in choices)
-                    yield path, f"{name} is not encrypted: {names}"
+                    yield path, f"{name} is not encrypted: set {names}"
                 also = ALSO_AT_REST.get(kind)
                 if also and within(properties, also) in _OFF:
-                    yield path, f"{name} is not encrypted at rest: {'.'.join(also)}"
+                    yield path, f"{name} is not encrypted at rest: set {'.'.join(also)}"
 
 
 def _listed(value: Any) -> list[Any]:
-    """All that a value may be: the items of a list, and both sides of an Fn::If."""
+    """Return all values that a property may have: the items of a list, both branches of an Fn::If."""
     if isinstance(value, dict) and "Fn::If" in value:
         return [one for side in value["Fn::If"][1:] for one in _listed(side)]
     if isinstance(value, list):

@@ -1,8 +1,8 @@
-"""The layer's content: `python3 build_layer.py --to FOLDER` fills FOLDER/python with all that it needs.
+"""Build of the layer: `python3 build_layer.py --to FOLDER` fills FOLDER/python.
 
-The wheels are Lambda's whatever machine builds: pip fetches them by platform and Python version, and builds
-none. KEYLANE_ARCHITECTURE and KEYLANE_RUNTIME (as the template's parameters) say for which, x86_64 and
-python3.13 by default; `sam build` hands them on to the Makefile beside this. Standard library only.
+The wheels fit Lambda, whatever machine builds the layer: pip downloads them for a platform and a Python
+version, and compiles nothing. KEYLANE_ARCHITECTURE (default x86_64) and KEYLANE_RUNTIME (default python3.13)
+choose them; `sam build` passes the template's parameters to the Makefile beside this. Standard library only.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 ARCHITECTURES = {"x86_64": "x86_64", "arm64": "aarch64"}
-# Of Amazon Linux 2023, which has glibc 2.34: python3.12 and newer.
+# What Amazon Linux 2023 (glibc 2.34) can load, the system of python3.12 and newer.
 PLATFORMS = ("manylinux_2_28", "manylinux2014", "manylinux_2_17")
-MOST_BYTES = 60_000_000
-# What nothing imports. Names of distributions stay (METADATA): importlib.metadata reads them.
-_SPARE_FILES = (
+MAX_BYTES = 60_000_000
+# Files that are never read at run time. METADATA stays: importlib.metadata reads it.
+_UNUSED_FILES = (
     "*.pyi",
     "*.pyx",
     "*.pxd",
@@ -34,19 +34,19 @@ _SPARE_FILES = (
     "INSTALLER",
     "REQUESTED",
 )
-_SPARE_FOLDERS = ("__pycache__", "tests", "test", "bin")
+_UNUSED_FOLDERS = ("__pycache__", "tests", "test", "bin")
 
 
 def build(folder: Path, architecture: str, runtime: str) -> None:
-    """Fill `folder`/python anew. Raises CalledProcessError of pip, ValueError where it's too large."""
+    """Refill `folder`/python. Raises CalledProcessError if pip fails, ValueError if it is too large."""
     target = folder / "python"
     shutil.rmtree(target, ignore_errors=True)
     _install(target, architecture, runtime.removeprefix("python"))
-    for pattern in _SPARE_FOLDERS:
+    for pattern in _UNUSED_FOLDERS:
         for path in sorted(target.rglob(pattern)):
             if path.is_dir():
                 shutil.rmtree(path)
-    for pattern in _SPARE_FILES:
+    for pattern in _UNUSED_FILES:
         for path in target.rglob(pattern):
             path.unlink()
     shutil.copytree(
@@ -54,8 +54,8 @@ def build(folder: Path, architecture: str, runtime: str) -> None:
     )
     _compile(target, runtime)
     total = size_of(target)
-    if total > MOST_BYTES:
-        raise ValueError(f"the layer has {total:,} bytes, more than {MOST_BYTES:,}")
+    if total > MAX_BYTES:
+        raise ValueError(f"the layer has {total:,} bytes; at most {MAX_BYTES:,} are allowed")
 
 
 def _install(target: Path, architecture: str, version: str) -> None:
@@ -68,12 +68,15 @@ def _install(target: Path, architecture: str, version: str) -> None:
 
 
 def _compile(target: Path, runtime: str) -> None:
-    """Add bytecode where this Python is the runtime's: Lambda can't keep any, a layer is read-only.
+    """Add bytecode, if this Python is the runtime's: Lambda cannot cache it, because layers are read-only.
 
-    Its files name their sources by no time, which a zip archive would not keep.
+    It is not validated by the sources' modification times, which a zip archive does not preserve.
     """
     if runtime != f"python{sys.version_info.major}.{sys.version_info.minor}":
-        print(f"layer: no bytecode, for it takes a {runtime} to make it: cold starts are slower", flush=True)
+        print(
+            f"layer: no bytecode, so cold starts are slower: only {runtime} can compile it",
+            flush=True,
+        )
         return
     mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
     compileall.compile_dir(
@@ -82,16 +85,16 @@ def _compile(target: Path, runtime: str) -> None:
 
 
 def size_of(path: Path) -> int:
-    """Bytes of a file, or of all files below a folder."""
+    """Return the bytes of a file, or of all files in a folder, at any depth."""
     if path.is_file():
         return path.stat().st_size
     return sum(each.stat().st_size for each in path.rglob("*") if each.is_file())
 
 
 def main() -> None:
-    """Build, and tell what is how large."""
-    parser = argparse.ArgumentParser(description="Build the layer.")
-    parser.add_argument("--to", type=Path, required=True)
+    """Build the layer and print the sizes of its largest parts."""
+    parser = argparse.ArgumentParser(description="Build the Lambda layer.")
+    parser.add_argument("--to", type=Path, required=True, help="folder to fill")
     parser.add_argument(
         "--architecture", choices=ARCHITECTURES, default=os.environ.get("KEYLANE_ARCHITECTURE") or "x86_64"
     )

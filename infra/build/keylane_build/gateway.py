@@ -1,8 +1,8 @@
-"""The API of template.yaml, made from the functions' routes as docs/openapi.json is.
+"""The API of template.yaml, generated from the table of routes, like docs/openapi.json.
 
-`python -m keylane_build.gateway` writes it between the template's two marks. It says what API Gateway has to
-know, no more: paths, methods, who is let in, and which function answers. Schemas are left out: API Gateway
-reads OpenAPI 3.0 alone, and the functions check requests with better errors.
+`python -m keylane_build.gateway` writes it between two markers of the template. It has only what API Gateway
+needs: paths, methods, authorization and the function to invoke. It has no schemas, because API Gateway reads
+OpenAPI 3.0 only, and the functions validate requests with better errors.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import re
 from typing import TYPE_CHECKING
 
 from keylane.model.routes import FUNCTIONS, ROUTES
+from keylane_build.generated import replace_between
 from keylane_build.openapi import operation_id
 from keylane_local.tools import project_root
 
@@ -26,8 +27,8 @@ _SECURITY = "security: !If [IsOpen, !Ref AWS::NoValue, [{caller: []}]]"
 _URI = "arn:${AWS::Partition}:apigateway:${AWS::Region}:lambda:path/2015-03-31/functions/${%s}/invocations"
 
 
-def lines() -> Iterator[str]:
-    """Yield the template's lines, those of `paths:`."""
+def render_paths() -> Iterator[str]:
+    """Yield the lines below `paths:`, without indentation."""
     for path in sorted({route.path for route in ROUTES}):
         yield f"{path}:"
         if names := re.findall(r"{(\w+)}", path):
@@ -38,10 +39,10 @@ def lines() -> Iterator[str]:
         for function in FUNCTIONS:
             for route in ROUTES:
                 if (route.path, route.function) == (path, function):
-                    yield from _operations(route)
+                    yield from _render_operations(route)
 
 
-def _operations(route: Route) -> Iterator[str]:
+def _render_operations(route: Route) -> Iterator[str]:
     for method in route.methods:
         yield f"  {method.lower()}:"
         yield f"    operationId: {operation_id(route, method)}"
@@ -49,11 +50,11 @@ def _operations(route: Route) -> Iterator[str]:
         yield "    x-amazon-apigateway-integration:"
         yield "      type: aws_proxy"
         yield "      httpMethod: POST"
-        yield f"      uri: {target_of(route.function)}"
+        yield f"      uri: {render_target(route.function)}"
 
 
-def target_of(function: str) -> str:
-    """The address of a function's invocations; query's is its alias where some of it is kept warm."""
+def render_target(function: str) -> str:
+    """Return the URI that invokes a function; with provisioned concurrency, that of query's alias."""
     arn = f"{function.capitalize()}Function.Arn"
     plain = f'!Sub "{_URI % arn}"'
     if function != "query":
@@ -61,19 +62,14 @@ def target_of(function: str) -> str:
     return f'!If [IsProvisioned, !Sub "{_URI % "QueryFunctionAliaslive"}", {plain}]'
 
 
-def inserted(template: str) -> str:
-    """The template with the code's routes. Raises ValueError where it lacks the marks."""
-    before, begun, rest = template.partition(f"{BEGIN}\n")
-    _, ended, after = rest.partition(f"{_INDENT}{END}\n")
-    if not begun or not ended:
-        raise ValueError(f"the template has no lines {BEGIN!r} and {END!r}")
-    made = "".join(f"{_INDENT}{line}\n" for line in lines())
-    return f"{before}{begun}{made}{_INDENT}{END}\n{after}"
+def insert_paths(template: str) -> str:
+    """Return the template with the routes of the code. Raises ValueError if it lacks the markers."""
+    return replace_between(template, BEGIN, _INDENT + END, (_INDENT + line for line in render_paths()))
 
 
 def write(path: Path) -> None:
-    """Put the routes into the template."""
-    path.write_text(inserted(path.read_text(encoding="utf-8")), encoding="utf-8")
+    """Update the routes in the template `path`."""
+    path.write_text(insert_paths(path.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""The job's package for a Spark that is not ours: `python -m keylane_build.job_package --to build/job`.
+"""The job as a package for a managed Spark: `python -m keylane_build.job_package --to build/job`.
 
-main.py: what spark-submit is given. python.zip: the job and all that it imports but PySpark.
-jars/: Spark's Kafka connector, of the Spark that the project is made for. keylane.toml: the configuration.
+main.py: the script for spark-submit. python.zip: the job and its imports, except PySpark.
+jars/: the Kafka connector of the project's Spark version. keylane.toml: the configuration.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ import sys
 import tempfile
 from pathlib import Path
 
-from keylane_build.layer import pins
+from keylane_build.layer import pin_requirements
 from keylane_local.tools import project_root, tools_dir
 from keylane_spark.engine.session import CONNECTOR
 
 EXTRAS = ("spark", "registry", "msk-iam")
-OF_SPARK = frozenset({"pyspark", "py4j"})
+IN_SPARK = frozenset({"pyspark", "py4j"})
 PLATFORMS = ("manylinux_2_28_x86_64", "manylinux2014_x86_64", "manylinux_2_17_x86_64")
 MAIN = "import sys\n\nfrom keylane_spark.__main__ import main\n\nsys.exit(main())\n"
 
 
 def build(folder: Path, config: Path, python_version: str) -> None:
-    """Fill `folder` anew. Raises CalledProcessError where pip fails, FileNotFoundError without the jars."""
+    """Refill `folder`. Raises CalledProcessError if pip fails, FileNotFoundError without the jars."""
     shutil.rmtree(folder, ignore_errors=True)
     jars = folder / "jars"
     jars.mkdir(parents=True)
     found = [each for each in (tools_dir() / "jars").glob("*.jar") if each.name.startswith(CONNECTOR)]
     if len(found) < len(CONNECTOR):
-        raise FileNotFoundError("Spark's Kafka connector is missing: `make setup` fetches it")
+        raise FileNotFoundError("Spark's Kafka connector is missing: run `make setup`")
     for each in found:
         shutil.copy(each, jars)
     shutil.copy(config, folder / "keylane.toml")
@@ -44,9 +44,9 @@ def build(folder: Path, config: Path, python_version: str) -> None:
         shutil.make_archive(str(folder / "python"), "zip", target)
 
 
-def requirements() -> list[str]:
-    """What pip installs."""
-    return [f"{name}=={version}" for name, version in pins(EXTRAS, OF_SPARK).items()]
+def list_requirements() -> list[str]:
+    """Return pip's arguments, one pinned package each."""
+    return [f"{name}=={version}" for name, version in pin_requirements(EXTRAS, IN_SPARK).items()]
 
 
 def _install(target: Path, python_version: str) -> None:
@@ -55,15 +55,19 @@ def _install(target: Path, python_version: str) -> None:
     command += ["--python-version", python_version, "--target", str(target)]
     for platform in PLATFORMS:
         command += ["--platform", platform]
-    subprocess.run([*command, *requirements()], check=True)
+    subprocess.run([*command, *list_requirements()], check=True)
 
 
 def main() -> None:
-    """Build, and tell what is how large."""
+    """Build the package and print the sizes of its files."""
     parser = argparse.ArgumentParser(prog="keylane_build.job_package")
-    parser.add_argument("--to", type=Path, default=project_root() / "build" / "job")
-    parser.add_argument("--config", type=Path, default=project_root() / "keylane.toml")
-    parser.add_argument("--python-version", default="3.11", help="of the cluster's Python; default: 3.11")
+    parser.add_argument(
+        "--to", type=Path, default=project_root() / "build" / "job", help="default: build/job"
+    )
+    parser.add_argument(
+        "--config", type=Path, default=project_root() / "keylane.toml", help="default: keylane.toml"
+    )
+    parser.add_argument("--python-version", default="3.11", help="of the cluster; default: 3.11")
     options = parser.parse_args()
     build(options.to, options.config, options.python_version)
     for each in sorted(path for path in options.to.rglob("*") if path.is_file()):

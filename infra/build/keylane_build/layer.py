@@ -1,7 +1,7 @@
-"""What the layer has to carry: layers/keylane/requirements.txt, of pyproject.toml and what is installed.
+"""The layer's packages: `python -m keylane_build.layer` writes layers/keylane/requirements.txt.
 
-`python -m keylane_build.layer` writes it: every distribution that the functions' extras lead to, pinned, so
-that the build resolves nothing. What Lambda's Python has itself is left out.
+It pins every distribution that the functions' extras of pyproject.toml require, at the installed versions, so
+that the build of the layer resolves nothing. Packages of Lambda's runtime are left out.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
 EXTRAS = ("produce", "registry", "msk-iam", "validation")
-"""The extras of what functions import."""
-OF_THE_RUNTIME = frozenset({"boto3", "botocore", "s3transfer"})
-OF_A_COMMAND_LINE = frozenset({"click"})
-"""The MSK signer's own program needs it, its module does not."""
-_HEADER = "# Made from pyproject.toml by `make layer-requirements`: what the layer carries, all of it.\n"
+"""The extras that functions import."""
+IN_THE_RUNTIME = frozenset({"boto3", "botocore", "s3transfer"})
+FOR_PROGRAMS = frozenset({"click"})
+"""Required by the MSK signer's command line only."""
+_HEADER = "# Generated from pyproject.toml by `make layer-requirements`: all packages of the layer.\n"
 _LINUX = {"sys_platform": "linux", "platform_system": "Linux", "os_name": "posix"}
 
 
-def pins(extras: Collection[str], without: Collection[str]) -> dict[str, str]:
-    """Name and version of all that the project's `extras` lead to on Linux, but for `without`."""
+def pin_requirements(extras: Collection[str], without: Collection[str]) -> dict[str, str]:
+    """Return name and version of all packages that `extras` require on Linux, except `without`."""
     found: dict[str, str] = {}
     project = tomllib.loads((project_root() / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     own = [
         *project["dependencies"],
         *(each for name in extras for each in project["optional-dependencies"][name]),
     ]
-    waiting = [_named(Requirement(each)) for each in own]
+    waiting = [_name_and_extras(Requirement(each)) for each in own]
     seen: set[tuple[str, frozenset[str]]] = set()
     while waiting:
         name, wanted = waiting.pop()
@@ -45,17 +45,17 @@ def pins(extras: Collection[str], without: Collection[str]) -> dict[str, str]:
         distribution = metadata.distribution(name)
         found[name] = distribution.version
         needed = map(Requirement, distribution.requires or ())
-        waiting += [_named(each) for each in needed if _is_wanted(each, wanted)]
+        waiting += [_name_and_extras(each) for each in needed if _is_wanted(each, wanted)]
     return dict(sorted(found.items()))
 
 
-def requirements() -> str:
-    """The text of requirements.txt."""
-    found = pins(EXTRAS, OF_THE_RUNTIME | OF_A_COMMAND_LINE)
+def render_requirements() -> str:
+    """Return the content of requirements.txt."""
+    found = pin_requirements(EXTRAS, IN_THE_RUNTIME | FOR_PROGRAMS)
     return _HEADER + "".join(f"{name}=={version}\n" for name, version in found.items())
 
 
-def _named(requirement: Requirement) -> tuple[str, frozenset[str]]:
+def _name_and_extras(requirement: Requirement) -> tuple[str, frozenset[str]]:
     return canonicalize_name(requirement.name), frozenset(requirement.extras)
 
 
@@ -65,4 +65,6 @@ def _is_wanted(requirement: Requirement, extras: frozenset[str]) -> bool:
 
 
 if __name__ == "__main__":
-    (project_root() / "layers" / "keylane" / "requirements.txt").write_text(requirements(), encoding="utf-8")
+    (project_root() / "layers" / "keylane" / "requirements.txt").write_text(
+        render_requirements(), encoding="utf-8"
+    )

@@ -1,6 +1,6 @@
-"""How large the parts have to be: `python -m keylane_build.sizing --writes-per-s 1e3 --reads-per-s 1e4 ...`.
+"""Sizes of all parts for a workload: `python -m keylane_build.sizing --writes-per-s 1e3 ...`.
 
-docs/operate/sizing.md explains it. What was measured here, and what is assumed, is told apart below.
+docs/operate/sizing.md explains the arithmetic. Measured and assumed numbers are listed separately below.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import math
 from dataclasses import MISSING, dataclass, fields
 from typing import TYPE_CHECKING
 
+from keylane_build.generated import replace_between
 from keylane_local.tools import project_root
 
 if TYPE_CHECKING:
@@ -17,40 +18,40 @@ if TYPE_CHECKING:
 
 # Measured: docs/benchmarks.md, records of 14 + 170 bytes on an AMD EPYC core.
 JOB_US_PER_RECORD = 3.8
-"""CPU of the job for a record: 2.4 to 2.9 in Spark's JVM, 0.85 in Python, and its share of the driver."""
+"""CPU of the job per record: 2.4 to 2.9 in Spark's JVM, 0.85 in Python, the rest in the driver."""
 REDIS_US_PER_WRITE = 2.4
-"""CPU of a primary for a record: the library's call, MSET, memory."""
+"""CPU of a primary per record: the call of the function library, MSET, memory."""
 BYTES_PER_KEY, BYTES_PER_INDEXED_KEY = 94, 96
-"""What Redis 7.0 takes for a key beside the bytes of its name, envelope and value; and more in an index.
+"""Memory of Redis 7.0 per key, besides its name, envelope and value; and what an index adds to that.
 
-A million keys of 14 bytes, names of 31, values and envelopes of 188, in a node in cluster mode: 312 bytes a
-key, 422 with an index.
+Measured with a million keys of 14 bytes (names of 31 bytes, envelopes and values of 188) on a node in cluster
+mode: 312 bytes per key, 422 with an index.
 """
 NAME_BYTES, ENVELOPE_BYTES = 20, 18
-"""Of a record's name in Redis, beside topic and key; and before its value."""
+"""Bytes of a key's name in Redis besides topic and key, and of the envelope before a value."""
 # Assumed.
 REDIS_US_PER_READ = 8.0
-"""CPU of a primary for one MGET of a value and a watermark, network and all: 100,000/s and more a core."""
-MOST_BUSY = 0.5
-"""Of a core, so that failovers, heartbeats and chunks cost readers nothing."""
+"""CPU of a primary per MGET of a value and a watermark, network included: over 100,000/s per core."""
+MAX_LOAD = 0.5
+"""Of a core: the rest keeps reads fast during failovers, heartbeats and large batches."""
 BROKER_BYTES_PER_S = 30e6
-"""Written to a broker, its replicas not counted: kafka.m7g.large, half of what AWS says it takes."""
+"""Ingress of a broker without replication: half of what AWS states for kafka.m7g.large."""
 PARTITION_RECORDS_PER_S = 50_000
-"""Of one partition's one task: a fifth of what a core does."""
+"""Of a partition, which one task reads: a fifth of what a core can do."""
 FUNCTION_MS = 3.0
-"""That a warm environment has for one request, Lambda's own part included."""
+"""Duration of a request in a warm environment, including Lambda's own part."""
 FUNCTION_GB = 1.0
 QUOTA_PER_S = 10
-"""Requests a second that Lambda allows for each environment of an account's quota, however short they are."""
+"""Requests per second that Lambda allows per unit of the concurrency quota, however short they are."""
 MEMORY_USED = 0.75
-"""Of a node: the rest is reserved for its copies and failovers (reserved-memory-percent)."""
+"""Of a node: the rest is reserved for replication and failovers (reserved-memory-percent)."""
 REBUILD = 2.0
-"""A topic whose layout changes is in memory twice."""
+"""Factor for a change of layout, during which a topic is in memory twice."""
 SECONDS_A_MONTH = 730 * 3600
-MOST_LANES, MOST_NODES = 16_384, 500
-LEAST_SHARDS = 3
+MAX_LANES, MAX_NODES = 16_384, 500
+MIN_SHARDS = 3
 LANES_PER_SHARD = 4
-"""So many at least, so that shards can be doubled twice without a new layout."""
+"""At least, so that the number of shards can be doubled twice without a new layout."""
 
 NODES_GIB = {
     "cache.r7g.large": 13.07,
@@ -69,12 +70,12 @@ PRICES = {
     "requests of Lambda, a million": 0.20,
     "GB-second of Lambda": 0.0000133334,
 }
-"""US dollars, us-east-1, on demand, of large amounts, in November 2026 as we know them: look them up."""
+"""US dollars, us-east-1, on demand, at high volumes, November 2026. Check them before you rely on them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """What is asked for. `keys_per_read`, `records_per_write`: of one request; `retention_h`: Kafka's."""
+    """What to size for. `keys_per_read` and `records_per_write` are per request; `retention_h` is Kafka's."""
 
     writes_per_s: float
     reads_per_s: float
@@ -88,10 +89,20 @@ class Workload:
     retention_h: float = 168
     replicas: int = 1
 
+    @property
+    def requests_per_s(self) -> float:
+        """Requests to the API, reads and writes."""
+        return self.reads_per_s / self.keys_per_read + self.writes_per_s / self.records_per_write
+
+    @property
+    def ingress_bytes_per_s(self) -> float:
+        """Bytes written to Kafka, without replication."""
+        return self.writes_per_s * (self.key_bytes + self.value_bytes)
+
 
 @dataclass(frozen=True, slots=True)
 class Sizing:
-    """What it takes; `bound` names what decided on the number of shards."""
+    """Sizes of all parts. `bound` names what determines the number of shards; `month` is in US dollars."""
 
     partitions: int
     stripes: int
@@ -106,72 +117,73 @@ class Sizing:
     month: dict[str, float]
 
 
-def plan(load: Workload) -> Sizing:
-    """Size every part. Raises ValueError where no cluster holds it."""
-    state_bytes = load.keys * bytes_per_key(load)
-    needs = {
-        "memory": state_bytes * REBUILD / MEMORY_USED / (_largest() * 2**30),
-        "writes": load.writes_per_s * REDIS_US_PER_WRITE / 1e6 / MOST_BUSY,
-        "reads": load.reads_per_s * REDIS_US_PER_READ / 1e6 / MOST_BUSY,
-    }
-    bound = max(needs, key=lambda name: needs[name])
-    shards = max(LEAST_SHARDS, math.ceil(needs[bound]))
-    bound = bound if shards > LEAST_SHARDS else "the least"
-    nodes = shards * (1 + load.replicas)
-    if nodes > MOST_NODES:
-        raise ValueError(
-            f"{nodes} nodes for {bound}, where a cluster has {MOST_NODES} at most: split the topics"
-        )
-    partitions = max(math.ceil(load.writes_per_s / PARTITION_RECORDS_PER_S), min(shards, 1000), 1)
-    stripes = min(math.ceil(shards * LANES_PER_SHARD / partitions), MOST_LANES // partitions)
-    node = _node_for(state_bytes * REBUILD / MEMORY_USED / shards / 2**30)
-    ingress = load.writes_per_s * (load.key_bytes + load.value_bytes)
-    requests_per_s = load.reads_per_s / load.keys_per_read + load.writes_per_s / load.records_per_write
-    brokers = max(3, 3 * math.ceil(ingress / BROKER_BYTES_PER_S / 3))
-    job_cores = max(2, math.ceil(load.writes_per_s * JOB_US_PER_RECORD / 1e6 / MOST_BUSY))
-    disk_gb = ingress * load.retention_h * 3600 * 3 / 1e9
-    month = {
-        "cache": nodes * NODES_GIB[node] * PRICES["cache, GiB an hour"] * 730,
-        "brokers": brokers * PRICES["broker, an hour"] * 730,
-        "brokers' disks": disk_gb * PRICES["broker's disk, GB a month"],
-        "job": job_cores * PRICES["core of Fargate, an hour, with 4 GiB"] * 730,
-        "API Gateway": requests_per_s * SECONDS_A_MONTH / 1e6 * PRICES["requests of a REST API, a million"],
-        "Lambda": requests_per_s
-        * SECONDS_A_MONTH
-        * (
-            PRICES["requests of Lambda, a million"] / 1e6
-            + FUNCTION_MS / 1e3 * FUNCTION_GB * PRICES["GB-second of Lambda"]
-        ),
-    }
-    environments = math.ceil(requests_per_s * FUNCTION_MS / 1e3)
+def size(workload: Workload) -> Sizing:
+    """Return the sizes of all parts; raise ValueError if one cluster is not enough."""
+    state_bytes = workload.keys * bytes_per_key(workload)
+    memory_gib = state_bytes * REBUILD / MEMORY_USED / 2**30
+    shards, bound = _count_shards(workload, memory_gib)
+    partitions = max(math.ceil(workload.writes_per_s / PARTITION_RECORDS_PER_S), min(shards, 1000), 1)
+    node = next(name for name, gib in NODES_GIB.items() if gib >= memory_gib / shards)
+    brokers = max(3, 3 * math.ceil(workload.ingress_bytes_per_s / BROKER_BYTES_PER_S / 3))
+    job_cores = max(2, math.ceil(workload.writes_per_s * JOB_US_PER_RECORD / 1e6 / MAX_LOAD))
     return Sizing(
-        partitions,
-        stripes,
-        shards,
-        bound,
-        node,
-        state_bytes / 2**30,
-        job_cores,
-        brokers,
-        environments,
-        requests_per_s,
-        month,
+        partitions=partitions,
+        stripes=min(math.ceil(shards * LANES_PER_SHARD / partitions), MAX_LANES // partitions),
+        shards=shards,
+        bound=bound,
+        node=node,
+        state_gib=state_bytes / 2**30,
+        job_cores=job_cores,
+        brokers=brokers,
+        environments=math.ceil(workload.requests_per_s * FUNCTION_MS / 1e3),
+        requests_per_s=workload.requests_per_s,
+        month={
+            "cache": shards * (1 + workload.replicas) * NODES_GIB[node] * PRICES["cache, GiB an hour"] * 730,
+            "brokers": brokers * PRICES["broker, an hour"] * 730,
+            "brokers' disks": _disk_gb(workload) * PRICES["broker's disk, GB a month"],
+            "job": job_cores * PRICES["core of Fargate, an hour, with 4 GiB"] * 730,
+            **_request_costs(workload.requests_per_s * SECONDS_A_MONTH),
+        },
     )
 
 
-def bytes_per_key(load: Workload) -> float:
-    """What one key takes of a primary's memory."""
-    name = NAME_BYTES + load.topic_bytes + load.key_bytes
-    plain = BYTES_PER_KEY + name + ENVELOPE_BYTES + load.value_bytes
-    return plain + (BYTES_PER_INDEXED_KEY + load.key_bytes if load.indexed else 0)
+def bytes_per_key(workload: Workload) -> float:
+    """Return the bytes that one key takes of a primary's memory."""
+    name = NAME_BYTES + workload.topic_bytes + workload.key_bytes
+    plain = BYTES_PER_KEY + name + ENVELOPE_BYTES + workload.value_bytes
+    return plain + (BYTES_PER_INDEXED_KEY + workload.key_bytes if workload.indexed else 0)
 
 
-def _largest() -> float:
-    return max(NODES_GIB.values())
+def _count_shards(workload: Workload, memory_gib: float) -> tuple[int, str]:
+    """Return the number of shards, and what determines it."""
+    needs = {
+        "memory": memory_gib / max(NODES_GIB.values()),
+        "writes": workload.writes_per_s * REDIS_US_PER_WRITE / 1e6 / MAX_LOAD,
+        "reads": workload.reads_per_s * REDIS_US_PER_READ / 1e6 / MAX_LOAD,
+    }
+    bound = max(needs, key=lambda name: needs[name])
+    shards = max(MIN_SHARDS, math.ceil(needs[bound]))
+    bound = bound if shards > MIN_SHARDS else "the least"
+    nodes = shards * (1 + workload.replicas)
+    if nodes > MAX_NODES:
+        raise ValueError(
+            f"{nodes} nodes are needed for {bound}, but a cluster has at most {MAX_NODES}:"
+            " split the topics between clusters"
+        )
+    return shards, bound
 
 
-def _node_for(gib: float) -> str:
-    return next(name for name, size in NODES_GIB.items() if size >= gib)
+def _disk_gb(workload: Workload) -> float:
+    return workload.ingress_bytes_per_s * workload.retention_h * 3600 * 3 / 1e9
+
+
+def _request_costs(requests: float) -> dict[str, float]:
+    per_request = PRICES["requests of Lambda, a million"] / 1e6
+    duration = FUNCTION_MS / 1e3 * FUNCTION_GB * PRICES["GB-second of Lambda"]
+    return {
+        "API Gateway": requests / 1e6 * PRICES["requests of a REST API, a million"],
+        "Lambda": requests * (per_request + duration),
+    }
 
 
 EXAMPLES = {
@@ -184,31 +196,31 @@ EXAMPLES = {
 }
 
 
-def table(examples: dict[str, Workload] | None = None) -> Iterator[str]:
-    """Markdown of the examples."""
-    plans = {name: (load, plan(load)) for name, load in (examples or EXAMPLES).items()}
-    yield f"| | {' | '.join(plans)} |"
-    yield f"|---|{'---|' * len(plans)}"
-    for title, shown in _ROWS.items():
-        yield f"| {title} | {' | '.join(shown(*each) for each in plans.values())} |"
+def render_table(workloads: dict[str, Workload] | None = None) -> Iterator[str]:
+    """Yield the lines of a Markdown table of `workloads`, by default of EXAMPLES, with their sizes."""
+    sized = {name: (workload, size(workload)) for name, workload in (workloads or EXAMPLES).items()}
+    yield f"| | {' | '.join(sized)} |"
+    yield f"|---|{'---|' * len(sized)}"
+    for title, render in _ROWS.items():
+        yield f"| {title} | {' | '.join(render(*each) for each in sized.values())} |"
 
 
 _ROWS: dict[str, Callable[[Workload, Sizing], str]] = {
-    "records/s": lambda load, _: f"{load.writes_per_s:,.0f}",
-    "keys read/s": lambda load, _: f"{load.reads_per_s:,.0f}",
-    "keys": lambda load, _: f"{load.keys:,.0f}",
-    "**state in memory, GiB**": lambda _, made: f"{made.state_gib:,.1f}",
-    "partitions x stripes": lambda _, made: f"{made.partitions} x {made.stripes}",
-    "shards": lambda _, made: f"{made.shards} ({made.bound})",
-    "their nodes": lambda _, made: made.node,
-    "job's cores": lambda _, made: f"{made.job_cores}",
-    "brokers": lambda _, made: f"{made.brokers}",
-    "requests/s": lambda _, made: f"{made.requests_per_s:,.0f}",
-    "environments of Lambda": lambda _, made: f"{made.environments:,}",
-    "Lambda's concurrency quota": lambda _, made: f"{math.ceil(made.requests_per_s / QUOTA_PER_S):,}",
-    "a month, US dollars": lambda _, made: f"{sum(made.month.values()):,.0f}",
-    "of it API Gateway and Lambda": lambda _, made: (
-        f"{made.month['API Gateway'] + made.month['Lambda']:,.0f}"
+    "records/s": lambda workload, _: f"{workload.writes_per_s:,.0f}",
+    "keys read/s": lambda workload, _: f"{workload.reads_per_s:,.0f}",
+    "keys": lambda workload, _: f"{workload.keys:,.0f}",
+    "**state in memory, GiB**": lambda _, sizing: f"{sizing.state_gib:,.1f}",
+    "partitions x stripes": lambda _, sizing: f"{sizing.partitions} x {sizing.stripes}",
+    "shards": lambda _, sizing: f"{sizing.shards} ({sizing.bound})",
+    "their nodes": lambda _, sizing: sizing.node,
+    "job's cores": lambda _, sizing: f"{sizing.job_cores}",
+    "brokers": lambda _, sizing: f"{sizing.brokers}",
+    "requests/s": lambda _, sizing: f"{sizing.requests_per_s:,.0f}",
+    "environments of Lambda": lambda _, sizing: f"{sizing.environments:,}",
+    "Lambda's concurrency quota": lambda _, sizing: f"{math.ceil(sizing.requests_per_s / QUOTA_PER_S):,}",
+    "a month, US dollars": lambda _, sizing: f"{sum(sizing.month.values()):,.0f}",
+    "of it API Gateway and Lambda": lambda _, sizing: (
+        f"{sizing.month['API Gateway'] + sizing.month['Lambda']:,.0f}"
     ),
 }
 
@@ -216,22 +228,17 @@ _ROWS: dict[str, Callable[[Workload, Sizing], str]] = {
 BEGIN, END = "<!-- made by `make sizing` -->", "<!-- end -->"
 
 
-def inserted(page: str) -> str:
-    """The page with the table of the examples. Raises ValueError where it lacks the marks."""
-    before, begun, rest = page.partition(f"{BEGIN}\n")
-    _, ended, after = rest.partition(f"{END}\n")
-    if not begun or not ended:
-        raise ValueError(f"the page has no lines {BEGIN} and {END}")
-    rows = "".join(f"{row}\n" for row in table())
-    return f"{before}{begun}{rows}{END}\n{after}"
+def insert_table(page: str) -> str:
+    """Return the page with the table of the examples. Raises ValueError if it lacks the markers."""
+    return replace_between(page, BEGIN, END, render_table())
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Size what the command line asks for, or write the examples into docs/operate/sizing.md."""
+    """Print the sizes for the workload of the command line, or update docs/operate/sizing.md."""
     parser = argparse.ArgumentParser(
-        prog="keylane_build.sizing", description="How large the parts have to be."
+        prog="keylane_build.sizing", description="Size all parts of Keylane for a workload."
     )
-    parser.add_argument("--document", action="store_true", help="write the examples into the page")
+    parser.add_argument("--document", action="store_true", help="update docs/operate/sizing.md")
     for each in fields(Workload):
         name = "--" + each.name.replace("_", "-")
         if each.type == "bool":
@@ -242,16 +249,16 @@ def main(arguments: list[str] | None = None) -> None:
     given = vars(parser.parse_args(arguments))
     if given.pop("document"):
         page = project_root() / "docs" / "operate" / "sizing.md"
-        page.write_text(inserted(page.read_text(encoding="utf-8")), encoding="utf-8")
+        page.write_text(insert_table(page.read_text(encoding="utf-8")), encoding="utf-8")
         return
     if missing := [name for name in ("writes_per_s", "reads_per_s", "keys") if given[name] is None]:
-        parser.error(f"needed: {', '.join(missing)}")
-    load = Workload(**given)
+        parser.error(f"missing: {', '.join('--' + name.replace('_', '-') for name in missing)}")
+    workload = Workload(**given)
     try:
-        print("\n".join(table({"asked for": load})))
+        print("\n".join(render_table({"requested": workload})))
     except ValueError as error:
         parser.error(str(error))
-    for name, dollars in plan(load).month.items():
+    for name, dollars in size(workload).month.items():
         print(f"| {name} | {dollars:,.0f} |")
 
 

@@ -1,4 +1,4 @@
-"""Lint of the templates: cfn-lint, our rules, and `sam validate` (`python -m keylane_build.templates`)."""
+"""`python -m keylane_build.templates`: check the templates with cfn-lint, infra/lint and `sam validate`."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 RULES = "infra/lint"
-# sam reads a region and credentials before it looks at anything; it asks nobody here.
+# sam requires a region, although it calls no AWS service here.
 _OFFLINE = {"AWS_DEFAULT_REGION": "us-east-1", "SAM_CLI_TELEMETRY": "0"}
 
 
 def environment() -> dict[str, str]:
-    """The variables for sam: a PYTHONPATH of ours would lead it to packages that are not its own."""
+    """Return the variables for sam, without PYTHONPATH: sam must import its own packages only."""
     return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | _OFFLINE
 
 
 def program(name: str) -> str:
-    """The path of a program in SAM's virtual environment."""
+    """Return the path of a program in SAM's virtual environment."""
     return str(tools_dir() / "sam" / "bin" / name)
 
 
 def cfn_lint(templates: Sequence[str], *options: str) -> list[str]:
-    """The command that holds templates against cfn-lint's rules and ours."""
+    """Return the command that checks templates with cfn-lint's rules and those of infra/lint."""
     return [program("cfn-lint"), "--append-rules", RULES, *options, "--", *templates]
 
 
 def all_templates(root: Path) -> list[str]:
-    """The project's templates, as paths below `root`."""
+    """Return the project's templates, as paths relative to `root`."""
     return ["template.yaml", *sorted(str(each.relative_to(root)) for each in root.glob("infra/*.yaml"))]
 
 
 def main() -> int:
-    """Lint; return 1 where something is found."""
+    """Run the checks; return 1 if one of them fails."""
     root = project_root()
     commands = [
         cfn_lint(all_templates(root)),

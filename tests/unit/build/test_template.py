@@ -15,14 +15,14 @@ FOUND = template()
 PATHS = FOUND["Resources"]["Api"]["Properties"]["DefinitionBody"]["paths"]
 
 
-def test_the_templates_routes_are_the_codes():
+def test_the_templates_routes_are_up_to_date():
     text = TEMPLATE.read_text(encoding="utf-8")
-    assert text == gateway.inserted(text), "make openapi"
+    assert text == gateway.insert_paths(text), "make openapi"
 
 
-def test_a_template_without_marks_is_refused():
+def test_a_template_without_markers_is_rejected():
     with pytest.raises(ValueError, match="begin: made by"):
-        gateway.inserted("Resources: {}\n")
+        gateway.insert_paths("Resources: {}\n")
 
 
 def test_every_operation_of_the_document_is_routed():
@@ -31,7 +31,7 @@ def test_every_operation_of_the_document_is_routed():
     assert operations == routed
 
 
-def test_every_route_leads_to_the_function_that_the_local_front_asks():
+def test_every_route_invokes_the_same_function_as_the_local_front():
     for path, methods in PATHS.items():
         for method, operation in methods.items():
             if method == "parameters":
@@ -41,7 +41,7 @@ def test_every_route_leads_to_the_function_that_the_local_front_asks():
             assert f"{function.capitalize()}Function.Arn" in uri, (path, method)
 
 
-def test_every_route_is_closed_unless_the_api_is_open():
+def test_every_route_requires_authorization_unless_the_api_is_open():
     for path, methods in PATHS.items():
         for method, operation in methods.items():
             if method != "parameters":
@@ -63,10 +63,10 @@ def test_every_function_has_its_code_its_role_and_its_log():
 
 def test_the_layers_requirements_are_what_the_functions_extras_lead_to():
     stored = (ROOT / "layers" / "keylane" / "requirements.txt").read_text(encoding="utf-8")
-    assert stored == layer.requirements(), "make openapi layer-requirements"
+    assert stored == layer.render_requirements(), "make openapi layer-requirements"
 
 
 def test_the_layer_leaves_out_what_lambda_has_and_what_only_the_job_needs():
-    names = {line.partition("==")[0] for line in layer.requirements().splitlines()[1:]}
+    names = {line.partition("==")[0] for line in layer.render_requirements().splitlines()[1:]}
     assert {"redis", "confluent-kafka", "aws-lambda-powertools"} <= names
     assert not names & {"boto3", "botocore", "pyspark", "pyarrow", "pandas", "numpy", "aiohttp", "pytest"}

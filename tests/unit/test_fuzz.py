@@ -28,7 +28,7 @@ from keylane.produce.put import RecordWriter
 from keylane.query.layouts import Layouts
 from keylane.query.store import Store
 from keylane.state import codec, redis_keys, windows
-from keylane.state.aggregates import shown
+from keylane.state.aggregates import render_columns
 from keylane.state.lanes import lanes_of_topic
 from keylane.wiring.produce import Produce
 from keylane.wiring.query import Query
@@ -55,7 +55,7 @@ DECODERS: dict[str, tuple[Callable[[bytes], object], bytes]] = {
     "topic": (TopicRecord.from_json, TOPIC_RECORD),
     "progress": (windows.Progress.from_json, windows.Progress((1, 2), (3, None)).to_json()),
     "window": (
-        lambda data: shown(COLUMNS, windows.decode_window(data)[1]),
+        lambda data: render_columns(COLUMNS, windows.decode_window(data)[1]),
         b'{"end":1,"states":[2]}',
     ),
     "window key": (windows.split, windows.window_key(b"k\x00", 5)),
@@ -96,35 +96,31 @@ def test_fields_of_other_kinds_are_decoded_or_refused(kind: str, data: st.DataOb
 
 
 @given(
-    value=st.none() | st.binary(max_size=40),
+    value=st.none() | st.binary(max_size=40) | st.builds(codec.LeftInKafka, U64),
     offset=U64,
     timestamp_ms=U64,
     source=st.none() | U32,
     order_ms=st.none() | U64,
     headers=st.none() | HEADERS,
-    left=st.none() | U64,
 )
 def test_envelopes_with_all_that_they_may_have_come_back(
-    value: bytes | None,
+    value: bytes | codec.LeftInKafka | None,
     offset: int,
     timestamp_ms: int,
     source: int | None,
     order_ms: int | None,
     headers: tuple[tuple[str, bytes | None], ...] | None,
-    left: int | None,
 ):
-    data = codec.encode_record(
-        value, offset, timestamp_ms, source, order_ms=order_ms, headers=headers, left_in_kafka_bytes=left
-    )
-    home = 5 if source is None else source
-    kept = b"" if left is not None else value
+    data = codec.encode_record(value, offset, timestamp_ms, source, order_ms=order_ms, headers=headers)
+    partition = 5 if source is None else source
+    kept, left = (b"", value.size_bytes) if isinstance(value, codec.LeftInKafka) else (value, None)
     expected = None
     if kept is not None:
-        expected = Record(b"k", kept, home, offset, timestamp_ms, headers or (), left)
+        expected = Record(b"k", kept, partition, offset, timestamp_ms, headers or (), left)
     assert codec.decode_record(b"k", data, 5) == expected
     entry = codec.decode_history_entry(b"k", data[2:10] + data[:2] + data[10:], 5)
     assert (entry.record, entry.timestamp_ms) == (expected, timestamp_ms)
-    assert (entry.position.partition, entry.position.offset) == (home, offset)
+    assert (entry.position.partition, entry.position.offset) == (partition, offset)
 
 
 class Functions:

@@ -71,7 +71,7 @@ def partition_column(keys: Any, partition_count: int, partitioner: str = "murmur
 def stripe_column(keys: Any, stripes: int) -> NDArray[np.int32]:
     """Stripe of each key, int32, one per row: `routing.stripe_for`, with its ValueError."""
     if stripes < 1:
-        raise ValueError(f"a partition has 1 stripe at least, not {stripes}")
+        raise ValueError(f"a partition has at least 1 stripe, not {stripes}")
     if stripes == 1:
         return np.zeros(_row_count(keys), dtype=np.int32)
     return (_hash_column(keys, MMH3) % np.uint32(stripes)).astype(np.int32)

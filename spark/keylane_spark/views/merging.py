@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from keylane.state.aggregates import merged
+from keylane.state.aggregates import merge_states
 from keylane.state.windows import encode_window, is_final, split, window_key
 from keylane_spark.adapters.view_lanes import Changes
 
@@ -49,7 +49,7 @@ def _merge_fixed(view: Definition, partials: Sequence[PartialWindow], stored: Wi
     found = stored.windows(list(dict.fromkeys(name for name, _ in named)))
     for name, partial in named:
         known = found.get(name)
-        states = merged(view.columns, known[1], partial.states) if known else partial.states
+        states = merge_states(view.columns, known[1], partial.states) if known else partial.states
         found[name] = partial.end_ms, states
     return {name: encode_window(*window) for name, window in found.items()}
 
@@ -83,7 +83,7 @@ def _merge_sessions(
         for session in sessions.get(key, []):
             if session[0] < end_ms and session[1] > start_ms:
                 start_ms, end_ms = min(start_ms, session[0]), max(end_ms, session[1])
-                states = merged(view.columns, session[2], states)
+                states = merge_states(view.columns, session[2], states)
                 touched.add(window_key(key, session[0]))
             else:
                 others.append(session)

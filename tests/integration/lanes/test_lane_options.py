@@ -281,7 +281,7 @@ def test_headers_and_sizes_pass_through_whatever_the_library_adds(cluster_map):
     payloads = [
         codec.encode_record(b"x", 0, 900, headers=headers),
         codec.encode_record(b"y", 1, 500, headers=headers),
-        codec.encode_record(None, 2, 600, headers=headers, left_in_kafka_bytes=7_000_000),
+        codec.encode_record(codec.LeftInKafka(7_000_000), 2, 600, headers=headers),
     ]
     expected = [(b"y", None, 1), (b"", 7_000_000, 2)]
     for offset, payload in enumerate(payloads):

@@ -23,7 +23,7 @@ def test_whole_numbers_within_their_bounds_are_taken(text: str, value: int):
 
 @pytest.mark.parametrize("text", ["", "0", "1001", "-1", "1.0", "1e2", " 1", "\u0661", "9" * 5000])
 def test_other_numbers_are_refused_with_their_bounds(text: str):
-    with pytest.raises(BadRequest, match=r"limit is .*not a whole number of 1 to 1000") as caught:
+    with pytest.raises(BadRequest, match=r"limit is .*not an integer from 1 to 1000") as caught:
         LIMIT.of({"limit": text})
     assert caught.value.parameter == "limit"
 

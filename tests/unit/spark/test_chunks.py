@@ -227,13 +227,12 @@ def test_whatever_an_envelope_has_it_is_the_codec_s_own_bytes(rows, source):
     (chunk,) = chunks(records, b"", source_partition=source)
     assert arguments_of(chunk)[1::2] == [
         codec.encode_record(
-            None if gone else value,
+            codec.LeftInKafka(size) if gone else value,
             number,
             time,
             source,
             order_ms=order if order > max(0, time) else None,
             headers=own or None,
-            left_in_kafka_bytes=size if gone else None,
         )
         for number, (value, own, size, time, order, gone) in enumerate(
             zip(values, headers, left, times, orders, is_left, strict=True)

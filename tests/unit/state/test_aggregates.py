@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keylane.state.aggregates import KINDS, decimal_text, merged, shown
+from keylane.state.aggregates import KINDS, decimal_text, merge_states, render_columns
 from keylane.state.codec import CodecError
 from keylane.state.windows import Column
 
@@ -35,8 +35,8 @@ def test_states_merged_in_any_order_show_what_all_records_come_to(
     parts = [states_of(number, place) for place, number in enumerate(numbers)]
     while len(parts) > 1:
         chance.shuffle(parts)
-        parts.append(merged(COLUMNS, parts.pop(), parts.pop()))
-    values = json.loads(shown(COLUMNS, parts[0]), parse_float=Decimal, parse_int=Decimal)
+        parts.append(merge_states(COLUMNS, parts.pop(), parts.pop()))
+    values = json.loads(render_columns(COLUMNS, parts[0]), parse_float=Decimal, parse_int=Decimal)
     total = sum(int(number.scaleb(9)) for number in numbers)
     assert values["count"] == len(numbers)
     assert int(values["sum"] * 10**9) == total
@@ -49,16 +49,18 @@ def test_states_merged_in_any_order_show_what_all_records_come_to(
 def test_of_two_that_are_as_new_the_later_place_is_the_latest():
     column = [Column("l", "latest", "x")]
     one, other = [["5", 0, 9, '"a"']], [["5.0", 1, 2, '"b"']]
-    assert merged(column, one, other) == merged(column, other, one) == other
+    assert merge_states(column, one, other) == merge_states(column, other, one) == other
 
 
 def test_what_was_never_met_is_null():
     columns = [Column(kind, kind, "x") for kind in ("sum", "min", "max", "avg", "latest")]
     nothing = [None, None, None, [None, 0], None]
-    assert merged(columns, nothing, nothing) == nothing
-    assert json.loads(shown(columns, nothing)) == dict.fromkeys(["sum", "min", "max", "avg", "latest"])
+    assert merge_states(columns, nothing, nothing) == nothing
+    assert json.loads(render_columns(columns, nothing)) == dict.fromkeys(
+        ["sum", "min", "max", "avg", "latest"]
+    )
     something = ["1", "1", "1", ["1", 1], ["1", 0, 0, "1"]]
-    assert merged(columns, nothing, something) == merged(columns, something, nothing) == something
+    assert merge_states(columns, nothing, something) == merge_states(columns, something, nothing) == something
 
 
 @pytest.mark.parametrize(
@@ -72,4 +74,4 @@ def test_decimals_have_one_text(number, text):
 @pytest.mark.parametrize("states", [[], [None] * 7, ["x"] * 6, [1, "x", "1", "1", ["1", 1], None]])
 def test_states_of_other_columns_are_refused(states):
     with pytest.raises(CodecError):
-        shown(COLUMNS, states)
+        render_columns(COLUMNS, states)

@@ -43,7 +43,7 @@ def test_record_with_everything_has_its_golden_bytes():
 
 
 def test_value_left_in_kafka_has_its_golden_bytes():
-    encoded = codec.encode_record(None, 42, 1_357_034_400_384, left_in_kafka_bytes=5 * 1024 * 1024)
+    encoded = codec.encode_record(codec.LeftInKafka(5 * 1024 * 1024), 42, 1_357_034_400_384)
     assert encoded == GOLDEN_LEFT_IN_KAFKA
     expected = Record(b"k", b"", 3, 42, 1_357_034_400_384, (), 5 * 1024 * 1024)
     assert codec.decode_record(b"k", encoded, 3) == expected

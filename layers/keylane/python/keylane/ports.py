@@ -1,4 +1,4 @@
-"""What the use cases need of the world: one to three methods each, and a fake in tests/support/fakes.py."""
+"""What the use cases need of the outside. Each port has a fake in tests/support/fakes.py."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ RecordResult: TypeAlias = "Position | Queued | KeylaneError"
 
 
 class Call(NamedTuple):
-    """One command that reads keys of one hash slot: its name, then its arguments.
+    """One command that reads keys of one hash slot; `words`: its name, then its arguments.
 
-    `atomic`: an MGET that is never read key by key: while its slot moves it may be unavailable instead.
+    `atomic`: an MGET that is never split into reads of single keys. While its slot migrates it may be
+    unavailable instead.
     """
 
     slot: int
@@ -36,27 +37,26 @@ class State(Protocol):
     """Keylane's state in Redis Cluster, as a reader sees it."""
 
     def read(self, slot: int, keys: Sequence[bytes], deadline: Deadline) -> list[bytes | None]:
-        """Values of `keys` (all of one hash slot), one atomic command on one node; None where absent.
+        """Return the values of `keys`, all of one hash slot, by one atomic command; None where absent.
 
-        While the slot moves from one node to another key by key, they may be read one by one instead: the
-        last key first, the others after it. So put a lane's watermark last: a value is then as new as the
-        watermark claims, or newer.
+        While the slot migrates from one node to another, the keys may be read one by one instead: the last
+        key first. So put a lane's watermark last: a value is then as new as the watermark claims, or newer.
         A key that holds another type than a string is absent too, as for MGET.
-        Raises StateUnavailable when no copy of the shard answers before the deadline.
+        Raises StateUnavailable when no replica of the shard answers before the deadline.
         """
 
     def run(self, calls: Sequence[Call], deadline: Deadline) -> list[Any]:
-        """Replies to read commands, in the calls' order: bytes, whole numbers, None, or lists of these.
+        """Return the replies to read commands, in the calls' order: bytes, integers, None, or lists of these.
 
-        All nodes work at the same time. The calls of one slot are answered by one node, in their order and,
-        while the slot moves, one after the other: so put the watermark's call first, and whatever follows
-        is as new as that claims, or newer. The keys of an MGET are read as `read` reads them.
-        Raises StateUnavailable when no copy of a shard answers before the deadline, TooLarge where a
-        shard's replies are larger than can be held.
+        All nodes work at the same time. The calls of one slot are answered by one node in their order and,
+        while the slot migrates, one after the other. So put the watermark's call first: the replies after it
+        are as new as it claims, or newer. The keys of an MGET are read as `read` reads them.
+        Raises StateUnavailable when no replica of a shard answers before the deadline, TooLarge where the
+        replies of a shard exceed the memory for them.
         """
 
     def hosts(self, slots: Sequence[int], deadline: Deadline) -> list[str]:
-        """The address of each slot's primary, "host:port". Raises StateUnavailable where none is known."""
+        """Return each slot's primary, "host:port". Raises StateUnavailable where none is known."""
 
 
 class Log(Protocol):
@@ -101,33 +101,33 @@ class Bucket(Protocol):
         """Store an object; it is durable when this returns."""
 
     def get(self, name: str, deadline: Deadline) -> bytes | None:
-        """An object's bytes, None if there is no object of this name."""
+        """Return an object's bytes, None if there is no object of this name."""
 
 
 class Checks(Protocol):
     """Validates values before they are written."""
 
     def faults(self, records: Sequence[NewRecord]) -> list[KeylaneError | None]:
-        """The fault of each record's value, None for a valid one.
+        """Return the fault of each record's value, None for a valid one.
 
         ValueInvalid, or RegistryUnavailable if its schema can't be fetched.
         """
 
 
 class Metadata(Protocol):
-    """Kafka's cluster as its brokers tell of it. A topic is never created by asking.
+    """Kafka's cluster as its brokers describe it. No method creates a topic.
 
-    All raise LogUnavailable, and LogRefused with Kafka's name for why.
+    All methods raise LogUnavailable, and LogRefused with Kafka's name of the error.
     """
 
     def cluster(self, deadline: Deadline) -> KafkaCluster:
-        """The cluster and its brokers."""
+        """Return the cluster and its brokers."""
 
     def topics(self, deadline: Deadline) -> dict[str, int]:
-        """All topics: name -> partition count."""
+        """Return all topics: name -> partition count."""
 
     def topic(self, topic: str, deadline: Deadline) -> KafkaTopic:
-        """One topic. Raises UnknownTopic."""
+        """Return one topic. Raises UnknownTopic."""
 
 
 class LogReader(Protocol):
@@ -136,16 +136,16 @@ class LogReader(Protocol):
     def offsets(
         self, topic: str, partition: int, ats: Sequence[At], isolation: str, deadline: Deadline
     ) -> list[OffsetFound | None]:
-        """The offset at each place: the first at or after a time; None where there is no record.
+        """Return the offset of each of `ats`: the first at or after a time; None where there is no record.
 
-        LATEST is the offset after the last record; as READ_COMMITTED sees it, that of the first transaction
-        that has not ended. MAX looks at all records.
+        LATEST is the offset after the last record; with READ_COMMITTED, that of the first transaction that
+        has not ended. MAX looks at all records.
         """
 
     def read(self, wanted: Wanted, deadline: Deadline) -> Batch:
-        """Records; those that were read by the deadline, LogUnavailable where there was none.
+        """Return the records that were read by the deadline; raises LogUnavailable where there was none.
 
-        Raises OffsetOutOfRange where retention removes the first one meanwhile.
+        Raises OffsetOutOfRange where retention removed the first record meanwhile.
         """
 
 
@@ -171,9 +171,9 @@ class IdempotencyStore(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Decoder:
-    """A schema as a function from a value's bytes to its JSON text; that raises ValueError, which says why.
+    """A schema as a function from a value's bytes to its JSON text, which raises ValueError.
 
-    `schema_type`: as the registry names it, AVRO, PROTOBUF or JSON.
+    `schema_type`: the registry's name of it, AVRO, PROTOBUF or JSON.
     """
 
     schema_type: str
@@ -181,32 +181,32 @@ class Decoder:
 
 
 class SchemaWriter(Protocol):
-    """A Schema Registry, as one who writes by its Avro schemas sees it.
+    """A Schema Registry, as a writer of Avro sees it.
 
-    Both raise RegistryUnavailable; ValueError, whose sentence says why, for a schema that is of no use.
+    Both methods raise RegistryUnavailable, and ValueError, whose sentence says why, for an unusable schema.
     """
 
     def registered(self, subject: str, schema: str, deadline: Deadline) -> tuple[int, Callable[[Any], bytes]]:
-        """Register a schema under a subject; its id, and what encodes JSON by it (raises NotOfSchema)."""
+        """Register a schema under a subject; return its id and its encoder of JSON (raises NotOfSchema)."""
 
     def encoder(self, schema_id: int, deadline: Deadline) -> Callable[[Any], bytes]:
-        """What encodes JSON by a schema that is registered."""
+        """Return the encoder of JSON by a registered schema."""
 
 
 class Schemas(Protocol):
     """A Schema Registry, as a reader sees it."""
 
     def decoder(self, schema_id: int, deadline: Deadline) -> Decoder:
-        """The decoder of a schema, which is asked for once and kept for ever: schemas don't change.
+        """Return the decoder of a schema. It is read once and kept for ever: schemas don't change.
 
-        Raises RegistryUnavailable; ValueError, whose sentence says why, for a schema that the registry does
-        not have or that is of no use.
+        Raises RegistryUnavailable, and ValueError, whose sentence says why, for a schema that the registry
+        does not have or that is unusable.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """Time as the use cases see it; tests give another one."""
+    """The time. Tests give another clock."""
 
     now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
     monotonic_s: Callable[[], float] = time.monotonic
@@ -214,7 +214,7 @@ class Clock:
 
 
 class Deadline(NamedTuple):
-    """A moment (monotonic seconds) after which an answer is of no use.
+    """A moment, in monotonic seconds, after which an answer is of no use.
 
     A tuple: each read makes several, and a frozen dataclass takes three times as long to make.
     """
@@ -224,7 +224,7 @@ class Deadline(NamedTuple):
 
     @classmethod
     def after_ms(cls, milliseconds: float, clock: Clock) -> Self:
-        """The deadline that many milliseconds from now."""
+        """Return the deadline that many milliseconds from now."""
         return cls(clock.monotonic_s() + milliseconds / 1000, clock)
 
     @property

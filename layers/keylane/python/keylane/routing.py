@@ -1,14 +1,14 @@
-"""Where a key lives: key -> partition -> stripe -> hash slot -> hash tag. Pure functions.
+"""Computes where a key is stored: key -> partition -> stripe -> hash slot -> hash tag. Pure functions.
 
     partition = partitioner(partition key) mod N
     stripe    = mmh3.hash(partition key, seed=0, signed=False) mod S
     slot      = floor((partition * S + stripe) * 16384 / (N * S))
     hash_tag  = the first string, shortest first, then in order over 0-9a-z, whose CRC16 mod 16384 is the slot
 
-The partition key is the key, or what stands before its first separator: see `partition_key`.
+The partition key is the key, or the part before its first separator: see `partition_key`.
 mmh3 is MurmurHash3 and is not Kafka's hash: partitions come from murmur2 (MurmurHash2), stripes from mmh3.
-An empty key hashes as Kafka hashes it; a null key has no home, and callers refuse it before they come here.
-The vectorised twins over columns are in `keylane_spark.columns.routing`.
+An empty key hashes as Kafka hashes it. A null key belongs to no partition: callers refuse it.
+The same functions over columns are in `keylane_spark.columns.routing`.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ SLOTS = 16384
 """Hash slots of a Redis Cluster."""
 
 SEPARATOR_BYTES = 8
-"""How long a separator may be."""
+"""The longest separator."""
 
 _BY_PREFIX = "prefix:"
 _TAG_ALPHABET = b"0123456789abcdefghijklmnopqrstuvwxyz"
-_TAG_LENGTH_MAX = 4  # four characters reach every slot, a test sees to it
+_TAG_LENGTH_MAX = 4  # four characters reach every slot: a test checks it
 _MASK = 0xFFFFFFFF
 _MURMUR2_SEED = 0x9747B28C
 _MURMUR2_M = 0x5BD1E995
@@ -45,7 +45,7 @@ _SIGN = 0x80000000
 
 
 def murmur2(data: bytes) -> int:
-    """Kafka's own hash, as a signed 32 bit number.
+    """Return Kafka's own hash, a signed 32-bit number.
 
     Source: `org.apache.kafka.common.utils.Utils.murmur2` (kafka-clients), seed 0x9747b28c.
     """
@@ -82,18 +82,18 @@ PARTITIONERS: dict[str, Callable[[bytes], int]] = {
     "crc32": crc32,
     "fnv1a": _sarama_hash,
 }
-"""Partitioner's name -> its hash of a key, never negative.
+"""Partitioner -> its hash of a key, never negative.
 
 murmur2: Java clients (`BuiltInPartitioner.partitionForKey`), librdkafka's `murmur2` and `murmur2_random`.
 crc32: librdkafka's `consistent` and `consistent_random` (rdcrc32.c), kprf, lua-resty-kafka.
-fnv1a: Sarama's `NewHashPartitioner` (32 bit FNV-1a as int32, a negative one negated), librdkafka's `fnv1a`
-(rdfnv1a.c). Sarama's `NewReferenceHashPartitioner` is another one.
+fnv1a: Sarama's `NewHashPartitioner` (32-bit FNV-1a as int32, negated where it is negative), librdkafka's
+`fnv1a` (rdfnv1a.c). Sarama's `NewReferenceHashPartitioner` is a different one.
 """
 
 
 @lru_cache(maxsize=256)
 def separator_of(partition_by: str) -> bytes:
-    """Give the separator of "prefix:SEPARATOR", b"" for "key", the whole key.
+    """Return the separator of "prefix:SEPARATOR"; b"" for "key", the whole key.
 
     Raises ValueError for anything else: a separator is 1 to 8 bytes of UTF-8 text.
     """
@@ -102,15 +102,15 @@ def separator_of(partition_by: str) -> bytes:
     separator = partition_by.removeprefix(_BY_PREFIX).encode()
     if not partition_by.startswith(_BY_PREFIX) or not 1 <= len(separator) <= SEPARATOR_BYTES:
         raise ValueError(
-            f'this is "key", or "prefix:" and a separator of 1 to {SEPARATOR_BYTES} bytes, as in "prefix:|"'
+            f'this must be "key", or "prefix:" and a separator of 1 to {SEPARATOR_BYTES} bytes: "prefix:|"'
         )
     return separator
 
 
 def partition_key(key: bytes, partition_by: str = WHOLE_KEY) -> bytes:
-    """Give the part of a key that partition and stripe are computed from: `partition_for` takes it.
+    """Return the part of a key that partition and stripe are computed from, as `partition_for` takes it.
 
-    With "prefix:|" that is what stands before the first "|", the whole key where there is none.
+    With "prefix:|" that is the part before the first "|"; the whole key where it has none.
     Raises ValueError as `separator_of`.
     """
     separator = separator_of(partition_by)
@@ -118,7 +118,7 @@ def partition_key(key: bytes, partition_by: str = WHOLE_KEY) -> bytes:
 
 
 def partition_for(key: bytes, partition_count: int, partitioner: str = "murmur2") -> int:
-    """Partition (0 to `partition_count` - 1) in which a producer with that partitioner puts the key.
+    """Return the partition, 0 to `partition_count` - 1, to which a producer with that partitioner writes it.
 
     Raises ValueError for an unknown partitioner and for a count below 1.
     """
@@ -130,7 +130,7 @@ def partition_for(key: bytes, partition_count: int, partitioner: str = "murmur2"
 def lane_finder(
     partition_count: int, stripes: int, partitioner: str = "murmur2", partition_by: str = WHOLE_KEY
 ) -> Callable[[bytes], tuple[int, int]]:
-    """Give the function from a key to its partition and stripe; counts and names are checked once.
+    """Return the function from a key to its partition and stripe; counts and names are checked once.
 
     Raises ValueError as `partition_for`, `stripe_for` and `separator_of`.
     """
@@ -152,30 +152,30 @@ def check_partitioning(partition_count: int, partitioner: str) -> None:
     if partitioner not in PARTITIONERS:
         raise ValueError(f"partitioner {partitioner!r} is unknown; known are {', '.join(PARTITIONERS)}")
     if partition_count < 1:
-        raise ValueError(f"a topic has 1 partition at least, not {partition_count}")
+        raise ValueError(f"a topic has at least 1 partition, not {partition_count}")
 
 
 def stripe_for(key: bytes, stripes: int) -> int:
-    """Part of the key's partition, 0 to `stripes` - 1, by MurmurHash3 x86 32 bit with seed 0.
+    """Return the stripe of the key's partition, 0 to `stripes` - 1, by MurmurHash3 x86 32-bit with seed 0.
 
     Raises ValueError for `stripes` below 1.
     """
     if stripes == 1:
         return 0
     if stripes < 1:
-        raise ValueError(f"a partition has 1 stripe at least, not {stripes}")
+        raise ValueError(f"a partition has at least 1 stripe, not {stripes}")
     return mmh3.hash(key, 0, signed=False) % stripes
 
 
 def slot_for(partition: int, stripe: int, partition_count: int, stripes: int) -> int:
-    """Hash slot, 0 to 16383, of a lane: partition p owns [p*16384/N, (p+1)*16384/N).
+    """Return the hash slot of a lane, 0 to 16383: partition p owns [p*16384/N, (p+1)*16384/N).
 
     Raises ValueError for a partition or stripe outside its count, and for more than 16384 lanes.
     """
     lanes = partition_count * stripes
     if not (0 <= partition < partition_count and 0 <= stripe < stripes):
         raise ValueError(
-            f"lane {partition}.{stripe} is none of {partition_count} partitions with {stripes} stripes"
+            f"lane {partition}.{stripe} is outside {partition_count} partitions with {stripes} stripes"
         )
     if lanes > SLOTS:
         raise ValueError(f"{lanes} lanes are more than the {SLOTS} slots of a cluster")
@@ -184,10 +184,10 @@ def slot_for(partition: int, stripe: int, partition_count: int, stripes: int) ->
 
 @cache
 def hash_tag(slot: int) -> bytes:
-    """Text that, put between braces in a key, sends the key to that slot.
+    """Return the text that, between braces in a key, puts the key into that slot.
 
-    The first string over 0-9a-z, shortest first, then in order. A slot's first call takes about 0.1 ms:
-    CRC16 is linear, so slot and beginning of the tag leave one character alone for its end.
+    It is the first such string over 0-9a-z, shortest first, then in order. The first call for a slot takes
+    about 0.1 ms: CRC16 is linear, so the slot and the tag's beginning determine its last character.
     Raises ValueError for a slot outside 0 to 16383.
     """
     if not 0 <= slot < SLOTS:
@@ -204,7 +204,7 @@ def hash_tag(slot: int) -> bytes:
 
 
 def key_slot(key: bytes) -> int:
-    """Hash slot of any Redis key, hash tags honoured.
+    """Return the hash slot of any Redis key, by its hash tag where it has one.
 
     Source: the Redis Cluster specification, "Hash tags"; its CRC16 is CRC16/XMODEM, `binascii.crc_hqx` here.
     """

@@ -1,4 +1,4 @@
-"""Requests: API Gateway REST proxy events (v1) as the arguments of the use cases."""
+"""Reads the parts of a request: API Gateway REST proxy events (v1)."""
 
 from __future__ import annotations
 
@@ -9,31 +9,27 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
-from keylane.api.parameters import (
-    choice,
-)
+from keylane.api.parameters import choice
 from keylane.errors import BadRequest, NullKey
 from keylane.model.records import is_topic_name
 
 _BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
-
+_STANDARD = bytes.maketrans(b"-_+/", b"+/  ")
 
 KEY_FORMAT = choice(
     "key_format", "how keys are written in the request: as text, or as base64", ("text", "base64")
 )
-
-
 Event = Mapping[str, Any]
 
 
 def query_of(event: Event) -> dict[str, str]:
-    """Query parameters; of one that came several times the last."""
+    """Return the query parameters by name; of a repeated one the last value."""
     query: dict[str, str] = event.get("queryStringParameters") or {}
     return query
 
 
 def headers_of(event: Event) -> dict[str, str]:
-    """Headers by lower-case name; of one that came in several lines the list."""
+    """Return the headers by lower-case name; values of a repeated one as a list with commas."""
     several = event.get("multiValueHeaders")
     if several:
         return {name.lower(): ", ".join(values) for name, values in several.items()}
@@ -41,12 +37,12 @@ def headers_of(event: Event) -> dict[str, str]:
 
 
 def topic_of(raw: str) -> str:
-    """Give the topic's name. Raises BadRequest for what Kafka would not take as one."""
+    """Return the percent-decoded name of a topic. Raises BadRequest for a name that Kafka does not accept."""
     return topic_name(unquote_to_bytes(raw).decode(errors="replace"), "topic")
 
 
 def topic_name(topic: str, parameter: str) -> str:
-    """Give the name back. Raises BadRequest for what Kafka would not take as one."""
+    """Return the name. Raises BadRequest for a name that Kafka does not accept."""
     if not is_topic_name(topic):
         raise BadRequest(
             f"{topic[:250]!r} can't be a topic's name: 1 to 249 of a-z, A-Z, 0-9, '.', '_' and '-'", parameter
@@ -55,7 +51,7 @@ def topic_name(topic: str, parameter: str) -> str:
 
 
 def key_of(raw: str, query: Mapping[str, str]) -> bytes:
-    """Give the key's bytes: percent-decoded (`+` stays a plus), or with `key_format=base64` decoded again."""
+    """Return the key's bytes: percent-decoded (`+` stays a plus) and, with `key_format=base64`, decoded."""
     broken = _BAD_ESCAPE.search(raw)
     if broken:
         raise BadRequest(
@@ -66,7 +62,7 @@ def key_of(raw: str, query: Mapping[str, str]) -> bytes:
     try:
         key = unquote_to_bytes(raw)
     except UnicodeEncodeError as error:
-        raise BadRequest("the key holds characters that are no Unicode text", "key") from error
+        raise BadRequest("the key contains characters that are not valid Unicode", "key") from error
     if query and KEY_FORMAT.of(query) == "base64":
         key = from_base64(key, "key")
     if not key:
@@ -74,21 +70,18 @@ def key_of(raw: str, query: Mapping[str, str]) -> bytes:
     return key
 
 
-_STANDARD = bytes.maketrans(b"-_+/", b"+/  ")
-
-
 def from_base64(given: bytes, parameter: str) -> bytes:
-    """Decode the standard or the URL-safe alphabet, padded or not, and nothing that merely looks like it."""
+    """Decode base64 of the standard or the URL-safe alphabet, padded or not. Raises BadRequest."""
     digits = given.rstrip(b"=")
     padded = digits + b"=" * (-len(digits) % 4)
     if b"-" in given or b"_" in given:
-        # Both alphabets at once are none: what both have in common is left.
+        # A mix of both alphabets is not valid: only the characters that both share are left.
         padded = padded.translate(_STANDARD)
     try:
         data = binascii.a2b_base64(padded, strict_mode=True)
     except binascii.Error:
         data = None
-    # Spare bits that aren't 0 would be a second spelling of the same key.
+    # Spare bits that aren't 0 would be a second rendering of the same key.
     last = len(padded) // 4 * 3 - 3
     if (
         data is not None
@@ -102,14 +95,14 @@ def from_base64(given: bytes, parameter: str) -> bytes:
 
 
 def body_of(event: Event) -> bytes:
-    """Give the body's bytes; none at all is an empty one."""
+    """Return the body's bytes; a missing body is empty."""
     body: str = event.get("body") or ""
     try:
         return base64.b64decode(body, validate=True) if event.get("isBase64Encoded") else body.encode()
     except ValueError as error:
-        raise BadRequest("the body can't be decoded", "body") from error
+        raise BadRequest("the body is not the base64 that the event says it is", "body") from error
 
 
 def request_id_of(event: Event) -> str:
-    """Give the id that API Gateway gave the request: it is in its logs and in the client's answer."""
+    """Return API Gateway's id of the request: it is in its logs and in the client's response."""
     return str((event.get("requestContext") or {}).get("requestId") or "unknown")

@@ -1,4 +1,4 @@
-"""Parameters of requests: each is read, bounded and described (for OpenAPI) in one place."""
+"""Parameters of requests: each is parsed, bounded and described (for OpenAPI) in one place."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ _POSITION = re.compile(r"\d+:\d+")
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One parameter: `read` gives its value or raises ValueError, whose sentence tells the bound."""
+    """One parameter. `read` returns its value or raises ValueError, whose sentence says the bound.
+
+    `place`: query or header.
+    """
 
     name: str
     description: str
@@ -35,7 +38,7 @@ class Parameter:
     required: bool = False
 
     def of(self, source: Mapping[str, str]) -> Any:
-        """Its value in a request's query, or headers by lower-case name. Raises BadRequest."""
+        """Return its value in a request's query, or in headers by lower-case name. Raises BadRequest."""
         text = source.get(self.name if self.place == "query" else self.name.lower())
         if text is None:
             if self.required:
@@ -48,8 +51,8 @@ class Parameter:
 
 
 def whole(name: str, description: str, least: int, most: int, default: int | None = None) -> Parameter:
-    """A whole number within bounds."""
-    fault = f"not a whole number of {least} to {most}"
+    """Make a parameter that is an integer within bounds."""
+    fault = f"not an integer from {least} to {most}"
 
     def read(text: str) -> int:
         if not (text.isascii() and text.isdigit() and len(text) <= len(str(most)) + 1):
@@ -65,7 +68,7 @@ def whole(name: str, description: str, least: int, most: int, default: int | Non
 
 
 def switch(name: str, description: str, *, default: bool = False) -> Parameter:
-    """True or false."""
+    """Make a parameter that is true or false."""
 
     def read(text: str) -> bool:
         if text not in {"true", "false"}:
@@ -76,7 +79,7 @@ def switch(name: str, description: str, *, default: bool = False) -> Parameter:
 
 
 def choice(name: str, description: str, values: tuple[str, ...]) -> Parameter:
-    """One of some words, the first by default."""
+    """Make a parameter that is one of some words, the first by default."""
 
     def read(given: str) -> str:
         if given not in values:
@@ -88,11 +91,11 @@ def choice(name: str, description: str, values: tuple[str, ...]) -> Parameter:
 
 
 def text(name: str, description: str, longest: int, pattern: str = "", **more: Any) -> Parameter:
-    """Text up to so many characters; `pattern` is for the document, the request's parser sees to it."""
+    """Make a parameter of up to `longest` characters; the request's parser checks `pattern`."""
 
     def read(given: str) -> str:
         if len(given) > longest:
-            raise ValueError(f"which has {len(given)} characters, {longest} at most are taken")
+            raise ValueError(f"which has {len(given)} characters: {longest} at most are accepted")
         return given
 
     schema: dict[str, Any] = {"type": "string", "maxLength": longest}
@@ -102,25 +105,25 @@ def text(name: str, description: str, longest: int, pattern: str = "", **more: A
 
 
 def position(name: str, description: str, **more: Any) -> Parameter:
-    """A position, as in 3:1042."""
+    """Make a parameter that is a position, as in 3:1042."""
 
     def read(given: str) -> Position:
         try:
             return Position.parse(given.strip())
         except ValueError as error:
-            raise ValueError("no position: it looks like partition:offset, as in 3:1042") from error
+            raise ValueError("not a position: it looks like partition:offset, as in 3:1042") from error
 
     schema = {"type": "string", "pattern": r"^[0-9]{1,18}:[0-9]{1,18}$", "examples": ["3:1042"]}
     return Parameter(name, description, schema, read, **more)
 
 
 def moment(name: str, description: str) -> Parameter:
-    """A time: milliseconds since 1970, or ISO 8601; one that names no zone is UTC."""
+    """Make a parameter that is a time: ms since 1970, or ISO 8601; a time without a zone is UTC."""
     return Parameter(name, description, {"type": "string", "examples": ["2026-11-21T10:00:00Z"]}, read_moment)
 
 
 def read_moment(given: str) -> int:
-    """Milliseconds since 1970. Raises ValueError."""
+    """Return a time in ms since 1970. Raises ValueError."""
     from datetime import UTC, datetime  # noqa: PLC0415 (few requests have one, and every cold start is short)
 
     fault = "neither milliseconds since 1970 nor a time of ISO 8601 up to the year 9999"
@@ -147,12 +150,12 @@ def _milliseconds(when: Any) -> int:
 
 
 def read_as_of(given: str) -> int | Position:
-    """A time in milliseconds, or a position. Raises ValueError."""
+    """Return a time in ms since 1970, or a position. Raises ValueError."""
     if _POSITION.fullmatch(given):
         try:
             return Position.parse(given)
         except ValueError as error:
-            raise ValueError(f"no position: {error}") from error
+            raise ValueError(f"not a position: {error}") from error
     try:
         return read_moment(given)
     except ValueError as error:
@@ -160,10 +163,10 @@ def read_as_of(given: str) -> int | Position:
 
 
 def read_fields(given: str) -> tuple[tuple[str, ...], ...]:
-    """`a,b.c` as (("a",), ("b", "c")). Raises ValueError."""
+    """Return `a,b.c` as (("a",), ("b", "c")). Raises ValueError."""
     names = given.split(",")
     if len(names) > FIELDS_LIMIT:
-        raise ValueError(f"which names {len(names)} fields, {FIELDS_LIMIT} at most are taken")
+        raise ValueError(f"which names {len(names)} fields: {FIELDS_LIMIT} at most are accepted")
     paths = tuple(tuple(name.strip().split(".")) for name in names)
     if not all(part for path in paths for part in path):
         raise ValueError("which names an empty field: it looks like a,b.c")

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 DEFAULT = "default"
-"""The name of the cluster that has all other topics."""
+"""The name of the cluster of all other topics."""
 
 T_co = TypeVar("T_co", covariant=True)
 U = TypeVar("U")
@@ -19,14 +19,14 @@ U = TypeVar("U")
 
 @dataclass(frozen=True, slots=True)
 class Named(Generic[T_co]):
-    """What belongs to a cluster; `topics` are names, in which `*` stands for any characters."""
+    """A cluster's name, its topics (`*` stands for any characters), and what belongs to it."""
 
     name: str
     topics: tuple[str, ...]
     has: T_co
 
     def matches(self, topic: str) -> bool:
-        """Whether the topic is this cluster's."""
+        """Return whether the topic is in this cluster."""
         return any(fits(pattern, topic) for pattern in self.topics)
 
 
@@ -38,18 +38,18 @@ class Clusters(Generic[T_co]):
     named: tuple[Named[T_co], ...] = ()
 
     def of(self, topic: str) -> T_co:
-        """That of the topic's cluster."""
+        """Return what belongs to the topic's cluster."""
         return next((each.has for each in self.named if each.matches(topic)), self.default)
 
     def name_of(self, topic: str) -> str:
-        """The name of the topic's cluster."""
+        """Return the name of the topic's cluster."""
         return next((each.name for each in self.named if each.matches(topic)), DEFAULT)
 
     def by_name(self) -> dict[str, T_co]:
-        """All of them, the default one first."""
+        """Return all of them by name, the default cluster first."""
         return {DEFAULT: self.default} | {each.name: each.has for each in self.named}
 
     def map(self, make: Callable[[str, T_co], U]) -> Clusters[U]:
-        """The same clusters, with what `make` gives for each name and thing."""
+        """Return the same clusters with what `make` returns for each name and thing."""
         named = (Named(each.name, each.topics, make(each.name, each.has)) for each in self.named)
         return Clusters(make(DEFAULT, self.default), tuple(named))

@@ -1,4 +1,4 @@
-"""What Kafka itself tells of a cluster, as values: brokers, partitions, offsets, raw records."""
+"""A Kafka cluster as values: brokers, partitions, offsets, raw records."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 READ_COMMITTED = "read_committed"
 READ_UNCOMMITTED = "read_uncommitted"
 ISOLATIONS = (READ_COMMITTED, READ_UNCOMMITTED)
-"""What of transactions a reader sees, by Kafka's names."""
+"""Which records of transactions a reader sees, by Kafka's names."""
 
 EARLIEST = "earliest"
 LATEST = "latest"
@@ -15,12 +15,12 @@ MAX = "max"
 """The record with the highest timestamp."""
 
 At = str | int
-"""Where in a partition: EARLIEST, LATEST, MAX, or a time in ms since 1970."""
+"""A point in a partition: EARLIEST, LATEST, MAX, or a time in ms since 1970."""
 
 
 @dataclass(frozen=True, slots=True)
 class Broker:
-    """A broker, at the address that it gives to clients."""
+    """A broker, at the address that it advertises."""
 
     number: int
     host: str
@@ -30,7 +30,7 @@ class Broker:
 
 @dataclass(frozen=True, slots=True)
 class KafkaCluster:
-    """A cluster. `controller`: the number of the broker that takes requests for it, None without one."""
+    """A cluster. `controller`: the number of the broker that is the controller, None without one."""
 
     cluster_id: str
     controller: int | None
@@ -39,7 +39,7 @@ class KafkaCluster:
 
 @dataclass(frozen=True, slots=True)
 class KafkaPartition:
-    """A partition by its brokers' numbers; `leader` is None while there is none."""
+    """A partition: the numbers of its brokers. `leader` is None while there is none."""
 
     number: int
     leader: int | None
@@ -49,7 +49,7 @@ class KafkaPartition:
 
 @dataclass(frozen=True, slots=True)
 class KafkaTopic:
-    """A topic; `topic_id` is another one once it was deleted and created again."""
+    """A topic; `topic_id` changes when the topic is deleted and created again."""
 
     name: str
     topic_id: str
@@ -59,7 +59,7 @@ class KafkaTopic:
 
 @dataclass(frozen=True, slots=True)
 class OffsetFound:
-    """An offset, and the timestamp (ms since 1970) of the record there where it was looked for by time."""
+    """An offset; where it was looked up by time, the timestamp (ms since 1970) of the record there too."""
 
     offset: int
     timestamp_ms: int | None = None
@@ -67,10 +67,10 @@ class OffsetFound:
 
 @dataclass(frozen=True, slots=True)
 class LogRecord:
-    """A record as it lies in Kafka. A key may be null; a value of None is a tombstone.
+    """A record as it is in Kafka. A key may be null; a value of None is a tombstone.
 
-    `timestamp_type` as Kafka names it: CreateTime or LogAppendTime; without one there is no timestamp either.
-    `headers` are None where they can't be read: the name of one is no UTF-8.
+    `timestamp_type`: CreateTime or LogAppendTime, Kafka's names; without one there is no timestamp either.
+    `headers` are None where they can't be decoded: the name of one is not UTF-8.
     """
 
     offset: int
@@ -83,9 +83,9 @@ class LogRecord:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Records asked for: of one partition from `offset` on, all below `end`.
+    """Which records to read: those of one partition from `offset` on and below `end`.
 
-    At most `limit` of them, and `max_bytes` of keys, values and headers, but one record in any case.
+    At most `limit` records, and `max_bytes` of keys, values and headers; one record in any case.
     """
 
     topic: str
@@ -99,7 +99,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Records in the order of their offsets, which may have gaps; `next_offset` is where to go on."""
+    """Records in the order of their offsets, which may have gaps; the next read begins at `next_offset`."""
 
     records: tuple[LogRecord, ...]
     next_offset: int

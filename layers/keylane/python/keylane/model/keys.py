@@ -1,4 +1,4 @@
-"""What a record's key may be, and how bytes are shown to people."""
+"""The limits of a record's key, and how bytes are shown to people."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def check_key(key: bytes) -> None:
 
 
 def printable(key: bytes) -> str:
-    """Bytes for a sentence: ASCII with escapes, cut to 200 characters."""
+    """Return bytes as text for a sentence: ASCII with escapes, cut to 200 characters."""
     text = ascii(key[:PRINTABLE_CHARACTERS])[2:-1]
     if len(key) > PRINTABLE_CHARACTERS or len(text) > PRINTABLE_CHARACTERS:
         return text[:PRINTABLE_CHARACTERS] + "..."

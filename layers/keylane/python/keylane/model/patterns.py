@@ -1,4 +1,4 @@
-"""Names by pattern: `*` stands for any characters, everything else for itself."""
+"""Matches names with patterns: `*` stands for any characters, everything else for itself."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from functools import lru_cache
 
 @lru_cache(maxsize=1000)
 def _compiled(pattern: str) -> re.Pattern[str]:
-    # Several stars in a row would try the same names again and again.
+    # Several stars in a row would make the match exponential.
     return re.compile(".*".join(map(re.escape, re.sub(r"\*+", "*", pattern).split("*"))), re.DOTALL)
 
 
 def fits(pattern: str, name: str) -> bool:
-    """Whether the whole name is as the pattern says."""
+    """Return whether the pattern matches the whole name."""
     return _compiled(pattern).fullmatch(name) is not None

@@ -1,4 +1,4 @@
-"""The words of Keylane as values. Pure: nothing here knows a server."""
+"""Keylane's own terms as values: positions, layouts, records, watermarks. Nothing here knows a server."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ _TOPIC_NAME = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
 
 @lru_cache(1_000)
 def is_topic_name(name: str) -> bool:
-    """Whether Kafka would take it as a topic's name."""
+    """Return whether Kafka accepts it as a topic's name."""
     return _TOPIC_NAME.fullmatch(name) is not None
 
 
 MAX_LANES = 16384
-"""Lanes of one topic: one hash slot each at least."""
+"""The most lanes of one topic: each has a hash slot at least."""
 
 WHOLE_KEY = "key"
-"""`partition_by` of a topic whose partitions are computed from all of a key."""
+"""`partition_by` of a topic whose partitions are computed from the whole key."""
 
-_MAX_DIGITS = 18  # below 2**63 for sure
+_MAX_DIGITS = 18  # always below 2**63
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Position:
-    """A place in a topic: what a write returns and what a read can ask for."""
+    """A partition and an offset of a topic: what a write returns, and what a read can wait for."""
 
     partition: int
     offset: int
@@ -37,10 +37,10 @@ class Position:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """`"3:1042"` -> Position(3, 1042). Raises ValueError, which says what is wrong."""
+        """Parse `"3:1042"`. Raises ValueError, which says what is wrong."""
         partition, separator, offset = text.partition(":")
         if not separator or not _is_u63(partition) or not _is_u63(offset):
-            raise ValueError(f"{text!r} is no position: it looks like partition:offset, as in 3:1042")
+            raise ValueError(f"{text!r} is not a position: it looks like partition:offset, as in 3:1042")
         return cls(int(partition), int(offset))
 
 
@@ -49,23 +49,23 @@ def _is_u63(text: str) -> bool:
 
 
 VALUE_FORMATS = ("auto", "json", "text", "bytes", "registry")
-"""`auto`: what the bytes look like; `registry`: Confluent's wire format, by a Schema Registry."""
+"""`auto`: the bytes decide; `registry`: Confluent's wire format, by a Schema Registry."""
 
 UNSTORED = frozenset({"marker_ms", "value_format"})
-"""Options that are changed in place: what is stored already stays as it is."""
+"""Options that can change in place: records that are stored already stay as they are."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a topic's state keeps of its records. Any of them but `UNSTORED` decides what is stored.
+    """What a topic's state keeps of its records. All but the `UNSTORED` ones decide what is stored.
 
-    `ttl_ms`: a record is gone that long after its timestamp. `history_count`, `history_age_ms`: how many
-    records of a key its history keeps, and for how long; with neither there is none. `index`: the lane's
-    live keys in order. `insert_once`: a key's first value stays until a tombstone. `headers`: kept.
-    `guarded`: records are expected in other partitions than their keys' from the first one on.
-    `max_value_bytes`: a larger value is left in Kafka, the state has its position. `marker_ms`: how long a
-    tombstone leaves a marker, so that nothing older comes back from another partition; 0: none.
-    `value_format`: what readers take values for, one of VALUE_FORMATS.
+    `ttl_ms`: a record is removed that long after its timestamp. `history_count`, `history_age_ms`: how many
+    records of a key its history keeps, and for how long; with neither there is no history. `index`: lanes
+    keep their live keys in order. `insert_once`: a key's first value stays until a tombstone. `headers`: are
+    kept. `guarded`: strays are expected from the first record on. `max_value_bytes`: a larger value is left
+    in Kafka, and the state keeps its position. `marker_ms`: how long a tombstone leaves a marker, so that no
+    older record comes back from another partition; 0: not at all. `value_format`: how readers decode values,
+    one of VALUE_FORMATS. `view`: the definition of a view whose windows are stored, as JSON.
     """
 
     ttl_ms: int | None = None
@@ -87,11 +87,11 @@ class Options:
 
     @property
     def compared(self) -> bool:
-        """Whether every record is compared with what is there, not only where strays were met."""
+        """Whether every record is compared with the stored one, and not only where a lane has met strays."""
         return self.guarded or self.insert_once or self.index or self.has_history or self.ttl_ms is not None
 
     def to_dict(self) -> dict[str, Any]:
-        """What differs from the defaults, for JSON."""
+        """Return the options that differ from the defaults, for JSON."""
         return {
             field.name: value
             for field in fields(self)
@@ -100,16 +100,16 @@ class Options:
 
     @classmethod
     def from_dict(cls, given: dict[str, Any]) -> Self:
-        """Make it of `to_dict`'s; unknown names are a newer writer's, and are left alone."""
+        """Return options from `to_dict`'s fields. Unknown names are a newer writer's: they are ignored."""
         known = {field.name for field in fields(cls)}
         return cls(**{name: value for name, value in given.items() if name in known})
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How a topic lies in the cluster: what a reader must know to find a key.
+    """How a topic is laid out in the cluster: what a reader must know to find a key.
 
-    `partition_by`: what of a key decides on its partition and stripe, see `routing.partition_key`.
+    `partition_by`: the part of a key that determines partition and stripe, see `routing.partition_key`.
     """
 
     topic: str
@@ -123,10 +123,10 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class ValueForm:
-    """What a record's value is, where that is known and not guessed from its bytes.
+    """The format of a record's value, where it is known and not guessed from the bytes.
 
-    `name`: `json`, `text` or `base64` (for what is shown as bytes). `schema_id`, `schema_type`: the schema
-    by which it was decoded, or should have been. `undecoded`: why it is shown as bytes instead.
+    `name`: `json`, `text` or `base64` (for bytes). `schema_id`, `schema_type`: the schema by which the value
+    was decoded, or should have been. `undecoded`: why it is shown as bytes instead.
     """
 
     name: str
@@ -136,13 +136,13 @@ class ValueForm:
 
 
 class Record(NamedTuple):
-    """The latest record of a key as it lies in its lane.
+    """The latest record of a key as its lane stores it.
 
-    A tuple, as Answer: a page has up to a thousand, and to make a frozen dataclass takes three times as long.
+    A tuple, as Answer: a page has up to a thousand, and a frozen dataclass takes three times as long to make.
 
     `partition` is the source partition: the key's own, unless the record is a stray.
-    `left_in_kafka_bytes`: size of a value over the topic's limit; `value` is empty then.
-    `form`: what the value is; a decoded one is the JSON text in UTF-8.
+    `left_in_kafka_bytes`: the size of a value over the topic's limit; `value` is empty then.
+    `form`: the format of the value; a decoded value is JSON text in UTF-8.
     """
 
     key: bytes
@@ -156,15 +156,15 @@ class Record(NamedTuple):
 
     @property
     def position(self) -> Position:
-        """Where in the topic the record stands."""
+        """The record's position in the topic."""
         return Position(self.partition, self.offset)
 
 
 @dataclass(frozen=True, slots=True)
 class NewRecord:
-    """A record to be written. `value` None: a tombstone; `key` None: a record without one.
+    """A record to write. `value` None: a tombstone; `key` None: a record without a key.
 
-    `partition` None: the topic's partitioner chooses; `timestamp_ms` None: the time of writing.
+    `partition` None: the topic's partitioner chooses it; `timestamp_ms` None: the time of writing.
     """
 
     topic: str
@@ -177,7 +177,7 @@ class NewRecord:
 
 @dataclass(frozen=True, slots=True)
 class Queued:
-    """A record that is in the write-ahead log; once in Kafka it has the id in its header `keylane-id`."""
+    """A record in the write-ahead log; in Kafka it will have the id in its header `keylane-id`."""
 
     id: str
 
@@ -192,13 +192,14 @@ class HistoryEntry:
 
 
 class Watermark(NamedTuple):
-    """What a lane knows of itself.
+    """What a lane reports of itself.
 
     `next_offset`: everything below it is in the state.
-    `newest_timestamp_ms`: the newest record's timestamp, 0 when there was none.
-    `complete_as_of_ms`: a wall-clock time at which the lane held all that the broker had, 0 when never.
-    `log_end`: where the partition ended when the writer last looked, 0 when never.
-    `has_strays`: the lane has met records of other partitions, and compares before it writes.
+    `newest_timestamp_ms`: the newest record's timestamp, 0 where there is none.
+    `complete_as_of_ms`: a wall-clock time at which the lane held all that the broker had, 0 for never.
+    `log_end`: the partition's end when the writer last looked, 0 where it never did.
+    `superseded`: a newer generation has taken over. `incomplete`: retention removed records before the lane
+    saw them. `has_strays`: the lane has met records of other partitions, and compares before it writes.
     """
 
     next_offset: int
@@ -212,7 +213,7 @@ class Watermark(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What a read of one key found, with the freshness it was found at. `record` is None: absent."""
+    """What a read of one key found, and the watermark of its lane. `record` None: the key is absent."""
 
     layout: Layout
     partition: int
@@ -221,9 +222,9 @@ class Answer(NamedTuple):
 
     @property
     def is_building(self) -> bool:
-        """Whether the lane was never whole yet: it has no age, and what it lacks may still come."""
+        """Whether the lane was never complete: it has no age, and what it lacks may still come."""
         return not self.watermark.complete_as_of_ms
 
     def age_ms(self, now_ms: int) -> int:
-        """A bound on staleness: nothing acknowledged longer ago than this is missing."""
+        """Return a bound on staleness: nothing that was acknowledged longer ago is missing."""
         return max(0, now_ms - self.watermark.complete_as_of_ms)

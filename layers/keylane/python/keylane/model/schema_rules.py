@@ -1,4 +1,4 @@
-"""Which schema the values of a topic have."""
+"""Which schema the values of a topic must have."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class SchemaRule:
-    """For topics that fit the pattern: a JSON Schema, or a Schema Registry's subject ("" for none).
+    """The schema for topics that match the pattern: a JSON Schema, or a registry's subject ("" for none).
 
     `is_plain`: values are plain JSON, and not in the registry's wire format.
     """
@@ -19,5 +19,5 @@ class SchemaRule:
     is_plain: bool = False
 
     def subject_of(self, topic: str) -> str:
-        """The subject's name for a topic."""
+        """Return the subject's name for a topic."""
         return self.subject.replace("{topic}", topic)

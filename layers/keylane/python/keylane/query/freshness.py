@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from keylane.errors import LaneBuilding, StateTooOld
-from keylane.model.records import Answer
 from keylane.state.lanes import Lane, decode_watermark
 
 if TYPE_CHECKING:
-    from keylane.model.records import Layout, Record, Watermark
+    from keylane.model.records import Answer, Layout, Watermark
 
 
 class Watermarks:
@@ -57,10 +56,6 @@ class Watermarks:
         if watermark is None:
             return LaneBuilding(self.layout.topic, lane.partition, None)
         return LaneBuilding(self.layout.topic, lane.partition, watermark.next_offset, watermark.log_end)
-
-    def answer(self, lane: Lane, record: Record | None) -> Answer:
-        """Return what was found under a key of a lane whose watermark was noted."""
-        return Answer(self.layout, lane.partition, record, self.by_lane[lane])
 
     @property
     def next_offsets(self) -> dict[int, int]:

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from keylane.errors import UnknownTopic
+from keylane.model.records import Answer
 from keylane.query.freshness import Watermarks, check_age
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from keylane.model.records import Answer, Layout, Record
+    from keylane.model.records import Layout, Record
     from keylane.ports import Call, Clock, Deadline, State
     from keylane.query.layouts import Layouts
     from keylane.state.lanes import Lane
@@ -63,7 +64,7 @@ class Reading:
 
     def answer(self, lane: Lane, record: Record | None) -> Answer:
         """Return what was found under a key of a lane whose watermark was noted."""
-        return self.watermarks.answer(lane, record)
+        return Answer(self.layout, lane.partition, record, self.watermarks.by_lane[lane])
 
     def check(self, terms: ReadTerms) -> None:
         """Raise LaneBuilding or StateTooOld where the lanes do not meet the terms."""

@@ -195,7 +195,7 @@ def _window(view: Definition, state_name: str, record: Record, event_time_ms: in
     key, start_ms = _split(state_name, record.key)
     try:
         end_ms, states = windows.decode_window(record.value)
-        columns = aggregates.shown(view.columns, states)
+        columns = aggregates.render_columns(view.columns, states)
     except codec.CodecError as error:
         raise CorruptState(f"{state_name}: {printable(record.key)}", str(error)) from error
     is_final = windows.is_final(end_ms, event_time_ms)

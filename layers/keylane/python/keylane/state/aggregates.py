@@ -1,11 +1,11 @@
-"""What a view's columns hold: states that are merged in any order of batches, and the values they show.
+"""The states of a view's columns: how two are merged, in any order of batches, and the value that one shows.
 
-States are JSON as they are stored; decimals are text, so that no digit is lost:
+States are JSON as they are stored; decimals are strings, so that no digit is lost:
 
     count            number
-    sum, min, max    decimal, null: no number was met
+    sum, min, max    decimal; null: there was no number
     avg              [sum, count]
-    latest           [by, partition, offset, the value as JSON text], null: no value was met
+    latest           [by, partition, offset, the value as JSON text]; null: there was no value
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ _EXACT = Context(prec=100, rounding=ROUND_HALF_EVEN)
 _PLACES = Decimal("1e-9")
 
 
-def merged(columns: Sequence[Column], one: Sequence[Any], other: Sequence[Any]) -> list[Any]:
-    """The states of two parts of a window's records as those of all."""
+def merge_states(columns: Sequence[Column], one: Sequence[Any], other: Sequence[Any]) -> list[Any]:
+    """Return the states of all of a window's records from the states of two parts of them."""
     return [_MERGE[c.kind](a, b) for c, a, b in zip(columns, one, other, strict=True)]
 
 
-def shown(columns: Sequence[Column], states: Sequence[Any]) -> str:
-    """The columns by name as a JSON object. Raises CodecError for what are no states of these columns."""
+def render_columns(columns: Sequence[Column], states: Sequence[Any]) -> str:
+    """Return the columns by name as a JSON object. Raises CodecError where the states do not fit."""
     try:
         pairs = zip(columns, states, strict=True)
         return f"{{{', '.join(f'{json.dumps(c.name)}: {_SHOW[c.kind](state)}' for c, state in pairs)}}}"
     except (ValueError, TypeError, ArithmeticError, IndexError) as error:
-        raise CodecError(f"these are no states of the view's columns: {error!r}") from error
+        raise CodecError(f"the states do not fit the view's columns: {error!r}") from error
 
 
 def decimal_text(number: Decimal) -> str:
-    """Without exponent and needless zeros: a JSON number, and the one text of that number."""
+    """Return a JSON number without exponent and needless zeros: equal numbers have equal texts."""
     text = format(number, "f")
     text = text.rstrip("0").rstrip(".") if "." in text else text
     return "0" if text == "-0" else text

@@ -1,6 +1,6 @@
-"""Bytes in Redis: keys, the record envelope, the watermark record, the layout record.
+"""The bytes of records in Redis: the record envelope, the watermark record, the layout record.
 
-Envelope, before the value's own bytes (all numbers big-endian); what a flag names stands in this order:
+Envelope, before the value's own bytes. Numbers are big-endian; the fields of flags come in this order:
 
     0       version         u8   1
     1       flags           u8   bit 0: a source partition follows (the record is a stray)
@@ -12,14 +12,14 @@ Envelope, before the value's own bytes (all numbers big-endian); what a flag nam
     10..17  timestamp ms    u64
     source partition        u32
     order timestamp ms      u64  the highest timestamp of the key's records so far in this partition,
-                                 where that is not the record's own: what counts across partitions
+                                 where that is not the record's own; it decides across partitions
     headers                 u32  bytes that follow, then for each header: u16 length and UTF-8 of its name,
                                  i32 length (-1: null) and bytes of its value
     size in Kafka           u64
-    value                   untouched, to the end
+    value                   as it is in Kafka, to the end
 
 A history's member is the same with the offset first (offset, version, flags, timestamp, ...), so that
-members of one score lie in offset order.
+members of one score are in offset order.
 
 Watermark record, 42 bytes:
 
@@ -30,9 +30,9 @@ Watermark record, 42 bytes:
     10..17  epoch           u64
     18..25  newest timestamp ms    u64
     26..33  complete as of ms      u64
-    34..41  log end         u64  where the partition ended when last seen
+    34..41  log end         u64  the partition's end when the writer last looked
 
-Layout record: JSON with the fields of `model.Layout`; of its options those that differ from the defaults.
+Layout record: JSON with the fields of `Layout`, and of its options those that differ from the defaults.
 Timestamps before 1970 are stored as 0: Kafka has -1 for "none".
 """
 
@@ -40,87 +40,55 @@ from __future__ import annotations
 
 import json
 import struct
+from typing import NamedTuple
 
 from keylane.model.records import WHOLE_KEY, HistoryEntry, Layout, Options, Position, Record, Watermark
 
 VERSION = 1
-
-
 STRAY = 0b01
-
-
 TOMBSTONE = 0b10
-
-
 ORDER = 0b100
-
-
 HEADERS = 0b1000
-
-
 LEFT_IN_KAFKA = 0b1_0000
-
-
 WATERMARK_VERSION = 2
-
-
 SUPERSEDED = 0b01
-
-
 INCOMPLETE = 0b10
-
-
 HAS_STRAYS = 0b100
-
-
 HEADER = struct.Struct(">BBQQ")
-
-
 _SOURCE = struct.Struct(">I")
-
-
 _U64 = struct.Struct(">Q")
-
-
 _U32 = struct.Struct(">I")
-
-
 _U16 = struct.Struct(">H")
-
-
 _I32 = struct.Struct(">i")
-
-
 _WATERMARK = struct.Struct(">BBQQQQQ")
-
-
 HEADER_BYTES = HEADER.size
-
-
 WATERMARK_BYTES = _WATERMARK.size
-
-
 ODD_JSON = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
-"""What reading fields of a JSON text raises where they are not there or not what they should be."""
+"""The errors of reading fields of a JSON text that are missing or have another type."""
 
 
 class CodecError(ValueError):
-    """Bytes that aren't what they should be; the sentence says how."""
+    """Bytes that can't be decoded; the sentence says why."""
+
+
+class LeftInKafka(NamedTuple):
+    """A value that is too large for the state: its size in Kafka."""
+
+    size_bytes: int
 
 
 def encode_record(
-    value: bytes | None,
+    value: bytes | LeftInKafka | None,
     offset: int,
     timestamp_ms: int,
     source_partition: int | None = None,
     *,
     order_ms: int | None = None,
     headers: tuple[tuple[str, bytes | None], ...] | None = None,
-    left_in_kafka_bytes: int | None = None,
 ) -> bytes:
-    """Envelope and value; a value of None is a tombstone, unless it is left in Kafka.
+    """Return envelope and value; a value of None is a tombstone.
 
-    `source_partition` marks a stray; `order_ms` where it is not the timestamp.
+    `source_partition`: of a stray. `order_ms`: the order timestamp where it is not the record's own.
     """
     parts = [b""]
     flags = 0
@@ -134,9 +102,9 @@ def encode_record(
         flags |= HEADERS
         block = encode_headers(headers)
         parts += _U32.pack(len(block)), block
-    if left_in_kafka_bytes is not None:
+    if isinstance(value, LeftInKafka):
         flags |= LEFT_IN_KAFKA
-        parts.append(_U64.pack(left_in_kafka_bytes))
+        parts.append(_U64.pack(value.size_bytes))
     elif value is None:
         flags |= TOMBSTONE
     else:
@@ -146,7 +114,7 @@ def encode_record(
 
 
 def encode_headers(headers: tuple[tuple[str, bytes | None], ...]) -> bytes:
-    """The headers' block, without its length."""
+    """Return the block of headers, without its length."""
     parts: list[bytes] = []
     for name, value in headers:
         text = name.encode()
@@ -155,7 +123,7 @@ def encode_headers(headers: tuple[tuple[str, bytes | None], ...]) -> bytes:
 
 
 def decode_record(key: bytes, data: bytes, partition: int) -> Record | None:
-    """The record under `key` of the lane of `partition`; None for a tombstone's marker.
+    """Return the record that a lane of `partition` stores under `key`; None for a tombstone's marker.
 
     Raises CodecError for bytes that are cut off or of another version.
     """
@@ -174,14 +142,14 @@ def decode_record(key: bytes, data: bytes, partition: int) -> Record | None:
         raise CodecError(f"{len(data)} bytes are too few for an envelope of {start}")
     if flags & TOMBSTONE:
         return None
-    home = partition if source is None else source
-    return Record(key, data[start:], home, offset, timestamp_ms, headers, left_bytes)
+    own = partition if source is None else source
+    return Record(key, data[start:], own, offset, timestamp_ms, headers, left_bytes)
 
 
 def _decode_optional(
     data: bytes, flags: int
 ) -> tuple[int, int | None, tuple[tuple[str, bytes | None], ...], int | None]:
-    """Where the value begins, then source partition, headers and size in Kafka. Raises struct.error."""
+    """Return where the value begins, source partition, headers, and size in Kafka. Raises struct.error."""
     start = HEADER_BYTES
     source = left_bytes = None
     headers: tuple[tuple[str, bytes | None], ...] = ()
@@ -221,12 +189,12 @@ def _decode_headers(data: bytes, start: int, end: int) -> tuple[tuple[str, bytes
 
 
 def decode_history_member(key: bytes, member: bytes, partition: int) -> Record | None:
-    """As `decode_record`, for a member of a key's history: None for a tombstone. Raises CodecError."""
+    """Return the record of a history's member; None for a tombstone. Raises CodecError."""
     return decode_record(key, member[8:10] + member[:8] + member[10:], partition)
 
 
 def decode_history_entry(key: bytes, member: bytes, partition: int) -> HistoryEntry:
-    """As `decode_history_member`, with position and time of tombstones too. Raises CodecError."""
+    """Return the entry of a history's member, a tombstone too. Raises CodecError."""
     record = decode_history_member(key, member, partition)
     if record is not None:
         return HistoryEntry(record.position, record.timestamp_ms, record)
@@ -237,7 +205,7 @@ def decode_history_entry(key: bytes, member: bytes, partition: int) -> HistoryEn
 
 
 def encode_watermark(watermark: Watermark) -> bytes:
-    """42 bytes; the Lua library writes the same layout."""
+    """Return 42 bytes. The Lua library writes the same layout."""
     flags = (
         (SUPERSEDED if watermark.superseded else 0)
         | (INCOMPLETE if watermark.incomplete else 0)
@@ -255,7 +223,7 @@ def encode_watermark(watermark: Watermark) -> bytes:
 
 
 def decode_watermark(data: bytes) -> Watermark:
-    """Raises CodecError for bytes of another length or version."""
+    """Return the watermark. Raises CodecError for bytes of another length or version."""
     if len(data) != WATERMARK_BYTES:
         raise CodecError(f"a watermark record has {WATERMARK_BYTES} bytes, not {len(data)}")
     version, flags, next_offset, epoch, newest_ms, complete_ms, log_end = _WATERMARK.unpack(data)
@@ -274,7 +242,7 @@ def decode_watermark(data: bytes) -> Watermark:
 
 
 def encode_layout(layout: Layout) -> bytes:
-    """JSON in UTF-8."""
+    """Return JSON in UTF-8."""
     return json.dumps(
         {
             "topic": layout.topic,
@@ -290,7 +258,7 @@ def encode_layout(layout: Layout) -> bytes:
 
 
 def decode_layout(data: bytes) -> Layout:
-    """Raises CodecError for what is no layout record. Unknown fields are a newer writer's: left alone."""
+    """Return the layout. Raises CodecError. Unknown fields are a newer writer's: they are ignored."""
     try:
         fields = json.loads(data)
         layout = Layout(
@@ -303,7 +271,7 @@ def decode_layout(data: bytes) -> Layout:
             partition_by=str(fields.get("partition_by", WHOLE_KEY)),
         )
     except ODD_JSON as error:
-        raise CodecError(f"this is no layout record: {error!r}") from error
+        raise CodecError(f"this is not a layout record: {error!r}") from error
     if layout.partition_count < 1 or layout.stripes < 1:
-        raise CodecError("a layout has one partition and one stripe at least")
+        raise CodecError("a layout has at least one partition and one stripe")
     return layout

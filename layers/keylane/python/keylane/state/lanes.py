@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from keylane import routing
 from keylane.errors import CorruptState
@@ -17,8 +16,7 @@ if TYPE_CHECKING:
     from keylane.model.records import Layout, Record, Watermark
 
 
-@dataclass(frozen=True, slots=True)
-class Lane:
+class Lane(NamedTuple):
     """One stripe of a partition, and where it lies: all its keys are in one hash slot.
 
     A record's Redis key is `value_prefix` and the record's own key.
@@ -30,9 +28,6 @@ class Lane:
     tag: bytes
     watermark_key: bytes
     value_prefix: bytes
-
-    def __hash__(self) -> int:
-        return hash(self.watermark_key)  # unique to the lane, and bytes cache their hash
 
     def __str__(self) -> str:
         return f"{self.partition}.{self.stripe}"

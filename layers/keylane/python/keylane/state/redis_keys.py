@@ -4,53 +4,53 @@ from __future__ import annotations
 
 
 def value_key_prefix(tag: bytes, topic: str, generation: int) -> bytes:
-    """All that stands before the record's own key: `{tag}:T:g:v:`."""
+    """Return the part before the record's own key: `{tag}:T:g:v:`."""
     return b"{%b}:%b:%d:v:" % (tag, topic.encode(), generation)
 
 
 def value_key(tag: bytes, topic: str, generation: int, key: bytes) -> bytes:
-    """Key of the latest record: `{tag}:T:g:v:<key>`."""
+    """Return the key of the latest record: `{tag}:T:g:v:<key>`."""
     return value_key_prefix(tag, topic, generation) + key
 
 
 def history_key(tag: bytes, topic: str, generation: int, key: bytes) -> bytes:
-    """Key of a record key's history: `{tag}:T:g:h:<key>`."""
+    """Return the key of a record key's history: `{tag}:T:g:h:<key>`."""
     return b"{%b}:%b:%d:h:%b" % (tag, topic.encode(), generation, key)
 
 
 def index_key(tag: bytes, topic: str, generation: int, partition: int, stripe: int) -> bytes:
-    """Key of a lane's ordered index: `{tag}:T:g:i:<partition>.<stripe>`."""
+    """Return the key of a lane's ordered index of live keys: `{tag}:T:g:i:<partition>.<stripe>`."""
     return b"{%b}:%b:%d:i:%d.%d" % (tag, topic.encode(), generation, partition, stripe)
 
 
 def history_index_key(tag: bytes, topic: str, generation: int, partition: int, stripe: int) -> bytes:
-    """Key of a lane's ordered index of all keys that have a history: `{tag}:T:g:p:<partition>.<stripe>`."""
+    """Return the key of a lane's ordered index of keys with a history: `{tag}:T:g:p:<partition>.<stripe>`."""
     return b"{%b}:%b:%d:p:%d.%d" % (tag, topic.encode(), generation, partition, stripe)
 
 
 def watermark_key(tag: bytes, topic: str, generation: int, partition: int, stripe: int) -> bytes:
-    """Key of a lane's watermark record: `{tag}:T:g:w:<partition>.<stripe>`."""
+    """Return the key of a lane's watermark record: `{tag}:T:g:w:<partition>.<stripe>`."""
     return b"{%b}:%b:%d:w:%d.%d" % (tag, topic.encode(), generation, partition, stripe)
 
 
 def lane_key(tag: bytes, topic: str, generation: int, kind: bytes, lane: bytes) -> bytes:
-    """Key of what else a lane has: `{tag}:T:g:<kind>:<partition>.<stripe>`."""
+    """Return the key of another record of a lane: `{tag}:T:g:<kind>:<partition>.<stripe>`."""
     return b"{%b}:%b:%d:%b:%b" % (tag, topic.encode(), generation, kind, lane)
 
 
 def layout_key(topic: str) -> bytes:
-    """Key of a topic's layout record."""
+    """Return the key of a topic's layout record."""
     return b"{keylane}:layout:" + topic.encode()
 
 
 def strays_key(topic: str) -> bytes:
-    """Key of a topic's stray totals: a hash of `GENERATION.strays` and `GENERATION.PARTITIONER`.
+    """Return the key of a topic's stray totals: a hash of `GENERATION.strays` and `GENERATION.PARTITIONER`.
 
-    The latter: how many of them lie where that partitioner puts them.
+    The latter counts the strays that are where that partitioner puts them.
     """
     return b"{keylane}:strays:" + topic.encode()
 
 
 def epoch_key(topic: str) -> bytes:
-    """Key of the counter that numbers a topic's writers."""
+    """Return the key of the counter that numbers a topic's writers."""
     return b"{keylane}:epoch:" + topic.encode()

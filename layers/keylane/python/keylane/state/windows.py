@@ -1,6 +1,6 @@
-"""Views as they are stored: what a view computes, and the keys and bytes of its windows. Pure.
+"""Views as they are stored: what a view computes, and the keys and bytes of its windows.
 
-A view's windows lie in lanes as a topic's records do, under the name `~view`, in the lane of their key:
+A view's windows are in lanes as a topic's records are, under the name `~view`, in the lane of their key:
 
     {tag}:~view:g:v:<window key>   envelope (codec; offset: the lane's commit that wrote it, timestamp: when
                                    it changed, ms) and JSON: {"end": ms or null, "states": [one a column]}
@@ -31,15 +31,15 @@ NAME_LIMIT = 240
 
 
 def state_name(view: str) -> str:
-    """What stands in the place of a topic's name in Redis: no topic has a tilde in its own."""
+    """Return the name that a view has in Redis in the place of a topic's: no topic's name has a tilde."""
     return f"~{view}"
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """What a view computes: `count`, `sum`, `min`, `max`, `avg` or `latest` of the field `path` (a.b.c).
+    """A column of a view: `count`, `sum`, `min`, `max`, `avg` or `latest` of the field `path` (a.b.c).
 
-    `by`: the field by which `latest` goes; None: by event time.
+    `by`: the field that orders `latest`; None: event time.
     """
 
     name: str
@@ -50,11 +50,11 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """A view: what of which topic, by which key and time, in which windows.
+    """A view: which columns of which topic, by which key and time, in which windows.
 
-    `key`, `time`: fields of the value; None: the record's own key and timestamp. `size_ms`: of a window, of
-    a session the gap that ends it; `every_ms`: how often a window begins. None for both: one window for all
-    time. `ttl_ms`: a window is gone that long after its last change. `where`: SQL.
+    `key`, `time`: fields of the value; None: the record's own key and timestamp. `size_ms`: the size of a
+    window, or the gap that ends a session; `every_ms`: how often a window begins. None for both: one window
+    for all time. `ttl_ms`: a window is removed that long after its last change. `where`: a condition in SQL.
     """
 
     topic: str
@@ -70,7 +70,7 @@ class Definition:
 
     @property
     def window(self) -> str:
-        """What people call it: tumbling, hopping, session or none."""
+        """The kind of window: tumbling, hopping, session or none."""
         if self.size_ms is None:
             return "none"
         if self.is_session:
@@ -79,69 +79,69 @@ class Definition:
 
     @property
     def windows_per_event(self) -> int:
-        """How many windows an event may fall into."""
+        """The number of windows that an event may belong to."""
         return -(-(self.size_ms or 1) // (self.every_ms or self.size_ms or 1))
 
     def to_json(self) -> str:
-        """The same text for the same view."""
+        """Return JSON text; equal views have equal texts."""
         return json.dumps(asdict(self), sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Raises CodecError for what is no view."""
+        """Return the view. Raises CodecError."""
         try:
             fields = json.loads(text)
             columns = tuple(Column(**column) for column in fields.pop("columns"))
             return cls(columns=columns, **fields)
         except ODD_JSON as error:
-            raise CodecError(f"this is no view: {error!r}") from error
+            raise CodecError(f"this is not a view: {error!r}") from error
 
 
 def escaped(key: bytes) -> bytes:
-    """The key's bytes as they begin its window keys."""
+    """Return the key's bytes as its window keys begin with them."""
     return key.replace(b"\x00", b"\x00\xff")
 
 
 def window_key(key: bytes, start_ms: int) -> bytes:
-    """Under which the key's window that starts then is found."""
+    """Return the window key of the key's window that starts at a time."""
     return escaped(key) + _END_OF_KEY + _START.pack((start_ms + _SIGN) % (1 << 64))
 
 
 def split(name: bytes) -> tuple[bytes, int]:
-    """A window key's key and start. Raises CodecError."""
+    """Return key and start of a window key. Raises CodecError."""
     body, mark, start = name[:-10], name[-10:-8], name[-8:]
     if mark != _END_OF_KEY or b"\x00" in body.replace(b"\x00\xff", b""):
-        raise CodecError(f"{name[:100]!r} is no window key")
+        raise CodecError(f"{name[:100]!r} is not a window key")
     (number,) = _START.unpack(start)
     return body.replace(b"\x00\xff", b"\x00"), number - _SIGN
 
 
 def is_final(end_ms: int | None, watermark_ms: int) -> bool:
-    """Whether a window changes no more: the event-time watermark (0: none yet) has reached its end."""
+    """Return whether a window changes no more: the event-time watermark (0: none yet) has reached its end."""
     return end_ms is not None and watermark_ms > 0 and end_ms <= watermark_ms
 
 
 def encode_window(end_ms: int | None, states: list[Any]) -> bytes:
-    """A window's value; `states` as `aggregates` has them."""
+    """Return a window's value; `states` as in `aggregates`."""
     return json.dumps({"end": end_ms, "states": states}, separators=(",", ":")).encode()
 
 
 def decode_window(value: bytes) -> tuple[int | None, list[Any]]:
-    """End and states. Raises CodecError."""
+    """Return end and states. Raises CodecError."""
     try:
         fields = json.loads(value)
         return fields["end"], list(fields["states"])
     except ODD_JSON as error:
-        raise CodecError(f"this is no window: {error!r}") from error
+        raise CodecError(f"this is not a window: {error!r}") from error
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
     """How far a lane of a view is.
 
-    `offsets`: by partition of the topic, the next offset: all below is in the lane's windows. `times_ms`: the
-    newest event time of each partition, None: none yet. `late`: windows' worth of records that came when
-    their window was final. `invalid`: records without a key or time, told by one of the lanes.
+    `offsets`: for each partition of the topic the next offset; all below is in the lane's windows.
+    `times_ms`: the newest event time of each partition, None where there is none yet. `late`: how often a
+    record came when a window of its was final. `invalid`: records without a key or time, counted by one lane.
     """
 
     offsets: tuple[int, ...]
@@ -150,15 +150,15 @@ class Progress:
     invalid: int = 0
 
     def to_json(self) -> bytes:
-        """JSON in UTF-8."""
+        """Return JSON in UTF-8."""
         return json.dumps(asdict(self), separators=(",", ":")).encode()
 
     @classmethod
     def from_json(cls, data: bytes) -> Self:
-        """Raises CodecError."""
+        """Return the progress. Raises CodecError."""
         try:
             fields = json.loads(data)
             times = tuple(None if time is None else int(time) for time in fields["times_ms"])
             return cls(tuple(map(int, fields["offsets"])), times, int(fields["late"]), int(fields["invalid"]))
         except ODD_JSON as error:
-            raise CodecError(f"this is no progress of a view: {error!r}") from error
+            raise CodecError(f"this is not the progress of a view: {error!r}") from error

@@ -1,7 +1,4 @@
-"""The OpenAPI document of all requests, made from the functions' routes.
-
-`python -m keylane_build.openapi` writes docs/openapi.json.
-"""
+"""The OpenAPI document of all routes: `python -m keylane_build.openapi` writes docs/openapi.json."""
 
 from __future__ import annotations
 
@@ -17,10 +14,7 @@ from keylane.model.keys import KEY_LIMIT_BYTES
 from keylane.model.routes import FUNCTIONS
 from keylane.state.windows import NAME_LIMIT
 from keylane_build import openapi_explore, openapi_reads, openapi_writes
-from keylane_build.openapi_terms import (
-    TEXT,
-    an_object,
-)
+from keylane_build.openapi_terms import TEXT, an_object
 from keylane_local.tools import project_root
 
 if TYPE_CHECKING:
@@ -42,30 +36,30 @@ SCHEMAS: dict[str, Any] = {
         detail=TEXT,
         code=TEXT,
         parameter=TEXT,
-        path={**TEXT, "description": "a JSON Pointer to the fault in the value"},
+        path={**TEXT, "description": "JSON Pointer to the part of the value that its schema rejects"},
         instance=TEXT,
     ),
 }
 INTERNAL_ERROR = 500
 _PROBLEMS = (400, 404, INTERNAL_ERROR, 503)
-"""Statuses of problems that any route may answer with."""
+"""Statuses of problems that every route may return."""
 _PROBLEM = {
-    "description": "what went wrong, with a stable type",
+    "description": "a problem; its type is stable",
     "content": {problems.CONTENT_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
 }
 _PATH_PARTS = {
-    "topic": ("a topic", {"type": "string", "pattern": "^[a-zA-Z0-9._-]{1,249}$"}),
-    "view": ("a view", {"type": "string", "pattern": f"^[a-zA-Z0-9._-]{{1,{NAME_LIMIT}}}$"}),
+    "topic": ("a topic's name", {"type": "string", "pattern": "^[a-zA-Z0-9._-]{1,249}$"}),
+    "view": ("a view's name", {"type": "string", "pattern": f"^[a-zA-Z0-9._-]{{1,{NAME_LIMIT}}}$"}),
     "partition": ("a partition's number", {"type": "integer", "minimum": 0, "maximum": LAST_PARTITION}),
     "key": (
-        "a key, percent-encoded, or base64 with key_format=base64",
+        "a key, percent-encoded, or in base64 with key_format=base64",
         {"type": "string", "minLength": 1, "maxLength": KEY_LIMIT_BYTES},
     ),
 }
 
 
 def document() -> dict[str, Any]:
-    """The whole document."""
+    """Return the document."""
     paths: dict[str, Any] = {}
     for function in FUNCTIONS:
         for operation in operations_of(function):
@@ -77,14 +71,14 @@ def document() -> dict[str, Any]:
         "info": {
             "title": "Keylane",
             "version": keylane.__version__,
-            "description": "Kafka topics, queryable over HTTPS. Each answer tells how fresh it is.",
+            "description": "Kafka topics, queryable over HTTPS. Every answer reports how fresh it is.",
         },
         "paths": dict(sorted(paths.items())),
         "components": {
             "schemas": SCHEMAS,
             "responses": {
                 "Problem": _PROBLEM,
-                "ProblemOfHead": {"description": "what went wrong: a GET would tell more"},
+                "ProblemOfHead": {"description": "a problem; a GET returns its details"},
             },
         },
     }
@@ -103,7 +97,7 @@ def operations_of(function: str) -> list[Operation]:
 
 
 def operation_id(route: Route, method: str) -> str:
-    """Return the id of one of a route's operations: its name, which HEAD shares with GET."""
+    """Return the operation's id: the route's name, prefixed for HEAD, which shares its route with GET."""
     return route.name if method != "HEAD" else f"head_{route.name}"
 
 
@@ -144,37 +138,43 @@ def _parameter(parameter: Parameter) -> dict[str, Any]:
 
 
 def _responses(operation: Operation, method: str) -> dict[str, Any]:
-    schema = {"$ref": f"#/components/schemas/{operation.answer}"}
-    content: dict[str, Any] = {operation.answer_type: {"schema": schema}}
+    content = _content(operation.answer_type, operation.answer)
     if operation.answer == "Record":
-        # Without envelope=true it is the value itself, whatever that is.
-        any_of = {"anyOf": [schema, {}]}
+        # Without envelope=true the body is the value itself, of any type.
+        any_of = {"anyOf": [_reference(operation.answer), {}]}
         content = {"application/json": {"schema": any_of}, "text/plain": {}, "application/octet-stream": {}}
     answered: dict[str, Any] = {"description": "the answer"}
     if method != "HEAD":
         answered["content"] = content
     responses: dict[str, Any] = {str(operation.status): answered}
     if operation.accepted:
-        schema = {"$ref": f"#/components/schemas/{operation.accepted}"}
-        told = {operation.answer_type: {"schema": schema}}
-        responses["202"] = {"description": "in the write-ahead log: it will be written", "content": told}
+        accepted = _content(operation.answer_type, operation.accepted)
+        responses["202"] = {"description": "in the write-ahead log: it will be written", "content": accepted}
     if operation.answer == "Record":
-        responses["304"] = {"description": "it is still the record that the client has"}
+        responses["304"] = {"description": "not modified: the client has the latest record"}
     statuses = {*_PROBLEMS, *operation.refusals, *([414] if "{key}" in operation.route.path else [])}
-    reference = "Problem" if method != "HEAD" else "ProblemOfHead"
+    common = "Problem" if method != "HEAD" else "ProblemOfHead"
     for status in sorted(statuses):
-        responses[str(status)] = {"$ref": f"#/components/responses/{reference}"}
+        responses[str(status)] = {"$ref": f"#/components/responses/{common}"}
         if operation.reports_failures and status != INTERNAL_ERROR:
-            told = {problems.CONTENT_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}, **content}
-            responses[str(status)] = {"description": "what went wrong", "content": told}
+            either = {**_content(problems.CONTENT_TYPE, "Problem"), **content}
+            responses[str(status)] = {"description": "a problem, or the records' results", "content": either}
     if operation.answer == "Health":
         responses["503"] = {**answered, "description": "a part is not ready"}
     is_write = int(openapi_writes.TOO_MANY) in operation.refusals
     return openapi_writes.with_headers(responses, operation.status, _PROBLEM) if is_write else responses
 
 
+def _reference(schema: str) -> dict[str, str]:
+    return {"$ref": f"#/components/schemas/{schema}"}
+
+
+def _content(content_type: str, schema: str) -> dict[str, Any]:
+    return {content_type: {"schema": _reference(schema)}}
+
+
 def write(path: Path) -> None:
-    """Write the document."""
+    """Write the document to `path`."""
     path.write_text(json.dumps(document(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 

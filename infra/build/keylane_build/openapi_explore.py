@@ -1,4 +1,4 @@
-"""Schemas of what the explore function answers."""
+"""Schemas of the explore function's responses."""
 
 from __future__ import annotations
 
@@ -10,15 +10,19 @@ from keylane_build.openapi_terms import COUNT, FLAG, MAYBE_COUNT, MAYBE_TEXT, TE
 
 _ISOLATION = {"enum": list(ISOLATIONS)}
 _IN_STATE = {
-    "description": "whether Keylane's state has the topic",
+    "description": "whether Keylane keeps the topic's state",
     "enum": [explore.KEPT, explore.NOT_KEPT, explore.UNAVAILABLE, explore.NOT_CONFIGURED],
 }
 _PARTITION: dict[str, Any] = {
     "partition": COUNT,
-    "leader": {**MAYBE_COUNT, "description": "a broker's id"},
+    "leader": {**MAYBE_COUNT, "description": "the broker's id"},
     "replicas": {"type": "array", "items": COUNT},
     "in_sync": {"type": "array", "items": COUNT},
-    "slot": {**MAYBE_COUNT, "maximum": 16383, "description": "of its first stripe"},
+    "slot": {
+        **MAYBE_COUNT,
+        "maximum": 16383,
+        "description": "Redis Cluster slot of the partition's first stripe",
+    },
     "shard": {**MAYBE_TEXT, "description": "host:port of that slot's primary"},
 }
 
@@ -26,7 +30,7 @@ SCHEMAS: dict[str, Any] = {
     "Topics": an_object(
         ("topics",),
         topics={"type": "array", "items": an_object(("topic", "partitions"), topic=TEXT, partitions=COUNT)},
-        next={"type": "string", "description": "goes into `after` for the next page; missing at the end"},
+        next={"type": "string", "description": "value of `after` for the next page; absent on the last page"},
     ),
     "KafkaTopic": an_object(
         ("topic", "topic_id", "internal", "state", "partitions"),
@@ -43,8 +47,8 @@ SCHEMAS: dict[str, Any] = {
         partition=COUNT,
         at=TEXT,
         isolation=_ISOLATION,
-        offset={**MAYBE_COUNT, "description": "null where there is no such record"},
-        timestamp={**MAYBE_COUNT, "description": "the record's, where it was looked for by time"},
+        offset={**MAYBE_COUNT, "description": "null if there is no such record"},
+        timestamp={**MAYBE_COUNT, "description": "timestamp of the record, if it was looked up by time"},
     ),
     "LogRecord": an_object(
         ("partition", "offset", "position", "timestamp", "key", "key_format", "headers", "value_format"),
@@ -66,9 +70,9 @@ SCHEMAS: dict[str, Any] = {
         partition=COUNT,
         isolation=_ISOLATION,
         records=a_list("LogRecord"),
-        next_offset={**COUNT, "description": "where to go on"},
+        next_offset={**COUNT, "description": "offset at which to continue"},
         watermarks={
-            "description": "the partition's first offset, and the next that it gets",
+            "description": "the partition's first offset, and the offset of its next record",
             **an_object(("low", "high"), low=COUNT, high=COUNT),
         },
     ),
@@ -78,9 +82,9 @@ SCHEMAS: dict[str, Any] = {
             "type": "array",
             "items": an_object(
                 ("name", "cluster_id", "controller", "brokers"),
-                name={**TEXT, "description": "as KEYLANE_KAFKA_CLUSTERS has it, or default"},
+                name={**TEXT, "description": "the name in KEYLANE_KAFKA_CLUSTERS, or default"},
                 cluster_id=MAYBE_TEXT,
-                why={**TEXT, "description": "why the cluster can't be asked"},
+                why={**TEXT, "description": "why the cluster is unavailable"},
                 controller=MAYBE_COUNT,
                 brokers={
                     "type": "array",
@@ -97,7 +101,7 @@ SCHEMAS: dict[str, Any] = {
         ready=FLAG,
         parts={
             "type": "object",
-            "description": "by name: kafka, kafka.NAME of further clusters, and redis where it is configured",
+            "description": "by name: kafka, kafka.NAME for further clusters, and redis if it is configured",
             "additionalProperties": an_object(("ready", "took_ms"), ready=FLAG, took_ms=COUNT, why=TEXT),
         },
     ),

@@ -1,4 +1,4 @@
-"""Schemas of what the query function answers."""
+"""Schemas of the query function's responses."""
 
 from __future__ import annotations
 
@@ -11,14 +11,17 @@ _PLACE = {"partition": COUNT, "offset": COUNT, "position": TEXT, "timestamp": CO
 _FRESHNESS = {
     "watermarks": {
         "type": "object",
-        "description": "partition -> everything below is in the answer",
+        "description": "offset by partition: the answer has every record below it",
         "additionalProperties": COUNT,
     },
-    "age_ms": {**COUNT, "description": "nothing acknowledged longer ago than this is missing"},
+    "age_ms": {
+        **COUNT,
+        "description": "staleness bound: no record that was acknowledged longer ago is missing",
+    },
     "building": FLAG,
     "incomplete": FLAG,
 }
-_PAGE = {"next": {"type": "string", "description": "the cursor of the next page; missing at the end"}}
+_PAGE = {"next": {"type": "string", "description": "cursor of the next page; absent on the last page"}}
 
 SCHEMAS: dict[str, Any] = {
     "Record": an_object(
@@ -33,7 +36,7 @@ SCHEMAS: dict[str, Any] = {
         **VALUE,
     ),
     "Row": {
-        "description": "a record; or its key alone, with absent or history_too_short where that is why",
+        "description": "a record, or its key only, with `absent` or `history_too_short` as the reason",
         **an_object(
             tuple(_KEY),
             **_KEY,
@@ -45,7 +48,7 @@ SCHEMAS: dict[str, Any] = {
         ),
     },
     "Entry": {
-        "description": "a record of a history; a tombstone is `deleted` and has no value",
+        "description": "a record of a history; a tombstone has `deleted` and no value",
         **an_object(tuple(_PLACE), **_PLACE, **VALUE, deleted=FLAG),
     },
     "Records": an_object(("records", "watermarks"), records=a_list("Row"), **_FRESHNESS),
@@ -60,12 +63,12 @@ SCHEMAS: dict[str, Any] = {
         | {
             "records": {
                 "type": "object",
-                "description": "by topic",
+                "description": "row by topic",
                 "additionalProperties": {"$ref": "#/components/schemas/Row"},
             },
             "watermarks": {
                 "type": "object",
-                "description": "by topic, then by partition",
+                "description": "offset by topic, then by partition",
                 "additionalProperties": {"type": "object", "additionalProperties": COUNT},
             },
         },
@@ -105,14 +108,14 @@ SCHEMAS: dict[str, Any] = {
         **_KEY,
         start=TIME,
         end=TIME,
-        final={**FLAG, "description": "it changes no more"},
+        final={**FLAG, "description": "the window will not change any more"},
         changed=COUNT,
-        values={"type": "object", "description": "the view's columns"},
+        values={"type": "object", "description": "value by column of the view"},
     ),
     "Windows": an_object(
         ("windows",),
         windows=a_list("Window"),
-        event_time={**COUNT, "description": "windows that end by this time are final"},
+        event_time={**COUNT, "description": "windows that end at or before this time are final"},
         **_PAGE,
         age_ms=_FRESHNESS["age_ms"],
         building=FLAG,
@@ -135,13 +138,13 @@ SCHEMAS: dict[str, Any] = {
         incomplete=FLAG,
         age_ms=COUNT,
         event_time=COUNT,
-        late={**COUNT, "description": "records that came when their window was final"},
+        late={**COUNT, "description": "records that arrived after their window had become final"},
         invalid={**COUNT, "description": "records without a key or a time"},
         lanes={"type": "array", "items": {"type": "object"}},
     ),
     "Partitions": {
         "type": "object",
-        "description": "host:port -> partitions",
+        "description": "partitions by the host:port that serves them",
         "additionalProperties": {"type": "array", "items": COUNT},
     },
 }

@@ -1,4 +1,4 @@
-"""Schemas of what the produce function answers, and the headers of its answers."""
+"""Schemas of the produce function's responses, and their headers."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ if TYPE_CHECKING:
 
 CONFLICT, TOO_MANY = "409", "429"
 _RESULT = {
-    "index": {**COUNT, "description": "of the record in the request, where it failed"},
-    "field": {**MAYBE_TEXT, "description": "of the record, where one is at fault"},
-    "code": {**TEXT, "description": "Kafka's name of the error"},
+    "index": {**COUNT, "description": "index of a failed record in the request"},
+    "field": {**MAYBE_TEXT, "description": "the field of the record that caused the error"},
+    "code": {**TEXT, "description": "Kafka's name for the error"},
     "retriable": FLAG,
-    "uncertain": {**FLAG, "description": "it may have been written all the same"},
-    "path": {**TEXT, "description": "a JSON Pointer to the fault in the value, where a schema finds one"},
+    "uncertain": {**FLAG, "description": "the record may have been written in spite of the error"},
+    "path": {**TEXT, "description": "JSON Pointer to the part of the value that its schema rejects"},
 }
-_ID = {"type": "string", "description": "of a queued record; its header keylane-id in Kafka"}
+_ID = {"type": "string", "description": "id of a queued record, in Kafka its header keylane-id"}
 SCHEMAS: dict[str, Any] = {
     "Written": an_object(("partition", "offset", "position"), partition=COUNT, offset=COUNT, position=TEXT),
     "Accepted": an_object(("status", "id"), status={"enum": ["queued"]}, id=_ID),
@@ -27,7 +27,7 @@ SCHEMAS: dict[str, Any] = {
         status={"enum": ["ok", "err"]},
         errors={
             "type": "array",
-            "description": "empty, or one for each record",
+            "description": "empty, or one entry per record",
             "items": an_object(
                 ("status", "error", "message"),
                 status={"enum": ["ok", "queued", "error"]},
@@ -37,7 +37,11 @@ SCHEMAS: dict[str, Any] = {
             ),
         },
         positions={"type": "array", "items": MAYBE_TEXT},
-        queued={"type": "array", "description": "ids of those in the log", "items": MAYBE_TEXT},
+        queued={
+            "type": "array",
+            "description": "ids of the records in the write-ahead log, null for the others",
+            "items": MAYBE_TEXT,
+        },
     ),
     "Offsets": an_object(
         ("offsets", "key_schema_id", "value_schema_id"),
@@ -47,9 +51,9 @@ SCHEMAS: dict[str, Any] = {
                 ("partition", "offset", "error_code", "error"),
                 partition=MAYBE_COUNT,
                 offset=MAYBE_COUNT,
-                error_code={"enum": [None, 1, 2], "description": "1: for good; 2: try again"},
+                error_code={"enum": [None, 1, 2], "description": "1: permanent; 2: try again"},
                 error=MAYBE_TEXT,
-                status={"enum": ["queued"], "description": "it is in the write-ahead log"},
+                status={"enum": ["queued"], "description": "the record is in the write-ahead log"},
                 id=_ID,
                 **_RESULT,
             ),
@@ -60,28 +64,28 @@ SCHEMAS: dict[str, Any] = {
 }
 _COUNT = {"schema": {"type": "integer", "minimum": 0}}
 _LIMITS = {
-    "RateLimit-Limit": {"description": "what a minute lets through", **_COUNT},
-    "RateLimit-Remaining": {"description": "what is left now", **_COUNT},
-    "RateLimit-Reset": {"description": "seconds until all of it is there again", **_COUNT},
+    "RateLimit-Limit": {"description": "requests, records or bytes allowed per minute", **_COUNT},
+    "RateLimit-Remaining": {"description": "how much of it is left", **_COUNT},
+    "RateLimit-Reset": {"description": "seconds until all of it is available again", **_COUNT},
     "RateLimit-Policy": {
-        "description": 'limit, window, what may come at once, unit: 600;w=60;burst=60;comment="records"',
+        "description": 'limit, window in seconds, burst and unit: 600;w=60;burst=60;comment="records"',
         "schema": {"type": "string"},
     },
 }
-_RETRY_AFTER = {"Retry-After": {"description": "seconds", **_COUNT}}
+_RETRY_AFTER = {"Retry-After": {"description": "seconds to wait before a retry", **_COUNT}}
 _REPLAYED = {
     "Idempotency-Replayed": {
-        "description": "the answer is that of an earlier request with this Idempotency-Key",
+        "description": "the saved response of an earlier request with this Idempotency-Key",
         "schema": {"const": "true"},
     }
 }
 
 
 def with_headers(responses: Mapping[str, Any], status: int, problem: Mapping[str, Any]) -> dict[str, Any]:
-    """A write's responses with what their headers tell; `status`: of its answer, `problem`: that of all."""
+    """Return a write's responses with their headers; `status`: of success, `problem`: the common response."""
     found = dict(responses)
     found[str(status)] = found[str(status)] | {"headers": _LIMITS | _REPLAYED}
     for each, headers in ((CONFLICT, _RETRY_AFTER), (TOO_MANY, _RETRY_AFTER | _LIMITS)):
-        told = problem if "$ref" in found[each] else found[each]
-        found[each] = {**told, "headers": headers}
+        described = problem if "$ref" in found[each] else found[each]
+        found[each] = {**described, "headers": headers}
     return found

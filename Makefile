@@ -8,7 +8,10 @@ TORTURE_ARGS ?=
 N ?= 200
 SEED ?=
 
-.PHONY: help setup setup-python setup-tests demo test check up down status clean bench bench-lookup bench-ingest bench-freshness bench-coldstart bench-read bench-write torture torture-mutants openapi settings tour layer layer-requirements sizing package-job lint-infra setup-check setup-localstack deploy-local events build
+.PHONY: help setup setup-python setup-check setup-tests setup-localstack demo test unit integration e2e check
+.PHONY: lint-infra openapi settings tour events layer layer-requirements sizing package-job build
+.PHONY: up down status deploy-local clean torture torture-mutants
+.PHONY: bench bench-lookup bench-ingest bench-freshness bench-coldstart bench-read bench-write bench-outage bench-wait
 
 help:  ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,6 +37,15 @@ setup-localstack: setup
 test: setup-tests  ## All tests, on real servers of their own
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)
 
+unit: setup-python  ## The tests that need no server (under a minute)
+	@$(BIN)/python -m pytest tests/unit $(PYTEST_ARGS)
+
+integration: setup-tests  ## The tests on real servers: contracts, lanes, job, functions, local stack
+	@$(BIN)/python -m pytest tests/contract tests/integration $(PYTEST_ARGS)
+
+e2e: setup-tests  ## The tests over HTTP, on the whole stack
+	@$(BIN)/python -m pytest tests/e2e $(PYTEST_ARGS)
+
 check: lint-infra  ## Lint, format, types, import rules, templates
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -45,10 +57,10 @@ lint-infra: setup-check  ## cfn-lint with the rules of infra/lint, and sam valid
 
 openapi: setup-python  ## Write docs/openapi.json, and the template's routes, from the code
 	@$(BIN)/python -m keylane_build.openapi
+	@$(BIN)/python -m keylane_build.gateway
 
 settings: setup-python  ## Write docs/configuration/settings.md from the tables of settings
 	@$(BIN)/python -m keylane_build.settings
-	@$(BIN)/python -m keylane_build.gateway
 
 layer-requirements: setup-python
 	@$(BIN)/python -m keylane_build.layer

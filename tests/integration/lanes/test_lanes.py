@@ -116,7 +116,7 @@ def test_a_lane_can_not_be_opened_by_an_epoch_it_has_seen(redis_cluster):
 def test_a_chunk_that_does_not_follow_is_refused_and_so_is_all_behind_it(redis_cluster):
     lane = new_lane()
     lanes = opened(redis_cluster, lane)
-    with pytest.raises(LaneBehind, match="stands at 0, it was given records from 5"):
+    with pytest.raises(LaneBehind, match="is at offset 0 and received records from 5"):
         t.write(
             lanes, lane, 5, [Event(offset, b"%d" % offset, b"v") for offset in range(5, 9)], 9, max_records=1
         )
@@ -125,7 +125,7 @@ def test_a_chunk_that_does_not_follow_is_refused_and_so_is_all_behind_it(redis_c
 
 def test_a_lane_without_a_watermark_takes_nothing(redis_cluster):
     lane = new_lane()
-    with pytest.raises(LaneBehind, match="stands at None"):
+    with pytest.raises(LaneBehind, match="is at offset None"):
         t.write(t.writer(redis_cluster, 1), lane, 0, [Event(0, b"a", b"x")], 1)
     assert t.held(redis_cluster, lane, KEYS) == ({}, None)
 

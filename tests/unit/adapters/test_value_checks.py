@@ -58,7 +58,7 @@ def test_a_record_of_a_push_that_is_not_as_its_schema_keeps_no_other_back(post: 
     assert (first["index"], first["field"], first["path"]) == (1, "data", "/n")
     assert (first["code"], first["retriable"], "uncertain" in first) == ("INVALID_RECORD", False, False)
     assert first["message"] == (
-        "the value is not as the schema of topic 'orders' has it at /n: the value is not of type \"integer\""
+        "the value does not match the schema of topic 'orders' at /n: the value is not of type \"integer\""
     )
     assert (second["path"], "it is no JSON" in second["message"]) == ("", True)
     assert document["errors"][4]["code"] == "INVALID_TOPIC_EXCEPTION"

@@ -83,7 +83,7 @@ def test_one_records_error_does_not_hide_the_others_and_is_told_in_kprfs_form(pu
         (3, "partition", "UNKNOWN_TOPIC_OR_PARTITION", False),
         (4, "topic", "INVALID_TOPIC_EXCEPTION", False),
     ]
-    assert "1000 at most" in failed[1]["message"]
+    assert "the limit is 1000" in failed[1]["message"]
     assert [bool(position) for position in document["positions"]] == [True, False, False, False, False]
 
 

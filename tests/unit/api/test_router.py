@@ -115,4 +115,4 @@ def test_what_an_answer_can_hold_goes_through_as_lambda_counts_it(body: str | by
 def test_what_lambda_would_refuse_is_told_with_its_size(body: str | bytes):
     answer = answer_with(body)
     assert problem(answer) == (413, "answer-too-large")
-    assert "6000000 at most" in json.loads(answer["body"])["detail"]
+    assert "the limit is 6000000" in json.loads(answer["body"])["detail"]

@@ -1,42 +1,42 @@
-"""Every error that Keylane raises on purpose.
+"""Every error that Keylane raises deliberately.
 
     KeylaneError
-    ├── BadRequest                  what the caller sent can't be served as it is
-    │   ├── NullKey                 a null or empty key has no home
-    │   ├── BadField                a field of the body is missing or wrong: nothing was written
-    │   │   └── SchemaFault         or is not by its schema, or the schema is none
-    │   └── UnsupportedMediaType    a body of a kind that is not taken here
+    ├── BadRequest                  the request is invalid
+    │   ├── NullKey                 a null or empty key belongs to no lane
+    │   ├── BadField                a field of the body is missing or invalid: nothing was written
+    │   │   └── SchemaFault         or does not match its schema, or the schema is invalid
+    │   └── UnsupportedMediaType    the body's media type is not supported
     ├── NotFound
     │   ├── UnknownTopic            no layout, or not a topic of the broker
     │   ├── UnknownPartition        the topic has no partition of this number
     │   ├── UnknownView             no view of this name
-    │   ├── OffsetOutOfRange        the partition has no record there: not yet, or no more
-    │   └── KeyAbsent               the topic is there, the key isn't
+    │   ├── OffsetOutOfRange        the partition has no record at this offset: not yet, or no longer
+    │   └── KeyAbsent               the topic exists, the key does not
     ├── TooLarge                    a key or value over its limit
-    ├── NotKept                     the topic's state does not keep what was asked for
-    │   ├── NoIndex                 its keys in order
-    │   └── NoHistory               its keys' earlier records
-    ├── HistoryTooShort             a time before what a history holds
-    ├── NoJsonObject                fields were asked for of a value that has none
-    ├── PositionNotReached          a read waited for a position, and it did not come in time
-    ├── ValueLeftInKafka            a value over its topic's limit: the state has its position alone
-    ├── ValueNotDecodable           a value is not what its topic's value_format says
-    ├── IdempotencyKeyReused        the key stands for another request
-    ├── RequestInProgress           the request that has the key is not answered yet
-    ├── RateLimited                 a limit of a topic or a caller is reached; carries `retry_after_s`
-    ├── ValueInvalid                a value that is to be written is not as its topic's schema has it
+    ├── NotKept                     the topic is not configured to keep this
+    │   ├── NoIndex                 its keys in order, for ranges
+    │   └── NoHistory               earlier records of its keys
+    ├── HistoryTooShort             a time before the history begins
+    ├── NoJsonObject                `fields` of a value that is not a JSON object
+    ├── PositionNotReached          a read waited for a position that the state did not reach in time
+    ├── ValueLeftInKafka            a value over its topic's limit: the state holds its position only
+    ├── ValueNotDecodable           a value does not match its topic's value_format
+    ├── IdempotencyKeyReused        the key belongs to another request
+    ├── RequestInProgress           the request with this key is still running
+    ├── RateLimited                 a topic or caller is over its limit; carries `retry_after_s`
+    ├── ValueInvalid                a value to be written does not match its topic's schema
     ├── Unavailable                 try again later; carries `retry_after_s`
     │   ├── StateUnavailable        Redis did not answer
-    │   ├── LaneBuilding            the lane isn't whole yet
-    │   ├── StateTooOld             the state is older than the caller takes
-    │   ├── SettingsUnavailable     AWS did not tell what a setting refers to
-    │   ├── RegistryUnavailable     the Schema Registry did not answer, or with nonsense
+    │   ├── LaneBuilding            the lane is still being built
+    │   ├── StateTooOld             the state is older than the caller accepts
+    │   ├── SettingsUnavailable     AWS did not return the secret or parameter of a setting
+    │   ├── RegistryUnavailable     the Schema Registry did not answer, or not correctly
     │   ├── QueueUnavailable        the write-ahead log did not take the record
-    │   │   └── Unconfirmed         or did not answer in time: the record may be in it
+    │   │   └── Unconfirmed         or did not answer in time: the record may be queued
     │   └── LogUnavailable          Kafka did not answer: nothing was written
     │       ├── Unacknowledged      or not in time: the record may have been written
     │       └── ConnectionRejected  a broker and the client did not accept each other
-    ├── CorruptState                bytes under a lane's key that aren't ours
+    ├── CorruptState                bytes under a lane's key that Keylane did not write
     ├── ProduceFailed               Kafka refused the record; carries Kafka's own name for it
     │   └── PartitionMissing        the topic's records must name their partition
     ├── LogRefused                  Kafka refused a request to read; carries Kafka's own name for why
@@ -44,11 +44,11 @@
     │   └── SettingsError           one variable of the environment
     └── WriterError                 the writer's side
         ├── Fenced                  a newer writer has taken over
-        ├── TopicChanged            a topic is not as it was when its lanes were opened: open them anew
-        └── LaneBehind              a lane expects older records than it was given: repair it
+        ├── TopicChanged            a topic changed after its lanes were opened: open them again
+        └── LaneBehind              a lane expects older records than it received: repair it
             └── StraysLost          a lane may lack records of other partitions: repair it
 
-Sentences are for people and may go to clients: no secret and no address in them.
+Clients may see the messages: they contain no secret and no address.
 """
 
 from __future__ import annotations
@@ -57,16 +57,16 @@ from typing import Self
 
 
 def called(topic: str) -> str:
-    """What people call it: `topic 'flights'`, or `view 'delays'` of a view's name in the state."""
+    """Return what people call it: `topic 'flights'`, or `view 'delays'` for a view's name in the state."""
     return f"view {topic[1:]!r}" if topic.startswith("~") else f"topic {topic!r}"
 
 
 class KeylaneError(Exception):
-    """The root: whoever catches this catches all that is ours."""
+    """The root of all errors that Keylane raises."""
 
 
 class BadRequest(KeylaneError):
-    """What the caller sent can't be served as it is; `parameter` names the part at fault."""
+    """The request is invalid; `parameter` names the part at fault."""
 
     def __init__(self, message: str, parameter: str | None = None) -> None:
         super().__init__(message)
@@ -74,16 +74,18 @@ class BadRequest(KeylaneError):
 
 
 class NullKey(BadRequest):
-    """A null or empty key has no home."""
+    """A null or empty key belongs to no lane."""
 
     def __init__(self) -> None:
-        super().__init__("the key is empty: a record without a key has no home and can't be read", "key")
+        super().__init__(
+            "the key is empty: a record without a key belongs to no lane and cannot be read", "key"
+        )
 
 
 class BadField(BadRequest):
-    """A field of the body is missing or wrong, so none of its records was written.
+    """A field of the body is missing or invalid, so none of its records was written.
 
-    `index`: of the record that has it, None where it is no record's.
+    `index`: the record's place in the request, None if the field belongs to no record.
     """
 
     def __init__(self, fault: str, field: str, index: int | None = None) -> None:
@@ -93,7 +95,7 @@ class BadField(BadRequest):
 
 
 class SchemaFault(BadField):
-    """A schema of the request is of no use, or a key or value is not by it; `error_code`: REST Proxy's."""
+    """A schema is invalid, or a key or value does not match it; `error_code` is REST Proxy's."""
 
     def __init__(self, fault: str, field: str, error_code: int, index: int | None = None) -> None:
         super().__init__(fault, field, index)
@@ -101,21 +103,21 @@ class SchemaFault(BadField):
 
 
 class UnsupportedMediaType(BadRequest):
-    """The body is of a kind that is not taken here."""
+    """The body's media type is not supported."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, "Content-Type")
 
 
 class NotFound(KeylaneError):
-    """What was asked for isn't there."""
+    """The requested resource does not exist."""
 
 
 class UnknownTopic(NotFound):
     """The topic has no layout (on reads), or the broker does not know it (on writes)."""
 
-    def __init__(self, topic: str, advice: str = "is it in keylane.toml, and does the job run?") -> None:
-        super().__init__(f"topic {topic!r} is not known here: {advice}")
+    def __init__(self, topic: str, advice: str = "is it in keylane.toml, and is the job running?") -> None:
+        super().__init__(f"topic {topic!r} is unknown: {advice}")
         self.topic = topic
 
 
@@ -129,14 +131,14 @@ class UnknownPartition(NotFound):
 
 
 class UnknownView(NotFound):
-    """There is no view of this name."""
+    """There is no view with this name."""
 
     def __init__(self, view: str) -> None:
-        super().__init__(f"view {view!r} is not known here: is it in keylane.toml, and does the job run?")
+        super().__init__(f"view {view!r} is unknown: is it in keylane.toml, and is the job running?")
 
 
 class OffsetOutOfRange(NotFound):
-    """The partition holds `low` to `high` - 1: the offset is removed already, or not written yet."""
+    """The partition holds offsets `low` to `high` - 1: this one was removed, or is not written yet."""
 
     parameter = "offset"
 
@@ -150,7 +152,7 @@ class OffsetOutOfRange(NotFound):
 
 
 class KeyAbsent(NotFound):
-    """The topic is there and whole, the key isn't in it (never written, or deleted)."""
+    """The topic exists and is complete; the key was never written, or was deleted."""
 
     def __init__(self, topic: str) -> None:
         super().__init__(f"topic {topic!r} holds no record under this key")
@@ -161,21 +163,21 @@ class TooLarge(KeylaneError):
     """A key or value over its limit."""
 
     def __init__(self, what: str, size_bytes: int, limit_bytes: int) -> None:
-        super().__init__(f"the {what} has {size_bytes} bytes, {limit_bytes} at most go through")
+        super().__init__(f"the {what} has {size_bytes} bytes, the limit is {limit_bytes}")
         self.what = what
         self.size_bytes = size_bytes
         self.limit_bytes = limit_bytes
 
 
 class NotKept(KeylaneError):
-    """The topic's state does not keep what was asked for; the sentence names the option that would."""
+    """The topic is not configured to keep this; the message names the option."""
 
 
 class NoIndex(NotKept):
     """The topic's keys are not kept in order."""
 
     def __init__(self, topic: str) -> None:
-        super().__init__(f"topic {topic!r} has no index: `index = true` in keylane.toml makes one")
+        super().__init__(f"topic {topic!r} has no index: set `index = true` in keylane.toml")
         self.topic = topic
 
 
@@ -184,27 +186,27 @@ class NoHistory(NotKept):
 
     def __init__(self, topic: str) -> None:
         super().__init__(
-            f"topic {topic!r} keeps no history: `history_count` or `history_age` in keylane.toml makes one"
+            f"topic {topic!r} keeps no history: set `history_count` or `history_age` in keylane.toml"
         )
         self.topic = topic
 
 
 class HistoryTooShort(KeylaneError):
-    """A time before what histories hold: they know all from `since_ms` on."""
+    """A time before the history begins: it is complete from `since_ms` on."""
 
     def __init__(self, topic: str, since_ms: int) -> None:
-        super().__init__(f"topic {topic!r} holds the history asked for from {since_ms} on (ms since 1970)")
+        super().__init__(f"topic {topic!r} holds this history from {since_ms} on (ms since 1970)")
         self.topic = topic
         self.since_ms = since_ms
 
 
 class NoJsonObject(KeylaneError):
-    """Fields were asked for of a value that is no JSON object."""
+    """`fields` was given for a value that is not a JSON object."""
 
     parameter = "fields"
 
     def __init__(self) -> None:
-        super().__init__("the value is no JSON object, so it has no fields: ask without them")
+        super().__init__("the value is not a JSON object, so it has no fields: leave out `fields`")
 
 
 class PositionNotReached(KeylaneError):
@@ -212,58 +214,59 @@ class PositionNotReached(KeylaneError):
 
     def __init__(self, wanted: str, next_offset: int, waited_ms: int) -> None:
         super().__init__(
-            f"position {wanted} is not in the state after {waited_ms} ms: it holds all below {next_offset}"
+            f"position {wanted} is not in the state after {waited_ms} ms: "
+            f"it holds offsets below {next_offset}"
         )
         self.wanted = wanted
         self.next_offset = next_offset
 
 
 class ValueLeftInKafka(KeylaneError):
-    """The record's value is over the topic's limit: the state has its position and size alone."""
+    """The record's value is over the topic's limit: the state holds only its position and size."""
 
     def __init__(self, position: str, size_bytes: int) -> None:
         super().__init__(
             f"the value has {size_bytes} bytes, more than the topic's state keeps: "
-            f"it is in Kafka alone, at position {position}"
+            f"read it from Kafka, at position {position}"
         )
         self.position = position
         self.size_bytes = size_bytes
 
 
 class ValueNotDecodable(KeylaneError):
-    """A value is not what its topic's `value_format` says; `schema_id` is None where it names no schema."""
+    """A value does not match its topic's `value_format`; `schema_id` is None if it names no schema."""
 
     def __init__(self, position: str, reason: str, schema_id: int | None = None) -> None:
         schema = "" if schema_id is None else f" by schema {schema_id}"
-        super().__init__(f"the value at position {position} can't be decoded{schema}: {reason}")
+        super().__init__(f"the value at position {position} cannot be decoded{schema}: {reason}")
         self.position = position
         self.reason = reason
         self.schema_id = schema_id
 
 
 class IdempotencyKeyReused(KeylaneError):
-    """The key came with another request before."""
+    """The idempotency key belongs to another request."""
 
     parameter = "Idempotency-Key"
 
     def __init__(self) -> None:
-        super().__init__("this Idempotency-Key came with another request: each has one of its own")
+        super().__init__("this Idempotency-Key was used for another request: use a new key for each request")
 
 
 class RequestInProgress(KeylaneError):
-    """The same request, with the same key, is being served."""
+    """The same request, with the same key, is still running."""
 
     parameter = "Idempotency-Key"
     retry_after_s = 1
 
     def __init__(self) -> None:
-        super().__init__("the request with this Idempotency-Key is being written: ask again for its answer")
+        super().__init__("a request with this Idempotency-Key is still running: repeat it to get its answer")
 
 
 class RateLimited(KeylaneError):
-    """A limit is reached; `headers` tell of it. For records: those that it refuses are not written.
+    """A limit is reached; `headers` report it. Records over the limit are not written.
 
-    `pattern`: of the rule, as the settings have it.
+    `pattern`: of the rule, as in the settings.
     """
 
     retriable = True
@@ -277,20 +280,20 @@ class RateLimited(KeylaneError):
 
 
 class ValueInvalid(KeylaneError):
-    """A value that is to be written is not as its topic's schema has it; `path` is a JSON Pointer.
+    """A value to be written does not match its topic's schema; `path` is a JSON Pointer.
 
-    `schema_id`: of the schema that the value names, None where it names none.
+    `schema_id`: the schema that the value names, None if it names none.
     """
 
     def __init__(self, topic: str, path: str, reason: str, schema_id: int | None = None) -> None:
         where = f" at {path}" if path else ""
-        super().__init__(f"the value is not as the schema of topic {topic!r} has it{where}: {reason}")
+        super().__init__(f"the value does not match the schema of topic {topic!r}{where}: {reason}")
         self.path = path
         self.schema_id = schema_id
 
 
 class Unavailable(KeylaneError):
-    """A part is away for now: the same request may do later."""
+    """A part of the service is unavailable: the same request may succeed later."""
 
     def __init__(self, message: str, retry_after_s: int = 1) -> None:
         super().__init__(message)
@@ -302,9 +305,9 @@ class StateUnavailable(Unavailable):
 
 
 class LaneBuilding(Unavailable):
-    """The lane isn't whole yet: an answer now could be older than what the caller has seen.
+    """The lane is still being built: an answer now could be older than what the caller has seen.
 
-    `next_offset` is None when it has not begun, `log_end` 0 when nobody has seen where the log ends.
+    `next_offset` is None before it has begun, `log_end` is 0 while the end of the log is unknown.
     """
 
     def __init__(self, topic: str, partition: int, next_offset: int | None, log_end: int = 0) -> None:
@@ -319,39 +322,39 @@ class LaneBuilding(Unavailable):
 
     @property
     def percent(self) -> int | None:
-        """How much of the partition is in the state, None where that isn't known."""
+        """How much of the partition is in the state, None if unknown."""
         if self.next_offset is None or not self.log_end:
             return None
         return min(100, self.next_offset * 100 // self.log_end)
 
 
 class StateTooOld(Unavailable):
-    """The state is older than the caller takes; `age_ms` is None where it was never whole."""
+    """The state is older than the caller accepts; `age_ms` is None if it was never complete."""
 
     def __init__(self, age_ms: int | None, max_age_ms: int) -> None:
-        age = "was never whole" if age_ms is None else f"may be {age_ms} ms old"
-        super().__init__(f"the state {age}, at most {max_age_ms} ms are asked for")
+        age = "was never complete" if age_ms is None else f"may be {age_ms} ms old"
+        super().__init__(f"the state {age}, the request accepts {max_age_ms} ms")
         self.age_ms = age_ms
         self.max_age_ms = max_age_ms
 
 
 class RegistryUnavailable(Unavailable):
-    """The Schema Registry did not answer in time, or with nonsense: a value's schema is not known."""
+    """The Schema Registry did not answer in time, or not correctly: a value's schema is unknown."""
 
 
 class SettingsUnavailable(Unavailable):
-    """AWS's store of parameters or secrets did not answer: what a setting refers to is not known."""
+    """Parameter Store or Secrets Manager did not answer: a setting's value is unknown."""
 
 
 class QueueUnavailable(Unavailable):
-    """The write-ahead log did not take the record, or can't be read."""
+    """The write-ahead log did not accept the record, or cannot be read."""
 
 
 class Unconfirmed(QueueUnavailable):
-    """The write-ahead log was given the record and did not answer in time: it may have it, or may not."""
+    """The write-ahead log did not answer in time: the record may be queued, or not."""
 
     def __init__(self) -> None:
-        super().__init__("the queue did not answer in time: the record may be written later, or may not")
+        super().__init__("the queue did not answer in time: the record may or may not be written later")
         self.uncertain = True
 
 
@@ -360,10 +363,10 @@ class LogUnavailable(Unavailable):
 
 
 class Unacknowledged(LogUnavailable):
-    """Kafka was given the record and did not acknowledge it: it may have been written, or may not."""
+    """Kafka did not acknowledge the record: it may or may not have been written."""
 
     def __init__(self) -> None:
-        super().__init__("Kafka did not acknowledge the record in time: it may have been written, or may not")
+        super().__init__("Kafka did not acknowledge the record in time: it may or may not have been written")
 
 
 class ConnectionRejected(LogUnavailable):
@@ -380,16 +383,16 @@ class ConnectionRejected(LogUnavailable):
 
 
 class CorruptState(KeylaneError):
-    """Bytes under a lane's key that aren't ours; `where` names the key in Redis."""
+    """Bytes under a lane's key that Keylane did not write; `where` names the key in Redis."""
 
     def __init__(self, where: str, fault: str) -> None:
-        super().__init__(f"the state under {where} can't be read: {fault}")
+        super().__init__(f"the state under {where} cannot be read: {fault}")
         self.where = where
         self.fault = fault
 
 
 class ProduceFailed(KeylaneError):
-    """Kafka refused the record; `code` is Kafka's own name, as in MESSAGE_TOO_LARGE."""
+    """Kafka refused the record; `code` is Kafka's name for it, such as MESSAGE_TOO_LARGE."""
 
     def __init__(self, code: str, message: str, *, retriable: bool) -> None:
         super().__init__(f"{code}: {message}")
@@ -398,7 +401,7 @@ class ProduceFailed(KeylaneError):
 
 
 class PartitionMissing(ProduceFailed):
-    """The topic's partitioner is `explicit`: its records must name their partition, and this one does not."""
+    """The topic's partitioner is `explicit`, and the record does not name its partition."""
 
     def __init__(self, topic: str) -> None:
         what = f"records of topic {topic!r} must name their partition"
@@ -406,7 +409,7 @@ class PartitionMissing(ProduceFailed):
 
 
 class LogRefused(KeylaneError):
-    """Kafka refused a request to read; `code` is Kafka's own name, as in TOPIC_AUTHORIZATION_FAILED."""
+    """Kafka refused to be read; `code` is Kafka's name for it, such as TOPIC_AUTHORIZATION_FAILED."""
 
     def __init__(self, code: str, *, retriable: bool) -> None:
         super().__init__(f"{code}: Kafka refused the request")
@@ -415,11 +418,11 @@ class LogRefused(KeylaneError):
 
 
 class BadConfig(KeylaneError):
-    """`keylane.toml` or the environment is invalid; the sentence names line and field."""
+    """`keylane.toml` or the environment is invalid; the message names the line and the field."""
 
 
 class SettingsError(BadConfig):
-    """A variable is missing or wrong; `variable` names it. For logs: clients get another sentence."""
+    """A variable is missing or invalid; `variable` names it. For logs: clients see a general message."""
 
     def __init__(self, variable: str, fault: str) -> None:
         super().__init__(f"{variable} {fault}")
@@ -428,11 +431,11 @@ class SettingsError(BadConfig):
 
 
 class WriterError(KeylaneError):
-    """The writer's side of the lane protocol."""
+    """An error of the lane protocol, on the writer's side."""
 
 
 class Fenced(WriterError):
-    """A newer writer has taken over: stop, and write nothing more. `lane` may be a whole topic's name."""
+    """A newer writer has taken over: stop, and write nothing more. `lane` may be the name of a topic."""
 
     def __init__(self, lane: str, epoch: int, newer_epoch: int) -> None:
         super().__init__(f"lane {lane} is written by epoch {newer_epoch} now, this writer is epoch {epoch}")
@@ -441,28 +444,28 @@ class Fenced(WriterError):
         self.newer_epoch = newer_epoch
 
     def by(self, successor: str) -> Self:
-        """Give the same error, its sentence saying who took over."""
+        """Return the same error, with the successor named in its message."""
         self.args = (f"{self.args[0]}: {successor} took over",)
         return self
 
 
 class TopicChanged(WriterError):
-    """A topic is not as it was when its lanes were opened (grown, made anew, back): open them anew."""
+    """A topic grew, was recreated or returned after its lanes were opened: open them again."""
 
 
 class LaneBehind(WriterError):
-    """The lane expects `next_offset`, the chunk begins at `given`: what lies between must come first."""
+    """The lane expects `next_offset`, the chunk begins at `given`: the records between must come first."""
 
     def __init__(self, lane: str, next_offset: int | None, given: int) -> None:
-        super().__init__(f"lane {lane} stands at {next_offset}, it was given records from {given}")
+        super().__init__(f"lane {lane} is at offset {next_offset} and received records from {given}")
         self.lane = lane
         self.next_offset = next_offset
         self.given = given
 
 
 class StraysLost(LaneBehind):
-    """A failover may have taken records of other partitions from this lane: they come before newer ones."""
+    """A failover may have lost this lane's records of other partitions: they must come before newer ones."""
 
     def __init__(self, lane: str) -> None:
         super().__init__(lane, None, 0)
-        self.args = (f"lane {lane} has failed over: strays that it had taken may be lost",)
+        self.args = (f"lane {lane} has failed over and may have lost strays",)

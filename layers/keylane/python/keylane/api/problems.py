@@ -1,19 +1,19 @@
 """Errors as `application/problem+json` (RFC 9457): one table from error to status and type.
 
-type       stable, urn:keylane:problem:NAME; what programs go by
-title      the same sentence for every problem of the type
+type       urn:keylane:problem:NAME, stable: programs rely on it
+title      the same for every problem of the type
 status     as in the status line
-detail     what happened this time, for people
-code       Kafka's own upper-case name, where Kafka has one for it
-since_ms   of `history-too-short`: from when on the history is known
-age_ms     of `state-too-old`: a bound on how old the state is, where it has one
-schema_id  of `value-not-decodable`: the schema that the value names, where it names one
+detail     what happened in this request, for people
+code       Kafka's upper-case name of the error, if it has one
+since_ms   of `history-too-short`: the history is complete from this time on
+age_ms     of `state-too-old`: a bound on the state's age, if there is one
+schema_id  of `value-not-decodable`: the schema that the value names, if any
 path       of `value-invalid`: a JSON Pointer to the fault in the value
-low, high  of `offset-out-of-range`: the partition's first offset, and the next that it gets
-next_offset, log_end, percent   of `lane-building`: how far the lane is, where that is known
-parameter  the part of the request at fault, where one is
-index      of the record at fault, where it is one of several
-instance   the request's id, to be found in the logs
+low, high  of `offset-out-of-range`: the partition's first offset, and its next
+next_offset, log_end, percent   of `lane-building`: the lane's progress, if known
+parameter  the part of the request at fault, if any
+index      of the record at fault, if the request has several
+instance   the request's id, as in the logs
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ UNAVAILABLE = 503
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What all problems of one type share; `code` is Kafka's name for it."""
+    """What all problems of one type share; `code` is Kafka's name for the error."""
 
     status: int
     name: str
@@ -47,63 +47,67 @@ class Kind:
 
 
 INTERNAL = Kind(500, "internal", "Something went wrong on our side")
-MISCONFIGURED = Kind(500, "misconfigured", "The service is not set up as it should be")
+MISCONFIGURED = Kind(500, "misconfigured", "The service is misconfigured")
 UNKNOWN_ROUTE = Kind(404, "unknown-route", "There is nothing at this path")
-WRONG_METHOD = Kind(405, "wrong-method", "This path does not take this method")
+WRONG_METHOD = Kind(405, "wrong-method", "The path does not support this method")
 KEY_TOO_LARGE = Kind(414, "key-too-large", "The key is too large")
-ANSWER_TOO_LARGE = Kind(413, "answer-too-large", "The answer is too large: ask for less at a time")
+ANSWER_TOO_LARGE = Kind(413, "answer-too-large", "The answer is too large: request less at a time")
 BODY_TOO_LARGE = Kind(413, "body-too-large", "The request's body is too large")
-QUEUE_UNAVAILABLE = Kind(503, "queue-unavailable", "The write-ahead log can't be reached for now")
-LOG_UNAVAILABLE = Kind(503, "log-unavailable", "Kafka can't be reached for now")
+QUEUE_UNAVAILABLE = Kind(503, "queue-unavailable", "The write-ahead log is unavailable")
+LOG_UNAVAILABLE = Kind(503, "log-unavailable", "Kafka is unavailable")
 VALUE_TOO_LARGE = Kind(413, "value-too-large", "The value is too large", "MESSAGE_TOO_LARGE")
 
 TOO_LARGE = {"key": KEY_TOO_LARGE, "answer": ANSWER_TOO_LARGE, "body": BODY_TOO_LARGE}
-"""By what it is; all else is a value."""
+"""By the part of the request or answer; everything else is a value."""
 
 KINDS: dict[type[errors.KeylaneError], Kind] = {
     errors.KeylaneError: INTERNAL,
-    errors.BadRequest: Kind(400, "bad-request", "The request can't be served as it is"),
+    errors.BadRequest: Kind(400, "bad-request", "The request is invalid"),
     errors.NullKey: Kind(400, "empty-key", "The key is empty"),
-    errors.BadField: Kind(400, "bad-request", "The request can't be served as it is"),
-    errors.SchemaFault: Kind(400, "bad-request", "The request can't be served as it is"),
-    errors.UnsupportedMediaType: Kind(415, "unsupported-media-type", "A body of this kind is not taken here"),
-    errors.NotFound: Kind(404, "not-found", "There is no such thing"),
-    errors.UnknownTopic: Kind(404, "unknown-topic", "The topic is not known", "UNKNOWN_TOPIC_OR_PARTITION"),
+    errors.BadField: Kind(400, "bad-request", "The request is invalid"),
+    errors.SchemaFault: Kind(400, "bad-request", "The request is invalid"),
+    errors.UnsupportedMediaType: Kind(
+        415, "unsupported-media-type", "The body's media type is not supported"
+    ),
+    errors.NotFound: Kind(404, "not-found", "The resource does not exist"),
+    errors.UnknownTopic: Kind(404, "unknown-topic", "The topic is unknown", "UNKNOWN_TOPIC_OR_PARTITION"),
     errors.UnknownPartition: Kind(
         404, "unknown-partition", "The topic has no such partition", "UNKNOWN_TOPIC_OR_PARTITION"
     ),
-    errors.UnknownView: Kind(404, "unknown-view", "The view is not known"),
+    errors.UnknownView: Kind(404, "unknown-view", "The view is unknown"),
     errors.OffsetOutOfRange: Kind(
         404, "offset-out-of-range", "The partition has no such offset", "OFFSET_OUT_OF_RANGE"
     ),
     errors.KeyAbsent: Kind(404, "key-absent", "The topic holds no record under this key"),
     errors.TooLarge: VALUE_TOO_LARGE,
-    errors.NotKept: Kind(409, "not-kept", "The topic's state does not keep this"),
+    errors.NotKept: Kind(409, "not-kept", "The topic is not configured to keep this"),
     errors.NoIndex: Kind(409, "no-index", "The topic's keys are not kept in order"),
     errors.NoHistory: Kind(409, "no-history", "The topic keeps no history"),
     errors.HistoryTooShort: Kind(410, "history-too-short", "The key's history does not reach back so far"),
     errors.NoJsonObject: Kind(409, "no-json-object", "The value has no fields"),
     errors.PositionNotReached: Kind(412, "position-not-reached", "The state has not reached the position"),
     errors.ValueLeftInKafka: Kind(422, "value-left-in-kafka", "The value is too large for the state"),
-    errors.ValueNotDecodable: Kind(422, "value-not-decodable", "The value is not what its topic says"),
-    errors.IdempotencyKeyReused: Kind(422, "idempotency-key-reused", "The key stands for another request"),
-    errors.RequestInProgress: Kind(409, "request-in-progress", "The same request is being served"),
+    errors.ValueNotDecodable: Kind(422, "value-not-decodable", "The value does not match its topic's format"),
+    errors.IdempotencyKeyReused: Kind(
+        422, "idempotency-key-reused", "The idempotency key belongs to another request"
+    ),
+    errors.RequestInProgress: Kind(409, "request-in-progress", "The same request is still running"),
     errors.RateLimited: Kind(429, "rate-limited", "A rate limit is reached", "THROTTLING_QUOTA_EXCEEDED"),
     errors.ValueInvalid: Kind(
-        422, "value-invalid", "The value is not as its topic's schema has it", "INVALID_RECORD"
+        422, "value-invalid", "The value does not match its topic's schema", "INVALID_RECORD"
     ),
-    errors.Unavailable: Kind(503, "unavailable", "A part of the service is away for now"),
-    errors.StateUnavailable: Kind(503, "state-unavailable", "The state can't be reached for now"),
+    errors.Unavailable: Kind(503, "unavailable", "A part of the service is unavailable"),
+    errors.StateUnavailable: Kind(503, "state-unavailable", "The state is unavailable"),
     errors.LaneBuilding: Kind(503, "lane-building", "The state is being built"),
-    errors.StateTooOld: Kind(503, "state-too-old", "The state is older than asked for"),
-    errors.RegistryUnavailable: Kind(503, "registry-unavailable", "The Schema Registry can't be asked now"),
-    errors.SettingsUnavailable: Kind(503, "settings-unavailable", "A setting can't be looked up for now"),
+    errors.StateTooOld: Kind(503, "state-too-old", "The state is older than the request accepts"),
+    errors.RegistryUnavailable: Kind(503, "registry-unavailable", "The Schema Registry is unavailable"),
+    errors.SettingsUnavailable: Kind(503, "settings-unavailable", "A setting could not be fetched"),
     errors.QueueUnavailable: QUEUE_UNAVAILABLE,
     errors.Unconfirmed: QUEUE_UNAVAILABLE,
     errors.LogUnavailable: LOG_UNAVAILABLE,
     errors.Unacknowledged: LOG_UNAVAILABLE,
     errors.ConnectionRejected: LOG_UNAVAILABLE,
-    errors.CorruptState: Kind(500, "corrupt-state", "The state under this key can't be read"),
+    errors.CorruptState: Kind(500, "corrupt-state", "The state under this key cannot be read"),
     errors.ProduceFailed: Kind(502, "produce-failed", "Kafka refused the record"),
     errors.PartitionMissing: Kind(502, "produce-failed", "Kafka refused the record"),
     errors.LogRefused: Kind(502, "log-refused", "Kafka refused the request"),
@@ -115,7 +119,7 @@ KINDS: dict[type[errors.KeylaneError], Kind] = {
     errors.LaneBehind: INTERNAL,
     errors.StraysLost: INTERNAL,
 }
-"""Every public error of `errors`: a test sees to it."""
+"""Every public error of `errors`; a test checks that none is missing."""
 
 PRODUCE_STATUS = {
     "CLUSTER_AUTHORIZATION_FAILED": 403,
@@ -126,11 +130,11 @@ PRODUCE_STATUS = {
     "POLICY_VIOLATION": 400,
     "TOPIC_AUTHORIZATION_FAILED": 403,
 }
-"""Kafka's refusals that are about the request; others are 503 when they may pass, else 502."""
+"""Statuses of Kafka's refusals that are the request's fault; others are 503 if retriable, else 502."""
 
 
 def kind_of(error: Exception) -> Kind:
-    """Look an error up in the table; what is none of ours is internal."""
+    """Look up an error's kind; errors that Keylane did not raise are internal."""
     if isinstance(error, errors.TooLarge):
         return TOO_LARGE.get(error.what, VALUE_TOO_LARGE)
     if isinstance(error, errors.ProduceFailed | errors.LogRefused):
@@ -145,16 +149,18 @@ def kind_of(error: Exception) -> Kind:
 
 
 def response_to(error: Exception, request_id: str, headers: Mapping[str, str] | None = None) -> Response[str]:
-    """Answer to an error, and log what is on our side; no internals reach the client."""
+    """Render an error, and log it if the service is at fault; no internals reach the client."""
     kind = kind_of(error)
     headers = dict(headers or {})
     if kind is MISCONFIGURED:
-        _log.error("request %s: wrong settings: %s", request_id, error)
-        detail = "an environment variable is missing or wrong: the logs name it"
+        _log.error("request %s: invalid settings: %s", request_id, error)
+        detail = "an environment variable is missing or invalid: the logs name it"
         return problem(kind, detail, request_id, headers=headers)
     if not isinstance(error, errors.KeylaneError) or kind is INTERNAL:
-        _log.error("request %s: unforeseen error", request_id, exc_info=error)
-        return problem(kind, "an unforeseen error: the logs tell more under this request's id", request_id)
+        _log.error("request %s: unexpected error", request_id, exc_info=error)
+        return problem(
+            kind, "an unexpected error: the logs have the details under this request's id", request_id
+        )
     if kind.status >= SERVER_ERROR:
         _log.warning("request %s: %s: %s; cause: %r", request_id, kind.name, error, error.__cause__)
     headers |= getattr(error, "headers", {})
@@ -165,17 +171,17 @@ def response_to(error: Exception, request_id: str, headers: Mapping[str, str] | 
     return problem(kind, str(error), request_id, parameter=parameter, more=_progress(error), headers=headers)
 
 
-_TOLD: dict[type[Exception], tuple[str, ...]] = {
+_ADDED_FIELDS: dict[type[Exception], tuple[str, ...]] = {
     errors.HistoryTooShort: ("since_ms",),
     errors.OffsetOutOfRange: ("low", "high"),
     errors.ValueInvalid: ("path",),
 }
-"""What an error always tells beside its sentence."""
+"""Fields that an error always adds to its message."""
 
 
 def _progress(error: Exception) -> dict[str, int | str]:
-    if type(error) in _TOLD:
-        return {name: getattr(error, name) for name in _TOLD[type(error)]}
+    if type(error) in _ADDED_FIELDS:
+        return {name: getattr(error, name) for name in _ADDED_FIELDS[type(error)]}
     if isinstance(error, errors.BadField) and error.index is not None:
         return {"index": error.index}
     if isinstance(error, errors.ValueNotDecodable) and error.schema_id is not None:
@@ -196,7 +202,7 @@ def problem(
     more: dict[str, int | str] | None = None,
     headers: dict[str, str] | None = None,
 ) -> Response[str]:
-    """Make the problem document."""
+    """Render a problem document."""
     document: dict[str, str | int] = {
         "type": f"urn:keylane:problem:{kind.name}",
         "title": kind.title,

@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "http" / "errors.md").read_text(encoding="utf-8")
 [PROBLEMS] = ROOT.glob("layers/keylane/python/keylane/**/problems.py")
-KIND = re.compile(r'Kind\(\s*(\d{3}), "([a-z-]+)", "[^"]+"(?:, "([A-Z_]+)")?\s*\)')
+KIND = re.compile(r'Problem\(\s*(\d{3}), "([a-z-]+)", "[^"]+"(?:, "([A-Z_]+)")?\s*\)')
 KINDS = {name: (status, code) for status, name, code in KIND.findall(PROBLEMS.read_text(encoding="utf-8"))}
 GATEWAY = set(
     re.findall(

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from keylane.model.patterns import fits
-from keylane.model.routes import Kind, Names, route_for
+from keylane.model.routes import Names, PermissionKind, route_for
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -38,7 +38,7 @@ class Grant:
 
     def allows(self, need: Need) -> bool:
         """Whether all that a request is about is granted; what is about everything, by `*` alone."""
-        patterns = {Kind.READ: self.read, Kind.WRITE: self.write, Kind.VIEWS: self.views}[need.kind]
+        patterns: tuple[str, ...] = getattr(self, need.kind.value)
         if need.names is None:
             return ALL in patterns
         return all(any(fits(pattern, name) for pattern in patterns) for name in need.names)
@@ -48,7 +48,7 @@ class Grant:
 class Need:
     """What a request is about: `names` of topics or views, none for nothing that is granted, None for all."""
 
-    kind: Kind
+    kind: PermissionKind
     names: tuple[str, ...] | None
 
 

@@ -37,7 +37,7 @@ UNAVAILABLE = 503
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class Problem:
     """What all problems of one type share; `code` is Kafka's name for the error."""
 
     status: int
@@ -46,71 +46,73 @@ class Kind:
     code: str | None = None
 
 
-INTERNAL = Kind(500, "internal", "Something went wrong on our side")
-MISCONFIGURED = Kind(500, "misconfigured", "The service is misconfigured")
-UNKNOWN_ROUTE = Kind(404, "unknown-route", "There is nothing at this path")
-WRONG_METHOD = Kind(405, "wrong-method", "The path does not support this method")
-KEY_TOO_LARGE = Kind(414, "key-too-large", "The key is too large")
-ANSWER_TOO_LARGE = Kind(413, "answer-too-large", "The answer is too large: request less at a time")
-BODY_TOO_LARGE = Kind(413, "body-too-large", "The request's body is too large")
-QUEUE_UNAVAILABLE = Kind(503, "queue-unavailable", "The write-ahead log is unavailable")
-LOG_UNAVAILABLE = Kind(503, "log-unavailable", "Kafka is unavailable")
-VALUE_TOO_LARGE = Kind(413, "value-too-large", "The value is too large", "MESSAGE_TOO_LARGE")
+INTERNAL = Problem(500, "internal", "Something went wrong on our side")
+MISCONFIGURED = Problem(500, "misconfigured", "The service is misconfigured")
+UNKNOWN_ROUTE = Problem(404, "unknown-route", "There is nothing at this path")
+WRONG_METHOD = Problem(405, "wrong-method", "The path does not support this method")
+KEY_TOO_LARGE = Problem(414, "key-too-large", "The key is too large")
+ANSWER_TOO_LARGE = Problem(413, "answer-too-large", "The answer is too large: request less at a time")
+BODY_TOO_LARGE = Problem(413, "body-too-large", "The request's body is too large")
+QUEUE_UNAVAILABLE = Problem(503, "queue-unavailable", "The write-ahead log is unavailable")
+LOG_UNAVAILABLE = Problem(503, "log-unavailable", "Kafka is unavailable")
+VALUE_TOO_LARGE = Problem(413, "value-too-large", "The value is too large", "MESSAGE_TOO_LARGE")
 
 TOO_LARGE = {"key": KEY_TOO_LARGE, "answer": ANSWER_TOO_LARGE, "body": BODY_TOO_LARGE}
 """By the part of the request or answer; everything else is a value."""
 
-KINDS: dict[type[errors.KeylaneError], Kind] = {
+KINDS: dict[type[errors.KeylaneError], Problem] = {
     errors.KeylaneError: INTERNAL,
-    errors.BadRequest: Kind(400, "bad-request", "The request is invalid"),
-    errors.NullKey: Kind(400, "empty-key", "The key is empty"),
-    errors.BadField: Kind(400, "bad-request", "The request is invalid"),
-    errors.SchemaFault: Kind(400, "bad-request", "The request is invalid"),
-    errors.UnsupportedMediaType: Kind(
+    errors.BadRequest: Problem(400, "bad-request", "The request is invalid"),
+    errors.NullKey: Problem(400, "empty-key", "The key is empty"),
+    errors.BadField: Problem(400, "bad-request", "The request is invalid"),
+    errors.SchemaFault: Problem(400, "bad-request", "The request is invalid"),
+    errors.UnsupportedMediaType: Problem(
         415, "unsupported-media-type", "The body's media type is not supported"
     ),
-    errors.NotFound: Kind(404, "not-found", "The resource does not exist"),
-    errors.UnknownTopic: Kind(404, "unknown-topic", "The topic is unknown", "UNKNOWN_TOPIC_OR_PARTITION"),
-    errors.UnknownPartition: Kind(
+    errors.NotFound: Problem(404, "not-found", "The resource does not exist"),
+    errors.UnknownTopic: Problem(404, "unknown-topic", "The topic is unknown", "UNKNOWN_TOPIC_OR_PARTITION"),
+    errors.UnknownPartition: Problem(
         404, "unknown-partition", "The topic has no such partition", "UNKNOWN_TOPIC_OR_PARTITION"
     ),
-    errors.UnknownView: Kind(404, "unknown-view", "The view is unknown"),
-    errors.OffsetOutOfRange: Kind(
+    errors.UnknownView: Problem(404, "unknown-view", "The view is unknown"),
+    errors.OffsetOutOfRange: Problem(
         404, "offset-out-of-range", "The partition has no such offset", "OFFSET_OUT_OF_RANGE"
     ),
-    errors.KeyAbsent: Kind(404, "key-absent", "The topic holds no record under this key"),
+    errors.KeyAbsent: Problem(404, "key-absent", "The topic holds no record under this key"),
     errors.TooLarge: VALUE_TOO_LARGE,
-    errors.NotKept: Kind(409, "not-kept", "The topic is not configured to keep this"),
-    errors.NoIndex: Kind(409, "no-index", "The topic's keys are not kept in order"),
-    errors.NoHistory: Kind(409, "no-history", "The topic keeps no history"),
-    errors.HistoryTooShort: Kind(410, "history-too-short", "The key's history does not reach back so far"),
-    errors.NoJsonObject: Kind(409, "no-json-object", "The value has no fields"),
-    errors.PositionNotReached: Kind(412, "position-not-reached", "The state has not reached the position"),
-    errors.ValueLeftInKafka: Kind(422, "value-left-in-kafka", "The value is too large for the state"),
-    errors.ValueNotDecodable: Kind(422, "value-not-decodable", "The value does not match its topic's format"),
-    errors.IdempotencyKeyReused: Kind(
+    errors.NotKept: Problem(409, "not-kept", "The topic is not configured to keep this"),
+    errors.NoIndex: Problem(409, "no-index", "The topic's keys are not kept in order"),
+    errors.NoHistory: Problem(409, "no-history", "The topic keeps no history"),
+    errors.HistoryTooShort: Problem(410, "history-too-short", "The key's history does not reach back so far"),
+    errors.NoJsonObject: Problem(409, "no-json-object", "The value has no fields"),
+    errors.PositionNotReached: Problem(412, "position-not-reached", "The state has not reached the position"),
+    errors.ValueLeftInKafka: Problem(422, "value-left-in-kafka", "The value is too large for the state"),
+    errors.ValueNotDecodable: Problem(
+        422, "value-not-decodable", "The value does not match its topic's format"
+    ),
+    errors.IdempotencyKeyReused: Problem(
         422, "idempotency-key-reused", "The idempotency key belongs to another request"
     ),
-    errors.RequestInProgress: Kind(409, "request-in-progress", "The same request is still running"),
-    errors.RateLimited: Kind(429, "rate-limited", "A rate limit is reached", "THROTTLING_QUOTA_EXCEEDED"),
-    errors.ValueInvalid: Kind(
+    errors.RequestInProgress: Problem(409, "request-in-progress", "The same request is still running"),
+    errors.RateLimited: Problem(429, "rate-limited", "A rate limit is reached", "THROTTLING_QUOTA_EXCEEDED"),
+    errors.ValueInvalid: Problem(
         422, "value-invalid", "The value does not match its topic's schema", "INVALID_RECORD"
     ),
-    errors.Unavailable: Kind(503, "unavailable", "A part of the service is unavailable"),
-    errors.StateUnavailable: Kind(503, "state-unavailable", "The state is unavailable"),
-    errors.LaneBuilding: Kind(503, "lane-building", "The state is being built"),
-    errors.StateTooOld: Kind(503, "state-too-old", "The state is older than the request accepts"),
-    errors.RegistryUnavailable: Kind(503, "registry-unavailable", "The Schema Registry is unavailable"),
-    errors.SettingsUnavailable: Kind(503, "settings-unavailable", "A setting could not be fetched"),
+    errors.Unavailable: Problem(503, "unavailable", "A part of the service is unavailable"),
+    errors.StateUnavailable: Problem(503, "state-unavailable", "The state is unavailable"),
+    errors.LaneBuilding: Problem(503, "lane-building", "The state is being built"),
+    errors.StateTooOld: Problem(503, "state-too-old", "The state is older than the request accepts"),
+    errors.RegistryUnavailable: Problem(503, "registry-unavailable", "The Schema Registry is unavailable"),
+    errors.SettingsUnavailable: Problem(503, "settings-unavailable", "A setting could not be fetched"),
     errors.QueueUnavailable: QUEUE_UNAVAILABLE,
     errors.Unconfirmed: QUEUE_UNAVAILABLE,
     errors.LogUnavailable: LOG_UNAVAILABLE,
     errors.Unacknowledged: LOG_UNAVAILABLE,
     errors.ConnectionRejected: LOG_UNAVAILABLE,
-    errors.CorruptState: Kind(500, "corrupt-state", "The state under this key cannot be read"),
-    errors.ProduceFailed: Kind(502, "produce-failed", "Kafka refused the record"),
-    errors.PartitionMissing: Kind(502, "produce-failed", "Kafka refused the record"),
-    errors.LogRefused: Kind(502, "log-refused", "Kafka refused the request"),
+    errors.CorruptState: Problem(500, "corrupt-state", "The state under this key cannot be read"),
+    errors.ProduceFailed: Problem(502, "produce-failed", "Kafka refused the record"),
+    errors.PartitionMissing: Problem(502, "produce-failed", "Kafka refused the record"),
+    errors.LogRefused: Problem(502, "log-refused", "Kafka refused the request"),
     errors.BadConfig: MISCONFIGURED,
     errors.SettingsError: MISCONFIGURED,
     errors.WriterError: INTERNAL,
@@ -133,7 +135,7 @@ PRODUCE_STATUS = {
 """Statuses of Kafka's refusals that are the request's fault; others are 503 if retriable, else 502."""
 
 
-def kind_of(error: Exception) -> Kind:
+def kind_of(error: Exception) -> Problem:
     """Look up an error's kind; errors that Keylane did not raise are internal."""
     if isinstance(error, errors.TooLarge):
         return TOO_LARGE.get(error.what, VALUE_TOO_LARGE)
@@ -142,7 +144,7 @@ def kind_of(error: Exception) -> Kind:
             return VALUE_TOO_LARGE
         kind = KINDS[type(error)]
         status = PRODUCE_STATUS.get(error.code, 503 if error.retriable else kind.status)
-        return Kind(status, kind.name, kind.title, error.code)
+        return Problem(status, kind.name, kind.title, error.code)
     if isinstance(error, errors.ConnectionRejected):
         return replace(LOG_UNAVAILABLE, code=error.code)
     return next((KINDS[each] for each in type(error).__mro__ if each in KINDS), INTERNAL)
@@ -194,7 +196,7 @@ def _progress(error: Exception) -> dict[str, int | str]:
 
 
 def problem(
-    kind: Kind,
+    kind: Problem,
     detail: str,
     request_id: str,
     *,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from keylane.access.grants import Grant
 from keylane.config.table import ACCESS
 from keylane.errors import SettingsError
-from keylane.model.routes import Kind
+from keylane.model.routes import PermissionKind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,14 +29,14 @@ def _grant(number: int, digest: str, given: Any) -> Grant:
     if not _DIGEST.fullmatch(digest):
         what = f"has as name {number} something that is not a SHA-256: 64 hexadecimal digits in lower case"
         raise SettingsError(_VARIABLE, what)
-    fields = {"name", *(kind.value for kind in Kind)}
+    fields = {"name", *(kind.value for kind in PermissionKind)}
     if not isinstance(given, dict) or not given.keys() <= fields:
         what = f"has as grant {number} something that is not an object of {', '.join(sorted(fields))}"
         raise SettingsError(_VARIABLE, what)
     name = given.get("name")
     if not isinstance(name, str) or not name:
         raise SettingsError(_VARIABLE, f"has no name in grant {number}")
-    lists = [given.get(kind.value, []) for kind in Kind]
+    lists = [given.get(kind.value, []) for kind in PermissionKind]
     if not all(
         isinstance(each, list) and all(isinstance(one, str) and one for one in each) for each in lists
     ):

@@ -21,7 +21,7 @@ KEY_PATTERN = re.compile(r"/topics/([^/]*)/keys/([^/]*)/*")
 _PART = re.compile(r"\\\{\w+\\\}")
 
 
-class Kind(Enum):
+class PermissionKind(Enum):
     """What a permission lets a caller do: read topics, write topics, or read views."""
 
     READ = "read"
@@ -47,7 +47,7 @@ class Names(Enum):
 class Permission(NamedTuple):
     """What a caller needs for a route, and where the request names what it is needed for."""
 
-    kind: Kind
+    kind: PermissionKind
     names: Names = Names.PATH
 
 
@@ -76,8 +76,14 @@ class Match(NamedTuple):
     parts: tuple[str, ...]
 
 
-_READ, _WRITE, _VIEWS = Permission(Kind.READ), Permission(Kind.WRITE), Permission(Kind.VIEWS)
-_READ_ALL = Permission(Kind.READ, Names.ALL)
+_READ = Permission(PermissionKind.READ)
+_READ_OF_TOPIC = Permission(PermissionKind.READ, Names.TOPIC)
+_READ_OF_TOPICS = Permission(PermissionKind.READ, Names.TOPICS)
+_READ_ALL = Permission(PermissionKind.READ, Names.ALL)
+_ANYONE = Permission(PermissionKind.READ, Names.NONE)
+_WRITE = Permission(PermissionKind.WRITE)
+_WRITE_ALL = Permission(PermissionKind.WRITE, Names.ALL)
+_VIEWS = Permission(PermissionKind.VIEWS)
 
 # Of several routes at a path, the first one's function answers a method that none of them takes.
 ROUTES = (
@@ -85,22 +91,22 @@ ROUTES = (
     Route("get_keys", "/topics/{topic}/keys", READS, QUERY, _READ),
     Route("get_history", "/topics/{topic}/keys/{key}/history", READS, QUERY, _READ),
     Route("read_keys", "/topics/{topic}/keys:read", ("POST",), QUERY, _READ),
-    Route("join_topics", "/join/{key}", READS, QUERY, Permission(Kind.READ, Names.TOPICS)),
+    Route("join_topics", "/join/{key}", READS, QUERY, _READ_OF_TOPICS),
     Route("get_topic", "/topics/{topic}", READS, QUERY, _READ),
     Route("get_windows", "/views/{view}/keys/{key}", READS, QUERY, _VIEWS),
     Route("get_view_keys", "/views/{view}/keys", READS, QUERY, _VIEWS),
     Route("get_view", "/views/{view}", READS, QUERY, _VIEWS),
-    Route("get_partitions", "/metadata/partitions", READS, QUERY, Permission(Kind.READ, Names.TOPIC)),
+    Route("get_partitions", "/metadata/partitions", READS, QUERY, _READ_OF_TOPIC),
     Route("get_topics", "/topics", READS, EXPLORE, _READ_ALL),
     Route("get_kafka_topic", "/topics/{topic}/partitions", READS, EXPLORE, _READ),
     Route("get_kafka_partition", "/topics/{topic}/partitions/{partition}", READS, EXPLORE, _READ),
     Route("get_offset", "/topics/{topic}/partitions/{partition}/offsets", READS, EXPLORE, _READ),
     Route("get_records", "/topics/{topic}/partitions/{partition}/records", READS, EXPLORE, _READ),
     Route("get_clusters", "/clusters", READS, EXPLORE, _READ_ALL),
-    Route("get_health", "/health", READS, EXPLORE, Permission(Kind.READ, Names.NONE)),
+    Route("get_health", "/health", READS, EXPLORE, _ANYONE),
     Route("put_key", KEY_PATH, ("PUT",), PRODUCE, _WRITE),
     Route("delete_key", KEY_PATH, ("DELETE",), PRODUCE, _WRITE),
-    Route("push", "/push", ("POST",), PRODUCE, Permission(Kind.WRITE, Names.ALL)),
+    Route("push", "/push", ("POST",), PRODUCE, _WRITE_ALL),
     Route("post_records", "/topics/{topic}", ("POST",), PRODUCE, _WRITE),
     Route("post_records_to_partition", "/topics/{topic}/partitions/{partition}", ("POST",), PRODUCE, _WRITE),
 )

@@ -109,7 +109,7 @@ def test_topics_and_their_partitions_are_told(held: Held, topic: str):
         )
 
 
-def test_unknown_topic_is_told_each_time_and_found_once_it_is_there(held: Held):
+def test_an_unknown_topic_fails_each_time_and_is_found_once_it_is_created(held: Held):
     name = a_topic()
     for _ in range(2):
         with pytest.raises(UnknownTopic, match=name):

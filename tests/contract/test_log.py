@@ -88,7 +88,7 @@ def test_keys_go_by_the_part_that_their_topic_is_partitioned_by(held: Held, topi
     assert held.append(topic, b"whole", b"v").partition == routing.partition_for(b"whole", 9)
 
 
-def test_topic_that_is_partitioned_by_a_part_is_told_as_unknown_and_found_once_it_is_there(held: Held):
+def test_an_unknown_topic_that_is_partitioned_by_a_prefix_is_found_once_it_is_created(held: Held):
     name = a_topic()
     held.partition_by[name] = "prefix:|"
     for _ in range(2):
@@ -119,7 +119,7 @@ def test_value_over_the_brokers_limit_is_refused_by_its_name(held: Held, topic: 
     assert held.append(topic, b"k", b"v").offset == 0
 
 
-def test_unknown_topic_is_told_each_time_and_found_once_it_is_there(held: Held):
+def test_an_unknown_topic_fails_each_time_and_is_found_once_it_is_created(held: Held):
     name = a_topic()
     for _ in range(2):
         with pytest.raises(UnknownTopic, match=name):
@@ -153,12 +153,12 @@ def test_one_of_many_has_its_own_error(held: Held, topic: str):
         NewRecord(topic, b"k", b"v" * 1_300_000, 4),
         NewRecord(topic, None, None, 4),
     ]
-    fates = held.log.append_all(records, deadline(10_000))
-    assert (fates[0], fates[4]) == (Position(4, 0), Position(4, 1))
-    assert [type(fate) for fate in fates[1:4]] == [UnknownPartition, UnknownTopic, ProduceFailed]
+    results = held.log.append_all(records, deadline(10_000))
+    assert (results[0], results[4]) == (Position(4, 0), Position(4, 1))
+    assert [type(result) for result in results[1:4]] == [UnknownPartition, UnknownTopic, ProduceFailed]
     assert held.records(topic, 4) == [(b"k", b"1"), (None, None)]
 
 
-def test_deadline_that_is_over_is_told_for_each_record(held: Held, topic: str):
-    fates = held.log.append_all([NewRecord(topic, b"k", b"v")] * 3, deadline(0))
-    assert [type(fate) for fate in fates] == [LogUnavailable] * 3
+def test_a_deadline_that_is_over_fails_each_record(held: Held, topic: str):
+    results = held.log.append_all([NewRecord(topic, b"k", b"v")] * 3, deadline(0))
+    assert [type(result) for result in results] == [LogUnavailable] * 3

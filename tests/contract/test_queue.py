@@ -9,7 +9,7 @@ import pytest
 from tests.servers.aws import Aws, receive
 from tests.servers.own import deadline
 
-from keylane.adapters.aws.client import Refused
+from keylane.adapters.aws.client import AwsRefused
 from keylane.adapters.aws.s3 import S3Bucket
 from keylane.adapters.aws.settings import AwsSettings
 from keylane.adapters.aws.sqs import SqsQueue
@@ -90,11 +90,11 @@ def test_a_message_of_a_mebibyte_is_taken_and_a_larger_one_refused_alone(aws: Aw
     messages = [Message("a" * most, "a", "1"), Message("b" * (most + 1), "b", "2"), Message("c", "c", "3")]
     first, second, third = queue(url, most).send(messages, deadline(30_000))
     assert (first, third) == (None, None)
-    assert isinstance(second, Refused)
+    assert isinstance(second, AwsRefused)
     assert sorted(map(len, bodies(aws.messages(url)))) == [1, most]
 
 
-def test_attributes_tell_why_a_message_is_there(aws: Aws, queue: Open):
+def test_attributes_give_the_reason_of_a_dead_letter(aws: Aws, queue: Open):
     url = aws.queue()
     queue(url).send([Message("b", "g", "1", {"keylane-reason": "flüge"})], deadline())
     with aws.client("sqs") as sqs:
@@ -106,11 +106,11 @@ def test_attributes_tell_why_a_message_is_there(aws: Aws, queue: Open):
 @pytest.mark.parametrize("fifo", [True, False])
 def test_a_queue_that_is_not_there_refuses_at_once(aws: Aws, queue: Open, fifo: bool):
     url = aws.queue(fifo=fifo).replace("/q", "/x")
-    fates = queue(url).send(numbered(2), deadline(30_000))
-    assert [type(fate) for fate in fates] == [Refused, Refused]
+    results = queue(url).send(numbered(2), deadline(30_000))
+    assert [type(result) for result in results] == [AwsRefused, AwsRefused]
 
 
-def test_objects_come_back_as_they_were_and_absent_ones_are_told(aws: Aws):
+def test_objects_come_back_as_they_were_and_absent_ones_are_none(aws: Aws):
     bucket = S3Bucket(aws.bucket(), SETTINGS)
     try:
         data = bytes(range(256)) * 4_000
@@ -124,7 +124,7 @@ def test_objects_come_back_as_they_were_and_absent_ones_are_told(aws: Aws):
 def test_a_bucket_that_is_not_there_refuses(aws: Aws):
     bucket = S3Bucket("nowhere-to-be-found", SETTINGS)
     try:
-        with pytest.raises(Refused):
+        with pytest.raises(AwsRefused):
             bucket.put("t/name", b"v", deadline(30_000))
     finally:
         bucket.close()
@@ -138,9 +138,9 @@ def nobody(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("nobody")
-def test_with_aws_away_it_is_told_in_time_that_nothing_was_queued(queue: Open):
-    fates = queue(f"http://{HOST}:1/1/q.fifo").send(numbered(2), deadline(300))
-    assert [type(fate) for fate in fates] == [QueueUnavailable, QueueUnavailable]
+def test_with_aws_away_the_error_says_in_time_that_nothing_was_queued(queue: Open):
+    results = queue(f"http://{HOST}:1/1/q.fifo").send(numbered(2), deadline(300))
+    assert [type(result) for result in results] == [QueueUnavailable, QueueUnavailable]
     bucket = S3Bucket("b", SETTINGS)
     with pytest.raises(QueueUnavailable):
         bucket.get("t/name", deadline(300))
@@ -199,7 +199,7 @@ def test_what_failed_of_a_batch_is_sent_again(queue: Open):
     assert client.calls == [["000", "001", "002"], ["001"], ["001"]]
 
 
-def test_one_message_of_a_group_is_on_its_way_at_a_time_so_that_none_is_overtaken(queue: Open):
+def test_one_message_of_a_group_is_sent_at_a_time_so_that_none_is_overtaken(queue: Open):
     sender, client = scripted(queue, fails(0))
     messages = [Message("a1", "a", "1"), Message("a2", "a", "2"), Message("b1", "b", "3")]
     assert sender.send(messages, deadline()) == [None] * 3
@@ -210,20 +210,20 @@ def test_after_a_message_that_is_refused_its_group_is_not_sent(queue: Open):
     sender, client = scripted(queue, fails(0, ours=True))
     messages = [Message("a1", "a", "1"), Message("a2", "a", "2"), Message("b1", "b", "3")]
     first, second, third = sender.send(messages, deadline())
-    assert isinstance(first, Refused)
-    assert isinstance(second, Refused)
+    assert isinstance(first, AwsRefused)
+    assert isinstance(second, AwsRefused)
     assert third is None
     assert client.calls == [["a1", "b1"]]
 
 
-def test_what_may_have_been_taken_is_told_so_even_if_a_later_try_was_refused(queue: Open):
+def test_a_message_that_may_have_been_sent_stays_uncertain_even_if_a_retry_was_refused(queue: Open):
     from botocore.exceptions import EndpointConnectionError, ReadTimeoutError  # noqa: PLC0415
 
     lost = raises(ReadTimeoutError(endpoint_url="http://sqs"))
     away = raises(EndpointConnectionError(endpoint_url="http://sqs"))
     sender, _ = scripted(queue, lost, *[away] * 100)
-    [fate] = sender.send(numbered(1), deadline(400))
-    assert isinstance(fate, Unconfirmed)
+    [result] = sender.send(numbered(1), deadline(400))
+    assert isinstance(result, Unconfirmed)
     sender, _ = scripted(queue, lost)
     assert sender.send(numbered(1), deadline()) == [None]
 
@@ -242,7 +242,7 @@ def test_errors_of_the_whole_call(queue: Open, code: str, status: int, is_tried_
 
     told = {"Error": {"Code": code}, "ResponseMetadata": {"HTTPStatusCode": status}}
     sender, client = scripted(queue, raises(ClientError(told, "SendMessageBatch")))
-    [fate] = sender.send(numbered(1), deadline())
-    assert (fate is None) == is_tried_again
+    [result] = sender.send(numbered(1), deadline())
+    assert (result is None) == is_tried_again
     assert len(client.calls) == 1 + is_tried_again
-    assert json.dumps(str(fate)).find(code) < 0
+    assert json.dumps(str(result)).find(code) < 0

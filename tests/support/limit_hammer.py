@@ -1,7 +1,7 @@
 """One of several processes with one limit: python -m tests.support.limit_hammer NODES TOPIC PER_MINUTE HOLDS.
 
-Begins when a line comes in: the time to end at (seconds since 1970, as all times here). Tells, as JSON, how
-often it was let through, and of its first and its last question when it was asked and when answered.
+Begins when it reads a line: the time to end at (seconds since 1970, like all times here). Prints, as JSON,
+how often it was admitted, and when its first and last requests were sent and answered.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ def main() -> None:
     admitted, unknown = 0, 0
     first, last = None, (0.0, 0.0)
     while (asked_s := time.time()) < until_s:
-        [standings] = limiter.take([subject])
+        [states] = limiter.take([subject])
         last = asked_s, time.time()
         first = first or last
-        unknown += standings is None
-        admitted += standings is not None and standings[0].wait_s == 0
+        unknown += states is None
+        admitted += states is not None and states[0].wait_s == 0
     cluster.close()
     print(json.dumps({"admitted": admitted, "unknown": unknown, "first": first, "last": last}))  # noqa: T201 (as above)
 

@@ -105,9 +105,7 @@ def topic(kafka: str) -> str:
     return name
 
 
-def test_what_nobody_waited_for_is_in_kafka_after_the_drain_with_id_and_time(
-    wal: Log, topic: str, kafka: str
-):
+def test_asynchronous_writes_are_in_kafka_after_the_drain_with_id_and_time(wal: Log, topic: str, kafka: str):
     ids = wal.push(*({"topic": topic, "key": f"k{number}", "data": f"{number}"} for number in range(30)))
     assert not any(records_of(kafka, topic, partition) for partition in range(3))
     [before_ms] = _accepted(wal)
@@ -209,7 +207,7 @@ def test_a_message_that_fails_each_time_is_moved_by_sqs_and_the_others_go_on(
     assert records_of(kafka, topic, routing.partition_for(b"k", 3)) == [(b"k", b"1")]
 
 
-def test_a_message_that_is_none_of_ours_is_a_dead_letter_at_once(wal: Log):
+def test_a_foreign_message_is_a_dead_letter_at_once(wal: Log):
     with wal.aws.client("sqs") as sqs:
         sqs.send_message(
             QueueUrl=wal.url, MessageBody="hello", MessageGroupId="g", MessageDeduplicationId=uuid.uuid4().hex

@@ -62,7 +62,7 @@ def a_put(topic: str, key: str, value: bytes = b"v") -> dict[str, Any]:
     return an_event("PUT", f"/topics/{topic}/keys/k", body=value, headers=headers)
 
 
-def test_another_environment_gives_the_first_ones_answer(
+def test_another_environment_replays_the_first_ones_response(
     environment: Callable[[], Environment], topic: str, kafka: str
 ):
     first, second = environment(), environment()
@@ -169,7 +169,7 @@ def test_with_redis_away_a_key_is_503_and_nothing_is_written(
     assert use(an_event("PUT", f"/topics/{topic}/keys/k", body=b"v"))["statusCode"] == 201
 
 
-def test_an_answer_that_can_not_be_remembered_is_given_all_the_same(
+def test_a_response_that_can_not_be_saved_is_returned_all_the_same(
     store: RedisIdempotencyStore, monkeypatch: pytest.MonkeyPatch
 ):
     name = a_topic()

@@ -60,7 +60,7 @@ def problem(answer: dict[str, Any]) -> tuple[int, str, str | None]:
     return answer["statusCode"], document["type"].removeprefix("urn:keylane:problem:"), document.get("code")
 
 
-def test_put_writes_the_body_and_tells_its_position(produce: Produce, topic: str, kafka: str):
+def test_put_writes_the_body_and_returns_its_position(produce: Produce, topic: str, kafka: str):
     partition = routing.partition_for(b"N14228", 9)
     answer = produce("PUT", topic, b"N14228", body=b'{"a": 1}')
     assert answer["statusCode"] == 201
@@ -104,7 +104,7 @@ def test_key_can_be_base64(produce: Produce, topic: str, kafka: str):
     assert records_of(kafka, topic, routing.partition_for(b"\xff", 9)) == [(b"\xff", b"v")]
 
 
-def test_unknown_topic_is_told_under_kafkas_name(produce: Produce):
+def test_unknown_topic_has_kafkas_name(produce: Produce):
     answer = produce("PUT", a_topic(), b"k", body=b"v")
     assert problem(answer) == (404, "unknown-topic", "UNKNOWN_TOPIC_OR_PARTITION")
 

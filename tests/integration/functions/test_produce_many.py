@@ -72,7 +72,7 @@ def set_option(kafka: str, topic: str, name: str, value: str) -> None:
     eventually(lambda: admin.describe_configs([asked])[asked].result(10)[name].value == value)
 
 
-def test_push_writes_to_where_readers_look_and_tells_the_positions(post: Post, topic: str, kafka: str):
+def test_push_writes_to_where_readers_look_and_returns_the_positions(post: Post, topic: str, kafka: str):
     keys = [f"key-{number}" for number in range(20)]
     answer = post("/push", {"records": [{"topic": topic, "key": key, "data": f"of {key}"} for key in keys]})
     assert answer["statusCode"] == 200
@@ -94,7 +94,7 @@ def test_push_without_keys_or_with_partitions_named(post: Post, topic: str, kafk
     assert there == f"7:{1 if position.partition == 7 else 0}"
 
 
-def test_errors_of_some_records_hide_none_of_the_others(post: Post, topic: str, kafka: str):
+def test_errors_of_some_records_do_not_hide_the_others(post: Post, topic: str, kafka: str):
     unknown = a_topic()
     records = [
         {"topic": topic, "partition": 0, "data": "first"},
@@ -118,7 +118,7 @@ def test_errors_of_some_records_hide_none_of_the_others(post: Post, topic: str, 
     assert records_of(kafka, topic, 0) == [(None, b"first"), (None, b"last")]
 
 
-def test_unknown_topics_are_told_soon_however_many_records_name_them_and_found_once_there(
+def test_unknown_topics_fail_soon_however_many_records_name_them_and_are_found_once_created(
     post: Post, kafka: str
 ):
     names = [a_topic() for _ in range(5)]
@@ -140,14 +140,14 @@ def test_record_that_kafka_refuses_takes_none_of_its_batch_with_it(
     records = [NewRecord(topic, b"k%d" % (number % 7), b"%d" % number, 3) for number in range(100)]
     for bad in (0, 31, 99):
         records[bad] = NewRecord(topic, b"bad", b"x", 3, far_ms)
-    fates = log.append_all(records, deadline(10_000))
-    for number, fate in enumerate(fates):
+    results = log.append_all(records, deadline(10_000))
+    for number, result in enumerate(results):
         if number in {0, 31, 99}:
-            assert isinstance(fate, ProduceFailed)
-            assert (fate.code, fate.retriable) == ("INVALID_RECORD", False)
-            assert "timestamp" in str(fate)
+            assert isinstance(result, ProduceFailed)
+            assert (result.code, result.retriable) == ("INVALID_RECORD", False)
+            assert "timestamp" in str(result)
         else:
-            assert isinstance(fate, Position), fate
+            assert isinstance(result, Position), result
     values = [int(value or b"") for _, value in records_of(kafka, topic, 3)]
     assert values == [number for number in range(100) if number not in {0, 31, 99}]
 
@@ -158,9 +158,9 @@ def test_topic_that_takes_single_records_of_a_size_but_no_such_batch_gets_them_a
     set_option(kafka, topic, "max.message.bytes", "4000")
     records = [NewRecord(topic, b"%d" % (number % 3), b"%03d" % number * 300, 0) for number in range(40)]
     records[20] = NewRecord(topic, b"large", b"x" * 5_000, 0)
-    fates = log.append_all(records, deadline(20_000))
-    assert [number for number, fate in enumerate(fates) if not isinstance(fate, Position)] == [20]
-    refused = fates[20]
+    results = log.append_all(records, deadline(20_000))
+    assert [number for number, result in enumerate(results) if not isinstance(result, Position)] == [20]
+    refused = results[20]
     assert isinstance(refused, ProduceFailed)
     assert refused.code == "MESSAGE_TOO_LARGE"
     values = [int((value or b"")[:3]) for _, value in records_of(kafka, topic, 0)]
@@ -222,11 +222,11 @@ def test_topics_own_partitioning_holds_for_many_records_too(kafka: str):
     create_topic(kafka, topic, 9)
     log = KafkaProducer(KafkaSettings(kafka, "crc32", partition_by={topic: "prefix:|"}))
     records = [NewRecord(topic, b"c%d|%d" % (number % 5, number), b"v") for number in range(20)]
-    fates = log.append_all(
+    results = log.append_all(
         [*records, NewRecord(topic, None, b"v"), NewRecord(topic, b"c1|x", b"v", 8)], deadline(10_000)
     )
-    assert all(isinstance(fate, Position) for fate in fates)
-    partitions = [fate.partition for fate in fates if isinstance(fate, Position)]
+    assert all(isinstance(result, Position) for result in results)
+    partitions = [result.partition for result in results if isinstance(result, Position)]
     assert partitions[:20] == [
         routing.partition_for(b"c%d" % (number % 5), 9, "crc32") for number in range(20)
     ]
@@ -242,7 +242,7 @@ def test_partition_that_was_just_added_is_found(log: KafkaProducer, topic: str, 
     eventually(lambda: log.append_all([record], deadline(10_000)) == [Position(9, 0)], 5)
 
 
-def test_client_that_was_asked_for_many_topics_that_are_not_there_is_made_anew(
+def test_a_client_that_knows_many_unknown_topics_is_replaced(
     log: KafkaProducer, topic: str, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(producer, "UNKNOWN_TOPICS_LIMIT", 5)

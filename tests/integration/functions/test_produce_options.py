@@ -58,7 +58,7 @@ def test_a_queue_that_is_full_is_waited_for(producing: Callable[..., Post], topi
     assert None not in document["positions"]
 
 
-def test_a_queue_that_is_full_is_told_where_that_is_asked_for(producing: Callable[..., Post], topic: str):
+def test_a_full_queue_is_an_error_where_that_is_configured(producing: Callable[..., Post], topic: str):
     post = producing(KAFKA_QUEUE_RECORDS="10", KAFKA_QUEUE_FULL="error")
     status, document = post("POST", "/push", records_for(topic, 25))
     assert status == 503

@@ -159,7 +159,7 @@ def faults(secure: SecureKafka, stranger: Authority) -> dict[str, dict[str, str]
         ("ended, but signed", "SSL_HANDSHAKE_FAILED"),
     ],
 )
-def test_refusal_is_told_under_its_name_before_the_time_is_over(
+def test_a_rejection_is_reported_by_its_name_before_the_deadline(
     secure: SecureKafka,
     stranger: Authority,
     topic: str,
@@ -192,7 +192,7 @@ def test_verification_may_be_less_than_whole(secure: SecureKafka, topic: str, us
     assert asking()(f"/topics/{topic}/partitions/0/offsets")[1]["offset"] == 2
 
 
-def test_each_record_of_a_push_is_told_of_the_refusal(
+def test_each_record_of_a_push_reports_the_rejection(
     secure: SecureKafka, topic: str, use: Callable[..., None], no_secret: Callable[..., str]
 ):
     use(**ways(secure)["scram-256"] | {"SASL_USERNAME": "nobody"})
@@ -237,7 +237,7 @@ def keep_secret(password: str) -> None:
         store.put_secret_value(SecretId="AmazonMSK_carl", SecretString=text)
 
 
-def test_password_that_was_changed_is_fetched_anew_and_no_request_fails(
+def test_a_changed_password_is_fetched_again_and_no_request_fails(
     secure: SecureKafka,
     topic: str,
     use: Callable[..., None],
@@ -286,7 +286,7 @@ def test_secret_that_is_not_there_is_our_fault_and_names_the_variable(
     assert "KEYLANE_KAFKA_SASL_PASSWORD" in no_secret(problem)
 
 
-def test_token_of_the_signer_lets_in_and_is_made_anew_before_it_ends(
+def test_a_signed_token_authenticates_and_is_renewed_before_it_expires(
     secure: SecureKafka, topic: str, use: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ):
     """The broker takes what its own validator for tests takes, in the place of AWS's tokens."""
@@ -313,7 +313,7 @@ def test_token_of_the_signer_lets_in_and_is_made_anew_before_it_ends(
     assert asking()(f"/topics/{topic}/partitions/0/records")[0] == 200
 
 
-def test_token_that_the_broker_refuses_is_made_anew_by_the_next_request(
+def test_a_token_that_the_broker_rejects_is_replaced_by_the_next_request(
     secure: SecureKafka, topic: str, use: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ):
     lifetimes = iter([-60, 300])
@@ -335,7 +335,7 @@ def test_tokens_are_signed_for_the_region_with_the_functions_own_credentials(
 ):
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "own-secret")
-    token, ends_at_s = tokens.signer("eu-west-1")("")
+    token, ends_at_s = tokens.TokenSigner("eu-west-1")("")
     url = urlsplit(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)).decode())
     asked = parse_qs(url.query)
     assert (url.hostname, asked["Action"]) == ("kafka.eu-west-1.amazonaws.com", ["kafka-cluster:Connect"])
@@ -351,7 +351,7 @@ def test_without_credentials_there_is_no_token_and_no_wait(monkeypatch: pytest.M
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
     with pytest.raises(ConnectionRejected, match="SASL_AUTHENTICATION_FAILED"):
-        tokens.signer("eu-west-1")
+        tokens.TokenSigner("eu-west-1")
 
 
 def clusters(secure: SecureKafka, password: str = PASSWORD) -> str:
@@ -430,7 +430,7 @@ def test_the_jobs_client_takes_the_password_that_holds_now(secure: SecureKafka, 
     assert broker.describe([topic])[topic].partition_count == 1
 
 
-def test_the_job_reads_what_it_is_let_in_to(
+def test_the_job_reads_topics_that_it_may_read(
     secure: SecureKafka, redis_cluster: str, topic: str, tmp_path: Path, use: Callable[..., None]
 ):
     password = 'job "secret" \\ of dora'

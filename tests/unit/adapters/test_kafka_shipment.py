@@ -128,7 +128,7 @@ def test_batch_that_is_too_large_is_halved_until_it_fits_and_keeps_its_order():
     assert [type(result) for result in results] == [Position] * 5 + [ProduceFailed] + [Position] * 2
 
 
-def test_what_is_not_reported_by_the_deadline_is_purged_and_uncertain():
+def test_unreported_records_are_purged_at_the_deadline_and_uncertain():
     producer = ScriptedProducer(FakeTime(), lambda batch: [None, *[-1] * (len(batch) - 1)])
     written, *others = ship(producer, records_of((b"a", b"1"), (b"b", b"2"), (b"c", b"3")))
     assert written == Position(0, 0)

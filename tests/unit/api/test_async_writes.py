@@ -49,7 +49,7 @@ def queued(queue: FakeQueue) -> dict[str, NewRecord]:
 
 
 @pytest.mark.parametrize("wait_for_send", [{}, {"wait_for_send": False}, {"wait_for_send": None}])
-def test_a_push_that_does_not_wait_is_answered_as_kprf_does_once_it_is_queued(
+def test_an_asynchronous_push_is_answered_as_kprf_does_once_it_is_queued(
     send: Send, queue: FakeQueue, log: FakeLog, wait_for_send: dict[str, Any]
 ):
     answer = send("/push", {"records": [{"topic": "t", "key": "k", "data": "v"}], **wait_for_send})
@@ -72,7 +72,7 @@ def test_a_push_that_waits_is_delivered(send: Send, queue: FakeQueue):
     assert not queue.messages
 
 
-def test_a_push_tells_which_records_are_queued_among_those_that_failed(send: Send, queue: FakeQueue):
+def test_a_push_reports_queued_records_among_failed_ones(send: Send, queue: FakeQueue):
     records = [{"topic": "t", "data": "v"}, {"topic": "no/topic", "data": "v"}]
     answer = send("/push", {"records": records})
     assert answer["statusCode"] == 400
@@ -106,7 +106,7 @@ def test_the_preference_is_read_as_rfc_7240_has_it(send: Send, prefer: str):
 
 
 @pytest.mark.parametrize("prefer", ["", "respond-sync", "wait=10", "handling=respond-async"])
-def test_other_preferences_are_none_to_be_quick(send: Send, prefer: str):
+def test_other_preferences_are_not_asynchronous(send: Send, prefer: str):
     answer = send("/topics/t/keys/k", b"v", method="PUT", headers={"Prefer": prefer})
     assert answer["statusCode"] == 201
     assert "Preference-Applied" not in headers_of(answer)
@@ -141,7 +141,7 @@ def test_with_the_queue_away_the_write_is_refused_and_not_written_elsewhere(
     assert not log.sent
 
 
-def test_a_record_that_may_be_queued_is_told_as_uncertain(send: Send, queue: FakeQueue):
+def test_a_record_that_may_be_queued_is_reported_as_uncertain(send: Send, queue: FakeQueue):
     queue.refusals["t:p3"] = Unconfirmed()
     answer = send("/push", {"records": [{"topic": "t", "partition": 3, "data": "v"}]})
     assert answer["statusCode"] == 503
@@ -166,7 +166,7 @@ def test_without_a_queue_there_is_no_log():
     assert queue_settings({"KEYLANE_ASYNC": "deliver"}, 1_000) is None
 
 
-def test_a_queue_takes_what_nobody_waits_for_by_default():
+def test_a_queue_takes_asynchronous_writes_by_default():
     aws = AwsSettings("eu-west-1", 1_000)
     assert queue_settings({"KEYLANE_QUEUE_URL": URL}, 1_000) == QueueSettings(URL, aws)
     everything = {

@@ -60,7 +60,7 @@ def replayed(answer: dict[str, Any]) -> dict[str, Any]:
         ("/topics/t/partitions/0", {"records": [{"value": 1}]}, {"headers": REST_JSON}),
     ],
 )
-def test_the_same_request_is_answered_as_before_and_not_written_again(
+def test_the_same_request_gets_the_saved_response_and_is_not_written_again(
     post: Post, log: FakeLog, path: str, body: Any, more: dict[str, Any]
 ):
     more = more | {"headers": more.get("headers", {}) | KEY}
@@ -91,7 +91,9 @@ def test_another_request_with_the_key_is_refused(
     assert len(log.sent) == 1
 
 
-def test_while_the_first_is_written_the_second_is_told_to_come_back(post: Post, store: FakeIdempotencyStore):
+def test_while_the_first_request_is_written_the_second_is_told_to_retry(
+    post: Post, store: FakeIdempotencyStore
+):
     assert post("/topics/t/keys/k", b"v", method="PUT", headers=KEY)["statusCode"] == 201
     store.entries = {name: (entry[0], entry[1], None) for name, entry in store.entries.items()}
     answer = post("/topics/t/keys/k", b"v", method="PUT", headers=KEY)
@@ -99,7 +101,7 @@ def test_while_the_first_is_written_the_second_is_told_to_come_back(post: Post, 
     assert headers_of(answer)["Retry-After"] == "1"
 
 
-def test_keys_are_their_callers_own_and_an_address_is_nobodys_name(post: Post, log: FakeLog):
+def test_keys_belong_to_their_callers_and_an_address_is_no_name(post: Post, log: FakeLog):
     def put(**context: Any) -> dict[str, Any]:
         return post("/topics/t/keys/k", b"v", method="PUT", headers=KEY, context=context)
 
@@ -122,7 +124,7 @@ def test_where_nothing_was_surely_written_the_request_may_be_repeated(post: Post
     assert "Idempotency-Replayed" not in headers_of(answer)
 
 
-def test_what_is_wrong_in_itself_claims_no_key(post: Post, store: FakeIdempotencyStore):
+def test_an_invalid_request_claims_no_key(post: Post, store: FakeIdempotencyStore):
     assert post("/push", b"{", headers=KEY)["statusCode"] == 400
     assert store.claims == 0
     assert post("/push", {"records": [{"topic": "t", "data": "1"}]}, headers=KEY)["statusCode"] == 200

@@ -63,7 +63,7 @@ def test_positions_come_in_the_order_of_the_records(push: Post):
     assert positions[3].startswith("8:")
 
 
-def test_one_records_error_does_not_hide_the_others_and_is_told_in_kprfs_form(push: Post):
+def test_one_records_error_does_not_hide_the_others_and_has_kprfs_form(push: Post):
     records = [
         {"topic": "SOME_TOPIC", "key": "a", "data": "1"},
         {"topic": "nowhere", "key": "b", "data": "2"},
@@ -87,7 +87,7 @@ def test_one_records_error_does_not_hide_the_others_and_is_told_in_kprfs_form(pu
     assert [bool(position) for position in document["positions"]] == [True, False, False, False, False]
 
 
-def test_what_may_have_been_written_is_told_and_when_to_come_back(push: Post, log: FakeLog):
+def test_uncertain_records_are_reported_with_the_time_to_retry(push: Post, log: FakeLog):
     log.refusals = {
         "hangs": Unacknowledged(),
         "refuses": ProduceFailed("NOT_ENOUGH_REPLICAS", "Kafka refused the record", retriable=True),
@@ -114,7 +114,7 @@ def test_fields_may_be_null_and_unknown_ones_are_ignored(push: Post, log: FakeLo
     assert log.sent == [NewRecord("SOME_TOPIC", None, b"1")]
 
 
-def test_partition_minus_1_is_none_as_in_librdkafka(push: Post, log: FakeLog):
+def test_partition_minus_1_means_no_partition_as_in_librdkafka(push: Post, log: FakeLog):
     assert told(push({"records": [{"topic": "SOME_TOPIC", "data": "1", "partition": -1}]}))["status"] == "ok"
     assert log.sent[0].partition is None
     document = told(push({"records": [{"topic": "SOME_TOPIC", "data": "1", "partition": -2}]}))

@@ -166,7 +166,7 @@ def test_unknown_partition_of_the_path_is_theirs_40402(post: Post):
         assert problem(answer) == (404, 40402, None)
 
 
-def test_kafka_that_is_away_is_503_and_uncertain_records_are_told(post: Post, log: FakeLog):
+def test_kafka_that_is_away_is_503_and_uncertain_records_are_reported(post: Post, log: FakeLog):
     log.refusals["test"] = LogUnavailable("away")
     answer = post({"records": [{"value": 1}]})
     assert problem(answer) == (503, 50003, None)
@@ -186,7 +186,7 @@ def test_topic_that_we_may_not_write_to_is_403(post: Post, log: FakeLog):
     "media_type",
     ["", "application/json", "application/vnd.kafka.protobuf.v2+json", "application/vnd.kafka.json.v1+json"],
 )
-def test_other_bodies_are_415_and_those_that_are_taken_are_named(post: Post, media_type: str):
+def test_other_bodies_are_415_and_supported_ones_are_named(post: Post, media_type: str):
     answer = post({"records": [{"value": 1}]}, media_type)
     assert problem(answer) == (415, 415, "Content-Type")
     detail = json.loads(answer["body"])["detail"]
@@ -271,7 +271,7 @@ def test_topics_name_that_kafka_would_not_take_is_400(post: Post):
     assert problem(post({"records": [{}]}, path="/topics/a%20b")) == (400, 400, "topic")
 
 
-def test_missing_settings_are_told_in_the_same_form(monkeypatch: pytest.MonkeyPatch):
+def test_missing_settings_are_reported_in_the_same_form(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("KEYLANE_KAFKA_BOOTSTRAP", raising=False)
     event = an_event("POST", "/topics/t", body=b'{"records": [{}]}', headers={"Content-Type": JSON})
     assert problem(load_handler("produce").lambda_handler(event, None)) == (500, 500, None)
@@ -281,12 +281,12 @@ def test_missing_settings_are_told_in_the_same_form(monkeypatch: pytest.MonkeyPa
     ("path", "allow"),
     [("/push", "POST"), ("/topics/t", "POST, GET, HEAD"), ("/topics/t/partitions/0", "POST, GET, HEAD")],
 )
-def test_other_methods_are_405_with_those_that_the_path_takes(path: str, allow: str):
+def test_other_methods_are_405_with_the_methods_of_the_path(path: str, allow: str):
     answer = load_handler("produce").lambda_handler(an_event("DELETE", path), None)
     assert (answer["statusCode"], headers_of(answer)["Allow"]) == (405, allow)
 
 
-def test_query_function_tells_of_the_method_that_it_does_not_have_itself():
+def test_query_function_names_the_method_that_another_function_has():
     answer = load_handler("query").lambda_handler(an_event("DELETE", "/topics/t"), None)
     assert (answer["statusCode"], headers_of(answer)["Allow"]) == (405, "GET, HEAD, POST")
 

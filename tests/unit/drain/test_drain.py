@@ -252,6 +252,6 @@ def test_an_event_of_lambda_is_read_and_answered():
 
 
 @pytest.mark.parametrize("event", [{}, {"Records": None}, {"Records": [{}]}, {"Records": [3]}])
-def test_what_is_no_event_of_a_queue_fails_as_a_whole(event: dict):
+def test_an_event_of_another_source_fails_as_a_whole(event: dict):
     with pytest.raises(ValueError, match="not an event"):
         sqs_event.parse_messages(event)

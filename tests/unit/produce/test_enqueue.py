@@ -95,7 +95,7 @@ def test_a_group_has_a_name_that_sqs_takes_whatever_the_topics():
     assert all(len(message.group or "") <= 128 for message in queue.messages)
 
 
-def test_a_queue_without_order_is_given_no_groups():
+def test_an_unordered_queue_gets_no_groups():
     queue = FakeQueue()
     put(a_wal(queue, groups=0), [NewRecord("t", b"%d" % number, b"v") for number in range(5)])
     assert [message.group for message in queue.messages] == [None]
@@ -153,7 +153,7 @@ def write(
     return put_all(writer, records, is_async=is_async)
 
 
-def test_what_nobody_waits_for_is_queued_and_the_rest_delivered(log: FakeLog):
+def test_asynchronous_writes_are_queued_and_others_delivered(log: FakeLog):
     queue = FakeQueue()
     record = NewRecord("t", b"k", b"v")
     assert write(log, a_wal(queue), [record]) == [Position(0, 0)]
@@ -163,13 +163,13 @@ def test_what_nobody_waits_for_is_queued_and_the_rest_delivered(log: FakeLog):
     assert len(log.topics["t"][0]) == 1
 
 
-def test_a_log_that_takes_failures_alone_delivers_what_nobody_waits_for(log: FakeLog):
+def test_a_log_for_failures_only_delivers_asynchronous_writes(log: FakeLog):
     queue = FakeQueue()
     wal = a_wal(queue, takes_async=False, takes_failed=True)
     assert write(log, wal, [NewRecord("t", b"k", b"v")], is_async=True) == [Position(0, 0)]
 
 
-def test_what_can_be_told_at_once_is_told_before_queueing(log: FakeLog):
+def test_invalid_records_fail_before_queueing(log: FakeLog):
     queue = FakeQueue()
     records = [
         NewRecord("no/topic", b"k", b"v"),
@@ -190,7 +190,7 @@ def test_what_kafka_does_not_take_now_is_queued_under_the_id_that_it_was_sent_wi
     assert queued.headers == sent.headers == ((ID_HEADER, result.id.encode()),)
 
 
-def test_by_default_a_failure_is_told_and_nothing_queued(log: FakeLog):
+def test_by_default_a_failure_is_reported_and_nothing_queued(log: FakeLog):
     log.away = True
     queue = FakeQueue()
     [result] = write(log, a_wal(queue), [NewRecord("t", b"k", b"v")])
@@ -198,7 +198,7 @@ def test_by_default_a_failure_is_told_and_nothing_queued(log: FakeLog):
     assert not queue.messages
 
 
-def test_what_kafka_will_never_take_is_told_and_not_queued(log: FakeLog):
+def test_permanent_failures_are_reported_and_not_queued(log: FakeLog):
     queue = FakeQueue()
     [result] = write(log, a_wal(queue, takes_failed=True), [NewRecord("unknown", b"k", b"v")])
     assert not isinstance(result, Queued)

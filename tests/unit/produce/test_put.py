@@ -71,7 +71,7 @@ def test_errors_of_the_log_are_the_results_of_their_records(log: FakeLog):
     assert isinstance(put(log, b"k", b"v", timeout_ms=0), LogUnavailable)
 
 
-def test_records_that_can_not_be_written_as_they_are_keep_none_of_the_others_back(log: FakeLog):
+def test_invalid_records_do_not_hold_up_the_others(log: FakeLog):
     records = [
         NewRecord("t", b"a", b"1"),
         NewRecord("t", b"k" * 65_537, b"v"),

@@ -52,7 +52,7 @@ def settings(limits: Any, **more: str) -> GuardSettings:
     return GuardSettings.from_environment(REDIS | {"KEYLANE_RATE_LIMITS": json.dumps(limits)} | more)
 
 
-def test_a_push_tells_of_the_limit_that_has_the_least_left(post: Callable[..., dict[str, Any]]):
+def test_a_push_reports_the_limit_with_the_least_left(post: Callable[..., dict[str, Any]]):
     answer = post("/push", {"records": records(4)})
     assert answer["statusCode"] == 200
     told = headers_of(answer)
@@ -191,7 +191,7 @@ def test_limits_are_read_with_their_bursts_and_kprfs_name_for_records():
         {"callers": {"a": {"records_per_minute": 5, "burst_s": 0}}},
     ],
 )
-def test_limits_that_are_none_name_their_variable(limits: Any):
+def test_invalid_limits_name_their_variable(limits: Any):
     with pytest.raises(SettingsError) as caught:
         settings(limits)
     assert caught.value.variable == "KEYLANE_RATE_LIMITS"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from keylane.adapters.aws.client import Refused, client, translate_aws_errors
+from keylane.adapters.aws.client import AwsRefused, client, translate_aws_errors
 from keylane.adapters.aws.sqs import BATCH_MESSAGES, SqsQueue
 from keylane.config.queue import aws_settings
 from keylane.config.table import SAFE_MESSAGE_BYTES
@@ -216,7 +216,7 @@ def run(request: ReplayRequest, environment: Mapping[str, str]) -> None:
     try:
         with translate_aws_errors():
             report = replay(request, environment, progress=_print_progress)
-    except Refused as error:
+    except AwsRefused as error:
         raise StackError(f"SQS refused the request: {error.code}") from error
     except KeylaneError as error:
         raise StackError(str(error)) from error

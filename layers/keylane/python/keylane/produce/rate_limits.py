@@ -1,11 +1,11 @@
-"""Rate limits: how much a minute lets into a topic, and how much of one caller, in all environments together.
+"""Rate limits: what a topic accepts, and a caller sends, in a minute; all environments count together.
 
 Three units are counted: requests, records, and bytes of keys, values and headers. Each limit is a bucket that
-fills at its rate and holds what `burst_s` seconds give, a minute's worth by default. A request that is larger
-than a bucket is let through when that is full, and paid for afterwards.
+fills at its rate and holds what `burst_s` seconds add, a minute's worth by default. A request that is larger
+than a bucket is admitted when the bucket is full, which then stays empty for as long as the excess takes.
 
-A caller over its limit is refused the whole request. A topic over its limit refuses the request's records for
-it, all of them; those for other topics are written. What is refused takes nothing from any limit.
+A caller over its limit has its whole request refused. A topic over its limit has all of the request's records
+for it refused; records for other topics are written. Refused records take nothing from any limit.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CALLER, TOPIC = "caller", "topic"
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """One limit: `per_minute` of a unit, of which `holds` may come at once."""
+    """One limit: `per_minute` of a unit, of which `holds` may arrive at once."""
 
     unit: str
     per_minute: int
@@ -38,7 +38,7 @@ class Rate:
 
 
 class Rule(NamedTuple):
-    """The rates of all names that fit the pattern, each by itself; `*` stands for any characters."""
+    """The rates of every name that matches the pattern; `*` matches any characters."""
 
     pattern: str
     rates: tuple[Rate, ...]
@@ -48,7 +48,7 @@ UNRULED = Rule("", ())
 
 
 class RequestLoad(NamedTuple):
-    """What is to be counted, a number for each of UNITS."""
+    """What a request takes from a limit, a number for each of UNITS."""
 
     requests: int
     records: int
@@ -56,7 +56,7 @@ class RequestLoad(NamedTuple):
 
 
 class RateLimitSubject(NamedTuple):
-    """Who is limited, a TOPIC or a CALLER, by the rule of that pattern, and what this request asks of it."""
+    """A TOPIC or CALLER with the rates of its rule, the rule's pattern, and what this request takes."""
 
     kind: str
     name: str
@@ -66,7 +66,7 @@ class RateLimitSubject(NamedTuple):
 
 
 class RateLimitState(NamedTuple):
-    """Where a limit stands: what is left, seconds until its bucket is full, and until it takes this."""
+    """A limit after a request: what is left, and the seconds until it is full and until it admits it."""
 
     rate: Rate
     left: int
@@ -75,18 +75,18 @@ class RateLimitState(NamedTuple):
 
 
 class RateLimiter(Protocol):
-    """Counts. None for a subject whose count can't be had."""
+    """Counts what subjects take."""
 
     def take(self, subjects: Sequence[RateLimitSubject]) -> list[list[RateLimitState] | None]:
-        """Take each subject's load from all its limits, or from none of them."""
+        """Take each subject's load from all of its limits or from none; None if they can't be counted."""
 
     def give_back(self, subjects: Sequence[RateLimitSubject]) -> None:
-        """Undo what was taken."""
+        """Return what was taken."""
 
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """Which topics refuse their records, and the headers that tell of the limits."""
+    """Topics over their limit, with their errors, and the response's headers about the limits."""
 
     refused: dict[str, RateLimited]
     headers: dict[str, str]
@@ -97,7 +97,7 @@ UNLIMITED = Admission({}, {})
 
 @dataclass(frozen=True, slots=True)
 class RateLimits:
-    """The rules, and who counts. `open_on_failure`: what can't be counted is let through."""
+    """The rules, and the limiter. `open_on_failure`: requests that can't be counted are admitted."""
 
     topics: tuple[Rule, ...]
     callers: tuple[Rule, ...]
@@ -106,50 +106,50 @@ class RateLimits:
     meter: Meter = NO_METER
 
     def admit(self, caller: str, records: Sequence[NewRecord]) -> Admission:
-        """Count a request. Raises RateLimited for the caller, StateUnavailable where nobody can count."""
+        """Count a request. Raises RateLimited if the caller is over its limit, StateUnavailable."""
         subjects = self._subjects(caller, records)
         if not subjects:
             return UNLIMITED
-        standings = self.limiter.take(subjects)
-        found = list(zip(subjects, standings, strict=True))
-        taken = [subject for subject, each in found if each and not refusing(each)]
-        if None in standings:
-            self.meter.count("LimitsUncounted", standings.count(None))
-        if None in standings and not self.open_on_failure:
+        states = self.limiter.take(subjects)
+        found = list(zip(subjects, states, strict=True))
+        taken = [subject for subject, each in found if each and not exceeded(each)]
+        if None in states:
+            self.meter.count("LimitsUncounted", states.count(None))
+        if None in states and not self.open_on_failure:
             self.limiter.give_back(taken)
-            raise StateUnavailable("the rate limits can't be counted for now: nothing was written")
-        headers = headers_of([limit for each in standings for limit in each or ()])
+            raise StateUnavailable("rate limits can't be counted for now: nothing was written")
+        headers = render_headers([limit for each in states for limit in each or ()])
         refused = {
-            subject: _refusal(subject, refusing(each), headers)
+            subject: _refusal(subject, exceeded(each), headers)
             for subject, each in found
-            if each and refusing(each)
+            if each and exceeded(each)
         }
         if refused:
-            self.limiter.give_back(_undone(taken, refused))
+            self.limiter.give_back(_to_give_back(taken, refused))
         for subject, error in refused.items():
             if subject.kind == CALLER:
                 raise error
         return Admission({subject.name: error for subject, error in refused.items()}, headers)
 
     def _subjects(self, caller: str, records: Sequence[NewRecord]) -> list[RateLimitSubject]:
-        """Those that have limits, the caller first."""
+        """The subjects of a request that have limits, the caller first."""
         by_topic: dict[str, RequestLoad] = {}
         for record in records:
             requests, count, size = by_topic.get(record.topic, (1, 0, 0))
             by_topic[record.topic] = RequestLoad(requests, count + 1, size + size_of(record))
         loads = by_topic.values()
-        whole = RequestLoad(1, sum(load.records for load in loads), sum(load.bytes for load in loads))
+        total = RequestLoad(1, sum(load.records for load in loads), sum(load.bytes for load in loads))
         rule = rule_of(self.callers, caller)
-        subjects = [RateLimitSubject(CALLER, caller, rule.rates, whole, rule.pattern)]
+        subjects = [RateLimitSubject(CALLER, caller, rule.rates, total, rule.pattern)]
         for topic, load in by_topic.items():
-            # What can't be a topic's name is refused as such.
+            # An invalid topic name is refused for what it is.
             rule = rule_of(self.topics, topic) if is_topic_name(topic) else UNRULED
             subjects.append(RateLimitSubject(TOPIC, topic, rule.rates, load, rule.pattern))
         return [subject for subject in subjects if subject.rates]
 
 
 def rule_of(rules: Sequence[Rule], name: str) -> Rule:
-    """The first rule that fits, else UNRULED."""
+    """The first rule that matches, else UNRULED."""
     return next((rule for rule in rules if fits(rule.pattern, name)), UNRULED)
 
 
@@ -159,39 +159,40 @@ def size_of(record: NewRecord) -> int:
     return size + sum(len(name) + len(value or b"") for name, value in record.headers)
 
 
-def refusing(standings: Sequence[RateLimitState]) -> list[RateLimitState]:
-    """Those that refuse."""
-    return [each for each in standings if each.wait_s > 0]
+def exceeded(states: Sequence[RateLimitState]) -> list[RateLimitState]:
+    """The limits that refuse the request."""
+    return [each for each in states if each.wait_s > 0]
 
 
-def headers_of(standings: Sequence[RateLimitState]) -> dict[str, str]:
-    """What the answer tells: of the limit that refuses for longest, else of the one with the least left."""
-    if not standings:
+def render_headers(states: Sequence[RateLimitState]) -> dict[str, str]:
+    """Headers about the limit that refuses for longest, else about the one with the least left."""
+    if not states:
         return {}
-    told = min(standings, key=lambda each: (-each.wait_s, each.left / each.rate.holds))
+    shown = min(states, key=lambda each: (-each.wait_s, each.left / each.rate.holds))
+    rate = shown.rate
     return {
-        "RateLimit-Limit": str(told.rate.per_minute),
-        "RateLimit-Remaining": str(told.left),
-        "RateLimit-Reset": str(math.ceil(told.full_in_s)),
-        "RateLimit-Policy": f'{told.rate.per_minute};w=60;burst={told.rate.holds};comment="{told.rate.unit}"',
+        "RateLimit-Limit": str(rate.per_minute),
+        "RateLimit-Remaining": str(shown.left),
+        "RateLimit-Reset": str(math.ceil(shown.full_in_s)),
+        "RateLimit-Policy": f'{rate.per_minute};w=60;burst={rate.holds};comment="{rate.unit}"',
     }
 
 
 def _refusal(
-    subject: RateLimitSubject, refusing: Sequence[RateLimitState], headers: dict[str, str]
+    subject: RateLimitSubject, limits: Sequence[RateLimitState], headers: dict[str, str]
 ) -> RateLimited:
-    longest = max(refusing, key=lambda each: each.wait_s)
+    longest = max(limits, key=lambda each: each.wait_s)
     who = f"topic {subject.name!r} takes" if subject.kind == TOPIC else "this caller may send"
     wait_s = max(1, math.ceil(longest.wait_s))
     what = f"{who} {longest.rate.per_minute} {longest.rate.unit} a minute"
-    sentence = f"{what}: nothing of this was written, it may be in {wait_s} s"
+    sentence = f"{what}: nothing of this was written; try again in {wait_s} s"
     return RateLimited(sentence, wait_s, headers, subject.pattern)
 
 
-def _undone(
+def _to_give_back(
     taken: Sequence[RateLimitSubject], refused: Mapping[RateLimitSubject, RateLimited]
 ) -> list[RateLimitSubject]:
-    """What was taken for records that are not written after all."""
+    """What to give back: the load of records that are not written after all."""
     if any(subject.kind == CALLER for subject in refused):
         return list(taken)
     callers = [subject for subject in taken if subject.kind == CALLER]

@@ -1,4 +1,4 @@
-"""Clients of AWS: bounded waits, no retries of their own, errors in few kinds."""
+"""Clients of AWS: they wait for a bounded time, don't retry, and raise few kinds of errors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from keylane.adapters.aws.settings import AwsSettings
 
 _SERVER_ERROR = 500
-_PASSING = frozenset(
+_TRANSIENT = frozenset(
     {
         "KmsThrottled",
         "OverLimit",
@@ -37,8 +37,8 @@ _PASSING = frozenset(
 )
 
 
-class Refused(QueueUnavailable):
-    """AWS refused the request as it is: it makes no sense to try again at once. `code` is AWS' own."""
+class AwsRefused(QueueUnavailable):
+    """AWS refused the request: an immediate retry can't succeed. `code` is AWS's."""
 
     def __init__(self, code: str) -> None:
         super().__init__("the queue refused the request", 10)
@@ -46,10 +46,10 @@ class Refused(QueueUnavailable):
 
 
 def client(service: str, settings: AwsSettings) -> Any:
-    """A client; where and as whom it speaks is told by the usual variables of AWS."""
+    """Make a client; its endpoint and credentials come from AWS's usual environment variables."""
     config = Config(
         connect_timeout=1,
-        # The caller tries again until its deadline: one answer that is lost must leave time for that.
+        # The caller retries until its deadline: a lost response must leave time for that.
         read_timeout=max(0.5, settings.timeout_ms / 2000),
         retries={"total_max_attempts": 1},
         tcp_keepalive=True,
@@ -59,9 +59,9 @@ def client(service: str, settings: AwsSettings) -> Any:
 
 @contextmanager
 def translate_aws_errors() -> Iterator[None]:
-    """Every error becomes QueueUnavailable: Refused, or Unconfirmed where it may have been done all the same.
+    """Raise every error as QueueUnavailable; AwsRefused, or Unconfirmed if the request may have succeeded.
 
-    The cause has AWS' words.
+    The cause holds AWS's own message.
     """
     try:
         yield
@@ -72,10 +72,10 @@ def translate_aws_errors() -> Iterator[None]:
     except ClientError as error:
         code = error.response["Error"].get("Code", "")
         status = error.response["ResponseMetadata"].get("HTTPStatusCode", 0)
-        if code.rpartition(".")[2] in _PASSING:
-            raise QueueUnavailable("the queue takes no more for the moment") from error
+        if code.rpartition(".")[2] in _TRANSIENT:
+            raise QueueUnavailable("the queue accepts no more requests for now") from error
         if status >= _SERVER_ERROR:
             raise Unconfirmed from error
-        raise Refused(code) from error
+        raise AwsRefused(code) from error
     except BotoCoreError as error:
-        raise Refused(type(error).__name__) from error
+        raise AwsRefused(type(error).__name__) from error

@@ -1,10 +1,10 @@
-"""Variables that refer to AWS's stores, instead of saying the value themselves.
+"""Variables that refer to a value in one of AWS's stores instead of holding it.
 
     KEYLANE_KAFKA_SASL_PASSWORD = secretsmanager:AmazonMSK_orders#password
     KEYLANE_KAFKA_BOOTSTRAP     = ssm:/orders/kafka/bootstrap
 
-`ssm:` and the name or ARN of a parameter, `secretsmanager:` and that of a secret; `#field` takes one field of
-a JSON object. Any KEYLANE_ variable may be such a reference. boto3 is imported where one is, and not else.
+`ssm:` with the name or ARN of a parameter, `secretsmanager:` with that of a secret; `#field` selects a field
+of a JSON object. Any KEYLANE_ variable may be a reference. boto3 is imported only if one is.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 MAX_AGE_S = 5
-"""How long a fetched value is used again: one fetch serves several variables, and a storm of failures."""
+"""How long a fetched value is reused: one fetch serves several variables, and a burst of failures."""
 
 _REFERENCE = re.compile(r"(ssm|secretsmanager):([^\s#]+)(?:#(\S+))?")
-_FOR_GOOD = frozenset(
+_PERMANENT = frozenset(
     {
         "AccessDeniedException",
         "DecryptionFailure",
@@ -37,18 +37,18 @@ _FOR_GOOD = frozenset(
         "ValidationException",
     }
 )
-"""AWS's codes of faults that do not pass by themselves."""
+"""AWS's codes of faults that are not transient."""
 
 
 def has_references(environment: Mapping[str, str]) -> bool:
-    """Whether any of our variables is a reference."""
+    """Whether any of Keylane's variables is a reference."""
     return any(_found(name, value) for name, value in environment.items())
 
 
 def resolved(environment: Mapping[str, str]) -> Mapping[str, str]:
-    """The environment with what its references stand for.
+    """The environment with its references replaced by their values.
 
-    Raises SettingsError, which names the variable and no value; SettingsUnavailable where AWS is away.
+    Raises SettingsError, which names the variable but no value; SettingsUnavailable if AWS can't be reached.
     """
     found = {name: found for name, value in environment.items() if (found := _found(name, value))}
     if not found:
@@ -64,7 +64,7 @@ def _value(variable: str, store: str, name: str, field: str | None) -> str:
     try:
         from aws_lambda_powertools.utilities.parameters import GetParameterError  # noqa: PLC0415 (has boto3)
     except ImportError as error:
-        raise SettingsError(variable, f"refers to {store}, which needs the package boto3") from error
+        raise SettingsError(variable, f"refers to {store}, which requires the package boto3") from error
     more = {"decrypt": True} if store == "ssm" else {}
     try:
         value = _provider(store).get(name, max_age=MAX_AGE_S, **more)
@@ -76,8 +76,8 @@ def _value(variable: str, store: str, name: str, field: str | None) -> str:
     try:
         return str(json.loads(text)[field])
     except (ValueError, TypeError, KeyError, RecursionError):
-        # Without the error itself: it shows the secret.
-        raise SettingsError(variable, f"refers to {field!r} of a value that has no such field") from None
+        # Without the error as its cause: that shows the secret.
+        raise SettingsError(variable, f"refers to {field!r} of a value without such a field") from None
 
 
 @cache
@@ -90,16 +90,20 @@ def _provider(store: str) -> Any:
 
 
 def _raise(variable: str, store: str, error: Exception) -> None:
-    """AWS's own error is the context of powertools'."""
+    """Raise the error of Powertools as one of settings; AWS's own error is its context."""
     from botocore.exceptions import ClientError, ConnectionError, HTTPClientError  # noqa: A004, PLC0415
 
     cause = error.__context__
     if isinstance(cause, ClientError):
         code = cause.response["Error"]["Code"]
-        if code in _FOR_GOOD:
-            raise SettingsError(variable, f"refers to what can't be read from {store}: {code}") from error
-        raise SettingsUnavailable(f"{store} can't be asked for a setting now: {code}") from error
+        if code in _PERMANENT:
+            raise SettingsError(variable, _unreadable(store, code)) from error
+        raise SettingsUnavailable(f"{store} can't be asked for a setting for now: {code}") from error
     if isinstance(cause, ConnectionError | HTTPClientError):
-        raise SettingsUnavailable(f"{store} can't be asked for a setting now") from error
+        raise SettingsUnavailable(f"{store} can't be asked for a setting for now") from error
     why = type(cause or error).__name__
-    raise SettingsError(variable, f"refers to what can't be read from {store}: {why}") from error
+    raise SettingsError(variable, _unreadable(store, why)) from error
+
+
+def _unreadable(store: str, why: str) -> str:
+    return f"refers to a value that can't be read from {store}: {why}"

@@ -1,19 +1,17 @@
-"""The port `Bucket` over S3. Nothing is deleted here: the bucket's life-cycle rule does that.
+"""The port `Bucket` over S3. Nothing is deleted here: the bucket's lifecycle rule deletes old objects.
 
-A message may come again after it was drained, or be replayed from the dead-letter queue: its object must be
-there as long as that can be.
+A message may be delivered again after it was drained, or replayed from the dead-letter queue: its object must
+live as long as that can happen.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from keylane.adapters.aws.client import Refused, client, translate_aws_errors
+from keylane.adapters.aws.client import AwsRefused, client, translate_aws_errors
 from keylane.errors import QueueUnavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from keylane.adapters.aws.settings import AwsSettings
     from keylane.ports import Deadline
 
@@ -22,7 +20,7 @@ _PAUSE_S = 0.1
 
 
 class S3Bucket:
-    """One bucket; what passes is tried again until the deadline."""
+    """One bucket; transient errors are retried until the deadline."""
 
     def __init__(self, name: str, settings: AwsSettings) -> None:
         self._name = name
@@ -30,20 +28,17 @@ class S3Bucket:
         self._client: Any = None
 
     def put(self, name: str, data: bytes, deadline: Deadline) -> None:
-        """As `Bucket.put` has it."""
-        self._asked(deadline, lambda s3: s3.put_object(Bucket=self._name, Key=name, Body=data))
+        """See `ports.Bucket`."""
+        self._call(deadline, "put_object", Key=name, Body=data)
 
     def get(self, name: str, deadline: Deadline) -> bytes | None:
-        """As `Bucket.get` has it."""
+        """See `ports.Bucket`."""
         try:
-            data: bytes = self._asked(
-                deadline, lambda s3: s3.get_object(Bucket=self._name, Key=name)["Body"].read()
-            )
-        except Refused as error:
+            return self._call(deadline, "get_object", Key=name)
+        except AwsRefused as error:
             if error.code in _ABSENT:
                 return None
             raise
-        return data
 
     def close(self) -> None:
         """Close its connections."""
@@ -51,14 +46,17 @@ class S3Bucket:
             self._client.close()
             self._client = None
 
-    def _asked(self, deadline: Deadline, request: Callable[[Any], Any]) -> Any:
+    def _call(self, deadline: Deadline, operation: str, **arguments: Any) -> bytes:
+        """Call an operation of S3; return the body of its response, b"" without one."""
         if self._client is None:
             self._client = client("s3", self._settings)
         while True:
             try:
                 with translate_aws_errors():
-                    return request(self._client)
-            except Refused:
+                    response = getattr(self._client, operation)(Bucket=self._name, **arguments)
+                    body: bytes = response["Body"].read() if "Body" in response else b""
+                    return body
+            except AwsRefused:
                 raise
             except QueueUnavailable:
                 if not deadline.remaining_s:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from keylane.adapters.aws.client import Refused, client, translate_aws_errors
+from keylane.adapters.aws.client import AwsRefused, client, translate_aws_errors
 from keylane.errors import KeylaneError, QueueUnavailable, Unconfirmed
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 1.0
 
 
 class SqsQueue:
-    """One queue; `limit_bytes` is that of a batch of messages, and of one."""
+    """One queue; `limit_bytes` bounds a request of several messages, and a single message."""
 
     def __init__(self, url: str, limit_bytes: int, settings: AwsSettings) -> None:
         self._url = url
@@ -28,7 +28,7 @@ class SqsQueue:
         self._client: Any = None
 
     def send(self, messages: Sequence[Message], deadline: Deadline) -> list[KeylaneError | None]:
-        """As `Queue.send` has it; what passes is tried again until the deadline."""
+        """See `ports.Queue`; transient errors are retried until the deadline."""
         if self._client is None:
             self._client = client("sqs", self._settings)
         sending = _Sending(messages, self._limit_bytes, is_fifo=self._is_fifo)
@@ -39,7 +39,7 @@ class SqsQueue:
             else:
                 deadline.clock.pause_s(min(pause_s, deadline.remaining_s))
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
-        return sending.fates()
+        return sending.errors
 
     def close(self) -> None:
         """Close its connections."""
@@ -48,26 +48,26 @@ class SqsQueue:
             self._client = None
 
     def _send(self, sending: _Sending, batch: Sequence[int]) -> bool:
-        """Send these once; give whether all got their fate."""
-        entries = [self._entry(place, sending.messages[place]) for place in batch]
+        """Send these messages once; return whether none of them needs a retry."""
+        entries = [self._entry(index, sending.messages[index]) for index in batch]
         try:
             with translate_aws_errors():
-                answer = self._client.send_message_batch(QueueUrl=self._url, Entries=entries)
+                response = self._client.send_message_batch(QueueUrl=self._url, Entries=entries)
         except QueueUnavailable as error:
-            for place in batch:
-                sending.failed(place, error, again=not isinstance(error, Refused))
-            return isinstance(error, Refused)
-        for entry in answer.get("Successful", ()):
-            sending.sent(int(entry["Id"]))
-        refused = answer.get("Failed", ())
+            for index in batch:
+                sending.fail(index, error, retry=not isinstance(error, AwsRefused))
+            return isinstance(error, AwsRefused)
+        for entry in response.get("Successful", ()):
+            sending.succeed(int(entry["Id"]))
+        refused = response.get("Failed", ())
         for entry in refused:
-            is_ours = entry.get("SenderFault", False)
-            fault = Refused(entry["Code"]) if is_ours else QueueUnavailable("the queue did not take it")
-            sending.failed(int(entry["Id"]), fault, again=not is_ours)
-        return not any(not entry.get("SenderFault", False) for entry in refused)
+            is_final = entry.get("SenderFault", False)
+            fault = AwsRefused(entry["Code"]) if is_final else QueueUnavailable("the queue did not accept it")
+            sending.fail(int(entry["Id"]), fault, retry=not is_final)
+        return all(entry.get("SenderFault", False) for entry in refused)
 
-    def _entry(self, place: int, message: Message) -> dict[str, Any]:
-        entry: dict[str, Any] = {"Id": str(place), "MessageBody": message.body}
+    def _entry(self, index: int, message: Message) -> dict[str, Any]:
+        entry: dict[str, Any] = {"Id": str(index), "MessageBody": message.body}
         if message.attributes:
             entry["MessageAttributes"] = {
                 name: {"DataType": "String", "StringValue": value}
@@ -79,61 +79,56 @@ class SqsQueue:
 
 
 class _Sending:
-    """Messages of one call, by their places: which are to be sent next, and what became of them."""
+    """The messages of one call, by index: which to send next, and the error of each, None once it is sent."""
 
     def __init__(self, messages: Sequence[Message], limit_bytes: int, *, is_fifo: bool) -> None:
         self.messages = messages
         self._limit_bytes = limit_bytes
         self._is_fifo = is_fifo
         self._waiting = list(range(len(messages)))
-        self._fates: list[KeylaneError | None] = [QueueUnavailable("the queue did not answer in time")] * len(
-            messages
-        )
+        unanswered = QueueUnavailable("the queue did not answer in time")
+        self.errors: list[KeylaneError | None] = [unanswered] * len(messages)
 
     def next_batch(self) -> list[int]:
-        """At most ten, in their order, together within the limit; one of a group at a time.
+        """At most ten messages, in order, together within the limit; one of a group at a time.
 
-        A message that is refused would otherwise be overtaken by the next one of its group.
+        If it held two of a group and the first was refused, the second would overtake it.
         """
         batch: list[int] = []
         groups: set[str | None] = set()
         size = 0
-        for place in self._waiting:
-            message = self.messages[place]
+        for index in self._waiting:
+            message = self.messages[index]
             if self._is_fifo and message.group in groups:
                 continue
             size += _size(message)
             if batch and (len(batch) == BATCH_MESSAGES or size > self._limit_bytes):
                 break
-            batch.append(place)
+            batch.append(index)
             groups.add(message.group)
         return batch
 
-    def sent(self, place: int) -> None:
-        """It is in the queue."""
-        self._fates[place] = None
-        self._waiting.remove(place)
+    def succeed(self, index: int) -> None:
+        """The message is in the queue."""
+        self.errors[index] = None
+        self._waiting.remove(index)
 
-    def failed(self, place: int, error: KeylaneError, *, again: bool) -> None:
-        """It failed; where it isn't sent `again`, nor are the later ones of its group."""
-        if not isinstance(self._fates[place], Unconfirmed):
-            self._fates[place] = error
-        if again:
+    def fail(self, index: int, error: KeylaneError, *, retry: bool) -> None:
+        """The message failed; without a retry the later ones of its group fail, too."""
+        if not isinstance(self.errors[index], Unconfirmed):
+            self.errors[index] = error
+        if retry:
             return
-        group = self.messages[place].group if self._is_fifo else None
+        group = self.messages[index].group if self._is_fifo else None
         given_up = [
             each
             for each in self._waiting
-            if each == place or (self._is_fifo and each > place and self.messages[each].group == group)
+            if each == index or (self._is_fifo and each > index and self.messages[each].group == group)
         ]
         for each in given_up:
             self._waiting.remove(each)
-            if each != place:
-                self._fates[each] = error
-
-    def fates(self) -> list[KeylaneError | None]:
-        """What became of each."""
-        return self._fates
+            if each != index:
+                self.errors[each] = error
 
 
 def _size(message: Message) -> int:

@@ -65,53 +65,53 @@ def make(
     client: Callable[..., Client],
     configuration: Mapping[str, Any],
     security: Security,
-    entrance: RejectionListener,
+    listener: RejectionListener,
 ) -> Client:
-    """Make a client. Raises BadConfig, without any secret in it, where librdkafka refuses the settings."""
-    whole = {**configuration, **credentials(security), "error_cb": entrance}
+    """Make a client. Raises BadConfig, which shows no secret, if librdkafka rejects the settings."""
+    complete = {**configuration, **credentials(security), "error_cb": listener}
     try:
-        return client(whole, logger=logging.getLogger("keylane.kafka"))
+        return client(complete, logger=logging.getLogger("keylane.kafka"))
     except (KafkaException, TypeError, ValueError) as error:
-        told = error.args[0].str() if isinstance(error, KafkaException) else str(error)
-        # Neither the error nor its cause goes on: they may show the value of any option.
-        raise BadConfig(f"Kafka's client refuses its settings: {security.masked(told)}") from None
+        reason = error.args[0].str() if isinstance(error, KafkaException) else str(error)
+        # Neither the error nor its cause is passed on: they may show the value of any option.
+        raise BadConfig(f"Kafka's client rejects its settings: {security.masked(reason)}") from None
 
 
 def credentials(security: Security) -> dict[str, Any]:
-    """Security as librdkafka takes it, with the maker of tokens where those are asked for."""
+    """The options of librdkafka for security, with the signer of tokens for AWS_MSK_IAM."""
     found = security.configuration()
     if security.mechanism == options.AWS_MSK_IAM:
-        from keylane.adapters.kafka.tokens import signer  # noqa: PLC0415 (brings boto3)
+        from keylane.adapters.kafka.tokens import TokenSigner  # noqa: PLC0415 (brings boto3)
 
-        found["oauth_cb"] = signer(security.region)
+        found["oauth_cb"] = TokenSigner(security.region)
     return found
 
 
-def renewal(renewed: Callable[[], Settings], settings: Settings) -> Settings:
-    """The settings as they are now, or those that are given where they can't be read."""
+def renewal(reload: Callable[[], Settings], settings: Settings) -> Settings:
+    """Reload the settings; the given ones stay in use if that fails."""
     try:
-        return renewed()
+        return reload()
     except KeylaneError as error:
-        _log.error("the settings can't be read anew: %s", error)
+        _log.error("the settings can't be reloaded: %s", error)
         return settings
 
 
-def metadata(client: Any, topic: str | None, deadline: Deadline, entrance: RejectionListener) -> Any:
-    """`list_topics`, until a broker refuses the client. Raises KafkaException, ConnectionRejected."""
+def metadata(client: Any, topic: str | None, deadline: Deadline, listener: RejectionListener) -> Any:
+    """Call `list_topics`. Raises KafkaException, or ConnectionRejected once a broker rejects the client."""
     slice_s = _FIRST_SLICE_S
     while True:
         try:
             return client.list_topics(topic, timeout=min(slice_s, deadline.remaining_s))
         except KafkaException as error:
             client.poll(0)
-            entrance.check()
+            listener.check()
             if error.args[0].code() not in _LATE or not deadline.remaining_s:
                 raise
         slice_s *= 2
 
 
-def result(client: Any, future: Future[Found], timeout_s: float, entrance: RejectionListener) -> Found:
-    """A request's answer, until a broker refuses the client. Raises as the future, ConnectionRejected."""
+def result(client: Any, future: Future[Found], timeout_s: float, listener: RejectionListener) -> Found:
+    """Wait for a response. Raises as the future, or ConnectionRejected once a broker rejects the client."""
     end_s = time.monotonic() + timeout_s
     while True:
         left_s = end_s - time.monotonic()
@@ -119,10 +119,10 @@ def result(client: Any, future: Future[Found], timeout_s: float, entrance: Rejec
             return future.result(max(0.0, min(_LOOK_S, left_s)))
         except TimeoutError:
             client.poll(0)
-            entrance.check()
+            listener.check()
             if left_s <= 0:
                 raise
         except KafkaException:
             client.poll(0)
-            entrance.check()
+            listener.check()
             raise

@@ -17,46 +17,49 @@ if TYPE_CHECKING:
 
 
 class ClusteredLog:
-    """As `Log` has it; the records of several clusters are written at the same time."""
+    """See `ports.Log`; the records of several clusters are written at the same time."""
 
     def __init__(self, logs: Clusters[Log]) -> None:
         self._logs = logs
 
     def append_all(self, records: Sequence[NewRecord], deadline: Deadline) -> list[AppendResult]:
-        """As `Log.append_all` has it. A cluster that is not set up as it should be fails its own records."""
-        parts: dict[str, list[int]] = {}
+        """See `ports.Log`. A cluster that is misconfigured fails its own records alone."""
+        indices: dict[str, list[int]] = {}
         for index, record in enumerate(records):
-            parts.setdefault(self._logs.name_of(record.topic), []).append(index)
+            indices.setdefault(self._logs.name_of(record.topic), []).append(index)
         logs = self._logs.by_name()
-        if len(parts) == 1:
-            return logs[next(iter(parts))].append_all(records, deadline)
+        if len(indices) == 1:
+            return logs[next(iter(indices))].append_all(records, deadline)
+        results: dict[int, AppendResult] = {}
+        with ThreadPoolExecutor(len(indices) or 1) as pool:
+            futures = {
+                name: pool.submit(_append, logs[name], [records[index] for index in own], deadline)
+                for name, own in indices.items()
+            }
+            for name, future in futures.items():
+                results.update(zip(indices[name], future.result(), strict=True))
+        return [results[index] for index in range(len(records))]
 
-        def append(name: str) -> Sequence[AppendResult]:
-            own = [records[index] for index in parts[name]]
-            try:
-                return logs[name].append_all(own, deadline)
-            except KeylaneError as error:
-                return [error] * len(own)
 
-        fates: dict[int, AppendResult] = {}
-        with ThreadPoolExecutor(len(parts) or 1) as pool:
-            for name, outcomes in zip(parts, pool.map(append, parts), strict=True):
-                fates.update(zip(parts[name], outcomes, strict=True))
-        return [fates[index] for index in range(len(records))]
+def _append(log: Log, records: Sequence[NewRecord], deadline: Deadline) -> list[AppendResult]:
+    try:
+        return log.append_all(records, deadline)
+    except KeylaneError as error:
+        return [error] * len(records)
 
 
 class ClusteredMetadata:
-    """As `Metadata` has it; `cluster` is the default one."""
+    """See `ports.Metadata`; `cluster` is the default one."""
 
     def __init__(self, metadata: Clusters[Metadata]) -> None:
         self._metadata = metadata
 
     def cluster(self, deadline: Deadline) -> KafkaCluster:
-        """As `Metadata.cluster` has it."""
+        """See `ports.Metadata`."""
         return self._metadata.default.cluster(deadline)
 
     def topics(self, deadline: Deadline) -> dict[str, int]:
-        """As `Metadata.topics` has it: of each cluster those that are its own."""
+        """See `ports.Metadata`: of each cluster the topics that are assigned to it."""
         return {
             topic: count
             for name, metadata in self._metadata.by_name().items()
@@ -65,12 +68,12 @@ class ClusteredMetadata:
         }
 
     def topic(self, topic: str, deadline: Deadline) -> KafkaTopic:
-        """As `Metadata.topic` has it."""
+        """See `ports.Metadata`."""
         return self._metadata.of(topic).topic(topic, deadline)
 
 
 class ClusteredReader:
-    """As `LogReader` has it."""
+    """See `ports.LogReader`."""
 
     def __init__(self, readers: Clusters[LogReader]) -> None:
         self._readers = readers
@@ -78,9 +81,9 @@ class ClusteredReader:
     def offsets(
         self, topic: str, partition: int, ats: Sequence[At], isolation: str, deadline: Deadline
     ) -> list[OffsetFound | None]:
-        """As `LogReader.offsets` has it."""
+        """See `ports.LogReader`."""
         return self._readers.of(topic).offsets(topic, partition, ats, isolation, deadline)
 
     def read(self, wanted: Wanted, deadline: Deadline) -> Batch:
-        """As `LogReader.read` has it."""
+        """See `ports.LogReader`."""
         return self._readers.of(wanted.topic).read(wanted, deadline)

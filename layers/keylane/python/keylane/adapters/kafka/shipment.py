@@ -234,8 +234,8 @@ class _Attempt:
                 until = min(until, soon, key=lambda each: each.at_s)
         left = set(self.unreported)
         if left:
-            # Left in the queue they would be sent when the broker is back, long after the client was told
-            # that they failed, and maybe after newer writes. What was on the wire stays uncertain.
+            # Left in the queue they would be sent when the broker is back: long after the caller got an
+            # error, and maybe after newer writes. Records that were on the wire stay uncertain.
             self.client.purge(in_queue=True, in_flight=True, blocking=False)
             self.client.poll(0)
         return left

@@ -1,4 +1,4 @@
-"""Spark jobs as processes, and traffic that never stops while they change: one writer, one reader."""
+"""Spark jobs as processes, and traffic that goes on while they change: one writer and one reader."""
 
 from __future__ import annotations
 
@@ -72,14 +72,14 @@ class RunningJob:
             time.sleep(0.02)
 
     def signal(self, number: int) -> None:
-        """To all of its processes."""
+        """Send a signal to all of its processes."""
         os.killpg(self.process.pid, number)
 
     def exit_code(self, timeout_s: float = 60) -> int:
         return self.process.wait(timeout_s)
 
     def end(self) -> None:
-        """Gracefully where it still can be."""
+        """Stop it gracefully, if it is still running."""
         if self.process.poll() is None:
             self.signal(signal.SIGCONT)
             self.process.terminate()
@@ -87,12 +87,12 @@ class RunningJob:
 
 
 def epoch_of(job: RunningJob) -> int:
-    """The epoch with which it began."""
+    """The epoch with which the job began."""
     return int(job.wait_for("keylane: ready: epoch ").split("epoch ")[1].split(",")[0])
 
 
 def start(kafka: str, redis_cluster: str, folder: Path, config: str, **environment: str) -> RunningJob:
-    """A job of this config, with a checkpoint folder of its own."""
+    """Start a job with this config and its own checkpoint folder."""
     (folder / "keylane.toml").write_text(config)
     addresses = {
         "KEYLANE_KAFKA_BOOTSTRAP": kafka,
@@ -125,20 +125,20 @@ class State:
         return self._store.strays(self.layout) if self.layout else {}
 
     def watermarks(self, layout: Layout | None = None) -> dict[tuple[int, int], Watermark | None]:
-        """Those of all lanes by partition and stripe, in one round trip for each lane."""
+        """The watermarks of all lanes by partition and stripe."""
         layout = layout or self.layout
         assert layout
         state = RedisState(self._cluster)
-        marks = {}
+        found = {}
         for partition in range(layout.partition_count):
             for stripe in range(layout.stripes):
                 lane = LaneTarget.of(layout, partition, stripe)
                 (data,) = state.read(lane.slot, [lane.watermark_key], t.Deadline.after_ms(5000, t.CLOCK))
-                marks[partition, stripe] = data and codec.decode_watermark(data)
-        return marks
+                found[partition, stripe] = data and codec.decode_watermark(data)
+        return found
 
     def keys_of(self, generation: int) -> set[bytes]:
-        """All keys of a generation, by a look at every key there is."""
+        """All keys of a generation, found by a scan of all keys."""
         with t.client(self._nodes) as client:
             pattern = f"{{*}}:{self._topic}:{generation}:*"
             return set(client.scan_iter(match=pattern, count=10_000, target_nodes="primaries"))
@@ -151,7 +151,7 @@ class State:
 
 
 class Reader:
-    """A warm function: it keeps the layout that it has seen for its time to live."""
+    """A warm query function: it caches the layout for its time to live."""
 
     def __init__(self, state: RedisState, topic: str, layout_ttl_s: float) -> None:
         self._state = state
@@ -171,10 +171,10 @@ class Reader:
 
 @dataclass
 class Traffic:
-    """Writes rising numbers under some keys, and reads them, each in a thread, while its block runs.
+    """Writes rising numbers under some keys and reads them, in two threads, while its block runs.
 
-    Timestamps rise with every record: whatever partition a key's records lie in, their order is that of the
-    numbers. Every tenth write is waited for by its position, as a client does that reads its own writes.
+    Timestamps rise with every record, so the records of a key are in the order of their numbers, whatever
+    partitions they are in. Every tenth write is read by its position, as a client reads its own writes.
     """
 
     kafka: str
@@ -188,7 +188,7 @@ class Traffic:
     faults: list[str] = field(default_factory=list)
     reads: int = 0
     waited: int = 0
-    # Not long ago: Kafka's retention goes by these.
+    # Recent: Kafka's retention uses these timestamps.
     base_ms: int = field(default_factory=lambda: t.CLOCK.now_ms() - 600_000)
     _number: int = 0
     _positions: list[tuple[bytes, int, Position]] = field(default_factory=list)
@@ -210,14 +210,14 @@ class Traffic:
         return b"key-%d" % (number % self.keys)
 
     def write_some(self, count: int) -> None:
-        """Write that many now, and wait for Kafka to have them."""
+        """Write `count` records, and wait until Kafka has them."""
         producer = self._producer()
         for _ in range(count):
             self._produce(producer)
         assert producer.flush(60) == 0
 
     def check(self) -> None:
-        """No read failed, none went back, and every key is there with its last value."""
+        """Assert that no read failed or went back, and that every key has its last value."""
         assert not self.faults, (len(self.faults), self.faults[:5])
         assert self.reads > 0
         reader = self.state.reader()
@@ -234,7 +234,7 @@ class Traffic:
                 "bootstrap.servers": self.kafka,
                 "partitioner": self.partitioner,
                 "linger.ms": 1,
-                # A client learns of new partitions by this.
+                # By this interval a client notices new partitions.
                 "topic.metadata.refresh.interval.ms": 200,
             }
         )

@@ -1,4 +1,4 @@
-"""Logs of several partitions that end in one lane, and what that lane should hold: a plain fold."""
+"""Logs of several partitions that are written into one lane, and a plain fold: what that lane should hold."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from keylane_spark.adapters.lane import LaneTarget
     from keylane_spark.adapters.lane_writer import LaneWriter
 
-HOME = 4
-"""The lane's own partition."""
+OWN = 4
+"""The partition of the lane."""
 
 
 class Row(NamedTuple):
@@ -36,7 +36,7 @@ class Row(NamedTuple):
 
     @property
     def stray_source(self) -> int | None:
-        return None if self.source == HOME else self.source
+        return None if self.source == OWN else self.source
 
 
 def envelope(row: Row, order_ms: int | None = None) -> bytes:
@@ -44,13 +44,13 @@ def envelope(row: Row, order_ms: int | None = None) -> bytes:
 
 
 def member(row: Row) -> bytes:
-    """As a history holds it."""
+    """The record as a member of a history."""
     data = envelope(row)
     return data[2:10] + data[:2] + data[10:]
 
 
 def folded(rows: Sequence[Row]) -> list[tuple[Row, int | None]]:
-    """Of each key the last row, with its order timestamp where that is not its own: what a chunk carries."""
+    """What a chunk carries: the last row of each key, with its order timestamp where that differs."""
     last = {row.key: row for row in rows}
     kept = [row for row in rows if last[row.key] is row]
     highest = {row.key: max(other.time for other in rows if other.key == row.key) for row in kept}
@@ -60,7 +60,7 @@ def folded(rows: Sequence[Row]) -> list[tuple[Row, int | None]]:
 def send(
     lanes: LaneWriter, lane: LaneTarget, rows: Sequence[Row], begin: int, end: int, *, fold: bool = False
 ) -> None:
-    """One chunk: the rows of a partition's [begin, end). A fold leaves out what histories would want."""
+    """Send one chunk: the rows of a partition's [begin, end). A fold leaves out rows that histories need."""
     carried = folded(rows) if fold else [(row, None) for row in rows]
     chunk = t.chunk_of(
         lane,
@@ -99,7 +99,7 @@ def ask(cluster: Cluster, lane: LaneTarget, *commands: tuple[bytes, ...]) -> lis
 
 
 def held(cluster: Cluster, lane: LaneTarget, keys: Sequence[bytes]) -> Held:
-    """What the lane holds."""
+    """Read what the lane holds."""
     base, name = lane.key_prefix[:-2], lane.watermark_key[len(lane.key_prefix) :]
     index, past, *replies = ask(
         cluster,
@@ -126,7 +126,7 @@ def server_time_ms(cluster: Cluster, lane: LaneTarget) -> int:
 
 
 def fold(rows: Sequence[Row], options: Options, now_ms: int) -> Held:
-    """What a lane holds that has read these rows, each partition's in offset order."""
+    """What a lane should hold after these rows, which are in offset order within each partition."""
     by_key: dict[bytes, list[Row]] = {}
     for row in rows:
         by_key.setdefault(row.key, []).append(row)
@@ -145,7 +145,7 @@ def _newest(rows: Sequence[Row]) -> Row:
     ranked = []
     for source in {row.source for row in rows}:
         mine = sorted((row for row in rows if row.source == source), key=lambda row: row.offset)
-        rank = -1 if source == HOME else source
+        rank = -1 if source == OWN else source
         orders = accumulate((row.time for row in mine), max)
         ranked += [((order, -rank, row.offset), row) for row, order in zip(mine, orders, strict=True)]
     return max(ranked, key=lambda pair: pair[0])[1]

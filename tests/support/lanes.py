@@ -1,4 +1,4 @@
-"""What a lane holds, and what it should hold: for the tests of the writer."""
+"""Writing lanes in tests, what they hold, and what they should hold."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def settings(nodes: str) -> RedisSettings:
 
 
 def client(nodes: str) -> RedisCluster:
-    """redis-py's own client, to look and to spoil."""
+    """redis-py's own client, to inspect and to corrupt."""
     return RedisCluster(startup_nodes=[ClusterNode(*node) for node in settings(nodes).nodes])
 
 
@@ -110,7 +110,7 @@ def chunks(
 def write(
     lanes: LaneWriter, lane: LaneTarget, begin: int, events: Sequence[Event], end: int, **limits
 ) -> None:
-    """All of [begin, end) in chunks, arrived when it returns."""
+    """Write all of [begin, end) in chunks; they have arrived when it returns."""
     if events:
         for chunk in chunks(columns(events), lane.key_prefix, **limits):
             lanes.apply(lane, OffsetRange(begin, chunk.end_offset), chunk)

@@ -1,4 +1,4 @@
-"""Reads at a steady rate, each at its own time whether or not the one before has come back."""
+"""Reads at a steady rate: each begins at its time, whether or not the one before has returned."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class SteadyReads:
-    """Runs while its block does: `readers`, each in a thread of its own, share `per_s` reads a second.
+    """While its block runs, `readers`, each in its own thread, share `per_s` reads a second.
 
-    A reader is called with the number of its read, and raises what goes wrong. A read that could not begin
-    in time begins late, and counts from when it should have begun.
+    A reader is called with the number of the read, and raises errors. A read that begins late counts from
+    the time at which it should have begun.
     """
 
     readers: Sequence[Read]
@@ -45,7 +45,7 @@ class SteadyReads:
 
     @property
     def longest_s(self) -> float:
-        """What the slowest read took."""
+        """The duration of the slowest read."""
         return max(end_s - due_s for due_s, end_s in self.done)
 
     def _run(self, read: Read, begin_s: float, turn: int) -> None:

@@ -1,4 +1,4 @@
-"""Views in tests: events, the windows that they make by the plainest code there is, and windows as read."""
+"""Views in tests: events, their windows computed by plain code, and the windows that are read."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Name = tuple[str, int | None, int | None]
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """What happened: amounts are cents, so that sums are exact in any arithmetic."""
+    """An event. Amounts are in cents, so that sums are exact."""
 
     user: str
     at_ms: int
@@ -100,7 +100,7 @@ def sessions(events: Iterable[Event], gap_ms: int) -> dict[Name, dict[str, Any]]
 def produce(
     kafka: str, topic: str, events: Iterable[Event | tuple[bytes | None, bytes | None]]
 ) -> list[Event]:
-    """Write events (others are key and value as they are); the events with their offsets."""
+    """Write events, or plain keys and values; returns the events with their offsets."""
     producer = Producer({"bootstrap.servers": kafka, "linger.ms": 5})
     written = []
 
@@ -161,7 +161,7 @@ class Query:
 
 
 def eventually_equal(read: Callable[[], Any], wanted: Any, within_s: float = 90) -> None:
-    """Poll until what is read is what is wanted; else show where they differ."""
+    """Poll until `read` returns what is wanted; otherwise fail with the difference."""
     until = time.monotonic() + within_s
     while (found := read()) != wanted:
         if time.monotonic() > until:

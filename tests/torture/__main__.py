@@ -1,4 +1,4 @@
-"""`python -m tests.torture -n 200 --seed 1`: as many schedules, of seeds 1 to 200; `-n 1` replays one.
+"""`python -m tests.torture -n 200 --seed 1` runs 200 schedules, of seeds 1 to 200; `-n 1` replays one.
 
 Prints a line for each schedule that failed and, at the end, a summary as JSON. Exit code 1 if any failed.
 """
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tests.torture.schedule import Schedule
 
 PER_STACK = 50
-"""Schedules until the servers are made anew: their log would be long to rebuild an emptied Redis from."""
+"""Schedules for one set of servers: with a longer log, rebuilding an emptied Redis would take too long."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -41,7 +41,7 @@ def main(arguments: list[str] | None = None) -> int:
     with _progress(console) as progress:
         bar = progress.add_task("torture", total=given.n, now="starting servers")
 
-        def told(outcome: Outcome) -> None:
+        def report(outcome: Outcome) -> None:
             progress.advance(bar)
             if given.verbose or outcome.faults:
                 progress.console.print(describe(outcome), markup=False, highlight=False, soft_wrap=True)
@@ -49,9 +49,9 @@ def main(arguments: list[str] | None = None) -> int:
         def begun(schedule: Schedule) -> None:
             progress.update(bar, now=f"seed {schedule.seed} {' '.join(schedule.events)}")
 
-        home = Path(given.keep or tempfile.mkdtemp(prefix="torture-"))
+        folder = Path(given.keep or tempfile.mkdtemp(prefix="torture-"))
         summary = torture(
-            schedules, home, begun, told, stop_at_first=given.stop_at_first, with_view=given.view
+            schedules, folder, begun, report, stop_at_first=given.stop_at_first, with_view=given.view
         )
     summary |= {"seed": seed, "seconds": round(time.monotonic() - began_s)}
     console.print_json(json.dumps(summary))
@@ -62,27 +62,27 @@ def main(arguments: list[str] | None = None) -> int:
 
 def torture(
     schedules: list[Schedule],
-    home: Path,
+    folder: Path,
     begun: Callable[[Schedule], None] = lambda _: None,
-    told: Callable[[Outcome], None] = lambda _: None,
+    report: Callable[[Outcome], None] = lambda _: None,
     *,
     stop_at_first: bool = False,
     with_view: bool = False,
 ) -> dict[str, Any]:
-    """Carry out schedules on stacks below `home`: one for all, or a new one after one that broke it."""
+    """Run schedules on stacks below `folder`; a new stack after a schedule that broke the one before."""
     outcomes: list[Outcome] = []
     totals: Counter[str] = Counter()
     left = iter(schedules)
     number = 0
     while len(outcomes) < len(schedules) and not (stop_at_first and totals["failed"]):
         number += 1
-        with running_stack(home / f"stack-{number}", with_view=with_view) as stack:
+        with running_stack(folder / f"stack-{number}", with_view=with_view) as stack:
             tormentor = Tormentor.of(stack, schedules[0].seed, with_view=with_view)
             try:
                 for outcome in _one_by_one(tormentor, left, begun):
                     outcomes.append(outcome)
                     totals["failed"] += bool(outcome.faults)
-                    told(outcome)
+                    report(outcome)
                     if outcome.broken or (stop_at_first and outcome.faults):
                         break
                     if tormentor.schedules == PER_STACK:
@@ -144,14 +144,20 @@ def _progress(console: Console) -> Progress:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="tests.torture", description=__doc__)
     parser.add_argument("-n", type=int, default=200, help="schedules (default 200)")
-    parser.add_argument("--seed", type=int, help="of the first schedule, the others follow (default: random)")
+    parser.add_argument(
+        "--seed", type=int, help="seed of the first schedule; the others count up (default: random)"
+    )
     parser.add_argument("--focus", choices=EVENTS, help="every schedule has this event")
     parser.add_argument("--topics", nargs="*", choices=[shape.name for shape in SHAPES], help="only these")
-    parser.add_argument("--view", action="store_true", help="with a view, which must count every record once")
-    parser.add_argument("--stop-at-first", action="store_true", help="end after a schedule that failed")
+    parser.add_argument("--view", action="store_true", help="add a view, which must count every record once")
+    parser.add_argument(
+        "--stop-at-first", action="store_true", help="stop after the first schedule that fails"
+    )
     parser.add_argument("--keep", help="folder for the servers' data and logs (default: a temporary one)")
-    parser.add_argument("--summary", help="file for the summary too")
-    parser.add_argument("--verbose", action="store_true", help="a line for each schedule, failed or not")
+    parser.add_argument("--summary", help="also write the summary to this file")
+    parser.add_argument(
+        "--verbose", action="store_true", help="print a line for each schedule, failed or not"
+    )
     return parser
 
 

@@ -1,4 +1,4 @@
-"""What was seen and what is stored, against the fold of the log. Each fault is a sentence."""
+"""Compares what readers saw, and what is stored, with the fold of the log. Each fault is a sentence."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def check_seen(
     seen: list[list[Seen]], log: Log, troubles: list[Trouble], stack: TortureStack
 ) -> Iterator[str]:
-    """Judge what readers saw while a schedule ran. Gives a sentence for each fault."""
+    """Check what readers saw while a schedule ran; yields a sentence for each fault."""
     for own in seen:
         last_of_lane: dict[tuple[str, int, int], Seen] = {}
         last_of_key: dict[tuple[str, bytes], Seen] = {}
@@ -44,13 +44,14 @@ def check_seen(
             before = last_of_lane.get(lane)
             went_back = before is not None and _went_back(before, now)
             if before is not None and went_back and not _is_excused(before, now, shard, troubles):
-                yield f"{_where(now)}: the lane went back: {_mark(before)}, then {_mark(now)}"
+                then = _show_watermark(now)
+                yield f"{_where(now)}: the lane went back: {_show_watermark(before)}, then {then}"
             if went_back:
-                # What the lane's keys held before is no measure any more.
+                # The earlier values of the lane's keys no longer count.
                 last_of_key = {
-                    place: seen_
-                    for place, seen_ in last_of_key.items()
-                    if place[0] != now.topic or not _same_lane(seen_, now)
+                    name: earlier
+                    for name, earlier in last_of_key.items()
+                    if name[0] != now.topic or not _same_lane(earlier, now)
                 }
             last_of_lane[lane] = now
             previous = last_of_key.get((now.topic, now.key))
@@ -68,25 +69,26 @@ def _check_error(now: Seen, troubles: list[Trouble]) -> Iterator[str]:
 
 
 def _check_content(now: Seen, key_log: KeyLog) -> Iterator[str]:
-    """Where no record is a stray, a read gives the fold of the log up to its own watermark, just that."""
+    """Without strays, a read returns exactly the fold of the log up to its own watermark."""
     assert now.answer
     record, next_offset = now.answer.record, now.answer.watermark.next_offset
     own = key_log.newest_at(next_offset)
+    expected = f"{_where(now)}: below {next_offset} the log has {_show(own)}"
     if now.topic != MIXED:
         if not _is(record, own):
-            yield f"{_where(now)}: below {next_offset} the log has {_tell(own)}, a read gave {_told(record)}"
+            yield f"{expected}, a read returned {_show(record)}"
     elif record is not None:
         logged = key_log.at(record.partition, record.offset)
         if logged is None or not _is(record, logged):
-            yield f"{_where(now)}: the log has {_tell(logged)} there, a read gave {_told(record)}"
+            yield f"{_where(now)}: the log has {_show(logged)} there, a read returned {_show(record)}"
         elif own is not None and key_log.rank(own) > key_log.rank(logged):
-            yield f"{_where(now)}: below {next_offset} the log has {_tell(own)}, a read gave {_tell(logged)}"
+            yield f"{expected}, a read returned {_show(logged)}"
     elif own is not None and own.value is not None and not _has_tombstone_above(key_log, own):
-        yield f"{_where(now)}: below {next_offset} the log has {_tell(own)}, a read gave nothing"
+        yield f"{expected}, a read returned nothing"
 
 
 def _check_waited(now: Seen, key_log: KeyLog) -> Iterator[str]:
-    """The answer is at the position waited for, or past it."""
+    """The answer has reached the position that was waited for."""
     assert now.answer
     assert now.waited_for
     wanted = key_log.at(now.waited_for.partition, now.waited_for.offset)
@@ -96,15 +98,15 @@ def _check_waited(now: Seen, key_log: KeyLog) -> Iterator[str]:
     record = now.answer.record
     if record is None:
         if wanted.value is not None and not _has_tombstone_above(key_log, wanted):
-            yield f"{_where(now)}: waited for {now.waited_for}, a read gave nothing"
+            yield f"{_where(now)}: waited for {now.waited_for}, a read returned nothing"
         return
     logged = key_log.at(record.partition, record.offset)
     if logged is not None and key_log.rank(logged) < key_log.rank(wanted):
-        yield f"{_where(now)}: waited for {now.waited_for}, a read gave {record.position}"
+        yield f"{_where(now)}: waited for {now.waited_for}, a read returned {record.position}"
 
 
 def _check_order(previous: Seen, now: Seen, key_log: KeyLog) -> Iterator[str]:
-    """No key goes back, no deleted key returns; `previous` is the last that gave a record."""
+    """No key goes back, and no deleted key returns; `previous` is the last read that returned a record."""
     assert previous.answer
     assert now.answer
     before, after = previous.answer.record, now.answer.record
@@ -127,14 +129,14 @@ def _went_back(before: Seen, now: Seen) -> bool:
 
 
 def _is_excused(before: Seen, now: Seen, shard: int, troubles: list[Trouble]) -> bool:
-    """Whether a copy that was behind may have answered, or acknowledged writes were lost, in between."""
+    """Whether, in between, a lagging replica may have answered or acknowledged writes were lost."""
     return any(trouble.touches(shard, before.began_s, now.ended_s) for trouble in troubles)
 
 
 def _may_lack_strays(now: Seen, shard: int, troubles: list[Trouble]) -> bool:
-    """Whether a failover may have taken from the key's lane what was waited for.
+    """Whether a failover may have taken the awaited stray from the key's lane.
 
-    The watermark waited for is a shard's that does not know of it.
+    The watermark that was waited for is in another shard, which does not see the loss.
     """
     assert now.answer
     assert now.waited_for
@@ -160,7 +162,7 @@ def _has_tombstone_above(key_log: KeyLog, record: Logged) -> bool:
 
 
 def _is(record: Record | None, logged: Logged | None) -> bool:
-    """Whether the state's record is the log's (absent and tombstone are one)."""
+    """Whether both are the same record; an absent one equals a tombstone."""
     if record is None or logged is None or logged.value is None:
         return record is None and (logged is None or logged.value is None)
     return (
@@ -172,7 +174,7 @@ def _is(record: Record | None, logged: Logged | None) -> bool:
 def check_state(
     keys: Mapping[str, Iterable[bytes]], log: Log, layouts: Mapping[str, Layout], stack: TortureStack
 ) -> Iterator[str]:
-    """Compare what the primaries hold of these keys with the fold of the whole log."""
+    """Compare what the primaries have of these keys with the fold of the whole log."""
     with stack.primaries() as clients:
         for topic, names in keys.items():
             layout = layouts[topic]
@@ -182,10 +184,10 @@ def check_state(
                 tag = routing.hash_tag(slot)
                 data = client.get(redis_keys.value_key(tag, topic, layout.generation, key))
                 key_log = log.of(topic, key)
-                record = None if data is None else codec.decode_record(key, data, key_log.home)
+                record = None if data is None else codec.decode_record(key, data, key_log.own_partition)
                 expected = key_log.newest()
                 if not _is(record, expected):
-                    yield f"{topic}/{key.decode()}: the state has {_told(record)}, the log {_tell(expected)}"
+                    yield f"{topic}/{key.decode()}: the state has {_show(record)}, the log {_show(expected)}"
                 if layout.options.headers and record is not None and expected is not None:
                     yield from _check_headers(topic, record, expected)
                 if layout.options.has_history:
@@ -227,19 +229,19 @@ def _value(key: bytes, member: bytes) -> bytes | None:
 def _check_indexes(
     topic: str, keys: list[bytes], log: Log, layout: Layout, clients: list, stack: TortureStack
 ) -> Iterator[str]:
-    """Just the live keys, and just those with a history, each in the index of its lane."""
-    live, past = set(), set()
+    """The indexes of the lanes have exactly the live keys, and exactly those with a history."""
+    live, historic = set(), set()
     for key in keys:
         key_log = log.of(topic, key)
-        place = key_log.home, routing.stripe_for(key, layout.stripes), key
+        entry = key_log.own_partition, routing.stripe_for(key, layout.stripes), key
         if (newest := key_log.newest()) is not None and newest.value is not None:
-            live.add(place)
+            live.add(entry)
         if layout.options.has_history and key_log.history(HISTORY):
-            past.add(place)
+            historic.add(entry)
     prefixes = {key.partition(b"/")[0] + b"/" for key in keys}
     for kind, index_key, wanted in (
         ("live", redis_keys.index_key, live),
-        ("one with a history", redis_keys.history_index_key, past),
+        ("one with a history", redis_keys.history_index_key, historic),
     ):
         held = set()
         for partition, stripe in itertools.product(range(layout.partition_count), range(layout.stripes)):
@@ -249,9 +251,9 @@ def _check_indexes(
             for prefix in prefixes:
                 found = client.zrangebylex(name, b"[" + prefix, b"[" + prefix + b"\xff")
                 held.update((partition, stripe, key) for key in found)
-        for place in sorted(held ^ wanted):
-            has, lacks = ("the index", "the log") if place in held else ("the log", "the index")
-            yield f"{topic}/{place[2].decode()}: {has} has it as {kind}, {lacks} has not"
+        for entry in sorted(held ^ wanted):
+            has, lacks = ("the index", "the log") if entry in held else ("the log", "the index")
+            yield f"{topic}/{entry[2].decode()}: {has} has it as {kind}, {lacks} does not"
 
 
 def check_watermarks(
@@ -260,38 +262,34 @@ def check_watermarks(
     layouts: Mapping[str, Layout],
     stack: TortureStack,
 ) -> Iterator[str]:
-    """Every stripe's watermark is at its partition's end, known complete as of the last write, and honest."""
+    """Every watermark is at the end of its partition, complete as of the last write, and without flags."""
     for (topic, partition, stripe), watermark in stack.watermarks(dict(layouts)).items():
         lane, end = f"{topic}/{partition}.{stripe}", ends[topic, partition]
         if watermark is None:
             yield f"lane {lane} has no watermark, its log ends at {end}"
         elif watermark.next_offset != end:
-            yield f"lane {lane} stands at {watermark.next_offset}, its log ends at {end}"
+            yield f"lane {lane} has reached {watermark.next_offset}, its log ends at {end}"
         elif watermark.complete_as_of_ms < written_ms:
             late_ms = written_ms - watermark.complete_as_of_ms
-            yield f"lane {lane} is known complete as of {late_ms} ms before the last write's end"
+            yield f"lane {lane} is complete only as of {late_ms} ms before the end of the last write"
         elif watermark.superseded or watermark.incomplete:
-            yield f"lane {lane} says superseded or incomplete: {watermark}"
+            yield f"lane {lane} is marked superseded or incomplete: {watermark}"
         elif watermark.has_strays and topic != MIXED:
-            yield f"lane {lane} says that it has met strays"
+            yield f"lane {lane} is marked as having strays"
 
 
 def _where(now: Seen) -> str:
     return f"reader {now.reader}, {now.topic}/{now.key.decode()}"
 
 
-def _mark(seen: Seen) -> str:
+def _show_watermark(seen: Seen) -> str:
     assert seen.answer
     watermark = seen.answer.watermark
     return f"{watermark.next_offset} of epoch {watermark.epoch} at {seen.ended_s:.3f}"
 
 
-def _tell(logged: Logged | None) -> str:
-    if logged is None:
+def _show(record: Logged | Record | None) -> str:
+    if record is None:
         return "nothing"
-    what = "a tombstone" if logged.value is None else f"{logged.value[:24]!r}"
-    return f"{what} at {logged.partition}:{logged.offset}"
-
-
-def _told(record: Record | None) -> str:
-    return "nothing" if record is None else f"{record.value[:24]!r} of {record.position}"
+    value = "a tombstone" if record.value is None else f"{record.value[:24]!r}"
+    return f"{value} at {record.partition}:{record.offset}"

@@ -1,4 +1,4 @@
-"""A view under torture: how often each key was set, which no trouble may change by one."""
+"""A view under torture: it counts how often each key was set, and no trouble may change a count."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Counts = dict[bytes, str]
 
 
 def check_view(log: Log, stack: TortureStack) -> Iterator[str]:
-    """Wait until the view counts what the log has; keys of which it does not when time is up."""
+    """Wait until the view has the counts of the log; yields the keys whose counts differ at the end."""
     wanted = {
         key: f'{{"n": {count}}}'
         for (topic, key), records in log.keys.items()
@@ -52,7 +52,7 @@ def check_view(log: Log, stack: TortureStack) -> Iterator[str]:
 
 
 def counts(stack: TortureStack) -> Counts | str:
-    """All windows of the view as a reader finds them; or why it finds none."""
+    """All windows of the view, as a reader sees them; or why it can't."""
     state = RedisState(Cluster(stack.redis))
     store = Store(state, Layouts(state, CLOCK, 30), CLOCK)
     rows: Counts = {}

@@ -1,9 +1,9 @@
-"""`python -m tests.torture.mutants`: without each of its guards in turn the state must be caught out.
+"""`python -m tests.torture.mutants`: torture must detect the absence of each guard.
 
-For each mutant the checkout is copied, one guard is taken out of the copy by exact replacement of text (which
-fails loudly where the text is gone), and the torture runs there until a schedule fails. Random schedules
-meet some guards seldom: `focus` names the event that every schedule of a mutant has then.
-Exit code 1 when a mutant lives.
+For each mutant the checkout is copied, one guard is removed from the copy by exact text replacement (which
+raises GuardGone when the text has changed), and torture runs there until a schedule fails. Random schedules
+rarely need some guards: `focus` names the event that every schedule of a mutant then has.
+Exit code 1 when a mutant survives.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _SOURCES = ("layers", "spark", "infra", "tests")
 
 
 class GuardGone(Exception):
-    """The text of a guard is no longer where it was: the mutant must be written anew."""
+    """The text of a guard has changed: rewrite the mutant."""
 
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """In one file, `old` stands once and becomes `new`."""
+    """Replaces `old`, which occurs once in a file, by `new`."""
 
     path: str
     old: str
@@ -52,7 +52,7 @@ class Mutant:
 
 
 MUTANTS = (
-    # What a lane has already is applied again, and the watermark goes where the chunk ends.
+    # What a lane has already is applied again, and the watermark moves to the chunk's end.
     Mutant(
         "offset guard",
         (
@@ -64,15 +64,15 @@ MUTANTS = (
         ),
         focus=None,
     ),
-    # Whoever writes is let in, whatever its epoch.
+    # Any writer is accepted, whatever its epoch.
     Mutant(
         "epoch check", (Replacement(_WATERMARK, "if owner > epoch then", "if false then"),), focus="zombie"
     ),
-    # A chunk that begins beyond the lane's next offset is taken: what a failover lost stays lost.
+    # A chunk that begins beyond the lane's next offset is accepted: what a failover lost stays lost.
     Mutant(
         "repair", (Replacement(_LANES, "if next_offset < from then", "if false then"),), focus="lose-writes"
     ),
-    # Within a chunk sets come after tombstones, as in a sink that sends deletes first.
+    # Within a chunk all sets come after all tombstones, as in a sink that sends deletes first.
     Mutant(
         "tombstone order",
         (
@@ -95,40 +95,42 @@ MUTANTS = (
 )
 
 
-def make(mutant: Mutant, home: Path) -> None:
-    """Copy the checkout to `home` and take the guard out. Raises GuardGone."""
-    for folder in _SOURCES:
+def make(mutant: Mutant, folder: Path) -> None:
+    """Copy the checkout to `folder` and remove the guard. Raises GuardGone."""
+    for source in _SOURCES:
         shutil.copytree(
-            project_root() / folder, home / folder, ignore=shutil.ignore_patterns("__pycache__", ".*")
+            project_root() / source, folder / source, ignore=shutil.ignore_patterns("__pycache__", ".*")
         )
     for replacement in mutant.replacements:
-        path = home / replacement.path
+        path = folder / replacement.path
         text = path.read_text(encoding="utf-8")
         if text.count(replacement.old) != 1:
-            raise GuardGone(f"{mutant.name}: {replacement.path} has no such text once: {replacement.old!r}")
+            raise GuardGone(
+                f"{mutant.name}: {replacement.path} does not have this text exactly once: {replacement.old!r}"
+            )
         path.write_text(text.replace(replacement.old, replacement.new), encoding="utf-8")
 
 
 def run(mutant: Mutant, seed: int, bound: int) -> dict[str, Any]:
-    """The torture's summary, of `bound` schedules at most: it ends with the first that fails.
+    """Run at most `bound` schedules, until one fails; returns torture's summary.
 
-    Without replacements it is the project as it stands.
+    A mutant without replacements is the project itself.
     """
-    with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
-        home = Path(folder)
-        make(mutant, home / "checkout")
-        summary = home / "summary.json"
+    with tempfile.TemporaryDirectory(prefix="mutant-") as temporary:
+        folder = Path(temporary)
+        make(mutant, folder / "checkout")
+        summary = folder / "summary.json"
         focus = ["--focus", mutant.focus] if mutant.focus else []
         subprocess.run(
             [
                 *(sys.executable, "-m", "tests.torture", "-n", str(bound), "--seed", str(seed)),
-                *("--stop-at-first", "--keep", str(home / "servers"), "--summary", str(summary), *focus),
+                *("--stop-at-first", "--keep", str(folder / "servers"), "--summary", str(summary), *focus),
             ],
-            cwd=home / "checkout",
+            cwd=folder / "checkout",
             env={
                 **os.environ,
                 "PYTHONPATH": os.pathsep.join(
-                    str(home / "checkout" / part)
+                    str(folder / "checkout" / part)
                     for part in ("layers/keylane/python", "spark", "infra/local")
                 ),
                 "KEYLANE_TOOLS": str(tools_dir()),
@@ -140,8 +142,8 @@ def run(mutant: Mutant, seed: int, bound: int) -> dict[str, Any]:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="tests.torture.mutants", description=__doc__)
-    parser.add_argument("-n", type=int, default=25, help="schedules for each mutant at most (default 25)")
-    parser.add_argument("--seed", type=int, help="of each mutant's first schedule (default: random)")
+    parser.add_argument("-n", type=int, default=25, help="schedules for each mutant, at most (default 25)")
+    parser.add_argument("--seed", type=int, help="seed of each mutant's first schedule (default: random)")
     parser.add_argument("--only", choices=[mutant.name for mutant in MUTANTS])
     given = parser.parse_args(arguments)
     seed = random.SystemRandom().randrange(1_000_000) if given.seed is None else given.seed
@@ -154,7 +156,7 @@ def main(arguments: list[str] | None = None) -> int:
         failed = summary["failed_seeds"]
         how = f" --focus {mutant.focus}" if mutant.focus else ""
         if failed:
-            # What fails with its guard in place proves nothing of the guard.
+            # A schedule that also fails with the guard in place proves nothing about the guard.
             control = run(Mutant("control", (), mutant.focus), failed[0], 1)
             if control["failed_seeds"]:
                 alive.append(mutant.name)

@@ -1,6 +1,6 @@
-"""Carries out a schedule's events, each in a thread of its own, and mends what it broke.
+"""Carries out a schedule's events, each in its own thread, and repairs what they broke.
 
-An event that could not be carried out, or not be mended, is a fault of the schedule: it is never skipped.
+An event that can't be carried out or repaired is a fault of the schedule; it is never skipped.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Trouble:
-    """A time (monotonic seconds) in which a shard's reads may come from a copy that is behind."""
+    """A period (monotonic seconds) in which a shard's reads may come from a replica that is behind."""
 
     kind: str
     shard: int
@@ -47,7 +47,7 @@ class Trouble:
 
 
 class Nemesis:
-    """The events of one schedule. One at a time for each of: the job, the broker, the Redis Cluster."""
+    """The events of one schedule: one at a time for each of the job, the broker and the Redis Cluster."""
 
     def __init__(self, stack: TortureStack, seed: int) -> None:
         self._stack = stack
@@ -58,7 +58,7 @@ class Nemesis:
         self.troubles: list[Trouble] = []
 
     def begin(self, event: Event) -> None:
-        """Start the event, and return when it has begun (or another one of its part is still going on)."""
+        """Start the event; returns once it has begun, or waits for an earlier event of the same part."""
         part, run = self._events[event.kind]
         began = threading.Event()
 
@@ -67,7 +67,7 @@ class Nemesis:
                 with self._locks[part]:
                     began.set()
                     run(self, event)
-            except Exception as error:  # noqa: BLE001 - whatever it is, it is told
+            except Exception as error:  # noqa: BLE001 - every error is reported
                 where = traceback.extract_tb(error.__traceback__)[-1]
                 self.faults.append(f"{event.kind} could not be carried out: {error!r} ({where.name})")
 
@@ -77,7 +77,7 @@ class Nemesis:
         began.wait(0.05)
 
     def finish(self, within_s: float = 240) -> None:
-        """Wait until all events are over and mended."""
+        """Wait until all events are over and repaired."""
         until = time.monotonic() + within_s
         for thread in self._threads:
             thread.join(max(0.0, until - time.monotonic()))
@@ -85,7 +85,7 @@ class Nemesis:
                 self.faults.append(f"{thread.name} is not over after {within_s:.0f} s")
 
     def _kill_driver(self, event: Event) -> None:
-        """Kill its process group (workers then find their JVM gone), or everything it has started."""
+        """Kill its process group (its workers then lose their JVM), or every process that it started."""
         job = self._stack.job
         family = job.family()
         assert family, "there is no job to kill"
@@ -100,7 +100,7 @@ class Nemesis:
         assert left, "workers outlive their driver"
 
     def _kill_worker(self, _: Event) -> None:
-        wait_until(lambda: bool(self._stack.job.workers()), 60, "no Python worker of Spark's came")
+        wait_until(lambda: bool(self._stack.job.workers()), 60, "Spark started no Python worker")
         _kill([self._source.choice(self._stack.job.workers())])
 
     def _pause_driver(self, event: Event) -> None:
@@ -121,7 +121,7 @@ class Nemesis:
             code = first.process.wait(60)
         except psutil.TimeoutExpired:
             first.end()
-            raise AssertionError("the zombie went on for 60 s after it woke up") from None
+            raise AssertionError("the zombie still ran 60 s after it woke up") from None
         assert code == 3, f"the zombie ended with {code}:\n{first.tail()}"
 
     def _kill_broker(self, _: Event) -> None:
@@ -142,7 +142,7 @@ class Nemesis:
             self._take_over(primary, replica)
 
     def _pause_primary(self, event: Event) -> None:
-        """For a moment, or until its replica has taken over: then it wakes up with an old mind."""
+        """For a moment, or until its replica has taken over: it wakes up as a primary that is none."""
         with self._trouble(event):
             primary, replica = self._stack.shard(event.shard)
             process = primary.program.process
@@ -155,14 +155,14 @@ class Nemesis:
             self._stack.cluster.wait_ready(60)
 
     def _lose_writes(self, event: Event) -> None:
-        """Keep the replica from catching up, wait until it misses records, then lose the primary."""
+        """Cut off the replica, wait until it lacks records, then kill the primary."""
         with self._trouble(event):
             primary, replica = self._stack.shard(event.shard)
             replica.command("CONFIG", "SET", "masterauth", "wrong")
             replica.command("CONFIG", "SET", "masteruser", "nobody")
             primary.command("CLIENT", "KILL", "TYPE", "replica")
             wait_until(
-                lambda: self._misses_records(event.shard, primary, replica), 90, "no record was missed"
+                lambda: self._misses_records(event.shard, primary, replica), 90, "the replica lacks no record"
             )
             primary.kill()
             self._wait_promoted(replica)
@@ -171,7 +171,7 @@ class Nemesis:
             self._take_over(primary, replica)
 
     def _misses_records(self, shard: int, primary: RedisNode, replica: RedisNode) -> bool:
-        """Whether a lane of the primary has records that the replica will never see."""
+        """Whether a lane of the primary has records that the replica will never get."""
         if replica.facts()["master_link_status"] == "up":
             return False
         keys = [
@@ -194,12 +194,12 @@ class Nemesis:
                 stack.enter_context(self._trouble(event, shard))
             for shard in range(self._stack.cluster.shards):
                 self._stack.shard(shard)[0].command("FLUSHALL")
-            # Until the topics are whole again: see the run's end.
+            # The state is complete again at the end of the run.
 
     def _take_over(self, primary: RedisNode, replica: RedisNode) -> None:
         self._wait_promoted(replica)
         primary.start()
-        wait_until(primary.answers, 30, "a killed node did not come back")
+        wait_until(primary.answers, 30, "a killed node did not restart")
         settle(primary)
         self._stack.cluster.wait_ready(60)
 
@@ -229,7 +229,7 @@ class Nemesis:
 
 
 def _read(node: RedisNode, keys: list[bytes]) -> list[bytes | None]:
-    """Values of keys of one node, a replica too."""
+    """The values of keys on one node, which may be a replica."""
     with redis.Redis(port=node.port, socket_timeout=5) as client:
         pipeline = client.pipeline(transaction=False)
         pipeline.execute_command("READONLY")

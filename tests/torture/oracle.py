@@ -1,6 +1,6 @@
-"""What the state must be: a fold of the log in plain Python, by the order rule as docs/decisions/ has it.
+"""What the state must be: a fold of the log in plain Python, by the order rule in docs/decisions.
 
-Nothing here is shared with the writer but the partitioner's name of a key's own partition.
+It shares only the partitioner with the writer.
 """
 
 from __future__ import annotations
@@ -42,26 +42,26 @@ class Logged(NamedTuple):
 class KeyLog:
     """The committed records of one key: by partition, in offset order."""
 
-    home: int
+    own_partition: int
     records: dict[int, list[Logged]] = field(default_factory=dict)
 
     def rank(self, record: Logged) -> tuple[int, bool, int, int]:
-        """What decides which of two records stays: the higher one."""
-        return record.order_ms, record.partition == self.home, -record.partition, record.offset
+        """Of two records the one with the higher rank stays."""
+        return record.order_ms, record.partition == self.own_partition, -record.partition, record.offset
 
     def newest(self) -> Logged | None:
-        """The record that stands at the end, a tombstone too."""
+        """The record that stays in the end; it may be a tombstone."""
         lasts = [records[-1] for records in self.records.values()]
         return max(lasts, key=self.rank, default=None)
 
     def newest_at(self, next_offset: int) -> Logged | None:
         """The last record of the key's own partition below an offset."""
-        records = self.records.get(self.home, [])
+        records = self.records.get(self.own_partition, [])
         index = bisect.bisect_left(records, next_offset, key=lambda record: record.offset)
         return records[index - 1] if index else None
 
     def at(self, partition: int, offset: int) -> Logged | None:
-        """The record at a position, None where there is none of this key."""
+        """The record at a position; None where this key has none."""
         records = self.records.get(partition, [])
         index = bisect.bisect_left(records, offset, key=lambda record: record.offset)
         return records[index] if index < len(records) and records[index].offset == offset else None
@@ -73,7 +73,7 @@ class KeyLog:
 
 
 class Log:
-    """All that was committed to the topics, read on after each schedule."""
+    """Everything committed to the topics; after each schedule the rest is read."""
 
     def __init__(self, bootstrap: str, topics: Mapping[str, int]) -> None:
         """`topics`: partition counts by name."""
@@ -98,7 +98,7 @@ class Log:
         self.keys: dict[tuple[str, bytes], KeyLog] = {}
 
     def ends(self, within_s: float = 60) -> dict[tuple[str, int], int]:
-        """Where each partition ends, what open transactions hold back left out."""
+        """The end of each partition, before any open transaction."""
         until = time.monotonic() + within_s
         while True:
             try:
@@ -113,28 +113,28 @@ class Log:
         return AdminClient({"bootstrap.servers": self._bootstrap, "log_level": 2})
 
     def _ends(self) -> dict[tuple[str, int], int]:
-        asked = {TopicPartition(*place): OffsetSpec.latest() for place in self.next_offsets}
+        asked = {TopicPartition(*partition): OffsetSpec.latest() for partition in self.next_offsets}
         futures = self._admin.list_offsets(
             asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=10
         )
-        return {(place.topic, place.partition): f.result(15).offset for place, f in futures.items()}
+        return {(each.topic, each.partition): f.result(15).offset for each, f in futures.items()}
 
     def read_on(self, timeout_s: float = 60) -> dict[tuple[str, int], int]:
-        """Read to the present ends, which it gives."""
+        """Read to the present ends, and return them."""
         ends = self.ends()
-        open_ = {place for place, end in ends.items() if end > self.next_offsets[place]}
-        self._consumer.assign([TopicPartition(*place, self.next_offsets[place]) for place in sorted(open_)])
+        open_ = {each for each, end in ends.items() if end > self.next_offsets[each]}
+        self._consumer.assign([TopicPartition(*each, self.next_offsets[each]) for each in sorted(open_)])
         until = time.monotonic() + timeout_s
         while open_:
             assert time.monotonic() < until, f"the log could not be read to its ends: {open_}"
             for message in self._consumer.consume(2_000, 0.05):
-                place = message.topic(), message.partition()
+                source = message.topic(), message.partition()
                 error = message.error()
                 if error is None:
                     self._take(message)
                 elif error.code() == KafkaError._PARTITION_EOF:
-                    if message.offset() >= ends[place]:
-                        open_.discard(place)
+                    if message.offset() >= ends[source]:
+                        open_.discard(source)
                 else:
                     assert error.retriable() or not error.fatal(), error
         self.next_offsets = ends

@@ -1,4 +1,4 @@
-"""Readers that never stop while a schedule runs; what each of them saw is judged afterwards."""
+"""Readers that read while a schedule runs; what each of them saw is checked afterwards."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 READERS = 2
 WAITERS = 2
 TIMEOUT_MS = 3_000
-"""One read's bound: more than a function's second, for the processors are few and Spark has them."""
+"""The timeout of one read: more than a function's second, because Spark takes most of the processors."""
 WAIT_MS = 120_000
 LAYOUT_TTL_S = 0.3
 _PAUSE_S = 0.003
 
 
 class Seen(NamedTuple):
-    """One read: what it gave, or its error. Times in monotonic seconds; `waited_for`: min_position."""
+    """One read: its answer or its error. Times in monotonic seconds; `waited_for`: its min_position."""
 
     reader: int
     topic: str
@@ -44,7 +44,7 @@ class Seen(NamedTuple):
 
 
 class Readers:
-    """Threads with a client each: some read at random, some wait for positions that writes returned."""
+    """Threads with their own clients: some read at random, some wait for positions that writes returned."""
 
     def __init__(self, settings: RedisSettings, seed: int) -> None:
         self._settings = settings
@@ -62,17 +62,17 @@ class Readers:
         for thread in self._threads:
             thread.start()
 
-    def turn_to(self, keys: list[tuple[str, bytes]]) -> None:
+    def read_keys(self, keys: list[tuple[str, bytes]]) -> None:
         """Read these from now on."""
         self._keys = keys
 
     def wait_for(self, topic: str, key: bytes, position: Position) -> None:
-        """Let one of the waiters read the key as of a position; more than they can do is dropped."""
+        """Let a waiter read the key as of a position; dropped when all waiters are busy."""
         if self._positions.qsize() < WAITERS * 2:
             self._positions.put((topic, key, position))
 
     def take(self) -> list[list[Seen]]:
-        """What each reader saw since it was last asked, in its order; all positions are waited for first."""
+        """What each reader has seen since the last call, in order. Waits for all positions first."""
         self._positions.join()
         self._keys = []
         time.sleep(_PAUSE_S)
@@ -98,7 +98,7 @@ class Readers:
                     time.sleep(_PAUSE_S)
                 else:
                     time.sleep(0.01)
-        except Exception as error:  # noqa: BLE001 - an error that is none of ours is a finding
+        except Exception as error:  # noqa: BLE001 - any other error is a finding
             self.broken.append(f"reader {number} broke: {error!r}")
         finally:
             state.close()

@@ -1,4 +1,4 @@
-"""One schedule on a running stack: carried out, healed, compared."""
+"""Runs one schedule on a running stack: carries it out, repairs the stack, compares the state."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 SHAPES = tuple(Shape(name, partitions, mixed=name == MIXED) for name, partitions in TOPICS.items())
 REACHED_WITHIN_S = 120
 REBUILT_PER_S = 1_000
-"""Of an emptied Redis, at least; the job's batches are small here."""
+"""The least speed at which an emptied Redis is rebuilt; the job's batches are small here."""
 MAX_FAULTS = 4
-"""Sentences told of one schedule: the first ones say most."""
+"""Faults reported for one schedule: the first ones say most."""
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of a schedule. `broken`: the stack is of no use to another one."""
+    """The result of a schedule. `broken`: the stack can't run another one."""
 
     schedule: Schedule
     seconds: float
@@ -43,7 +43,7 @@ class Outcome:
 
 @dataclass(slots=True)
 class Tormentor:
-    """A stack with its producers, readers and log, for schedule after schedule."""
+    """A stack with its producers, readers and log; runs schedules one after the other."""
 
     stack: TortureStack
     producers: Producers
@@ -52,7 +52,7 @@ class Tormentor:
     with_view: bool = False
     schedules: int = 0
     unplanned: int = 0
-    """Failovers that no schedule had asked for: a machine too busy for its nodes' heartbeats."""
+    """Failovers that no schedule caused: the machine was too busy for the nodes' heartbeats."""
 
     @classmethod
     def of(cls, stack: TortureStack, seed: int, *, with_view: bool = False) -> Tormentor:
@@ -65,12 +65,12 @@ class Tormentor:
         self.log.close()
 
     def run(self, schedule: Schedule) -> Outcome:
-        """Carry out a schedule and judge it."""
+        """Carry out a schedule and check the result."""
         self.schedules += 1
         began_s = time.monotonic()
         nemesis = Nemesis(self.stack, schedule.seed)
         before = self._primaries()
-        self.readers.turn_to([(topic, key) for topic, keys in schedule.keys.items() for key in keys])
+        self.readers.read_keys([(topic, key) for topic, keys in schedule.keys.items() for key in keys])
         faults: list[str] = []
         seen: list[list[Seen]] = []
         try:
@@ -80,16 +80,16 @@ class Tormentor:
             ends = self.log.read_on()
             emptied = "empty-redis" in schedule.events
             within_s = REACHED_WITHIN_S + (sum(ends.values()) / REBUILT_PER_S if emptied else 0)
-            is_left = self._wait_reached(ends, written_ms, within_s)
+            missing = self._wait_reached(ends, written_ms, within_s)
             seen = self.readers.take()
             nemesis.troubles += self._unplanned(before, nemesis.troubles, began_s)
             faults += _first(check_seen(seen, self.log, nemesis.troubles, self.stack))
-            if not is_left:
+            if not missing:
                 faults += _first(check_state(schedule.keys, self.log, self.stack.layouts(), self.stack))
                 faults += _first(check_view(self.log, self.stack)) if self.with_view else []
-            broken = bool(is_left)
-            faults += is_left
-        except Exception as error:  # noqa: BLE001 - what could not be carried out or judged has failed
+            broken = bool(missing)
+            faults += missing
+        except Exception as error:  # noqa: BLE001 - a schedule that could not be carried out or checked has failed
             broken = True
             faults.append(repr(error))
         faults += self.readers.broken
@@ -127,12 +127,12 @@ class Tormentor:
 
     def _heal(self, nemesis: Nemesis) -> list[str]:
         nemesis.finish()
-        self.stack.wait_whole()
+        self.stack.wait_repaired()
         self.producers.finish()
         return nemesis.faults + self.producers.take_faults()
 
     def _wait_reached(self, ends: dict[tuple[str, int], int], written_ms: int, within_s: float) -> list[str]:
-        """Wait until every watermark is at its log's end and known to be; what is not so when time is up."""
+        """Wait until every watermark is at the end of its log; returns the faults that are left."""
 
         def left() -> list[str]:
             layouts = self.stack.layouts()
@@ -142,14 +142,14 @@ class Tormentor:
         try:
             wait_until(lambda: self.stack.job.has_ended or not left(), within_s, "all watermarks")
         except TimeoutError:
-            return [f"not so within {within_s:.0f} s: {fault}" for fault in _first(left())]
+            return [f"after {within_s:.0f} s: {fault}" for fault in _first(left())]
         return _first(left())
 
     def _primaries(self) -> list[int]:
         return [self.stack.shard(number)[0].port for number in range(self.stack.cluster.shards)]
 
     def _unplanned(self, before: list[int], planned: list[Trouble], began_s: float) -> list[Trouble]:
-        """Troubles for shards whose primary changed though no event was there to change it."""
+        """Troubles for shards whose primary changed without an event."""
         touched = {trouble.shard for trouble in planned}
         changed = [
             shard

@@ -1,4 +1,4 @@
-"""What one schedule does, drawn from a seed: equal seeds give equal schedules. Pure: nothing runs here."""
+"""Draws a schedule from a seed: equal seeds give equal schedules. Nothing is run here."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 SHARDS = 3
 
 EVENTS = {
-    # name: how often it is drawn, in parts
+    # name: relative frequency
     "kill-driver": 12,  # the job's whole process group, or every process it has started
     "kill-worker": 12,  # one of Spark's Python workers, under a burst
     "kill-primary": 12,  # of Redis; comes back as a replica
@@ -29,21 +29,21 @@ EVENTS = {
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """One record. `place`: whose partitioner puts it, or a partition's number; `size` None: a tombstone.
+    """One record. `placed_by`: a partitioner, or a partition's number; `size` None: a tombstone.
 
-    `time_ms` counts from the schedule's begin. `serial` is unique within the schedule.
+    `time_ms` counts from the start of the schedule. `serial` is unique within the schedule.
     """
 
     serial: int
     key: int
     size: int | None
-    place: str | int
+    placed_by: str | int
     time_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class Produce:
-    """Records sent in this order; in a transaction, or (None) without."""
+    """Records sent in this order, in a transaction or (None) without."""
 
     topic: str
     writes: tuple[Write, ...]
@@ -52,7 +52,7 @@ class Produce:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Trouble that begins now, while the following steps go on. What a kind does not need is drawn too."""
+    """Trouble that begins now, while the next steps run. Fields that a kind does not need are drawn too."""
 
     kind: str
     shard: int
@@ -62,7 +62,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Nothing new for a moment."""
+    """No new step for a moment."""
 
     seconds: float
 
@@ -83,7 +83,7 @@ class Schedule:
         return [step.kind for step in self.steps if isinstance(step, Event)]
 
     def key(self, number: int) -> bytes:
-        """The bytes of a key: every schedule of a run has keys of its own."""
+        """The bytes of a key; schedules share no keys."""
         return b"%d/%03d" % (self.seed, number)
 
     @property
@@ -98,7 +98,7 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What the schedules need to know of a topic. `mixed`: records land in partitions of all kinds."""
+    """What schedules need to know of a topic. `mixed`: its records are placed by several partitioners."""
 
     name: str
     partitions: int
@@ -106,7 +106,7 @@ class Shape:
 
 
 def draw(seed: int, topics: tuple[Shape, ...], focus: str | None = None, *, alone: bool = False) -> Schedule:
-    """The schedule of a seed; `focus` names an event that it has first of all, or `alone`."""
+    """The schedule of a seed; `focus`: the first event, or with `alone` the only one."""
     return Schedule(seed, tuple(_Drawing(random.Random(seed), topics).steps(focus, alone=alone)))
 
 
@@ -126,8 +126,8 @@ class _Drawing:
         count = source.randint(5, 10)
         at = sorted(source.randrange(1, count) for _ in kinds)
         for number in range(count):
-            for place, kind in zip(at, kinds, strict=True):
-                if place == number:
+            for step, kind in zip(at, kinds, strict=True):
+                if step == number:
                     yield from self._event(kind)
             yield self._produce()
             yield Pause(source.choice((0.0, 0.0, 0.02, 0.1, 0.3)))
@@ -140,7 +140,7 @@ class _Drawing:
         if kind in ("kill-worker", "kill-driver") or source.random() < 0.3:
             yield self._burst()
         yield event
-        # What the event is there to spoil must be there: records of every partition, while it lasts.
+        # Give the event something to spoil: records of every topic while it lasts.
         for topic in self._topics:
             yield Produce(topic.name, self._writes(topic, 60, (0, 400)))
             yield Pause(source.choice((0.02, 0.1, 0.3)))
@@ -155,7 +155,7 @@ class _Drawing:
         return Produce(topic.name, writes, transaction)
 
     def _burst(self) -> Produce:
-        """More than a chunk holds for one lane: by number of keys, or by bytes, or one key very often."""
+        """More than one chunk for a lane: many bytes, few keys very often, or many records."""
         source = self._source
         topic = source.choice(self._topics)
         kind = source.random()
@@ -174,15 +174,15 @@ class _Drawing:
     def _write(self, topic: Shape, sizes: tuple[int, int]) -> Write:
         source = self._source
         self._serial += 1
-        # Clocks of several producers: mostly forward, many ties, at times back.
+        # The clocks of several producers: mostly forward, many ties, sometimes back.
         self._time_ms += (
             source.choice((0, 0, 0, 1, 1, 2)) if source.random() < 0.97 else -source.randint(1, 40)
         )
         self._time_ms = max(0, self._time_ms)
-        place: str | int = "murmur2"
+        placed_by: str | int = "murmur2"
         if topic.mixed:
-            place = source.choice(
+            placed_by = source.choice(
                 ("murmur2", "murmur2", "crc32", "fnv1a", source.randrange(topic.partitions))
             )
         size = None if source.random() < 0.2 else source.randint(*sizes)
-        return Write(self._serial, source.randrange(self._keys), size, place, self._time_ms)
+        return Write(self._serial, source.randrange(self._keys), size, placed_by, self._time_ms)

@@ -1,4 +1,4 @@
-"""The real parts that are tortured: a broker, a Redis Cluster of 3 and 3, and the job as a process."""
+"""The real servers under torture: a broker, a Redis Cluster of 3 + 3 nodes, and the job as a process."""
 
 from __future__ import annotations
 
@@ -64,23 +64,23 @@ n = "count()"
 
 NODE_TIMEOUT_MS = 1_500
 READY_WITHIN_S = 90
-WHOLE_WITHIN_S = 60
+REPAIRED_WITHIN_S = 60
 
 
 class Job:
-    """`python -m keylane_spark`: its processes are this machine's, to stop and to kill."""
+    """`python -m keylane_spark`, whose processes can be stopped and killed."""
 
-    def __init__(self, number: int, home: Path, environment: dict[str, str]) -> None:
-        self.log = home / f"job-{number}.log"
-        self.checkpoint = home / f"checkpoint-{number}"
+    def __init__(self, number: int, folder: Path, environment: dict[str, str]) -> None:
+        self.log = folder / f"job-{number}.log"
+        self.checkpoint = folder / f"checkpoint-{number}"
         java = find_java()
         assert java
         self._program = Program(
             f"job-{number}",
-            [sys.executable, "-u", "-m", "keylane_spark", "--config", home / "keylane.toml"],
-            pid_file=home / "run" / f"job-{number}.json",
+            [sys.executable, "-u", "-m", "keylane_spark", "--config", folder / "keylane.toml"],
+            pid_file=folder / "run" / f"job-{number}.json",
             log=self.log,
-            cwd=home,
+            cwd=folder,
             env={
                 **environment,
                 "KEYLANE_CHECKPOINT": str(self.checkpoint),
@@ -93,7 +93,7 @@ class Job:
         self.process = process
 
     def wait_ready(self) -> None:
-        """Wait until its query runs. Raises PartFailed."""
+        """Wait until its query is running. Raises PartFailed."""
         self._program.wait_until(lambda: self._program.said(READY), READY_WITHIN_S)
 
     @property
@@ -117,7 +117,7 @@ class Job:
         return found
 
     def end(self) -> None:
-        """Kill what is left of it."""
+        """Kill its remaining processes."""
         stop_now(self.process)
 
     def tail(self) -> str:
@@ -125,15 +125,14 @@ class Job:
 
 
 class TortureStack:
-    """All parts, up; `job` is the one that should be writing."""
+    """All servers, running; `job` is the one that should be writing."""
 
-    def __init__(self, home: Path, kafka: Kafka, cluster: RedisCluster) -> None:
-        self.home = home
+    def __init__(self, folder: Path, kafka: Kafka, cluster: RedisCluster) -> None:
+        self.folder = folder
         self.kafka = kafka
         self.cluster = cluster
         self.redis = redis_settings({"KEYLANE_REDIS_NODES": cluster.addresses})
         self.jobs = 0
-        self._map = Cluster(self.redis)
         self._lock = threading.Lock()
         for node in cluster.nodes:
             settle(node)
@@ -143,7 +142,7 @@ class TortureStack:
         self.job.wait_ready()
 
     def new_job(self) -> Job:
-        """Start another job; it is nobody's yet."""
+        """Start another job, which is not yet `self.job`."""
         with self._lock:
             self.jobs += 1
             number = self.jobs
@@ -152,20 +151,20 @@ class TortureStack:
             "KEYLANE_REDIS_NODES": self.cluster.addresses,
             "KEYLANE_JARS": str(tools_dir() / "jars"),
         }
-        return Job(number, self.home, environment)
+        return Job(number, self.folder, environment)
 
     def shard(self, number: int) -> tuple[RedisNode, RedisNode]:
-        """Primary and replica of a shard that is whole."""
+        """Primary and replica of a shard, when both are up."""
         first, second = self.cluster.nodes[number], self.cluster.nodes[number + self.cluster.shards]
         return (first, second) if is_primary(first) else (second, first)
 
     def shard_of(self, slot: int) -> int:
-        """The shard of a slot: they are equal and contiguous, and nodes never leave theirs."""
+        """The shard of a slot: shards have equal, contiguous ranges, and nodes never change theirs."""
         shards = self.cluster.shards
         return (slot * shards + shards - 1) // 16384
 
     def layouts(self) -> dict[str, Layout]:
-        """The topics' layouts as readers go by them."""
+        """The layouts that readers go by."""
         cluster = Cluster(self.redis)
         try:
             store = LayoutStore(cluster, CLOCK)
@@ -175,7 +174,7 @@ class TortureStack:
             cluster.close()
 
     def watermarks(self, layouts: dict[str, Layout]) -> dict[tuple[str, int, int], Watermark | None]:
-        """Every lane's, from the primaries, by topic, partition and stripe."""
+        """The watermarks of all lanes, read from primaries, by topic, partition and stripe."""
         found = {}
         lanes = [
             LaneTarget.of(layout, partition, stripe)
@@ -196,10 +195,10 @@ class TortureStack:
         with contextlib.ExitStack() as stack:
             yield [stack.enter_context(redis.Redis(port=node.port, socket_timeout=5)) for node in nodes]
 
-    def wait_whole(self) -> None:
-        """Wait until broker and cluster are as at the start, roles aside. Raises PartFailed."""
+    def wait_repaired(self) -> None:
+        """Wait until broker and cluster are as at the start, apart from roles. Raises PartFailed."""
         self.kafka.wait_ready()
-        self.cluster.wait_ready(WHOLE_WITHIN_S)
+        self.cluster.wait_ready(REPAIRED_WITHIN_S)
 
 
 def slot_of(layout: Layout, key: bytes) -> int:
@@ -215,29 +214,29 @@ def is_primary(node: RedisNode) -> bool:
 
 
 def settle(node: RedisNode) -> None:
-    """Set what a node must have in a torture: it forgets it when it is started anew."""
-    # A replica that has fallen behind is promoted all the same: that is how writes get lost.
+    """Configure a node for torture; a restart loses these settings."""
+    # A replica may be promoted even if it is behind: that is how writes get lost.
     node.command("CONFIG", "SET", "cluster-replica-validity-factor", 0)
     node.command("CONFIG", "SET", "cluster-node-timeout", NODE_TIMEOUT_MS)
 
 
 @contextlib.contextmanager
-def running_stack(home: Path, *, with_view: bool = False) -> Iterator[TortureStack]:
-    """Start everything below `home`; all of it ends with the block, even in a killed session."""
-    home.mkdir(parents=True, exist_ok=True)
-    (home / "keylane.toml").write_text(CONFIG + (VIEW_CONFIG if with_view else ""))
+def running_stack(folder: Path, *, with_view: bool = False) -> Iterator[TortureStack]:
+    """Start everything below `folder`; it ends with the block, even if the session is killed."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "keylane.toml").write_text(CONFIG + (VIEW_CONFIG if with_view else ""))
     with (
-        guarded(home),
-        own_kafka(home / "k") as kafka,
-        own_cluster(home / "r", appendonly=True) as cluster,
+        guarded(folder),
+        own_kafka(folder / "k") as kafka,
+        own_cluster(folder / "r", appendonly=True) as cluster,
     ):
-        stack = TortureStack(home, kafka, cluster)
+        stack = TortureStack(folder, kafka, cluster)
         try:
             yield stack
         finally:
             stack.job.end()
             for process in psutil.Process(os.getpid()).children():
-                # Jobs that an event has left behind.
+                # Jobs that an event left behind.
                 with contextlib.suppress(psutil.NoSuchProcess):
                     if "keylane_spark" in process.cmdline():
                         stop_now(process)
@@ -246,7 +245,7 @@ def running_stack(home: Path, *, with_view: bool = False) -> Iterator[TortureSta
 
 
 def wait_until(condition, within_s: float, what: str) -> None:
-    """Poll; raise TimeoutError that says what did not come."""
+    """Poll a condition. Raises TimeoutError, which names `what`."""
     until = time.monotonic() + within_s
     while not condition():
         if time.monotonic() > until:

@@ -114,9 +114,7 @@ def test_a_topic_that_grows_is_read_all_the_while_and_no_key_is_lost(job, kafka,
     assert state.strays["strays"] > 0
 
 
-def test_records_that_retention_removed_are_told_of_a_generation_that_is_built_without_them(
-    job, kafka, state_of, names
-):
+def test_a_generation_built_without_records_that_retention_removed_is_incomplete(job, kafka, state_of, names):
     topic = names["short"]
     state = state_of(topic)
     produce(kafka, topic, {b"old-%d" % number: b"1" for number in range(50)})
@@ -132,9 +130,7 @@ def test_records_that_retention_removed_are_told_of_a_generation_that_is_built_w
     assert all(mark.incomplete for mark in state.watermarks().values())
 
 
-def test_a_topic_that_is_deleted_is_waited_for_and_one_made_anew_is_never_mixed_with_it(
-    job, kafka, state_of, names
-):
+def test_a_deleted_topic_is_waited_for_and_never_mixed_with_one_created_again(job, kafka, state_of, names):
     topic = names["anew"]
     state = state_of(topic)
     produce(kafka, topic, {b"a-%d" % number: b"first" for number in range(50)})

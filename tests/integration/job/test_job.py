@@ -177,7 +177,7 @@ def test_whoever_wrote_a_key_it_is_found_the_newest_wins_and_tombstones_hold(sha
 
 
 @pytest.mark.parametrize("shared", ["driver"], indirect=True)
-def test_a_topic_that_librdkafka_s_default_filled_is_told_its_partitioner(shared, kafka):
+def test_the_partitioner_of_a_topic_that_librdkafka_s_default_filled_is_reported(shared, kafka):
     topic = shared.topics["crc32"]
     producer = Producer({"bootstrap.servers": kafka, "linger.ms": 5})
     for number in range(500):

@@ -240,7 +240,7 @@ def test_the_first_value_stays_until_a_tombstone(written):
     assert written.index("first") == sorted(firsts)
 
 
-def test_a_value_over_the_limit_is_left_in_kafka_and_told(written):
+def test_a_value_over_the_limit_is_left_in_kafka_and_reported(written):
     expected = {}
     for key, events in written.by_key("large").items():
         last = events[-1]

@@ -197,9 +197,7 @@ def lanes_of(query: Query, view: str) -> list[dict]:
     return document["lanes"] if status == 200 else []
 
 
-def test_a_view_that_is_changed_is_built_anew_beside_the_old_one_which_is_read_meanwhile(
-    kafka, topic, job, query, view
-):
+def test_a_changed_view_is_built_beside_the_old_one_which_is_read_meanwhile(kafka, topic, job, query, view):
     written = produce(kafka, topic, some_events(300, 20))
     old = f"[views.{{view}}]\n{BY_USER}window = '1m'\n[views.{{view}}.columns]{COLUMNS}"
     first = job(topic, old)

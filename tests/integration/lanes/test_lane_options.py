@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.servers.own import eventually
 from tests.support import lane_log as log
 from tests.support import lanes as t
-from tests.support.lane_log import HOME, Row
+from tests.support.lane_log import OWN, Row
 
 from keylane.errors import CorruptState
 from keylane.model.records import Layout, Options
@@ -28,7 +28,7 @@ HOUR_MS = 3_600_000
 
 
 def new_lane(**options) -> LaneTarget:
-    return LaneTarget.of(Layout(f"options-{next(NUMBERS)}", 9, options=Options(**options)), HOME, 0)
+    return LaneTarget.of(Layout(f"options-{next(NUMBERS)}", 9, options=Options(**options)), OWN, 0)
 
 
 @pytest.fixture(name="cluster_map")
@@ -63,7 +63,7 @@ def lane_name(lane: LaneTarget) -> bytes:
 
 TIMES = st.sampled_from([-2 * HOUR_MS, -2 * HOUR_MS + 1, -2 * HOUR_MS + 2, -5, -4, -3, -2, -1])
 VALUES = st.none() | st.binary(max_size=3)
-SOURCES = st.sampled_from([HOME, 7, 8])
+SOURCES = st.sampled_from([OWN, 7, 8])
 RECORDS = st.lists(st.tuples(SOURCES, st.sampled_from(KEYS), VALUES, TIMES), max_size=14)
 TURNS = st.lists(st.tuples(SOURCES, st.integers(0, 99), st.integers(0, 99), st.booleans()), max_size=8)
 OPTIONS = st.fixed_dictionaries(
@@ -89,7 +89,7 @@ def read_logs(cluster: Cluster, lane: LaneTarget, logs: dict[int, list[Row]], tu
         begin = seen[source] if first is None else first % (seen[source] + 1)
         left = len(logs[source]) - begin
         end = begin + (left if count is None else count % (left + 1))
-        if source == HOME or begin < end:
+        if source == OWN or begin < end:
             log.send(lanes, lane, logs[source][begin:end], begin, end, fold=is_folded)
         seen[source] = max(seen[source], end)
         rows = [row for source, reached in seen.items() for row in logs[source][:reached]]
@@ -102,7 +102,7 @@ def test_state_history_and_index_are_the_fold_of_the_logs_however_they_are_read(
     cluster_map, records, options, turns
 ):
     """Three partitions whose times go back, in chunks of any bounds, repeated from anywhere."""
-    logs: dict[int, list[Row]] = {HOME: [], 7: [], 8: []}
+    logs: dict[int, list[Row]] = {OWN: [], 7: [], 8: []}
     for source, key, value, time in records:
         logs[source].append(Row(source, len(logs[source]), key, value, time))
     has_history = options["history_count"] or options["history_age_ms"]
@@ -115,24 +115,24 @@ def test_state_history_and_index_are_the_fold_of_the_logs_however_they_are_read(
 @ON_SERVERS
 @given(
     records=st.lists(
-        st.tuples(st.just(HOME), st.sampled_from(KEYS), VALUES, st.integers(-9, -1)), max_size=14
+        st.tuples(st.just(OWN), st.sampled_from(KEYS), VALUES, st.integers(-9, -1)), max_size=14
     ),
     index=st.booleans(),
     turns=st.lists(
-        st.tuples(st.just(HOME), st.integers(0, 99), st.integers(0, 99), st.just(False)), max_size=6
+        st.tuples(st.just(OWN), st.integers(0, 99), st.integers(0, 99), st.just(False)), max_size=6
     ),
 )
 def test_of_an_insert_once_topic_the_first_value_stays_until_a_tombstone(cluster_map, records, index, turns):
-    rows = [Row(HOME, offset, key, value, time) for offset, (_, key, value, time) in enumerate(records)]
-    read_logs(cluster_map, new_lane(insert_once=True, index=index), {HOME: rows}, turns)
+    rows = [Row(OWN, offset, key, value, time) for offset, (_, key, value, time) in enumerate(records)]
+    read_logs(cluster_map, new_lane(insert_once=True, index=index), {OWN: rows}, turns)
 
 
 LOGS_THAT_GO_BACK = [
     # a beats s, s beats b, b follows a: without the order timestamp the last of them to be read would stay
-    [(HOME, 100), (HOME, 50), (7, 80)],
-    [(HOME, 100), (HOME, 50), (7, 100), (7, 20), (8, 100)],
-    [(HOME, 10), (HOME, 90), (7, 90), (7, 10), (8, 95)],
-    [(7, 100), (7, 50), (8, 100), (8, 70), (HOME, 60)],
+    [(OWN, 100), (OWN, 50), (7, 80)],
+    [(OWN, 100), (OWN, 50), (7, 100), (7, 20), (8, 100)],
+    [(OWN, 10), (OWN, 90), (7, 90), (7, 10), (8, 95)],
+    [(7, 100), (7, 50), (8, 100), (8, 70), (OWN, 60)],
 ]
 
 
@@ -160,7 +160,7 @@ def test_where_times_go_back_every_order_of_reading_leaves_the_same_record(clust
 def test_a_tombstone_s_marker_keeps_the_order_of_the_records_that_its_chunk_left_out(cluster_map, options):
     lane = new_lane(**options)
     lanes = opened(cluster_map, lane)
-    rows = [Row(HOME, 0, b"a", b"x", 900), Row(HOME, 1, b"a", None, 500)]
+    rows = [Row(OWN, 0, b"a", b"x", 900), Row(OWN, 1, b"a", None, 500)]
     log.send(lanes, lane, rows, 0, 2, fold=True)
     put(lanes, lane, Row(7, 0, b"a", b"older", 899))
     assert values(cluster_map, lane) == {}
@@ -172,8 +172,8 @@ def test_a_tombstone_s_marker_keeps_the_order_of_the_records_that_its_chunk_left
 def test_a_tombstone_leaves_a_marker_in_every_lane(cluster_map, options):
     lane = new_lane(marker_ms=HOUR_MS, **options)
     lanes = opened(cluster_map, lane)
-    put(lanes, lane, Row(HOME, 0, b"a", b"x", 100), Row(HOME, 1, b"a", None, 500))
-    put(lanes, lane, Row(HOME, 2, b"b", None, 500))
+    put(lanes, lane, Row(OWN, 0, b"a", b"x", 100), Row(OWN, 1, b"a", None, 500))
+    put(lanes, lane, Row(OWN, 2, b"b", None, 500))
     for key in (b"a", b"b"):
         (left_ms,) = log.ask(cluster_map, lane, (b"PTTL", lane.key_prefix + key))
         assert HOUR_MS - 60_000 < left_ms <= HOUR_MS
@@ -181,7 +181,7 @@ def test_a_tombstone_leaves_a_marker_in_every_lane(cluster_map, options):
         put(lanes, lane, Row(7, 30, key, b"older", 499))
         assert values(cluster_map, lane) == {}
     put(lanes, lane, Row(7, 31, b"a", b"newer", 501))
-    put(lanes, lane, Row(HOME, 3, b"b", b"newer", 10))
+    put(lanes, lane, Row(OWN, 3, b"b", b"newer", 10))
     assert values(cluster_map, lane) == {b"a": b"newer", b"b": b"newer"}
     assert log.ask(cluster_map, lane, *((b"PTTL", lane.key_prefix + key) for key in (b"a", b"b"))) == [-1, -1]
 
@@ -193,9 +193,9 @@ def test_without_markers_a_deleted_key_leaves_nothing(cluster_map, options):
     put(
         lanes,
         lane,
-        Row(HOME, 0, b"a", b"x", 100),
-        Row(HOME, 1, b"b", b"y", 100),
-        Row(HOME, 2, b"a", None, 500),
+        Row(OWN, 0, b"a", b"x", 100),
+        Row(OWN, 1, b"b", b"y", 100),
+        Row(OWN, 2, b"a", None, 500),
     )
     assert log.ask(cluster_map, lane, (b"EXISTS", lane.key_prefix + b"a")) == [0]
     put(lanes, lane, Row(7, 0, b"b", None, 500))
@@ -206,7 +206,7 @@ def test_a_record_is_gone_its_time_to_live_after_its_timestamp(cluster_map):
     lane = new_lane(ttl_ms=HOUR_MS)
     lanes = opened(cluster_map, lane)
     now_ms = log.server_time_ms(cluster_map, lane)
-    put(lanes, lane, Row(HOME, 0, b"a", b"x", now_ms - 1000), Row(HOME, 1, b"b", b"y", now_ms + HOUR_MS))
+    put(lanes, lane, Row(OWN, 0, b"a", b"x", now_ms - 1000), Row(OWN, 1, b"b", b"y", now_ms + HOUR_MS))
     ends = log.ask(cluster_map, lane, *((b"PEXPIRETIME", lane.key_prefix + key) for key in (b"a", b"b")))
     assert ends == [now_ms - 1000 + HOUR_MS, now_ms + 2 * HOUR_MS]
 
@@ -215,9 +215,9 @@ def test_a_record_that_has_expired_before_it_came_is_as_a_tombstone(cluster_map)
     lane = new_lane(ttl_ms=HOUR_MS, index=True)
     lanes = opened(cluster_map, lane)
     now_ms = log.server_time_ms(cluster_map, lane)
-    put(lanes, lane, Row(HOME, 0, b"a", b"x", now_ms), Row(HOME, 1, b"b", b"y", now_ms))
-    put(lanes, lane, Row(HOME, 2, b"a", b"too old", now_ms - HOUR_MS))
-    assert log.held(cluster_map, lane, KEYS) == log.Held({b"b": (HOME, 1, b"y")}, {}, [b"b"], [])
+    put(lanes, lane, Row(OWN, 0, b"a", b"x", now_ms), Row(OWN, 1, b"b", b"y", now_ms))
+    put(lanes, lane, Row(OWN, 2, b"a", b"too old", now_ms - HOUR_MS))
+    assert log.held(cluster_map, lane, KEYS) == log.Held({b"b": (OWN, 1, b"y")}, {}, [b"b"], [])
     put(lanes, lane, Row(7, 0, b"a", b"older by the order of time", now_ms - 1))
     assert values(cluster_map, lane) == {b"b": b"y"}
     (marker,) = log.ask(cluster_map, lane, (b"GET", lane.key_prefix + b"a"))
@@ -230,16 +230,16 @@ def test_what_expires_leaves_the_index_at_the_next_write_or_heartbeat(cluster_ma
         lanes = opened(cluster_map, lane)
         soon = log.server_time_ms(cluster_map, lane) - HOUR_MS + 100
         rows = [
-            Row(HOME, 0, b"a", b"x", soon),
-            Row(HOME, 1, b"b", b"x", soon),
-            Row(HOME, 2, b"c", b"x", soon),
+            Row(OWN, 0, b"a", b"x", soon),
+            Row(OWN, 1, b"b", b"x", soon),
+            Row(OWN, 2, b"c", b"x", soon),
         ]
         put(lanes, lane, *rows)
-        put(lanes, lane, Row(HOME, 3, b"b", b"again", soon + HOUR_MS))
-        put(lanes, lane, Row(HOME, 4, b"c", None, soon))
+        put(lanes, lane, Row(OWN, 3, b"b", b"again", soon + HOUR_MS))
+        put(lanes, lane, Row(OWN, 4, b"c", None, soon))
         assert log.held(cluster_map, lane, KEYS).index == [b"a", b"b"]
         eventually(lambda lane=lane: b"a" not in values(cluster_map, lane))
-        rows = [Row(HOME, 5, b"c", b"new", soon + HOUR_MS)][:count]
+        rows = [Row(OWN, 5, b"c", b"new", soon + HOUR_MS)][:count]
         log.send(lanes, lane, rows, 5, 5 + count)
         assert log.held(cluster_map, lane, KEYS).index == [b"b", b"c"][: 1 + count]
         expiries = (b"ZRANGE", name_of(lane, b"x", lane_name(lane)), b"0", b"-1")
@@ -250,10 +250,10 @@ def test_a_key_that_has_expired_and_is_set_again_stays_in_the_index(cluster_map)
     lane = new_lane(ttl_ms=HOUR_MS, index=True)
     lanes = opened(cluster_map, lane)
     soon = log.server_time_ms(cluster_map, lane) - HOUR_MS + 50
-    put(lanes, lane, Row(HOME, 0, b"a", b"x", soon))
+    put(lanes, lane, Row(OWN, 0, b"a", b"x", soon))
     eventually(lambda: values(cluster_map, lane) == {})
-    put(lanes, lane, Row(HOME, 1, b"a", b"again", soon + HOUR_MS))
-    assert log.held(cluster_map, lane, KEYS) == log.Held({b"a": (HOME, 1, b"again")}, {}, [b"a"], [])
+    put(lanes, lane, Row(OWN, 1, b"a", b"again", soon + HOUR_MS))
+    assert log.held(cluster_map, lane, KEYS) == log.Held({b"a": (OWN, 1, b"again")}, {}, [b"a"], [])
 
 
 def test_an_index_of_many_keys_that_expire_does_not_grow(cluster_map):
@@ -263,7 +263,7 @@ def test_an_index_of_many_keys_that_expire_does_not_grow(cluster_map):
     index = (b"ZCARD", name_of(lane, b"i", lane_name(lane)))
     for turn in range(4):
         time = log.server_time_ms(cluster_map, lane) - HOUR_MS + 50
-        put(lanes, lane, *(Row(HOME, turn * 500 + n, b"%d-%d" % (turn, n), b"x", time) for n in range(500)))
+        put(lanes, lane, *(Row(OWN, turn * 500 + n, b"%d-%d" % (turn, n), b"x", time) for n in range(500)))
         last = lane.key_prefix + b"%d-499" % turn
         eventually(lambda last=last: log.ask(cluster_map, lane, (b"EXISTS", last)) == [0])
     assert log.ask(cluster_map, lane, index)[0] <= 1000
@@ -289,7 +289,7 @@ def test_headers_and_sizes_pass_through_whatever_the_library_adds(cluster_map):
         lanes.flush()
         if offset:
             (data,) = log.ask(cluster_map, lane, (b"GET", lane.key_prefix + b"a"))
-            record = codec.decode_record(b"a", data, HOME)
+            record = codec.decode_record(b"a", data, OWN)
             assert data[1] & codec.ORDER
             assert data[codec.HEADER_BYTES :][:8] == (900).to_bytes(8)
             assert (record.value, record.left_in_kafka_bytes, record.offset) == expected[offset - 1]
@@ -318,13 +318,13 @@ def test_a_history_ends_only_where_its_key_is_gone(cluster_map):
     put(
         lanes,
         lane,
-        Row(HOME, 0, b"a", b"x", now_ms - 9 * HOUR_MS),
-        Row(HOME, 1, b"a", b"y", now_ms - 8 * HOUR_MS),
+        Row(OWN, 0, b"a", b"x", now_ms - 9 * HOUR_MS),
+        Row(OWN, 1, b"a", b"y", now_ms - 8 * HOUR_MS),
     )
     assert log.ask(cluster_map, lane, (b"PTTL", history), (b"ZCARD", history)) == [-1, 1]
-    put(lanes, lane, Row(HOME, 2, b"a", None, now_ms - 60_000))
+    put(lanes, lane, Row(OWN, 2, b"a", None, now_ms - 60_000))
     assert log.ask(cluster_map, lane, (b"PEXPIRETIME", history)) == [now_ms - 60_000 + HOUR_MS]
-    put(lanes, lane, Row(HOME, 3, b"a", b"z", now_ms - 59_000))
+    put(lanes, lane, Row(OWN, 3, b"a", b"z", now_ms - 59_000))
     assert log.ask(cluster_map, lane, (b"PTTL", history), (b"ZCARD", history)) == [-1, 3]
 
 
@@ -332,9 +332,9 @@ def test_a_key_is_in_the_index_of_histories_for_as_long_as_its_history_lasts(clu
     lane = new_lane(history_age_ms=400, marker_ms=1, index=True)
     lanes = opened(cluster_map, lane)
     now_ms = log.server_time_ms(cluster_map, lane)
-    both = [Row(HOME, offset, key, b"x", now_ms) for offset, key in enumerate((b"a", b"b"))]
+    both = [Row(OWN, offset, key, b"x", now_ms) for offset, key in enumerate((b"a", b"b"))]
     put(lanes, lane, *both)
-    put(lanes, lane, Row(HOME, 2, b"a", None, now_ms + 1))
+    put(lanes, lane, Row(OWN, 2, b"a", None, now_ms + 1))
     state = log.held(cluster_map, lane, KEYS)
     assert (state.index, state.past) == ([b"b"], [b"a", b"b"])
 
@@ -348,19 +348,19 @@ def test_a_key_is_in_the_index_of_histories_for_as_long_as_its_history_lasts(clu
     eventually(is_forgotten)
     endings = (b"ZCARD", name_of(lane, b"q", lane_name(lane)))
     assert log.ask(cluster_map, lane, endings) == [0]
-    put(lanes, lane, Row(HOME, 3, b"a", b"again", now_ms + 2))
+    put(lanes, lane, Row(OWN, 3, b"a", b"again", now_ms + 2))
     assert log.held(cluster_map, lane, KEYS).past == [b"a", b"b"]
 
 
 @pytest.mark.parametrize("kind", [b"h", b"i", b"x", b"p", b"q"])
-def test_another_type_under_a_name_of_ours_is_told_before_anything_is_written(cluster_map, kind):
+def test_another_type_under_a_lane_s_key_is_an_error_before_anything_is_written(cluster_map, kind):
     lane = new_lane(ttl_ms=HOUR_MS, history_count=2, history_age_ms=HOUR_MS, index=True)
     lanes = opened(cluster_map, lane)
     name = name_of(lane, kind, b"a" if kind == b"h" else lane_name(lane))
     log.ask(cluster_map, lane, (b"SET", name, b"theirs"))
     now_ms = log.server_time_ms(cluster_map, lane)
     with pytest.raises(CorruptState, match="WRONGTYPE"):
-        put(lanes, lane, Row(HOME, 0, b"a", b"x", now_ms), Row(HOME, 1, b"b", b"x", now_ms))
+        put(lanes, lane, Row(OWN, 0, b"a", b"x", now_ms), Row(OWN, 1, b"b", b"x", now_ms))
     log.ask(cluster_map, lane, (b"DEL", name))
     assert log.held(cluster_map, lane, KEYS) == log.Held({}, {}, [], [])
 
@@ -368,14 +368,14 @@ def test_another_type_under_a_name_of_ours_is_told_before_anything_is_written(cl
 def test_a_stray_s_tombstone_deletes_an_insert_once_value_that_is_older_and_none_that_is_newer(cluster_map):
     lane = new_lane(insert_once=True)
     lanes = opened(cluster_map, lane)
-    put(lanes, lane, Row(HOME, 0, b"a", b"x", 100), Row(HOME, 1, b"b", b"x", 300))
+    put(lanes, lane, Row(OWN, 0, b"a", b"x", 100), Row(OWN, 1, b"b", b"x", 300))
     put(lanes, lane, Row(7, 0, b"a", b"second", 150), Row(7, 1, b"b", b"second", 400))
     assert values(cluster_map, lane) == {b"a": b"x", b"b": b"x"}
     put(lanes, lane, Row(7, 2, b"a", None, 200), Row(7, 3, b"c", None, 200))
     put(lanes, lane, Row(8, 0, b"b", None, 200))
     assert values(cluster_map, lane) == {b"b": b"x"}
-    put(lanes, lane, Row(HOME, 2, b"a", b"older than the tombstone", 150))
-    put(lanes, lane, Row(HOME, 3, b"c", b"newer", 201))
+    put(lanes, lane, Row(OWN, 2, b"a", b"older than the tombstone", 150))
+    put(lanes, lane, Row(OWN, 3, b"c", b"newer", 201))
     assert values(cluster_map, lane) == {b"b": b"x", b"c": b"newer"}
 
 
@@ -384,9 +384,9 @@ def test_an_insert_once_value_that_was_left_out_stays_out_when_it_is_read_again(
     lane = new_lane(insert_once=True, ttl_ms=HOUR_MS)
     lanes = opened(cluster_map, lane)
     now_ms = log.server_time_ms(cluster_map, lane)
-    rows = [Row(HOME, 0, b"a", b"x", now_ms - HOUR_MS + 100), Row(HOME, 1, b"a", b"second", now_ms)]
+    rows = [Row(OWN, 0, b"a", b"x", now_ms - HOUR_MS + 100), Row(OWN, 1, b"a", b"second", now_ms)]
     put(lanes, lane, *rows)
     assert values(cluster_map, lane) == {b"a": b"x"}
     eventually(lambda: values(cluster_map, lane) == {})
-    put(lanes, lane, *rows, Row(HOME, 2, b"b", b"y", now_ms))
+    put(lanes, lane, *rows, Row(OWN, 2, b"b", b"y", now_ms))
     assert values(cluster_map, lane) == {b"b": b"y"}

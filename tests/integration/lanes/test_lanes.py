@@ -80,7 +80,7 @@ def test_a_set_then_a_tombstone_in_one_chunk_ends_deleted_and_the_reverse_ends_s
     max_records=st.integers(1, 4),
 )
 def test_whatever_is_repeated_the_state_is_the_fold_of_the_log(redis_cluster, log, turns, max_records):
-    """Each turn writes a part of the log anew, from somewhere that the lane has reached."""
+    """Each turn writes a part of the log again, from an offset that the lane has reached."""
     lane = new_lane()
     events = [Event(offset, key, value) for offset, (key, value) in enumerate(log)]
     lanes = opened(redis_cluster, lane)
@@ -275,8 +275,8 @@ def test_lanes_of_all_shards_are_written_side_by_side(redis_cluster):
 
 def test_a_shard_that_hangs_for_a_while_costs_time_and_no_record(cluster, redis_cluster):
     lane = new_lane()
-    told = []
-    lanes = opened(redis_cluster, lane, notify=told.append, attempt_timeout_s=0.3)
+    reported = []
+    lanes = opened(redis_cluster, lane, notify=reported.append, attempt_timeout_s=0.3)
     port = primary_of(redis_cluster, lane).connection_pool.connection_kwargs["port"]
     pid = Redis(port=port).info("server")["process_id"]
     events = [Event(offset, KEYS[offset % 4], b"%d" % offset) for offset in range(300)]
@@ -288,7 +288,7 @@ def test_a_shard_that_hangs_for_a_while_costs_time_and_no_record(cluster, redis_
     finally:
         resume.join()
     assert state_of(redis_cluster, lane) == fold(events)
-    assert told
+    assert reported
 
 
 def test_a_cluster_that_is_away_is_an_error_once_the_retry_budget_is_spent():

@@ -1,4 +1,4 @@
-"""The lane protocol where Redis can't take a write at once: a slot on its way, a full node, replicas away."""
+"""The lane protocol when Redis can't take a write at once: migrating slots, a full node, missing replicas."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import redis
 from tests.servers.own import SlotMove, deadline, eventually, primary_and_replica
 from tests.support import lane_log as log
 from tests.support import lanes as t
-from tests.support.lane_log import HOME, Row
+from tests.support.lane_log import OWN, Row
 
 from keylane.adapters.redis.cluster import Cluster
 from keylane.errors import StraysLost
@@ -36,15 +36,15 @@ def new_lane(**options) -> LaneTarget:
     """A lane in a slot of its own."""
     number = next(NUMBERS)
     layout = Layout(f"trouble-{number}", 16384 // 64, stripes=32, options=Options(**options))
-    return LaneTarget.of(layout, HOME, number % 32)
+    return LaneTarget.of(layout, OWN, number % 32)
 
 
 class Writing:
-    """A writer in a thread: `until_held_up` returns once it has been told of trouble again and again."""
+    """A writer in a thread; `until_delayed` returns once it has reported trouble several times."""
 
     def __init__(self, nodes: str, lane: LaneTarget) -> None:
         self.cluster = t.Cluster(t.settings(nodes))
-        self.told: list[str] = []
+        self.reported: list[str] = []
         self.lane = lane
         self.epoch = 0
         self.open()
@@ -53,14 +53,14 @@ class Writing:
 
     def open(self) -> None:
         self.epoch += 1
-        self.lanes = t.writer_over(self.cluster, self.epoch, self.told.append)
+        self.lanes = t.writer_over(self.cluster, self.epoch, self.reported.append)
         self.lanes.open([(self.lane, 0)])
 
     def send(self, *rows: Row) -> None:
         try:
             log.send(self.lanes, self.lane, rows, rows[0].offset, rows[-1].offset + 1)
         except StraysLost:
-            # The slot is another node's now: as far as a stray can tell its lane has failed over.
+            # The slot is on another node now, which looks like a failover of the lane.
             self.open()
             log.send(self.lanes, self.lane, rows, rows[0].offset, rows[-1].offset + 1)
 
@@ -74,9 +74,9 @@ class Writing:
         self._thread = threading.Thread(target=run)
         self._thread.start()
 
-    def until_held_up(self) -> None:
-        before = len(self.told)
-        eventually(lambda: len(self.told) >= before + 3)
+    def until_delayed(self) -> None:
+        before = len(self.reported)
+        eventually(lambda: len(self.reported) >= before + 3)
 
     def end(self) -> None:
         assert self._thread
@@ -96,7 +96,7 @@ def writing(nodes: str, lane: LaneTarget) -> Iterator[Writing]:
 
 @contextlib.contextmanager
 def moving(cluster: RedisCluster, lane: LaneTarget) -> Iterator[SlotMove]:
-    """The slot's way to another shard has begun; it ends with the block, and the slot goes back."""
+    """The slot migrates to another shard; when the block ends it goes back."""
     move = SlotMove(cluster, lane.slot)
     try:
         move.begin()
@@ -153,30 +153,30 @@ RICH = {"ttl_ms": HOUR_MS, "history_count": 9, "index": True}
 @pytest.mark.parametrize(
     ("options", "away", "source"),
     [
-        ({}, ["v:b"], HOME),
-        ({}, ["new"], HOME),
-        ({}, ["w"], HOME),
-        ({"marker_ms": 0}, ["v:b"], HOME),
-        ({"guarded": True}, ["v:b"], HOME),
+        ({}, ["v:b"], OWN),
+        ({}, ["new"], OWN),
+        ({}, ["w"], OWN),
+        ({"marker_ms": 0}, ["v:b"], OWN),
+        ({"guarded": True}, ["v:b"], OWN),
         ({"guarded": True}, ["v:b"], 7),
         ({}, ["v:b"], 7),
-        (RICH, ["v:b"], HOME),
-        (RICH, ["h:b"], HOME),
-        (RICH, ["i"], HOME),
-        (RICH, ["x"], HOME),
+        (RICH, ["v:b"], OWN),
+        (RICH, ["h:b"], OWN),
+        (RICH, ["i"], OWN),
+        (RICH, ["x"], OWN),
         (RICH, ["h:a", "i", "v:b"], 7),
-        (RICH, ["new"], HOME),
+        (RICH, ["new"], OWN),
     ],
 )
 @pytest.mark.parametrize("has_tombstone", [False, True])
-def test_in_a_slot_on_its_way_a_chunk_is_written_whole_or_waits(
+def test_in_a_migrating_slot_a_chunk_is_written_whole_or_waits(
     cluster, redis_cluster, options, away, source, has_tombstone
 ):
     lane = new_lane(**options)
     names = names_of(lane)
     with writing(redis_cluster, lane) as one:
         now_ms = log.server_time_ms(one.cluster, lane)
-        rows = [Row(HOME, 0, b"a", b"x", now_ms), Row(HOME, 1, b"b", b"x", now_ms)]
+        rows = [Row(OWN, 0, b"a", b"x", now_ms), Row(OWN, 1, b"b", b"x", now_ms)]
         one.send(*rows)
         value = None if has_tombstone else b"z"
         keys = KEYS if away == ["new"] else KEYS[:2]
@@ -186,7 +186,7 @@ def test_in_a_slot_on_its_way_a_chunk_is_written_whole_or_waits(
             move.move(*(names[name] for name in away if name != "new"))
             before = [contents(node, [*names.values()]) for node in (move.source, move.target)]
             one.begin(lambda: one.send(*chunk))
-            one.until_held_up()
+            one.until_delayed()
             assert [contents(node, [*names.values()]) for node in (move.source, move.target)] == before
             arrive(cluster, move)
             one.end()
@@ -195,21 +195,21 @@ def test_in_a_slot_on_its_way_a_chunk_is_written_whole_or_waits(
         assert log.held(one.cluster, lane, KEYS) == log.fold([*rows, *chunk], lane.options, now_ms)
 
 
-def test_in_a_slot_on_its_way_a_chunk_of_more_than_one_command_is_written_whole_or_waits(
+def test_in_a_migrating_slot_a_chunk_of_more_than_one_command_is_written_whole_or_waits(
     cluster, redis_cluster
 ):
     lane = new_lane()
     keys = [b"%d" % number for number in range(2500)]
     names = [lane.key_prefix + key for key in keys]
     with writing(redis_cluster, lane) as one:
-        rows = [Row(HOME, number, key, b"x", 1) for number, key in enumerate(keys)]
+        rows = [Row(OWN, number, key, b"x", 1) for number, key in enumerate(keys)]
         one.send(*rows)
         chunk = [row._replace(offset=row.offset + 2500, value=b"y") for row in rows]
         with moving(cluster, lane) as move:
             move.move(names[2400])
             before = contents(move.source, names)
             one.begin(lambda: one.send(*chunk))
-            one.until_held_up()
+            one.until_delayed()
             assert contents(move.source, names) == before
             arrive(cluster, move)
             one.end()
@@ -217,24 +217,24 @@ def test_in_a_slot_on_its_way_a_chunk_of_more_than_one_command_is_written_whole_
         assert log.held(one.cluster, lane, keys) == log.fold(chunk, lane.options, 0)
 
 
-def test_a_slot_on_its_way_holds_up_no_heartbeat_whose_keys_are_still_there(cluster, redis_cluster):
+def test_a_migrating_slot_delays_no_heartbeat_whose_keys_are_still_there(cluster, redis_cluster):
     """Nothing has expired yet, and the set of expiries is not there to say so."""
     lane = new_lane(**RICH)
     with writing(redis_cluster, lane) as one, moving(cluster, lane):
         one.lanes.apply(lane, OffsetRange(0, 0, 500))
         one.lanes.flush()
-        assert one.told == []
+        assert one.reported == []
 
 
 @pytest.mark.parametrize("options", [{}, RICH])
-def test_a_full_node_holds_the_writer_up_and_costs_no_record_and_no_order(redis_cluster, cluster, options):
+def test_a_full_node_delays_the_writer_and_costs_no_record_and_no_order(redis_cluster, cluster, options):
     lane = new_lane(**options)
     primary, _ = primary_and_replica(cluster, lane.slot)
     limit = primary.command("CONFIG", "GET", "maxmemory")["maxmemory"]
     with writing(redis_cluster, lane) as one:
         now_ms = log.server_time_ms(one.cluster, lane)
         rows = [
-            Row(HOME, offset, KEYS[offset % 4], None if offset % 7 == 3 else b"%d" % offset, now_ms)
+            Row(OWN, offset, KEYS[offset % 4], None if offset % 7 == 3 else b"%d" % offset, now_ms)
             for offset in range(400)
         ]
 
@@ -255,9 +255,9 @@ def test_a_full_node_holds_the_writer_up_and_costs_no_record_and_no_order(redis_
             primary.command("CONFIG", "SET", "maxmemory", 1)
             before = contents(primary, names)
             one.begin(send_all)
-            one.until_held_up()
+            one.until_delayed()
             assert contents(primary, names) == before
-            assert "maxmemory" in one.told[0]
+            assert "maxmemory" in one.reported[0]
         finally:
             primary.command("CONFIG", "SET", "maxmemory", limit)
         one.end()
@@ -265,29 +265,29 @@ def test_a_full_node_holds_the_writer_up_and_costs_no_record_and_no_order(redis_
         assert t.held(redis_cluster, lane, [])[1].next_offset == 400
 
 
-def test_a_writer_that_waits_for_replicas_tells_when_they_are_away_and_goes_on(cluster, redis_cluster):
+def test_a_writer_that_waits_for_replicas_reports_when_they_are_missing_and_continues(cluster, redis_cluster):
     lane = new_lane()
     _, replica = primary_and_replica(cluster, lane.slot)
     with replica.client() as client:
         pid = client.info("server")["process_id"]
-    told: list[str] = []
+    reported: list[str] = []
     own = t.Cluster(t.settings(redis_cluster))
-    lanes = t.writer_over(own, 1, told.append, wait_replicas=1, wait_ms=300)
+    lanes = t.writer_over(own, 1, reported.append, wait_replicas=1, wait_ms=300)
     lanes.open([(lane, 0)])
-    log.send(lanes, lane, [Row(HOME, 0, b"a", b"x", 1)], 0, 1)
-    assert told == []
+    log.send(lanes, lane, [Row(OWN, 0, b"a", b"x", 1)], 0, 1)
+    assert reported == []
     with redis.Redis(port=replica.port) as client:
         client.readonly()
         assert client.get(lane.watermark_key)[2:10] == (1).to_bytes(8)
     os.kill(pid, signal.SIGSTOP)
     try:
         began_s = t.CLOCK.monotonic_s()
-        log.send(lanes, lane, [Row(HOME, 1, b"a", b"y", 1)], 1, 2)
+        log.send(lanes, lane, [Row(OWN, 1, b"a", b"y", 1)], 1, 2)
         assert t.CLOCK.monotonic_s() - began_s >= 0.3
-        log.send(lanes, lane, [Row(HOME, 2, b"a", b"z", 1)], 2, 3)
+        log.send(lanes, lane, [Row(OWN, 2, b"a", b"z", 1)], 2, 3)
     finally:
         os.kill(pid, signal.SIGCONT)
-    assert told == ["0 of 1 replicas have the writes"]
-    assert log.held(own, lane, KEYS).values == {b"a": (HOME, 2, b"z")}
+    assert reported == ["0 of 1 replicas have the writes"]
+    assert log.held(own, lane, KEYS).values == {b"a": (OWN, 2, b"z")}
     own.close()
     eventually(lambda: replica.facts()["master_link_status"] == "up")

@@ -34,7 +34,7 @@ def new_key(kind: str = "epoch") -> bytes:
     return b"{keylane}:%b:library-%d" % (kind.encode(), next(NUMBERS))
 
 
-def test_each_start_takes_a_higher_epoch_and_one_above_what_it_was_told(redis_cluster):
+def test_each_start_takes_a_higher_epoch_and_one_above_the_given_number(redis_cluster):
     key = new_key()
     assert [take(redis_cluster, key, -1), take(redis_cluster, key, -1)] == [1, 2]
     assert take(redis_cluster, key, 2, above=10) == 11

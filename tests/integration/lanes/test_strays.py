@@ -233,7 +233,7 @@ def test_an_older_writer_gives_nothing(redis_cluster):
         old.flush()
 
 
-def test_a_lane_that_has_failed_over_takes_no_stray_until_it_is_opened_anew(redis_cluster):
+def test_a_lane_that_has_failed_over_takes_no_stray_until_it_is_opened_again(redis_cluster):
     """A later stray would say that the lane has all before it, and hide what the failover took."""
     lane = new_lane()
     lanes = opened(redis_cluster, lane)
@@ -247,7 +247,7 @@ def test_a_lane_that_has_failed_over_takes_no_stray_until_it_is_opened_anew(redi
     assert value_of(redis_cluster, lane) == b"y"
 
 
-def test_a_lane_that_has_failed_over_is_not_told_that_it_is_complete(redis_cluster):
+def test_a_lane_that_has_failed_over_is_not_marked_complete(redis_cluster):
     lane = new_lane()
     lanes = opened(redis_cluster, lane)
     lanes.apply(lane, OffsetRange(0, 0, 5), unless_strays_lost=True)

@@ -20,8 +20,8 @@ def keys_of(layout: Layout, record_keys: list[bytes]) -> dict[bytes, bytes]:
     entries = {}
     for partition in range(layout.partition_count):
         tag = routing.hash_tag(routing.slot_for(partition, 0, layout.partition_count, 1))
-        mark = redis_keys.watermark_key(tag, layout.topic, layout.generation, partition, 0)
-        entries[mark] = codec.encode_watermark(Watermark(1, 1))
+        watermark_key = redis_keys.watermark_key(tag, layout.topic, layout.generation, partition, 0)
+        entries[watermark_key] = codec.encode_watermark(Watermark(1, 1))
         for key in record_keys:
             entries[redis_keys.value_key(tag, layout.topic, layout.generation, key)] = b"v"
             entries[redis_keys.history_key(tag, layout.topic, layout.generation, key)] = b"h"
@@ -50,14 +50,14 @@ def test_all_keys_of_a_generation_go_and_those_that_only_look_like_them_stay(red
             before, left = left, {key for key in left if client.exists(key)} if removed else left
             assert len(before) - len(left) == removed <= looked
             records = [key for key in left if b":w:" not in key]
-            marks = [key for key in old if b":w:" in key]
-            assert not records or len(left) == len(records) + len(marks)
+            watermarks = [key for key in old if b":w:" in key]
+            assert not records or len(left) == len(records) + len(watermarks)
         assert left == set()
         assert all(client.exists(key) for key in stay)
     cluster.close()
 
 
-def test_what_was_broken_off_is_gone_on_with(redis_cluster):
+def test_an_interrupted_removal_is_continued(redis_cluster):
     topic = f"sweep.{next(NUMBERS)}"
     old = keys_of(Layout(topic, 3), [b"%d" % number for number in range(600)])
     cluster = Cluster(t.settings(redis_cluster))

@@ -53,8 +53,8 @@ def put(*pairs: tuple[bytes, int], gone: tuple[bytes, ...] = ()) -> Changes:
 
 
 def index_of(redis_cluster: str, layout: Layout, kind: bytes = b"i") -> list[bytes]:
-    (home,) = lanes_of_topic(layout)
-    key = redis_keys.lane_key(home.tag, layout.topic, layout.generation, kind, b"0.0")
+    (own,) = lanes_of_topic(layout)
+    key = redis_keys.lane_key(own.tag, layout.topic, layout.generation, kind, b"0.0")
     with t.client(redis_cluster) as client:
         return client.zrange(key, 0, -1)
 
@@ -127,12 +127,12 @@ def test_a_commit_of_thousands_of_windows_is_one_call(redis_cluster, layout, ope
 
 
 @pytest.mark.parametrize("kind", [b"p", b"v"])
-def test_bytes_that_are_not_ours_are_told_as_corrupt_state(redis_cluster, layout, opened, kind):
+def test_bytes_that_are_not_keylane_s_are_corrupt_state(redis_cluster, layout, opened, kind):
     lanes, lane, state = opened(1)
     lanes.commit(lane, state, FIRST, put((ONE, 1)), watermark_ms=0)
-    (home,) = lanes_of_topic(layout)
-    own = ONE if kind == b"v" else b"0.0"
+    (own,) = lanes_of_topic(layout)
+    name = ONE if kind == b"v" else b"0.0"
     with t.client(redis_cluster) as client:
-        client.set(redis_keys.lane_key(home.tag, layout.topic, layout.generation, kind, own), b"nonsense")
+        client.set(redis_keys.lane_key(own.tag, layout.topic, layout.generation, kind, name), b"nonsense")
     with pytest.raises(CorruptState):
         opened(2) if kind == b"p" else lanes.windows(lane, [ONE])

@@ -109,8 +109,8 @@ def test_lane_is_read_all_the_time_and_written_again_once_its_slot_has_moved(own
     layout = Layout(a_topic(), 1)
     lane = LaneTarget.of(layout, 0, 0)
     fill(own.addresses, layout_entry(layout))
-    told: list[str] = []
-    log = Log(lane, t.writer(own.addresses, 1, notify=told.append))
+    reported: list[str] = []
+    log = Log(lane, t.writer(own.addresses, 1, notify=reported.append))
     log.write(KEYS)
     readers = [Reader(own.addresses, log) for _ in range(4)]
     over = threading.Event()
@@ -131,7 +131,7 @@ def test_lane_is_read_all_the_time_and_written_again_once_its_slot_has_moved(own
     over.set()
     writing.join(60)
     assert reads.failures == []
-    assert told  # writes were delayed: keys did leave meanwhile
+    assert reported  # writes were delayed: keys did leave meanwhile
     records, watermark = t.held(own.addresses, lane, [log.key(number) for number in range(KEYS)])
     assert watermark
     assert watermark.next_offset == log.end

@@ -1,4 +1,4 @@
-"""One schedule of the torture for each kind of trouble; `make torture` runs hundreds, of random ones."""
+"""One torture schedule for each kind of trouble; `make torture` runs hundreds of random ones."""
 
 from __future__ import annotations
 

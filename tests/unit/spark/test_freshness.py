@@ -73,7 +73,7 @@ def test_a_state_that_is_far_behind_remembers_a_bounded_number_of_moments():
     assert freshness.complete_as_of_ms(PLACE, 100_000) == 100_000
 
 
-def test_a_topic_with_strays_is_whole_as_of_when_its_last_partition_is():
+def test_a_topic_with_strays_is_complete_as_of_when_its_last_partition_is():
     freshness = Freshness()
     other, elsewhere = ("orders", 4), ("users", 0)
     freshness.observe(1000, {PLACE: 50, other: 70, elsewhere: 5})

@@ -106,7 +106,7 @@ def test_what_was_being_built_goes_on_and_what_is_no_longer_wanted_is_removed():
     assert (back.building, back.remove) == (None, {6})
 
 
-def test_a_state_that_is_not_the_topic_s_is_begun_anew_and_all_of_it_removed():
+def test_a_state_that_is_not_the_topic_s_begins_again_and_all_of_it_is_removed():
     record = a_record(building=replace(SERVED, stripes=3, generation=6))
     made = planned(record=record, unusable="it was deleted and created again")
     assert made == GenerationPlan(
@@ -137,6 +137,6 @@ def test_a_record_comes_back_as_it_was_written():
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"{}", b'{"topic_id": "x", "building": null, "owner": {}}'])
-def test_what_is_no_record_is_told(data: bytes):
+def test_what_is_not_a_record_is_an_error(data: bytes):
     with pytest.raises(CodecError, match="not a topic record"):
         TopicRecord.from_json(data)

@@ -23,7 +23,7 @@ def test_a_few_strays_or_strays_of_no_partitioner_are_no_reason_to_speak():
     assert PartitionerAudit(LAYOUTS).add({("orders", 0): Tally(records=30, strays=30, crc32=30)}) == []
 
 
-def test_producers_that_look_at_the_whole_key_are_told_of_by_what_the_topic_is_partitioned():
+def test_producers_that_partition_by_the_whole_key_are_reported():
     audit = PartitionerAudit({"trips": Layout("trips", 9, partition_by="prefix:|")})
     (sentence,) = audit.add({("trips", 0): Tally(records=900, strays=800, crc32=90, whole_key=800)})
     assert "800 of 900 records lie where murmur2 of the whole key puts them" in sentence
@@ -39,7 +39,7 @@ def test_batches_add_up():
     assert [len(audit.add(batch)) for _ in range(4)] == [0, 0, 0, 1]
 
 
-def test_a_topic_s_first_value_that_is_left_in_kafka_is_told():
+def test_the_first_value_of_a_topic_that_is_left_in_kafka_is_reported():
     audit = PartitionerAudit({"orders": Layout("orders", 9, options=Options(max_value_bytes=1_000_000))})
     tallies = {("orders", 0): Tally(records=9, left_in_kafka=1), ("orders", 1): Tally(left_in_kafka=1)}
     (sentence,) = audit.add(tallies)

@@ -211,7 +211,7 @@ def test_what_failed_while_it_was_stopped_is_raised_and_nothing_switched(monkeyp
     assert not scene.is_switched
 
 
-def test_a_fence_is_told_even_where_something_else_was_met_first(monkeypatch):
+def test_a_fence_is_raised_even_if_another_error_came_first(monkeypatch):
     scene = Scene()
     scene.next.complete_as_of_ms = 0
     scene.old.failure = LaneBehind("orders/0.0", 1, 2)

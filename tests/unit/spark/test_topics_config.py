@@ -70,6 +70,6 @@ def test_a_fault_names_line_and_field(tmp_path, text, faults):
         assert fault in str(told.value)
 
 
-def test_a_missing_file_is_told_by_its_path(tmp_path):
+def test_a_missing_file_is_named_by_its_path(tmp_path):
     with pytest.raises(BadConfig, match=r"nowhere\.toml: can't be read"):
         load(tmp_path / "nowhere.toml")

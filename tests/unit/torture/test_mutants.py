@@ -1,4 +1,4 @@
-"""The guards that the torture's mutants take out are where they are looked for."""
+"""The guards that torture's mutants remove are where the mutants expect them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.torture.mutants import MUTANTS, GuardGone, Replacement, make
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_each_guard_can_be_taken_out(mutant, tmp_path):
+def test_each_guard_can_be_removed(mutant, tmp_path):
     make(mutant, tmp_path)
     for replacement in mutant.replacements:
         changed = tmp_path / replacement.path
@@ -19,7 +19,7 @@ def test_each_guard_can_be_taken_out(mutant, tmp_path):
             py_compile.compile(str(changed), doraise=True)
 
 
-def test_a_guard_that_is_gone_is_told(tmp_path):
+def test_a_guard_that_has_changed_is_reported(tmp_path):
     gone = Replacement(MUTANTS[0].replacements[0].path, "no such text", "")
     with pytest.raises(GuardGone, match="no such text"):
         make(dataclasses.replace(MUTANTS[0], replacements=(gone,)), tmp_path)

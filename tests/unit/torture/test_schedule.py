@@ -54,6 +54,6 @@ def test_only_mixed_topics_have_records_in_other_partitions_and_clocks_go_back_a
         for step in draw(seed, TOPICS).steps:
             if isinstance(step, Produce):
                 (mixed if step.topic == "mixed" else plain).extend(step.writes)
-    assert {write.place for write in plain} == {"murmur2"}
-    assert {write.place for write in mixed} == {"murmur2", "crc32", "fnv1a", *range(6)}
+    assert {write.placed_by for write in plain} == {"murmur2"}
+    assert {write.placed_by for write in mixed} == {"murmur2", "crc32", "fnv1a", *range(6)}
     assert any(now.time_ms < before.time_ms for before, now in itertools.pairwise(mixed))

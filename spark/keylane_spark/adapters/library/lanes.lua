@@ -1,9 +1,12 @@
--- The functions that a writer calls for a lane.
+-- The functions that a writer calls for a lane. Errors of all of them:
+--   FENCED epoch         a newer writer, of this epoch, has the lane
+--   BEHIND next offset   the call does not follow what the lane has (-1: the lane has no watermark)
+--   CORRUPT text         the watermark record can't be read
 
--- KEYS: the lane's watermark. ARGV: epoch, from, to, newest timestamp ms, complete as of ms, log end (0: as
--- before), 1 when there are tombstones, the options' 8, then key and payload in turn, in offset order.
 -- Applies the records of [from, to) that the lane does not have yet, and moves the watermark to `to`.
--- Returns the lane's next offset. Errors: FENCED epoch, BEHIND next offset (-1: no watermark), CORRUPT.
+-- KEYS: the lane's watermark. ARGV: epoch, from, to, newest timestamp ms, complete as of ms, log end (0: as
+-- before), 1 when there are tombstones, the 8 options, then keys and payloads alternately, in offset order.
+-- Returns the lane's next offset.
 local function apply(keys, args)
   local epoch, from, to = tonumber(args[1]), tonumber(args[2]), tonumber(args[3])
   local newest, complete, log_end = tonumber(args[4]), tonumber(args[5]), tonumber(args[6])
@@ -14,8 +17,8 @@ local function apply(keys, args)
   if next_offset < from then
     return redis.error_reply(string.format('BEHIND %.0f', next_offset))
   end
-  -- A chunk that reaches further than the lane ends where it should, whatever it repeats: it carries the last
-  -- record of each of its keys. One that does not is no news.
+  -- A chunk that reaches beyond the lane's next offset may be applied whole, whatever it repeats: it carries the
+  -- last record of each of its keys. One that does not brings nothing new.
   if args[9] == '1' or bit.band(flags, HAS_STRAYS) ~= 0 then
     merge(keys[1], args, 8, next_offset < to and 16 or #args + 1, next_offset)
   elseif next_offset < to then
@@ -34,11 +37,11 @@ local function apply(keys, args)
   return next_offset
 end
 
--- KEYS: the watermark of the lane where readers look. ARGV: epoch, the options' 8, the partition that the records
--- come from (-1: not to be noted), the offset below which the lane has all of that one's strays now, then key and
--- payload in turn. Leaves the watermark where it is.
--- Returns 0. Errors: FENCED epoch, BEHIND -1 (no watermark), CORRUPT, and LOST: the lane has failed over since it
--- was opened. What it took of a partition before may be missing, and a later stray must not hide that.
+-- Writes records of another partition into the lane where readers look for their keys; its watermark stays.
+-- KEYS: the lane's watermark. ARGV: epoch, the 8 options, the partition that the records come from (-1: it is not
+-- noted), the offset below which the lane now has all strays of that partition, then keys and payloads alternately.
+-- Returns 0. Also fails with LOST: the lane has failed over since it was opened. Strays that it had taken may be
+-- missing, and noting later ones would hide that.
 local function strays(keys, args)
   local epoch, source, to = tonumber(args[1]), args[10], tonumber(args[11])
   local flags, next_offset, newest, complete, log_end = own(keys[1], epoch)
@@ -60,10 +63,11 @@ local function strays(keys, args)
   return 0
 end
 
--- KEYS: the watermark of a partition's first lane. ARGV: epoch, length of `{tag}:T:g:w:`, then in turn a lane
--- and the offset below which that lane has been given all of this partition's strays.
--- To be called before the watermark moves: so where a lane has lost strays with a failover, this tells.
--- Returns 0. Errors: FENCED epoch, BEHIND -1 (no watermark), CORRUPT.
+-- Notes which lanes were given a partition's strays. It is called before the partition's watermark moves, so that
+-- strays lost with a failover are noticed.
+-- KEYS: the watermark of the partition's first lane. ARGV: epoch, length of `{tag}:T:g:w:`, then alternately a lane
+-- and the offset below which it was given all strays of this partition.
+-- Returns 0.
 local function gave(keys, args)
   local flags, next_offset, newest, complete, log_end = own(keys[1], tonumber(args[1]))
   if not flags then
@@ -89,13 +93,12 @@ local function noted(flags, flag, watermark_key, prefix, kind)
   return redis.call('HGETALL', key_of(watermark_key, tonumber(prefix), kind))
 end
 
--- KEYS: the lane's watermark. ARGV: epoch, the oldest offset that the log still has, 1 when a new lane has
--- lost records already, length of `{tag}:T:g:w:`.
--- Takes the lane for this epoch, and for readers again if it was superseded; a new lane begins at the oldest
--- offset, one whose next offset the log has lost goes on there and is marked incomplete.
--- Returns next offset, 1 when it is incomplete, 1 when it has met strays, complete as of ms, the strays that it
--- has (partition and offset in turn, see strays), those that its partition gave (lane and offset, see gave).
--- Errors: FENCED epoch, CORRUPT.
+-- Takes the lane for this epoch, and makes a superseded lane serve again. A new lane begins at the oldest offset; one
+-- whose next offset the log has lost continues there, and is marked incomplete.
+-- KEYS: the lane's watermark. ARGV: epoch, the oldest offset that the log still has, 1 when a new lane has already
+-- lost records, length of `{tag}:T:g:w:`.
+-- Returns next offset, 1 when incomplete, 1 when the lane has strays, complete as of ms, the strays that it took
+-- (partition and offset alternately, see strays), those that its partition gave (lane and offset, see gave).
 local function open(keys, args)
   local epoch, oldest = tonumber(args[1]), tonumber(args[2])
   local stored = redis.call('GET', keys[1])
@@ -121,8 +124,8 @@ local function open(keys, args)
   return { next_offset, incomplete, has_strays, complete, taken, given }
 end
 
--- KEYS: the lane's watermark. ARGV: epoch, what to tell readers of the lane: SUPERSEDED, its generation is not
--- the current one, or INCOMPLETE. Returns 1; 0 where there is no lane. Errors: FENCED epoch, CORRUPT.
+-- Sets a flag for the lane's readers: SUPERSEDED (its generation is not the current one) or INCOMPLETE.
+-- KEYS: the lane's watermark. ARGV: epoch, the flag. Returns 1; 0 where there is no lane.
 local function mark(keys, args)
   local epoch = tonumber(args[1])
   if redis.call('EXISTS', keys[1]) == 0 then
@@ -136,8 +139,8 @@ local function mark(keys, args)
   return 1
 end
 
--- As apply, for a topic with strays: says of no lane that it is complete which has failed over since it was opened.
--- Errors as apply, and LOST.
+-- As apply, for a topic with strays: a lane that has failed over since it was opened may lack strays, and must not be
+-- marked complete. Also fails with LOST.
 local function apply_whole(keys, args)
   local flags, fault = own(keys[1], tonumber(args[1]))
   if not flags then

@@ -1,6 +1,6 @@
--- The functions that fence a topic's layout.
+-- The functions that hand out epochs, and fence a topic's layout by them.
 
--- A topic's epoch counter: the last epoch given out (0: none) and the run that took it; or nil and the error.
+-- Returns the last epoch that was given out (0: none) and the run that took it; or nil and an error reply.
 local function last_epoch(key)
   local stored = redis.call('GET', key) or '0'
   local epoch, run = string.match(stored, '^(%d+) ?(.*)$')
@@ -10,10 +10,11 @@ local function last_epoch(key)
   return tonumber(epoch), run
 end
 
--- KEYS: a topic's epoch counter. ARGV: the epoch that this run holds (-1: none yet), a number to go above, the
--- run's own name ('': it has none).
--- Returns an epoch higher than every one given out before. Errors: FENCED epoch when another run has taken one
--- since (a run's own, whose reply was lost, is no other's), CORRUPT.
+-- Takes an epoch that is higher than every one given out before.
+-- KEYS: a topic's epoch counter. ARGV: the epoch that this run holds (-1: none yet), a number to exceed, the run's
+-- name ('': none).
+-- Returns the epoch. Errors: FENCED epoch when another run has taken a newer one (one of this run's own, whose reply
+-- was lost, does not count), CORRUPT.
 local function take_epoch(keys, args)
   local expected, run = tonumber(args[1]), args[3]
   local last, owner = last_epoch(keys[1])
@@ -29,8 +30,9 @@ local function take_epoch(keys, args)
   return epoch
 end
 
--- KEYS: a topic's epoch counter, layout record, writer's record. ARGV: epoch, the new layout record, the new
--- writer's record; of these, an empty one stays as it is. Returns 0. Errors: FENCED epoch, CORRUPT.
+-- Stores a topic's layout record, its writer's record, or both.
+-- KEYS: the topic's epoch counter, layout record, writer's record. ARGV: epoch, the new layout record, the new
+-- writer's record; an empty one leaves the record unchanged. Returns 0. Errors: FENCED epoch, CORRUPT.
 local function set_layout(keys, args)
   local last, fault = last_epoch(keys[1])
   if not last then

@@ -1,13 +1,13 @@
--- Records that are compared with what is there, and the topic's options.
+-- Writes of records that are compared with what is stored, by the topic's options.
 
--- Keys of an index that one call looks at because they may have expired, on top of one for each record
+-- How many expired keys one call removes from an index, in addition to one for each record.
 local DUE = 200
--- Times end here: doubles are exact up to it, and Redis takes it
+-- The latest time: doubles are exact up to it, and Redis accepts it.
 local LATEST = 9007199254740991
 
--- A topic's options with the names that follow from the watermark's. Their 8 arguments (see rules in lane.py): how
--- long a marker lasts, 1 where records are compared, length of `{tag}:T:g:v:`, time to live, how many records and
--- how long a history keeps, 1 where the first value stays, 1 for an index. Times in ms, 0 for none.
+-- Parses a topic's options, and derives the names of the lane's other keys. The 8 arguments (see option_arguments in
+-- lane.py): how long a tombstone's marker lasts, 1 where records are compared, the length of `{tag}:T:g:v:`, the time
+-- to live, how many records and how long a history keeps, 1 for insert_once, 1 for an index. Times in ms, 0 for none.
 local function rules_of(watermark_key, args, at)
   local prefix = tonumber(args[at + 2])
   local base = string.sub(watermark_key, 1, prefix - 2)
@@ -30,18 +30,18 @@ local function rules_of(watermark_key, args, at)
   }
 end
 
--- Names whose time is over by a sorted set of times (false: there is none), as far as they can be seen: keys whose
--- values have expired, or their histories.
+-- Returns up to `count` names whose time in a sorted set has passed: keys whose values, or whose histories, have
+-- expired. `times`: the set's key, false where there is none.
 local function due(times, now, count)
   local before = '(' .. string.format('%.0f', now)
   local names = times and redis.pcall('ZRANGEBYSCORE', times, '-inf', before, 'LIMIT', 0, count)
   return names and not names.err and names or {}
 end
 
--- Drops what a history need not hold: all but the newest so many, and what is too old but for the newest of
--- those, which tells what held when the time kept begins. A key that is gone loses its history in the end, but
--- not before its marker: what comes late must find it. `size`: how many there are at most. Returns when the history
--- will be gone, nil: not by itself.
+-- Removes the records that a history need not keep: all but the newest `history_count`, and those too old but for the
+-- newest of these, which was valid when the kept time begins. The history of a deleted key expires, but not before
+-- its marker: late records must find it. `size`: at most how many records there are.
+-- Returns when the history will expire; nil: never.
 local function trim(key, size, rules)
   if rules.history_count > 0 and size > rules.history_count then
     redis.call('ZREMRANGEBYRANK', key, 0, -rules.history_count - 1)
@@ -65,8 +65,8 @@ local function trim(key, size, rules)
   end
 end
 
--- Whether a record may take the place of what an entry holds: by offset within one partition; across partitions
--- by order timestamp, and at a tie the lane's own wins, then the lower partition.
+-- Whether a record replaces what an entry holds. Within one partition offsets decide. Between partitions order
+-- timestamps decide; at a tie the lane's own partition wins, then the lower one.
 local function is_newer(offset, order, source, entry)
   if not entry.offset then
     return true
@@ -85,8 +85,8 @@ local function add_to_history(entry, payload, time, source, rest)
   entry.history = history
 end
 
--- What becomes of each key by the records from offset `below` on: key -> what it will hold, `payload` where that
--- is new. Reads all that will be touched, and writes nothing.
+-- Plans what the records from offset `below` on change. Returns key -> entry: what the key will hold, with a `payload`
+-- where that changes. Reads every key that will be written, and writes nothing.
 local function plan(args, first, below, rules)
   local entries = {}
   for i = first, #args, 2 do
@@ -144,7 +144,7 @@ local function put(key, entry, rules, sets)
   end
 end
 
--- Adds before it removes: a sorted set without members is no key any more.
+-- Adds members before it removes others: an empty sorted set would be deleted.
 local function update_index(entries, rules, expired)
   local added, expiries, removed = {}, {}, {}
   for _, name in ipairs(expired) do
@@ -174,7 +174,7 @@ local function update_index(entries, rules, expired)
   end
 end
 
--- The index of all keys that have a history, be they there or not: reads as of a time go by it.
+-- Updates the index of all keys that have a history, existing or deleted, which reads as of a time use.
 local function update_past(entries, rules, over)
   local names, ending, lasting, removed = {}, {}, {}, {}
   for _, name in ipairs(over) do
@@ -205,8 +205,7 @@ local function update_past(entries, rules, over)
   end
 end
 
--- Writes what is newer than what is there, by the topic's options: its arguments begin at `at`, the records'
--- at `first`.
+-- Writes the records that are newer than what is stored. The options' arguments begin at `at`, the records' at `first`.
 local function merge(watermark_key, args, at, first, below)
   local rules = rules_of(watermark_key, args, at)
   local count = DUE + (#args - first + 1) / 2

@@ -1,9 +1,9 @@
--- Envelopes: what stands before a record's value.
+-- Envelopes: the bytes that precede a record's value.
 
 local STRAY, TOMBSTONE, ORDER = 1, 2, 4
 
--- An envelope's offset (nil: it is none of ours), timestamp, order timestamp (what counts across partitions),
--- source partition (-1: the lane's own), whether it is a set, and where headers, size or value begin.
+-- Returns an envelope's offset (nil: it is not an envelope), timestamp, order timestamp (which decides between
+-- partitions), source partition (-1: the lane's own), whether it is a set, and where headers, size or value begin.
 local function parse(payload)
   if #payload < 18 then
     return nil
@@ -28,7 +28,7 @@ local function parse(payload)
   return offset, time, order, source, bit.band(flags, TOMBSTONE) == 0, rest
 end
 
--- What lies under a key, as `parse`; nil for nothing, and for what is overwritten as by SET.
+-- Returns what is stored under a key, as `parse`; nil for nothing, and for other types, which a SET overwrites.
 local function held(key)
   local head = redis.pcall('GETRANGE', key, 0, 29)
   if type(head) == 'string' then
@@ -38,8 +38,8 @@ local function held(key)
   end
 end
 
--- Offset, version, flags, timestamp, ...: the record as the log has it. An order timestamp is left out, for it
--- depends on how the log was cut into chunks, and a record read twice must be the same member.
+-- Returns a history's member: offset, version, flags, timestamp, ..., the record as the log has it. The order
+-- timestamp is left out: it depends on the chunks, and a record that is read twice must give the same member.
 local function history_member(payload, source, rest)
   local flags = string.byte(payload, 2)
   if bit.band(flags, ORDER) == 0 then
@@ -49,7 +49,7 @@ local function history_member(payload, source, rest)
     .. (source >= 0 and string.sub(payload, 19, 22) or '') .. string.sub(payload, rest)
 end
 
--- The envelope with this order timestamp, or none (false); a key that is gone keeps the envelope alone.
+-- Returns the envelope with this order timestamp, or without one (false). A deleted key keeps no value.
 local function stored(payload, source, rest, order, live)
   local flags, ordered = bit.band(string.byte(payload, 2), bit.bnot(ORDER)), ''
   if not live then

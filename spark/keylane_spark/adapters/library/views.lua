@@ -1,17 +1,18 @@
--- The function that a writer of a view calls: a lane's windows and how far it is, at once.
+-- The function that a view's writer calls.
 
--- KEYS: the lane's watermark. ARGV: epoch, how many commits the lane has had, event-time watermark ms, complete
--- as of ms, length of `{tag}:~view:g:w:`, time to live ms (0: none), the lane's progress, how many windows go, their
--- keys, then key and payload in turn of those that change.
--- Returns the number of the lane's commits, this one among them. Errors: FENCED epoch, BEHIND commits (-1: no
--- watermark; else the lane has lost some), CORRUPT.
+-- Commits a lane's windows and its progress at once.
+-- KEYS: the lane's watermark. ARGV: epoch, how many commits the lane has, event-time watermark ms, complete as of ms,
+-- length of `{tag}:~view:g:w:`, time to live ms (0: none), the lane's progress, how many windows to remove, their
+-- keys, then keys and payloads of the changed windows alternately.
+-- Returns how many commits the lane has now. Errors: FENCED epoch, BEHIND commits (-1: no watermark; else the lane
+-- has another number of commits), CORRUPT.
 local function commit(keys, args)
   local epoch, before = tonumber(args[1]), tonumber(args[2])
   local flags, commits, _, complete, log_end = own(keys[1], epoch)
   if not flags then
     return commits
   end
-  -- One writer commits one after the other: what is there already is this very commit, whose reply was lost.
+  -- A writer commits one after the other: a lane with one commit more has this very commit, whose reply was lost.
   if commits == before + 1 then
     return commits
   elseif commits ~= before then

@@ -1,8 +1,8 @@
 #!lua name=keylane
--- Keylane's lane protocol, server side; the files of this folder are one library, in the order that
--- function_library.py names. Layout of the records: keylane/state/codec.py.
--- The names carry the protocol's version: a node with an older library answers "Function not found",
--- and the writer loads this one. Every check comes before the first write: a call writes all or nothing.
+-- The server side of the lane protocol. The files of this folder are loaded as one library, in the order of
+-- function_library.py. The layouts of watermark records and envelopes are in keylane/state/codec.py.
+-- Function names carry the protocol's version: a node with an older library replies "Function not found", and
+-- the writer then loads this one. All checks come before the first write: a call writes everything or nothing.
 
 local SUPERSEDED, INCOMPLETE, HAS_STRAYS, GAVE_STRAYS = 1, 2, 4, 8
 
@@ -10,7 +10,7 @@ local function encode(flags, next_offset, epoch, newest, complete, log_end)
   return struct.pack('>BBI8I8I8I8I8', 2, flags, next_offset, epoch, newest, complete, log_end)
 end
 
--- flags, next offset, epoch, newest timestamp, complete as of, log end; or nil and an error's text
+-- Returns flags, next offset, epoch, newest timestamp, complete as of, log end; or nil and the text of an error.
 local function decode(data)
   if #data ~= 42 or string.byte(data, 1) ~= 2 then
     return nil, 'CORRUPT the watermark record has ' .. #data .. ' bytes'
@@ -19,8 +19,8 @@ local function decode(data)
   return flags, next_offset, epoch, newest, complete, log_end
 end
 
--- The lane's flags, next offset, newest timestamp, complete as of, unless a newer writer than this epoch has it;
--- or nil and the error reply.
+-- Checks that no newer writer than this epoch has the lane.
+-- Returns flags, next offset, newest timestamp, complete as of, log end; or nil and an error reply.
 local function own(watermark_key, epoch)
   local stored = redis.call('GET', watermark_key)
   if not stored then
@@ -36,19 +36,19 @@ local function own(watermark_key, epoch)
   return flags, next_offset, newest, complete, log_end
 end
 
--- The lane's key of another kind: `{tag}:T:g:<kind>:<lane>`; `prefix`: length of all before the lane.
+-- Returns the lane's key of another kind, `{tag}:T:g:<kind>:<lane>`; `prefix`: the length before the lane's name.
 local function key_of(watermark_key, prefix, kind)
   return string.sub(watermark_key, 1, prefix - 2) .. kind .. ':' .. string.sub(watermark_key, prefix + 1)
 end
 
--- What a node calls its history of writes. A replica that is promoted begins another one, and so does a node that
--- is started anew: what had been acknowledged before may be missing then.
+-- Returns the id of this node's history of writes. A promoted replica begins another one, and so does a restarted
+-- node: writes that were acknowledged before may then be lost.
 local function lineage()
   return string.match(redis.call('INFO', 'replication'), 'master_replid:(%x+)') or ''
 end
 
--- Whether the lane lies on another node than the one that opened it, or on that one started anew; `prefix`: length
--- of `{tag}:T:g:w:`. It may have come with its slot, and nothing is lost then: who opens it sees.
+-- Whether the lane is on another node than the one on which it was opened, or that node was restarted; `prefix`: the
+-- length of `{tag}:T:g:w:`. If the lane came with its slot nothing is lost, as the next open will show.
 local function has_failed_over(watermark_key, prefix)
   return redis.call('GET', key_of(watermark_key, tonumber(prefix), 'l')) ~= lineage()
 end

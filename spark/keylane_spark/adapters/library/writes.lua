@@ -1,9 +1,9 @@
--- Records that need no look at what is there.
+-- Writes of records that are not compared with what is stored.
 
--- Lua's C stack holds 8,000 values at most; even, for keys and payloads stand in turn
+-- Lua's C stack holds at most 8,000 values. Even, because keys and payloads alternate.
 local SLICE = 4000
 
--- The command with as many arguments as there are, in as many calls as it takes; `head`: first of each.
+-- Runs a command with any number of arguments, in as many calls as it takes; `head`: first argument of each.
 local function in_slices(command, head, arguments)
   for i = 1, #arguments, SLICE do
     local last = math.min(i + SLICE - 1, #arguments)
@@ -15,10 +15,10 @@ local function in_slices(command, head, arguments)
   end
 end
 
--- In a slot that is moved key by key, what touches a key that is not here fails. So where one command does not
--- write it all, all keys are looked at before the first is written.
+-- In a migrating slot a command fails when it names a key that has left. So where more than one command writes, all
+-- keys are read before the first is written.
 
--- Writes of each key the last payload, be it a set or a tombstone.
+-- Writes the last payload of each key, set or tombstone.
 local function write(args, first, marker_ms)
   local last, names, sets, deleted = {}, {}, {}, {}
   for i = first, #args, 2 do

@@ -1,4 +1,4 @@
-"""What the tables of `keylane.toml` have in common."""
+"""What all tables of `keylane.toml` have in common."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 def _duration_ms(text: object) -> int:
     match = _DURATION.fullmatch(text) if isinstance(text, str) else None
     if match is None:
-        raise ValueError('this is no duration: a number and one of ms, s, m, h, d, as in "30d"')
+        raise ValueError('a duration is a number and a unit (ms, s, m, h, d), as in "30d"')
     return int(match[1]) * _UNITS_MS[match[2]]
 
 
@@ -23,6 +23,6 @@ SomeMilliseconds = Annotated[Milliseconds, Field(ge=1)]
 
 
 class Table(BaseModel):
-    """A table: no field that we don't know, no value of another type."""
+    """A table: unknown fields and values of another type are errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)

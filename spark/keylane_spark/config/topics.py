@@ -2,30 +2,30 @@
 
     [job]                          every field has a default
     small_batch_records = 20000
-    metrics = "emf"                lines for CloudWatch; default "none"
+    metrics = "emf"                print metrics for CloudWatch; default "none"
     sweep_keys_per_s = 20000       how fast old generations are removed
-    [spark]                        settings of Spark's own, they win over ours
+    [spark]                        settings of Spark; they override Keylane's
     "spark.driver.memory" = "2g"
-    [topics.flights]               one table a topic
-    partitioner = "murmur2"        as the topic's producers have it
-    partition_by = "prefix:|"      its producers look at what stands before the first "|" of a key alone
+    [topics.flights]               one table for each topic
+    partitioner = "murmur2"        the partitioner of the topic's producers
+    partition_by = "prefix:|"      they partition by the part of a key before its first "|"
     stripes = 1
     ttl = "30d"                    durations: a number and one of ms, s, m, h, d
-    history_count = 100            the records of a key that are kept, by number ...
-    history_age = "7d"             ... and by age
-    index = true                   the topic's keys in order
-    insert_once = true             a key's first value stays
+    history_count = 100            how many records of each key are kept ...
+    history_age = "7d"             ... and for how long
+    index = true                   keep the topic's keys in order
+    insert_once = true             a key keeps its first value
     headers = true
     guarded = true                 producers with several partitioners are expected
-    max_value_bytes = 4194304      a larger value is left in Kafka
+    max_value_bytes = 4194304      larger values are left in Kafka
     tombstone_marker = "24h"       "0s": none
-    value_format = "registry"      Confluent's wire format; "json", "text", "bytes"; default "auto"
-    partitions = 9                 used by `keylane up` alone, to create the topic where there is none
-    [views.delays]                 one table a view, see keylane_spark.config.views
+    value_format = "registry"      Confluent's wire format; or "json", "text", "bytes"; default "auto"
+    partitions = 9                 used by `keylane up` only, to create a missing topic
+    [views.delays]                 one table for each view, see keylane_spark.config.views
     topic = "flights"
     columns = { flights = "count()", worst = "max(dep_delay)" }
 
-Addresses and secrets are not in it: they come from the environment, as for the functions.
+It has no addresses and no secrets: they come from the environment, as for the functions.
 """
 
 from __future__ import annotations
@@ -48,24 +48,24 @@ if TYPE_CHECKING:
 
 
 class JobConfig(Table):
-    """How the job works; the defaults serve a laptop and a cluster."""
+    """How the job works; the defaults suit a laptop and a cluster."""
 
     small_batch_records: Annotated[int, Field(ge=0)] = 20_000
-    """Batches up to this size are written by the driver (least latency), larger ones by the executors."""
+    """Batches of up to this size are written by the driver (lowest latency), larger ones by executors."""
     max_batch_records: Annotated[int, Field(ge=1)] = 1_000_000
     fetch_max_wait_ms: Annotated[int, Field(ge=1, le=60_000)] = 5
-    """Kafka's fetch.max.wait.ms. At its own default of 500 every batch waits half a second for it."""
+    """Kafka's fetch.max.wait.ms. With Kafka's default of 500 every batch waits for half a second."""
     heartbeat_ms: Annotated[int, Field(ge=50, le=60_000)] = 500
     redis_patience_s: Annotated[float, Field(gt=0)] = 60.0
-    """How long writes are repeated while Redis takes none, before the query is started anew."""
+    """The retry budget of writes to Redis; once it is spent, the query restarts."""
     wait_replicas: Annotated[int, Field(ge=0, le=5)] = 0
     """How many replicas must have a batch before it counts as written (Redis' WAIT)."""
     wait_timeout_ms: Annotated[int, Field(ge=1, le=60_000)] = 1000
     isolation: Literal["read_committed", "read_uncommitted"] = "read_committed"
     sweep_keys_per_s: Annotated[int, Field(ge=1)] = 20_000
-    """How fast generations of no more use are removed from Redis."""
+    """How fast unused generations are removed from Redis."""
     metrics: Literal["none", "emf"] = "none"
-    """"emf": lines for CloudWatch every ten seconds, see keylane_spark.telemetry.metrics."""
+    """"emf": print metrics for CloudWatch every ten seconds, see keylane_spark.telemetry.metrics."""
 
 
 SparkValue = str | int | float | bool
@@ -97,12 +97,12 @@ class TopicConfig(Table):
     @model_validator(mode="after")
     def _agree(self) -> Self:
         if self.insert_once and (self.history_count or self.history_age):
-            raise ValueError("insert_once keeps the first value alone: a history of it has nothing to hold")
+            raise ValueError("insert_once keeps only the first value: remove history_count and history_age")
         return self
 
     @property
     def options(self) -> Options:
-        """What the layout keeps of this table."""
+        """The part of this table that is stored in the layout."""
         return Options(
             ttl_ms=self.ttl,
             history_count=self.history_count,
@@ -122,7 +122,7 @@ class Config(Table):
 
     job: JobConfig = JobConfig()
     spark: Annotated[dict[str, SparkValue], Field(default_factory=dict)]
-    """Settings of Spark's own, as in "spark.executor.memory" = "4g": they win over ours."""
+    """Settings of Spark, as in "spark.executor.memory" = "4g"; they override Keylane's."""
     topics: Annotated[dict[str, TopicConfig], Field(min_length=1)]
     views: Annotated[dict[str, ViewConfig], Field(default_factory=dict)]
 
@@ -131,7 +131,7 @@ class Config(Table):
     def _names(cls, topics: dict[str, TopicConfig]) -> dict[str, TopicConfig]:
         for name in topics:
             if not is_topic_name(name):
-                raise ValueError(f"{name!r} is no name of a Kafka topic: letters, digits, . _ - are allowed")
+                raise ValueError(f"{name!r} is not a valid topic name: use letters, digits, . _ -")
         return topics
 
     @field_validator("views")
@@ -139,14 +139,14 @@ class Config(Table):
     def _view_names(cls, views: dict[str, ViewConfig]) -> dict[str, ViewConfig]:
         for name, view in views.items():
             if not is_topic_name(view.topic):
-                raise ValueError(f"{view.topic!r} is no name of a Kafka topic")
+                raise ValueError(f"{view.topic!r} is not a valid topic name")
             if not is_topic_name(name) or len(name) > NAME_LIMIT:
-                raise ValueError(f"{name!r} is no name of a view: letters, digits, . _ - are allowed")
+                raise ValueError(f"{name!r} is not a valid view name: use letters, digits, . _ -")
         return views
 
 
 def load(path: Path) -> Config:
-    """Read and check the file. Raises BadConfig, which names line and field of every fault."""
+    """Read and validate the file. Raises BadConfig, which names line and field of every error."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -154,7 +154,7 @@ def load(path: Path) -> Config:
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise BadConfig(f"{path}: this is no TOML: {error}") from error
+        raise BadConfig(f"{path}: is not valid TOML: {error}") from error
     try:
         return Config.model_validate(data)
     except ValidationError as error:
@@ -172,7 +172,7 @@ def _sentence(path: str, text: str, fault: Any) -> str:
 
 
 def _line_of(text: str, field: list[str]) -> int:
-    """The line that sets the field, or else its table's, or else 1: tomllib keeps no lines."""
+    """The line that sets the field, else its table's, else 1; tomllib does not report lines."""
     best, table = 1, []
     for number, line in enumerate(text.splitlines(), 1):
         header = re.match(r"\s*\[([^\[\]]+)\]", line)

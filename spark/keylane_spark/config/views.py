@@ -1,25 +1,25 @@
 """A view's table in `keylane.toml`.
 
     [views.delays]
-    topic = "flights"              of which topic
-    key = "origin"                 by which field of the JSON value; by default the record's own key
-    time = "time_hour"             event time: a field with ISO 8601 or ms since 1970; by default the
+    topic = "flights"              the topic that it reads
+    key = "origin"                 the field of the JSON value to group by; default: the record's key
+    time = "time_hour"             the event time: a field with ISO 8601 or ms since 1970; default: the
                                    record's timestamp
-    window = "1h"                  tumbling; hopping with `every`; without it one window for all time
+    window = "1h"                  tumbling, or hopping with `every`; default: one window for all time
     every = "10m"
-    session = "30m"                instead of `window`: ends when a key has had nothing for so long
-    lateness = "10m"               how far events may be out of order: a window is final so long after its
-                                   end, by the newest event time
-    ttl = "30d"                    a window goes that long after its last change; by default none does
+    session = "30m"                instead of `window`: a session ends after that long without an event
+    lateness = "10m"               how late events may come: a window is final that long after its end, by
+                                   the newest event time
+    ttl = "30d"                    how long a window is kept after its last change; default: for ever
     where = "variant_get(json, '$.dest', 'string') = 'SFO'"
                                    Spark SQL over key, value, json, timestamp, partition, offset
-    partitions = 9                 by default as many as the topic has when the view begins
+    partitions = 9                 default: as many as the topic has when the view begins
     [views.delays.columns]
-    flights = "count()"            records; count(field): those that have the field
-    late = "sum(dep_delay)"        and min, max, avg: of numbers, exact to 9 decimal places
+    flights = "count()"            records; count(field): records that have the field
+    late = "sum(dep_delay)"        also min, max, avg: of numbers, exact to 9 decimal places
     last = "latest(tailnum)"       of the newest event; latest(field, by other): of the highest `other`
 
-Fields inside others are named as in `?fields=`: a.b.c. A change of a view builds it anew beside the old one.
+Nested fields are named as in `?fields=`: a.b.c. A changed view is built again, beside the old one.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from keylane.state.aggregates import KINDS
 from keylane.state.windows import Column, Definition
 from keylane_spark.config.table import Milliseconds, SomeMilliseconds, Table
 
-MOST_WINDOWS = 1000
-"""Windows that one event may fall into."""
+MAX_WINDOWS = 1000
+"""The most windows that one event may fall into."""
 _PATH = r'[^\s,()."\']+(?:\.[^\s,()."\']+)*'
 _COLUMN = re.compile(rf"(?P<kind>[a-z]+)\(\s*(?P<path>{_PATH})?\s*(?:,\s*by\s+(?P<by>{_PATH})\s*)?\)")
 
@@ -43,12 +43,12 @@ _COLUMN = re.compile(rf"(?P<kind>[a-z]+)\(\s*(?P<path>{_PATH})?\s*(?:,\s*by\s+(?
 def _column(text: object) -> Any:
     match = _COLUMN.fullmatch(text.strip()) if isinstance(text, str) else None
     if match is None or match["kind"] not in KINDS:
-        raise ValueError(f'this is no column: one of {", ".join(KINDS)} and a field, as in "sum(amount)"')
+        raise ValueError(f'a column is one of {", ".join(KINDS)} and a field, as in "sum(amount)"')
     kind, path, by = match["kind"], match["path"], match["by"]
     if path is None and kind not in ("count", "latest"):
         raise ValueError(f'{kind} needs a field, as in "{kind}(amount)"')
     if by and kind != "latest":
-        raise ValueError('only latest goes by another field, as in "latest(state, by version)"')
+        raise ValueError('only latest takes another field, as in "latest(state, by version)"')
     return Column("", kind, path or "", by)
 
 
@@ -74,23 +74,25 @@ class ViewConfig(Table):
     @model_validator(mode="after")
     def _agree(self) -> Self:
         if self.session and (self.window or self.every):
-            raise ValueError("session stands instead of window and every")
+            raise ValueError("session replaces window and every: remove these")
         if self.every and not self.window:
-            raise ValueError("every needs a window: how long it lasts")
+            raise ValueError("every needs a window, which says how long each one lasts")
         if self.window and self.every and self.every > self.window:
-            raise ValueError("every is longer than the window: events between two would be in none")
-        if self.window and self.every and self.window > MOST_WINDOWS * self.every:
-            raise ValueError(f"an event would be in more than {MOST_WINDOWS} windows")
+            raise ValueError("every is longer than the window: events between two windows would be lost")
+        if self.window and self.every and self.window > MAX_WINDOWS * self.every:
+            raise ValueError(f"an event would be in more than {MAX_WINDOWS} windows")
         if self.lateness and not (self.window or self.session):
-            raise ValueError("lateness needs a window or session: without one nothing is ever final")
+            raise ValueError("lateness needs a window or session: without one no window is ever final")
         needed = (self.window or self.session or 0) + self.lateness
         if self.ttl is not None and self.ttl < needed:
-            raise ValueError("ttl is shorter than window and lateness: a window would go before it is final")
+            raise ValueError(
+                "ttl is shorter than window and lateness: a window would expire before it is final"
+            )
         return self
 
     @property
     def definition(self) -> Definition:
-        """What the layout keeps of this table."""
+        """The part of this table that is stored in the layout."""
         return Definition(
             topic=self.topic,
             columns=tuple(Column(name, c.kind, c.path, c.by) for name, c in self.columns.items()),

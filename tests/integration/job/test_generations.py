@@ -139,7 +139,7 @@ def test_a_deleted_topic_is_waited_for_and_never_mixed_with_one_created_again(jo
     assert reader.value(b"a-1") == b"first"
     admin = AdminClient({"bootstrap.servers": kafka})
     admin.delete_topics([topic])[topic].result(30)
-    job.wait_for(f"topic '{topic}' is away")
+    job.wait_for(f"topic '{topic}' is missing in Kafka")
     assert reader.value(b"a-1") == b"first"
     create_topic(kafka, topic, 2)
     produce(kafka, topic, {b"a-2": b"second", b"b-1": b"second"})

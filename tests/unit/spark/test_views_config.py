@@ -1,4 +1,4 @@
-"""A view's table in keylane.toml: what it means, and how a fault is told."""
+"""A view's table in keylane.toml: what it means, and how an error is reported."""
 
 from __future__ import annotations
 
@@ -56,22 +56,22 @@ def test_a_table_becomes_a_definition(tmp_path):
         (BASE + "[views.v.columns]\n", "views.v.columns: "),
         (
             BASE + "[views.v.columns]\nn = 'median(x)'\n",
-            ":5: views.v.columns.n: this is no column: one of",
+            ":5: views.v.columns.n: a column is one of",
         ),
         (BASE + "[views.v.columns]\nn = 'sum()'\n", ":5: views.v.columns.n: sum needs a field"),
-        (BASE + "[views.v.columns]\nn = 'sum(x, by y)'\n", ":5: views.v.columns.n: only latest goes by"),
-        (BASE + "[views.v.columns]\nn = 'sum(a..b)'\n", ":5: views.v.columns.n: this is no column"),
-        (BASE + "[views.v.columns]\nn = 3\n", ":5: views.v.columns.n: this is no column"),
-        (BASE + "window = '1h'\nsession = '1h'\n" + COLUMNS, "session stands instead of window and every"),
+        (BASE + "[views.v.columns]\nn = 'sum(x, by y)'\n", ":5: views.v.columns.n: only latest takes"),
+        (BASE + "[views.v.columns]\nn = 'sum(a..b)'\n", ":5: views.v.columns.n: a column is one of"),
+        (BASE + "[views.v.columns]\nn = 3\n", ":5: views.v.columns.n: a column is one of"),
+        (BASE + "window = '1h'\nsession = '1h'\n" + COLUMNS, "session replaces window and every"),
         (BASE + "every = '1h'\n" + COLUMNS, "every needs a window"),
         (BASE + "window = '1h'\nevery = '2h'\n" + COLUMNS, "every is longer than the window"),
         (BASE + "window = '1h'\nevery = '1ms'\n" + COLUMNS, "more than 1000 windows"),
         (BASE + "lateness = '1h'\n" + COLUMNS, "lateness needs a window or session"),
         (BASE + "window = '1h'\nlateness = '1h'\nttl = '90m'\n" + COLUMNS, "ttl is shorter than window and"),
-        (BASE + "window = '1 hour'\n" + COLUMNS, ":4: views.v.window: this is no duration"),
+        (BASE + "window = '1 hour'\n" + COLUMNS, ":4: views.v.window: a duration is a number and a unit"),
         (BASE + "key = 'a\"b'\n" + COLUMNS, ":4: views.v.key: "),
-        ((BASE + COLUMNS).replace("views.v", "views.'a b'"), "'a b' is no name of a view"),
-        (BASE.replace("'t'", "'a b'") + COLUMNS, "'a b' is no name of a Kafka topic"),
+        ((BASE + COLUMNS).replace("views.v", "views.'a b'"), "'a b' is not a valid view name"),
+        (BASE.replace("'t'", "'a b'") + COLUMNS, "'a b' is not a valid topic name"),
     ],
 )
 def test_a_fault_in_a_view_is_named(tmp_path, text, fault):

@@ -76,12 +76,12 @@ def test_messages_are_read_by_text_and_descriptor_alike(spell, payload, expected
 
 
 @pytest.mark.parametrize("payload", ["040202", "01", "0008", "000a05"])
-def test_bytes_that_are_no_such_message_are_refused(payload):
+def test_bytes_that_are_not_a_message_of_the_type_are_refused(payload):
     with pytest.raises(ValueError, match=r"."):
         read(FLIGHT, payload)
 
 
-def test_maps_and_nested_types_of_a_text_find_each_other():
+def test_maps_and_nested_types_of_a_proto_are_resolved():
     assert read(FLIGHT, "00220e0a016112090a015a120408051001") == {
         "to": "",
         "legs": [],
@@ -89,7 +89,7 @@ def test_maps_and_nested_types_of_a_text_find_each_other():
     }
 
 
-def test_proto2_is_the_syntax_of_who_names_none():
+def test_the_default_syntax_is_proto2():
     text = 'message A { required string s = 1 [default = "x"]; optional int32 n = 2; extensions 100 to 199; }'
     assert read(text, "000a0161") == {"s": "a"}
 
@@ -113,7 +113,7 @@ def test_proto2_is_the_syntax_of_who_names_none():
         "}",
     ],
 )
-def test_text_that_is_no_proto_is_refused(text):
+def test_text_that_is_not_a_proto_is_refused(text):
     with pytest.raises(ValueError, match=r"."):
         protobuf.decoder(text, ())
 
@@ -124,7 +124,7 @@ def test_files_that_import_each_other_are_refused():
         protobuf.decoder('import "a.proto"; message C { }', circle)
 
 
-def test_message_that_nests_without_an_end_is_refused():
+def test_message_that_is_nested_too_deep_is_refused():
     text = "message N { optional N n = 1; }"
     data = b""
     for _ in range(200):
@@ -140,7 +140,7 @@ def test_confluents_own_files_are_as_its_client_has_them(module):
     assert len(CONFLUENT_FILES) == 4
 
 
-def test_well_known_files_are_there_without_a_reference():
+def test_well_known_files_need_no_reference():
     text = 'import "google/protobuf/struct.proto"; message A { optional google.protobuf.Struct s = 1; }'
     value = struct_pb2.Struct()
     value.update({"a": [1, None, "x"]})
@@ -167,7 +167,7 @@ def test_any_words_are_a_proto_or_refused(changes):
         protobuf.decoder("".join(words), ())
 
 
-def test_descriptor_of_a_text_is_one_that_protobuf_takes():
+def test_the_descriptor_of_a_proto_is_accepted_by_protobuf():
     pool = descriptor_pool.DescriptorPool()
     pool.Add(FileDescriptorProto(name="a.proto", package="legs"))
     pool.Add(proto_parser.parse('import "a.proto"; message B { oneof o { int32 a = 1; } }', "b.proto"))

@@ -153,7 +153,7 @@ def drip(out: Any) -> None:
         (lambda _: None, "can't be reached"),
     ],
 )
-def test_registry_that_answers_nonsense_is_503(
+def test_registry_whose_answer_is_invalid_is_503(
     function: Callable[..., Ask], redis_cluster: str, bad_day: Double, answer, why: str
 ):
     bad_day.answers["/schemas/ids/7"] = answer
@@ -166,15 +166,15 @@ def test_registry_that_answers_nonsense_is_503(
         ({"schema": "no avro"}, "Expecting value"),
         ({"schema": '{"type": "Unheard"}'}, "Unheard"),
         ({"schema": "x", "schemaType": "THRIFT"}, "THRIFT"),
-        ({"schema": "message A {", "schemaType": "PROTOBUF"}, "ends too early"),
-        ({"schema": "AAAA", "schemaType": "PROTOBUF"}, "neither a .proto"),
+        ({"schema": "message A {", "schemaType": "PROTOBUF"}, "ends within a statement"),
+        ({"schema": "AAAA", "schemaType": "PROTOBUF"}, "neither the text of a .proto"),
         ({"schema": 'import "a.proto"; message A { B b = 1; }', "schemaType": "PROTOBUF"}, "a.proto"),
-        ({"schema": "message A { B b = 1; }", "schemaType": "PROTOBUF"}, "no whole Protobuf file"),
+        ({"schema": "message A { B b = 1; }", "schemaType": "PROTOBUF"}, "not a complete Protobuf file"),
         ({"schema": "message A {" * 10_000, "schemaType": "PROTOBUF"}, "nested too deep"),
         ({"schema": '"string"', "references": [{"name": "a", "subject": "s", "version": 1}]}, "refers"),
     ],
 )
-def test_schema_that_is_of_no_use_is_422_and_passes_as_bytes(
+def test_value_of_an_invalid_schema_is_422_and_is_served_as_bytes(
     function: Callable[..., Ask], redis_cluster: str, bad_day: Double, document, why: str
 ):
     bad_day.has("/schemas/ids/7", document)
@@ -187,7 +187,7 @@ def test_schema_that_is_of_no_use_is_422_and_passes_as_bytes(
     assert body_of(ask(f"/topics/{topic}/keys/0", headers={"Accept": "application/octet-stream"})) == VALUE
 
 
-def test_a_schema_is_asked_for_once_by_a_function_and_a_failure_once_a_request(
+def test_a_function_fetches_a_schema_once_and_retries_a_failed_one_once_a_request(
     function: Callable[..., Ask], redis_cluster: str, bad_day: Double
 ):
     bad_day.has("/schemas/ids/7", {"schema": STRING})
@@ -211,7 +211,7 @@ def test_registry_that_is_back_is_asked_again(
     assert body_of(ask(f"/topics/{topic}/keys/0")) == b'"SFO"'
 
 
-def test_function_without_a_registry_says_that_it_is_not_set_up(
+def test_function_without_a_registry_says_that_none_is_configured(
     function: Callable[..., Ask], redis_cluster: str, caplog: pytest.LogCaptureFixture
 ):
     ask, topic = function("http://reader:hunter2@registry"), a_topic_of(redis_cluster, VALUE)
@@ -224,7 +224,7 @@ def test_function_without_a_registry_says_that_it_is_not_set_up(
     assert "hunter2" not in caplog.text + answer["body"]
     body = json.dumps({"keys": ["0"]}).encode()
     (row,) = json.loads(ask(f"/topics/{topic}/keys:read", method="POST", body=body)["body"])["records"]
-    assert row["undecoded"] == "no Schema Registry is set up"
+    assert row["undecoded"] == "no Schema Registry is configured"
 
 
 def test_credentials_are_sent_and_never_shown(
@@ -240,7 +240,7 @@ def test_credentials_are_sent_and_never_shown(
     assert expected not in caplog.text
 
 
-def test_registry_of_a_private_authority_is_asked_over_tls(tmp_path):
+def test_registry_with_a_certificate_of_a_private_authority_is_reached_over_tls(tmp_path):
     certificate, key = certify(tmp_path)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
@@ -251,7 +251,7 @@ def test_registry_of_a_private_authority_is_asked_over_tls(tmp_path):
             decoders(served.url).decoder(7, deadline())
 
 
-def test_schemas_that_lead_in_a_circle_come_to_an_end(bad_day: Double):
+def test_circular_references_are_followed_once(bad_day: Double):
     circle = {"schema": STRING, "references": [{"name": "a", "subject": "s/t", "version": 1}]}
     bad_day.has("/schemas/ids/7", circle)
     bad_day.has("/subjects/s%2Ft/versions/1", circle)

@@ -199,9 +199,7 @@ def test_ranges_histories_and_the_past_are_decoded(ask: Ask, redis_cluster: str,
     assert [row["key"] for row in keys["records"]] == [KEY.decode()]
 
 
-def test_topics_of_unlike_values_are_joined_each_in_its_own_form(
-    ask: Ask, redis_cluster: str, registry: sr.Registry
-):
+def test_joined_topics_keep_their_own_value_formats(ask: Ask, redis_cluster: str, registry: sr.Registry):
     layout, plain = served(redis_cluster, an_avro_value(registry)), a_layout()
     fill(redis_cluster, a_lane(plain, KEY, b'{"plain": true}'))
     answer = ask(f"/join/{KEY.decode()}", query={"topics": f"{layout.topic},{plain.topic}"})
@@ -310,6 +308,6 @@ def test_protobuf_schema_that_was_registered_as_text_is_read(
         ("02020a01ff12050a035a7567", {"b": "/w==", "leg": {"to": "Zug"}}),
     ):
         assert decode(confluent.join(schema_id, bytes.fromhex(payload))) == expected
-    for payload, why in ((b"\x02\x06", "no message type at 3"), (b"\x00\x0a\x05z", "parsing|message")):
+    for payload, why in ((b"\x02\x06", "no message type at index 3"), (b"\x00\x0a\x05z", "parsing|message")):
         with pytest.raises(ValueError, match=why):
             decode(confluent.join(schema_id, payload))

@@ -63,7 +63,7 @@ def refused(answer: tuple[int, dict[str, Any]]) -> tuple[int, int, str]:
     return status, document["error_code"], document["parameter"]
 
 
-def test_the_documented_request_registers_its_schema_and_tells_the_id(
+def test_the_documented_request_registers_its_schema_and_returns_the_id(
     post: Post, topic: str, kafka: str, registry: sr.Registry
 ):
     records = [{"value": {"name": "testUser"}}, {"value": {"name": "testUser2"}, "partition": 1}]
@@ -99,9 +99,7 @@ def test_keys_have_a_schema_of_their_own_and_a_null_value_is_a_tombstone(post: P
     assert (deleted.key(), deleted.value()) == (written.key(), None)
 
 
-def test_what_is_wrong_is_told_with_rest_proxys_number_and_nothing_is_written(
-    post: Post, topic: str, kafka: str
-):
+def test_faults_have_rest_proxys_error_codes_and_nothing_is_written(post: Post, topic: str, kafka: str):
     good, bad = {"value": {"to": None, "days": 1}}, {"value": {"to": "Zug", "days": 1}}
     assert refused(post({"records": [good]})) == (422, 42202, "value_schema")
     assert refused(post({"value_schema": TRIP, "records": [{"key": 1}]})) == (422, 42201, "key_schema")
@@ -118,7 +116,7 @@ def test_what_is_wrong_is_told_with_rest_proxys_number_and_nothing_is_written(
     assert messages_of(kafka, topic, 1) == []
 
 
-def test_with_the_registry_away_a_new_schema_is_503_and_a_known_one_is_written(
+def test_without_an_answer_of_the_registry_a_new_schema_is_503_and_a_known_one_is_written(
     post: Post, monkeypatch: pytest.MonkeyPatch, kafka: str, topic: str
 ):
     body = {"value_schema": TRIP, "records": [{"value": {"to": None, "days": 1}}]}
@@ -131,7 +129,7 @@ def test_with_the_registry_away_a_new_schema_is_503_and_a_known_one_is_written(
     assert (status, document["type"]) == (503, "urn:keylane:problem:registry-unavailable")
 
 
-def test_without_a_registry_the_media_type_is_not_taken(
+def test_without_a_registry_the_media_type_is_not_supported(
     kafka: str, topic: str, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("KEYLANE_KAFKA_BOOTSTRAP", kafka)

@@ -59,7 +59,7 @@ def served() -> Iterator[Double]:
         yield served
 
 
-def test_values_of_confluents_serialisers_pass_and_those_of_other_subjects_do_not(registry: Registry):
+def test_values_of_confluents_serializers_pass_and_those_of_other_subjects_do_not(registry: Registry):
     found, topic, other = checks(registry.url, FakeTime()), a_topic(), a_topic()
     value = sr.avro(registry.client, topic, FLIGHT, {"delay": 7})
     schema_id = confluent.split(value).schema_id
@@ -75,7 +75,7 @@ def test_values_of_confluents_serialisers_pass_and_those_of_other_subjects_do_no
     assert "is not a version of subject" in invalid(found, topic, unknown)[2]
 
 
-def test_values_of_a_json_schema_must_hold_it(registry: Registry):
+def test_values_must_match_their_json_schema(registry: Registry):
     found, topic = checks(registry.url, FakeTime()), a_topic()
     good = sr.json_schema(registry.client, topic, JSON_FLIGHT, {"delay": 7})
     schema_id, payload = confluent.split(good)
@@ -84,7 +84,7 @@ def test_values_of_a_json_schema_must_hold_it(registry: Registry):
     assert invalid(found, topic, bad)[:2] == (schema_id, "/delay")
 
 
-def test_plain_json_holds_the_latest_schema_and_what_it_refers_to(registry: Registry):
+def test_plain_json_must_match_the_latest_schema_and_its_references(registry: Registry):
     topic, time = a_topic(), FakeTime()
     client, found = registry.client, checks(registry.url, time, is_plain=True)
     client.register_schema(f"{topic}-who", a_schema(required=[topic]))
@@ -105,7 +105,7 @@ def latest(schema: str = JSON_FLIGHT, kind: str = "JSON") -> dict[str, Any]:
     return {"subject": "t-value", "version": 1, "id": 1, "schemaType": kind, "schema": schema}
 
 
-def test_with_the_registry_away_the_schema_that_was_latest_holds_on(served: Double):
+def test_without_an_answer_of_the_registry_the_last_known_schema_is_used(served: Double):
     time = FakeTime()
     found = checks(served.url, time, is_plain=True)
     served.has("/subjects/t-value/versions/latest", latest())
@@ -128,7 +128,7 @@ def test_with_the_registry_away_the_schema_that_was_latest_holds_on(served: Doub
         latest('{"$ref": "http://127.0.0.1:1/x.json"}'),
     ],
 )
-def test_a_schema_that_can_not_be_had_refuses_for_now_and_is_asked_for_once_a_request(
+def test_a_schema_that_cannot_be_fetched_is_unavailable_and_fetched_once_a_request(
     served: Double, answer: dict[str, Any] | None
 ):
     found = checks(served.url, FakeTime(), is_plain=True)
@@ -140,7 +140,7 @@ def test_a_schema_that_can_not_be_had_refuses_for_now_and_is_asked_for_once_a_re
     assert served.asked == [path]
 
 
-def test_an_id_that_is_none_of_the_subjects_is_asked_for_again_after_a_while(served: Double):
+def test_an_id_foreign_to_the_subject_is_looked_up_again_after_a_while(served: Double):
     time = FakeTime()
     found, path = checks(served.url, time), "/schemas/ids/7/versions"
     value = confluent.join(7, b"{}")

@@ -1,4 +1,4 @@
-"""JSON Schemas of values that are to be written: the fault's place, and what schemas may not do."""
+"""JSON Schemas of values that are to be written: paths of faults, and what schemas may not do."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def fault(schema: Any, value: Any, *references: tuple[str, str]) -> Fault | None
         ({"id": 1, "mail": 10**400}, "/mail"),
     ],
 )
-def test_the_fault_is_told_with_its_place_and_without_the_value(value: Any, path: str):
+def test_a_fault_has_a_path_and_does_not_show_the_value(value: Any, path: str):
     found = fault(ORDER, value)
     assert found
     assert found.path == path
@@ -44,7 +44,7 @@ def test_the_fault_is_told_with_its_place_and_without_the_value(value: Any, path
     assert "aaaaa" not in found.reason
 
 
-def test_sound_values_have_none():
+def test_valid_values_have_no_fault():
     assert fault(ORDER, {"id": 1, "lines": [{"n/a~": 1}], "mail": "aa", "more": None}) is None
     assert fault({"multipleOf": 0.01}, b"19.99") is None
     assert fault(True, b"null") is None
@@ -53,17 +53,17 @@ def test_sound_values_have_none():
 @pytest.mark.parametrize(
     "value", [b"", b"{", b"NaN", b"1e999", b"\xff", b"{}{}", b"[" * 100_000, b"9" * 5_000, b"\xef\xbb\xbf{}"]
 )
-def test_what_is_no_json_is_told_as_that(value: bytes):
-    assert fault({}, value) == Fault("", "it is no JSON")
+def test_a_value_that_is_not_json_is_a_fault(value: bytes):
+    assert fault({}, value) == Fault("", "the value is not valid JSON")
 
 
-def test_values_nested_deeper_than_can_be_looked_at_are_refused():
+def test_values_that_are_nested_too_deep_are_refused():
     assert fault({"type": "integer"}, b"[" * 900 + b"]" * 900) is not None
     found = fault({"properties": {"a": {"const": 1}}}, b'{"a":' * 900 + b"1" + b"}" * 900)
-    assert found == Fault("", "it is nested too deep")
+    assert found == Fault("", "the value is nested too deep")
 
 
-def test_patterns_take_no_time_to_speak_of():
+def test_patterns_are_matched_in_bounded_time():
     linear = {"pattern": "^(a+)+$"}
     bounded = {"pattern": "^(?=a)(a|aa)+$(?!b)"}
     for schema in (linear, bounded):
@@ -83,14 +83,14 @@ def test_patterns_take_no_time_to_speak_of():
         {"$schema": "http://example.org/mine"},
     ],
 )
-def test_what_is_no_schema_or_would_have_to_be_fetched_is_refused(schema: Any):
+def test_invalid_schemas_and_those_that_would_have_to_be_fetched_are_refused(schema: Any):
     with pytest.raises(ValueError) as caught:  # noqa: PT011 (its sentence is the library's)
         validator(schema)
     assert str(caught.value)
 
 
 @pytest.mark.parametrize("identity", [{}, {"$id": "http://example.org/order.json"}])
-def test_schemas_that_come_with_it_are_known_by_their_names(identity: dict[str, str]):
+def test_references_are_known_by_their_names(identity: dict[str, str]):
     schema = identity | {"properties": {"who": {"$ref": "customer.json"}}}
     customer = ("customer.json", '{"required": ["name"]}')
     assert fault(schema, {"who": {"name": "Ann"}}, customer) is None

@@ -60,7 +60,7 @@ def test_a_record_of_a_push_that_is_not_as_its_schema_keeps_no_other_back(post: 
     assert first["message"] == (
         "the value does not match the schema of topic 'orders' at /n: the value is not of type \"integer\""
     )
-    assert (second["path"], "it is no JSON" in second["message"]) == ("", True)
+    assert (second["path"], "not valid JSON" in second["message"]) == ("", True)
     assert document["errors"][4]["code"] == "INVALID_TOPIC_EXCEPTION"
     assert [record.topic for record in log.sent] == ["orders", "free"]
 

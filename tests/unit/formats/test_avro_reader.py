@@ -104,23 +104,23 @@ def test_type_that_holds_itself_is_read_to_its_end():
 @pytest.mark.parametrize(
     ("text", "data", "why"),
     [
-        ('"string"', "06666f", "3 bytes are wanted at 1, 2 are there"),
-        ('"string"', "01", "-1 bytes are wanted"),
+        ('"string"', "06666f", "3 bytes are expected at byte 1, 2 are left"),
+        ('"string"', "01", "-1 bytes are expected"),
         ('"string"', "02ff", "utf-8"),
-        ('"int"', "", "ends in a number"),
-        ('"int"', "80", "ends in a number"),
+        ('"int"', "", "ends within the integer"),
+        ('"int"', "80", "ends within the integer"),
         ('"long"', "ffffffffffffffffffff01", "more than 64 bits"),
         ('"long"', "ffffffffffffffffff02", "more than 64 bits"),
         ('"int"', "0202", "1 bytes are left over"),
-        ('"boolean"', "02", "2 is no boolean"),
-        ('["null", "int"]', "04", "a union of 2 has number 2"),
-        ('["null", "int"]', "01", "a union of 2 has number -1"),
-        (schema("enum", name="S", symbols=["A"]), "02", "an enum of 1 has number 1"),
+        ('"boolean"', "02", "2 is not a boolean"),
+        ('["null", "int"]', "04", "the union has 2 members, none of number 2"),
+        ('["null", "int"]', "01", "none of number -1"),
+        (schema("enum", name="S", symbols=["A"]), "02", "the enum has 1 members, none of number 1"),
         (schema("array", items="null"), "feffffffffffffffff0100", "more items than the value has bytes"),
         (schema("array", items="null"), "ffffffffffffffffff010000", "more items than the value has bytes"),
     ],
 )
-def test_bytes_that_are_no_such_value_are_refused_with_a_reason(text, data, why):
+def test_bytes_that_do_not_fit_the_schema_are_refused_with_a_reason(text, data, why):
     with pytest.raises(ValueError, match=why):
         avro_reader.decoder(text)(bytes.fromhex(data))
 
@@ -141,9 +141,28 @@ def test_bytes_that_are_no_such_value_are_refused_with_a_reason(text, data, why)
         "[" * 100_000 + "]" * 100_000,
     ],
 )
-def test_text_that_is_no_schema_is_refused(text):
+def test_text_that_is_not_a_schema_is_refused(text):
     with pytest.raises(ValueError, match=r"."):
         avro_reader.decoder(text)
+
+
+LEGS = {"type": "array", "items": {"type": "map", "values": LEG}}
+TRIP = json.dumps({"type": "record", "name": "Trip", "fields": [{"name": "legs", "type": LEGS}]})
+
+
+def test_a_fault_in_a_value_names_its_path():
+    read = avro_reader.decoder(TRIP)
+    good = b"\x02\x02a\x02Z\x00"
+    assert read(b"\x02" + good + b"\x00") == '{"legs": [{"a": {"to": "Z"}}]}'
+    with pytest.raises(ValueError, match=r"^legs\[1\]\.a\.to: .*utf-8"):
+        read(b"\x04" + good + good.replace(b"Z", b"\xff") + b"\x00")
+
+
+def test_a_fault_in_a_schema_names_its_path():
+    with pytest.raises(ValueError, match=r"^the Avro schema at legs\.items\.values has no 'fields'$"):
+        avro_reader.decoder(TRIP.replace('"fields": [{"name": "to"', '"members": [{"name": "to"'))
+    with pytest.raises(ValueError, match=r"^the Avro schema at to names a type 'Airport' that it does not"):
+        avro_reader.decoder(json.dumps(LEG).replace('"string"', '"Airport"'))
 
 
 KINDS = [text for text, _, _ in GOLDEN] + [

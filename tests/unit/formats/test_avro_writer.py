@@ -64,12 +64,12 @@ def test_what_is_written_is_what_others_read():
 
 
 @pytest.mark.parametrize("number", [0, -1, 1, 63, 64, -64, -65, 2**31 - 1, -(2**63), 2**63 - 1])
-def test_whole_numbers_are_varints(number):
+def test_integers_are_varints(number):
     data = encoder('"long"')(number)
     assert fastavro.schemaless_reader(io.BytesIO(data), "long", None) == number
 
 
-def test_odd_numbers_have_names():
+def test_nan_and_infinity_have_names():
     write = encoder('"double"')
     assert math.isnan(fastavro.schemaless_reader(io.BytesIO(write("NaN")), "double", None))
     assert fastavro.schemaless_reader(io.BytesIO(write("-Infinity")), "double", None) == -math.inf
@@ -103,7 +103,7 @@ def test_odd_numbers_have_names():
         (with_(more=1), "more"),
     ],
 )
-def test_a_value_that_is_not_of_the_schema_is_refused_with_its_place(value, path):
+def test_a_value_that_does_not_fit_the_schema_is_refused_with_its_path(value, path):
     with pytest.raises(NotOfSchema) as refused:
         encoder(json.dumps(FLIGHT))(value)
     assert refused.value.path == path
@@ -113,7 +113,7 @@ def test_a_value_that_is_not_of_the_schema_is_refused_with_its_place(value, path
     "schema",
     ["", "{}", '"nothing"', '{"type": "record", "name": "A"}', '{"type": "fixed", "name": "A", "size": -1}'],
 )
-def test_what_is_no_schema_is_told(schema):
+def test_text_that_is_not_a_schema_is_refused(schema):
     with pytest.raises(ValueError, match=r".+"):
         encoder(schema)
 

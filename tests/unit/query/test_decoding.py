@@ -88,7 +88,7 @@ def test_values_without_their_registry_are_shown_as_bytes_and_no_setting_is_told
         decoder.decode(layout, a_record(join(7, b"a")))
     form = decoder.decode_or_explain(layout, a_record(join(7, b"a"))).form
     assert form
-    assert form.undecoded in {"away", "no Schema Registry is set up"}
+    assert form.undecoded in {"away", "no Schema Registry is configured"}
     decoder.decode_or_explain(layout, a_record(join(7, b"a")))
     assert [line.getMessage().split("; cause")[0] for line in caplog.records] == [
         f"values are shown as bytes: {error}"

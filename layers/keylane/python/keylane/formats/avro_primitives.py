@@ -1,18 +1,17 @@
-"""Avro's binary encoding of values without names: numbers, text, bytes, and what logical types make of them.
+"""Readers of Avro's primitive and logical types; each takes an `Input` and returns what json.dumps takes.
 
-Each reader takes an `Input` and gives what json.dumps takes. Source: the Avro 1.12 specification, "Binary
-Encoding" and "Logical Types". What JSON has no word for:
+Source: the Avro 1.12 specification, "Binary Encoding" and "Logical Types". What JSON cannot express:
 
     bytes, fixed            base64
-    NaN, Infinity           "NaN", "Infinity", "-Infinity", as Protobuf's JSON mapping has them
-    decimal                 its digits as text: "12.50"
+    NaN, Infinity           "NaN", "Infinity", "-Infinity", as in Protobuf's JSON mapping
+    decimal                 its digits as a string: "12.50"
     date                    "2013-01-01"
     time-*                  "10:00:00.000", with 3 or 6 digits as the type has them
     timestamp-*             "2013-01-01T10:00:00.000Z", with 3, 6 or 9 digits
     local-timestamp-*       the same without Z
-    uuid                    its text
+    uuid                    its usual form: "7d0cd9a8-..."
 
-A date or time outside the years 1 to 9999, or the day, stays the number that it is.
+A date outside the years 1 to 9999, and a time outside the day, stays a number.
 """
 
 from __future__ import annotations
@@ -39,9 +38,9 @@ _LARGEST_SINGLE = struct.unpack("<f", b"\xff\xff\x7f\x7f")[0]
 
 
 class Input:
-    """The bytes of one value, read from the front. Raises ValueError for what can't be there.
+    """The bytes of one value, read from the front. All methods raise ValueError for invalid bytes.
 
-    `items`: how many items arrays and maps may have in all; one takes a byte at least, but for empty ones.
+    `items`: how many items all arrays and maps may have; an item takes at least a byte, unless it is empty.
     """
 
     __slots__ = ("at", "data", "items")
@@ -52,10 +51,11 @@ class Input:
         self.items = len(data) + EMPTY_ITEMS_LIMIT
 
     def take(self, count: int) -> bytes:
-        """The next so many bytes."""
+        """The next `count` bytes."""
         end = self.at + count
         if count < 0 or end > len(self.data):
-            raise ValueError(f"{count} bytes are wanted at {self.at}, {len(self.data) - self.at} are there")
+            left = len(self.data) - self.at
+            raise ValueError(f"{count} bytes are expected at byte {self.at}, {left} are left")
         taken = self.data[self.at : end]
         self.at = end
         return taken
@@ -68,24 +68,24 @@ class Input:
                 found |= (byte & 0x7F) << shift
                 at, shift = at + 1, shift + 7
                 if shift >= _LONGEST_VARINT_BITS:
-                    raise ValueError(f"a number at {self.at} has more than 64 bits")
+                    raise ValueError(f"the integer at byte {self.at} has more than 64 bits")
         except IndexError:
-            raise ValueError(f"it ends in a number at {self.at}") from None
+            raise ValueError(f"the value ends within the integer at byte {self.at}") from None
         found |= byte << shift
         if found >> 64:
-            raise ValueError(f"a number at {self.at} has more than 64 bits")
+            raise ValueError(f"the integer at byte {self.at} has more than 64 bits")
         self.at = at + 1
         return found >> 1 ^ -(found & 1)
 
     def block(self) -> int:
-        """How many items the next block of an array or map has, 0 at its end."""
+        """The item count of the next block of an array or map, 0 at its end."""
         count = self.long()
         if count < 0:
             count = -count
-            self.long()  # its size in bytes, for those who skip it
+            self.long()  # the block's size in bytes, for readers that skip it
         self.items -= count
         if self.items < 0:
-            raise ValueError(f"an array or map at {self.at} claims more items than the value has bytes")
+            raise ValueError(f"an array before byte {self.at} claims more items than the value has bytes")
         return count
 
 
@@ -97,7 +97,7 @@ def boolean(source: Input) -> bool:
     """One byte, 0 or 1."""
     byte = source.take(1)[0]
     if byte > 1:
-        raise ValueError(f"{byte} is no boolean")
+        raise ValueError(f"{byte} is not a boolean")
     return byte == 1
 
 
@@ -107,7 +107,7 @@ def double(source: Input) -> float | str:
 
 
 def single(source: Input) -> float | str:
-    """Four bytes; of the numbers that they may mean, the one with the fewest digits."""
+    """Four bytes, as the number with the fewest digits that encodes to them."""
     packed = source.take(4)
     (found,) = struct.unpack("<f", packed)
     for digits in (6, 7, 8):
@@ -124,7 +124,7 @@ def _number(found: float) -> float | str:
 
 
 def raw(source: Input) -> bytes:
-    """A length, then so many bytes."""
+    """A length, then that many bytes."""
     return source.take(source.long())
 
 
@@ -134,12 +134,12 @@ def string(source: Input) -> str:
 
 
 def as_base64(read: Reader) -> Reader:
-    """What `read` gives, in base64."""
+    """What `read` returns, in base64."""
     return lambda source: base64.b64encode(read(source)).decode()
 
 
 def as_decimal(read: Reader, scale: int) -> Reader:
-    """The digits of a big-endian whole number, the last `scale` behind the point."""
+    """The digits of a big-endian integer, the last `scale` of them after the decimal point."""
 
     def decimal(source: Input) -> str:
         unscaled = int.from_bytes(read(source), "big", signed=True)
@@ -151,7 +151,7 @@ def as_decimal(read: Reader, scale: int) -> Reader:
 
 
 def as_uuid(read: Reader) -> Reader:
-    """Sixteen bytes as a UUID's text."""
+    """Sixteen bytes as a UUID."""
     return lambda source: str(UUID(bytes=read(source)))
 
 
@@ -192,4 +192,4 @@ LOGICAL: dict[tuple[str, str], Reader] = {
         for local, zone in (("", "Z"), ("local-", ""))
     },
 }
-"""By type and logical type; a logical type that isn't here, nor in `avro`, is what its type is."""
+"""By type and logical type. A logical type that neither this nor `avro_reader` has is read as its type."""

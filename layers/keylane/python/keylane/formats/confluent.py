@@ -2,10 +2,10 @@
 
     byte     0         0, the magic byte
     u32      1..4      the schema's id, big-endian
-             5..       the value: Avro's binary encoding, or JSON text; for Protobuf first the message's place
-                       in its file: a count and so many indexes, zigzag varints, a single 0 for (0,)
+             5..       the value: Avro's binary encoding, or JSON text; for Protobuf the message indexes
+                       (their count, then each, as zigzag varints; a single 0 for (0,)), then the message
 
-Source: docs.confluent.io, "Wire format". Ids that stand in headers instead are not read.
+Source: docs.confluent.io, "Wire format". Schema ids in headers are not supported.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class Framed(NamedTuple):
 
 
 def split(value: bytes) -> Framed:
-    """Take a value apart. Raises ValueError for one that names no schema."""
+    """The schema id and the payload of a value. Raises ValueError for one that names no schema."""
     if len(value) < PREFIX_BYTES or value[0] != _MAGIC:
-        raise ValueError("it does not begin with the byte 0 and the id of a schema")
+        raise ValueError("the value does not begin with the byte 0 and a schema id")
     return Framed(struct.unpack_from(">I", value, 1)[0], value[PREFIX_BYTES:])
 
 
@@ -40,13 +40,13 @@ def join(schema_id: int, payload: bytes) -> bytes:
 
 
 def message_indexes(payload: bytes) -> tuple[tuple[int, ...], bytes]:
-    """A Protobuf message's place in its file, from the outermost type on, and the message's own bytes.
+    """The path of a Protobuf message's type in its file, from the outermost type on, and the message's bytes.
 
     Raises ValueError.
     """
     source = Input(payload)
     count = source.long()
     if not 0 <= count <= _INDEXES_LIMIT:
-        raise ValueError(f"a message that lies {count} types deep")
+        raise ValueError(f"the message index has {count} steps, which is not between 0 and {_INDEXES_LIMIT}")
     indexes = tuple(source.long() for _ in range(count)) or (0,)
     return indexes, payload[source.at :]

@@ -1,4 +1,4 @@
-"""Whether text is JSON, as RFC 8259 has it: NaN and Infinity are none."""
+"""JSON by RFC 8259, which has no NaN and no Infinity."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ import math
 
 
 def no_constant(name: str) -> None:
-    """For json's parse_constant. Raises ValueError."""
+    """Raise ValueError, as `parse_constant` of a JSON decoder."""
     raise ValueError(f"{name} is not JSON")
 
 
 def finite(text: str) -> float:
-    """For json's parse_float. Raises ValueError for a number that is too large for one."""
+    """The number, as `parse_float` of a JSON decoder. Raises ValueError for one beyond a double's range."""
     number = float(text)
     if not math.isfinite(number):
-        raise ValueError(f"{text[:20]} is too large for a number")
+        raise ValueError(f"the number {text[:20]} is too large")
     return number
 
 
-# Numbers aren't made: their size must not matter, and only the verdict is wanted.
+# Numbers are not converted: however many digits they have, only validity matters.
 _json = json.JSONDecoder(parse_float=len, parse_int=len, parse_constant=no_constant)
 
 
 def is_json(text: str) -> bool:
-    """Whether it is JSON, nested no deeper than Python reads it."""
+    """Whether the text is valid JSON, nested no deeper than Python can parse."""
     try:
-        # What most values are, without white space around: half the time of `decode`.
+        # Most values are objects without surrounding white space: this takes half the time of `decode`.
         if text[:1] == "{" and _json.raw_decode(text)[1] == len(text):
             return True
         _json.decode(text)

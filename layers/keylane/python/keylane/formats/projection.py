@@ -1,4 +1,4 @@
-"""Some fields of a JSON object: numbers stay digit by digit as they were written."""
+"""Projection: some fields of a JSON object, with each number's digits unchanged."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from keylane.formats.json_text import no_constant
 
 Fields = tuple[tuple[str, ...], ...]
-"""Paths, as in (("a",), ("b", "c"))."""
+"""Paths of fields, as in (("a",), ("b", "c"))."""
 
 
 class _Number(str):
@@ -21,9 +21,9 @@ _decoder = json.JSONDecoder(parse_float=_Number, parse_int=_Number, parse_consta
 
 
 def project(value: bytes, fields: Fields) -> str | None:
-    """JSON text of the object with these fields alone, in the order asked for; None for any other value.
+    """JSON text of the object with these fields alone, in their order; None if the value is not an object.
 
-    What the object doesn't have is left out. A path leads through objects, not into arrays.
+    Fields that the object does not have are left out. A path leads through objects, not into arrays.
     """
     try:
         found = _decoder.decode(value.decode())

@@ -70,7 +70,7 @@ class ValueDecoder:
             return record._replace(form=ValueForm("base64", error.schema_id, None, error.reason))
         except (RegistryUnavailable, BadConfig) as error:
             self._log_once(error)
-            why = "no Schema Registry is set up" if isinstance(error, BadConfig) else str(error)
+            why = "no Schema Registry is configured" if isinstance(error, BadConfig) else str(error)
             schema_id = _wire_format().split(record.value).schema_id
             return record._replace(form=ValueForm("base64", schema_id, None, why))
 

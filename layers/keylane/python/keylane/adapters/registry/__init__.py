@@ -1,1 +1,1 @@
-"""The Schema Registry and the formats that need its schemas."""
+"""The Schema Registry's client, and decoders, encoders and value checks by its schemas."""

@@ -1,9 +1,9 @@
-"""JSON Schemas as functions that look for a value's first fault, by jsonschema-rs.
+"""JSON Schemas compiled by jsonschema-rs into functions that find a value's first fault.
 
-Nothing is fetched: a schema knows its own parts, those that come with it, and the drafts. Patterns are
-matched in linear time; those with look-around or back-references, which can't be, in so many steps at most.
+Nothing is fetched: a schema may refer to its own parts, to its references and to the drafts. Patterns match
+in linear time; those with look-around or back-references, which cannot, stop after a number of steps.
 
-Imported where settings name a schema, not before.
+Imported where the settings name a schema, not before.
 """
 
 from __future__ import annotations
@@ -19,24 +19,25 @@ from keylane.formats.json_text import finite, no_constant
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-STEPS = 100_000
-"""Of matching a pattern that has no linear way: a few milliseconds."""
+BACKTRACK_LIMIT = 100_000
+"""Steps of a pattern that cannot match in linear time: a few milliseconds."""
 REASON_CHARACTERS = 300
 
 _decoder = json.JSONDecoder(parse_constant=no_constant, parse_float=finite)
 
 
 class Fault(NamedTuple):
-    """What is wrong with a value; `path` is a JSON Pointer (RFC 6901), "" for the value as a whole."""
+    """What is wrong with a value. `path`: a JSON Pointer (RFC 6901), "" for the whole value."""
 
     path: str
     reason: str
 
 
 def validator(schema: Any, references: Sequence[tuple[str, str]] = ()) -> Callable[[bytes], Fault | None]:
-    """Give the function that finds a value's first fault. Raises ValueError, which says why, for no schema.
+    """Return a function from a value to its first fault, None for a valid value.
 
-    `references`: names, as the schema's `$ref` has them, and texts of other schemas.
+    `references`: other schemas' names, as the schema's `$ref` has them, and texts. Raises ValueError, which
+    says what is wrong, for an invalid schema.
     """
     resources = [(uri, json.loads(text)) for name, text in references for uri in _uris(schema, name)]
     try:
@@ -44,7 +45,7 @@ def validator(schema: Any, references: Sequence[tuple[str, str]] = ()) -> Callab
             schema,
             mask="the value",
             registry=jsonschema_rs.Registry(resources) if resources else None,
-            pattern_options=jsonschema_rs.FancyRegexOptions(backtrack_limit=STEPS),
+            pattern_options=jsonschema_rs.FancyRegexOptions(backtrack_limit=BACKTRACK_LIMIT),
             offline=True,
         )
     except jsonschema_rs.ValidationError as error:
@@ -52,24 +53,24 @@ def validator(schema: Any, references: Sequence[tuple[str, str]] = ()) -> Callab
     except jsonschema_rs.ReferencingError as error:
         raise ValueError(str(error)[:REASON_CHARACTERS]) from error
 
-    def fault_of(value: bytes) -> Fault | None:
+    def find_fault(value: bytes) -> Fault | None:
         try:
             document = _decoder.decode(value.decode())
         except (ValueError, RecursionError):
-            return Fault("", "it is no JSON")
+            return Fault("", "the value is not valid JSON")
         try:
             error = next(iter(compiled.iter_errors(document)), None)
         except ValueError:
-            return Fault("", "it is nested too deep")
+            return Fault("", "the value is nested too deep")
         return (
             None if error is None else Fault(_pointer(error.instance_path), error.message[:REASON_CHARACTERS])
         )
 
-    return fault_of
+    return find_fault
 
 
 def _uris(schema: Any, name: str) -> set[str]:
-    """What a `$ref` to the name may mean: it is relative to the schema's own `$id`."""
+    """The URIs that a `$ref` to the name may resolve to: it is relative to the schema's own `$id`."""
     base = schema.get("$id", "") if isinstance(schema, dict) else ""
     return {name, urljoin(base, name)} if isinstance(base, str) else {name}
 

@@ -1,9 +1,9 @@
-"""The text of a .proto file as the descriptor that protoc would make of it, as far as values need it.
+"""A parser of .proto files: the descriptor that protoc would produce, as far as decoding values needs it.
 
-A registry shows what was registered: Java's producers register text, and not every registry gives the
-descriptor of that. Left out: services, extensions, defaults, options but `json_name` and `allow_alias`. Names
-of types stay as they are written: the descriptor pool finds what they mean. Source: protobuf.dev, "Protocol
-Buffers Language Specification" for proto2 and proto3.
+A registry returns what was registered: Java's producers register text, and not every registry can convert it
+to a descriptor. Services, extensions, defaults and all options but `json_name` and `allow_alias` are skipped.
+Type names stay as written: the descriptor pool resolves them. Source: protobuf.dev, "Protocol Buffers
+Language Specification" for proto2 and proto3.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _CLOSING = {"{": "}", "[": "]", "(": ")", "<": ">"}
 
 
 def parse(text: str, name: str) -> FileDescriptorProto:
-    """Make the descriptor of the file of that name. Raises ValueError."""
+    """The descriptor of a .proto file; `name` is the name by which others import it. Raises ValueError."""
     return _Parser(text, name).file
 
 
@@ -57,16 +57,16 @@ class _Parser:
     def _next(self) -> str:
         word, self._ahead = self._ahead, next(self._tokens, "")
         if not word:
-            raise ValueError("the .proto ends too early")
+            raise ValueError("the .proto ends within a statement")
         return word
 
     def _expect(self, wanted: str) -> None:
         word = self._next()
         if word != wanted:
-            raise ValueError(f"the .proto has {word[:50]!r} where {wanted!r} should be")
+            raise ValueError(f"the .proto has {word[:50]!r} in place of {wanted!r}")
 
     def _skip(self) -> None:
-        """Go behind a statement: its semicolon, or the block that it ends with."""
+        """Skip the rest of a statement: up to its semicolon, or the block that ends it."""
         while (word := self._next()) != ";":
             if word in _CLOSING:
                 self._skip_to(_CLOSING[word])
@@ -88,20 +88,20 @@ class _Parser:
             self._enum(self.file.enum_type.add(name=self._next()))
         elif word != ";":
             if word not in {"option", "service", "extend"}:
-                raise ValueError(f"the .proto has {word[:50]!r}, which is not known here")
+                raise ValueError(f"the .proto has {word[:50]!r}, which is not supported")
             self._skip()
 
     def _heading(self, word: str) -> None:
         if word == "syntax":
             self._expect("=")
-            self.file.syntax = _text(self._next())
+            self.file.syntax = _unquote(self._next())
         elif word == "package":
             self.file.package = self._next()
         else:
             kind = self._next() if self._ahead in {"public", "weak"} else ""
             if kind == "public":
                 self.file.public_dependency.append(len(self.file.dependency))
-            self.file.dependency.append(_text(self._next()))
+            self.file.dependency.append(_unquote(self._next()))
         self._expect(";")
 
     def _message(self, message: DescriptorProto) -> None:
@@ -124,7 +124,7 @@ class _Parser:
             if field.proto3_optional:
                 field.oneof_index = len(message.oneof_decl)
                 message.oneof_decl.add(name=f"_{field.name}")
-        # Behind the rest: who counts messages in the text, as Java's producers do, sees no maps among them.
+        # Map entries come last: message indexes count the messages of the text, which has none for maps.
         message.nested_type.extend(entries)
 
     def _oneof(self, message: DescriptorProto) -> None:
@@ -146,7 +146,7 @@ class _Parser:
             field.proto3_optional = word == "optional" and self.file.syntax == "proto3"
             word = self._next()
         if word == "group":
-            raise ValueError("the .proto has a group, which is not known here")
+            raise ValueError("the .proto has a group, which is not supported")
         if word == "map" and self._ahead == "<":
             self._map(field, entries)
         else:
@@ -156,11 +156,11 @@ class _Parser:
             entries[-1].name = f"{_camel(field.name)}Entry"
             field.type_name = entries[-1].name
         self._expect("=")
-        field.number = _whole(self._next())
+        field.number = _parse_int(self._next())
         if self._ahead == "[":
             field_options = self._options()
             if "json_name" in field_options:
-                field.json_name = _text(field_options["json_name"])
+                field.json_name = _unquote(field_options["json_name"])
         self._expect(";")
 
     def _map(self, field: FieldDescriptorProto, entries: list[DescriptorProto]) -> None:
@@ -176,7 +176,7 @@ class _Parser:
         entries.append(entry)
 
     def _options(self) -> dict[str, str]:
-        """Options in brackets, those of plain values by their names."""
+        """Options in brackets: those with plain values, by name."""
         found: dict[str, str] = {}
         self._expect("[")
         while (word := self._next()) != "]":
@@ -197,7 +197,7 @@ class _Parser:
                 self._skip()
             elif word != ";":
                 self._expect("=")
-                enum.value.add(name=word, number=_whole(self._next()))
+                enum.value.add(name=word, number=_parse_int(self._next()))
                 if self._ahead == "[":
                     self._options()
                 self._expect(";")
@@ -226,11 +226,11 @@ def _camel(name: str) -> str:
     return "".join(part[:1].upper() + part[1:] for part in name.split("_"))
 
 
-def _whole(word: str) -> int:
+def _parse_int(word: str) -> int:
     return int(word.replace(" ", ""), 0)
 
 
-def _text(word: str) -> str:
+def _unquote(word: str) -> str:
     if word[:1] not in {'"', "'"}:
-        raise ValueError(f"the .proto has {word[:50]!r} where text in quotes should be")
+        raise ValueError(f"the .proto has {word[:50]!r} in place of a quoted string")
     return word[1:-1]

@@ -1,8 +1,8 @@
-"""Protobuf messages as JSON, by the schemas that a Schema Registry has: no generated code.
+"""Protobuf messages as JSON, by a Schema Registry's schemas and without generated code.
 
-Protobuf's own JSON mapping (protobuf.dev, "ProtoJSON Format"): names in lowerCamelCase, 64 bit numbers as
-text, bytes in base64, well-known types in their special forms. Fields without presence are there with their
-default value, as Confluent's REST Proxy shows them: a reader sees a 0, not a gap.
+Source: protobuf.dev, "ProtoJSON Format": names in lowerCamelCase, 64 bit integers as strings, bytes in
+base64, well-known types in their special forms. Fields without presence appear with their default value, as
+in Confluent's REST Proxy: a reader sees a 0, not a gap.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ _PACKAGES = ("google/protobuf/", "google/type/")
 
 
 def decoder(schema: str, references: Sequence[tuple[str, str]]) -> Callable[[bytes], str]:
-    """Give a function from a value's bytes, message indexes first, to its JSON text.
+    """Return a function from a value's bytes, message indexes first, to its JSON text.
 
-    `schema` and the text of each reference (import name, text) are the text of a .proto, or file descriptors
-    in base64. Both raise ValueError, whose sentence says what is wrong.
+    `schema` and each reference (import name, text) are the text of a .proto, or a file descriptor in base64.
+    Both raise ValueError, whose sentence says what is wrong.
     """
     try:
         imported = {name: _file_of(text, name) for name, text in references}
@@ -60,7 +60,7 @@ def decoder(schema: str, references: Sequence[tuple[str, str]]) -> Callable[[byt
         add(file)
         pool.FindFileByName(file.name)
     except (KeyError, TypeError) as error:
-        raise ValueError(f"the schema is no whole Protobuf file: {error}") from error
+        raise ValueError(f"the schema is not a complete Protobuf file: {error}") from error
     return lambda payload: _decode(file, pool, payload)
 
 
@@ -74,36 +74,36 @@ def _decode(file: FileDescriptorProto, pool: descriptor_pool.DescriptorPool, pay
         )
         return json.dumps(found, ensure_ascii=False)
     except (DecodeError, json_format.Error, TypeError, RecursionError) as error:
-        raise ValueError(str(error) or "it is no message of its type") from error
+        raise ValueError(str(error) or "the value is not a message of its type") from error
 
 
 def _message_of(
     file: FileDescriptorProto, pool: descriptor_pool.DescriptorPool, indexes: tuple[int, ...]
 ) -> Message:
-    """A message of the type that the indexes lead to, through nested types in the order of the file."""
+    """An empty message of the type at the indexes, which count types in the order of the file."""
     name, types = file.package, list(file.message_type)
     for index in indexes:
         if not 0 <= index < len(types):
-            raise ValueError(f"its schema has no message type at {', '.join(map(str, indexes))}")
+            raise ValueError(f"the schema has no message type at index {', '.join(map(str, indexes))}")
         chosen: DescriptorProto = types[index]
         name, types = f"{name}.{chosen.name}" if name else chosen.name, list(chosen.nested_type)
     return message_factory.GetMessageClass(pool.FindMessageTypeByName(name))()
 
 
 def _file_of(text: str, name: str) -> FileDescriptorProto:
-    # The text of a .proto always has a blank or a semicolon.
+    # The text of a .proto always contains a blank or a semicolon, base64 never does.
     if not _BASE64.fullmatch(text):
         return proto_parser.parse(text, name)
     try:
         proto = FileDescriptorProto.FromString(base64.b64decode(text, validate=True))
     except (ValueError, DecodeError) as error:
-        raise ValueError("the schema is neither a .proto nor a descriptor of one") from error
+        raise ValueError("the schema is neither the text of a .proto nor its descriptor") from error
     proto.name = name
     return proto
 
 
 def _builtin(name: str) -> FileDescriptorProto:
-    """A file that comes with Protobuf, Google's common types or Confluent's, and so is never registered."""
+    """A file of Protobuf, of Google's common types or of Confluent: these are never registered."""
     data = CONFLUENT_FILES.get(name)
     if data is None and name.startswith(_PACKAGES) and name.endswith(".proto"):
         try:
@@ -112,5 +112,5 @@ def _builtin(name: str) -> FileDescriptorProto:
             module = None
         data = module.DESCRIPTOR.serialized_pb if module else None
     if data is None:
-        raise ValueError(f"the schema imports {name[:100]!r}, to which it does not refer")
+        raise ValueError(f"the schema imports {name[:100]!r} without a reference to it")
     return FileDescriptorProto.FromString(data)

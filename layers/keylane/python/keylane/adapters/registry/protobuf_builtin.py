@@ -1,7 +1,7 @@
-"""Files that Confluent's registry knows without a reference, as descriptors.
+"""File descriptors that Confluent's registry knows without a reference.
 
-Taken over from confluent-kafka 2.16.1 (Apache-2.0), whose package the query function does without; a test
-compares them.
+Copied from confluent-kafka 2.16.1 (Apache-2.0), which the query function does not carry; a test compares
+them.
 """
 
 from __future__ import annotations

@@ -3,40 +3,62 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from keylane.access.grants import grant_of, need_of
-from keylane.wiring.authorizer import access_maker
+from keylane.ports import Clock
+from keylane.wiring.authorizer import GrantsSource
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 _log = logging.getLogger("keylane")
-grants = access_maker()
+grants = GrantsSource(Clock())
 
 
 class Unauthorized(Exception):
     """API Gateway answers 401 for this word and no other."""
 
 
+class AccessRequest(NamedTuple):
+    """A request to the API. `path` is percent-encoded, `query` has all values of each parameter."""
+
+    method: str
+    path: str
+    query: Mapping[str, Sequence[str]]
+    authorization: str
+    method_arn: str
+
+
 def lambda_handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
-    """Allow or deny the one request of the event. Raises Unauthorized for a token that is not known."""
-    headers = {name.lower(): value for name, value in (event.get("headers") or {}).items()}
-    grant = grant_of(grants(), headers.get("authorization") or "")
+    """Allow or deny the one request of the event. Raises Unauthorized for an unknown token."""
+    request = parse_access_request(event)
+    grant = grant_of(grants.current(), request.authorization)
     if grant is None:
         raise Unauthorized("Unauthorized")
-    query = event.get("multiValueQueryStringParameters") or {}
-    need = need_of(event["httpMethod"], event["path"], query)
+    need = need_of(request.method, request.path, request.query)
     is_allowed = need is not None and grant.allows(need)
     if not is_allowed:
-        _log.warning("%s may not %s %s", grant.name, event["httpMethod"], event["path"][:300])
+        _log.warning("%s may not %s %s", grant.name, request.method, request.path[:300])
+    return render_policy(grant.name, request.method_arn, is_allowed=is_allowed)
+
+
+def parse_access_request(event: dict[str, Any]) -> AccessRequest:
+    """Parse the event of a REQUEST authorizer."""
+    headers = {name.lower(): value for name, value in (event.get("headers") or {}).items()}
+    query = event.get("multiValueQueryStringParameters") or {}
+    authorization = headers.get("authorization") or ""
+    return AccessRequest(event["httpMethod"], event["path"], query, authorization, event["methodArn"])
+
+
+def render_policy(caller: str, method_arn: str, *, is_allowed: bool) -> dict[str, Any]:
+    """Return the policy by which API Gateway lets the caller's request pass, or answers 403."""
+    statement = {
+        "Action": "execute-api:Invoke",
+        "Effect": "Allow" if is_allowed else "Deny",
+        "Resource": method_arn,
+    }
     return {
-        "principalId": grant.name,
-        "policyDocument": {
-            "Version": "2012-10-17",
-            "Statement": [
-                {
-                    "Action": "execute-api:Invoke",
-                    "Effect": "Allow" if is_allowed else "Deny",
-                    "Resource": event["methodArn"],
-                }
-            ],
-        },
+        "principalId": caller,
+        "policyDocument": {"Version": "2012-10-17", "Statement": [statement]},
     }

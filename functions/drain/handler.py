@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import logging
 import time
+from functools import cache
 from typing import Any
 
 from keylane.drain.drain import drain
 from keylane.drain.sqs_event import parse_messages, render_failures
 from keylane.ports import Deadline
-from keylane.wiring.drain import drain_maker
-from keylane.wiring.metrics import function_meter
+from keylane.wiring.drain import DrainParts, build_drain
+from keylane.wiring.metrics import build_meter
 
-meter = function_meter()
-parts = drain_maker(meter)
+meter = build_meter()
+
+
+@cache
+def parts() -> DrainParts:
+    """Build what the function works with, at its first request."""
+    return build_drain(meter)
+
+
 MARGIN_MS = 2_000
 """The batch must be done this long before the function times out."""
 OK = 200

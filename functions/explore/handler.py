@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from keylane.api import explore as requests
 from keylane.api import router
 from keylane.api.event import Event, topic_of
 from keylane.explore import explore
-from keylane.wiring.explore import Explore, explore_maker
-from keylane.wiring.metrics import function_meter
+from keylane.wiring.explore import ExploreParts, build_explore
+from keylane.wiring.metrics import build_meter
 
 if TYPE_CHECKING:
     from keylane.api.response import Response
 
-meter = function_meter()
+meter = build_meter()
 app = router.Resolver("explore", meter)
-parts = explore_maker(meter)
+
+
+@cache
+def parts() -> ExploreParts:
+    """Build what the function works with, at its first request."""
+    return build_explore(meter)
 
 
 @app.operation(parameters=requests.TOPICS, answer="Topics", refusals=(403, 502))
@@ -28,7 +34,7 @@ def get_topics(event: Event) -> Response[str]:
     return requests.of_topics(*found)
 
 
-def _places(use: Explore, topic: str) -> explore.Places:
+def _places(use: ExploreParts, topic: str) -> explore.Places:
     return explore.places(
         use.metadata,
         use.state,

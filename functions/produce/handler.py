@@ -6,6 +6,7 @@ renders the result of each record.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from keylane.api import kprf, preferences, rest_proxy, rest_proxy_answers, router, write_key
@@ -15,15 +16,21 @@ from keylane.api.idempotency import IDEMPOTENCY_KEY
 from keylane.api.rest_proxy_avro import AvroSchemas
 from keylane.errors import KeylaneError
 from keylane.produce.put import put_all
-from keylane.wiring.metrics import function_meter
-from keylane.wiring.produce import produce_maker
+from keylane.wiring.metrics import build_meter
+from keylane.wiring.produce import ProduceParts, build_produce, preload_clients
 
 if TYPE_CHECKING:
     from keylane.api.response import Response
 
-meter = function_meter()
+meter = build_meter()
 app = router.Resolver("produce", meter)
-parts = produce_maker(meter)
+preload_clients()
+
+
+@cache
+def parts() -> ProduceParts:
+    """Build what the function works with, at its first request."""
+    return build_produce(meter)
 
 
 @app.operation(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from keylane.api import read_key, read_many, read_pages, router
@@ -16,19 +17,24 @@ from keylane.query.multi_get import read_many as read_many_keys
 from keylane.query.ranges import read_range
 from keylane.query.topics import describe_topic, partitions_by_node
 from keylane.query.views import describe_view, read_windows
-from keylane.wiring.metrics import function_meter
-from keylane.wiring.query import Query, query_maker
+from keylane.wiring.metrics import build_meter
+from keylane.wiring.query import QueryParts, build_query
 
 if TYPE_CHECKING:
     from keylane.api.common_parameters import ValueOptions
     from keylane.api.response import Response
 
-meter = function_meter()
+meter = build_meter()
 app = router.Resolver("query", meter)
-parts = query_maker(meter)
 
 
-def _envelopes(query: Query, values: ValueOptions) -> Envelopes:
+@cache
+def parts() -> QueryParts:
+    """Build what the function works with, at its first request."""
+    return build_query(meter)
+
+
+def _envelopes(query: QueryParts, values: ValueOptions) -> Envelopes:
     return Envelopes(query.now_ms, values.fields, query.decoder(as_bytes=values.as_bytes))
 
 

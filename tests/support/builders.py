@@ -15,7 +15,7 @@ from keylane.ports import Clock
 from keylane.produce.guards import NO_GUARDS
 from keylane.produce.put import RecordWriter
 from keylane.state import codec, redis_keys
-from keylane.wiring.produce import Produce
+from keylane.wiring.produce import ProduceParts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -161,7 +161,7 @@ def load_produce(
     """
     function = load_handler("produce")
     writer = RecordWriter(log, Clock(), 1_000, 1_000, wal, checks)
-    function.parts = lambda: Produce(writer, guards)
+    function.parts = lambda: ProduceParts(writer, guards)
 
     def post(path: str, body: Any, method: str = "POST", **event: Any) -> dict[str, Any]:
         data = body if isinstance(body, bytes) else json.dumps(body).encode()

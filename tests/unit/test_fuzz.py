@@ -30,8 +30,8 @@ from keylane.query.store import Store
 from keylane.state import codec, redis_keys, windows
 from keylane.state.aggregates import render_columns
 from keylane.state.lanes import lanes_of_topic
-from keylane.wiring.produce import Produce
-from keylane.wiring.query import Query
+from keylane.wiring.produce import ProduceParts
+from keylane.wiring.query import QueryParts
 from keylane_spark.adapters.topic_record import Owner, TopicRecord
 
 if TYPE_CHECKING:
@@ -144,12 +144,12 @@ class Functions:
             state.sorted_sets[history] = {member[2:10] + member[:2] + member[10:]: 1_000}
         log.create("t", 3)
         nowhere: Any = None
-        query = Query(
+        query = QueryParts(
             QuerySettings(nowhere, wait_default_ms=0, wait_max_ms=0),
             Store(state, Layouts(state, clock, 30), clock),
             lambda: pytest.fail("no topic here has a registry's values"),
         )
-        produce = Produce(RecordWriter(log, clock, 1_048_576, 5_000))
+        produce = ProduceParts(RecordWriter(log, clock, 1_048_576, 5_000))
         self.query.parts = lambda: query  # type: ignore[attr-defined]
         self.produce.parts = lambda: produce  # type: ignore[attr-defined]
 

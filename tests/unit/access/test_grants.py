@@ -133,7 +133,7 @@ def test_unknown_token_is_unauthorized_in_the_word_that_api_gateway_knows(ask, a
         ask("GET", "/health", None, authorization)
 
 
-def test_every_operation_is_allowed_to_who_may_do_all_and_none_to_who_may_nothing():
+def test_a_grant_of_everything_allows_every_operation_and_an_empty_one_none():
     everything = grants.Grant("all", ("*",), ("*",), ("*",))
     for path, methods in openapi.document()["paths"].items():
         if path == "/health":
@@ -166,9 +166,9 @@ def test_error_of_a_faulty_grant_shows_no_secret(given, told):
     assert digest(TOKEN) not in str(raised.value)
 
 
-def test_grants_are_read_anew_after_a_while(ask, monkeypatch):
+def test_grants_are_read_again_after_a_while(ask, monkeypatch):
     assert ask("GET", "/topics/orders")
     monkeypatch.setenv("KEYLANE_ACCESS", json.dumps({digest(TOKEN): {"name": "billing"}}))
     assert ask("GET", "/topics/orders")
-    monkeypatch.setattr(authorizer, "ACCESS_S", -1.0)
+    monkeypatch.setattr(authorizer, "GRANTS_TTL_S", -1.0)
     assert not ask("GET", "/topics/orders")

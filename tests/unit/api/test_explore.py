@@ -14,9 +14,10 @@ from tests.support.fakes import FakeKafka, FakePartition, FakeState, FakeTime
 from keylane.adapters.kafka import reader
 from keylane.adapters.kafka.admin import ReaderSettings
 from keylane.config.functions import ExploreSettings
+from keylane.model.clusters import Clusters
 from keylane.model.kafka import LogRecord
 from keylane.query.layouts import Layouts
-from keylane.wiring.explore import Explore
+from keylane.wiring.explore import ExploreParts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,8 +43,8 @@ def log(world: SimpleNamespace) -> FakePartition:
 @pytest.fixture
 def get(world: SimpleNamespace) -> Get:
     clock = FakeTime().clock
-    parts = Explore(
-        ExploreSettings(ReaderSettings("kafka:9092")),
+    parts = ExploreParts(
+        ExploreSettings(Clusters(ReaderSettings("kafka:9092"))),
         clock,
         world.kafka,
         world.kafka,

@@ -20,6 +20,7 @@ from keylane.config.functions import (
     registry_settings,
 )
 from keylane.config.kafka import bootstrap
+from keylane.model.clusters import Clusters
 
 REDIS = {"KEYLANE_REDIS_NODES": "one:7001,two:7002"}
 KAFKA = {"KEYLANE_KAFKA_BOOTSTRAP": "one:9092,two:9092"}
@@ -63,7 +64,9 @@ def test_default_wait_is_never_above_the_maximum():
 
 def test_explore_needs_its_brokers_alone():
     settings = ExploreSettings.from_environment(KAFKA)
-    assert settings == ExploreSettings(ReaderSettings("one:9092,two:9092", 5_000), None, 5_000, 2_000, 1_000)
+    assert settings == ExploreSettings(
+        Clusters(ReaderSettings("one:9092,two:9092", 5_000)), None, 5_000, 2_000, 1_000
+    )
 
 
 def test_explore_takes_all_its_variables():
@@ -74,14 +77,16 @@ def test_explore_takes_all_its_variables():
     }
     settings = ExploreSettings.from_environment(KAFKA | REDIS | timeouts)
     redis = RedisSettings((Node("one", 7001), Node("two", 7002)))
-    assert settings == ExploreSettings(ReaderSettings("one:9092,two:9092", 300), redis, 300, 200, 100)
+    assert settings == ExploreSettings(
+        Clusters(ReaderSettings("one:9092,two:9092", 300)), redis, 300, 200, 100
+    )
     with pytest.raises(SettingsError, match="KEYLANE_EXPLORE_TIMEOUT_MS"):
         ExploreSettings.from_environment(KAFKA | {"KEYLANE_EXPLORE_TIMEOUT_MS": "0"})
 
 
 def test_produce_needs_its_brokers_alone():
     assert ProduceSettings.from_environment(KAFKA) == ProduceSettings(
-        KafkaSettings("one:9092,two:9092", "murmur2", 1_048_576, 5_000), 5_000, 1_048_576
+        Clusters(KafkaSettings("one:9092,two:9092", "murmur2", 1_048_576, 5_000)), 5_000, 1_048_576
     )
 
 
@@ -96,7 +101,7 @@ def test_produce_takes_all_its_variables():
         }
     )
     kafka = KafkaSettings("one:9092,two:9092", "crc32", 10, 300, {"trips": "prefix:|"})
-    assert settings == ProduceSettings(kafka, 300, 10)
+    assert settings == ProduceSettings(Clusters(kafka), 300, 10)
 
 
 def test_password_is_in_no_repr():
@@ -199,35 +204,31 @@ def test_fault_of_the_registrys_address_names_its_variable_and_shows_no_secret(u
     assert "hunter2" not in str(caught.value)
 
 
-def test_query_function_that_meets_no_registry_carries_nothing_of_it():
+def test_query_function_imports_nothing_of_the_registry_before_it_needs_one():
     code = """
 import sys
 import handler
 assert "keylane.query.decoding" in sys.modules
-names = {"avro", "avro_values", "wire_format", "adapters.schema_registry", "adapters.protobuf_values"}
+names = ("formats.avro_reader", "formats.avro_schema", "formats.confluent", "adapters.registry")
 assert not {"google", "http.client", *(f"keylane.{name}" for name in names)} & set(sys.modules)
 """
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60, cwd=FUNCTIONS / "query")
 
 
-def test_query_function_carries_no_client_but_its_own():
+def test_query_function_imports_no_client_but_its_own():
     code = """
 import sys
-from keylane.metrics.meter import NO_METER
-from keylane.wiring.query import query_maker
-query_maker(NO_METER)
+import keylane.wiring.query
 assert "redis" in sys.modules
 assert not {"confluent_kafka", "boto3", "botocore", "pyspark", "pydantic"} & set(sys.modules)
 """
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
-def test_produce_function_carries_no_client_but_its_own():
+def test_produce_function_imports_no_client_but_its_own():
     code = """
 import sys
-from keylane.metrics.meter import NO_METER
-from keylane.wiring.produce import produce_maker
-produce_maker(NO_METER)
+import keylane.wiring.produce
 assert "confluent_kafka" in sys.modules
 assert not {"redis", "boto3", "botocore", "pyspark", "pydantic"} & set(sys.modules)
 """

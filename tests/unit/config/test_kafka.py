@@ -37,7 +37,7 @@ def variables(**given: str) -> dict[str, str]:
 
 def written(**given: str) -> dict[str, Any]:
     """What the produce function's client is configured with."""
-    kafka = ProduceSettings.from_environment(variables(**given)).kafka
+    kafka = ProduceSettings.from_environment(variables(**given)).clusters.default
     return kafka.configuration() | kafka.security.configuration()
 
 
@@ -112,8 +112,8 @@ def test_every_option_reaches_the_client():
     }
     assert {name: found[name] for name in wanted} == wanted
     reader = ExploreSettings.from_environment(variables(CLIENT_ID="orders-api", SOCKET_TIMEOUT_MS="3000"))
-    assert reader.kafka.configuration()["client.id"] == "orders-api"
-    assert reader.kafka.configuration()["socket.timeout.ms"] == 3_000
+    assert reader.clusters.default.configuration()["client.id"] == "orders-api"
+    assert reader.clusters.default.configuration()["socket.timeout.ms"] == 3_000
 
 
 def test_a_long_first_pause_is_the_longest_one_too():

@@ -1,1 +1,1 @@
-"""Who calls, and what a token grants."""
+"""Who sends a request, and what a token grants."""

@@ -1,11 +1,11 @@
-"""Who sends a request, as API Gateway has found out; what a client says of itself counts for nothing.
+"""Who sends a request, as API Gateway has verified it; what a client says of itself does not count.
 
     authorizer   the authorizer's principalId, or `sub` of a JWT's or Cognito's claims
     iam          the ARN of the IAM user or role that signed the request
     api-key      the id of the API key, never the key itself
-    source-ip    the address that the connection came from; X-Forwarded-For can be anything
+    source-ip    the address that the connection came from; never X-Forwarded-For, which anyone can set
 
-Tried in this order, unless the settings name others.
+They are tried in this order, unless the settings name others.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 SOURCE_IP = "source-ip"
 SOURCES = ("authorizer", "iam", "api-key", SOURCE_IP)
-"""In the order in which they are asked for."""
+"""In the order in which they are tried."""
 
 ANONYMOUS = "anonymous"
 
 
 def caller_of(event: Mapping[str, Any], sources: Sequence[str] = SOURCES) -> str:
-    """The first that is known, as in `iam:arn:aws:iam::123456789012:user/ann`; else ANONYMOUS."""
+    """Return the first known source with its value, `iam:arn:aws:iam::1:user/ann`, else ANONYMOUS."""
     for source in sources:
         found = _READERS[source](_object(event, "requestContext"))
         if found and isinstance(found, str):

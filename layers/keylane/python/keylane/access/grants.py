@@ -1,13 +1,13 @@
-"""What a token may read and write, and what a request is about. Pure: functions/authorizer asks it.
+"""What a token may read and write, and what a request needs. functions/authorizer decides by it.
 
-KEYLANE_ACCESS, a JSON object, or a reference to one (adapters/references.py):
+KEYLANE_ACCESS, a JSON object, or a reference to one (adapters/aws/references.py):
 
     {"<SHA-256 of a token, hexadecimal>": {"name": "billing", "read": ["orders*"], "write": ["invoices"],
                                            "views": ["revenue"]}}
 
-`*` stands for any characters of a topic's or view's name; rate limits and logs know the token by `name`.
-`/push` has its topics in its body, which no authorizer sees: it takes `"write": ["*"]`. Lists of all topics
-and of brokers take `"read": ["*"]`, `/health` any token.
+`*` stands for any characters in the name of a topic or view; `name` identifies the token in rate limits and
+logs. `/push` has its topics in its body, which no authorizer sees: it needs `"write": ["*"]`. Lists of all
+topics and of brokers need `"read": ["*"]`, `/health` any token.
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ from keylane.model.routes import Names, PermissionKind, route_for
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
 ALL = "*"
 _BEARER = re.compile(r"bearer +([\x21-\x7e]{16,4096}) *", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """Patterns of the names that a token may read, write, and look at as views."""
+    """Patterns of the topics that a token may read and write, and of the views that it may read."""
 
     name: str
     read: tuple[str, ...] = ()
@@ -37,7 +38,7 @@ class Grant:
     views: tuple[str, ...] = ()
 
     def allows(self, need: Need) -> bool:
-        """Whether all that a request is about is granted; what is about everything, by `*` alone."""
+        """Return whether all names of the need are granted; a need of all names, only by the pattern `*`."""
         patterns: tuple[str, ...] = getattr(self, need.kind.value)
         if need.names is None:
             return ALL in patterns
@@ -46,7 +47,7 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What a request is about: `names` of topics or views, none for nothing that is granted, None for all."""
+    """What a request needs: `names` of topics or views; empty where any token will do, None for all names."""
 
     kind: PermissionKind
     names: tuple[str, ...] | None
@@ -69,7 +70,7 @@ def need_of(method: str, path: str, query: Mapping[str, Sequence[str]]) -> Need 
 
 
 def grant_of(grants: Mapping[str, Grant], authorization: str) -> Grant | None:
-    """The grant of the token in an Authorization header, None where it has none that is known."""
+    """Return the grant of the token in an Authorization header, None where there is no known token."""
     bearer = _BEARER.fullmatch(authorization)
     return grants.get(hashlib.sha256(bearer[1].encode()).hexdigest()) if bearer else None
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Self
 from keylane.config.settings import is_set
 from keylane.config.table import REDIS, SETTINGS
 from keylane.errors import SettingsError
-from keylane.model.clusters import Clusters
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from keylane.adapters.kafka.options import KafkaSettings
     from keylane.adapters.redis.cluster import RedisSettings
     from keylane.adapters.registry.http import RegistrySettings
-    from keylane.model.clusters import Named
+    from keylane.model.clusters import Clusters
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,20 +52,11 @@ class QuerySettings:
 
 @dataclass(frozen=True, slots=True)
 class ProduceSettings:
-    """Settings of the functions that write. `timeout_ms` bounds one request.
+    """Settings of the functions that write. `timeout_ms` bounds one request."""
 
-    `kafka` is the cluster of all topics that belong to none of `others`.
-    """
-
-    kafka: KafkaSettings
+    clusters: Clusters[KafkaSettings]
     timeout_ms: int = 5_000
     value_limit_bytes: int = 1_048_576
-    others: tuple[Named[KafkaSettings], ...] = ()
-
-    @property
-    def clusters(self) -> Clusters[KafkaSettings]:
-        """All clusters."""
-        return Clusters(self.kafka, self.others)
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Self:
@@ -74,8 +64,7 @@ class ProduceSettings:
         from keylane.config import kafka  # noqa: PLC0415
 
         clusters = kafka.clusters(environment, _kafka_settings)
-        default = clusters.default
-        return cls(default, default.timeout_ms, default.value_limit_bytes, clusters.named)
+        return cls(clusters, clusters.default.timeout_ms, clusters.default.value_limit_bytes)
 
 
 def _kafka_settings(environment: Mapping[str, str]) -> KafkaSettings:
@@ -100,20 +89,13 @@ class ExploreSettings:
     """Settings of the explore function; without `redis` it knows no shards.
 
     `timeout_ms` bounds what one request asks of Kafka, `health_timeout_ms` the same for its health.
-    `kafka` is the cluster of all topics that belong to none of `others`.
     """
 
-    kafka: ReaderSettings
+    clusters: Clusters[ReaderSettings]
     redis: RedisSettings | None = None
     timeout_ms: int = 5_000
     health_timeout_ms: int = 2_000
     state_timeout_ms: int = 1_000
-    others: tuple[Named[ReaderSettings], ...] = ()
-
-    @property
-    def clusters(self) -> Clusters[ReaderSettings]:
-        """All clusters."""
-        return Clusters(self.kafka, self.others)
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Self:
@@ -122,12 +104,11 @@ class ExploreSettings:
 
         clusters = kafka.clusters(environment, _reader_settings)
         return cls(
-            clusters.default,
+            clusters,
             redis_settings(environment) if is_set(environment, "KEYLANE_REDIS_NODES") else None,
             clusters.default.timeout_ms,
             SETTINGS.read(environment, "KEYLANE_HEALTH_TIMEOUT_MS"),
             SETTINGS.read(environment, "KEYLANE_STATE_TIMEOUT_MS"),
-            clusters.named,
         )
 
 

@@ -1,4 +1,4 @@
-"""What the authorizer works with."""
+"""The grants that the authorizer goes by."""
 
 from __future__ import annotations
 
@@ -6,28 +6,28 @@ import os
 from typing import TYPE_CHECKING
 
 from keylane.adapters.aws import references
-from keylane.ports import Clock
+from keylane.config.access import read_grants
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from keylane.access.grants import Grant
+    from keylane.ports import Clock
+
+GRANTS_TTL_S = 60.0
+"""How long the grants are used before they are read again."""
 
 
-ACCESS_S = 60.0
-"""How long the authorizer goes by the grants that it has read."""
+class GrantsSource:
+    """The grants of the environment, read again each minute: a reference may stand for others by then."""
 
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._grants: dict[str, Grant] = {}
+        self._read_s: float | None = None
 
-def access_maker() -> Callable[[], dict[str, Grant]]:
-    """Give the maker of the authorizer's grants, read anew each minute. Raises SettingsError when called."""
-    from keylane.config.access import read_grants  # noqa: PLC0415
-
-    clock = Clock()
-    kept: list[tuple[float, dict[str, Grant]]] = []
-
-    def make() -> dict[str, Grant]:
-        if not kept or clock.monotonic_s() - kept[0][0] > ACCESS_S:
-            kept[:] = [(clock.monotonic_s(), read_grants(references.resolved(os.environ)))]
-        return kept[0][1]
-
-    return make
+    def current(self) -> dict[str, Grant]:
+        """Return the grants by the SHA-256 of their tokens. Raises SettingsError, SettingsUnavailable."""
+        now_s = self._clock.monotonic_s()
+        if self._read_s is None or now_s - self._read_s > GRANTS_TTL_S:
+            self._grants = read_grants(references.resolved(os.environ))
+            self._read_s = now_s
+        return self._grants

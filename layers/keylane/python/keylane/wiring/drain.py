@@ -1,34 +1,34 @@
-"""What the drain function works with."""
+"""Builds what the drain function works with."""
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import TYPE_CHECKING
 
+import keylane.adapters.kafka.producer  # noqa: F401 (the client library loads in the init phase)
 from keylane.adapters.aws import references
+from keylane.adapters.aws.s3 import S3Bucket
+from keylane.adapters.aws.sqs import SqsQueue
 from keylane.config.functions import ProduceSettings
+from keylane.config.queue import drain_settings
 from keylane.ports import Clock
-from keylane.wiring.buckets import bucket_of
-from keylane.wiring.log import log_of
+from keylane.wiring.kafka import open_log
 from keylane.wiring.metrics import check_metrics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from keylane.adapters.kafka.options import KafkaSettings
     from keylane.config.queue import DrainSettings
     from keylane.metrics.meter import Meter
+    from keylane.model.clusters import Clusters
     from keylane.ports import Bucket, Log, Queue
 
-
-DRAIN_PATIENCE = 2
-"""So many times the deadline of a batch is librdkafka's own of a record."""
+RECORD_TIMEOUT_FACTOR = 2
+"""How many times longer than a batch librdkafka may try to write one record of it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Drain:
+class DrainParts:
     """What the drain function works with; `bucket` is None where none is set."""
 
     settings: DrainSettings
@@ -38,26 +38,28 @@ class Drain:
     bucket: Bucket | None
 
 
-def drain_maker(meter: Meter) -> Callable[[], Drain]:
-    """Give the maker of the drain function's parts; it builds once. Raises SettingsError when called."""
-    from keylane.adapters.aws.sqs import SqsQueue  # noqa: PLC0415
-    from keylane.adapters.kafka.producer import KafkaProducer  # noqa: F401, PLC0415
-    from keylane.config.queue import drain_settings  # noqa: PLC0415
+def build_drain(meter: Meter) -> DrainParts:
+    """Build all from the environment. Raises SettingsError, SettingsUnavailable."""
+    check_metrics()
+    settings = drain_settings(references.resolved(os.environ))
+    log = open_log(_read_clusters, meter)
+    dead_letters = SqsQueue(settings.dead_letters_url, settings.limit_bytes, settings.aws)
+    bucket = S3Bucket(settings.bucket, settings.aws) if settings.bucket else None
+    meter.count("ColdStarts", 1, "drain")
+    return DrainParts(settings, Clock(), log, dead_letters, bucket)
 
-    @cache
-    def make() -> Drain:
-        check_metrics()
-        environment = references.resolved(os.environ)
-        settings = drain_settings(environment)
 
-        def patient(kafka: KafkaSettings) -> KafkaSettings:
-            """No record times out by itself while a later one of its key is written: a deadline ends all."""
-            options = replace(kafka.producer, message_timeout_ms=None, retries=None)
-            return replace(kafka, timeout_ms=DRAIN_PATIENCE * settings.timeout_ms, producer=options)
+def _read_clusters() -> Clusters[KafkaSettings]:
+    """The clusters of the produce function, for batches.
 
-        log = log_of(ProduceSettings.from_environment(environment), meter, patient)
-        dead_letters = SqsQueue(settings.dead_letters_url, settings.limit_bytes, settings.aws)
-        meter.count("ColdStarts", 1, "drain")
-        return Drain(settings, Clock(), log, dead_letters, bucket_of(settings.bucket, settings.aws))
+    No record times out by itself while a later one of its key is written: the batch's deadline ends all.
+    """
+    environment = references.resolved(os.environ)
+    timeout_ms = RECORD_TIMEOUT_FACTOR * drain_settings(environment).timeout_ms
+    clusters = ProduceSettings.from_environment(environment).clusters
+    return clusters.map(lambda _, settings: _for_batches(settings, timeout_ms))
 
-    return make
+
+def _for_batches(settings: KafkaSettings, timeout_ms: int) -> KafkaSettings:
+    options = replace(settings.producer, message_timeout_ms=None, retries=None)
+    return replace(settings, timeout_ms=timeout_ms, producer=options)

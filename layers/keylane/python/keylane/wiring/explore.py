@@ -1,30 +1,36 @@
-"""What the explore function works with."""
+"""Builds what the explore function works with."""
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
-from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from keylane.adapters.aws import references
+from keylane.adapters.kafka.admin import KafkaAdmin, KafkaMetadata
+from keylane.adapters.kafka.clusters import ClusteredMetadata, ClusteredReader
+from keylane.adapters.kafka.reader import KafkaReader
+from keylane.adapters.redis.cluster import Cluster
+from keylane.adapters.redis.state import RedisState
 from keylane.config.functions import ExploreSettings
 from keylane.model.clusters import DEFAULT
 from keylane.ports import Clock
 from keylane.query.layouts import Layouts
+from keylane.wiring.kafka import reload_of
 from keylane.wiring.metrics import check_metrics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from keylane.adapters.kafka.admin import ReaderSettings
     from keylane.metrics.meter import Meter
+    from keylane.model.clusters import Clusters
     from keylane.ports import LogReader, Metadata, State
 
 
 @dataclass(frozen=True, slots=True)
-class Explore:
-    """What the explore function works with; `state` and `layouts` are None where no Redis is configured."""
+class ExploreParts:
+    """What the explore function works with; `state` and `layouts` are None where no Redis is set."""
 
     settings: ExploreSettings
     clock: Clock
@@ -40,35 +46,26 @@ class Explore:
         return self.clusters or {DEFAULT: self.metadata}
 
 
-def explore_maker(meter: Meter) -> Callable[[], Explore]:
-    """Give the maker of the explore function's parts; it builds once. Raises SettingsError when called."""
-    from keylane.adapters.kafka.admin import KafkaAdmin, KafkaMetadata  # noqa: PLC0415
-    from keylane.adapters.kafka.clusters import ClusteredMetadata, ClusteredReader  # noqa: PLC0415
-    from keylane.adapters.kafka.reader import KafkaReader  # noqa: PLC0415
-    from keylane.adapters.redis.cluster import Cluster  # noqa: PLC0415
-    from keylane.adapters.redis.state import RedisState  # noqa: PLC0415
+def build_explore(meter: Meter) -> ExploreParts:
+    """Build all from the environment. Raises SettingsError, SettingsUnavailable."""
+    check_metrics()
+    settings = ExploreSettings.from_environment(references.resolved(os.environ))
+    clock = Clock()
+    admins = settings.clusters.map(_open_admin)
+    metadata = admins.map(lambda _, admin: KafkaMetadata(admin))
+    readers = admins.map(lambda _, admin: KafkaReader(admin))
+    state = RedisState(Cluster(settings.redis, meter)) if settings.redis else None
+    layouts = Layouts(state, clock, 0) if state else None
+    meter.count("ColdStarts", 1, "explore")
+    return ExploreParts(
+        *(settings, clock, ClusteredMetadata(metadata), ClusteredReader(readers), state, layouts),
+        clusters=metadata.by_name(),
+    )
 
-    @cache
-    def make() -> Explore:
-        check_metrics()
-        settings = ExploreSettings.from_environment(references.resolved(os.environ))
-        clock = Clock()
-        renew = renewed if references.has_references(os.environ) else None
-        admins = settings.clusters.map(
-            lambda name, kafka: KafkaAdmin(kafka, partial(renew, name) if renew else None)
-        )
-        metadata = admins.map(lambda _, admin: KafkaMetadata(admin))
-        readers = admins.map(lambda _, admin: KafkaReader(admin))
-        state = RedisState(Cluster(settings.redis, meter)) if settings.redis else None
-        layouts = Layouts(state, clock, 0) if state else None
-        meter.count("ColdStarts", 1, "explore")
-        return Explore(
-            *(settings, clock, ClusteredMetadata(metadata), ClusteredReader(readers), state, layouts),
-            clusters=metadata.by_name(),
-        )
 
-    def renewed(name: str) -> ReaderSettings:
-        anew = ExploreSettings.from_environment(references.resolved(os.environ))
-        return anew.clusters.by_name()[name]
+def _open_admin(cluster: str, settings: ReaderSettings) -> KafkaAdmin[ReaderSettings]:
+    return KafkaAdmin(settings, reload_of(_read_clusters, cluster))
 
-    return make
+
+def _read_clusters() -> Clusters[ReaderSettings]:
+    return ExploreSettings.from_environment(references.resolved(os.environ)).clusters

@@ -1,11 +1,12 @@
-"""Builds what stands before a write, as all wiring does: it imports and makes what the settings ask for."""
+"""Builds what guards a write: rate limits, idempotency keys, schemas. It imports what the settings need."""
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from keylane.config.functions import redis_settings, registry_settings
+from keylane.config.guards import GuardSettings
 from keylane.config.schemas import SCHEMAS, schema_rules
 from keylane.config.table import SETTINGS
 from keylane.errors import SettingsError
@@ -17,50 +18,65 @@ if TYPE_CHECKING:
     from keylane.adapters.redis.scripts import Scripts
     from keylane.metrics.meter import Meter
     from keylane.ports import Checks, Clock, IdempotencyStore
+    from keylane.produce.rate_limits import RateLimits
 
 
-def guards_of(environment: Mapping[str, str], clock: Clock, meter: Meter) -> Guards:
-    """Limits and idempotency keys, where there is a Redis; that is connected to when there is need.
+class RedisGuards:
+    """What guards a write by its state in Redis: each part is built when it is first needed."""
 
-    Raises SettingsError.
-    """
-    from keylane.config.guards import GuardSettings  # noqa: PLC0415
+    def __init__(
+        self, environment: Mapping[str, str], settings: GuardSettings, clock: Clock, meter: Meter
+    ) -> None:
+        self._environment = environment
+        self._settings = settings
+        self._clock = clock
+        self._meter = meter
 
-    settings = GuardSettings.from_environment(environment)
-    if not settings.has_redis:
-        return Guards(settings.caller)
+    def limits(self) -> RateLimits:
+        """Return the rate limits."""
+        from keylane.adapters.redis.rate_limits import RedisRateLimiter  # noqa: PLC0415
+        from keylane.produce.rate_limits import RateLimits  # noqa: PLC0415
 
-    @cache
-    def scripts() -> Scripts:
-        from keylane.adapters.redis.cluster import Cluster  # noqa: PLC0415
-        from keylane.adapters.redis.scripts import Scripts  # noqa: PLC0415
+        settings = self._settings
+        limiter = RedisRateLimiter(self._scripts, self._clock, settings.limit_timeout_ms)
+        return RateLimits(settings.topics, settings.callers, limiter, settings.open_on_failure, self._meter)
 
-        return Scripts(Cluster(redis_settings(environment), meter))
+    def idempotency_store(self) -> IdempotencyStore:
+        """Return the store of idempotency keys."""
+        return self._idempotency_store
 
-    @cache
-    def idempotency_store() -> IdempotencyStore:
+    @cached_property
+    def _idempotency_store(self) -> IdempotencyStore:
         from keylane.adapters.redis.idempotency import RedisIdempotencyStore  # noqa: PLC0415
 
         return RedisIdempotencyStore(
-            scripts(),
-            clock,
-            timeout_ms=settings.state_timeout_ms,
-            expiry_s=settings.expiry_s,
-            in_progress_s=settings.in_progress_s,
+            self._scripts,
+            self._clock,
+            timeout_ms=self._settings.state_timeout_ms,
+            expiry_s=self._settings.expiry_s,
+            in_progress_s=self._settings.in_progress_s,
         )
 
-    if not settings.topics and not settings.callers:
-        return Guards(settings.caller, None, idempotency_store)
-    from keylane.adapters.redis.rate_limits import RedisRateLimiter  # noqa: PLC0415
-    from keylane.produce.rate_limits import RateLimits  # noqa: PLC0415
+    @cached_property
+    def _scripts(self) -> Scripts:
+        from keylane.adapters.redis.cluster import Cluster  # noqa: PLC0415
+        from keylane.adapters.redis.scripts import Scripts  # noqa: PLC0415
 
-    limiter = RedisRateLimiter(scripts(), clock, settings.limit_timeout_ms)
-    limits = RateLimits(settings.topics, settings.callers, limiter, settings.open_on_failure, meter)
-    return Guards(settings.caller, limits, idempotency_store, meter)
+        return Scripts(Cluster(redis_settings(self._environment), self._meter))
 
 
-def checks_of(environment: Mapping[str, str], clock: Clock) -> Checks | None:
-    """Schemas that values are checked by; None where there are none. Raises SettingsError."""
+def build_guards(environment: Mapping[str, str], clock: Clock, meter: Meter) -> Guards:
+    """Return the guards of a write; without a Redis there are none. Raises SettingsError."""
+    settings = GuardSettings.from_environment(environment)
+    if not settings.has_redis:
+        return Guards(settings.caller)
+    redis = RedisGuards(environment, settings, clock, meter)
+    limits = redis.limits() if settings.topics or settings.callers else None
+    return Guards(settings.caller, limits, redis.idempotency_store, meter)
+
+
+def build_checks(environment: Mapping[str, str], clock: Clock) -> Checks | None:
+    """Return the checks of values by schemas, None where no schema is set. Raises SettingsError."""
     rules = schema_rules(environment)
     if not rules:
         return None
@@ -73,4 +89,4 @@ def checks_of(environment: Mapping[str, str], clock: Clock) -> Checks | None:
     try:
         return ValueChecks(rules, client, clock, timeout_ms)
     except ValueError as error:
-        raise SettingsError(SCHEMAS, f"has no JSON Schema: {error}") from error
+        raise SettingsError(SCHEMAS, f"has a rule that is not a JSON Schema: {error}") from error

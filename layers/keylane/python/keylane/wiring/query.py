@@ -1,4 +1,4 @@
-"""What the query function works with. It imports nothing of Kafka, of the log, or of AWS."""
+"""Builds what the query function works with. It imports nothing of Kafka, of the log, or of AWS."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from keylane.adapters.aws import references
+from keylane.adapters.redis.cluster import Cluster
+from keylane.adapters.redis.state import RedisState
 from keylane.config.functions import QuerySettings, registry_settings
 from keylane.ports import Clock
 from keylane.query.decoding import ValueDecoder
@@ -23,8 +25,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
-    """What the query function works with; `schemas` is made when the first value needs one."""
+class QueryParts:
+    """What the query function works with; `schemas` opens the Schema Registry for the first value of it."""
 
     settings: QuerySettings
     store: Store
@@ -41,26 +43,19 @@ class Query:
         return ValueDecoder(self.schemas, self.store.clock, timeout_ms, as_bytes=as_bytes)
 
 
-def query_maker(meter: Meter) -> Callable[[], Query]:
-    """Give the maker of the query function's parts; it builds once. Raises SettingsError when called."""
-    from keylane.adapters.redis.cluster import Cluster  # noqa: PLC0415
-    from keylane.adapters.redis.state import RedisState  # noqa: PLC0415
+def build_query(meter: Meter) -> QueryParts:
+    """Build all from the environment. Raises SettingsError, SettingsUnavailable."""
+    check_metrics()
+    settings = QuerySettings.from_environment(references.resolved(os.environ))
+    clock = Clock()
+    state = RedisState(Cluster(settings.redis, meter))
+    meter.count("ColdStarts", 1, "query")
+    store = Store(state, Layouts(state, clock, settings.layout_ttl_s), clock)
+    return QueryParts(settings, store, cache(_open_schemas))
 
-    @cache
-    def make() -> Query:
-        check_metrics()
-        settings = QuerySettings.from_environment(references.resolved(os.environ))
-        clock = Clock()
-        state = RedisState(Cluster(settings.redis, meter))
-        meter.count("ColdStarts", 1, "query")
-        store = Store(state, Layouts(state, clock, settings.layout_ttl_s), clock)
-        return Query(settings, store, schemas)
 
-    @cache
-    def schemas() -> Schemas:
-        from keylane.adapters.registry.client import RegistryClient  # noqa: PLC0415
-        from keylane.adapters.registry.decoders import RegistryDecoders  # noqa: PLC0415
+def _open_schemas() -> Schemas:
+    from keylane.adapters.registry.client import RegistryClient  # noqa: PLC0415
+    from keylane.adapters.registry.decoders import RegistryDecoders  # noqa: PLC0415
 
-        return RegistryDecoders(RegistryClient(registry_settings(references.resolved(os.environ))))
-
-    return make
+    return RegistryDecoders(RegistryClient(registry_settings(references.resolved(os.environ))))

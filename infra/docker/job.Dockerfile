@@ -9,7 +9,7 @@ COPY pyproject.toml constraints.txt README.md LICENSE pom.xml ./
 COPY layers layers
 COPY spark spark
 COPY infra infra
-# Spark's Kafka connector comes by the Ivy that PySpark carries.
+# The Ivy that PySpark includes downloads Spark's Kafka connector.
 RUN pip install --no-cache-dir --constraint constraints.txt --editable ".[spark,registry,msk-iam]" boto3 \
     && java -cp /usr/local/lib/python3.11/site-packages/pyspark/jars/ivy-2.5.3.jar org.apache.ivy.Main \
     -ivy pom.xml -confs runtime -retrieve "jars/[artifact]-[revision](-[classifier]).[ext]" -cache /tmp/ivy

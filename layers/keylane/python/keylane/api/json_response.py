@@ -64,7 +64,7 @@ def _freshness(
 
 def render_json(fields: dict[str, Any]) -> Response[str]:
     """Render a document that says nothing of its freshness."""
-    return _response(json.dumps(fields))
+    return _response(json.dumps(fields), {})
 
 
 def render_fresh(body: str, freshness: Freshness, more: dict[str, Any] | None = None) -> Response[str]:
@@ -73,13 +73,14 @@ def render_fresh(body: str, freshness: Freshness, more: dict[str, Any] | None = 
     `more`: fields between the two.
     """
     last = json.dumps((more or {}) | freshness.fields)[1:-1]
-    response = _response(f"{{{body}, {last}}}")
+    known = {header: freshness.fields[name] for name, header in _HEADERS.items() if name in freshness.fields}
+    response = _response(
+        f"{{{body}, {last}}}", {header: json.dumps(value) for header, value in known.items()}
+    )
     response.ages = freshness.ages
-    for name, header in _HEADERS.items():
-        if name in freshness.fields:
-            response.headers[header] = json.dumps(freshness.fields[name])
     return response
 
 
-def _response(body: str) -> Response[str]:
-    return Response(200, JSON, body, {"Cache-Control": "no-cache", "X-Content-Type-Options": "nosniff"})
+def _response(body: str, headers: dict[str, str]) -> Response[str]:
+    common = {"Cache-Control": "no-cache", "X-Content-Type-Options": "nosniff"}
+    return Response(200, JSON, body, common | headers)

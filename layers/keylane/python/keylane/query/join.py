@@ -67,6 +67,6 @@ def _difference(layouts: Sequence[Layout]) -> str | None:
             if one != two:
                 return (
                     f"topics {first.topic!r} and {other.topic!r} can't be joined: "
-                    f"their {field} differs ({one!r} and {two!r})"
+                    f"they differ in {field} ({one!r} and {two!r})"
                 )
     return None

@@ -81,12 +81,12 @@ def _read(store: Store, topic: str, key: bytes, deadline: Deadline, terms: ReadT
     """Read value and watermark by one atomic command."""
     for reading in readings(store, topic, deadline):
         lane = lane_of_key(reading.layout, key)
-        value, watermark = store.state.read(
-            lane.slot, (lane.value_prefix + key, lane.watermark_key), deadline
-        )
+        names = lane.value_prefix + key, lane.watermark_key
+        value, watermark = store.state.read(lane.slot, names, deadline)
         reading.watermarks.note(lane, watermark)
+        record = decode_value(lane, key, value)
     reading.watermarks.check_complete(partial=terms.partial)
-    return reading.answer(lane, decode_value(lane, key, value))
+    return reading.answer(lane, record)
 
 
 def _read_from(

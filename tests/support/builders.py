@@ -31,12 +31,12 @@ NOW_MS = 1_357_034_400_000
 
 
 def a_topic() -> str:
-    """A topic's name that no other test has."""
+    """Return a topic's name that no other test has."""
     return f"t{uuid.uuid4().hex[:12]}"
 
 
 def written(log: Log, topic: str, key: bytes, value: bytes | None, deadline: Deadline) -> Position:
-    """The position of one record that is written; its error is raised."""
+    """Write one record and return its position; its error is raised."""
     (outcome,) = log.append_all([NewRecord(topic, key, value)], deadline)
     if isinstance(outcome, Position):
         return outcome
@@ -52,7 +52,7 @@ def a_watermark(next_offset: int = 100, **fields: Any) -> Watermark:
 
 
 def lane_of(layout: Layout, key: bytes, partition: int | None = None) -> tuple[int, int, bytes]:
-    """Partition, stripe and hash tag of the lane of a key, or of the same stripe in another partition."""
+    """Return partition, stripe and hash tag of a key's lane, or of the same stripe in another partition."""
     part = (
         key if layout.partition_by == "key" else key.split(layout.partition_by[len("prefix:") :].encode())[0]
     )
@@ -70,7 +70,7 @@ def layout_entry(layout: Layout) -> dict[bytes, bytes]:
 def watermark_entry(
     layout: Layout, key: bytes, watermark: Watermark | None = None, partition: int | None = None
 ) -> dict[bytes, bytes]:
-    """The watermark of the key's lane, or of the same stripe in another partition."""
+    """Return the watermark of the key's lane, or of the same stripe in another partition."""
     partition, stripe, tag = lane_of(layout, key, partition)
     redis_key = redis_keys.watermark_key(tag, layout.topic, layout.generation, partition, stripe)
     return {redis_key: codec.encode_watermark(watermark or a_watermark())}
@@ -85,7 +85,7 @@ def value_entry(
     timestamp_ms: int = NOW_MS - 1_000,
     source_partition: int | None = None,
 ) -> dict[bytes, bytes]:
-    """The record of a key (None: a tombstone's marker), a stray where a source partition is named."""
+    """Return the record of a key (None: a tombstone's marker); a stray where a source partition is given."""
     redis_key = value_key(layout, key)
     return {redis_key: codec.encode_record(value, offset, timestamp_ms, source_partition)}
 
@@ -95,7 +95,7 @@ def value_key(layout: Layout, key: bytes) -> bytes:
 
 
 def a_lane(layout: Layout, key: bytes, value: bytes | None, **record: Any) -> dict[bytes, bytes]:
-    """Layout, watermark and one record: all that a read of the key needs."""
+    """Return layout, watermark and one record: all that a read of the key needs."""
     return layout_entry(layout) | watermark_entry(layout, key) | value_entry(layout, key, value, **record)
 
 
@@ -108,7 +108,7 @@ def an_event(
     body: bytes | None = None,
     context: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """An API Gateway REST (v1) proxy event; the body is base64 when it is no UTF-8.
+    """Return an API Gateway REST (v1) proxy event; the body is base64 where it is not UTF-8.
 
     `context`: what else the request's context has.
     """
@@ -139,7 +139,7 @@ def an_event(
 
 
 def load_handler(function: str) -> ModuleType:
-    """The handler's module, new: a warm environment of its own."""
+    """Load the handler's module: a warm environment of its own."""
     path = FUNCTIONS / function / "handler.py"
     spec = importlib.util.spec_from_file_location(f"{function}_handler_{uuid.uuid4().hex}", path)
     assert spec
@@ -173,7 +173,7 @@ def load_produce(
 
 
 def body_of(answer: dict[str, Any]) -> bytes:
-    """The bytes that the client gets."""
+    """Return the bytes that the client gets."""
     body = answer["body"]
     return base64.b64decode(body) if answer["isBase64Encoded"] else body.encode()
 

@@ -1,4 +1,4 @@
-"""One fake for each port, and a clock that tests move. They record what was asked of them."""
+"""A fake for each port, which records its calls, and a clock that tests move."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 
 class FakeTime:
-    """A clock that stands still but for its pauses."""
+    """A clock that moves by its pauses alone, and by `move`."""
 
     def __init__(self, now_ms: int = 1_357_034_400_000) -> None:
         self.now_ms = now_ms
@@ -69,9 +69,9 @@ class FakeTime:
 
 @dataclass
 class FakeState:
-    """The port State over dicts; it refuses keys of another slot than the one named, as a cluster does.
+    """The port State over dicts. It refuses keys outside the slot that is given, as a cluster does.
 
-    `moving` slots are read key by key, with `between` called after the first.
+    Slots of `moving` are read key by key; `between` is called after the first key.
     """
 
     entries: dict[bytes, bytes] = field(default_factory=dict)

@@ -28,7 +28,7 @@ class Served:
         fill(nodes, layout_entry(self.layout))
         self.writer = t.writer_over(cluster, 1)
         self.lanes = [
-            LaneTarget.of(self.layout, home.partition, home.stripe) for home in lanes_of_topic(self.layout)
+            LaneTarget.of(self.layout, lane.partition, lane.stripe) for lane in lanes_of_topic(self.layout)
         ]
         self.writer.open([(lane, 0) for lane in self.lanes])
         self.offsets = [itertools.count() for _ in self.lanes]
@@ -38,7 +38,7 @@ class Served:
         self.writer.flush()
 
     def put(self, key: bytes, value: bytes | None, time_ms: int | None = None) -> str:
-        """Write one record and give its position."""
+        """Write one record and return its position."""
         partition, _, _ = lane_of(self.layout, key)
         lane, offset = self.lanes[partition], next(self.offsets[partition])
         time_ms = self.now_ms if time_ms is None else time_ms

@@ -12,7 +12,7 @@ from keylane.api import parameters
 from keylane.errors import BadRequest
 from keylane.model.records import Position
 
-LIMIT = parameters.whole("limit", "how many", 1, 1000, 100)
+LIMIT = parameters.integer("limit", "how many", 1, 1000, 100)
 
 
 @pytest.mark.parametrize(("text", "value"), [("1", 1), ("1000", 1000), ("0010", 10)])

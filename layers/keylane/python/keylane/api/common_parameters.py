@@ -10,12 +10,12 @@ from keylane.api.parameters import (
     FIELD_CHARACTERS,
     FIELDS_LIMIT,
     Parameter,
+    integer,
     position,
     read_as_of,
     read_fields,
     switch,
     text,
-    whole,
 )
 from keylane.api.preferences import prefers_bytes
 from keylane.errors import BadRequest
@@ -32,15 +32,15 @@ KEY_CHARACTERS = 90_000
 """A key of 64 KiB in base64."""
 TOPIC_PATTERN = r"[a-zA-Z0-9._-]{1,249}"
 
-MIN_OFFSET = whole("min_offset", "an offset of the key's partition that the state must have", 0, 10**18 - 1)
-MIN_POSITION = position("Keylane-Min-Position", "a position that the state must have", place="header")
+MIN_OFFSET = integer(
+    "min_offset", "an offset of the key's partition that the state must have reached", 0, 10**18 - 1
+)
+MIN_POSITION = position("Keylane-Min-Position", "a position that the state must have reached", place="header")
 ENVELOPE = switch("envelope", "answer with one JSON document of value and metadata")
 PARTIAL = switch("partial", "answer from lanes that are still being built, too")
-MAX_AGE_MS = whole("max_age_ms", "refuse a state that may be older, in milliseconds", 0, 10**12)
-LIMIT = whole("limit", "how many records a page has at most", 1, 1000, 100)
-CURSOR = text(
-    "cursor", "`next` of the page before, asked for with the same bounds", cursors.LONGEST_CHARACTERS
-)
+MAX_AGE_MS = integer("max_age_ms", "refuse a state that may be older, in milliseconds", 0, 10**12)
+LIMIT = integer("limit", "the most records of a page", 1, 1000, 100)
+CURSOR = text("cursor", "`next` of the page before; the bounds must be the same", cursors.LONGEST_CHARACTERS)
 FIELDS = Parameter(
     "fields",
     "of values that are JSON objects these fields alone, as in a,b.c",
@@ -49,13 +49,13 @@ FIELDS = Parameter(
 )
 AS_OF = Parameter(
     "as_of",
-    "the record that was in force then: a time (ms since 1970 or ISO 8601) or a position",
+    "the record as of a time (ms since 1970 or ISO 8601) or of a position",
     {"type": "string", "examples": ["2026-11-21T10:00:00Z", "3:1042"]},
     read_as_of,
 )
 IF_NONE_MATCH = text(
     "If-None-Match",
-    "ETags that the client has; with Prefer: wait it is told of a change",
+    "ETags of records that the client has; with Prefer: wait the answer waits for a change",
     4_000,
     place="header",
 )

@@ -10,7 +10,7 @@ from urllib.parse import unquote_to_bytes
 from keylane.api.envelope import render_headers, render_key, render_value
 from keylane.api.event import Event, query_of, topic_of
 from keylane.api.json_response import render_json
-from keylane.api.parameters import Parameter, choice, read_moment, text, whole
+from keylane.api.parameters import Parameter, choice, integer, read_moment, text
 from keylane.api.rendering import JSON
 from keylane.api.response import ANSWER_LIMIT_BYTES, Response
 from keylane.errors import BadRequest, KeylaneError, TooLarge
@@ -47,7 +47,7 @@ def _read_offset(given: str) -> str | int:
 
 PREFIX = text("prefix", "topics whose names begin with it", 249, default="")
 AFTER = text("after", "topics whose names come after it: `next` of the page before", 249, default="")
-TOPICS_LIMIT = whole("limit", "how many topics at most", 1, 10_000, 1_000)
+TOPICS_LIMIT = integer("limit", "how many topics at most", 1, 10_000, 1_000)
 AT = Parameter(
     "at",
     "which offset: earliest, latest, max (of the highest timestamp), or the first at or after a time "
@@ -64,8 +64,8 @@ OFFSET = Parameter(
     _read_offset,
     EARLIEST,
 )
-LIMIT = whole("limit", "how many records at most", 1, 1_000, 100)
-MAX_BYTES = whole(
+LIMIT = integer("limit", "how many records at most", 1, 1_000, 100)
+MAX_BYTES = integer(
     "max_bytes", "how many bytes of keys, values and headers; one record in any case", 1, 4 << 20, 1 << 20
 )
 TOPICS = (PREFIX, AFTER, TOPICS_LIMIT)

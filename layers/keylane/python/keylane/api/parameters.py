@@ -50,7 +50,7 @@ class Parameter:
             raise BadRequest(f"{self.name} is {text[:SHOWN_CHARACTERS]!r}, {error}", self.name) from error
 
 
-def whole(name: str, description: str, least: int, most: int, default: int | None = None) -> Parameter:
+def integer(name: str, description: str, least: int, most: int, default: int | None = None) -> Parameter:
     """Make a parameter that is an integer within bounds."""
     fault = f"not an integer from {least} to {most}"
 

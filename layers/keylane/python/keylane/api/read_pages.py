@@ -44,7 +44,7 @@ FROM_KEY = text("from", "keys from this one on, in bytewise order", KEY_CHARACTE
 TO_KEY = text("to", "keys below this one", KEY_CHARACTERS)
 FROM_TIME = moment("from", "records from this time on: ms since 1970, or ISO 8601")
 TO_TIME = moment("to", "records before this time")
-AS_OF_TIME = moment("as_of", "the records that were in force at this time")
+AS_OF_TIME = moment("as_of", "the records as of this time")
 RANGE: tuple[Parameter, ...] = (
     *(PREFIX, FROM_KEY, TO_KEY, event_api.KEY_FORMAT, LIMIT, CURSOR, KEYS_ONLY, AS_OF_TIME),
     *READ_TERMS,

@@ -85,7 +85,7 @@ def read_as_of_position(
 ) -> Record | HistoryTooShort | None:
     """Return the key's last record in a partition up to and including an offset.
 
-    Reads the whole history: timestamps may decrease within a partition.
+    Reads all of the history: timestamps may decrease within a partition.
     """
     name = _history_key(reading.layout, lane, key)
     best: HistoryEntry | None = None

@@ -59,7 +59,7 @@ def _read(readings: Sequence[Reading], key: bytes, *, atomic: bool) -> list[tupl
 
 
 def _difference(layouts: Sequence[Layout]) -> str | None:
-    """Say which two topics lie differently, and in what; None where all agree."""
+    """Return which two layouts differ, and in what; None where all agree."""
     first = layouts[0]
     for other in layouts[1:]:
         for field in _MUST_AGREE:

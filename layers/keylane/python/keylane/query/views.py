@@ -27,7 +27,7 @@ FIRST_MS, LAST_MS = -(1 << 63), (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A window as it stands; `columns`: a JSON object. Both times are None where the view has no windows.
+    """A window; `columns`: a JSON object. Both times are None where the view has no windows.
 
     `is_final`: the event-time watermark has reached its end, so it changes no more. `changed_ms`: when its
     last change was written, ms since 1970.

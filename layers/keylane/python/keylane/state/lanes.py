@@ -1,4 +1,4 @@
-"""Lanes: which lane a key belongs to, where a lane lies in Redis, and what is stored in it."""
+"""Lanes: which lane a key belongs to, where a lane is in Redis, and what is stored in it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Lane(NamedTuple):
-    """One stripe of a partition, and where it lies: all its keys are in one hash slot.
+    """One stripe of a partition, and where it is in Redis: all its keys are in one hash slot.
 
     A record's Redis key is `value_prefix` and the record's own key.
     """

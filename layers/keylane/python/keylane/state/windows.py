@@ -109,8 +109,8 @@ def window_key(key: bytes, start_ms: int) -> bytes:
 
 def split(name: bytes) -> tuple[bytes, int]:
     """Return key and start of a window key. Raises CodecError."""
-    body, mark, start = name[:-10], name[-10:-8], name[-8:]
-    if mark != _END_OF_KEY or b"\x00" in body.replace(b"\x00\xff", b""):
+    body, end, start = name[:-10], name[-10:-8], name[-8:]
+    if end != _END_OF_KEY or b"\x00" in body.replace(b"\x00\xff", b""):
         raise CodecError(f"{name[:100]!r} is not a window key")
     (number,) = _START.unpack(start)
     return body.replace(b"\x00\xff", b"\x00"), number - _SIGN

@@ -25,7 +25,7 @@ from fill import fill, settle
 from harness import ROOT, Row, latency, report
 
 from keylane.model.records import Layout, Options
-from keylane_local.front.proxy_events import Request, proxy_event
+from keylane_local.front.proxy_events import HttpRequest, build_proxy_event
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -170,8 +170,8 @@ def prepared(function: ModuleType, bare: Bare, kind: Kind, count: int) -> list[R
     for _ in range(count):
         target, body = kind.targets(random.randrange(1 << 30))
         headers = (("Host", "localhost"), ("Accept", "*/*"), ("User-Agent", "bench"))
-        request = Request("POST" if body else "GET", target, headers, body, "127.0.0.1")
-        event = proxy_event(request, "bench-request")
+        request = HttpRequest("POST" if body else "GET", target, headers, body, "127.0.0.1")
+        event = build_proxy_event(request, "bench-request")
         check(function.lambda_handler(event, CONTEXT), kind)
         rounds = noted(redis_state, lambda event=event: function.lambda_handler(event, CONTEXT))
         alone = [bare.prepare([[call]]) for call in rounds[0]] if kind.name == "100 keys" else []

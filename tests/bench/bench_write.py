@@ -30,7 +30,7 @@ from harness import ROOT, Row, latency, report, spread
 
 from keylane.wiring import metrics
 from keylane_local.front.environments import Environment, Function
-from keylane_local.front.proxy_events import Request, proxy_event
+from keylane_local.front.proxy_events import HttpRequest, build_proxy_event
 from keylane_local.process.guard import guarded
 from keylane_local.process.ports import Ports
 from keylane_local.servers.kafka import Kafka
@@ -93,7 +93,7 @@ def event_of(method: str, target: str, body: bytes, media_type: str = "applicati
         ("User-Agent", "bench"),
         ("Content-Type", media_type),
     )
-    return proxy_event(Request(method, target, headers, body, "127.0.0.1"), "bench-request")
+    return build_proxy_event(HttpRequest(method, target, headers, body, "127.0.0.1"), "bench-request")
 
 
 def value_of(size_bytes: int) -> str:

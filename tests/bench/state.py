@@ -17,7 +17,7 @@ from keylane import routing
 from keylane.model.records import Layout, Watermark
 from keylane.state import codec
 from keylane.state import redis_keys as redis_keys_state
-from keylane_local.front.proxy_events import Request, proxy_event
+from keylane_local.front.proxy_events import HttpRequest, build_proxy_event
 from keylane_local.process.guard import guarded
 from keylane_local.process.ports import Ports
 from keylane_local.servers.redis_cluster import RedisCluster
@@ -92,7 +92,7 @@ def get_event(key: bytes) -> dict[str, Any]:
     """API Gateway's event of a GET of that key, as the local front makes it."""
     headers = (("Host", "localhost"), ("Accept", "*/*"), ("User-Agent", "bench"))
     target = f"/topics/{LAYOUT.topic}/keys/{key.decode()}"
-    return proxy_event(Request("GET", target, headers, b"", "127.0.0.1"), "bench-request")
+    return build_proxy_event(HttpRequest("GET", target, headers, b"", "127.0.0.1"), "bench-request")
 
 
 def environment(nodes: str) -> dict[str, str]:

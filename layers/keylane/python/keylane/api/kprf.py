@@ -28,13 +28,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from keylane.api.record_bodies import (
-    RECORDS_LIMIT,
-    check_topic_count,
-    kind_of,
-    parse_document,
-    parse_records,
-)
+from keylane.api.record_bodies import RECORDS_LIMIT, check_topics, kind_of, parse_document, parse_records
 from keylane.api.record_results import (
     RETRY_LATER,
     describe_failure,
@@ -95,7 +89,7 @@ def parse_push(event: Event) -> PushRequest:
     if not isinstance(wait_for_send, bool | None):
         raise BadField(f"is {kind_of(wait_for_send)}, not true or false", "wait_for_send")
     records = [_parse_record(fields) for fields in parse_records(document, 0)]
-    check_topic_count(records)
+    check_topics(records)
     return PushRequest(records, is_async=not wait_for_send)
 
 

@@ -106,7 +106,7 @@ def parse_records(document: Mapping[str, Any], least: int) -> list[RecordFields]
     return list(starmap(RecordFields, enumerate(records)))
 
 
-def check_topic_count(records: Iterable[NewRecord]) -> None:
+def check_topics(records: Iterable[NewRecord]) -> None:
     """Raise BadField if the records name more topics than a request may."""
     count = len({record.topic for record in records})
     if count > TOPICS_LIMIT:

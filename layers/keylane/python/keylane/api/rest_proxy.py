@@ -19,13 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from keylane.api.event import from_base64, headers_of, query_of, topic_of
 from keylane.api.parameters import LAST_MS, choice, read_moment
-from keylane.api.record_bodies import (
-    LAST_PARTITION,
-    RECORDS_LIMIT,
-    kind_of,
-    parse_document,
-    parse_records,
-)
+from keylane.api.record_bodies import LAST_PARTITION, RECORDS_LIMIT, kind_of, parse_document, parse_records
 from keylane.api.rest_proxy_avro import MEDIA_TYPE as AVRO
 from keylane.errors import BadField, BadRequest, UnsupportedMediaType
 from keylane.model.records import NewRecord

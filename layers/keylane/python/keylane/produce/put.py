@@ -95,20 +95,21 @@ def _to_enqueue(records: Sequence[NewRecord], results: Sequence[RecordResult]) -
 
     A record is left out if a newer one with its key was written: the older one would overwrite it.
     """
-    written: set[tuple[str, bytes]] = set()
-    indices: list[int] = []
-    for index in reversed(range(len(records))):
-        record, result = records[index], results[index]
-        identity = None if record.key is None else (record.topic, record.key)
-        if not isinstance(result, KeylaneError):
-            written |= {identity} if identity else set()
-        elif _is_transient(result) and identity not in written:
-            indices.append(index)
-    return indices[::-1]
+    newest = {
+        (record.topic, record.key): index
+        for index, record in enumerate(records)
+        if not isinstance(results[index], KeylaneError)
+    }
+    return [
+        index
+        for index, record in enumerate(records)
+        if _is_transient(results[index])
+        and (record.key is None or newest.get((record.topic, record.key), -1) < index)
+    ]
 
 
-def _is_transient(error: KeylaneError) -> bool:
-    return isinstance(error, LogUnavailable) or (isinstance(error, ProduceFailed) and error.retriable)
+def _is_transient(result: RecordResult) -> bool:
+    return isinstance(result, LogUnavailable) or (isinstance(result, ProduceFailed) and result.retriable)
 
 
 def _fault(record: NewRecord, value_limit_bytes: int) -> KeylaneError | None:

@@ -38,11 +38,7 @@ class PartitionResolver:
         self._turns: dict[str, int] = {}
 
     def resolve(
-        self,
-        client: Producer,
-        records: Sequence[NewRecord],
-        deadline: Deadline,
-        listener: RejectionListener,
+        self, client: Producer, records: Sequence[NewRecord], deadline: Deadline, listener: RejectionListener
     ) -> list[Resolved]:
         """The partition of each record, ANY_PARTITION if librdkafka chooses it, or why there is none.
 

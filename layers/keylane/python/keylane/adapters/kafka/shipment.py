@@ -182,22 +182,18 @@ class Shipment:
         return None
 
     def _refused_for_others(self, group: Sequence[int]) -> list[int]:
-        if all(isinstance(self._reports[index], Position) for index in group):
+        refused = [
+            index
+            for index, report in ((index, self._reports[index]) for index in group)
+            if isinstance(report, KafkaError)
+            and report.code() in REFUSED_FOR_ITS_BATCH
+            and index not in self._unsent
+        ]
+        if not refused:
             return []
-        written: set[tuple[str, bytes]] = set()
-        again: list[int] = []
-        for index in reversed(group):
-            record, report = self.records[index], self._reports[index]
-            identity = None if record.key is None else (record.topic, record.key)
-            if isinstance(report, Position):
-                written |= {identity} if identity else set()
-            elif (
-                isinstance(report, KafkaError)
-                and report.code() in REFUSED_FOR_ITS_BATCH
-                and index not in self._unsent
-            ):
-                again += [] if identity in written else [index]
-        return again[::-1]
+        keys = {index: (self.records[index].topic, self.records[index].key) for index in group}
+        newest = {keys[index]: index for index in group if isinstance(self._reports[index], Position)}
+        return [index for index in refused if keys[index][1] is None or newest.get(keys[index], -1) < index]
 
     def _result(self, index: int) -> AppendResult:
         report = self._reports[index]

@@ -1,45 +1,34 @@
-"""Set-up: `python3 infra/local/bootstrap.py [STEP...]` makes what is missing and leaves what is there.
+"""Set-up of a checkout: `python3 infra/local/bootstrap.py [STEP...]` installs what is missing.
 
-Steps: python (.venv with the packages), java, redis, jars (Kafka and Spark's connector), archive (of Spark's
-classes), by default; registry (Apicurio's Schema Registry, for the tests), sam (AWS SAM, with cfn-lint) and
-localstack, each of these two in a virtual environment of its own, where they are named.
-Standard library only, since it runs before anything is installed.
+Default steps: python (.venv with all packages), java, redis, and jars (Kafka and Spark's Kafka connector).
+Further steps, only by name: registry (Apicurio's Schema Registry, for tests), archive (of Spark's classes,
+for faster starts), sam (AWS SAM and cfn-lint), localstack. Standard library only: nothing is installed yet.
 """
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
-import itertools
 import json
 import os
 import shutil
 import subprocess
 import sys
-import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+from bootstrap_runner import ATTEMPTS, Runner, SetupError, Stamp, digest, read_text, say
 from keylane_local import tools
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 MIN_PYTHON = (3, 11)
 LOCALSTACK = "localstack-core[runtime]==4.14.0"
-# One of its packages has no release for anything newer that would go with the others.
+# One of LocalStack's pinned dependencies supports no newer Python.
 MAX_LOCALSTACK_PYTHON = (3, 13)
 LAMBDA_PACKAGES = ("awslambdaric", "boto3")
-ATTEMPTS = 3
-PAUSE_S = 3.0
-TAIL_LINES = 25
-NOTE_EVERY_S = 15.0
-# setuptools is among LocalStack's packages already.
+# setuptools, which builds the executor, is one of LocalStack's packages.
 _FROM_SOURCE = ("--no-deps", "--no-build-isolation", "--force-reinstall")
+_PIP_INSTALL = ("-m", "pip", "install", "--disable-pip-version-check")
 JAVA_PACKAGES = ("openjdk-17-jre-headless", "openjdk-21-jre-headless", "default-jre-headless")
 REDIS_PACKAGES = ("redis-server", "valkey-server", "valkey")
 JAVA_HINT = (
@@ -50,35 +39,19 @@ REDIS_HINT = (
     "a Redis or Valkey server of version 7.0 or newer is missing. Debian, Ubuntu: sudo apt-get install"
     " redis-server; macOS: brew install redis"
 )
-
-
-class SetupError(Exception):
-    """A step failed; the text says what to do, `log` has the details."""
-
-    def __init__(self, step: str, reason: str, log: Path | None = None) -> None:
-        super().__init__(reason)
-        self.step = step
-        self.log = log
-
-
-def say(step: str, text: str) -> None:
-    """Print one line of progress."""
-    print(f"[setup] {step:<7} {text}", flush=True)
-
-
-def digest(*parts: str) -> str:
-    """Return a hash of the inputs of a step."""
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+DEFAULT_STEPS = ("python", "java", "redis", "jars")
+STEP_CHAINS = ((*DEFAULT_STEPS, "registry", "archive"), ("sam", "localstack"))
+"""The steps of a chain run one after the other; the chains are independent and run in parallel."""
 
 
 class Setup:
-    """The set-up of one checkout."""
+    """The steps for the checkout `root`; each returns at once if its result is up to date."""
 
     def __init__(self, root: Path, tools_dir: Path) -> None:
         self.root = root
         self.venv = root / ".venv"
         self.tools = tools_dir
-        self._apt_updated = False
+        self.runner = Runner(root, tools_dir)
 
     @property
     def venv_python(self) -> Path:
@@ -86,298 +59,187 @@ class Setup:
         return self.venv / "bin" / "python"
 
     def python(self) -> None:
-        """Make .venv with the project and all its extras, at the versions of constraints.txt."""
-        inputs = [str(self.root), sys.version]
-        inputs += [
+        """Create .venv with the project and all its extras, at the versions of constraints.txt."""
+        inputs = [
             (self.root / name).read_text(encoding="utf-8") for name in ("pyproject.toml", "constraints.txt")
         ]
-        wanted = digest(*inputs)
-        stamp = self.venv / ".keylane-stamp"
-        if _read(stamp) == wanted and self.venv_python.exists():
+        stamp = Stamp(self.venv / ".keylane-stamp", str(self.root), sys.version, *inputs)
+        if stamp.is_current() and self.venv_python.exists():
             return
         if importlib.util.find_spec("ensurepip") is None:
             version = f"{sys.version_info.major}.{sys.version_info.minor}"
-            self._apt("python", (f"python{version}-venv",), "this Python cannot make virtual environments")
-        stamp.unlink(missing_ok=True)
-        self._run("python", "virtual environment", [sys.executable, "-m", "venv", "--clear", ".venv"])
-        install = [
-            "-m",
-            "pip",
-            "install",
-            "--disable-pip-version-check",
-            "-e",
-            ".[dev]",
-            "-c",
-            "constraints.txt",
-        ]
-        self._run("python", "packages", [str(self.venv_python), *install], attempts=ATTEMPTS)
-        stamp.write_text(wanted, encoding="utf-8")
+            hint = f"this Python cannot make virtual environments: install the package python{version}-venv"
+            self.runner.apt_install("python", (f"python{version}-venv",), hint)
+        stamp.clear()
+        self._make_venv("python", sys.executable, ".venv")
+        install = [str(self.venv_python), *_PIP_INSTALL, "-e", ".[dev]", "-c", "constraints.txt"]
+        self.runner.run("python", "packages", install, attempts=ATTEMPTS)
+        stamp.write()
 
     def java(self) -> None:
-        """See to a Java of version 17 or newer."""
+        """Install Java 17 or newer."""
         if not tools.find_java():
-            self._apt("java", JAVA_PACKAGES, JAVA_HINT, lambda: tools.find_java() is not None)
+            self.runner.apt_install("java", JAVA_PACKAGES, JAVA_HINT, lambda: tools.find_java() is not None)
 
     def redis(self) -> None:
-        """See to a Redis or Valkey server of version 7.0 or newer."""
+        """Install a Redis or Valkey server of version 7.0 or newer."""
         if not tools.find_redis():
-            self._apt("redis", REDIS_PACKAGES, REDIS_HINT, lambda: tools.find_redis() is not None)
+            self.runner.apt_install(
+                "redis", REDIS_PACKAGES, REDIS_HINT, lambda: tools.find_redis() is not None
+            )
 
     def jars(self) -> None:
-        """Fetch the jars of pom.xml by the Ivy that PySpark carries."""
+        """Download the jars of pom.xml with the Ivy that PySpark includes."""
         pom = (self.root / "pom.xml").resolve()
         stamp = self.tools / "jars.json"
         wanted = digest(pom.read_text(encoding="utf-8"))
-        have = json.loads(_read(stamp) or "{}")
+        present = json.loads(read_text(stamp) or "{}")
         jars = self.tools / "jars"
-        if have.get("inputs") == wanted and all((jars / name).exists() for name in have["jars"]):
+        if present.get("inputs") == wanted and all((jars / name).exists() for name in present["jars"]):
             return
         new = self.tools / "jars.new"
         self._retrieve("jars", "Kafka and Spark's connector", pom, new)
         names = sorted(path.name for path in new.glob("*.jar"))
         if not any(name.startswith("kafka_") for name in names):
-            raise SetupError("jars", "Ivy ended well but fetched no Kafka", self._log("jars"))
+            raise SetupError("jars", "Ivy succeeded but downloaded no Kafka", self.runner.log("jars"))
         shutil.rmtree(jars, ignore_errors=True)
         new.rename(jars)
         stamp.write_text(json.dumps({"inputs": wanted, "jars": names}), encoding="utf-8")
 
     def registry(self) -> None:
-        """Fetch and unpack the Schema Registry of tests/registry/pom.xml, by the same Ivy."""
+        """Download and unpack the Schema Registry of tests/registry/pom.xml, also with Ivy."""
         pom = (self.root / "tests" / "registry" / "pom.xml").resolve()
         folder = self.tools / "registry"
-        stamp = folder / "keylane-stamp"
-        wanted = digest(pom.read_text(encoding="utf-8"))
-        if _read(stamp) == wanted:
+        if Stamp(folder / "keylane-stamp", pom.read_text(encoding="utf-8")).is_current():
             return
         new = self.tools / "registry.new"
         self._retrieve("registry", "Apicurio's Schema Registry", pom, new)
         archive = next(new.glob("*.tar.gz"), None)
         if archive is None:
-            raise SetupError("registry", "Ivy ended well but fetched nothing", self._log("registry"))
+            raise SetupError("registry", "Ivy succeeded but downloaded nothing", self.runner.log("registry"))
         shutil.rmtree(folder, ignore_errors=True)
-        self._run("registry", "unpacking", ["tar", "-xzf", str(archive), "-C", str(new)])
+        self.runner.run("registry", "unpacking", ["tar", "-xzf", str(archive), "-C", str(new)])
         archive.unlink()
         new.rename(folder)
-        stamp.write_text(wanted, encoding="utf-8")
+        Stamp(folder / "keylane-stamp", pom.read_text(encoding="utf-8")).write()
 
     def sam(self) -> None:
-        """Make a virtual environment of AWS SAM's own: its versions of what we use are others."""
+        """Create a virtual environment for AWS SAM, whose dependencies conflict with the project's."""
         pins = self.root / "infra" / "sam" / "requirements.txt"
         folder = self.tools / "sam"
-        stamp = folder / "keylane-stamp"
-        wanted = digest(str(folder), sys.version, pins.read_text(encoding="utf-8"))
-        if _read(stamp) == wanted:
+        stamp = Stamp(folder / "keylane-stamp", str(folder), sys.version, pins.read_text(encoding="utf-8"))
+        if stamp.is_current():
             return
-        self._run("sam", "virtual environment", [sys.executable, "-m", "venv", "--clear", str(folder)])
-        install = ["-m", "pip", "install", "--disable-pip-version-check", "--no-deps", "-r", str(pins)]
-        self._run("sam", "AWS SAM", [str(folder / "bin" / "python"), *install], attempts=ATTEMPTS)
-        stamp.write_text(wanted, encoding="utf-8")
+        self._make_venv("sam", sys.executable, str(folder))
+        install = [str(folder / "bin" / "python"), *_PIP_INSTALL, "--no-deps", "-r", str(pins)]
+        self.runner.run("sam", "AWS SAM", install, attempts=ATTEMPTS)
+        stamp.write()
 
     def localstack(self) -> None:
-        """Make LocalStack's own virtual environment, with the executor, and that of the functions it runs."""
-        folder = self.tools / "localstack"
-        ours = self.root / "infra" / "local" / "localstack_setup"
-        executor = self.root / "infra" / "local" / "localstack-process-executor"
-        python = _python_up_to(MAX_LOCALSTACK_PYTHON)
+        """Create virtual environments for LocalStack with its executor, and for its functions."""
+        folder, lambda_folder = self.tools / "localstack", self.tools / "lambda"
+        python = _find_python(MAX_LOCALSTACK_PYTHON)
         if python is None:
             newest = ".".join(map(str, MAX_LOCALSTACK_PYTHON))
             raise SetupError("localstack", f"LocalStack needs a Python of 3.11 to {newest}, on PATH")
-        files = sorted([*ours.iterdir(), *executor.glob("*.toml"), *executor.glob("localstack_*/*.py")])
-        lambda_folder = self.tools / "lambda"
+        ours = self.root / "infra" / "local" / "localstack_setup"
+        executor = self.root / "infra" / "local" / "localstack-process-executor"
         pins = self.root / "constraints.txt"
-        inputs = [str(folder), python, LOCALSTACK, sys.version, pins.read_text(encoding="utf-8")]
-        inputs += [path.read_text(encoding="utf-8") for path in files if path.is_file()]
-        wanted = digest(*inputs)
-        stamp = folder / "keylane-stamp"
+        files = sorted([*ours.iterdir(), *executor.glob("*.toml"), *executor.glob("localstack_*/*.py")])
+        texts = [path.read_text(encoding="utf-8") for path in (pins, *files) if path.is_file()]
+        stamp = Stamp(folder / "keylane-stamp", str(folder), python, LOCALSTACK, sys.version, *texts)
         venv_python = folder / "bin" / "python"
-        if _read(stamp) == wanted and venv_python.exists():
+        if stamp.is_current() and venv_python.exists():
             return
-        stamp.unlink(missing_ok=True)
-        self._run("localstack", "virtual environment", [python, "-m", "venv", str(folder)])
-        install = [str(venv_python), "-m", "pip", "install", "--disable-pip-version-check"]
+        stamp.clear()
+        run, install = self.runner.run, [str(venv_python), *_PIP_INSTALL]
+        run("localstack", "virtual environment", [python, "-m", "venv", str(folder)])
         pinned = ["-c", str(ours / "constraints.txt"), LOCALSTACK]
-        self._run("localstack", "packages", [*install, *pinned], attempts=ATTEMPTS)
-        self._run("localstack", "executor", [*install, *_FROM_SOURCE, str(executor)])
-        self._run("localstack", "for this Python", [str(venv_python), "-I", str(ours / "backport.py")])
-        # What AWS's image of the runtime has: a layer that lacks a package must fail here, too.
-        self._run("localstack", "functions", [sys.executable, "-m", "venv", str(lambda_folder)])
-        install[0] = str(lambda_folder / "bin" / "python")
-        self._run(
-            "localstack", "runtime client", [*install, "-c", str(pins), *LAMBDA_PACKAGES], attempts=ATTEMPTS
-        )
-        stamp.write_text(wanted, encoding="utf-8")
+        run("localstack", "packages", [*install, *pinned], attempts=ATTEMPTS)
+        run("localstack", "executor", [*install, *_FROM_SOURCE, str(executor)])
+        run("localstack", "for this Python", [str(venv_python), "-I", str(ours / "backport.py")])
+        # The packages of Lambda's runtime only, so that a package missing in the layer is missing here, too.
+        run("localstack", "functions", [sys.executable, "-m", "venv", str(lambda_folder)])
+        install = [str(lambda_folder / "bin" / "python"), *_PIP_INSTALL, "-c", str(pins), *LAMBDA_PACKAGES]
+        run("localstack", "runtime client", install, attempts=ATTEMPTS)
+        stamp.write()
 
     def archive(self) -> None:
-        """Make the JVM's archive of Spark's classes: with it jobs start sooner.
+        """Create the JVM's archive of Spark's classes, with which jobs start faster.
 
-        Without it all works as well, so nothing fails with this step.
+        Jobs also run without it, so a failure of this step is only reported.
         """
         java = Path(tools.find_java() or "java").resolve()
         made_of = [path for path in (java, self.venv / ".keylane-stamp") if path.exists()]
-        wanted = digest(*(f"{path} {path.stat().st_mtime_ns}" for path in made_of))
-        stamp = self.venv / ".keylane-archive"
-        if _read(stamp) == wanted:
+        inputs = [f"{path} {path.stat().st_mtime_ns}" for path in made_of]
+        stamp = Stamp(self.venv / ".keylane-archive", *inputs)
+        if stamp.is_current():
             return
+        command = [str(self.venv_python), "-m", "keylane_spark.engine.class_archive"]
         try:
-            self._run(
-                "archive",
-                "Spark's classes",
-                [str(self.venv_python), "-m", "keylane_spark.engine.class_archive"],
-            )
+            self.runner.run("archive", "Spark's classes", command)
         except SetupError:
-            say("archive", "goes on without: jobs start more slowly")
-        stamp.write_text(wanted, encoding="utf-8")
+            say("archive", "skipped: jobs start more slowly without it")
+        stamp.write()
 
-    def _retrieve(self, step: str, what: str, pom: Path, folder: Path) -> None:
-        """Fill a new folder of the tools' with what the pom names."""
+    def _make_venv(self, step: str, python: str, folder: str) -> None:
+        self.runner.run(step, "virtual environment", [python, "-m", "venv", "--clear", folder])
+
+    def _retrieve(self, step: str, title: str, pom: Path, folder: Path) -> None:
+        """Download what `pom` names into a new folder of the tools."""
         ivy = next(self.venv.glob("lib/python*/site-packages/pyspark/jars/ivy-*.jar"), None)
         java = tools.find_java()
         if ivy is None or java is None:
-            raise SetupError(step, "the steps python and java come first")
+            raise SetupError(step, "run the steps python and java first")
         shutil.rmtree(folder, ignore_errors=True)
-        # Relative, since a pattern would read brackets in the folder's name as its own.
+        # A relative pattern: Ivy would interpret brackets in the folder's path.
         pattern = f"{folder.name}/[artifact]-[revision](-[classifier]).[ext]"
         command = [java, "-cp", str(ivy), "org.apache.ivy.Main", "-ivy", str(pom), "-confs", "runtime"]
         command += ["-retrieve", pattern, "-cache", "ivy-cache"]
         if settings := os.environ.get("KEYLANE_IVY_SETTINGS"):
             command += ["-settings", str(Path(settings).absolute())]
-        self._run(step, what, command, attempts=ATTEMPTS, cwd=self.tools)
-
-    def _apt(
-        self, step: str, packages: tuple[str, ...], hint: str, done: Callable[[], bool] | None = None
-    ) -> None:
-        """Install the first of `packages` after which `done` holds; raise with `hint` where that can't be."""
-        if not (hasattr(os, "geteuid") and os.geteuid() == 0 and shutil.which("apt-get")):
-            raise SetupError(step, hint)
-        # At no run level invoke-rc.d starts nothing: the stack starts servers of its own.
-        environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
-        if not self._apt_updated:
-            self._run(step, "apt-get update", ["apt-get", "update"], attempts=ATTEMPTS, env=environment)
-            self._apt_updated = True
-        for package in packages:
-            command = ["apt-get", "install", "-y", "--no-install-recommends", package]
-            try:
-                self._run(step, f"apt-get install {package}", command, attempts=2, env=environment)
-            except SetupError:
-                continue
-            if done is None or done():
-                return
-        raise SetupError(step, hint, self._log(step))
-
-    def _log(self, step: str) -> Path:
-        return self.tools / "logs" / f"{step}.log"
-
-    def _run(
-        self,
-        step: str,
-        what: str,
-        command: list[str],
-        *,
-        attempts: int = 1,
-        cwd: Path | None = None,
-        env: dict[str, str] | None = None,
-    ) -> None:
-        """Run one program, its output in the step's log; raise SetupError when all attempts failed."""
-        log = self._log(step)
-        log.parent.mkdir(parents=True, exist_ok=True)
-        (self.tools / ".gitignore").write_text("*\n", encoding="utf-8")
-        for attempt in range(1, attempts + 1):
-            again = "" if attempt == 1 else f" (attempt {attempt} of {attempts})"
-            say(step, f"{what} ...{again}")
-            started = time.monotonic()
-            with log.open("ab") as output, _Notes(step, what):
-                output.write(f"$ {' '.join(command)}\n".encode())
-                output.flush()
-                code = subprocess.run(
-                    command,
-                    cwd=cwd or self.root,
-                    env=env,
-                    stdout=output,
-                    stderr=subprocess.STDOUT,
-                    check=False,
-                ).returncode
-            if code == 0:
-                say(step, f"{what}: done in {time.monotonic() - started:.1f} s")
-                return
-            say(step, f"{what}: failed after {time.monotonic() - started:.1f} s (exit code {code})")
-            if attempt < attempts:
-                time.sleep(PAUSE_S)
-        raise SetupError(step, f"{what} failed", log)
+        self.runner.run(step, title, command, attempts=ATTEMPTS, cwd=self.tools)
 
 
-class _Notes:
-    """Says every NOTE_EVERY_S that a long step still goes on."""
-
-    def __init__(self, step: str, what: str) -> None:
-        self._step, self._what = step, what
-        self._done = threading.Event()
-        self._thread = threading.Thread(target=self._go, daemon=True)
-        self._started = time.monotonic()
-
-    def __enter__(self) -> None:
-        self._thread.start()
-
-    def __exit__(self, *_: object) -> None:
-        self._done.set()
-        self._thread.join()
-
-    def _go(self) -> None:
-        while not self._done.wait(NOTE_EVERY_S):
-            say(self._step, f"{self._what} ... {time.monotonic() - self._started:.0f} s")
-
-
-def _python_up_to(newest: tuple[int, int]) -> str | None:
-    """Return this Python, or one on PATH, that is no newer than `newest` and no older than MIN_PYTHON."""
+def _find_python(newest: tuple[int, int]) -> str | None:
+    """Return this Python, or one on PATH, of a version from MIN_PYTHON to `newest`; else None."""
     if sys.version_info[:2] <= newest:
         return sys.executable
     for minor in range(newest[1], MIN_PYTHON[1] - 1, -1):
         found = shutil.which(f"python3.{minor}")
-        # pyenv has programs of that name that only say that the version isn't chosen.
+        # pyenv has programs of that name that only print that the version is not selected.
         if found and subprocess.run([found, "--version"], capture_output=True, check=False).returncode == 0:
             return found
     return None
 
 
-def _read(path: Path) -> str | None:
-    try:
-        return path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return None
-
-
-def _end_of(log: Path) -> str:
-    return "\n".join((_read(log) or "").splitlines()[-TAIL_LINES:])
+def _run_steps(setup: Setup, names: list[str]) -> None:
+    for name in names:
+        getattr(setup, name)()
 
 
 def main(arguments: list[str]) -> int:
-    """Do the steps named, or all; return the exit code."""
+    """Run the named steps, or the default ones; return the exit code."""
     if sys.version_info < MIN_PYTHON:
         found = ".".join(map(str, sys.version_info[:3]))
         print(f"Keylane needs Python 3.11 or newer, this is {found}: run `make PY=python3.11 ...`")
         return 1
-    setup = Setup(tools.project_root(), tools.tools_dir())
-    defaults = ("python", "java", "redis", "jars")
-    # A chain's steps follow one another, the chains run side by side: they need nothing of each other.
-    chains = ((*defaults, "registry", "archive"), ("sam", "localstack"))
-    if unknown := [name for name in arguments if not any(name in chain for chain in chains)]:
-        print(f"no such step: {', '.join(unknown)}; there are {', '.join(itertools.chain(*chains))}")
+    known = [name for chain in STEP_CHAINS for name in chain]
+    if unknown := [name for name in arguments if name not in known]:
+        print(f"no such step: {', '.join(unknown)}; choose from {', '.join(known)}")
         return 2
-    wanted = [[name for name in chain if name in (arguments or defaults)] for chain in chains]
-
-    def run(names: list[str]) -> None:
-        for name in names:
-            getattr(setup, name)()
-
+    setup = Setup(tools.project_root(), tools.tools_dir())
+    wanted = [[name for name in chain if name in (arguments or DEFAULT_STEPS)] for chain in STEP_CHAINS]
     try:
         with ThreadPoolExecutor() as pool:
             try:
-                for done in [pool.submit(run, names) for names in wanted if names]:
+                for done in [pool.submit(_run_steps, setup, names) for names in wanted if names]:
                     done.result()
             except KeyboardInterrupt:
-                os._exit(130)  # the programs were interrupted as well: no thread is to try them again
+                os._exit(130)  # the programs were interrupted, too: no thread may start them again
     except SetupError as error:
         if error.log:
-            print(f"\nThe end of {error.log}:\n{_end_of(error.log)}\n")
+            print(f"\nThe end of {error.log}:\n{error.tail()}\n")
         say(error.step, f"FAILED: {error}")
         return 1
     return 0

@@ -20,13 +20,13 @@ def bootstrap(monkeypatch):
     module = importlib.util.module_from_spec(spec)
     monkeypatch.setattr(sys, "path", list(sys.path))
     spec.loader.exec_module(module)
-    monkeypatch.setattr(module, "PAUSE_S", 0.0)
+    monkeypatch.setattr(sys.modules["bootstrap_runner"], "PAUSE_S", 0.0)
     return module
 
 
 @pytest.fixture
 def programs(tmp_path, monkeypatch):
-    """Give a maker of programs, shell scripts, on a PATH that has nothing else."""
+    """Return a function that creates shell scripts on a PATH that has nothing else."""
     folder = tmp_path / "a path"
     folder.mkdir()
     monkeypatch.setenv("PATH", str(folder))
@@ -64,7 +64,7 @@ def root_with_apt(programs, monkeypatch, tmp_path):
     return make
 
 
-def test_a_java_that_is_new_enough_is_taken(programs):
+def test_a_java_that_is_new_enough_is_used(programs):
     java = programs("java", """echo 'openjdk version "17.0.15" 2025-04-15' >&2""")
     assert tools.find_java() == java
 
@@ -73,7 +73,7 @@ def test_a_java_that_is_new_enough_is_taken(programs):
     "script",
     ["""echo 'java version "1.8.0_402"'""", """echo 'openjdk version "11.0.2"'""", "exit 1", "echo ?"],
 )
-def test_a_java_that_is_old_or_a_stub_is_not(programs, script):
+def test_an_old_java_or_a_stub_is_not_used(programs, script):
     programs("java", script)
     assert tools.find_java() is None
 
@@ -85,7 +85,7 @@ def test_java_home_comes_before_the_path(programs, tmp_path, monkeypatch):
     assert tools.find_java() == home
 
 
-def test_a_java_home_that_is_too_old_does_not_hide_the_path_s(programs, tmp_path, monkeypatch):
+def test_a_java_home_that_is_too_old_does_not_hide_the_java_on_path(programs, tmp_path, monkeypatch):
     java = programs("java", """echo 'openjdk version "17"'""")
     programs("java", """echo 'openjdk version "11"'""", tmp_path / "home" / "bin")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))
@@ -109,7 +109,9 @@ def test_without_root_one_line_says_what_to_install(setup, bootstrap, programs, 
         assert "apt-get install" in str(caught.value)
 
 
-def test_root_with_apt_gets_what_is_missing_and_no_service_starts(setup, programs, root_with_apt, tmp_path):
+def test_root_with_apt_installs_what_is_missing_and_starts_no_service(
+    setup, programs, root_with_apt, tmp_path
+):
     folder = tmp_path / "a path"
     calls = root_with_apt(
         f"""printf '#!/bin/sh\\necho Redis server v=7.0.15\\n' > "{folder}/redis-server"
@@ -122,7 +124,7 @@ def test_root_with_apt_gets_what_is_missing_and_no_service_starts(setup, program
     ]
 
 
-def test_packages_are_tried_in_turn_and_the_lists_are_updated_once(setup, bootstrap, root_with_apt):
+def test_packages_are_tried_in_order_and_the_lists_are_updated_once(setup, bootstrap, root_with_apt):
     calls = root_with_apt("exit 100")
     for step in (setup.java, setup.redis):
         with pytest.raises(bootstrap.SetupError):
@@ -134,7 +136,7 @@ def test_packages_are_tried_in_turn_and_the_lists_are_updated_once(setup, bootst
     )
 
 
-def test_what_is_there_is_not_installed_again(setup, programs, root_with_apt):
+def test_installed_programs_are_not_installed_again(setup, programs, root_with_apt):
     calls = root_with_apt()
     programs("java", """echo 'openjdk version "17"'""")
     programs("redis-server", "echo 'Redis server v=7.0.15'")
@@ -153,7 +155,7 @@ def _with_ivy(setup, programs, script):
     return lambda: len(count.read_text().splitlines()) if count.exists() else 0
 
 
-def test_jars_are_fetched_once_and_again_when_one_is_gone_or_the_pom_changes(setup, programs):
+def test_jars_are_fetched_once_and_again_if_one_is_missing_or_the_pom_changes(setup, programs):
     runs = _with_ivy(setup, programs, "mkdir -p jars.new; touch jars.new/kafka_2.13-4.3.1.jar jars.new/a.jar")
     setup.jars()
     setup.jars()
@@ -167,7 +169,7 @@ def test_jars_are_fetched_once_and_again_when_one_is_gone_or_the_pom_changes(set
     assert runs() == 3
 
 
-def test_a_hiccup_of_the_mirror_is_tried_again(setup, programs, capsys):
+def test_a_failed_download_is_retried(setup, programs, capsys):
     runs = _with_ivy(
         setup,
         programs,
@@ -178,7 +180,7 @@ def test_a_hiccup_of_the_mirror_is_tried_again(setup, programs, capsys):
     assert "attempt 2 of 3" in capsys.readouterr().out
 
 
-def test_a_failing_step_is_named_and_the_end_of_its_log_shown(
+def test_a_failed_step_is_named_and_the_end_of_its_log_is_shown(
     bootstrap, setup, programs, monkeypatch, capsys
 ):
     _with_ivy(setup, programs, "seq 100; echo UNRESOLVED: kafka; exit 1")
@@ -196,7 +198,7 @@ def test_ivy_that_fetches_nothing_is_a_failure(setup, bootstrap, programs):
         setup.jars()
 
 
-def test_registry_is_fetched_where_it_is_named_and_again_when_its_pom_changes(setup, programs):
+def test_the_registry_is_fetched_once_and_again_if_its_pom_changes(setup, programs):
     pom = setup.root / "tests" / "registry" / "pom.xml"
     pom.parent.mkdir(parents=True)
     pom.write_text("<project/>")
@@ -217,7 +219,7 @@ def test_registry_is_fetched_where_it_is_named_and_again_when_its_pom_changes(se
     assert runs() == 2
 
 
-def test_registry_and_localstack_are_no_part_of_the_set_up_of_all(bootstrap, setup, monkeypatch):
+def test_registry_and_localstack_are_not_default_steps(bootstrap, setup, monkeypatch):
     done = []
     for step in ("python", "java", "redis", "jars", "archive", "registry", "sam", "localstack"):
         monkeypatch.setattr(setup, step, lambda step=step: done.append(step))
@@ -229,7 +231,7 @@ def test_registry_and_localstack_are_no_part_of_the_set_up_of_all(bootstrap, set
     assert set(done) == {"registry", "localstack"}
 
 
-def test_steps_that_need_nothing_of_each_other_run_side_by_side(bootstrap, setup, monkeypatch):
+def test_independent_steps_run_in_parallel(bootstrap, setup, monkeypatch):
     both = threading.Barrier(2, timeout=10)
     for step in ("python", "sam"):
         monkeypatch.setattr(setup, step, both.wait)
@@ -237,7 +239,7 @@ def test_steps_that_need_nothing_of_each_other_run_side_by_side(bootstrap, setup
     assert bootstrap.main(["sam", "python"]) == 0
 
 
-def test_a_failure_beside_a_step_that_works_is_told(bootstrap, setup, monkeypatch, capsys):
+def test_a_failure_beside_a_successful_step_is_reported(bootstrap, setup, monkeypatch, capsys):
     def fail() -> None:
         raise bootstrap.SetupError("sam", "no network")
 
@@ -250,7 +252,7 @@ def test_a_failure_beside_a_step_that_works_is_told(bootstrap, setup, monkeypatc
 
 @pytest.fixture
 def localstack_step(bootstrap, setup, tmp_path, monkeypatch):
-    """Make the set-up's LocalStack from nothing but recorded commands; give the maker and what it ran."""
+    """Return the localstack step with recorded instead of executed commands, and the record."""
     for name in ("localstack_setup/constraints.txt", "localstack-process-executor/pyproject.toml"):
         path = setup.root / "infra" / "local" / name
         path.parent.mkdir(parents=True)
@@ -264,12 +266,12 @@ def localstack_step(bootstrap, setup, tmp_path, monkeypatch):
         python.parent.mkdir(parents=True, exist_ok=True)
         python.touch()
 
-    monkeypatch.setattr(setup, "_run", run)
+    monkeypatch.setattr(setup.runner, "run", run)
     monkeypatch.setattr(sys, "version_info", (3, 11, 7, "final", 0))
     return setup.localstack, ran
 
 
-def test_localstack_is_made_once_and_again_for_other_sources_of_its_executor(setup, localstack_step):
+def test_localstack_is_installed_once_and_again_if_its_executor_changes(setup, localstack_step):
     make, ran = localstack_step
     make()
     make()
@@ -282,7 +284,7 @@ def test_localstack_is_made_once_and_again_for_other_sources_of_its_executor(set
     assert ran == made * 2
 
 
-def test_localstack_takes_an_older_python_where_this_one_is_too_new(
+def test_localstack_gets_an_older_python_if_this_one_is_too_new(
     bootstrap, localstack_step, programs, monkeypatch
 ):
     make, ran = localstack_step
@@ -295,7 +297,7 @@ def test_localstack_takes_an_older_python_where_this_one_is_too_new(
     assert ran
 
 
-def test_an_old_python_is_told_so(bootstrap, monkeypatch, capsys):
+def test_an_old_python_is_rejected(bootstrap, monkeypatch, capsys):
     monkeypatch.setattr(sys, "version_info", (3, 9, 2, "final", 0))
     assert bootstrap.main([]) == 1
     assert "needs Python 3.11 or newer, this is 3.9.2" in capsys.readouterr().out
@@ -306,7 +308,7 @@ def test_an_unknown_step_is_named(bootstrap, capsys):
     assert "no such step: jar" in capsys.readouterr().out
 
 
-def test_the_archive_of_classes_is_made_once_and_again_for_other_packages(setup, programs, tmp_path):
+def test_the_class_archive_is_created_once_and_again_if_the_packages_change(setup, programs, tmp_path):
     runs = tmp_path / "runs"
     programs("python", f'echo "$*" >> "{runs}"', setup.venv / "bin")
     (setup.venv / ".keylane-stamp").write_text("1")
@@ -318,13 +320,13 @@ def test_the_archive_of_classes_is_made_once_and_again_for_other_packages(setup,
     assert len(runs.read_text().splitlines()) == 2
 
 
-def test_an_archive_that_can_not_be_made_is_done_without(setup, programs, capsys):
+def test_a_class_archive_that_cannot_be_created_is_skipped(setup, programs, capsys):
     programs("python", "exit 1", setup.venv / "bin")
     setup.archive()
-    assert "goes on without" in capsys.readouterr().out
+    assert "skipped" in capsys.readouterr().out
 
 
-def test_sams_environment_is_made_once_and_anew_when_its_pins_change(setup, monkeypatch):
+def test_sams_environment_is_created_once_and_again_if_its_pins_change(setup, monkeypatch):
     pins = setup.root / "infra" / "sam" / "requirements.txt"
     pins.parent.mkdir(parents=True)
     pins.write_text("aws-sam-cli==1.0\n")
@@ -334,7 +336,7 @@ def test_sams_environment_is_made_once_and_anew_when_its_pins_change(setup, monk
         commands.append(command)
         (setup.tools / "sam").mkdir(parents=True, exist_ok=True)
 
-    monkeypatch.setattr(setup, "_run", run)
+    monkeypatch.setattr(setup.runner, "run", run)
     setup.sam()
     assert [command[1:3] for command in commands] == [["-m", "venv"], ["-m", "pip"]]
     assert "--no-deps" in commands[1]

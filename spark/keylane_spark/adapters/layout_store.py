@@ -6,7 +6,7 @@ Every change of a record names the epoch of its writer, and is refused where a n
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from redis.exceptions import ResponseError
 
@@ -22,11 +22,13 @@ from keylane_spark.adapters.lane import LaneTarget
 from keylane_spark.adapters.topic_record import TopicRecord, topic_key
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from keylane.adapters.redis.cluster import Cluster, Node
     from keylane.model.records import Layout
     from keylane.ports import Clock
+
+T = TypeVar("T")
 
 _TIMEOUT_MS = 5000
 _KEYS_PER_CALL = 1000
@@ -42,19 +44,16 @@ class LayoutStore:
 
     def get(self, topic: str) -> Layout | None:
         """The topic's layout; None when it has none yet. Raises CorruptState."""
-        key = redis_keys.layout_key(topic)
-        data = self._command(key, b"GET", key)
-        try:
-            return None if data is None else codec.decode_layout(data)
-        except codec.CodecError as error:
-            raise CorruptState(key.decode(), str(error)) from error
+        return self._read(redis_keys.layout_key(topic), codec.decode_layout)
 
     def record(self, topic: str) -> TopicRecord | None:
         """The topic's record; None when it has none yet. Raises CorruptState."""
-        key = topic_key(topic)
+        return self._read(topic_key(topic), TopicRecord.from_json)
+
+    def _read(self, key: bytes, decode: Callable[[bytes], T]) -> T | None:
         data = self._command(key, b"GET", key)
         try:
-            return None if data is None else TopicRecord.from_json(data)
+            return None if data is None else decode(data)
         except codec.CodecError as error:
             raise CorruptState(key.decode(), str(error)) from error
 

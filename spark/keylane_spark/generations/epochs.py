@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -37,31 +38,28 @@ class Opener(Protocol[T_co]):
         """Open them; `unusable`: states that must begin again, and why. Raises Fenced, StateAhead."""
 
 
-class StoredState(Protocol):
-    """The state of a topic or a view that is about to be opened."""
+@dataclass(frozen=True)
+class StoredState(ABC):
+    """The state of a topic or a view that is about to be opened.
 
-    @property
-    def name(self) -> str:
-        """Its name in Redis."""
+    `name`: its name in Redis; `title`: its name for people. `topic_id`: Kafka's id of its topic. `oldest`:
+    the oldest offset that the log has of each partition.
+    """
 
-    @property
-    def title(self) -> str:
-        """Its name for people."""
+    name: str
+    title: str
+    topic_id: str
+    oldest: tuple[int, ...]
 
-    @property
-    def topic_id(self) -> str:
-        """Kafka's id of its topic."""
-
-    @property
-    def oldest(self) -> tuple[int, ...]:
-        """The oldest offset that the log has of each partition."""
-
+    @abstractmethod
     def wanted(self, kept: Layout | None) -> Layout:
         """The layout that the config asks for; `kept`: the one that readers go by."""
 
+    @abstractmethod
     def why_unusable(self, kept: Layout | None, record: TopicRecord | None) -> str:
         """Why what is stored can't be used; empty where it can."""
 
+    @abstractmethod
     def supersede(self, kept: Layout) -> None:
         """Mark the lanes of a layout that readers will no longer go by."""
 

@@ -23,6 +23,7 @@ from keylane_spark.adapters.lane import LaneTarget, lost_strays
 from keylane_spark.generations.epochs import (
     RECREATED,
     StateAhead,
+    StoredState,
     begin_state,
     is_recreated,
     open_with_epoch,
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from keylane_spark.adapters.kafka_admin import TopicShape
     from keylane_spark.adapters.lane_writer import LaneWriter
     from keylane_spark.adapters.topic_record import TopicRecord
+    from keylane_spark.config.topics import TopicConfig
     from keylane_spark.context import JobContext
     from keylane_spark.generations.epochs import BegunState
     from keylane_spark.generations.ownership import Ownership
@@ -66,33 +68,22 @@ def open_topics(context: JobContext, ownership: Ownership) -> Openings:
     return openings
 
 
-@dataclass(frozen=True, slots=True)
-class _TopicState:
-    """A topic's state as `begin_state` takes it. `unusable`: why it was found unusable before, if so."""
+@dataclass(frozen=True)
+class _TopicState(StoredState):
+    """A topic's state. `unusable`: why it was found unusable before, if so."""
 
-    context: JobContext
     lanes: LaneWriter
-    name: str
-    shape: TopicShape
-    oldest: tuple[int, ...]
+    config: TopicConfig
     unusable: str
 
-    @property
-    def title(self) -> str:
-        return f"topic {self.name!r}"
-
-    @property
-    def topic_id(self) -> str:
-        return self.shape.topic_id
-
-    def wanted(self, _: Layout | None) -> Layout:
-        return wanted_layout(self.name, self.shape.partition_count, self.context.config.topics[self.name])
+    def wanted(self, kept: Layout | None) -> Layout:  # noqa: ARG002
+        return wanted_layout(self.name, len(self.oldest), self.config)
 
     def why_unusable(self, kept: Layout | None, record: TopicRecord | None) -> str:
         if is_recreated(record, self.topic_id):
             return f"it was {RECREATED}"
-        if kept and kept.partition_count > self.shape.partition_count and not self.unusable:
-            return f"it has {self.shape.partition_count} partitions, its state {kept.partition_count}"
+        if kept and kept.partition_count > len(self.oldest) and not self.unusable:
+            return f"it has {len(self.oldest)} partitions, its state {kept.partition_count}"
         return ""
 
     def supersede(self, kept: Layout) -> None:
@@ -132,8 +123,15 @@ class _TopicsOpener:
         return Openings(serving, building, self.shapes)
 
     def _begin(self, topic: str, oldest: tuple[int, ...], epoch: int, unusable: str) -> BegunState:
-        lanes = self._lane_writer(self._spec({}, epoch))
-        state = _TopicState(self.context, lanes, topic, self.shapes[topic], oldest, unusable)
+        state = _TopicState(
+            name=topic,
+            title=f"topic {topic!r}",
+            topic_id=self.shapes[topic].topic_id,
+            oldest=oldest,
+            lanes=self._lane_writer(self._spec({}, epoch)),
+            config=self.context.config.topics[topic],
+            unusable=unusable,
+        )
         return begin_state(state, self.ownership, epoch, self.context.say, unusable)
 
     def _open_lanes(

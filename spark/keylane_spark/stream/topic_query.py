@@ -10,17 +10,13 @@ The steps of a batch; each may be repeated at any time, for lanes skip what they
 
 from __future__ import annotations
 
-import shutil
-import threading
-import traceback
 from typing import TYPE_CHECKING
 
-from py4j.protocol import Py4JError
-
 from keylane.adapters.redis.cluster import Cluster
-from keylane.errors import Fenced, KeylaneError, TopicChanged, Unavailable
+from keylane.errors import Fenced, TopicChanged
 from keylane_spark.adapters.lane import OffsetRange
 from keylane_spark.engine import session
+from keylane_spark.stream.batch_query import BatchQuery
 from keylane_spark.stream.batch_writer import BatchWriter
 from keylane_spark.stream.driver_share import DriverShare
 from keylane_spark.stream.freshness import Freshness
@@ -34,7 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pyspark.sql import DataFrame
-    from pyspark.sql.streaming.query import StreamingQuery
 
     from keylane.model.topic_partition import TopicPartition
     from keylane_spark.context import JobContext
@@ -42,12 +37,11 @@ if TYPE_CHECKING:
     from keylane_spark.telemetry.metrics import JobMetrics
     from keylane_spark.telemetry.stray_totals import StrayTotals
 
-_STOP_TIMEOUT_S = 20.0
 _BUILDING_BATCH_RECORDS = 200_000
 
 
-class TopicQuery:
-    """Runs in Spark's thread (`_write_batch`), the heartbeat's, and the one that starts and stops it.
+class TopicQuery(BatchQuery):
+    """The query over all topics, with its heartbeat.
 
     `building`: it fills a generation that nobody reads yet, in smaller batches, so that the query that serves
     stays fresh meanwhile. `check_topics` is called by the heartbeat every two seconds.
@@ -63,25 +57,21 @@ class TopicQuery:
         building: bool = False,
         check_topics: Callable[[], None] = lambda: None,
     ) -> None:
+        name = "keylane-building" if building else "keylane-query"
+        super().__init__(name, "the query", context.checkpoint)
         self._context = context
         self._opening = opening
         self._writer = opening.writer
-        self._name = "keylane-building" if building else "keylane-query"
         self._building = building
         self._positions: dict[TopicPartition, int] = dict(opening.positions)
-        self._checkpoint = context.checkpoint.absolute() / self._name
         self._freshness = Freshness()
         self._cluster = Cluster(context.redis)
         self._lanes = self._writer.lanes(self._cluster, context.clock, self.say)
-        self._batch_lock = threading.Lock()
-        self._is_over = False
-        self._failure: KeylaneError | None = None
         self._reported_null_keys: set[str] = set()
         self._audit = PartitionerAudit(opening.writer.layouts)
         self._share = DriverShare(context.config.job.small_batch_records)
         self._totals = totals
         self._metrics = metrics
-        self._query: StreamingQuery | None = None
         self.check_topics = check_topics
         self.strays = set(opening.strays)
         self._heartbeat = Heartbeat(context, self._writer, self._freshness, self)
@@ -92,63 +82,22 @@ class TopicQuery:
         if self._building:
             smaller = min(job.max_batch_records, _BUILDING_BATCH_RECORDS)
             job = job.model_copy(update={"max_batch_records": smaller})
-        # Only this query's own offset log is ever read (batch_ends). The folder's name is ours: the folder
-        # that the environment names may hold other things.
-        shutil.rmtree(self._checkpoint, ignore_errors=True)
         headers = any(layout.options.headers for layout in self._writer.layouts.values())
         rows = session.source(context.spark, context.broker.connection, self._positions, job, headers=headers)
-        self._query = (
-            rows.writeStream.foreachBatch(self._write_batch)
-            .option("checkpointLocation", self._checkpoint.as_uri())
-            .queryName(self._name)
-            .start()
-        )
+        self.start_reading(rows)
         self._heartbeat.start()
 
     def stop(self) -> bool:
         """Stop after the batch in progress; returns whether that batch ended in time."""
-        # Stopping a query interrupts its thread, which does no harm between batches.
-        held = self._batch_lock.acquire(timeout=_STOP_TIMEOUT_S)
-        self._is_over = True
-        if held:
-            # Released before the query stops: a batch that has just begun must see that all is over.
-            self._batch_lock.release()
-        if self._query is not None:
-            try:
-                self._query.stop()
-            except Py4JError as error:
-                # It did not end in time. What it still writes has an old epoch, or the lanes have it.
-                self.say(f"the query did not stop: {type(error).__name__}")
+        held = super().stop()
         self._heartbeat.stop()
         self._cluster.close()
         return held
-
-    def check(self) -> None:
-        """Raise what broke the query, if anything has."""
-        self.raise_failure()
-        if self._query is not None and not self._query.isActive:
-            broken = self._query.exception()
-            reason = str(broken).strip().partition("\n")[0] if broken else "it ended by itself"
-            raise Unavailable(f"the query failed: {reason}")
 
     @property
     def positions(self) -> dict[TopicPartition, int]:
         """The next offset of each partition; everything below it is in the lanes."""
         return self._positions.copy()
-
-    @property
-    def failure(self) -> KeylaneError | None:
-        """The first error of a batch or a heartbeat, if any."""
-        return self._failure
-
-    def raise_failure(self) -> None:
-        """Raise the first error of a batch or a heartbeat, if any; may be called after `stop` too."""
-        if self._failure is not None:
-            raise self._failure
-
-    def fail(self, error: KeylaneError) -> None:
-        """Note an error; the first one is kept."""
-        self._failure = self._failure or error
 
     @property
     def complete_as_of_ms(self) -> int:
@@ -170,22 +119,12 @@ class TopicQuery:
         """Print a line for people."""
         self._context.say(f"building: {text}" if self._building else text)
 
-    def _write_batch(self, rows: DataFrame, batch_id: int) -> None:
-        with self._batch_lock:
-            if self._is_over:
-                return
-            try:
-                self._write(rows, batch_id)
-            except KeylaneError as error:
-                self._lanes.abandon()
-                self.fail(error)
-                raise
-            except Exception:
-                self._lanes.abandon()
-                self.say(f"batch {batch_id} failed\n{traceback.format_exc()}")
-                raise
+    def abandon(self) -> None:
+        """Forget what a failed batch had in flight."""
+        self._lanes.abandon()
 
-    def _write(self, rows: DataFrame, batch_id: int) -> None:
+    def write(self, rows: DataFrame, batch_id: int) -> None:
+        """Write one batch, in the steps of the module's docstring."""
         began_s = self._context.clock.monotonic_s()
         ranges = self._ranges_of(batch_id)
         moved = {partition for partition, covered in ranges.items() if covered.end > covered.begin}

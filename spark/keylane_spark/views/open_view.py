@@ -13,6 +13,7 @@ from keylane_spark.adapters.view_lanes import ViewLanes, ViewLaneState
 from keylane_spark.generations.epochs import (
     RECREATED,
     StateAhead,
+    StoredState,
     begin_state,
     is_recreated,
     open_with_epoch,
@@ -22,6 +23,7 @@ from keylane_spark.views.view_writer import ViewWriter
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from keylane_spark.adapters.function_library import FunctionLibrary
     from keylane_spark.adapters.kafka_admin import TopicShape
     from keylane_spark.adapters.lane import LaneTarget
     from keylane_spark.adapters.topic_record import TopicRecord
@@ -81,38 +83,26 @@ def open_view(context: JobContext, ownership: Ownership, name: str, *, has_begun
         raise
 
 
-@dataclass(frozen=True, slots=True)
-class _ViewState:
-    """A view's state as `begin_state` takes it."""
+@dataclass(frozen=True)
+class _ViewState(StoredState):
+    """A view's state."""
 
-    opener: _ViewOpener
+    config: ViewConfig
+    library: FunctionLibrary
     epoch: int
-    oldest: Offsets
-
-    @property
-    def name(self) -> str:
-        return state_name(self.opener.name)
-
-    @property
-    def title(self) -> str:
-        return f"view {self.opener.name!r}"
-
-    @property
-    def topic_id(self) -> str:
-        return self.opener.shape.topic_id
 
     def wanted(self, kept: Layout | None) -> Layout:
-        config = self.opener.config
-        own_count = kept.partition_count if kept else self.opener.shape.partition_count
-        options = Options(index=True, view=config.definition.to_json())
-        return Layout(self.name, config.partitions or own_count, options=options)
+        default_count = kept.partition_count if kept else len(self.oldest)
+        options = Options(index=True, view=self.config.definition.to_json())
+        return Layout(self.name, self.config.partitions or default_count, options=options)
 
-    def why_unusable(self, _: Layout | None, record: TopicRecord | None) -> str:
-        topic = self.opener.config.topic
-        return f"topic {topic!r} was {RECREATED}" if is_recreated(record, self.topic_id) else ""
+    def why_unusable(self, kept: Layout | None, record: TopicRecord | None) -> str:  # noqa: ARG002
+        if is_recreated(record, self.topic_id):
+            return f"topic {self.config.topic!r} was {RECREATED}"
+        return ""
 
     def supersede(self, kept: Layout) -> None:
-        ViewLanes(kept, self.opener.context.library(self.opener.cluster), self.epoch).supersede()
+        ViewLanes(kept, self.library, self.epoch).supersede()
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,18 +115,23 @@ class _ViewOpener:
     name: str
     shape: TopicShape
 
-    @property
-    def config(self) -> ViewConfig:
-        return self.context.config.views[self.name]
-
     def open(self, epoch: int, unusable: Mapping[str, str]) -> ViewOpening:
-        context, view = self.context, self.config.definition
+        context, config = self.context, self.context.config.views[self.name]
+        view, library = config.definition, context.library(self.cluster)
         offsets = context.broker.oldest_offsets({view.topic: self.shape.partition_count})
         oldest = tuple(offsets[view.topic, partition] for partition in range(self.shape.partition_count))
-        state = _ViewState(self, epoch, oldest)
+        state = _ViewState(
+            name=state_name(self.name),
+            title=f"view {self.name!r}",
+            topic_id=self.shape.topic_id,
+            oldest=oldest,
+            config=config,
+            library=library,
+            epoch=epoch,
+        )
         begun = begin_state(state, self.ownership, epoch, context.say, unusable.get(self.name, ""))
         layout = begun.plan.building or begun.plan.serving
-        lanes = ViewLanes(layout, context.library(self.cluster), epoch, ttl_ms=view.ttl_ms)
+        lanes = ViewLanes(layout, library, epoch, ttl_ms=view.ttl_ms)
         states, incomplete = _open_lanes(lanes, oldest, begun.began)
         opening = ViewOpening(
             name=self.name,

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import shutil
-import threading
-import traceback
 from typing import TYPE_CHECKING
 
-from py4j.protocol import Py4JError
 from pyspark.errors import AnalysisException
 
-from keylane.errors import KeylaneError, TopicChanged, Unavailable, WriterError
+from keylane.errors import TopicChanged, WriterError
 from keylane_spark.engine import session
+from keylane_spark.stream.batch_query import BatchQuery
 from keylane_spark.stream.freshness import Freshness, topic_complete_as_of_ms
 from keylane_spark.stream.offset_log import batch_ends
 from keylane_spark.views.partials import partials
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-    from pyspark.sql.streaming.query import StreamingQuery
 
     from keylane.model.topic_partition import TopicPartition
     from keylane_spark.context import JobContext
@@ -32,26 +28,22 @@ BATCH_RECORDS = 50_000
 """Small batches, so that a view that catches up does not slow the topics' queries."""
 _SLOTS_SHARE = 4
 """A view uses one in four of Spark's task slots."""
-_STOP_TIMEOUT_S = 20.0
 
 
-class ViewQuery:
-    """Runs in Spark's thread (`_write_batch`) and in the one that starts, beats and stops it."""
+class ViewQuery(BatchQuery):
+    """The query of one view; the thread that starts and stops it also beats."""
 
     def __init__(self, context: JobContext, opening: ViewOpening, metrics: JobMetrics) -> None:
+        name = opening.name
+        super().__init__(f"keylane-view-{name}", f"the query of view {name!r}", context.checkpoint)
         self._context = context
         self._metrics = metrics
         self._opening = opening
         self._topic = opening.view.topic
         max_records = max(1, BATCH_RECORDS // opening.view.windows_per_event)
         self._job = context.config.job.model_copy(update={"max_batch_records": max_records})
-        self._checkpoint = context.checkpoint.absolute() / f"keylane-view-{opening.name}"
         self._positions: Offsets = opening.furthest
         self._freshness = Freshness()
-        self._lock = threading.Lock()
-        self._is_over = False
-        self._failure: KeylaneError | None = None
-        self._query: StreamingQuery | None = None
         self.complete_as_of_ms = 0
         """The time as of which all lanes have been marked complete; 0: not yet."""
 
@@ -60,24 +52,17 @@ class ViewQuery:
         context, writer = self._context, self._opening.writer
         spark, connection = context.spark, context.broker.connection
         for offsets, lanes in self._opening.behind.items():
-            self._say(f"{len(lanes)} of the lanes are behind the others: they catch up first")
+            self.say(f"{len(lanes)} of the lanes are behind the others: they catch up first")
             begins, ends = self._by_partition(offsets), self._by_partition(self._positions)
             rows = session.read_range(spark, connection, begins, ends, self._job)
             self._report(writer.fold(self._in_few_tasks(rows), offsets, self._positions, lanes=lanes), 0)
-        shutil.rmtree(self._checkpoint, ignore_errors=True)
         rows = session.source(spark, connection, self._by_partition(self._positions), self._job)
         try:
             partials(rows, self._opening.view)
         except AnalysisException as error:
             reason = str(error).strip().partition("\n")[0]
             raise WriterError(f"view {self._opening.name!r}: Spark can't compute it: {reason}") from error
-        self._query = (
-            rows.writeStream.foreachBatch(self._write_batch)
-            .option("checkpointLocation", self._checkpoint.as_uri())
-            .queryName(f"keylane-view-{self._opening.name}")
-            .trigger(processingTime=EVERY)
-            .start()
-        )
+        self.start_reading(rows, EVERY)
 
     def beat(self) -> None:
         """Mark the lanes as complete as of now, or as of the latest time that the topic's ends prove.
@@ -87,13 +72,13 @@ class ViewQuery:
         seen_ms = self._context.clock.now_ms()
         ends = self._ends()
         self._freshness.observe(seen_ms, ends)
-        if not self._lock.acquire(blocking=False):
+        if not self._batch_lock.acquire(blocking=False):
             return
         try:
             if not self._is_over:
                 self._mark_complete(self._caught_up(ends, self._positions))
         finally:
-            self._lock.release()
+            self._batch_lock.release()
 
     def _mark_complete(self, caught_up: set[int]) -> None:
         """A window has records of any partition, so it is only as complete as the least complete one."""
@@ -115,42 +100,14 @@ class ViewQuery:
             kind="view",
         )
 
-    def check(self) -> None:
-        """Raise what broke the query, if anything has."""
-        if self._failure is not None:
-            raise self._failure
-        if self._query is not None and not self._query.isActive:
-            broken = self._query.exception()
-            reason = str(broken).strip().partition("\n")[0] if broken else "it ended by itself"
-            raise Unavailable(f"the query of view {self._opening.name!r} failed: {reason}")
-
-    def stop(self) -> None:
-        """Stop after the batch in progress."""
-        held = self._lock.acquire(timeout=_STOP_TIMEOUT_S)
-        self._is_over = True
-        if held:
-            self._lock.release()
-        if self._query is not None:
-            try:
-                self._query.stop()
-            except Py4JError as error:
-                self._say(f"the query did not stop: {type(error).__name__}")
+    def stop(self) -> bool:
+        """Stop after the batch in progress; returns whether that batch ended in time."""
+        held = super().stop()
         self._opening.cluster.close()
+        return held
 
-    def _write_batch(self, rows: DataFrame, batch_id: int) -> None:
-        with self._lock:
-            if self._is_over:
-                return
-            try:
-                self._write(rows, batch_id)
-            except KeylaneError as error:
-                self._failure = self._failure or error
-                raise
-            except Exception:
-                self._say(f"batch {batch_id} failed\n{traceback.format_exc()}")
-                raise
-
-    def _write(self, rows: DataFrame, batch_id: int) -> None:
+    def write(self, rows: DataFrame, batch_id: int) -> None:
+        """Fold one batch into the view's lanes."""
         clock = self._context.clock
         began_s = clock.monotonic_s()
         ends = batch_ends(self._checkpoint, batch_id)
@@ -186,11 +143,12 @@ class ViewQuery:
             late=counts.late,
             invalid=counts.invalid,
         )
-        self._say(
+        self.say(
             f"{records:,} records, {counts.windows:,} windows{took}"
             + (f", {counts.late:,} late" if counts.late else "")
             + (f", {counts.invalid:,} without key or time skipped" if counts.invalid else "")
         )
 
-    def _say(self, text: str) -> None:
+    def say(self, text: str) -> None:
+        """Print a line for people."""
         self._context.say(f"view {self._opening.name!r}: {text}")

@@ -1,0 +1,110 @@
+"""What the streaming queries of topics and of views have in common: start, one batch at a time, stop."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import traceback
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
+
+from py4j.protocol import Py4JError
+
+from keylane.errors import KeylaneError, Unavailable
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+
+_STOP_TIMEOUT_S = 20.0
+
+
+class BatchQuery(ABC):
+    """Spark's thread calls `write` for each batch; other threads start, check and stop the query.
+
+    `name`: Spark's name of the query, and its checkpoint's. `title`: its name in sentences.
+    """
+
+    def __init__(self, name: str, title: str, checkpoint: Path) -> None:
+        self._name = name
+        self._title = title
+        self._checkpoint = checkpoint.absolute() / name
+        self._batch_lock = threading.Lock()
+        self._is_over = False
+        self._failure: KeylaneError | None = None
+        self._query: StreamingQuery | None = None
+
+    @abstractmethod
+    def write(self, rows: DataFrame, batch_id: int) -> None:
+        """Write one batch."""
+
+    @abstractmethod
+    def say(self, text: str) -> None:
+        """Print a line for people."""
+
+    def abandon(self) -> None:  # noqa: B027 (views have nothing in flight)
+        """Forget what a failed batch had in flight."""
+
+    def start_reading(self, rows: DataFrame, every: str | None = None) -> None:
+        """Start the query; `every`: the interval of its batches, None: one after the other."""
+        # Only this query's own offset log is ever read (batch_ends). The folder's name is ours: the folder
+        # that the environment names may hold other things.
+        shutil.rmtree(self._checkpoint, ignore_errors=True)
+        writer = rows.writeStream.foreachBatch(self._write_batch).queryName(self._name)
+        writer = writer.option("checkpointLocation", self._checkpoint.as_uri())
+        self._query = (writer.trigger(processingTime=every) if every else writer).start()
+
+    def stop(self) -> bool:
+        """Stop after the batch in progress; returns whether that batch ended in time."""
+        # Stopping a query interrupts its thread, which does no harm between batches.
+        held = self._batch_lock.acquire(timeout=_STOP_TIMEOUT_S)
+        self._is_over = True
+        if held:
+            # Released before the query stops: a batch that has just begun must see that all is over.
+            self._batch_lock.release()
+        if self._query is not None:
+            try:
+                self._query.stop()
+            except Py4JError as error:
+                # It did not end in time. What it still writes has an old epoch, or the lanes have it.
+                self.say(f"the query did not stop: {type(error).__name__}")
+        return held
+
+    def check(self) -> None:
+        """Raise what broke the query, if anything has."""
+        self.raise_failure()
+        if self._query is not None and not self._query.isActive:
+            broken = self._query.exception()
+            reason = str(broken).strip().partition("\n")[0] if broken else "it ended by itself"
+            raise Unavailable(f"{self._title} failed: {reason}")
+
+    @property
+    def failure(self) -> KeylaneError | None:
+        """The first error, if any."""
+        return self._failure
+
+    def raise_failure(self) -> None:
+        """Raise the first error, if any; may be called after `stop` too."""
+        if self._failure is not None:
+            raise self._failure
+
+    def fail(self, error: KeylaneError) -> None:
+        """Note an error; the first one is kept."""
+        self._failure = self._failure or error
+
+    def _write_batch(self, rows: DataFrame, batch_id: int) -> None:
+        with self._batch_lock:
+            if self._is_over:
+                return
+            try:
+                self.write(rows, batch_id)
+            except KeylaneError as error:
+                self.abandon()
+                self.fail(error)
+                raise
+            except Exception:
+                self.abandon()
+                self.say(f"batch {batch_id} failed\n{traceback.format_exc()}")
+                raise

@@ -154,7 +154,7 @@ def test_deadline_that_is_over_is_state_unavailable(held: Held, tag: bytes):
     assert read(state, tag + b"1") == [None]
 
 
-def test_keys_on_both_sides_of_a_moving_slot_come_in_the_order_asked_for(in_motion: Moving, tag: bytes):
+def test_keys_on_both_sides_of_a_migrating_slot_come_in_the_order_asked_for(in_motion: Moving, tag: bytes):
     stays, leaves, absent = tag + b"stays", tag + b"leaves", tag + b"absent"
     in_motion.put({stays: b"here", leaves: b"there"})
     in_motion.begin()
@@ -165,7 +165,7 @@ def test_keys_on_both_sides_of_a_moving_slot_come_in_the_order_asked_for(in_moti
     assert read(in_motion.state, stays, absent, leaves) == [b"here", None, b"there"]
 
 
-def test_absent_key_of_a_moving_slot_is_none_at_once(in_motion: Moving, tag: bytes):
+def test_absent_key_of_a_migrating_slot_is_none_at_once(in_motion: Moving, tag: bytes):
     in_motion.put({tag + b"mark": b"5"})
     in_motion.begin()
     assert read(in_motion.state, tag + b"absent", tag + b"mark", milliseconds=300) == [None, b"5"]
@@ -174,7 +174,7 @@ def test_absent_key_of_a_moving_slot_is_none_at_once(in_motion: Moving, tag: byt
     assert read(in_motion.state, tag + b"absent", tag + b"mark", milliseconds=300) == [None, b"5"]
 
 
-def test_last_key_of_a_moving_slot_is_read_before_the_others(in_motion: Moving, tag: bytes):
+def test_last_key_of_a_migrating_slot_is_read_before_the_others(in_motion: Moving, tag: bytes):
     """So what is written in between is in the value, and not yet in the watermark that tells of it."""
     value, mark = tag + b"value", tag + b"mark"
     in_motion.put({value: b"old", mark: b"5"})
@@ -223,7 +223,7 @@ def test_part_of_a_value_and_a_hash_that_is_not_there_are_empty(held: Held, tag:
     assert parts == [b"va", b"", []]
 
 
-def test_calls_of_a_slot_that_moves_are_answered_in_their_order(in_motion: Moving, tag: bytes):
+def test_calls_of_a_migrating_slot_are_answered_in_their_order(in_motion: Moving, tag: bytes):
     mark, value = tag + b"mark", tag + b"value"
     in_motion.put({mark: b"5", value: b"new"})
     in_motion.begin()

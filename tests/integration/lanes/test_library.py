@@ -59,7 +59,7 @@ def test_a_run_whose_reply_was_lost_is_not_fenced_by_itself(redis_cluster):
     assert take(redis_cluster, key, held, run=b"one") == 3
 
 
-def test_a_counter_that_is_none_is_named(redis_cluster):
+def test_a_counter_that_is_not_a_number_is_corrupt(redis_cluster):
     key = new_key()
     with t.client(redis_cluster) as client:
         client.set(key, "rubbish")

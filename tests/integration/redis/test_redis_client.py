@@ -48,13 +48,13 @@ def key(redis_cluster: str) -> bytes:
     return key
 
 
-def test_map_covers_every_slot_with_a_primary_and_a_replica(client: Cluster, cluster: RedisCluster):
+def test_slot_map_has_a_primary_and_a_replica_for_every_slot(client: Cluster, cluster: RedisCluster):
     assert set(map(client.primary, ALL_SLOTS)) == {Node("127.0.0.1", p.port) for p in cluster.primaries()}
     assert len(client.nodes) == 6
     assert all(len(client.nodes_of(slot)) == 2 for slot in ALL_SLOTS)
 
 
-def test_any_one_node_tells_of_the_others(cluster: RedisCluster):
+def test_any_one_node_returns_the_others(cluster: RedisCluster):
     for node in cluster.nodes:
         client = Cluster(redis_settings({"KEYLANE_REDIS_NODES": node.address}))
         client.refresh(deadline())
@@ -64,14 +64,14 @@ def test_any_one_node_tells_of_the_others(cluster: RedisCluster):
         client.close()
 
 
-def test_nodes_that_are_away_are_passed_over(redis_cluster: str):
+def test_unreachable_nodes_are_skipped(redis_cluster: str):
     client = Cluster(redis_settings({"KEYLANE_REDIS_NODES": f"127.0.0.1:1,localhost:2,{redis_cluster}"}))
     for _ in range(4):
         client.refresh(deadline())
     client.close()
 
 
-def test_map_that_nobody_tells_is_state_unavailable():
+def test_slot_map_that_no_node_returns_is_state_unavailable():
     client = Cluster(redis_settings({"KEYLANE_REDIS_NODES": "127.0.0.1:1"}))
     with pytest.raises(StateUnavailable):
         client.refresh(deadline())
@@ -101,7 +101,7 @@ def test_plain_connection_costs_no_round_trip_of_its_own(
     assert not called & {"cmdstat_hello", "cmdstat_auth", "cmdstat_readonly", "cmdstat_cluster|slots"}
 
 
-def test_error_replies_are_values_and_the_connection_goes_on(client: Cluster, key: bytes):
+def test_error_replies_are_values_and_the_connection_is_kept(client: Cluster, key: bytes):
     node = client.primary(routing.key_slot(key))
     packed = encode_command(b"NONSENSE") + encode_command(b"GET", key)
     error, value = client.roundtrip(node, packed, 2, deadline())
@@ -110,7 +110,7 @@ def test_error_replies_are_values_and_the_connection_goes_on(client: Cluster, ke
     assert client.is_connected(node)
 
 
-def test_wrong_map_is_put_right_by_a_read(client: Cluster, key: bytes):
+def test_wrong_slot_map_is_corrected_by_a_read(client: Cluster, key: bytes):
     slot = routing.key_slot(key)
     right, wrong = client.primary(slot), client.primary((slot + 8_192) % routing.SLOTS)
     client.learn(slot, wrong)
@@ -118,7 +118,7 @@ def test_wrong_map_is_put_right_by_a_read(client: Cluster, key: bytes):
     assert client.primary(slot) == right
 
 
-def test_connection_that_the_server_closed_is_made_anew(client: Cluster, key: bytes):
+def test_connection_that_the_server_closed_is_made_again(client: Cluster, key: bytes):
     slot = routing.key_slot(key)
     state = RedisState(client)
     state.read(slot, [key], deadline())
@@ -180,7 +180,7 @@ def test_reply_that_is_not_what_was_asked_for_is_refused_and_forgotten(
     assert client.roundtrip(right, encode_command(b"GET", key), 1, deadline()) == [key]
 
 
-def test_passwords_are_used_and_wrong_ones_told_without_showing_them(
+def test_passwords_are_used_and_wrong_ones_reported_without_showing_them(
     cluster: RedisCluster, key: bytes, redis_cluster: str
 ):
     for node in cluster.nodes:
@@ -197,7 +197,7 @@ def test_passwords_are_used_and_wrong_ones_told_without_showing_them(
     assert "credentials" in str(caught.value)
 
 
-def test_user_who_may_not_read_is_told_at_once(cluster: RedisCluster, key: bytes, redis_cluster: str):
+def test_missing_right_to_read_is_reported_at_once(cluster: RedisCluster, key: bytes, redis_cluster: str):
     for node in cluster.nodes:
         node.command("ACL", "SETUSER", "nobody", "on", ">hunter2", "~*", "-@all", "+cluster|slots")
     environment = {"KEYLANE_REDIS_USERNAME": "nobody", "KEYLANE_REDIS_PASSWORD": "hunter2"}

@@ -36,7 +36,7 @@ def one_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisClust
 
 @pytest.fixture
 def breaking(one_cluster: RedisCluster) -> RedisCluster:
-    """A cluster to break, whole again for each test."""
+    """A cluster to break, repaired before each test."""
     one_cluster.start()
     one_cluster.wait_ready()
     return one_cluster
@@ -190,7 +190,7 @@ def test_late_answer_is_never_taken_for_the_next(breaking: RedisCluster, state: 
     assert cluster.roundtrip(node, encode_command(b"GET", second), 1, deadline()) == [second]
 
 
-def test_slot_on_the_move_is_read_where_its_keys_are(breaking: RedisCluster, state: RedisState):
+def test_migrating_slot_is_read_where_its_keys_are(breaking: RedisCluster, state: RedisState):
     here, there = filled(breaking, 2)
     slot = routing.key_slot(here)
     move = SlotMove(breaking, slot)
@@ -228,7 +228,7 @@ def test_calls_of_many_slots_are_answered_while_one_moves_and_has_moved(
     assert state.run(calls, deadline()) == expected
 
 
-def test_replica_is_not_believed_that_a_key_is_absent_which_has_left(
+def test_replica_is_not_trusted_about_an_absent_key_of_a_migrating_slot(
     breaking: RedisCluster, state: RedisState
 ):
     """A replica does not know that its primary is giving the slot away: it just lacks the keys."""
@@ -268,7 +268,7 @@ def test_key_that_has_left_to_a_node_that_hangs_is_unavailable_not_absent(
         move.undo()
 
 
-def test_query_function_answers_503_in_time_and_goes_on_when_the_shard_does(
+def test_query_function_answers_503_in_time_and_recovers_with_the_shard(
     breaking: RedisCluster, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("KEYLANE_REDIS_NODES", breaking.addresses)

@@ -40,19 +40,21 @@ def one_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisClust
 
 
 @pytest.fixture
-def whole(one_cluster: RedisCluster) -> RedisCluster:
-    """A cluster to break, whole again for each test."""
+def repaired(one_cluster: RedisCluster) -> RedisCluster:
+    """A cluster to break, repaired before each test."""
     one_cluster.start()
     one_cluster.wait_ready()
     return one_cluster
 
 
 @pytest.fixture
-def reads(whole: RedisCluster) -> Iterator[SteadyReads]:
+def reads(repaired: RedisCluster) -> Iterator[SteadyReads]:
     """Reads of keys of all shards, as several functions at once make them; each key holds its own name."""
     keys = {slot: b"{%b}%b" % (routing.hash_tag(slot), a_topic().encode()) for slot in SLOTS}
-    fill(whole.addresses, {key: key for key in keys.values()})
-    states = [RedisState(Cluster(redis_settings({"KEYLANE_REDIS_NODES": whole.addresses}))) for _ in range(4)]
+    fill(repaired.addresses, {key: key for key in keys.values()})
+    states = [
+        RedisState(Cluster(redis_settings({"KEYLANE_REDIS_NODES": repaired.addresses}))) for _ in range(4)
+    ]
 
     def reader(state: RedisState) -> Callable[[int], None]:
         def read(number: int) -> None:
@@ -90,37 +92,37 @@ def hanging(node: RedisNode) -> Iterator[None]:
 
 
 def test_killed_primary_costs_no_read_until_its_replica_is_promoted_nor_when_it_comes_back(
-    whole: RedisCluster, reads: SteadyReads
+    repaired: RedisCluster, reads: SteadyReads
 ):
-    primary, replica = primary_and_replica(whole, VICTIM)
+    primary, replica = primary_and_replica(repaired, VICTIM)
     primary.kill()
     eventually(lambda: primary_again(replica))
     and_then_some(reads)
     primary.start()
-    whole.wait_ready()
+    repaired.wait_ready()
     and_then_some(reads)
     assert reads.failures == []
     assert reads.longest_s < 0.5
 
 
 def test_hanging_primary_costs_no_read_until_its_replica_is_promoted_nor_when_it_wakes(
-    whole: RedisCluster, reads: SteadyReads
+    repaired: RedisCluster, reads: SteadyReads
 ):
-    primary, replica = primary_and_replica(whole, VICTIM)
+    primary, replica = primary_and_replica(repaired, VICTIM)
     with hanging(primary):
         eventually(lambda: primary_again(replica))
         and_then_some(reads)
-    whole.wait_ready()
+    repaired.wait_ready()
     and_then_some(reads)
     assert reads.failures == []
     assert reads.longest_s < 0.5
 
 
-def test_new_function_finds_the_state_while_a_primary_hangs(whole: RedisCluster):
+def test_new_function_finds_the_state_while_a_primary_hangs(repaired: RedisCluster):
     key = b"{%b}%b" % (routing.hash_tag(VICTIM), a_topic().encode())
-    fill(whole.addresses, {key: key})
-    primary, _ = primary_and_replica(whole, VICTIM)
-    addresses = whole.addresses.split(",")
+    fill(repaired.addresses, {key: key})
+    primary, _ = primary_and_replica(repaired, VICTIM)
+    addresses = repaired.addresses.split(",")
     with hanging(primary):
         for turn in range(len(addresses)):  # whichever node is asked first
             nodes = ",".join(addresses[turn:] + addresses[:turn])
@@ -131,8 +133,8 @@ def test_new_function_finds_the_state_while_a_primary_hangs(whole: RedisCluster)
             state.close()
 
 
-def test_killed_replica_costs_no_read(whole: RedisCluster, reads: SteadyReads):
-    _, replica = primary_and_replica(whole, VICTIM)
+def test_killed_replica_costs_no_read(repaired: RedisCluster, reads: SteadyReads):
+    _, replica = primary_and_replica(repaired, VICTIM)
     replica.kill()
     and_then_some(reads, 4)
     assert reads.failures == []
@@ -140,9 +142,9 @@ def test_killed_replica_costs_no_read(whole: RedisCluster, reads: SteadyReads):
 
 
 def test_primary_without_a_replica_costs_its_own_reads_alone_and_they_come_back_with_it(
-    whole: RedisCluster, reads: SteadyReads
+    repaired: RedisCluster, reads: SteadyReads
 ):
-    primary, replica = primary_and_replica(whole, VICTIM)
+    primary, replica = primary_and_replica(repaired, VICTIM)
     replica.kill()
     and_then_some(reads, 0.5)
     assert reads.failures == []
@@ -152,17 +154,17 @@ def test_primary_without_a_replica_costs_its_own_reads_alone_and_they_come_back_
     assert len(reads.done) > began
     primary.start()
     replica.start()
-    whole.wait_ready()
+    repaired.wait_ready()
     and_then_some(reads)
     failed = len(reads.failures)
     and_then_some(reads)
     assert len(reads.failures) == failed
 
 
-def test_limits_hold_on_when_their_primary_is_killed_and_its_replica_counts(whole: RedisCluster):
-    primary, replica = primary_and_replica(whole, VICTIM)
+def test_limits_hold_on_when_their_primary_is_killed_and_its_replica_counts(repaired: RedisCluster):
+    primary, replica = primary_and_replica(repaired, VICTIM)
     rate = Rate("requests", 60_000, 1_000)
-    cluster = Cluster(redis_settings({"KEYLANE_REDIS_NODES": whole.addresses}))
+    cluster = Cluster(redis_settings({"KEYLANE_REDIS_NODES": repaired.addresses}))
     cluster.refresh(deadline())
     limiter = RedisRateLimiter(Scripts(cluster), CLOCK, 50)
     subjects = (RateLimitSubject(TOPIC, a_topic(), (rate,), RequestLoad(1, 1, 1)) for _ in range(1_000))

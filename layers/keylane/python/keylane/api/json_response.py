@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from keylane.model.records import Answer
-    from keylane.query.freshness import Watermarks
+    from keylane.query.store import Watermarks
 
 _HEADERS = {"age_ms": "Keylane-Age-Ms", "building": "Keylane-Building", "incomplete": "Keylane-Incomplete"}
 """Field of the document -> header that repeats it."""

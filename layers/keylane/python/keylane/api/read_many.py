@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from keylane.api.response import Response
     from keylane.config.functions import QuerySettings
     from keylane.model.records import Answer
-    from keylane.query.freshness import Watermarks
-    from keylane.query.store import ReadTerms
+    from keylane.query.store import ReadTerms, Watermarks
 
 KEYS_LIMIT = 1000
 TOPICS_LIMIT = 10

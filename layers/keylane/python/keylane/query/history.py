@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from keylane.model.records import Answer, HistoryEntry
-    from keylane.query.freshness import Watermarks
-    from keylane.query.store import Reading, ReadTerms, Store
+    from keylane.query.store import Reading, ReadTerms, Store, Watermarks
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,7 @@ from keylane.errors import BadRequest, LaneBuilding, PositionNotReached, StateTo
 from keylane.model.keys import check_key
 from keylane.model.records import MAX_LANES, Answer, Position
 from keylane.ports import Deadline
-from keylane.query.freshness import check_age
-from keylane.query.store import ANY, readings
+from keylane.query.store import ANY, check_age, readings
 from keylane.state.lanes import decode_value, decode_watermark, lane_in_partition, lane_of_key
 
 if TYPE_CHECKING:

@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from keylane.model.records import Answer
-    from keylane.query.freshness import Watermarks
-    from keylane.query.store import ReadTerms, Store
+    from keylane.query.store import ReadTerms, Store, Watermarks
     from keylane.state.lanes import Lane
 
 

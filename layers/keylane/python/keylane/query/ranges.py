@@ -14,10 +14,9 @@ from keylane.state.lanes import lane_of_partition_key, lanes_of_topic
 
 if TYPE_CHECKING:
     from keylane.model.records import Answer, Layout
-    from keylane.query.freshness import Watermarks
     from keylane.query.range_rows import RangeScan
     from keylane.query.span import Span
-    from keylane.query.store import ReadTerms, Store
+    from keylane.query.store import ReadTerms, Store, Watermarks
     from keylane.state.lanes import Lane
 
 

@@ -17,8 +17,7 @@ from keylane.state.lanes import decode_watermark, lane_of_key, lanes_of_topic
 
 if TYPE_CHECKING:
     from keylane.model.records import Layout, Watermark
-    from keylane.query.freshness import Watermarks
-    from keylane.query.store import ReadTerms, Store
+    from keylane.query.store import ReadTerms, Store, Watermarks
     from keylane.state.lanes import Lane
     from keylane.state.windows import Definition, Progress
 

@@ -62,7 +62,7 @@ def test_a_line_is_what_powertools_would_have_written(written):
     assert ours == expected
 
 
-def test_numbers_of_the_same_labels_share_a_line_and_begin_anew_when_it_is_written(written):
+def test_numbers_of_the_same_labels_share_a_line_and_are_reset_when_it_is_written(written):
     for _ in range(2):
         written.meter.count("SentMessages", 2, "flights")
         written.meter.observe("SendDuration", 8.0, "flights", times=2)
@@ -96,7 +96,7 @@ def test_percentiles_of_a_distribution_are_a_tenth_off_at_most(written):
     assert all(abs(found / real - 1) < 0.1 for found, real in zip(seen, durations, strict=True))
 
 
-def test_a_distribution_over_more_steps_than_cloudwatch_takes_is_told_by_its_sums(written):
+def test_a_distribution_of_more_steps_than_cloudwatch_accepts_has_its_sums_only(written):
     for octave in range(60):
         for step in (1, 1.3):
             written.meter.observe("AnswerAge", 2**octave * step, "flights")
@@ -106,7 +106,7 @@ def test_a_distribution_over_more_steps_than_cloudwatch_takes_is_told_by_its_sum
     assert written.documents[0]["AnswerAge"]["Min"] == 0
 
 
-def test_what_is_rare_is_written_at_once_and_what_is_frequent_once_a_second(written):
+def test_rare_events_are_written_at_once_and_frequent_ones_once_a_second(written):
     for _ in range(BURST):
         written.meter.request("get_key", 200, 1.0)
     assert len(written.chunks) == BURST
@@ -132,7 +132,7 @@ def test_a_wall_clock_that_is_set_back_does_not_stop_the_lines(written):
     assert len(written.chunks) == BURST + 1
 
 
-def test_what_is_not_billed_is_in_the_line_without_a_metric_of_its_own(written):
+def test_a_number_that_is_not_billed_is_in_the_line_but_no_metric(written):
     written.meter.gauge("BrokerState", 6, "broker:9092/1")
     written.meter.count("BrokerRetries", 2, "broker:9092/1")
     written.meter.gauge("TopicBatchBytes", 512, "flights")
@@ -149,7 +149,7 @@ def test_a_meter_that_is_off_counts_nothing():
     NO_METER.count("Problems", 1, "internal")
     NO_METER.gauge("QueueSize", 1)
     NO_METER.request("get_key", 200, 1.0)
-    assert NO_METER._noted == []
+    assert NO_METER._notes == []
 
 
 def test_records_are_counted_by_topic_and_failures_by_kafkas_name_too(written):
@@ -198,7 +198,7 @@ def test_labels_are_bounded_whatever_is_counted(written):
     ]
 
 
-def test_records_that_a_rate_limit_kept_back_are_counted_by_their_rule(written):
+def test_records_that_a_rate_limit_refused_are_counted_by_their_rule(written):
     flight, user = NewRecord("flights", b"a", b"1"), NewRecord("users", b"a", b"1")
     limits = RateLimits((Rule("fl*", (Rate("records", 60, 1),)),), (), FakeRateLimiter())
     guards = Guards(limits=limits, meter=written.meter)

@@ -1,1 +1,1 @@
-"""The metrics of the functions: the catalogue, and the meter that counts and writes them."""
+"""Metrics of the functions: the catalogue, and the meter that counts and writes them."""

@@ -1,9 +1,9 @@
 """Every metric of the functions: one table for CloudWatch, OpenMetrics and docs/operate/metrics.md.
 
-Names of OpenMetrics are kprf's where the meaning is the same (github.com/city-mobil/kafka-proxy), so that its
-dashboards work; theirs have no unit in the name, and durations are in milliseconds, as there.
-Every label has a bounded set of values: methods, statuses, problems' types, error codes, brokers, and topics
-that are known to be there. Never keys, nor names that a client made up.
+The OpenMetrics names are those of kprf (github.com/city-mobil/kafka-proxy) where the meaning is the same, so
+that its dashboards work. As in kprf they have no unit in the name, and durations are in milliseconds.
+Every label has a bounded set of values: methods, statuses, problem types, error codes, brokers, and topics
+that exist. No label is ever a key, or a name that a client made up.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ COUNTER, GAUGE, HISTOGRAM = "counter", "gauge", "histogram"
 
 
 class Metric(NamedTuple):
-    """One metric: its kind, unit and labels, its name in OpenMetrics, and what it tells.
+    """One metric: its kind, unit and labels, its name in OpenMetrics, and its meaning.
 
-    `is_billed`: whether CloudWatch makes a metric of it, which it charges for by name and label values; the
-    others stand in the same log line, to be found by Logs Insights.
+    `is_billed`: whether CloudWatch makes a metric of it, which it charges for by name and label values. The
+    others are only in the log line, for Logs Insights.
     """
 
     kind: str
@@ -37,27 +37,27 @@ FUNCTIONS: dict[str, Metric] = {
         COUNTER, COUNT, ("problem",), "keylane_problems", "Requests answered with a problem of this type"
     ),
     "ColdStarts": Metric(
-        COUNTER, COUNT, ("function",), "keylane_cold_starts", "Environments that met their first request"
+        COUNTER, COUNT, ("function",), "keylane_cold_starts", "Environments that served their first request"
     ),
     "AnswerAge": Metric(
-        HISTOGRAM, MS, ("topic",), "keylane_answer_age", "How stale an answer may be, as it told its client"
+        HISTOGRAM, MS, ("topic",), "keylane_answer_age", "Age of the answers, as reported to clients"
     ),
     "NodeFailures": Metric(
         COUNTER,
         COUNT,
         (),
         "keylane_node_failures",
-        "Reads that a Redis node did not answer, so that another was asked",
+        "Reads that a Redis node did not answer, so that a replica was asked",
     ),
     "MapRefreshes": Metric(
-        COUNTER, COUNT, (), "keylane_map_refreshes", "Times that the map of the Redis Cluster was read anew"
+        COUNTER, COUNT, (), "keylane_map_refreshes", "Times that the slot map of Redis was re-read"
     ),
     "SendDuration": Metric(
         HISTOGRAM,
         MS,
         ("topic",),
         "kafka_message_send_duration",
-        "Of each record: from its request's hand-over to Kafka's client until all of that were reported on",
+        "Of each record: from hand-over to Kafka's client until its request was reported",
     ),
     "SentMessages": Metric(
         COUNTER, COUNT, ("topic",), "kafka_sent_messages", "Records that Kafka acknowledged"
@@ -74,38 +74,38 @@ FUNCTIONS: dict[str, Metric] = {
         COUNT,
         ("topic",),
         "ratelimit_messages_count",
-        "Records that a topic's rate limit kept from Kafka, by the pattern of its rule",
+        "Records that the rate limit of a topic refused, by the pattern of its rule",
     ),
     "LimitsUncounted": Metric(
         COUNTER,
         COUNT,
         (),
         "keylane_limits_uncounted",
-        "Rate limits that could not be counted, for Redis did not answer",
+        "Rate limits that were not counted, because Redis did not answer",
     ),
     "RetriedMessages": Metric(
         COUNTER,
         COUNT,
         ("reason",),
         "keylane_retried_messages",
-        "Messages of the write-ahead log that come again",
+        "Messages of the write-ahead log that are delivered again",
     ),
     "DeadLetters": Metric(
         COUNTER,
         COUNT,
         ("reason",),
         "keylane_dead_letters",
-        "What Kafka will never take of the write-ahead log",
+        "Records of the write-ahead log that Kafka never accepts",
     ),
     "QueueSize": Metric(
         GAUGE,
         COUNT,
         (),
         "kafka_internal_queue_size",
-        "Records that Kafka's client still had when a request was answered: 0, or they are in danger",
+        "Records still in Kafka's client when a request was answered: they may be lost unless this is 0",
     ),
 }
-"""What requests count themselves."""
+"""Metrics of requests."""
 
 
 def _client(kind: str, unit: str, name: str, meaning: str, *, is_billed: bool = False) -> Metric:
@@ -125,8 +125,8 @@ CLIENT: dict[str, tuple[str, Metric]] = {
     "msg_size": ("QueuedBytes", _client(GAUGE, BYTES, "current_messages_in_queue_bytes", "Their bytes")),
     "tx": ("Requests", _client(COUNTER, COUNT, "total_requests_count", "Requests sent to brokers")),
     "tx_bytes": ("RequestBytes", _client(COUNTER, BYTES, "total_bytes_sent", "Bytes sent to brokers")),
-    "rx": ("Responses", _client(COUNTER, COUNT, "total_responses_received", "Responses of brokers")),
-    "rx_bytes": ("ResponseBytes", _client(COUNTER, BYTES, "total_bytes_received", "Bytes of brokers")),
+    "rx": ("Responses", _client(COUNTER, COUNT, "total_responses_received", "Responses from brokers")),
+    "rx_bytes": ("ResponseBytes", _client(COUNTER, BYTES, "total_bytes_received", "Bytes from brokers")),
     "txmsgs": ("ProducedMessages", _client(COUNTER, COUNT, "total_messages_sent", "Records sent to brokers")),
     "txmsg_bytes": (
         "ProducedBytes",
@@ -137,14 +137,14 @@ CLIENT: dict[str, tuple[str, Metric]] = {
         _client(GAUGE, COUNT, "metadata_cache_topics_count", "Topics that the client knows"),
     ),
 }
-"""librdkafka's statistics of a client, by its name for them."""
+"""librdkafka's statistics of a client, by their field names."""
 
 BROKER: dict[str, tuple[str, Metric]] = {
     "state": (
         "BrokerState",
         _broker(GAUGE, COUNT, "broker_state", "0 INIT, 1 DOWN, 2 CONNECT, 3 to 5 AUTH, 6 UP, 7 UPDATE"),
     ),
-    "stateage": ("BrokerStateAge", _broker(GAUGE, US, "broker_state_age", "Since the state's last change")),
+    "stateage": ("BrokerStateAge", _broker(GAUGE, US, "broker_state_age", "Time since it changed")),
     "outbuf_cnt": ("BrokerOutbuf", _broker(GAUGE, COUNT, "broker_outbuf_count", "Requests not sent yet")),
     "outbuf_msg_cnt": (
         "BrokerOutbufMessages",
@@ -172,7 +172,7 @@ BROKER: dict[str, tuple[str, Metric]] = {
     ),
     "req_timeouts": (
         "BrokerTimeouts",
-        _broker(COUNTER, COUNT, "request_timeouts", "Requests without a response in time", is_billed=True),
+        _broker(COUNTER, COUNT, "request_timeouts", "Requests that got no response in time", is_billed=True),
     ),
     "rx": ("BrokerResponses", _broker(COUNTER, COUNT, "broker_responses_count", "Responses")),
     "rxbytes": ("BrokerResponseBytes", _broker(COUNTER, BYTES, "broker_bytes_received", "Their bytes")),
@@ -182,7 +182,7 @@ BROKER: dict[str, tuple[str, Metric]] = {
     ),
     "rtt": (
         "BrokerRoundTrip",
-        _broker(GAUGE, US, "broker_rtt_p99", "99 % of round trips took no longer", is_billed=True),
+        _broker(GAUGE, US, "broker_rtt_p99", "Duration that 99 % of round trips stay below", is_billed=True),
     ),
 }
 """librdkafka's statistics of each broker."""
@@ -190,9 +190,7 @@ BROKER: dict[str, tuple[str, Metric]] = {
 TOPIC: dict[str, tuple[str, Metric]] = {
     "metadata_age": (
         "TopicMetadataAge",
-        Metric(
-            GAUGE, MS, ("topic",), "kafka_producer_topic_metadata_age", "Age of what is known of it", False
-        ),
+        Metric(GAUGE, MS, ("topic",), "kafka_producer_topic_metadata_age", "Age of its metadata", False),
     ),
     "batchsize": (
         "TopicBatchBytes",
@@ -205,7 +203,7 @@ TOPIC: dict[str, tuple[str, Metric]] = {
         ),
     ),
 }
-"""librdkafka's statistics of each topic that was written."""
+"""librdkafka's statistics of each topic that was written to."""
 
 METRICS: dict[str, Metric] = FUNCTIONS | dict([*CLIENT.values(), *BROKER.values(), *TOPIC.values()])
-"""All, by their names in CloudWatch."""
+"""All metrics, by their names in CloudWatch."""

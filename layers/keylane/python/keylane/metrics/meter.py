@@ -1,15 +1,14 @@
-"""What the functions tell a monitoring system, summed up in the process and written as lines of EMF.
+"""Metrics of a function: summed up in its process, and written to its log as lines of EMF.
 
-CloudWatch's embedded metric format: a log group takes the lines from a function's output and makes metrics of
-them. A request notes numbers in memory, about a microsecond each; powertools' line for every request takes
-24 us before it is written, a sixth of a read. At the end of a request the numbers are summed up, written and
-begin anew where that is due: once a second at most, and a few times more after a pause, so that what is rare
-is told at once. Nothing runs between requests, for a function is frozen then; and the time is that of the
-wall, for the other clocks may stand still meanwhile. What an environment that ends has not written, at most
-the last second of a busy one, is lost.
+CloudWatch makes metrics of these lines (the embedded metric format). A request notes its numbers in memory,
+about a microsecond each; a line of powertools for every request would take 24 us, a sixth of a read. At the
+end of a request the numbers are summed up, written and reset, once a second at most. After a pause a few more
+writes are allowed, so that rare events appear at once. Nothing runs between requests, because the function is
+frozen then. The clock is the wall clock, because others may stop while it is frozen. An environment that ends
+loses what it has not written: at most the last second of a busy one.
 
-A distribution is written as values and how often each was seen, in steps of a fourth of an octave: its
-percentiles are 9 % off at most; sum, least and most are exact.
+A distribution is written as values with their counts, in steps of a fourth of an octave: its percentiles are
+at most 9 % off; sum, minimum and maximum are exact.
 """
 
 from __future__ import annotations
@@ -28,21 +27,22 @@ if TYPE_CHECKING:
 
 NAMESPACE = "Keylane"
 BURST = 5
-"""So many times the numbers may be written within a second, after a pause."""
+"""How many writes are allowed within a second, after a pause."""
 STEPS = 4
-"""Of an octave."""
+"""The steps of an octave."""
 LEAST = 0.001
-"""What is less counts as this: 0 has no logarithm."""
+"""Smaller values count as this one: 0 has no logarithm."""
 OTHER = "(other)"
-NOTED_LIMIT = 1_000
+NOTES_LIMIT = 1_000
+"""How many numbers are noted before they are summed up."""
 LABELS_LIMIT = 200
-"""So many sets of labels a metric may have in a process; all further ones are counted as OTHER."""
+"""How many sets of labels a metric may have in a process; all others are counted as OTHER."""
 VALUES_LIMIT = 100
-"""CloudWatch takes no more values of a metric in a line."""
+"""The most values of a metric that CloudWatch accepts in a line."""
 
 
 class Distribution:
-    """How often each step of a scale was seen."""
+    """Counts of values by their step on a logarithmic scale."""
 
     __slots__ = ("counts", "least", "most", "total")
 
@@ -53,15 +53,15 @@ class Distribution:
         self.most = 0.0
 
     def add(self, value: float, times: int) -> None:
-        """Note a value that was seen so often."""
+        """Add a value that was seen `times` times."""
         step = round(math.log2(max(value, LEAST)) * STEPS)
         self.counts[step] = self.counts.get(step, 0) + times
         self.total += value * times
         self.least = min(self.least, value)
         self.most = max(self.most, value)
 
-    def told(self) -> dict[str, Any]:
-        """As CloudWatch takes it."""
+    def render(self) -> dict[str, Any]:
+        """Return it as CloudWatch reads it; without values where there are too many."""
         statistics = {
             "Count": sum(self.counts.values()),
             "Sum": self.total,
@@ -86,7 +86,7 @@ class Meter:
     ) -> None:
         self._write = write
         self._now_s = now_s
-        self._noted: list[tuple[str, tuple[str, ...], float, int]] = []
+        self._notes: list[tuple[str, tuple[str, ...], float, int]] = []
         self._numbers: dict[tuple[str, ...], float] = {}
         self._distributions: dict[tuple[str, ...], Distribution] = {}
         self._labels: dict[str, set[tuple[str, ...]]] = {}
@@ -100,35 +100,35 @@ class Meter:
             self._note(metric, labels, number, 1)
 
     def gauge(self, metric: str, value: float, *labels: str) -> None:
-        """Note how something stands."""
+        """Set a gauge."""
         if self.is_on:
             self._note(metric, labels, value, 1)
 
     def observe(self, metric: str, value: float, *labels: str, times: int = 1) -> None:
-        """Note a value of a distribution."""
+        """Add a value to a distribution, `times` times."""
         if self.is_on:
             self._note(metric, labels, value, times)
 
     def _note(self, metric: str, labels: tuple[str, ...], value: float, times: int) -> None:
-        # Summed up later, many at once: here a request waits, and what it calls is seldom in the cache.
-        self._noted.append((metric, labels, value, times))
-        if len(self._noted) >= NOTED_LIMIT:
+        # Summed up later, many at once: a request waits here, and code that it calls is rarely in the cache.
+        self._notes.append((metric, labels, value, times))
+        if len(self._notes) >= NOTES_LIMIT:
             self._sum_up()
 
     def _sum_up(self) -> None:
-        noted, self._noted = self._noted, []
-        for metric, labels, value, times in noted:
-            place = self._place(metric, labels)
+        notes, self._notes = self._notes, []
+        for metric, labels, value, times in notes:
+            series = self._series(metric, labels)
             kind = METRICS[metric].kind
             if kind == HISTOGRAM:
-                kept = self._distributions.get(place)
+                kept = self._distributions.get(series)
                 if kept is None:
-                    kept = self._distributions[place] = Distribution()
+                    kept = self._distributions[series] = Distribution()
                 kept.add(value, times)
             else:
-                self._numbers[place] = value + (self._numbers.get(place, 0) if kind == COUNTER else 0)
+                self._numbers[series] = value + (self._numbers.get(series, 0) if kind == COUNTER else 0)
 
-    def _place(self, metric: str, labels: tuple[str, ...]) -> tuple[str, ...]:
+    def _series(self, metric: str, labels: tuple[str, ...]) -> tuple[str, ...]:
         known = self._labels.setdefault(metric, set())
         if labels not in known:
             if len(known) >= LABELS_LIMIT:
@@ -137,7 +137,7 @@ class Meter:
         return metric, *labels
 
     def request(self, method: str, code: int, taken_ms: float) -> None:
-        """Note a request at its end, and write all where that is due."""
+        """Record a request at its end, and write all numbers where that is due."""
         self.observe("RequestDuration", taken_ms, method, str(code))
         if self.is_on and self._is_due():
             self.flush()
@@ -152,17 +152,17 @@ class Meter:
         return True
 
     def flush(self) -> None:
-        """Write what was counted, a line for each set of labels, in one piece; begin anew."""
+        """Write all numbers in one piece, a line for each set of labels, and reset them."""
         self._sum_up()
         numbers, self._numbers = self._numbers, {}
         distributions, self._distributions = self._distributions, {}
-        told = [*numbers.items(), *((place, found.told()) for place, found in distributions.items())]
+        rendered = {series: found.render() for series, found in distributions.items()}
         lines: dict[tuple[tuple[str, ...], tuple[str, ...]], dict[str, Any]] = {}
-        for (name, *values), found in told:
+        for (name, *values), found in (*numbers.items(), *rendered.items()):
             lines.setdefault((METRICS[name].labels, tuple(values)), {})[name] = found
         if lines and self._write is not None:
             now_ms = round(self._now_s() * 1000)
-            self._write("".join(f"{_line(now_ms, *place, found)}\n" for place, found in lines.items()))
+            self._write("".join(f"{_line(now_ms, *labels, found)}\n" for labels, found in lines.items()))
 
 
 def _line(now_ms: int, labels: tuple[str, ...], values: tuple[str, ...], found: dict[str, Any]) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from keylane.api import kprf, preferences, rest_proxy, rest_proxy_answers, router, write_key
+from keylane.api import kprf, preferences, problems, rest_proxy, rest_proxy_answers, router, write_key
 from keylane.api.event import KEY_FORMAT, Event, request_id_of
 from keylane.api.guarded_write import GuardedWrite
 from keylane.api.idempotency import IDEMPOTENCY_KEY
@@ -67,7 +67,15 @@ def delete_key(event: Event, topic: str, key: str) -> Response[str]:
 def push(event: Event) -> Response[str]:
     """Write records to any topics, as with kprf."""
     request = kprf.parse_push(event)
-    app.method = "push/async" if request.is_async else "push/sync"  # as kprf's metrics call it
+    try:
+        response = _push(event, request)
+    except Exception as error:  # noqa: BLE001 (answered as the router would, with the method's own name)
+        response = problems.response_to(error, request_id_of(event))
+    response.method = "push/async" if request.is_async else "push/sync"  # as kprf's metrics call it
+    return response
+
+
+def _push(event: Event, request: kprf.PushRequest) -> Response[str]:
     use = parts()
     with GuardedWrite(use.guards, event, request.records) as write:
         if not write.is_replayed:

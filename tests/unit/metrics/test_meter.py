@@ -6,7 +6,7 @@ import json
 
 import pytest
 from aws_lambda_powertools.metrics import EphemeralMetrics, MetricUnit
-from tests.support.builders import an_event
+from tests.support.builders import an_event, load_handler
 from tests.support.fakes import FakeRateLimiter, FakeTime
 
 from keylane.adapters.kafka.metrics import KafkaMetrics
@@ -227,3 +227,19 @@ def test_the_router_reports_the_age_and_the_problem_of_each_response(written):
     assert [line["problem"] for line in written.of("Problems")] == ["unknown-route"]
     requests = [(line["method"], line["code"]) for line in written.of("RequestDuration")]
     assert requests == [("get_clusters", "200"), ("unknown", "404")]
+
+
+@pytest.mark.parametrize(
+    ("body", "method", "code"),
+    [
+        ({"records": [{"topic": "t", "data": "1"}], "wait_for_send": True}, "push/sync", "500"),
+        ({"records": [{"topic": "t", "data": "1"}], "wait_for_send": False}, "push/async", "500"),
+        ({"records": 1}, "push", "400"),
+    ],
+)
+def test_a_push_is_named_as_kprf_names_it_even_where_it_fails(written, body, method, code):
+    function = load_handler("produce")  # without settings: every push that can be parsed fails
+    function.app.meter = written.meter
+    function.lambda_handler(an_event("POST", "/push", body=json.dumps(body).encode()), None)
+    written.meter.flush()
+    assert [(line["method"], line["code"]) for line in written.of("RequestDuration")] == [(method, code)]

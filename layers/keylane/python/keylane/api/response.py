@@ -17,11 +17,12 @@ ANSWER_LIMIT_BYTES = 6_000_000
 class Response(Generic[Body]):
     """A status, a body, and headers, `content_type` among them; the body is text, bytes or None.
 
-    `router.serve` reports two fields as metrics: `problem` is the type of a problem document, empty for other
-    bodies; `ages` are the topic and the age in milliseconds of each answer in the body.
+    `router.serve` reports three fields as metrics: `problem` is the type of a problem document, empty for
+    other bodies; `ages` are the topic and the age in milliseconds of each answer in the body; `method` is the
+    name of the request, by default that of its handler.
     """
 
-    __slots__ = ("ages", "body", "headers", "problem", "status_code")
+    __slots__ = ("ages", "body", "headers", "method", "problem", "status_code")
 
     def __init__(
         self, status_code: int, content_type: str | None, body: Body, headers: dict[str, str] | None = None
@@ -29,6 +30,7 @@ class Response(Generic[Body]):
         self.status_code = status_code
         self.body = body
         self.headers = headers or {}
+        self.method = ""
         self.problem = ""
         self.ages: tuple[tuple[str, int], ...] = ()
         if content_type:

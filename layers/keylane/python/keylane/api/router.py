@@ -59,16 +59,12 @@ class Operation:
 
 
 class Resolver:
-    """Calls the handler of an event's route with the event and the percent-encoded parts of its path.
-
-    `method`: what the metrics call the request under way; its route's name, if its handler says nothing else.
-    """
+    """Calls the handler of an event's route with the event and the percent-encoded parts of its path."""
 
     def __init__(self, function: str, meter: Meter = NO_METER) -> None:
         self.function = function
         self.meter = meter
         self.operations: dict[str, Operation] = {}
-        self.method = ""
         self._key_handlers: dict[str, Handler] = {}
 
     def operation(self, **described: Any) -> Callable[[Handler], Handler]:
@@ -85,7 +81,6 @@ class Resolver:
 
     def resolve(self, event: Event) -> Response[Any]:
         """Answer one event; what its handler raises becomes a problem document."""
-        self.method = "unknown"
         method, path = event["httpMethod"], event["path"]
         handler: Handler | None = None
         key_path = routes.KEY_PATTERN.fullmatch(path)
@@ -97,12 +92,12 @@ class Resolver:
             handler, parts = self.operations[match.route.name].handler, match.parts
         if handler is None:
             return self._refuse(event)
-        self.method = handler.__name__
         try:
-            response = handler(event, *parts)
+            response = _within_bounds(handler(event, *parts), event)
         except Exception as error:  # noqa: BLE001 (all are answered, the unforeseen ones logged)
             response = problems.response_to(error, request_id_of(event))
-        return _within_bounds(response, event)
+        response.method = response.method or handler.__name__
+        return response
 
     def _refuse(self, event: Event) -> Response[str]:
         """Say what is wrong with a path and method that no handler of this function takes."""
@@ -137,7 +132,8 @@ def serve(app: Resolver, event: Event, context: Any) -> dict[str, Any]:
         app.meter.observe("AnswerAge", age_ms, topic)
     if response.problem:
         app.meter.count("Problems", 1, response.problem)
-    app.meter.request(app.method, response.status_code, (time.perf_counter() - begun_s) * 1000)
+    taken_ms = (time.perf_counter() - begun_s) * 1000
+    app.meter.request(response.method or "unknown", response.status_code, taken_ms)
     return answer
 
 
@@ -150,7 +146,7 @@ def _within_bounds(response: Response[Any], event: Event) -> Response[Any]:
     if size <= ANSWER_LIMIT_BYTES:
         return response
     problem = problems.response_to(TooLarge("answer", size, ANSWER_LIMIT_BYTES), request_id_of(event))
-    problem.ages = response.ages
+    problem.ages, problem.method = response.ages, response.method
     return problem
 
 

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, NamedTuple, ParamSp
 from confluent_kafka import IsolationLevel, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
-from keylane.adapters.kafka.clients import RejectionListener, make, metadata, renewal, result
+from keylane.adapters.kafka.clients import (
+    RejectionListener,
+    fetch_metadata,
+    make_client,
+    reload_settings,
+    wait_for_result,
+)
 from keylane.adapters.kafka.errors import translate_kafka_errors
 from keylane.adapters.kafka.options import ClientOptions, Security
 from keylane.errors import ConnectionRejected, LogRefused, LogUnavailable, UnknownTopic
@@ -109,7 +115,7 @@ class AdminSession:
 
     def count_partitions(self) -> dict[str, int]:
         """All topics: name -> partition count."""
-        found = metadata(self._client, None, self._deadline, self._listener).topics
+        found = fetch_metadata(self._client, None, self._deadline, self._listener).topics
         return {name: len(topic.partitions) for name, topic in found.items() if topic.error is None}
 
     def describe_topics(self, topics: Iterable[str]) -> dict[str, KafkaTopic]:
@@ -145,7 +151,7 @@ class AdminSession:
 
     def _result(self, future: Future[Any], topic: str = "") -> Any:
         with translate_kafka_errors(topic):
-            return result(self._client, future, self._deadline.remaining_s, self._listener)
+            return wait_for_result(self._client, future, self._deadline.remaining_s, self._listener)
 
 
 class KafkaAdmin(Generic[Settings]):
@@ -206,13 +212,13 @@ class KafkaAdmin(Generic[Settings]):
     def _make_client(self) -> tuple[AdminClient, RejectionListener]:
         security = self.settings.security
         listener = RejectionListener(security)
-        return make(AdminClient, self.settings.configuration(), security, listener), listener
+        return make_client(AdminClient, self.settings.configuration(), security, listener), listener
 
     def renew(self) -> bool:
         """Read the settings again; return whether they differ. Later requests use them."""
         before = self.settings
         if self._renewed is not None:
-            self.settings = renewal(self._renewed, before)
+            self.settings = reload_settings(self._renewed, before)
         if self.settings == before:
             return False
         self._client = None

@@ -61,7 +61,7 @@ class RejectionListener:
             raise error
 
 
-def make(
+def make_client(
     client: Callable[..., Client],
     configuration: Mapping[str, Any],
     security: Security,
@@ -87,7 +87,7 @@ def credentials(security: Security) -> dict[str, Any]:
     return found
 
 
-def renewal(reload: Callable[[], Settings], settings: Settings) -> Settings:
+def reload_settings(reload: Callable[[], Settings], settings: Settings) -> Settings:
     """Reload the settings; the given ones stay in use if that fails."""
     try:
         return reload()
@@ -96,7 +96,7 @@ def renewal(reload: Callable[[], Settings], settings: Settings) -> Settings:
         return settings
 
 
-def metadata(client: Any, topic: str | None, deadline: Deadline, listener: RejectionListener) -> Any:
+def fetch_metadata(client: Any, topic: str | None, deadline: Deadline, listener: RejectionListener) -> Any:
     """Call `list_topics`. Raises KafkaException, or ConnectionRejected once a broker rejects the client."""
     slice_s = _FIRST_SLICE_S
     while True:
@@ -110,7 +110,9 @@ def metadata(client: Any, topic: str | None, deadline: Deadline, listener: Rejec
         slice_s *= 2
 
 
-def result(client: Any, future: Future[Found], timeout_s: float, listener: RejectionListener) -> Found:
+def wait_for_result(
+    client: Any, future: Future[Found], timeout_s: float, listener: RejectionListener
+) -> Found:
     """Wait for a response. Raises as the future, or ConnectionRejected once a broker rejects the client."""
     end_s = time.monotonic() + timeout_s
     while True:

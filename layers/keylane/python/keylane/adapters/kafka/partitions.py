@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from confluent_kafka import KafkaError, KafkaException
 
 from keylane import routing
-from keylane.adapters.kafka.clients import RejectionListener, metadata
+from keylane.adapters.kafka.clients import RejectionListener, fetch_metadata
 from keylane.adapters.kafka.errors import LOCAL_TIMED_OUT, LOCAL_UNKNOWN_TOPIC
 from keylane.adapters.kafka.options import EXPLICIT, GROWTH_NOTICED_MS, RANDOM, ROUND_ROBIN, KafkaSettings
 from keylane.errors import ConnectionRejected, KeylaneError, PartitionMissing
@@ -93,7 +93,7 @@ class PartitionResolver:
             return count
         if not deadline.remaining_s:
             raise KafkaException(KafkaError(LOCAL_TIMED_OUT))
-        found = metadata(client, topic, deadline, listener).topics[topic]
+        found = fetch_metadata(client, topic, deadline, listener).topics[topic]
         if found.error is not None or not found.partitions:
             raise KafkaException(found.error or KafkaError(LOCAL_UNKNOWN_TOPIC))
         self._counts[topic] = len(found.partitions), now_s + GROWTH_NOTICED_MS / 1000

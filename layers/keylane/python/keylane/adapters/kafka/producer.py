@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException, Producer
 
-from keylane.adapters.kafka.clients import RejectionListener, make, metadata, renewal
+from keylane.adapters.kafka.clients import RejectionListener, fetch_metadata, make_client, reload_settings
 from keylane.adapters.kafka.metrics import KafkaMetrics
 from keylane.adapters.kafka.options import WAIT, KafkaSettings
 from keylane.adapters.kafka.partitions import PartitionResolver
@@ -105,7 +105,7 @@ class KafkaProducer:
         self._listener = RejectionListener(self._settings.security)
         statistics = {"stats_cb": self._take_statistics, "statistics.interval.ms": STATISTICS_MS}
         configuration = self._settings.configuration() | (statistics if self._meter.is_on else {})
-        return make(Producer, configuration, self._settings.security, self._listener)
+        return make_client(Producer, configuration, self._settings.security, self._listener)
 
     def _acquire_producer_id(self, client: Producer, topic: str, deadline: Deadline) -> None:
         """Have librdkafka request the producer id that idempotence needs.
@@ -115,13 +115,13 @@ class KafkaProducer:
         """
         with suppress(KafkaException, ConnectionRejected):
             for _ in range(2):
-                metadata(client, topic, deadline, self._listener)
+                fetch_metadata(client, topic, deadline, self._listener)
 
     def _reload_secrets(self) -> bool:
         """Reload the settings; return whether the credentials differ from the rejected ones."""
         before = self._settings.security
         if self._reload is not None:
-            self._settings = renewal(self._reload, self._settings)
+            self._settings = reload_settings(self._reload, self._settings)
             self._partitions.settings = self._settings
         return self._settings.security != before
 

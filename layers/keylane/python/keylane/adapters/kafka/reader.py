@@ -18,7 +18,7 @@ from confluent_kafka import (
 )
 
 from keylane.adapters.kafka.admin import AdminSession, OffsetQuery
-from keylane.adapters.kafka.clients import RejectionListener, make
+from keylane.adapters.kafka.clients import RejectionListener, make_client
 from keylane.adapters.kafka.errors import LOCAL_TIMED_OUT, translate_kafka_errors
 from keylane.errors import ConnectionRejected, LogRefused, LogUnavailable, OffsetOutOfRange
 from keylane.model.kafka import Batch, LogRecord
@@ -119,7 +119,7 @@ class KafkaReader:
         if found is None:
             security = self._admin.settings.security
             listener = RejectionListener(security)
-            found = make(Consumer, self._configuration(isolation), security, listener), listener
+            found = make_client(Consumer, self._configuration(isolation), security, listener), listener
             self._consumers[isolation] = found
         return found
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, KafkaException
 
-from keylane.adapters.kafka.clients import RejectionListener, metadata
+from keylane.adapters.kafka.clients import RejectionListener, fetch_metadata
 from keylane.adapters.kafka.errors import (
     LOCAL_OTHER_INVALID,
     LOCAL_QUEUE_FULL,
@@ -148,7 +148,7 @@ class Shipment:
         if topic not in self._looked_up:
             self._looked_up.add(topic)
             try:
-                metadata(attempt.client, topic, self._deadline, attempt.listener)
+                fetch_metadata(attempt.client, topic, self._deadline, attempt.listener)
             except KafkaException as failed:
                 return _error_in(failed)
             except ConnectionRejected as failed:

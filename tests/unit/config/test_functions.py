@@ -1,4 +1,4 @@
-"""Settings from a mapping: defaults, faults that name their variable, secrets that stay secret."""
+"""Settings from a mapping: defaults, errors that name their variable, secrets that stay secret."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ REDIS = {"KEYLANE_REDIS_NODES": "one:7001,two:7002"}
 KAFKA = {"KEYLANE_KAFKA_BOOTSTRAP": "one:9092,two:9092"}
 
 
-def test_query_needs_its_nodes_alone():
+def test_query_needs_only_its_nodes():
     settings = QuerySettings.from_environment(REDIS)
     assert settings == QuerySettings(
         RedisSettings((Node("one", 7001), Node("two", 7002))),
@@ -37,7 +37,7 @@ def test_query_needs_its_nodes_alone():
     )
 
 
-def test_query_takes_all_its_variables():
+def test_query_reads_all_its_variables():
     settings = QuerySettings.from_environment(
         REDIS
         | {
@@ -62,14 +62,14 @@ def test_default_wait_is_never_above_the_maximum():
     assert QuerySettings.from_environment(REDIS | {"KEYLANE_WAIT_MAX_MS": "100"}).wait_default_ms == 100
 
 
-def test_explore_needs_its_brokers_alone():
+def test_explore_needs_only_its_brokers():
     settings = ExploreSettings.from_environment(KAFKA)
     assert settings == ExploreSettings(
         Clusters(ReaderSettings("one:9092,two:9092", 5_000)), None, 5_000, 2_000, 1_000
     )
 
 
-def test_explore_takes_all_its_variables():
+def test_explore_reads_all_its_variables():
     timeouts = {
         "KEYLANE_EXPLORE_TIMEOUT_MS": "300",
         "KEYLANE_HEALTH_TIMEOUT_MS": "200",
@@ -84,13 +84,13 @@ def test_explore_takes_all_its_variables():
         ExploreSettings.from_environment(KAFKA | {"KEYLANE_EXPLORE_TIMEOUT_MS": "0"})
 
 
-def test_produce_needs_its_brokers_alone():
+def test_produce_needs_only_its_brokers():
     assert ProduceSettings.from_environment(KAFKA) == ProduceSettings(
         Clusters(KafkaSettings("one:9092,two:9092", "murmur2", 1_048_576, 5_000)), 5_000, 1_048_576
     )
 
 
-def test_produce_takes_all_its_variables():
+def test_produce_reads_all_its_variables():
     settings = ProduceSettings.from_environment(
         KAFKA
         | {
@@ -104,7 +104,7 @@ def test_produce_takes_all_its_variables():
     assert settings == ProduceSettings(Clusters(kafka), 300, 10)
 
 
-def test_password_is_in_no_repr():
+def test_no_repr_shows_the_password():
     settings = QuerySettings.from_environment(REDIS | {"KEYLANE_REDIS_PASSWORD": "hunter2"})
     assert "hunter2" not in repr(settings)
 
@@ -130,7 +130,7 @@ def test_password_is_in_no_repr():
         ("KEYLANE_LAYOUT_TTL_S", "long"),
     ],
 )
-def test_fault_of_query_names_its_variable_and_shows_no_secret(variable: str, text: str):
+def test_error_of_query_names_its_variable_and_shows_no_secret(variable: str, text: str):
     with pytest.raises(SettingsError, match=variable) as caught:
         QuerySettings.from_environment(REDIS | {variable: text})
     assert caught.value.variable == variable
@@ -153,7 +153,7 @@ def test_fault_of_query_names_its_variable_and_shows_no_secret(variable: str, te
         ("KEYLANE_PARTITION_BY", "[" * 100_000),
     ],
 )
-def test_fault_of_produce_names_its_variable(variable: str, text: str):
+def test_error_of_produce_names_its_variable(variable: str, text: str):
     with pytest.raises(SettingsError, match=variable):
         ProduceSettings.from_environment(KAFKA | {variable: text})
 
@@ -177,7 +177,7 @@ REGISTRY = {
 }
 
 
-def test_registry_is_read_whole_and_shows_no_password():
+def test_registry_settings_are_read_and_their_repr_shows_no_password():
     settings = registry_settings(REGISTRY)
     assert (settings.url, settings.ca_file) == (REGISTRY["KEYLANE_SCHEMA_REGISTRY_URL"], "ca.pem")
     assert (settings.username, settings.password) == ("reader", "hunter2")
@@ -198,7 +198,7 @@ def test_registry_is_read_whole_and_shows_no_password():
         "http://registry:8081/?token=hunter2",
     ],
 )
-def test_fault_of_the_registrys_address_names_its_variable_and_shows_no_secret(url: str):
+def test_error_of_the_registrys_url_names_its_variable_and_shows_no_secret(url: str):
     with pytest.raises(SettingsError, match="KEYLANE_SCHEMA_REGISTRY_URL") as caught:
         registry_settings(REGISTRY | {"KEYLANE_SCHEMA_REGISTRY_URL": url})
     assert "hunter2" not in str(caught.value)

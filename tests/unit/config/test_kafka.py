@@ -41,13 +41,13 @@ def written(**given: str) -> dict[str, Any]:
     return kafka.configuration() | kafka.security.configuration()
 
 
-def test_without_a_word_nobody_is_asked_for_anything():
+def test_without_settings_connections_have_neither_encryption_nor_credentials():
     assert kafka_config.connection(BOOTSTRAP) == Connection("one:9092", Security(), ClientOptions())
     assert kafka_config.producer_options(BOOTSTRAP) == ProducerOptions()
     assert Security().configuration() == {}
 
 
-def test_credentials_go_encrypted_unless_it_is_said_otherwise():
+def test_credentials_are_encrypted_unless_the_protocol_says_otherwise():
     found = written(**SCRAM)
     assert found["security.protocol"] == "SASL_SSL"
     assert (found["sasl.mechanisms"], found["sasl.username"]) == ("SCRAM-SHA-512", "keylane")
@@ -61,7 +61,7 @@ def test_certificates_are_paths_or_texts():
     assert (found["ssl.certificate.pem"], found["ssl.key.pem"]) == (PEM.strip(), KEY.strip())
 
 
-def test_verification_is_whole_unless_it_is_said_otherwise():
+def test_certificates_are_verified_fully_by_default():
     whole = written(SECURITY_PROTOCOL="SSL")
     assert not {"enable.ssl.certificate.verification", "ssl.endpoint.identification.algorithm"} & set(whole)
     chain = written(SECURITY_PROTOCOL="SSL", SSL_VERIFY="chain")
@@ -116,13 +116,13 @@ def test_every_option_reaches_the_client():
     assert reader.clusters.default.configuration()["socket.timeout.ms"] == 3_000
 
 
-def test_a_long_first_pause_is_the_longest_one_too():
+def test_the_longest_pause_is_never_below_the_first():
     assert written(RETRY_BACKOFF_MS="5000")["retry.backoff.max.ms"] == 5_000
     assert written(RETRY_BACKOFF_MS="100")["retry.backoff.max.ms"] == 1_000
 
 
 @pytest.mark.parametrize("given", [{"ACKS": "1"}, {"RETRIES": "0"}])
-def test_idempotence_gives_way_unless_it_was_asked_for(given: dict[str, str]):
+def test_idempotence_is_off_where_other_settings_rule_it_out_unless_it_is_set(given: dict[str, str]):
     assert written(**given)["enable.idempotence"] is False
     with pytest.raises(SettingsError, match="KEYLANE_KAFKA_IDEMPOTENCE is true, which needs KEYLANE_KAFKA_"):
         written(**given, IDEMPOTENCE="true")
@@ -158,7 +158,7 @@ def test_idempotence_gives_way_unless_it_was_asked_for(given: dict[str, str]):
         ("IDEMPOTENCE", {"IDEMPOTENCE": "yes"}),
     ],
 )
-def test_fault_names_its_variable_and_shows_no_secret_of_kafkas(variable: str, given: dict[str, str]):
+def test_error_names_its_variable_and_shows_no_secret(variable: str, given: dict[str, str]):
     with pytest.raises(SettingsError) as caught:
         written(**given)
     assert caught.value.variable == K + variable
@@ -197,7 +197,7 @@ def test_the_first_cluster_whose_pattern_matches_has_the_topic():
     assert list(found.by_name()) == ["default", "payments", "logs"]
 
 
-def test_a_password_is_never_taken_over_by_another_cluster_but_options_are():
+def test_a_cluster_inherits_options_but_no_password():
     found = clusters_of(open={"topics": ["a"], "bootstrap": "o:1", "socket_timeout_ms": 77}).of("a")
     assert found.security == Security()
     assert (found.client.client_id, found.client.socket_timeout_ms) == ("ours", 77)
@@ -225,20 +225,20 @@ def test_a_password_is_never_taken_over_by_another_cluster_but_options_are():
         ('{"a": {"topics": ["*"], "bootstrap": "hunter2@a"}}', "bootstrap has"),
     ],
 )
-def test_fault_of_a_cluster_names_it_and_its_field(clusters: str, told: str):
+def test_error_of_a_cluster_names_it_and_its_field(clusters: str, told: str):
     with pytest.raises(SettingsError, match="KEYLANE_KAFKA_CLUSTERS") as caught:
         ProduceSettings.from_environment(variables(CLUSTERS=clusters))
     assert told in str(caught.value)
     assert "hunter2" not in str(caught.value)
 
 
-def test_things_of_clusters_keep_their_places():
+def test_values_of_clusters_keep_their_order():
     found = Clusters(1, (Named("a", ("x*",), 2),)).map(lambda name, number: f"{name} {number}")
     assert (found.default, found.of("xy")) == ("default 1", "a 2")
 
 
 @pytest.mark.parametrize("text", ['{"a b": "crc32"}', '{"t": "murmur3"}', '{"t": 1}', '["crc32"]', "["])
-def test_fault_of_partitioners_names_the_variable(text: str):
+def test_error_of_partitioners_names_the_variable(text: str):
     with pytest.raises(SettingsError, match="KEYLANE_PARTITIONERS"):
         ProduceSettings.from_environment(BOOTSTRAP | {"KEYLANE_PARTITIONERS": text})
 
@@ -248,7 +248,7 @@ def java(**given: str) -> dict[str, str]:
     return {name.removeprefix("kafka."): value for name, value in found.items()}
 
 
-def test_java_hears_the_same(tmp_path: Path):
+def test_javas_client_gets_the_same_settings(tmp_path: Path):
     (tmp_path / "ca.pem").write_text(PEM)
     assert java() == {"bootstrap.servers": "one:9092"}
     found = java(**SCRAM | {"SASL_PASSWORD": 'a"b\\c'}, SSL_CA=str(tmp_path / "ca.pem"), SSL_VERIFY="chain")
@@ -264,13 +264,13 @@ def test_java_hears_the_same(tmp_path: Path):
     assert (mutual["ssl.keystore.key"], mutual["ssl.key.password"]) == (KEY.strip(), "hunter2")
 
 
-def test_java_signs_its_own_tokens_for_msk():
+def test_javas_client_signs_its_own_tokens_for_msk():
     found = java(SASL_MECHANISM="AWS_MSK_IAM", SASL_REGION="eu-west-1", CLIENT_ID="job")
     assert (found["sasl.mechanism"], found["client.id"]) == ("AWS_MSK_IAM", "job")
     assert found["sasl.jaas.config"].startswith("software.amazon.msk.auth.iam.IAMLoginModule")
 
 
-def test_what_java_can_not_do_is_refused():
+def test_settings_that_javas_client_does_not_support_are_refused():
     with pytest.raises(SettingsError, match="KEYLANE_KAFKA_SSL_VERIFY is none"):
         java(SECURITY_PROTOCOL="SSL", SSL_VERIFY="none")
     with pytest.raises(SettingsError, match="KEYLANE_KAFKA_SSL_CA can't be read: FileNotFoundError"):
@@ -290,7 +290,7 @@ def test_what_java_can_not_do_is_refused():
         (KafkaError(KafkaError._ALL_BROKERS_DOWN, "1/1 brokers are down"), None),
     ],
 )
-def test_refusals_are_told_from_other_errors(
+def test_rejections_are_distinguished_from_other_errors(
     error: KafkaError, code: str | None, caplog: pytest.LogCaptureFixture
 ):
     entrance = RejectionListener(Security(password="hunter2"))
@@ -303,7 +303,7 @@ def test_refusals_are_told_from_other_errors(
 
 
 @pytest.mark.parametrize("function", ["produce", "explore"])
-def test_client_that_refuses_its_settings_is_our_fault_and_told_in_the_log_alone(
+def test_settings_that_the_client_refuses_are_a_500_and_named_in_the_log_only(
     function: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
     certificate = {"SSL_CERTIFICATE": PEM, "SSL_KEY": KEY, "SSL_KEY_PASSWORD": "hunter2"}

@@ -12,25 +12,25 @@ from keylane.metrics.catalogue import FUNCTIONS, METRICS
 PAGE = (Path(__file__).parents[3] / "docs" / "operate" / "metrics.md").read_text()
 ROWS = {
     cells[0].strip("*`"): cells
-    for line in PAGE.partition("## Of the job")[0].splitlines()
+    for line in PAGE.partition("## Job metrics")[0].splitlines()
     if line.startswith("| ") and "`" in line
     for cells in [[cell.strip() for cell in line.strip("|").split("|")]]
 }
 
 
 @pytest.mark.parametrize("name", METRICS)
-def test_the_page_tells_of_each_metric_as_it_is(name):
+def test_the_page_describes_each_metric_as_it_is(name):
     metric = METRICS[name]
-    _, unit, labels, openmetrics, *told = ROWS[name]
+    _, unit, labels, openmetrics, *meaning = ROWS[name]
     assert (unit, openmetrics.strip("`")) == (metric.unit, metric.openmetrics)
     assert tuple(re.findall(r"`(\w+)`", labels)) == metric.labels
-    assert all(told)
+    assert all(meaning)
 
 
-def test_the_page_tells_of_no_metric_that_is_not_there():
+def test_the_page_has_no_metric_that_does_not_exist():
     assert ROWS.keys() == METRICS.keys()
 
 
-def test_bold_ones_of_the_client_are_those_that_cloudwatch_charges_for():
+def test_client_metrics_in_bold_are_those_that_cloudwatch_charges_for():
     bold = set(re.findall(r"^\| \*\*`(\w+)`\*\* ", PAGE, re.MULTILINE))
     assert bold == {name for name, metric in METRICS.items() if metric.is_billed} - FUNCTIONS.keys()

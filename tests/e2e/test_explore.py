@@ -5,7 +5,7 @@ from __future__ import annotations
 TOPIC = "flights"
 
 
-def test_a_record_is_read_from_kafka_at_the_position_that_its_write_told(client, key):
+def test_a_record_is_read_from_kafka_at_the_position_that_its_write_returned(client, key):
     partition, offset = client.put(TOPIC, key, b'{"n": 1.50}').split(":")
     client.put(TOPIC, key, b"\xff")
     answer = client.request("GET", f"/topics/{TOPIC}/partitions/{partition}/records?offset={offset}&limit=2")
@@ -26,7 +26,7 @@ def test_a_record_is_read_from_kafka_at_the_position_that_its_write_told(client,
     assert found["offset"] <= int(offset)
 
 
-def test_partitions_lie_where_the_lanes_of_the_topic_do(client):
+def test_partitions_have_the_slots_and_shards_of_their_lanes(client):
     for topic in (TOPIC, "striped"):
         lanes = client.request("GET", f"/topics/{topic}").json["lanes"]
         partitions = client.request("GET", f"/topics/{topic}/partitions").json
@@ -36,7 +36,7 @@ def test_partitions_lie_where_the_lanes_of_the_topic_do(client):
         ]
 
 
-def test_topics_the_cluster_and_health_are_told(client, stack):
+def test_topics_clusters_and_health_are_returned(client, stack):
     listed = client.request("GET", "/topics?prefix=fl").json["topics"]
     assert {"topic": TOPIC, "partitions": 9} in listed
     (cluster,) = client.request("GET", "/clusters").json["clusters"]
@@ -47,7 +47,7 @@ def test_topics_the_cluster_and_health_are_told(client, stack):
     assert (head.status, head.body) == (200, b"")
 
 
-def test_what_is_wrong_or_not_there_is_told(client):
+def test_invalid_and_unknown_names_are_rejected_with_the_reason(client):
     for path, status, code in (
         ("/topics/nowhere/partitions", 404, "UNKNOWN_TOPIC_OR_PARTITION"),
         (f"/topics/{TOPIC}/partitions/9/records", 404, "UNKNOWN_TOPIC_OR_PARTITION"),

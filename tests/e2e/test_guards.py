@@ -27,7 +27,7 @@ def push(client, records, **headers):
     return client.request("POST", "/push", body, Content_Type="application/json", **headers)
 
 
-def test_a_topic_takes_what_its_limit_lets_through_and_says_when_to_come_back(client, stack, topic):
+def test_a_topic_accepts_writes_up_to_its_limit_and_says_when_to_retry(client, stack, topic):
     name, other = topic("limited-"), topic("limited-")
     for left in range(5, -1, -1):
         answer = client.request("PUT", path_of(name, b"k"), b"v")
@@ -44,7 +44,7 @@ def test_a_topic_takes_what_its_limit_lets_through_and_says_when_to_come_back(cl
 
 
 @pytest.mark.parametrize("method", ["PUT", "DELETE"])
-def test_a_write_sent_again_with_its_key_is_answered_as_before(client, stack, topic, method):
+def test_a_repeated_write_with_an_idempotency_key_gets_the_saved_response(client, stack, topic, method):
     name = topic("")
     headers = {"Idempotency_Key": name}
     first = client.request(method, path_of(name, b"k"), b"v", **headers)
@@ -58,7 +58,7 @@ def test_a_write_sent_again_with_its_key_is_answered_as_before(client, stack, to
     assert len(records_of(stack.kafka_bootstrap, name, 0)) == 1
 
 
-def test_a_value_that_is_not_as_its_schema_is_refused_with_the_place(client, topic):
+def test_a_value_that_violates_its_schema_is_rejected_with_the_path(client, topic):
     name = topic("checked-")
     refused = client.request("PUT", path_of(name, b"k"), b'{"n": [1]}')
     assert (refused.status, refused.json["type"]) == (422, "urn:keylane:problem:value-invalid")

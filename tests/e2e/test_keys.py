@@ -24,7 +24,7 @@ def problem(answer) -> dict:
     return document
 
 
-def test_a_client_reads_its_own_write_with_all_that_is_known_of_it(client, key):
+def test_a_client_reads_its_own_write_with_its_metadata(client, key):
     before_ms = time.time_ns() // 1_000_000
     position = client.put(TOPIC, key, b'{"from": "JFK"}')
     answer = client.get(TOPIC, key, Keylane_Min_Position=position)
@@ -107,7 +107,7 @@ def test_head_is_get_without_the_body(client, key):
     assert answer.headers["Keylane-Position"] == position
 
 
-def test_the_envelope_tells_value_and_metadata_in_one_document(client, key):
+def test_the_envelope_has_value_and_metadata_in_one_document(client, key):
     position = client.put(TOPIC, key, b'{"a": 1}')
     document = client.get(TOPIC, key, "?envelope=true", Keylane_Min_Position=position).json
     assert document["topic"] == TOPIC
@@ -116,7 +116,7 @@ def test_the_envelope_tells_value_and_metadata_in_one_document(client, key):
     assert f"{document['partition']}:{document['offset']}" == position
 
 
-def test_what_has_not_come_is_waited_for_to_a_bound_and_told(client, key):
+def test_a_read_waits_for_a_position_until_its_timeout_and_then_says_so(client, key):
     position = client.put(TOPIC, key, b"1")
     partition, offset = map(int, position.split(":"))
     began_s = time.monotonic()
@@ -149,26 +149,26 @@ def test_what_has_not_come_is_waited_for_to_a_bound_and_told(client, key):
         ("GET", "/", 404, "unknown-route"),
     ],
 )
-def test_a_request_that_can_not_be_served_says_why(client, method, path, status, kind):
+def test_an_invalid_request_is_rejected_with_the_reason(client, method, path, status, kind):
     answer = client.request(method, path, b"x" if method in {"PUT", "POST"} else None)
     assert answer.status == status, answer.body
     assert problem(answer)["type"] == f"urn:keylane:problem:{kind}"
 
 
-def test_a_value_over_the_limit_is_refused_with_kafka_s_name(client, key):
+def test_a_value_over_the_limit_is_rejected_with_kafkas_error_name(client, key):
     answer = client.request("PUT", path_of(TOPIC, key), b"x" * 1_048_577)
     assert answer.status == 413
     assert problem(answer)["code"] == "MESSAGE_TOO_LARGE"
     assert client.get(TOPIC, key).status == 404
 
 
-def test_a_value_at_the_limit_of_the_service_is_taken(client, key):
+def test_a_value_at_the_limit_of_the_service_is_accepted(client, key):
     value = json.dumps({"x": "y" * 1_000_000}).encode()
     position = client.put(TOPIC, key, value)
     assert client.get(TOPIC, key, Keylane_Min_Position=position).body == value
 
 
-def test_a_value_over_its_topic_s_limit_is_left_in_kafka_and_told_with_its_position(client, key):
+def test_a_value_over_its_topics_limit_is_left_in_kafka_and_reported_with_its_position(client, key):
     client.put("limited", key, b"x" * 100)
     position = client.put("limited", key, b"x" * 101)
     answer = client.get("limited", key, Keylane_Min_Position=position)

@@ -56,7 +56,7 @@ def test_one_key_of_two_topics_is_read_at_one_moment(client, key):
     assert unlike.json["parameter"] == "topics"
 
 
-def test_a_change_is_told_to_who_waits_for_it(client, key, stack):
+def test_a_read_that_waits_for_a_change_returns_it(client, key, stack):
     position = client.put(TOPIC, key, b"1")
     etag = client.get(TOPIC, key, Keylane_Min_Position=position).headers["ETag"]
 
@@ -75,7 +75,7 @@ def test_a_change_is_told_to_who_waits_for_it(client, key, stack):
     assert client.get(TOPIC, key, If_None_Match=etag, Prefer="wait=0.2").status == 304
 
 
-def test_fields_and_the_age_that_is_taken(client, key):
+def test_fields_are_selected_and_a_maximum_age_is_enforced(client, key):
     position = client.put(TOPIC, key, b'{"a": {"b": 1.50}, "c": 2}')
     assert client.get(TOPIC, key, "?fields=a.b", Keylane_Min_Position=position).body == b'{"a": {"b": 1.50}}'
     refused = client.request("GET", path_of(TOPIC, key) + "?max_age_ms=0")
@@ -84,7 +84,7 @@ def test_fields_and_the_age_that_is_taken(client, key):
     assert client.request("GET", path_of(TOPIC, key) + "?max_age_ms=x").json["parameter"] == "max_age_ms"
 
 
-def test_keys_in_order_over_all_lanes_a_page_at_a_time(client, key):
+def test_keys_of_all_lanes_are_listed_in_order_page_by_page(client, key):
     names = [b"%b|%03d" % (key, number) for number in range(30)]
     for name in names:
         last = client.put("bookings", name, b"%d" % len(name))
@@ -103,7 +103,7 @@ def test_keys_in_order_over_all_lanes_a_page_at_a_time(client, key):
     assert (none.status, none.json["type"]) == (409, "urn:keylane:problem:no-index")
 
 
-def test_a_customers_trips_of_a_time_are_one_lanes(client, key, stack):
+def test_a_customers_trips_in_a_period_are_in_one_lane(client, key, stack):
     """Keys customer|time, partitioned by the customer: 9 partitions, of which a range asks one."""
     customers = [b"%b-%d" % (key, number) for number in range(6)]
     names = [b"%b|2026-11-%02d" % (customer, day) for customer in customers for day in range(1, 8)]
@@ -154,7 +154,7 @@ def test_a_customers_trips_of_a_time_are_one_lanes(client, key, stack):
     eventually(are_counted)
 
 
-def test_a_history_and_what_was_in_force(client, key):
+def test_a_history_and_the_value_as_of_a_time_are_read(client, key):
     positions = [client.put("bookings", key, b"%d" % number) for number in range(3)]
     deleted = client.request("DELETE", path_of("bookings", key)).json["position"]
     seen(client, "bookings", key, deleted)
@@ -169,7 +169,7 @@ def test_a_history_and_what_was_in_force(client, key):
     assert client.get("flights", key, "?as_of=2013-01-01").status == 409
 
 
-def test_a_topic_tells_its_layout_and_its_lanes(client, key):
+def test_a_topic_reports_its_layout_and_its_lanes(client, key):
     position = client.put("striped", key, b"1")
     seen(client, "striped", key, position)
     topic = client.request("GET", "/topics/striped").json

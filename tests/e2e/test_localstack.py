@@ -123,7 +123,7 @@ def test_every_operation_is_answered_over_the_deployed_api(api, name):
     assert answer.status == example.status, answer.body
 
 
-def test_bytes_pass_the_deployed_api_as_they_are(api, key):
+def test_bytes_pass_the_deployed_api_unchanged(api, key):
     value = bytes(range(256))
     kind = {"Content_Type": "application/octet-stream"}
     position = api.request("PUT", path_of("flights", key), value, **kind).json["position"]
@@ -133,7 +133,7 @@ def test_bytes_pass_the_deployed_api_as_they_are(api, key):
     assert answer.headers["Keylane-Position"] == position
 
 
-def test_what_curl_calls_a_form_passes_the_deployed_api_as_it_is(api, key):
+def test_a_body_that_curl_declares_as_a_form_passes_the_deployed_api_unchanged(api, key):
     form = {"Content_Type": "application/x-www-form-urlencoded"}
     position = api.request("PUT", path_of("flights", key), b'{"dest": "R&D=a+b"}', **form).json["position"]
     wanted = {"Keylane_Min_Position": position, "Prefer": "wait=20"}
@@ -159,7 +159,7 @@ def test_an_error_is_a_problem_document_over_the_deployed_api(api):
     assert answer.json["type"] == "urn:keylane:problem:key-absent"
 
 
-def test_a_write_that_waits_for_nothing_comes_over_the_queue_into_kafka(api, key):
+def test_an_asynchronous_write_reaches_kafka_through_the_queue(api, key):
     answer = api.request("PUT", path_of("flights", key), b'{"dest": "OSL"}', Prefer="respond-async")
     assert answer.status == 202, answer.body
     assert answer.headers["Preference-Applied"] == "respond-async"
@@ -167,7 +167,7 @@ def test_a_write_that_waits_for_nothing_comes_over_the_queue_into_kafka(api, key
     assert api.request("GET", path_of("flights", key)).json == {"dest": "OSL"}
 
 
-def test_a_poisoned_message_ends_in_the_dead_letters_and_holds_nothing_up(api, deployed, stack, sqs, key):
+def test_a_poisoned_message_becomes_a_dead_letter_and_blocks_nothing(api, deployed, stack, sqs, key):
     queue, dead = deployed.outputs["LogQueueUrl"], deployed.outputs["DeadLettersUrl"]
     sqs.send_message(QueueUrl=queue, MessageBody=POISON, MessageGroupId="bad", MessageDeduplicationId="1")
     answer = api.request("PUT", path_of("flights", key), b"1", Prefer="respond-async")
@@ -200,7 +200,7 @@ def test_a_function_s_log_is_in_its_log_group(api, localstack):
     logs.close()
 
 
-def test_who_may_call_can_be_changed_and_an_api_key_is_asked_for(deploy, opened):
+def test_authorization_can_be_changed_to_api_keys(deploy, opened):
     deploy("e2e-keyed", Authorization="LAMBDA")
     made = deploy("e2e-keyed", Authorization="API_KEY")
     assert opened(made.url).request("GET", "/health").status == 403
@@ -223,7 +223,7 @@ def test_secrets_come_from_parameter_store_and_secrets_manager(deploy, opened, l
     assert answer.status == 200, answer.body
 
 
-def test_a_changed_route_is_deployed_a_broken_template_taken_back_and_all_deleted(
+def test_a_changed_route_is_deployed_a_broken_template_rolled_back_and_the_stack_deleted(
     deploy, opened, localstack, tmp_path
 ):
     text = TEMPLATE.read_text()

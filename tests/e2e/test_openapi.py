@@ -125,14 +125,14 @@ def check(case, served) -> None:
 
 def _of(operation_id: str):
     @schema.include(operation_id=operation_id).parametrize()
-    def test_any_request_is_answered_as_the_document_says(case, served):
+    def test_every_generated_request_is_answered_as_documented(case, served):
         try:
             check(case, served)
         except Exception as error:
             error.add_note(f"KEYLANE_SEED={SEED}")
             raise
 
-    return test_any_request_is_answered_as_the_document_says
+    return test_every_generated_request_is_answered_as_documented
 
 
 for each in schema.get_all_operations():

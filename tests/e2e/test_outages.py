@@ -23,7 +23,7 @@ def primary_of(stack, key: bytes):
     return next(node for node in stack.redis.nodes if node.port == port)
 
 
-def test_reads_go_on_without_the_job_and_tell_how_old_they_are(stack, client, key):
+def test_reads_continue_without_the_job_and_report_their_age(stack, client, key):
     position = client.put(TOPIC, key, b"1")
     assert client.get(TOPIC, key, Keylane_Min_Position=position, Prefer="wait=20").status == 200
     stack.job.kill()
@@ -46,7 +46,7 @@ def test_reads_go_on_without_the_job_and_tell_how_old_they_are(stack, client, ke
     assert (answer.status, answer.body) == (200, b"2")
 
 
-def test_without_kafka_writes_are_refused_in_time_reads_go_on_and_all_comes_back(stack, client, key):
+def test_without_kafka_writes_fail_in_time_reads_continue_and_both_recover(stack, client, key):
     position = client.put(TOPIC, key, b"1")
     assert client.get(TOPIC, key, Keylane_Min_Position=position, Prefer="wait=20").status == 200
     stack.kafka.stop()

@@ -28,7 +28,7 @@ def test_pushed_records_are_read_at_their_positions(client, key, wait_for_send):
         assert found.headers["Keylane-Position"] == position
 
 
-def test_record_pushed_to_another_partition_is_found_all_the_same(client, key):
+def test_a_record_pushed_to_another_partition_is_still_found(client, key):
     records = [
         {"topic": "flights", "key": key.decode(), "partition": number, "data": "1"} for number in range(9)
     ]
@@ -38,7 +38,7 @@ def test_record_pushed_to_another_partition_is_found_all_the_same(client, key):
         assert client.get("flights", key, Keylane_Min_Position=position, Prefer="wait=20").body == b"1"
 
 
-def test_good_and_bad_records_of_a_push_are_told_apart(client, key):
+def test_good_and_bad_records_of_a_push_have_separate_results(client, key):
     good = {"topic": "flights", "key": key.decode(), "data": "1"}
     answer = post(client, PUSH, {"records": [good, {**good, "topic": "nowhere"}]})
     assert (answer.status, answer.json["status"]) == (404, "err")
@@ -48,7 +48,7 @@ def test_good_and_bad_records_of_a_push_are_told_apart(client, key):
     assert (refused.status, refused.json["parameter"], refused.json["index"]) == (400, "records[1].data", 1)
 
 
-def test_records_of_rest_proxys_form_are_read_under_their_keys(client, key):
+def test_records_in_rest_proxys_format_are_read_by_key(client, key):
     name = key.decode()
     records = [{"key": name, "value": {"to": "Zug"}}, {"key": name + "-gone", "value": None}]
     plain = post(client, "/topics/flights?key_format=text", {"records": records}, JSON)
@@ -69,6 +69,6 @@ def test_records_for_one_partition(client, key):
     assert (unknown.status, unknown.json["error_code"]) == (404, 40402)
 
 
-def test_body_over_the_functions_limit_is_413(client):
+def test_a_body_over_the_functions_limit_is_413(client):
     body = {"records": [{"topic": "flights", "data": "x" * 1_000_000}] * 7}
     assert post(client, PUSH, body).status == 413

@@ -52,7 +52,7 @@ def a_request(source: random.Random) -> bytes:
     return b"\r\n".join(lines) + b"\r\n\r\n" + body
 
 
-def test_any_bytes_are_answered_in_time_and_without_a_server_s_error(stack):
+def test_arbitrary_bytes_are_answered_in_time_and_without_a_server_error(stack):
     place = urlsplit(stack.http_url)
     source = random.Random(SEED)
     statuses = set()

@@ -49,7 +49,7 @@ def produce(stack):
 @pytest.mark.parametrize(
     ("write", "schema_type"), [(by_avro, "AVRO"), (by_json, "JSON"), (by_protobuf, "PROTOBUF")]
 )
-def test_what_a_serialiser_wrote_is_read_as_json_and_as_it_is(
+def test_a_serialized_value_is_read_as_json_and_as_raw_bytes(
     client, key, registry, produce, write, schema_type
 ):
     value = write(registry, f"T{key.decode().replace('-', '')}")
@@ -69,7 +69,7 @@ def test_what_a_serialiser_wrote_is_read_as_json_and_as_it_is(
     assert client.request("GET", f"/topics/{TOPIC}").json["options"]["value_format"] == "registry"
 
 
-def test_value_of_another_kind_is_422_and_a_registry_that_hangs_503_and_bytes_always_pass(
+def test_an_undecodable_value_is_422_a_hanging_registry_503_and_raw_bytes_always_work(
     client, key, registry, produce
 ):
     position = client.put(TOPIC, key, b'{"plain": true}')

@@ -8,7 +8,7 @@ from decimal import Decimal
 from tests.servers.own import eventually
 
 
-def test_what_is_written_is_counted_in_the_windows_of_its_key(client, key):
+def test_written_records_are_counted_in_the_windows_of_their_key(client, key):
     for number in range(3):
         client.put("joined", key, b'{"amount": 0.1, "note": "%d"}' % number)
     path = f"/views/puts/keys/{key.decode()}"
@@ -30,7 +30,7 @@ def test_what_is_written_is_counted_in_the_windows_of_its_key(client, key):
     assert not described["building"]
 
 
-def test_faulty_questions_about_a_view_are_told_apart(client):
+def test_invalid_requests_to_a_view_are_rejected_with_the_reason(client):
     assert client.request("GET", "/views/never").json["type"] == "urn:keylane:problem:unknown-view"
     assert client.request("GET", "/views/puts/keys?limit=0").json["parameter"] == "limit"
     assert client.request("GET", "/views/puts/keys/k?from=2&to=1").json["parameter"] == "to"

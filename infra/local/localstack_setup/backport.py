@@ -1,12 +1,12 @@
-"""`PYTHON backport.py`: LocalStack 4.14.0, as installed for PYTHON, made to run on Python 3.11 and 3.12.
+"""`PYTHON backport.py` patches the LocalStack 4.14.0 installed for PYTHON to run on Python 3.11 and 3.12.
 
-It says that it runs on 3.10, but it is written for 3.13. What is rewritten as older versions spell it:
+Its metadata allows 3.10, but its code needs 3.13. These are rewritten for older versions:
 
 - type parameters (PEP 695): `class Bundle[T](dict):`, `def f[T](x: T) -> T:`, `type Event = dict | str`;
-- `warnings.deprecated`, which typing_extensions has too;
-- a union of `threading.Lock`, which is a class only since 3.13.
+- `warnings.deprecated`, which typing_extensions also has;
+- a union with `threading.Lock`, which is a class only since 3.13.
 
-A second run finds nothing left to do. Standard library only.
+A second run changes nothing. Standard library only.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _CLASS = re.compile(r"^(\s*class \w+)\[([^]]+)\](?:\((.*)\))?:", re.MULTILINE)
 _FUNCTION = re.compile(r"^(\s*(?:async )?def \w+)\[([^]]+)\]\(", re.MULTILINE)
 _ALIAS = re.compile(r"^type (\w+ = )", re.MULTILINE)
 _FUTURE = "from __future__ import annotations\n"
-_SPELLED = {
+_REPLACED = {
     "from warnings import deprecated": "from typing_extensions import deprecated",
     "install_lock: Lock | None": 'install_lock: "Lock | None"',
 }
 
 
 def rewritten(source: str) -> str:
-    """Return `source` for Python 3.11, its type parameters as type variables of the module."""
+    """Return `source` for Python 3.11, with its type parameters as type variables of the module."""
     variables: set[str] = set()
 
     def names(parameters: str) -> str:
@@ -44,7 +44,7 @@ def rewritten(source: str) -> str:
         names(match[2])
         return f"{match[1]}("
 
-    for theirs, ours in _SPELLED.items():
+    for theirs, ours in _REPLACED.items():
         source = source.replace(theirs, ours)
     source = _ALIAS.sub(r"\1", _FUNCTION.sub(a_function, _CLASS.sub(a_class, source)))
     if not variables:
@@ -55,12 +55,12 @@ def rewritten(source: str) -> str:
 
 
 def main() -> int:
-    """Rewrite the modules that need it; return 1, and name it, where one is no Python for us even so."""
+    """Rewrite the modules that need it; return 1, after naming the module, if one still does not compile."""
     if sys.version_info >= NATIVE:
         return 0
     spec = importlib.util.find_spec("localstack")
     if spec is None or not spec.submodule_search_locations:
-        print("there is no LocalStack here")
+        print("LocalStack is not installed for this Python")
         return 1
     for folder in spec.submodule_search_locations:
         for path in sorted(Path(folder).rglob("*.py")):
@@ -72,7 +72,8 @@ def main() -> int:
             try:
                 compile(new, path, "exec", dont_inherit=True)
             except SyntaxError as error:
-                print(f"{path} is not Python {sys.version_info.major}.{sys.version_info.minor}: {error}")
+                version = f"{sys.version_info.major}.{sys.version_info.minor}"
+                print(f"{path} does not compile on Python {version}: {error}")
                 return 1
     return 0
 

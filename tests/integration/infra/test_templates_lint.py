@@ -115,7 +115,7 @@ def test_rule_finds(found, name):
 
 
 @pytest.mark.parametrize("name", ALLOWED)
-def test_rules_let_pass(found, name):
+def test_rules_allow(found, name):
     assert not {each for each in found[name] if each.startswith("E")}
 
 

@@ -122,7 +122,7 @@ def test_bytes_go_through_unchanged_both_ways(serving):
 
 
 @pytest.mark.parametrize("do", ["bytes", "raise", "crash"])
-def test_the_stand_in_for_the_native_client_does_the_same(serving, monkeypatch, do):
+def test_the_replacement_of_the_native_client_behaves_the_same(serving, monkeypatch, do):
     # The stand-in comes first here, so that it is taken where the native module is installed too.
     monkeypatch.setattr(environments, "_FALLBACK", {sys.platform: environments._FALLBACK["darwin"]})
 
@@ -139,7 +139,7 @@ def test_the_stand_in_for_the_native_client_does_the_same(serving, monkeypatch, 
     assert second == 200
 
 
-def test_requests_at_once_run_in_environments_of_their_own(serving, tmp_path):
+def test_concurrent_requests_run_in_separate_environments(serving, tmp_path):
     meeting = tmp_path / "meeting"
     meeting.mkdir()
 
@@ -160,7 +160,7 @@ def test_requests_at_once_run_in_environments_of_their_own(serving, tmp_path):
     assert environments == 3
 
 
-def test_a_request_too_many_is_told_so(serving):
+def test_a_request_beyond_the_queues_limit_gets_429(serving):
     async def run():
         async with serving(max_environments=1, max_waiting=1, timeout_s=1.0) as (_, client):
 
@@ -175,7 +175,7 @@ def test_a_request_too_many_is_told_so(serving):
     assert (429, {"message": "Too Many Requests"}) in answers
 
 
-def test_a_function_that_takes_too_long_is_ended_and_replaced(serving):
+def test_a_function_that_times_out_is_killed_and_replaced(serving):
     async def run():
         async with serving(max_environments=1, timeout_s=0.5) as (front, client):
             before = [environment.pid for environment in front.pools["test"].environments]
@@ -193,7 +193,7 @@ def test_a_function_that_takes_too_long_is_ended_and_replaced(serving):
 
 
 @pytest.mark.parametrize("how", ["crash", "raise", "malformed", "huge"])
-def test_a_function_that_breaks_gives_502_and_the_next_request_works(serving, how):
+def test_a_crashing_function_causes_502_and_the_next_request_works(serving, how):
     async def run():
         async with serving(max_environments=1) as (_, client):
             async with client.get(f"/?do={how}") as got:
@@ -221,7 +221,7 @@ def test_an_environment_killed_while_idle_is_replaced(serving):
     assert pid != victim
 
 
-def test_a_handler_that_cannot_be_loaded_stops_the_start_and_says_why(serving, tmp_path):
+def test_a_handler_that_cannot_be_loaded_fails_the_start_with_the_reason(serving, tmp_path):
     async def run():
         (tmp_path / "code" / "handler.py").write_text("import nowhere_to_be_found")
         async with serving():
@@ -232,7 +232,7 @@ def test_a_handler_that_cannot_be_loaded_stops_the_start_and_says_why(serving, t
     assert "nowhere_to_be_found" in (tmp_path / "functions.log").read_text()
 
 
-def test_a_handler_that_breaks_later_answers_502_and_never_hangs(serving, tmp_path):
+def test_a_handler_that_breaks_later_causes_502_and_never_hangs(serving, tmp_path):
     async def run():
         async with serving(max_environments=1) as (_, client):
             (tmp_path / "code" / "handler.py").write_text("import nowhere_to_be_found")
@@ -245,7 +245,7 @@ def test_a_handler_that_breaks_later_answers_502_and_never_hangs(serving, tmp_pa
     assert asyncio.run(run()) == [502, 502, 502]
 
 
-def test_a_body_over_the_limit_is_refused_and_the_front_goes_on(serving):
+def test_a_body_over_the_limit_is_rejected_and_the_front_continues(serving):
     async def chunked():
         for _ in range(7):
             yield b"x" * 1024 * 1024

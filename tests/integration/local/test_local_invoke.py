@@ -19,7 +19,7 @@ def keylane(tmp_path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-def test_answer_goes_to_standard_output_and_log_and_times_beside_it(tmp_path, monkeypatch):
+def test_the_response_goes_to_standard_output_and_log_and_times_to_standard_error(tmp_path, monkeypatch):
     monkeypatch.setenv("KEYLANE_REDIS_NODES", "127.0.0.1:1")
     done = keylane(tmp_path, "query", "--event", str(EVENT))
     assert done.returncode == 0, done.stderr
@@ -29,7 +29,7 @@ def test_answer_goes_to_standard_output_and_log_and_times_beside_it(tmp_path, mo
     assert "init " in done.stderr
 
 
-def test_function_that_fails_is_told_by_the_exit_code(tmp_path):
+def test_a_failing_function_sets_the_exit_code(tmp_path):
     event = tmp_path / "event.json"
     event.write_text("[]")
     layer = tmp_path / "layer"
@@ -49,7 +49,7 @@ def test_function_that_fails_is_told_by_the_exit_code(tmp_path):
         (["query", "--event", str(EVENT), "--layer", "nowhere"], "is not a layer"),
     ],
 )
-def test_what_is_wrong_with_the_command_is_a_sentence(tmp_path, arguments, told):
+def test_a_wrong_command_is_reported_in_one_sentence(tmp_path, arguments, told):
     done = keylane(tmp_path, *arguments)
     assert done.returncode == 1
     assert told in done.stderr.replace("\n", " ")

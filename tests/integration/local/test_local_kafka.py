@@ -15,7 +15,7 @@ def _new_topic(kafka: str, partitions: int = 1) -> str:
     return topic
 
 
-def test_a_record_goes_in_and_comes_out_with_its_headers(kafka):
+def test_a_record_is_written_and_read_with_its_headers(kafka):
     topic = _new_topic(kafka)
     producer = Producer({"bootstrap.servers": kafka, "acks": "all"})
     producer.produce(topic, b"value", b"key", headers=[("h", b"1")])
@@ -46,14 +46,14 @@ def test_a_value_of_one_mebibyte_fits_with_key_and_headers(kafka):
     assert failures == [None]
 
 
-def test_a_topic_is_never_created_by_asking_for_it(kafka):
+def test_a_request_for_a_topic_never_creates_it(kafka):
     admin = AdminClient({"bootstrap.servers": kafka})
     topic = f"absent-{uuid.uuid4().hex[:8]}"
     assert admin.list_topics(topic, timeout=10).topics[topic].error is not None
     assert topic not in admin.list_topics(timeout=10).topics
 
 
-def test_what_was_written_survives_a_crash_of_the_broker(broker, kafka):
+def test_records_survive_a_crash_of_the_broker(broker, kafka):
     topic = _new_topic(kafka)
     producer = Producer({"bootstrap.servers": kafka, "acks": "all"})
     producer.produce(topic, b"before")

@@ -25,14 +25,14 @@ def test_each_shard_owns_one_contiguous_range_of_slots(cluster):
     assert ranges[-1][1] == 16383
 
 
-def test_any_node_leads_a_client_to_every_slot(redis_cluster):
+def test_every_node_redirects_a_client_to_every_slot(redis_cluster):
     with _client(redis_cluster) as client:
         for number in range(50):
             client.set(f"local-{number}", number)
         assert [int(client.get(f"local-{number}")) for number in range(50)] == list(range(50))
 
 
-def test_a_node_that_crashed_comes_back_with_its_data(cluster, redis_cluster):
+def test_a_crashed_node_restarts_with_its_data(cluster, redis_cluster):
     with _client(redis_cluster) as client:
         client.set("before", "crash")
         node = cluster.nodes[0]

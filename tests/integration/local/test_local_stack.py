@@ -58,7 +58,7 @@ def _get(url, method="GET"):
         return json.load(got)
 
 
-def test_a_stack_serves_stops_and_comes_back_with_its_data(make, tmp_path):
+def test_a_stack_serves_stops_and_restarts_with_its_data(make, tmp_path):
     config = tmp_path / "keylane.toml"
     config.write_text("[topics.flights]\npartitions = 5\n[topics.other]\n")
     with make(config) as stack:
@@ -104,7 +104,7 @@ def test_a_port_in_use_is_named_before_anything_starts(make, data, part):
     assert not (data / "run").exists()
 
 
-def test_kafka_failing_to_start_is_named_with_its_log_and_the_rest_is_taken_down(make, data):
+def test_a_kafka_that_fails_to_start_is_named_with_its_log_and_the_rest_is_stopped(make, data):
     (data / "kafka" / "data").mkdir(parents=True)
     (data / "kafka" / "data" / "meta.properties").write_text("version=1\nnode.id=77\ncluster.id=other\n")
     stack = make()
@@ -116,7 +116,7 @@ def test_kafka_failing_to_start_is_named_with_its_log_and_the_rest_is_taken_down
     assert not stack.kafka.running
 
 
-def test_redis_failing_to_start_is_named_with_its_log(make, data):
+def test_a_redis_that_fails_to_start_is_named_with_its_log(make, data):
     (data / "redis" / "node-2").mkdir(parents=True)
     (data / "redis" / "node-2" / "nodes.conf").write_text("this is no cluster configuration\n")
     stack = make()
@@ -175,7 +175,7 @@ def _keylane(data, *arguments):
     )
 
 
-def test_the_commands_say_what_they_find_in_their_exit_codes(data, functions, make, tmp_path, monkeypatch):
+def test_the_commands_report_their_findings_by_exit_code(data, functions, make, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert _keylane(data, "status").returncode == 1
     assert _keylane(data, "down").stdout == "No stack is running here.\n"

@@ -39,7 +39,7 @@ def test_a_write_over_http_is_read_back_and_its_deletion_too(call):
 
 
 @pytest.mark.parametrize("name", ["job", "front", "kafka"])
-def test_a_part_that_crashed_is_started_again_and_the_path_is_whole(stack, call, name):
+def test_after_a_crash_and_restart_of_a_part_writes_are_read_again(stack, call, name):
     part = getattr(stack, name)
     key = uuid.uuid4().hex
     _, _, position = call("PUT", key, b"before")
@@ -54,7 +54,7 @@ def test_a_part_that_crashed_is_started_again_and_the_path_is_whole(stack, call,
     assert call("GET", key, position=position)[:2] == (200, b"after")
 
 
-def test_a_shard_s_primary_that_crashed_leaves_all_keys_readable(stack, call):
+def test_all_keys_stay_readable_after_the_crash_of_a_primary(stack, call):
     keys = [uuid.uuid4().hex for _ in range(12)]
     positions = [call("PUT", key, b"value")[2] for key in keys]
     for key, position in zip(keys, positions, strict=True):

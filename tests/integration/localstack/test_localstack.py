@@ -22,7 +22,7 @@ def test_localstack_keeps_a_queue_a_parameter_and_a_secret(localstack):
         client.close()
 
 
-def test_localstack_talks_to_this_machine_alone(localstack):
+def test_localstack_connects_to_this_machine_only(localstack):
     s3 = localstack.client("s3")
     s3.create_bucket(Bucket="local-alone")
     cloudformation = localstack.client("cloudformation")
@@ -39,7 +39,7 @@ def test_localstack_talks_to_this_machine_alone(localstack):
         client.close()
 
 
-def test_localstack_takes_no_notice_of_its_user_s_own_settings(localstack, tmp_path, monkeypatch):
+def test_localstack_ignores_the_users_own_settings(localstack, tmp_path, monkeypatch):
     monkeypatch.setenv("AWS_PROFILE", "of-the-user")
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
     sts = localstack.client("sts")
@@ -47,14 +47,14 @@ def test_localstack_takes_no_notice_of_its_user_s_own_settings(localstack, tmp_p
     sts.close()
 
 
-def test_localstack_that_was_never_set_up_is_told_how_to(tmp_path, monkeypatch):
+def test_without_localstack_the_error_says_how_to_install_it(tmp_path, monkeypatch):
     monkeypatch.setenv("KEYLANE_TOOLS", str(tmp_path))
     absent = LocalStack(tmp_path / "home", run=tmp_path, log=tmp_path / "log", port=1)
     with pytest.raises(ToolMissing, match="make setup-localstack"):
         absent.start()
 
 
-def test_localstack_tells_of_an_error_as_aws_does(localstack):
+def test_localstack_reports_errors_like_aws(localstack):
     sqs = localstack.client("sqs")
     with pytest.raises(ClientError, match="NonExistentQueue"):
         sqs.get_queue_url(QueueName="never-made")

@@ -102,7 +102,7 @@ def called(client, name, event=None, **options):
     return payload, answer.get("FunctionError"), base64.b64decode(answer["LogResult"]).decode()
 
 
-def test_a_function_sees_its_layer_its_variables_and_where_aws_is(client, function, localstack):
+def test_a_function_sees_its_layer_its_variables_and_the_aws_endpoint(client, function, localstack):
     name = function()
     ready(client, name)
     payload, error, log = called(client, name)
@@ -117,7 +117,7 @@ def test_a_function_sees_its_layer_its_variables_and_where_aws_is(client, functi
     assert "loaded" not in log
 
 
-def test_a_function_has_no_packages_but_those_of_its_layer_and_of_lambda(client, function):
+def test_a_function_has_only_the_packages_of_its_layer_and_of_lambda(client, function):
     name = function()
     ready(client, name)
     payload, error, _ = called(client, name, {"do": "own packages"})
@@ -145,7 +145,7 @@ def test_a_function_s_lines_reach_its_log_group(client, function, localstack):
 @pytest.mark.parametrize(
     ("do", "message"), [("sleep", "Task timed out after 1.00 seconds"), ("leave", "exit status 7")]
 )
-def test_a_function_that_fails_in_its_runtime_is_told_and_goes_on(client, function, do, message):
+def test_a_crash_of_a_functions_runtime_is_reported_and_the_next_call_works(client, function, do, message):
     name = function(timeout=1)
     ready(client, name)
     first, _, _ = called(client, name)
@@ -165,13 +165,13 @@ def test_a_function_that_can_not_be_loaded_says_why(client, function):
     assert "nothing_of_that_name" in payload["errorMessage"]
 
 
-def test_a_runtime_that_is_not_here_is_told_with_the_function_s_state(client, function):
+def test_a_missing_runtime_is_reported_in_the_functions_state(client, function):
     name = function(runtime="nodejs22.x")
     eventually(lambda: state_of(client, name)["State"] == "Failed", 60)
     assert "PROCESS_EXECUTOR_PYTHON" in state_of(client, name)["StateReason"]
 
 
-def test_calls_at_the_same_time_get_environments_of_their_own(client, function):
+def test_concurrent_calls_get_separate_environments(client, function):
     name = function()
     ready(client, name)
     with ThreadPoolExecutor(3) as pool:
@@ -179,7 +179,7 @@ def test_calls_at_the_same_time_get_environments_of_their_own(client, function):
     assert len({payload["pid"] for payload, _, _ in answers}) > 1
 
 
-def test_changed_code_is_what_answers_from_then_on_and_the_old_process_ends(client, function):
+def test_changed_code_serves_the_next_call_and_the_old_process_ends(client, function):
     name = function()
     ready(client, name)
     old = psutil.Process(called(client, name)[0]["pid"])

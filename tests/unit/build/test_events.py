@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.e2e import examples
 
 
-def test_the_stored_events_are_the_examples():
+def test_the_stored_events_are_up_to_date():
     stored = {
         str(each.relative_to(examples.EVENTS)): each.read_text(encoding="utf-8")
         for each in examples.EVENTS.glob("*/*.json")
@@ -13,7 +13,7 @@ def test_the_stored_events_are_the_examples():
     assert stored == examples.events(), "make events"
 
 
-def test_every_operation_has_an_example_of_its_own_path_and_method():
+def test_every_operation_has_an_example_with_its_path_and_method():
     operations = {name: (method, path) for name, method, path in examples.operations()}
     assert operations.keys() == examples.EXAMPLES.keys(), "tests/e2e/examples.py has one for each operation"
     for name, example in examples.EXAMPLES.items():

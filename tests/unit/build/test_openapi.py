@@ -25,11 +25,11 @@ def operations() -> Iterator[tuple[str, str, dict[str, Any]]]:
             yield path, method, operation
 
 
-def test_the_stored_document_is_the_codes():
+def test_the_stored_document_is_up_to_date():
     assert json.loads(STORED.read_text(encoding="utf-8")) == openapi.document(), "make openapi"
 
 
-def test_every_reference_leads_somewhere():
+def test_every_reference_resolves():
     document = openapi.document()
 
     def walk(node: Any) -> None:
@@ -47,7 +47,7 @@ def test_every_reference_leads_somewhere():
     walk(document)
 
 
-def test_operations_have_names_of_their_own_and_summaries():
+def test_operations_have_unique_names_and_summaries():
     names = [operation["operationId"] for _, _, operation in operations()]
     assert len(names) == len(set(names))
     assert all(operation["summary"].endswith(".") for _, _, operation in operations())
@@ -68,7 +68,7 @@ BOUNDED = [
 
 
 @pytest.mark.parametrize(("path", "method", "name"), BOUNDED)
-def test_every_bounded_parameter_that_is_wrong_is_named(
+def test_an_invalid_bounded_parameter_is_named(
     path: str, method: str, name: str, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("KEYLANE_REDIS_NODES", "127.0.0.1:1")

@@ -61,12 +61,12 @@ def test_every_function_has_its_code_its_role_and_its_log():
         assert properties["LoggingConfig"] == {"LogGroup": {"Ref": f"{short}LogGroup"}}
 
 
-def test_the_layers_requirements_are_what_the_functions_extras_lead_to():
+def test_the_layers_requirements_are_up_to_date():
     stored = (ROOT / "layers" / "keylane" / "requirements.txt").read_text(encoding="utf-8")
     assert stored == layer.render_requirements(), "make openapi layer-requirements"
 
 
-def test_the_layer_leaves_out_what_lambda_has_and_what_only_the_job_needs():
+def test_the_layer_has_no_packages_of_lambda_or_of_the_job():
     names = {line.partition("==")[0] for line in layer.render_requirements().splitlines()[1:]}
     assert {"redis", "confluent-kafka", "aws-lambda-powertools"} <= names
     assert not names & {"boto3", "botocore", "pyspark", "pyarrow", "pandas", "numpy", "aiohttp", "pytest"}

@@ -90,7 +90,7 @@ def test_a_handler_sees_what_it_sees_on_lambda(environment):
         ("much", b"Function.ResponseSizeTooLarge"),
     ],
 )
-def test_what_ends_an_environment_is_answered_and_the_next_invocation_gets_a_new_one(
+def test_a_crash_or_timeout_is_answered_and_the_next_invocation_gets_a_new_environment(
     environment, event, kind
 ):
     process = environment()
@@ -114,7 +114,7 @@ def test_an_error_of_the_handler_leaves_its_environment_warm(environment):
     assert process.pid == first
 
 
-def test_an_environment_that_died_while_it_was_idle_is_made_anew(environment):
+def test_an_environment_that_died_while_idle_is_replaced(environment):
     process = environment()
     process.start()
     psutil.Process(process.pid).kill()
@@ -122,27 +122,27 @@ def test_an_environment_that_died_while_it_was_idle_is_made_anew(environment):
     assert not invoked(process, 1).answer.failed
 
 
-def test_a_handler_that_can_not_be_imported_is_told_with_its_name(environment):
+def test_a_handler_that_cannot_be_imported_is_named(environment):
     process = environment(handler="absent.lambda_handler")
     with pytest.raises(InitError, match="Unable to import module 'absent'"):
         process.start()
 
 
-def test_a_handler_that_takes_too_long_to_load_is_given_up_on(environment):
+def test_a_handler_that_loads_too_slowly_is_an_init_error(environment):
     process = environment("import time; time.sleep(60)", init_timeout_s=0.5)
     with pytest.raises(InitError, match=r"not loaded after"):
         process.start()
     eventually(lambda: process.pid is None)
 
 
-def test_a_program_that_is_not_there_is_told(environment, tmp_path):
+def test_a_missing_program_is_an_init_error(environment, tmp_path):
     process = environment()
     process.command = [str(tmp_path / "absent")]
     with pytest.raises(InitError, match=r"Runtime\.InvalidEntrypoint"):
         process.start()
 
 
-def test_stopping_ends_what_a_function_started_and_who_waits_for_it_is_told(environment):
+def test_stopping_kills_child_processes_and_releases_waiting_callers(environment):
     process = environment()
     process.start()
     child = psutil.Process(json.loads(invoked(process, "child").answer.payload))
@@ -161,13 +161,13 @@ def test_a_log_is_bounded_and_its_end_is_kept(environment, monkeypatch):
     assert invoked(process, "two").written.endswith("two\n")
 
 
-def test_an_interpreter_is_found_by_the_runtime_it_is(monkeypatch):
+def test_an_interpreter_is_found_by_its_runtime(monkeypatch):
     ours = f"python{sys.version_info.major}.{sys.version_info.minor}"
     monkeypatch.setenv(interpreters.VARIABLE, f"/absent/python:{sys.executable}")
     assert interpreters.interpreter_for(ours) == sys.executable
 
 
-def test_a_runtime_without_interpreter_is_told_with_the_variable_to_set(monkeypatch):
+def test_a_runtime_without_interpreter_names_the_variable_to_set(monkeypatch):
     monkeypatch.setenv(interpreters.VARIABLE, sys.executable)
     with pytest.raises(interpreters.NoInterpreter, match=r"python2\.7: PROCESS_EXECUTOR_PYTHON names"):
         interpreters.interpreter_for("python2.7")

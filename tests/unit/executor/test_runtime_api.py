@@ -47,7 +47,7 @@ def runtime(api):
     connection.close()
 
 
-def test_a_runtime_gets_an_event_with_its_headers_and_its_answer_goes_back(api, caller, runtime):
+def test_a_runtime_gets_an_event_with_headers_and_its_answer_is_returned(api, caller, runtime):
     waiting = caller.submit(api.invoke, "r1", HEADERS, b'{"a": 1}', 20)
     status, headers, body = runtime("GET", "invocation/next")
     assert (status, body) == (200, b'{"a": 1}')
@@ -64,13 +64,13 @@ def test_an_error_of_the_handler_is_a_failed_answer(api, caller, runtime):
     assert waiting.result(20) == Answer(failed=True, payload=b'{"errorType": "KeyError"}')
 
 
-def test_a_handler_that_can_not_be_loaded_is_told_by_its_runtime(api, runtime):
+def test_a_runtimes_report_of_an_unloadable_handler_is_an_init_error(api, runtime):
     assert runtime("POST", "init/error", b'{"errorType": "ImportError"}')[0] == 202
     with pytest.raises(InitError, match="ImportError"):
         api.ready.result(20)
 
 
-def test_an_answer_over_six_mebibytes_is_refused_and_the_caller_told(api, caller, runtime):
+def test_an_answer_over_six_mebibytes_is_rejected_and_the_caller_gets_an_error(api, caller, runtime):
     waiting = caller.submit(api.invoke, "r1", HEADERS, b"{}", 20)
     runtime("GET", "invocation/next")
     assert runtime("POST", "invocation/r1/response", b"x" * (MAX_ANSWER_BYTES + 1))[0] == 413
@@ -78,7 +78,7 @@ def test_an_answer_over_six_mebibytes_is_refused_and_the_caller_told(api, caller
 
 
 @pytest.mark.parametrize("path", ["invocation/r2/response", "invocation/r2/error"])
-def test_an_answer_to_an_unknown_invocation_is_refused(api, caller, runtime, path):
+def test_an_answer_to_an_unknown_invocation_is_rejected(api, caller, runtime, path):
     waiting = caller.submit(api.invoke, "r1", HEADERS, b"{}", 20)
     runtime("GET", "invocation/next")
     assert runtime("POST", path, b"{}")[0] == 400
@@ -91,11 +91,11 @@ def test_an_answer_to_an_unknown_invocation_is_refused(api, caller, runtime, pat
 @pytest.mark.parametrize(
     ("method", "path"), [("GET", "invocation/r1/response"), ("POST", "invocation/next"), ("GET", "else")]
 )
-def test_what_the_api_does_not_have_is_404(runtime, method, path):
+def test_an_unknown_path_is_404(runtime, method, path):
     assert runtime(method, path)[0] == 404
 
 
-def test_a_runtime_that_ends_at_work_fails_its_invocation(api, caller, runtime):
+def test_a_runtime_that_ends_during_an_invocation_fails_it(api, caller, runtime):
     waiting = caller.submit(api.invoke, "r1", HEADERS, b"{}", 20)
     runtime("GET", "invocation/next")
     api.end("exit status 3")
@@ -105,7 +105,7 @@ def test_a_runtime_that_ends_at_work_fails_its_invocation(api, caller, runtime):
     assert b"RequestId: r1 Error: exit status 3" in answer.payload
 
 
-def test_an_invocation_that_no_runtime_saw_may_be_given_to_another(api, caller):
+def test_an_invocation_that_no_runtime_received_can_be_retried(api, caller):
     waiting = caller.submit(api.invoke, "r1", HEADERS, b"{}", 20)
     while api._queue.empty():
         pass
@@ -122,6 +122,6 @@ def test_a_runtime_that_ends_before_it_asks_for_work_is_an_init_error(api):
         api.ready.result(20)
 
 
-def test_a_runtime_that_takes_too_long_is_given_up_on(api):
+def test_a_slow_runtime_is_a_timeout(api):
     with pytest.raises(TimeoutError):
         api.invoke("r1", HEADERS, b"{}", 0.01)

@@ -27,7 +27,7 @@ def test_services_are_built_from_the_dockerfiles():
     assert built == {str(each.relative_to(ROOT)) for each in DOCKERFILES}
 
 
-def test_the_cluster_is_made_of_the_valkeys_that_the_parts_ask():
+def test_the_cluster_consists_of_the_nodes_that_the_services_use():
     nodes = COMPOSE["x-addresses"]["KEYLANE_REDIS_NODES"].split(",")
     assert all(node in COMPOSE["services"]["cluster"]["command"] for node in nodes)
     assert {node.partition(":")[0] for node in nodes} == {
@@ -36,7 +36,7 @@ def test_the_cluster_is_made_of_the_valkeys_that_the_parts_ask():
 
 
 @pytest.mark.parametrize("dockerfile", DOCKERFILES, ids=lambda path: path.stem)
-def test_dockerfile_is_pinned_has_what_it_copies_and_does_not_run_as_root(dockerfile):
+def test_a_dockerfile_is_pinned_copies_existing_files_and_does_not_run_as_root(dockerfile):
     text = re.sub(r"\\\n\s*", "", dockerfile.read_text(encoding="utf-8"))
     lines = [line for line in text.splitlines() if line and not line.startswith("#")]
     instructions = [line.partition(" ")[::2] for line in lines]
@@ -89,7 +89,7 @@ def test_the_guide_names_parameters_that_the_template_has():
     )
 
 
-def test_the_guide_tells_of_every_alarm():
+def test_the_guide_describes_every_alarm():
     page = (ROOT / "docs" / "operate" / "deploy.md").read_text(encoding="utf-8")
     alarms = of_type(template("infra/observability.yaml"), "AWS::CloudWatch::Alarm")
     assert all(f"`{name}`" in page for name in alarms)

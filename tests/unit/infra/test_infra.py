@@ -25,23 +25,23 @@ def admitted() -> dict[str, set[tuple[str, int, int]]]:
     return found
 
 
-def test_kafka_state_and_endpoints_let_in_functions_and_job_and_nobody_else():
+def test_kafka_state_and_endpoints_accept_functions_and_job_only():
     found = admitted()
     for group, ports in (("KafkaGroup", {9096, 9098}), ("CacheGroup", {6379}), ("EndpointGroup", {443})):
         assert found[group] == {(client, port, port) for client in CLIENTS for port in ports}
 
 
-def test_nobody_is_let_into_the_functions_and_only_itself_into_the_job():
+def test_functions_accept_no_connections_and_the_job_only_its_own():
     assert admitted()["FunctionsGroup"] == set()
     assert {source for source, _, _ in admitted()["JobGroup"]} == {"JobGroup"}
 
 
-def test_no_subnet_has_a_way_to_the_internet():
+def test_no_subnet_has_a_route_to_the_internet():
     kinds = {each["Type"] for each in NETWORK["Resources"].values()}
     assert not kinds & {"AWS::EC2::InternetGateway", "AWS::EC2::NatGateway", "AWS::EC2::Route"}
 
 
-def test_a_job_that_failed_is_started_later_the_more_have_failed_and_never_beside_a_living_one():
+def test_a_failed_job_is_restarted_with_growing_pauses_and_never_beside_a_running_one():
     definition = PIPELINE["Resources"]["Starter"]["Properties"]["Definition"]
     states = definition["States"]
     order, at = [], definition["StartAt"]
@@ -54,7 +54,7 @@ def test_a_job_that_failed_is_started_later_the_more_have_failed_and_never_besid
     assert states["Start"]["Arguments"]["Mode"] == "STREAMING"
 
 
-def test_the_starters_definition_is_given_all_that_it_names():
+def test_the_starters_definition_gets_all_variables_that_it_uses():
     properties = PIPELINE["Resources"]["Starter"]["Properties"]
     named = set(re.findall(r"\$\{(\w+)\}", json.dumps(properties["Definition"])))
     assert named == properties["DefinitionSubstitutions"].keys()
@@ -77,7 +77,7 @@ def test_both_engines_give_the_job_the_same_variables():
     assert {each["Name"] for each in container["Environment"]} == of_emr
 
 
-def test_stars_are_allowed_where_aws_knows_no_resource_and_nowhere_else():
+def test_stars_are_allowed_only_for_actions_without_resources():
     found = {
         (path, name)
         for path in ["template.yaml", *(f"infra/{each}.yaml" for each in NESTED)]

@@ -51,16 +51,16 @@ def dashboard() -> dict:
     return json.loads(board["Properties"]["DashboardBody"]["Fn::Sub"])
 
 
-def test_every_metric_that_is_looked_at_is_told_by_the_code():
+def test_every_metric_of_the_dashboard_is_emitted_by_the_code():
     for name, dimensions in queried():
         assert dimensions in dimensions_of(name), name
 
 
-def test_every_gauge_of_the_job_is_looked_at():
+def test_every_gauge_of_the_job_is_on_the_dashboard():
     assert {name for name, _ in queried()} >= GAUGES
 
 
-def test_the_alarm_on_replaced_writers_goes_by_the_jobs_own_words():
+def test_the_alarm_on_replaced_writers_matches_the_jobs_log_line():
     [filtered] = of_type(FOUND, "AWS::Logs::MetricFilter").values()
     words = re.findall(r'"([^"]+)"', filtered["Properties"]["FilterPattern"])
     line = f"keylane: stops: {Fenced('flights.0', 1, 2).by('host:1 since noon')}"
@@ -79,7 +79,7 @@ def test_widgets_do_not_overlap():
     assert max(x for x, _ in cells) < 24
 
 
-def test_what_a_nested_stack_is_given_it_takes_and_what_it_must_have_it_is_given():
+def test_nested_stacks_get_their_required_parameters_and_no_unknown_ones():
     main = template()
     for name, stack in of_type(main, "AWS::CloudFormation::Stack").items():
         nested = template(stack["Properties"]["TemplateURL"])["Parameters"]
@@ -88,7 +88,7 @@ def test_what_a_nested_stack_is_given_it_takes_and_what_it_must_have_it_is_given
         assert given >= {each for each, described in nested.items() if "Default" not in described}, name
 
 
-def test_what_is_asked_of_a_nested_stack_is_among_its_outputs():
+def test_the_used_outputs_of_nested_stacks_exist():
     text = json.dumps(template())
     stacks = of_type(template(), "AWS::CloudFormation::Stack")
     for name, stack in stacks.items():

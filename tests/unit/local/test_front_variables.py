@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import pytest
 
 
-def test_functions_get_their_settings_and_where_aws_is_and_nothing_else(
+def test_functions_get_settings_and_aws_variables_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     passed = {

@@ -47,7 +47,7 @@ def backport():
     return module
 
 
-def test_type_parameters_are_spelled_as_python_3_11_knows_them(backport):
+def test_type_parameters_are_rewritten_for_python_3_11(backport):
     made = {"__name__": "made"}
     exec(compile(backport.rewritten(SOURCE), "made", "exec", dont_inherit=True), made)  # noqa: S102
     assert made["first"]([3, 4]) == 3
@@ -58,17 +58,17 @@ def test_type_parameters_are_spelled_as_python_3_11_knows_them(backport):
     assert made["ordinary"] == {"class Not[T]": 1}
 
 
-def test_what_is_rewritten_stays_as_it_is_from_then_on(backport):
+def test_a_second_rewrite_changes_nothing(backport):
     once = backport.rewritten(SOURCE)
     assert backport.rewritten(once) == once != SOURCE
 
 
-def test_what_needs_nothing_is_left_alone(backport):
+def test_compatible_source_is_left_unchanged(backport):
     source = "class Plain(dict):\n    kept: dict[str, int]\n"
     assert backport.rewritten(source) == source
 
 
-def test_names_of_newer_libraries_come_from_where_older_pythons_have_them(backport):
+def test_names_of_newer_libraries_are_imported_from_backports(backport):
     assert backport.rewritten("from warnings import deprecated\n") == (
         "from typing_extensions import deprecated\n"
     )

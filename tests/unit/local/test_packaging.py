@@ -49,7 +49,7 @@ def layer(tmp_path):
     return tmp_path / "root", lambda: (tmp_path / "runs").read_text().count("x")
 
 
-def test_each_folder_of_the_template_is_uploaded_once_and_its_address_put_in():
+def test_each_folder_of_the_template_is_uploaded_once_and_replaced_by_its_uri():
     uploads = {}
 
     def upload(name, data):
@@ -64,7 +64,7 @@ def test_each_folder_of_the_template_is_uploaded_once_and_its_address_put_in():
     assert "ContentUri: s3://bucket/layers-keylane-" in made
 
 
-def test_an_archive_has_the_files_and_the_same_bytes_whenever_it_is_made(folder):
+def test_archives_of_equal_files_have_equal_bytes(folder):
     first = packaging.archive(folder)
     os.utime(folder / "handler.py", (1, 1))
     assert packaging.archive(folder) == first
@@ -82,7 +82,7 @@ def test_a_function_s_own_bytecode_is_not_archived(folder):
     assert packaging.archive(folder) == before
 
 
-def test_a_layer_is_built_for_this_machine_once_and_again_where_its_source_changed(layer, tmp_path):
+def test_a_layer_is_built_once_and_again_if_its_source_changes(layer, tmp_path):
     root, runs = layer
     made = packaging.build_layer_archive(root, tmp_path / "build")
     assert packaging.build_layer_archive(root, tmp_path / "build") == made
@@ -96,7 +96,7 @@ def test_a_layer_is_built_for_this_machine_once_and_again_where_its_source_chang
     assert runs() == 2
 
 
-def test_a_layer_that_can_not_be_built_is_told_with_the_end_of_its_log(layer, tmp_path):
+def test_a_layer_that_cannot_be_built_is_reported_with_the_end_of_its_log(layer, tmp_path):
     root, _ = layer
     (root / packaging.LAYER / "build_layer.py").write_text("raise SystemExit('no such wheel')")
     with pytest.raises(StackError, match=r"could not be built:\nno such wheel"):

@@ -18,7 +18,7 @@ def taken():
         yield listener.getsockname()[1]
 
 
-def test_a_port_in_use_names_who_asked_who_has_it_and_what_to_do(taken):
+def test_a_port_in_use_is_reported_with_part_owner_and_option(taken):
     with pytest.raises(PortInUse) as caught:
         Ports().exactly(taken, "kafka", "--kafka-port")
     text = str(caught.value)
@@ -27,13 +27,13 @@ def test_a_port_in_use_names_who_asked_who_has_it_and_what_to_do(taken):
     assert "--kafka-port" in text
 
 
-def test_a_port_that_is_rather_wanted_gives_way_to_a_free_one(taken):
+def test_a_preferred_port_that_is_taken_is_replaced_by_a_free_one(taken):
     port = Ports().rather(taken)
     assert port != taken
     assert is_free(port)
 
 
-def test_no_port_is_given_twice():
+def test_no_port_is_handed_out_twice():
     ports = Ports()
     given = [ports.any() for _ in range(50)]
     assert len(set(given)) == 50
@@ -43,7 +43,7 @@ def test_no_port_is_given_twice():
 
 
 @pytest.mark.parametrize("port", [0, -1, 65536])
-def test_a_number_that_is_no_port_is_refused(port):
+def test_a_number_that_is_not_a_port_is_rejected(port):
     with pytest.raises(StackError, match="not between 1 and 65535"):
         Ports().exactly(port, "http")
 

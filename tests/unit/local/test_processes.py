@@ -106,7 +106,7 @@ def test_a_program_that_ends_while_it_starts_shows_the_end_of_its_log(program):
     assert caught.value.tail == "the reason"
 
 
-def test_a_program_that_is_never_ready_is_given_up_on(program):
+def test_a_program_that_is_never_ready_is_a_failure(program):
     one = program("import time; time.sleep(60)")
     one.start()
     with pytest.raises(PartFailed, match="not ready after 0 s"):
@@ -119,7 +119,7 @@ def test_a_program_that_does_not_exist_is_named(tmp_path):
         one.start()
 
 
-def test_what_an_earlier_start_said_does_not_count(program):
+def test_log_lines_of_an_earlier_start_do_not_count(program):
     one = program(PATIENT)
     one.start()
     _ready(one)
@@ -137,7 +137,7 @@ def test_the_tail_is_the_last_lines_of_a_long_log(tmp_path):
     assert tail(tmp_path / "absent.log") == ""
 
 
-def test_the_guard_stops_what_runs_when_the_one_who_started_it_is_killed(program, tmp_path):
+def test_the_guard_stops_programs_when_their_starter_is_killed(program, tmp_path):
     one = program(PATIENT)
     one.start()
     _ready(one)

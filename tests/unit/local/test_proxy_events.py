@@ -89,7 +89,7 @@ def test_the_golden_event_of_a_request_with_everything():
     }
 
 
-def test_what_a_request_does_not_have_is_null():
+def test_absent_parts_of_a_request_are_null():
     event = _event(target="/")
     for field in (
         "headers",
@@ -109,12 +109,12 @@ def test_the_path_stays_as_the_client_wrote_it(path):
     assert _event(target=f"{path}?x=%2F")["path"] == path
 
 
-def test_bytes_that_no_path_can_hold_are_percent_encoded():
+def test_bytes_that_a_path_cannot_hold_are_percent_encoded():
     raw = b"/topics/\xff\xc3\xa9".decode("utf-8", "surrogateescape")
     assert _event(target=raw)["path"] == "/topics/%FF%C3%A9"
 
 
-def test_a_header_that_is_not_utf8_is_read_as_latin1():
+def test_a_header_that_is_not_utf8_is_decoded_as_latin1():
     raw = b"caf\xe9".decode("utf-8", "surrogateescape")
     assert _event(headers=(("X-Name", raw),))["headers"] == {"X-Name": "café"}
 
@@ -131,7 +131,7 @@ def test_a_header_that_is_not_utf8_is_read_as_latin1():
         ((), b"a", False),
     ],
 )
-def test_a_body_is_text_only_when_it_says_so_and_is(headers, body, as_text):
+def test_a_body_is_text_only_if_it_is_declared_and_valid(headers, body, as_text):
     event = _event(headers=headers, body=body)
     assert event["isBase64Encoded"] is not as_text
     received = event["body"].encode() if as_text else base64.b64decode(event["body"])
@@ -150,7 +150,7 @@ def test_an_answer_becomes_a_response():
     )
 
 
-def test_headers_of_both_kinds_are_merged_without_doubles():
+def test_headers_and_multi_value_headers_are_merged_without_duplicates():
     response = _response(
         statusCode=200,
         headers={"content-type": "text/plain", "Link": "<a>", "Vary": "Accept"},
@@ -172,7 +172,7 @@ def test_a_base64_body_is_decoded():
     assert _response(**answer).body == body
 
 
-def test_the_connection_s_own_headers_are_left_to_the_server():
+def test_hop_by_hop_headers_are_left_to_the_server():
     response = _response(statusCode=200, headers={"Content-Length": "99", "Connection": "close", "A": "b"})
     assert response.headers == (("A", "b"), ("Content-Type", "application/json"))
 
@@ -194,6 +194,6 @@ def test_the_connection_s_own_headers_are_left_to_the_server():
         b'{"statusCode": 200, "multiValueHeaders": {"a": "b"}}',
     ],
 )
-def test_an_answer_that_api_gateway_would_not_take_is_malformed(payload):
+def test_a_response_that_api_gateway_would_reject_is_malformed(payload):
     with pytest.raises(MalformedResponse):
         parse_function_response(payload)

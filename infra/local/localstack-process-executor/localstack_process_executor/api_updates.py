@@ -1,6 +1,6 @@
-"""Updates of a REST API, its stage and its deployments by CloudFormation, which LocalStack 4.14.0 lacks.
+"""CloudFormation updates of REST APIs, stages and deployments, which LocalStack 4.14.0 does not implement.
 
-Without them a changed route fails, and takes the whole stack's update back with it.
+Without them a changed route makes the update of the whole stack fail.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def apply() -> None:
-    """Put them in the place of those that raise NotImplementedError."""
+    """Replace the providers' methods that raise NotImplementedError."""
     from localstack.services.apigateway.resource_providers import (
         aws_apigateway_deployment,
         aws_apigateway_restapi,
@@ -25,7 +25,7 @@ def apply() -> None:
     aws_apigateway_restapi.ApiGatewayRestApiProvider.update = update_rest_api
     stage = aws_apigateway_stage.ApiGatewayStageProvider
     stage.update = update_stage
-    # Another definition keeps the API's id, so nothing that refers to it has to be made anew.
+    # A new definition keeps the API's id, so resources that refer to it need not be replaced.
     stage.SCHEMA = {**stage.SCHEMA, "createOnlyProperties": ["/properties/StageName"]}
     deployment = aws_apigateway_deployment.ApiGatewayDeploymentProvider
     deployment.SCHEMA = {**deployment.SCHEMA, "createOnlyProperties": []}
@@ -34,7 +34,7 @@ def apply() -> None:
 
 
 def update_rest_api(_: Any, request: ResourceRequest) -> ProgressEvent:
-    """Put the new definition in the old one's place."""
+    """Replace the API's definition; the API keeps its id."""
     model, before = request.desired_state, request.previous_state
     client, api_id = request.aws_client_factory.apigateway, before["RestApiId"]
     model["RestApiId"], model["RootResourceId"] = api_id, before.get("RootResourceId")
@@ -49,7 +49,7 @@ def update_rest_api(_: Any, request: ResourceRequest) -> ProgressEvent:
 
 
 def update_stage(_: Any, request: ResourceRequest) -> ProgressEvent:
-    """Point the stage to another deployment, with other variables."""
+    """Point the stage to the new deployment, and update its variables."""
     model, before = request.desired_state, request.previous_state
     model.setdefault("StageName", before["StageName"])
     new, old = model.get("Variables") or {}, before.get("Variables") or {}
@@ -63,14 +63,14 @@ def update_stage(_: Any, request: ResourceRequest) -> ProgressEvent:
 
 
 def update_deployment(_: Any, request: ResourceRequest) -> ProgressEvent:
-    """Keep it: a deployment is what the API was when it was made."""
+    """Change nothing: a deployment is a snapshot of the API."""
     model, before = request.desired_state, request.previous_state
     model["DeploymentId"] = before["DeploymentId"]
     return _done(model)
 
 
 def delete_deployment(_: Any, request: ResourceRequest) -> ProgressEvent:
-    """Delete it, unless a stage shows it. Theirs deletes the stages."""
+    """Delete it, unless a stage uses it. LocalStack's own method would delete the stages."""
     model, client = request.desired_state, request.aws_client_factory.apigateway
     api_id, deployment_id = model["RestApiId"], model["DeploymentId"]
     try:

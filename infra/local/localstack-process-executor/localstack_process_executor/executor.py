@@ -1,4 +1,4 @@
-"""LocalStack's side of it: a runtime executor whose environments are local processes."""
+"""The runtime executor for LocalStack, with local processes as execution environments."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ _LAYERS_LOCK = threading.Lock()
 
 
 def base_dir() -> Path:
-    """Return the folder of the environments and unpacked layers: PROCESS_EXECUTOR_DIR, else LocalStack's."""
+    """Return the folder of environments and layers: PROCESS_EXECUTOR_DIR, else in LocalStack's tmp."""
     return Path(os.environ.get("PROCESS_EXECUTOR_DIR") or Path(config.dirs.tmp) / "lambda-process")
 
 
 class ProcessExecutor(RuntimeExecutor):
-    """One environment of one version of a function. Its id is LocalStack's."""
+    """One environment of one version of a function. LocalStack assigns its id."""
 
     def __init__(self, id: str, function_version: FunctionVersion) -> None:  # noqa: A002 - LocalStack's name
-        """Describe it; nothing runs yet."""
+        """Set id and function; nothing runs yet."""
         super().__init__(id=id, function_version=function_version)
         self._home = base_dir() / "environments" / id
         self._process: FunctionProcess | None = None
         self._stopped = False
 
     def start(self, env_vars: dict[str, str]) -> None:
-        """Start the process; raise StatusErrorException where the handler can't be loaded."""
+        """Start the process; raise StatusErrorException if the handler cannot be loaded."""
         (self._home / "tmp").mkdir(parents=True, exist_ok=True)
         variables = self._variables(env_vars)
         function = self.function_version.config
@@ -68,14 +68,14 @@ class ProcessExecutor(RuntimeExecutor):
             raise ShutdownDuringStartup("it was stopped while it started") from None
 
     def stop(self) -> None:
-        """End the process and delete what it wrote."""
+        """Kill the process and delete its files."""
         self._stopped = True
         if self._process:
             self._process.stop()
         shutil.rmtree(self._home, ignore_errors=True)
 
     def invoke(self, payload: dict[str, str]) -> InvocationResult:
-        """Run one invocation, and tell its logs as Lambda has them."""
+        """Run one invocation; the result has logs in Lambda's format."""
         if self._process is None:
             raise LambdaRuntimeException(f"environment {self.id} was never started")
         invocation = Invocation(
@@ -95,23 +95,23 @@ class ProcessExecutor(RuntimeExecutor):
         )
 
     def get_logs(self) -> str:
-        """Return what it wrote and was not told yet."""
+        """Return the output that has not been returned yet."""
         return self._process.written() if self._process else ""
 
     def get_address(self) -> str:
-        """Return where it is, from LocalStack."""
+        """Return the environment's address, as seen from LocalStack."""
         return HOST
 
     def get_endpoint_from_executor(self) -> str:
-        """Return where LocalStack is, from it."""
+        """Return LocalStack's address, as seen from the environment."""
         return HOST
 
     def get_runtime_endpoint(self) -> str:
-        """Return the address that LocalStack's own init would call: nothing of ours does."""
+        """Return the address that LocalStack's own init would call. Nothing calls it here."""
         return f"http://{HOST}:{config.GATEWAY_LISTEN[0].port}/_localstack_lambda/{self.id}"
 
     def _variables(self, env_vars: dict[str, str]) -> dict[str, str]:
-        """Return all variables of the process: those of any, LocalStack's and the function's, ours."""
+        """Return all variables of the process; those of LocalStack and the function override defaults."""
         function = self.function_version.config
         code = str(function.code.get_unzipped_code_location())
         opt = str(layers_dir(self.function_version))
@@ -129,7 +129,7 @@ class ProcessExecutor(RuntimeExecutor):
             "TMPDIR": str(self._home / "tmp"),
             "LD_LIBRARY_PATH": f"{code}:{code}/lib:{opt}/lib",
             "PYTHONUNBUFFERED": "1",
-            "PYTHONDONTWRITEBYTECODE": "1",  # on Lambda it could not: code and layers are read-only
+            "PYTHONDONTWRITEBYTECODE": "1",  # on Lambda, code and layers are read-only
             **given,
             "PYTHONPATH": os.pathsep.join(path),
             "LAMBDA_TASK_ROOT": code,
@@ -138,7 +138,7 @@ class ProcessExecutor(RuntimeExecutor):
 
     @classmethod
     def prepare_version(cls, function_version: FunctionVersion) -> None:
-        """Unpack code and layers; raise LambdaRuntimeException where nothing here could run it."""
+        """Unpack code and layers; raise LambdaRuntimeException if there is no interpreter for the runtime."""
         function = function_version.config
         try:
             interpreter_for(function.runtime or "(an image)")
@@ -152,12 +152,12 @@ class ProcessExecutor(RuntimeExecutor):
 
     @classmethod
     def cleanup_version(cls, function_version: FunctionVersion) -> None:
-        """Delete what was made for this version alone."""
+        """Delete the files that belong to this version only."""
         shutil.rmtree(_merged_dir(function_version), ignore_errors=True)
 
 
 def layers_dir(function_version: FunctionVersion) -> Path:
-    """Return what is /opt on Lambda: the one layer as it was unpacked for all, or several as one."""
+    """Return the folder that is /opt on Lambda: the only layer's, or the merged layers'."""
     layers = function_version.config.layers
     if len(layers) == 1:
         return Path(layers[0].code.get_unzipped_code_location())
@@ -169,7 +169,7 @@ def _merged_dir(function_version: FunctionVersion) -> Path:
 
 
 def _merge(function_version: FunctionVersion) -> None:
-    """Put the version's layers into one folder, the later ones over the earlier."""
+    """Merge the version's layers into one folder; later ones override earlier ones."""
     opt = _merged_dir(function_version)
     with _LAYERS_LOCK:
         if opt.exists():
@@ -184,13 +184,13 @@ def _merge(function_version: FunctionVersion) -> None:
 
 
 def forget_predecessors() -> None:
-    """Delete what a LocalStack that was killed has left behind."""
+    """Delete what a killed LocalStack has left behind."""
     with contextlib.suppress(FileNotFoundError):
         shutil.rmtree(base_dir())
 
 
 def _report(request_id: str, version: FunctionVersion, outcome: Outcome) -> str:
-    """Return the lines that Lambda writes around those of the function."""
+    """Return the function's output with Lambda's lines around it."""
     written = (
         outcome.written if not outcome.written or outcome.written.endswith("\n") else f"{outcome.written}\n"
     )

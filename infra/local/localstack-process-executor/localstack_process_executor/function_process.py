@@ -1,6 +1,6 @@
-"""One execution environment: a process of a function, started anew where an invocation has ended it.
+"""One execution environment: a process of a function, restarted after an invocation that has ended it.
 
-Knows nothing of LocalStack; standard library only.
+Independent of LocalStack; standard library only.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _ATTEMPTS = 3
 
 
 class Stopped(Exception):
-    """It was stopped while somebody waited for it."""
+    """The environment was stopped while a caller waited for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Invocation:
-    """What is handed to a function."""
+    """An event for a function, with its context."""
 
     request_id: str
     arn: str
@@ -47,7 +47,7 @@ class Invocation:
     timeout_s: float
 
     def headers(self, began: float) -> dict[str, str]:
-        """Return what the runtime is told of it; `began` in seconds since 1970."""
+        """Return the headers for the runtime; `began` is in seconds since 1970."""
         return {
             "Lambda-Runtime-Aws-Request-Id": self.request_id,
             "Lambda-Runtime-Deadline-Ms": str(int((began + self.timeout_s) * 1000)),
@@ -58,9 +58,9 @@ class Invocation:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What it came to: the answer, what the function wrote meanwhile, how long it took, memory at most.
+    """The result of an invocation: the answer, the function's output, its duration and its peak memory.
 
-    `init_ms` is how long the process took to be ready, where this is the first invocation that it saw.
+    `init_ms` is the duration of the process's start, if this is its first invocation.
     """
 
     answer: Answer
@@ -71,7 +71,7 @@ class Outcome:
 
 
 class FunctionProcess:
-    """`command` in `cwd` with `variables`; what it writes goes to the file `log`."""
+    """Runs `command` in `cwd` with `variables`; its output goes to the file `log`."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class FunctionProcess:
         log: Path,
         init_timeout_s: float,
     ) -> None:
-        """Describe it; nothing runs yet."""
+        """Set command and environment; nothing runs yet."""
         self.command = list(command)
         self.cwd = cwd
         self.variables = dict(variables)
@@ -92,16 +92,16 @@ class FunctionProcess:
         self._process: subprocess.Popen[bytes] | None = None
         self._stopped = False
         self._init_ms: float | None = None
-        self._told = 0  # how much of the log was told already
+        self._told = 0  # how many bytes of the log have been returned
         self._lock = threading.Lock()
 
     @property
     def pid(self) -> int | None:
-        """The process that runs, if any."""
+        """The id of the running process, or None."""
         return self._process.pid if self._process and self._process.poll() is None else None
 
     def start(self) -> None:
-        """Start it and wait until it asks for work. Raises InitError, or Stopped."""
+        """Start the process and wait until it asks for work. Raises InitError or Stopped."""
         with self._lock:
             if self._stopped:
                 raise Stopped
@@ -137,7 +137,7 @@ class FunctionProcess:
         self._init_ms = (time.monotonic() - began) * 1000
 
     def invoke(self, invocation: Invocation) -> Outcome:
-        """Run one invocation; whatever happens to the process is its answer. Raises Stopped alone."""
+        """Run one invocation; a crash or timeout becomes its answer. Raises Stopped only."""
         began = time.monotonic()
         answer = self._answer(invocation)
         took_ms = (time.monotonic() - began) * 1000
@@ -147,7 +147,7 @@ class FunctionProcess:
         return Outcome(answer, self.written(), took_ms, _peak_memory_mb(self.pid), init_ms)
 
     def stop(self) -> None:
-        """End the process, and whatever it started, at once; who waits for it is told."""
+        """Kill the process and everything that it started; waiting callers get Stopped."""
         with self._lock:
             self._stopped = True
             process = self._process
@@ -155,14 +155,14 @@ class FunctionProcess:
             _kill(process)
 
     def written(self) -> str:
-        """Return what the function wrote since this was last asked, MAX_LOG_BYTES of it at most."""
+        """Return the function's output since the last call, at most its last MAX_LOG_BYTES."""
         with contextlib.suppress(FileNotFoundError), self.log.open("rb") as log:
             end = log.seek(0, os.SEEK_END)
             log.seek(max(self._told, end - MAX_LOG_BYTES))
             text = log.read(MAX_LOG_BYTES).decode("utf-8", "replace")
             self._told = end
             if end > MAX_LOG_BYTES:
-                os.truncate(self.log, 0)  # it is opened for appending: what comes next starts at 0
+                os.truncate(self.log, 0)  # the process appends, so its next output starts at 0
                 self._told = 0
             return text
         return ""
@@ -170,7 +170,7 @@ class FunctionProcess:
     def _answer(self, invocation: Invocation) -> Answer:
         for _ in range(_ATTEMPTS):
             try:
-                if self.pid is None:  # the last invocation took too long, or ended the process
+                if self.pid is None:  # the last invocation timed out or ended the process
                     self.start()
                 assert self._api  # noqa: S101 - for the type checker
                 headers = invocation.headers(time.time())
@@ -209,7 +209,7 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 
 
 def _peak_memory_mb(pid: int | None) -> int:
-    """Return the most that the process had in memory so far, in MiB; 0 where the system doesn't tell."""
+    """Return the process's peak memory in MiB, or 0 if the system does not report it."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         status = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")
         return int(status.split("VmHWM:")[1].split()[0]) // 1024

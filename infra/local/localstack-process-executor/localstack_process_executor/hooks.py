@@ -1,4 +1,4 @@
-"""What LocalStack runs of this package when it starts, by its entry points."""
+"""The entry point that LocalStack calls when it starts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from localstack_process_executor import api_updates, patches, rollback
 
 @hooks.on_infra_start()
 def prepare_process_executor() -> None:
-    """Mend what stands in the way, before the gateway listens; remove what a predecessor left."""
+    """Patch LocalStack before its gateway listens; delete what a killed predecessor has left."""
     patches.listen_where_told()
     patches.forget_ended_threads()
     patches.resolve_after_transforms()

@@ -1,4 +1,4 @@
-"""Which Python runs a function: PROCESS_EXECUTOR_PYTHON's, or the one on PATH of the runtime's name.
+"""Which Python runs a function: one of PROCESS_EXECUTOR_PYTHON, else the one on PATH with the runtime's name.
 
 Standard library only.
 """
@@ -16,12 +16,12 @@ _QUESTION = "import awslambdaric, sys; print('python%d.%d' % sys.version_info[:2
 
 
 class NoInterpreter(Exception):
-    """No Python of that version with awslambdaric was found; the text says what to do."""
+    """There is no Python of that version with awslambdaric; the text says what to do."""
 
 
 @functools.cache
 def runtime_of(python: str) -> str | None:
-    """Return "python3.11" or the like; None where it does not run or has no awslambdaric."""
+    """Return a name like "python3.11", or None if `python` does not run or has no awslambdaric."""
     try:
         done = subprocess.run(
             [python, "-I", "-c", _QUESTION], capture_output=True, timeout=_TIMEOUT_S, check=False, text=True
@@ -32,7 +32,7 @@ def runtime_of(python: str) -> str | None:
 
 
 def interpreter_for(runtime: str) -> str:
-    """Return the Python that runs functions of `runtime`; raise NoInterpreter where there is none."""
+    """Return the Python for functions of `runtime`; raise NoInterpreter if there is none."""
     named = [each for each in os.environ.get(VARIABLE, "").split(os.pathsep) if each]
     on_path = shutil.which(runtime) if runtime.startswith("python") else None
     for python in [*named, *([on_path] if on_path else [])]:

@@ -1,4 +1,4 @@
-"""What LocalStack 4.14.0 does that it should not. Each function mends one thing, and says which."""
+"""Patches for LocalStack 4.14.0. Each function fixes one problem, which its docstring describes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def listen_where_told() -> None:
-    """Listen on the address of GATEWAY_LISTEN: its server takes the port alone, on every interface."""
+    """Listen on the address of GATEWAY_LISTEN: LocalStack uses its port only, on every interface."""
     from localstack import config
     from localstack.runtime.server import twisted
 
@@ -24,16 +24,16 @@ def listen_where_told() -> None:
 
 
 def forget_ended_threads() -> None:
-    """Don't keep each invocation's metric thread: it starts one and holds it, and fails at some 32,000."""
+    """Release the metric thread of each invocation: LocalStack keeps them, and fails at about 32,000."""
     from localstack.services.lambda_.invocation import version_manager
 
     version_manager.start_thread = functools.partial(version_manager.start_thread, _shutdown_hook=False)
 
 
 def resolve_after_transforms() -> None:
-    """Let a template refer to what AWS::Serverless makes of it: references are looked up before it is made.
+    """Resolve references to generated resources: LocalStack resolves them before AWS::Serverless is expanded.
 
-    That early look is for Fn::Transform alone, so it is left out where a template has none.
+    Only Fn::Transform needs that early resolution, so it is skipped in templates without Fn::Transform.
     """
     from localstack.services.cloudformation.engine.v2 import change_set_model_transform
 
@@ -50,10 +50,10 @@ def resolve_after_transforms() -> None:
 
 
 def let_conditions_change() -> None:
-    """Let an update make a resource that was not there, or remove one, though others name it in an Fn::If.
+    """Let an update create or remove a conditional resource to which others refer in an Fn::If.
 
-    Both sides of each branch are looked up, the one before the update and the one after it; a resource whose
-    condition is false on one of them is taken for a mistake in the template.
+    LocalStack resolves both branches, before and after the update, and rejects the template if a resource's
+    condition is false in one of them.
     """
     from localstack.services.cloudformation.engine.v2 import change_set_model_preproc
     from localstack.services.cloudformation.engine.validations import ValidationError
@@ -66,17 +66,17 @@ def let_conditions_change() -> None:
             return theirs(self, arguments, select_before)
         except ValidationError:
             name = (arguments.split(".") if isinstance(arguments, str) else arguments)[0]
-            # Raises where there is no such resource at all.
+            # Raises if the template has no such resource at all.
             self._get_node_resource_for(
                 resource_name=name, node_template=self._change_set.update_model.node_template
             )
-            return ""  # of the side that is not taken
+            return ""  # the branch that is not used
 
     processor._resolve_attribute = resolve_attribute  # noqa: SLF001
 
 
 def compare_as_text() -> None:
-    """Let Fn::Equals compare text, as CloudFormation does: to LocalStack a Number's default 0 is not "0"."""
+    """Compare strings in Fn::Equals, like CloudFormation: to LocalStack a Number's default 0 is not "0"."""
     from localstack.services.cloudformation.engine.v2 import change_set_model_preproc
 
     def visit_equals(self: Any, node: Any) -> Any:
@@ -92,9 +92,9 @@ def compare_as_text() -> None:
 
 
 def keep_bodies() -> None:
-    """Hand the bodies of forms to functions as they came: it reads them as forms, and loses those of a PUT.
+    """Pass form bodies to functions unchanged: LocalStack parses them, and loses those of a PUT.
 
-    What curl sends with -d says of itself that it is a form, whatever it is.
+    curl -d declares every body as a form.
     """
     from localstack.services.apigateway.next_gen.execute_api.handlers import parse
 

@@ -1,4 +1,4 @@
-"""How LocalStack finds the executor: LAMBDA_RUNTIME_EXECUTOR=process."""
+"""The plugin with which LocalStack finds the executor: LAMBDA_RUNTIME_EXECUTOR=process."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from localstack.services.lambda_.invocation.plugins import RuntimeExecutorPlugin
 
 
 class ProcessExecutorPlugin(RuntimeExecutorPlugin):
-    """Loads the executor when the first function is made."""
+    """Loads the executor when the first function is created."""
 
     name = "process"
 

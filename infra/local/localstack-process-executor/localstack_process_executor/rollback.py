@@ -1,12 +1,12 @@
-"""An update of a stack that fails is taken back, as CloudFormation does and LocalStack 4.14.0 does not.
+"""Rollback of failed stack updates, which CloudFormation does and LocalStack 4.14.0 does not.
 
-LocalStack leaves what the update had changed, deletes what it was to replace, and forgets the resources that
-it had not come to: the next deployment finds them there, and fails. Here
+LocalStack keeps the changes made so far, deletes the resources that were to be replaced, and forgets those
+that the update had not reached, so that the next deployment finds them and fails. Here,
 
-1. what the update did is noted, resource by resource;
-2. where one fails, nothing that was there before is deleted, what was made is deleted, and what was changed
-   is changed back, the last first;
-3. the stack is then what it was, and UPDATE_ROLLBACK_COMPLETE.
+1. each change of a resource is recorded;
+2. after a failure, no resource from before is deleted; created ones are deleted and changed ones restored, in
+   reverse order;
+3. the stack then has its former content and the status UPDATE_ROLLBACK_COMPLETE.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _KEPT = (
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """What was done to a resource: made where `before` is None, changed otherwise."""
+    """A change of a resource: created if `before` is None, updated otherwise."""
 
     name: str
     kind: str
@@ -39,7 +39,7 @@ class _Step:
 
 
 def apply() -> None:
-    """Note what updates do, and take back those that fail."""
+    """Record the changes of updates, and roll back updates that fail."""
     from localstack.aws.api.cloudformation import ChangeAction, ExecutionStatus, StackStatus
     from localstack.services.cloudformation.engine.v2.change_set_model_executor import ChangeSetModelExecutor
     from localstack.services.cloudformation.resource_provider import OperationStatus
@@ -84,7 +84,7 @@ def apply() -> None:
 
 
 def _take_back(executor: Any, step: _Step, act: Any) -> None:
-    """Delete what was made, change back what was changed; say so where that fails, and go on."""
+    """Delete a created resource or restore an updated one; log a failure and continue."""
     from localstack.aws.api.cloudformation import ChangeAction
     from localstack.services.cloudformation.engine.v2.change_set_model_preproc import PreprocProperties
     from localstack.services.cloudformation.resource_provider import OperationStatus
@@ -99,4 +99,4 @@ def _take_back(executor: Any, step: _Step, act: Any) -> None:
         part_of_replacement=step.before is None,
     )
     if event.status != OperationStatus.SUCCESS:
-        LOG.warning("%s could not be taken back: %s", step.name, event.message)
+        LOG.warning("%s could not be rolled back: %s", step.name, event.message)

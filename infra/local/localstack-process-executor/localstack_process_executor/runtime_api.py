@@ -1,7 +1,7 @@
 """The Lambda Runtime API (2018-06-01) of one runtime process, on a loopback port of its own.
 
-A runtime (`python -m awslambdaric`, or any other) that has AWS_LAMBDA_RUNTIME_API set to `address` asks it
-for invocations and posts their answers, as it does on AWS: one at a time. Standard library only.
+A runtime (`python -m awslambdaric`, or any other) with AWS_LAMBDA_RUNTIME_API=`address` polls it for
+invocations and posts their answers, as on AWS, one at a time. Standard library only.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 HOST = "127.0.0.1"
-# Lambda's bound of a synchronous answer: 6 MiB, and a hundred bytes around it.
+# Lambda's limit for a synchronous response: 6 MiB, and 100 bytes for what surrounds it.
 MAX_ANSWER_BYTES = 6 * 1024 * 1024 + 100
 _PATH = re.compile(r"^/2018-06-01/runtime/(?:invocation/([^/]+)(?:/(response|error))?|(init/error))$")
 _OK = b'{"status":"OK"}'
@@ -28,18 +28,18 @@ _OK = b'{"status":"OK"}'
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What an invocation came to: the handler's JSON, or Lambda's error object where `failed`."""
+    """The result of an invocation: the handler's JSON, or Lambda's error object if `failed`."""
 
     failed: bool
     payload: bytes
 
 
 def failure(kind: str, message: str) -> Answer:
-    """Return the answer that Lambda gives where the runtime itself could not."""
+    """Return the error that Lambda itself answers with when the runtime cannot."""
     return Answer(failed=True, payload=json.dumps({"errorType": kind, "errorMessage": message}).encode())
 
 
-# A runtime ends when it is told that its answer is too large: its process has to start anew.
+# A runtime exits when its answer is rejected as too large, so its process has to be restarted.
 TOO_LARGE = failure(
     "Function.ResponseSizeTooLarge",
     f"Response payload size exceeded maximum allowed payload size ({MAX_ANSWER_BYTES} bytes).",
@@ -55,7 +55,7 @@ class InitError(Exception):
 
 
 class RuntimeGone(Exception):
-    """The runtime had ended before it was given the invocation: it may be given to another."""
+    """The runtime ended before it received the invocation, which can be given to another one."""
 
 
 @dataclass(slots=True)
@@ -68,11 +68,11 @@ class _Invocation:
 
 
 class RuntimeApi:
-    """Serves the Runtime API to one process; `invoke` is its other side."""
+    """Serves the Runtime API to one process; callers use `invoke`."""
 
     def __init__(self) -> None:
         """Listen on a free port."""
-        # Done when the runtime asks for its first invocation; an InitError where it can't.
+        # Done at the runtime's first request for an invocation; InitError if the handler cannot be loaded.
         self.ready: Future[None] = Future()
         self._queue: queue.SimpleQueue[_Invocation | None] = queue.SimpleQueue()
         self._current: _Invocation | None = None
@@ -83,10 +83,10 @@ class RuntimeApi:
         threading.Thread(target=self._server.serve_forever, name="lambda-runtime-api", daemon=True).start()
 
     def invoke(self, request_id: str, headers: Mapping[str, str], event: bytes, timeout_s: float) -> Answer:
-        """Hand `event` (JSON) to the runtime and return its answer. One at a time: the caller sees to that.
+        """Hand `event` (JSON) to the runtime and return its answer. The caller ensures one call at a time.
 
-        Raises TimeoutError after `timeout_s`; the runtime then still works on it, and has to be ended.
-        Raises RuntimeGone where it has ended and never saw the event.
+        Raises TimeoutError after `timeout_s`: the runtime is still busy then, and has to be killed.
+        Raises RuntimeGone if the runtime has ended without receiving the event.
         """
         invocation = _Invocation(request_id, headers, event, Future())
         with self._lock:
@@ -97,7 +97,7 @@ class RuntimeApi:
         return invocation.answer.result(timeout_s)
 
     def end(self, reason: str) -> None:
-        """Tell who waits that the runtime's process has ended, and stop listening."""
+        """Report to waiting callers that the runtime's process has ended, and stop listening."""
         with self._lock:
             self._gone = True
             invocation = self._current
@@ -110,12 +110,12 @@ class RuntimeApi:
                     invocation.answer.set_result(failure("Runtime.ExitError", message))
                 else:
                     invocation.answer.set_exception(RuntimeGone())
-        self._queue.put(None)  # who waits for an invocation on its behalf
+        self._queue.put(None)  # releases the thread that waits for the runtime's next invocation
         self._server.shutdown()
         self._server.server_close()
 
     def take_next(self) -> _Invocation | None:
-        """Wait for the next invocation, on behalf of the runtime; None when it has ended."""
+        """Wait for the next invocation for the runtime; return None if the runtime has ended."""
         with contextlib.suppress(InvalidStateError):
             self.ready.set_result(None)
         invocation = self._queue.get()
@@ -124,7 +124,7 @@ class RuntimeApi:
         return invocation
 
     def take_answer(self, request_id: str, *, failed: bool, payload: bytes) -> tuple[int, bytes]:
-        """Take the runtime's answer; return what it is told."""
+        """Accept the runtime's answer; return status and body of the response to the runtime."""
         invocation = self._current
         if invocation is None or invocation.request_id != request_id or invocation.answer.done():
             return 400, b'{"errorType":"InvalidRequestID","errorMessage":"no such invocation"}'
@@ -134,7 +134,7 @@ class RuntimeApi:
         return (413, b'{"errorType":"RequestEntityTooLarge"}') if too_large else (202, _OK)
 
     def take_init_error(self, payload: bytes) -> None:
-        """Take what the runtime says of a handler that it could not load."""
+        """Accept the runtime's error about a handler that it could not load."""
         with contextlib.suppress(InvalidStateError):
             self.ready.set_exception(InitError(payload))
 
@@ -147,13 +147,13 @@ class _Server(ThreadingHTTPServer):
         super().__init__((HOST, 0), _Handler)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing: a runtime that was killed drops its connection."""
+        """Print nothing: a killed runtime drops its connection."""
 
 
 class _Handler(BaseHTTPRequestHandler):
     server: _Server
     protocol_version = "HTTP/1.1"
-    wbufsize = -1  # headers and body in one segment: no wait for a delayed acknowledgement
+    wbufsize = -1  # headers and body in one segment avoid the wait for a delayed acknowledgement
     disable_nagle_algorithm = True
 
     def do_GET(self) -> None:
@@ -186,4 +186,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: Any) -> None:
-        """Say nothing."""
+        """Print nothing."""

@@ -9,6 +9,7 @@ from keylane_spark.generations.ownership import Ownership
 from keylane_spark.generations.sweeper import Sweeper
 from keylane_spark.serving.open_topics import open_topics
 from keylane_spark.serving.switch import Serving
+from keylane_spark.stream.restarts import RestartPauses
 from keylane_spark.telemetry.metrics import JobMetrics
 from keylane_spark.telemetry.stray_totals import StrayTotals
 from keylane_spark.views.runner import Views
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from keylane_spark.context import JobContext
     from keylane_spark.stream.openings import Openings
 
-_FIRST_PAUSE_S = 1.0
-_LAST_PAUSE_S = 30.0
 _MISSING_TOPIC_PAUSE_S = 1.0
 
 
@@ -62,7 +61,7 @@ def _serve(
     context: JobContext, ownership: Ownership, sweeper: Sweeper, stop: threading.Event, metrics: JobMetrics
 ) -> None:
     totals = StrayTotals(ownership)
-    pauses = _Pauses(context, stop)
+    pauses = RestartPauses(context, stop)
     reported = ""
     while not stop.is_set():
         pauses.begin()
@@ -84,7 +83,6 @@ def _serve(
         except (Unavailable, LaneBehind) as error:
             metrics.count_restart(context.config.topics)
             pauses.pause(error)
-            context.broker.renew()
 
 
 def _report_incomplete(context: JobContext, openings: Openings) -> None:
@@ -94,25 +92,3 @@ def _report_incomplete(context: JobContext, openings: Openings) -> None:
                 f"INCOMPLETE: partition {partition} of topic {topic!r}: Kafka no longer has records "
                 f"that its state never saw"
             )
-
-
-class _Pauses:
-    """Pauses that grow while restarts fail; a lane that is behind is repaired at once."""
-
-    def __init__(self, context: JobContext, stop: threading.Event) -> None:
-        self._context = context
-        self._stop = stop
-        self._pause_s = 0.0
-        self._began_s = 0.0
-
-    def begin(self) -> None:
-        self._began_s = self._context.clock.monotonic_s()
-
-    def pause(self, error: Unavailable | LaneBehind) -> None:
-        if self._context.clock.monotonic_s() - self._began_s > _LAST_PAUSE_S:
-            self._pause_s = 0.0
-        if isinstance(error, Unavailable):
-            self._pause_s = max(self._pause_s, _FIRST_PAUSE_S)
-        self._context.say(f"restarts in {self._pause_s:.0f} s: {error}")
-        self._stop.wait(self._pause_s)
-        self._pause_s = min(max(self._pause_s * 2, _FIRST_PAUSE_S), _LAST_PAUSE_S)

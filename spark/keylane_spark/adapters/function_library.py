@@ -149,7 +149,7 @@ class FunctionLibrary:
         packed = encode_command(b"WAIT", b"%d" % options.wait_replicas, b"%d" % options.wait_ms)
         limit_s = options.attempt_timeout_s + options.wait_ms / 1000
         limit = Deadline.after_ms(limit_s * 1000, self.clock)
-        # WAIT counts the writes of its own connection: a new one would have none. Its trouble was reported.
+        # WAIT counts the writes of its own connection, so a new connection would count none.
         asked = [node for node in nodes if self.cluster.is_connected(node)]
         try:
             with translate_redis_errors():

@@ -9,6 +9,7 @@ from keylane.adapters.redis.cluster import Cluster
 from keylane.errors import KeylaneError, LaneBehind, TopicChanged, Unavailable, UnknownTopic
 from keylane.state.windows import state_name
 from keylane_spark.adapters.view_lanes import ViewLanes
+from keylane_spark.stream.restarts import RestartPauses
 from keylane_spark.views.open_view import open_view
 from keylane_spark.views.view_query import ViewQuery
 
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from keylane_spark.views.open_view import ViewOpening
 
 _CHECK_TOPIC_S = 2.0
-_FIRST_PAUSE_S = 1.0
-_LAST_PAUSE_S = 30.0
 
 
 class Views:
@@ -63,10 +62,10 @@ class Views:
             thread.join(timeout=60)
 
     def _run(self, name: str) -> None:
-        pause_s = _FIRST_PAUSE_S
+        pauses = RestartPauses(self._context, self._stop, f"view {name!r} ")
         has_begun = False
         while not self._stop.is_set():
-            began_s = self._context.clock.monotonic_s()
+            pauses.begin()
             try:
                 opening = open_view(self._context, self._ownership, name, has_begun=has_begun)
                 has_begun = True
@@ -74,14 +73,8 @@ class Views:
             except TopicChanged as error:
                 self._context.say(f"view {name!r} opens its lanes again: {error}")
             except (Unavailable, LaneBehind, UnknownTopic) as error:
-                if self._context.clock.monotonic_s() - began_s > _LAST_PAUSE_S:
-                    pause_s = _FIRST_PAUSE_S
-                wait_s = 0.0 if isinstance(error, LaneBehind) else pause_s
                 self._metrics.count_view_restart(name)
-                self._context.say(f"view {name!r} restarts in {wait_s:.0f} s: {error}")
-                self._stop.wait(wait_s)
-                self._context.broker.renew()
-                pause_s = min(pause_s * 2, _LAST_PAUSE_S)
+                pauses.pause(error)
             except KeylaneError as error:
                 self._failed(error)
                 return

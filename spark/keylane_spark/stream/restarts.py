@@ -1,0 +1,45 @@
+"""Pauses before restarts, for topics and views alike."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from keylane.errors import LaneBehind
+
+if TYPE_CHECKING:
+    import threading
+
+    from keylane.errors import KeylaneError
+    from keylane_spark.context import JobContext
+
+_FIRST_PAUSE_S = 1.0
+_LAST_PAUSE_S = 30.0
+
+
+class RestartPauses:
+    """Pauses that grow while restarts fail; a lane that is behind is repaired at once.
+
+    `title` begins the line that each pause prints, for a view.
+    """
+
+    def __init__(self, context: JobContext, stop: threading.Event, title: str = "") -> None:
+        self._context = context
+        self._stop = stop
+        self._title = title
+        self._pause_s = 0.0
+        self._began_s = 0.0
+
+    def begin(self) -> None:
+        """Note that an attempt begins: one that lasts for long resets the pauses."""
+        self._began_s = self._context.clock.monotonic_s()
+
+    def pause(self, error: KeylaneError) -> None:
+        """Wait until the next attempt, then take the current secrets."""
+        if self._context.clock.monotonic_s() - self._began_s > _LAST_PAUSE_S:
+            self._pause_s = 0.0
+        if not isinstance(error, LaneBehind):
+            self._pause_s = max(self._pause_s, _FIRST_PAUSE_S)
+        self._context.say(f"{self._title}restarts in {self._pause_s:.0f} s: {error}")
+        self._stop.wait(self._pause_s)
+        self._pause_s = min(max(self._pause_s * 2, _FIRST_PAUSE_S), _LAST_PAUSE_S)
+        self._context.broker.renew()

@@ -14,7 +14,7 @@ from tests.support.fakes import FakeKafka
 from keylane.adapters.kafka.admin import KafkaAdmin, KafkaMetadata, ReaderSettings
 from keylane.adapters.kafka.reader import KafkaReader
 from keylane.errors import LogUnavailable, UnknownTopic
-from keylane.model.kafka import EARLIEST, LATEST, MAX, READ_COMMITTED, READ_UNCOMMITTED, LogRecord, Wanted
+from keylane.model.kafka import EARLIEST, LATEST, MAX, READ_COMMITTED, READ_UNCOMMITTED, LogRange, LogRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -42,7 +42,7 @@ class Held:
 
     def read(self, topic: str, partition: int = 1, **wanted):
         asked = {"offset": 0, "end": 5, "limit": 100, "max_bytes": 1 << 20} | wanted
-        return self.reader.read(Wanted(topic, partition, **asked), deadline(IN_TIME_MS))
+        return self.reader.read(LogRange(topic, partition, **asked), deadline(IN_TIME_MS))
 
     def offset(self, topic: str, at: str | int, isolation: str = READ_COMMITTED) -> int | None:
         (found,) = self.reader.offsets(topic, 1, (at,), isolation, deadline(IN_TIME_MS))
@@ -170,5 +170,5 @@ def test_deadline_that_is_over_is_log_unavailable(held: Held, topic: str):
     with pytest.raises(LogUnavailable):
         held.reader.offsets(topic, 1, (LATEST,), READ_COMMITTED, over)
     with pytest.raises(LogUnavailable):
-        held.reader.read(Wanted(topic, 1, 0, 5, 10, 100), over)
+        held.reader.read(LogRange(topic, 1, 0, 5, 10, 100), over)
     assert held.read(topic).records == RECORDS

@@ -24,11 +24,11 @@ from keylane.model.kafka import (
     LATEST,
     MAX,
     READ_UNCOMMITTED,
-    Batch,
     Broker,
     KafkaCluster,
     KafkaPartition,
     KafkaTopic,
+    LogBatch,
     LogRecord,
     OffsetFound,
 )
@@ -39,7 +39,7 @@ from keylane.produce.rate_limits import RateLimitState
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from keylane.model.kafka import At, Wanted
+    from keylane.model.kafka import At, LogRange
     from keylane.ports import AppendResult, Call, Deadline, Message
     from keylane.produce.rate_limits import Rate, RateLimitSubject
 
@@ -293,7 +293,7 @@ class FakeKafka:
     """
 
     logs: dict[str, list[FakePartition]] = field(default_factory=dict)
-    reads: list[Wanted] = field(default_factory=list)
+    reads: list[LogRange] = field(default_factory=list)
     away: bool = False
     before_read: Callable[[], None] = lambda: None
 
@@ -338,7 +338,7 @@ class FakeKafka:
 
         return [find(at) for at in ats]
 
-    def read(self, wanted: Wanted, deadline: Deadline) -> Batch:
+    def read(self, wanted: LogRange, deadline: Deadline) -> LogBatch:
         self.reads.append(wanted)
         self.before_read()
         self._answer(deadline)
@@ -353,11 +353,11 @@ class FakeKafka:
             size_bytes += len(record.key or b"") + len(record.value or b"")
             size_bytes += sum(len(name) + len(value or b"") for name, value in record.headers or ())
             if len(records) == wanted.limit or (records and size_bytes > wanted.max_bytes):
-                return Batch(tuple(records), records[-1].offset + 1)
+                return LogBatch(tuple(records), records[-1].offset + 1)
             records.append(record)
         if len(records) == wanted.limit:
-            return Batch(tuple(records), records[-1].offset + 1)
-        return Batch(tuple(records), wanted.end)
+            return LogBatch(tuple(records), records[-1].offset + 1)
+        return LogBatch(tuple(records), wanted.end)
 
     def _answer(self, deadline: Deadline) -> None:
         if self.away or not deadline.remaining_s:

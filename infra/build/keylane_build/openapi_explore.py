@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from keylane.explore import explore
+from keylane.explore import topics as explore
 from keylane.model.kafka import ISOLATIONS
 from keylane_build.openapi_terms import COUNT, FLAG, MAYBE_COUNT, MAYBE_TEXT, TEXT, VALUE, a_list, an_object
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException
 
-from keylane.adapters.kafka.admin import AdminSession, KafkaAdmin, OffsetQuery
+from keylane.adapters.kafka.admin import AdminSession, KafkaAdmin
 from keylane.errors import ConnectionRejected, LogRefused, LogUnavailable
-from keylane.model.kafka import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED
+from keylane.model.kafka import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED, OffsetQuery
 from keylane.ports import Clock, Deadline
 
 if TYPE_CHECKING:

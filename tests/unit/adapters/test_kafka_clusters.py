@@ -8,9 +8,10 @@ from tests.support.fakes import FakeKafka, FakeLog, FakeTime
 
 from keylane.adapters.kafka.clusters import ClusteredLog, ClusteredMetadata, ClusteredReader
 from keylane.errors import BadConfig, LogUnavailable, UnknownTopic
-from keylane.explore import explore
+from keylane.explore.health import check_health
+from keylane.explore.topics import describe_clusters
 from keylane.model.clusters import Clusters, Named
-from keylane.model.kafka import LATEST, READ_COMMITTED, LogRecord, Wanted
+from keylane.model.kafka import LATEST, READ_COMMITTED, LogRange, LogRecord
 from keylane.model.records import NewRecord, Position
 from keylane.ports import AppendResult, Deadline
 
@@ -63,19 +64,17 @@ def test_each_cluster_tells_of_its_own_topics(limit: Deadline):
     (found,) = reader.offsets("x.a", 0, (LATEST,), READ_COMMITTED, limit)
     assert found
     assert found.offset == 1
-    assert len(reader.read(Wanted("x.a", 0, 0, 1, 10, 1_000), limit).records) == 1
+    assert len(reader.read(LogRange("x.a", 0, 0, 1, 10, 1_000), limit).records) == 1
 
 
-def test_a_cluster_that_is_away_is_told_beside_the_others_and_all_of_them_as_a_fault():
+def test_a_cluster_without_an_answer_is_listed_beside_the_others_and_no_answer_at_all_is_an_error():
     ours, theirs = FakeKafka(), FakeKafka(away=True)
     clock = FakeTime().clock
-    found = explore.clusters({"default": ours, "theirs": theirs}, clock, timeout_ms=100)
+    found = describe_clusters({"default": ours, "theirs": theirs}, Deadline.after_ms(100, clock))
     assert list(found) == ["default", "theirs"]
     assert isinstance(found["theirs"], LogUnavailable)
     ours.away = True
     with pytest.raises(LogUnavailable):
-        explore.clusters({"default": ours, "theirs": theirs}, clock, timeout_ms=100)
-    health = explore.health(
-        {"default": ours, "theirs": theirs}, None, clock, timeout_ms=1, state_timeout_ms=1
-    )
+        describe_clusters({"default": ours, "theirs": theirs}, Deadline.after_ms(100, clock))
+    health = check_health({"default": ours, "theirs": theirs}, None, clock, 1, 1)
     assert list(health) == ["kafka", "kafka.theirs"]

@@ -13,10 +13,10 @@ from keylane.adapters.kafka.clients import RejectionListener
 from keylane.adapters.kafka.errors import translate_kafka_errors
 from keylane.adapters.kafka.options import Security
 from keylane.errors import LogRefused, LogUnavailable, OffsetOutOfRange, UnknownTopic
-from keylane.model.kafka import LogRecord, Wanted
+from keylane.model.kafka import LogRange, LogRecord
 from keylane.ports import Deadline
 
-WANTED = Wanted("t", 0, 5, 100, limit=10, max_bytes=1000)
+WANTED = LogRange("t", 0, 5, 100, limit=10, max_bytes=1000)
 
 
 @dataclass

@@ -14,9 +14,10 @@ from tests.support.fakes import FakeKafka, FakePartition, FakeState, FakeTime
 from keylane.adapters.kafka import reader
 from keylane.adapters.kafka.admin import ReaderSettings
 from keylane.config.functions import ExploreSettings
-from keylane.model.clusters import Clusters
+from keylane.model.clusters import DEFAULT, Clusters
 from keylane.model.kafka import LogRecord
 from keylane.query.layouts import Layouts
+from keylane.query.store import Store
 from keylane.wiring.explore import ExploreParts
 
 if TYPE_CHECKING:
@@ -48,8 +49,8 @@ def get(world: SimpleNamespace) -> Get:
         clock,
         world.kafka,
         world.kafka,
-        world.state,
-        Layouts(world.state, clock, 0),
+        {DEFAULT: world.kafka},
+        Store(world.state, Layouts(world.state, clock, 0), clock),
     )
     function = load_handler("explore")
     function.parts = lambda: parts

@@ -10,12 +10,24 @@ from tests.support.fakes import FakeKafka, FakePartition, FakeState, FakeTime
 
 from keylane import routing
 from keylane.errors import LogUnavailable, OffsetOutOfRange, UnknownPartition, UnknownTopic
-from keylane.explore import explore
-from keylane.model.kafka import EARLIEST, LATEST, MAX, READ_COMMITTED, READ_UNCOMMITTED, LogRecord, Wanted
+from keylane.explore import topics
+from keylane.explore.health import check_health
+from keylane.explore.log import RecordPage, find_offset, read_records
+from keylane.model.kafka import (
+    EARLIEST,
+    LATEST,
+    MAX,
+    READ_COMMITTED,
+    READ_UNCOMMITTED,
+    LogRange,
+    LogRecord,
+    OffsetQuery,
+)
 from keylane.ports import Deadline
 from keylane.query.layouts import Layouts
+from keylane.query.store import Store
 
-WANTED = Wanted("t", 0, 0, 0, limit=100, max_bytes=1000)
+WANTED = LogRange("t", 0, 0, 0, limit=100, max_bytes=1000)
 
 
 @pytest.fixture
@@ -32,15 +44,15 @@ def log(kafka: FakeKafka) -> FakePartition:
     return partition
 
 
-def read(kafka: FakeKafka, wanted: Wanted, begin: str | None = None, timeout_ms: float = 1000):
-    return explore.records(kafka, kafka, FakeTime().clock, wanted, begin=begin, timeout_ms=timeout_ms)
+def read(kafka: FakeKafka, wanted: LogRange, begin: str | None = None, timeout_ms: float = 1000):
+    return read_records(kafka, kafka, wanted, begin, Deadline.after_ms(timeout_ms, FakeTime().clock))
 
 
-def offsets_of(page: explore.Page) -> list[int]:
+def offsets_of(page: RecordPage) -> list[int]:
     return [record.offset for record in page.batch.records]
 
 
-def test_records_come_in_order_over_gaps_and_tell_where_to_go_on(kafka: FakeKafka, log: FakePartition):
+def test_records_come_in_order_over_gaps_with_the_next_offset(kafka: FakeKafka, log: FakePartition):
     page = read(kafka, replace(WANTED, offset=4))
     assert offsets_of(page) == [4, 7, 8]
     assert (page.batch.next_offset, page.low, page.high) == (10, 3, 10)
@@ -66,9 +78,7 @@ def test_offsets_outside_are_refused_with_the_range(kafka: FakeKafka, log: FakeP
     assert (caught.value.low, caught.value.high) == (3, 10)
 
 
-def test_records_that_retention_removes_meanwhile_are_out_of_the_range_of_now(
-    kafka: FakeKafka, log: FakePartition
-):
+def test_records_that_retention_removes_meanwhile_are_out_of_range(kafka: FakeKafka, log: FakePartition):
     def retain() -> None:
         log.low = 8
 
@@ -78,7 +88,7 @@ def test_records_that_retention_removes_meanwhile_are_out_of_the_range_of_now(
     assert (caught.value.low, caught.value.high) == (8, 10)
 
 
-def test_open_and_aborted_transactions_are_seen_by_those_who_ask_for_them(
+def test_open_and_aborted_transactions_are_read_only_as_read_uncommitted(
     kafka: FakeKafka, log: FakePartition
 ):
     log.stable, log.aborted = 8, {4}
@@ -96,14 +106,14 @@ def test_an_offset_within_an_open_transaction_is_not_out_of_range(kafka: FakeKaf
         read(kafka, replace(WANTED, offset=11))
 
 
-def test_unknown_topics_and_partitions_are_told(kafka: FakeKafka, log: FakePartition):
+def test_unknown_topics_and_partitions_are_errors(kafka: FakeKafka, log: FakePartition):
     with pytest.raises(UnknownTopic):
         read(kafka, replace(WANTED, topic="elsewhere"))
     with pytest.raises(UnknownPartition, match="has no partition 1"):
         read(kafka, replace(WANTED, partition=1))
 
 
-def test_what_takes_too_long_is_unavailable(kafka: FakeKafka, log: FakePartition):
+def test_a_read_that_takes_too_long_is_unavailable(kafka: FakeKafka, log: FakePartition):
     with pytest.raises(LogUnavailable):
         read(kafka, WANTED, timeout_ms=0)
 
@@ -112,10 +122,8 @@ def test_offsets_are_found_by_place_and_time(kafka: FakeKafka, log: FakePartitio
     log.records[1] = replace(log.records[1], timestamp_ms=9_999)
 
     def at(place: str | int, isolation: str = READ_COMMITTED, partition: int = 0):
-        clock = FakeTime().clock
-        found = explore.offset(
-            kafka, kafka, clock, "t", partition, at=place, isolation=isolation, timeout_ms=100
-        )
+        deadline = Deadline.after_ms(100, FakeTime().clock)
+        found = find_offset(kafka, kafka, OffsetQuery("t", partition, place), isolation, deadline)
         return found and (found.offset, found.timestamp_ms)
 
     assert at(EARLIEST) == (3, None)
@@ -129,13 +137,14 @@ def test_offsets_are_found_by_place_and_time(kafka: FakeKafka, log: FakePartitio
         at(LATEST, partition=1)
 
 
-def test_topics_are_given_a_page_at_a_time(kafka: FakeKafka):
+def test_topics_are_listed_page_by_page(kafka: FakeKafka):
     for name in ("b", "ab", "a", "ac", "B"):
         kafka.create(name, 2)
 
     def names(**asked):
-        wanted = {"prefix": "", "after": "", "limit": 10, "timeout_ms": 100} | asked
-        page, next_after = explore.topics(kafka, FakeTime().clock, **wanted)
+        wanted = {"prefix": "", "after": "", "limit": 10} | asked
+        deadline = Deadline.after_ms(100, FakeTime().clock)
+        page, next_after = topics.list_topics(kafka, deadline=deadline, **wanted)
         assert all(count == 2 for _, count in page)
         return [name for name, _ in page], next_after
 
@@ -146,45 +155,45 @@ def test_topics_are_given_a_page_at_a_time(kafka: FakeKafka):
     assert names(prefix="x") == ([], None)
 
 
-def placed(kafka: FakeKafka, state: FakeState | None, topic: str) -> explore.Places:
+def placed(kafka: FakeKafka, state: FakeState | None, topic: str) -> topics.TopicPlacement:
     clock = FakeTime().clock
-    layouts = Layouts(state, clock, 0) if state else None
-    return explore.places(kafka, state, layouts, clock, topic, timeout_ms=100, state_timeout_ms=100)
+    store = Store(state, Layouts(state, clock, 0), clock) if state else None
+    return topics.locate_topic(kafka, store, topic, Deadline.after_ms(100, clock), 100)
 
 
-def test_partitions_are_placed_by_the_topic_s_layout(kafka: FakeKafka):
+def test_partitions_are_placed_by_the_topics_layout(kafka: FakeKafka):
     layout = a_layout(partition_count=6, stripes=2)
     kafka.create(layout.topic, 7)
-    places = placed(kafka, FakeState(layout_entry(layout)), layout.topic)
-    assert places.state == explore.KEPT
+    placement = placed(kafka, FakeState(layout_entry(layout)), layout.topic)
+    assert placement.state == topics.KEPT
     # The seventh is beyond the layout: its watermark lies with the first's.
-    assert places.slots == [routing.slot_for(n % 6, 0, 6, 2) for n in range(7)]
-    assert places.shards[0] == "redis-0:7000"
-    assert [partition.leader for partition in places.topic.partitions] == [1] * 7
+    assert placement.slots == [routing.slot_for(n % 6, 0, 6, 2) for n in range(7)]
+    assert placement.shards[0] == "redis-0:7000"
+    assert [partition.leader for partition in placement.topic.partitions] == [1] * 7
 
 
 @pytest.mark.parametrize(
     ("state", "name"),
     [
-        (None, explore.NOT_CONFIGURED),
-        (FakeState(), explore.NOT_KEPT),
-        (FakeState(away=True), explore.UNAVAILABLE),
+        (None, topics.NOT_CONFIGURED),
+        (FakeState(), topics.NOT_KEPT),
+        (FakeState(away=True), topics.UNAVAILABLE),
     ],
 )
-def test_what_kafka_knows_is_told_without_redis_too(kafka: FakeKafka, state: FakeState | None, name: str):
+def test_placement_without_redis_has_kafkas_part(kafka: FakeKafka, state: FakeState | None, name: str):
     kafka.create("t", 4)
-    places = placed(kafka, state, "t")
-    assert (places.state, places.slots, places.shards) == (name, [0, 4096, 8192, 12288], [None] * 4)
+    placement = placed(kafka, state, "t")
+    assert (placement.state, placement.slots, placement.shards) == (name, [0, 4096, 8192, 12288], [None] * 4)
     with pytest.raises(UnknownTopic):
         placed(kafka, state, "elsewhere")
 
 
-def test_health_asks_all_shards_and_says_what_is_away(kafka: FakeKafka):
+def test_health_checks_all_shards_and_says_what_does_not_answer(kafka: FakeKafka):
     state = FakeState()
     clock = FakeTime().clock
 
     def asked() -> dict[str, bool]:
-        parts = explore.health({"default": kafka}, state, clock, timeout_ms=100, state_timeout_ms=100)
+        parts = check_health({"default": kafka}, state, clock, 100, 100)
         assert all(part.took_ms == 0 for part in parts.values())
         return {name: part.why is None for name, part in parts.items()}
 
@@ -199,6 +208,6 @@ def test_health_asks_all_shards_and_says_what_is_away(kafka: FakeKafka):
     assert asked() == {"kafka": False, "redis": True}
     state.away = True
     assert asked() == {"kafka": False, "redis": False}
-    alone = explore.health({"default": kafka}, None, clock, timeout_ms=100, state_timeout_ms=100)
+    alone = check_health({"default": kafka}, None, clock, 100, 100)
     assert alone["kafka"].why == "Kafka did not answer in time"
     assert list(alone) == ["kafka"]

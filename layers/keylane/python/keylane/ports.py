@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from keylane.errors import KeylaneError
-    from keylane.model.kafka import At, Batch, KafkaCluster, KafkaTopic, OffsetFound, Wanted
+    from keylane.model.kafka import At, KafkaCluster, KafkaTopic, LogBatch, LogRange, OffsetFound
     from keylane.model.records import NewRecord, Position, Queued
 
 
@@ -142,7 +142,7 @@ class LogReader(Protocol):
         has not ended. MAX looks at all records.
         """
 
-    def read(self, wanted: Wanted, deadline: Deadline) -> Batch:
+    def read(self, wanted: LogRange, deadline: Deadline) -> LogBatch:
         """Return the records that were read by the deadline; raises LogUnavailable where there was none.
 
         Raises OffsetOutOfRange where retention removed the first record meanwhile.

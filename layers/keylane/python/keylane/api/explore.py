@@ -1,34 +1,31 @@
-"""Requests that look into Kafka, and their answers as JSON documents."""
+"""Kafka itself: clusters, topics, placements, offsets, health; the requests, and the responses."""
 
 from __future__ import annotations
 
-import json
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote_to_bytes
 
-from keylane.api.envelope import render_headers, render_key, render_value
 from keylane.api.event import Event, query_of, topic_of
 from keylane.api.json_response import render_json
 from keylane.api.parameters import Parameter, choice, integer, read_moment, text
-from keylane.api.rendering import JSON
-from keylane.api.response import ANSWER_LIMIT_BYTES, Response
-from keylane.errors import BadRequest, KeylaneError, TooLarge
-from keylane.model.kafka import EARLIEST, ISOLATIONS, LATEST, MAX, Wanted
-from keylane.model.records import Record, ValueForm
+from keylane.errors import BadRequest, KeylaneError
+from keylane.model.kafka import EARLIEST, ISOLATIONS, LATEST, MAX, LogRange, OffsetQuery
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
-    from keylane.explore.explore import Page, Part, Places
-    from keylane.model.kafka import At, Broker, KafkaCluster, KafkaPartition, LogRecord, OffsetFound
+    from keylane.api.response import Response
+    from keylane.explore.health import PartHealth
+    from keylane.explore.topics import TopicList, TopicPlacement
+    from keylane.model.kafka import At, KafkaCluster, KafkaPartition, OffsetFound
 
 _NUMBER = re.compile(r"\d{1,10}")
 LAST_PARTITION = 2**31 - 1
 _OFFSET = re.compile(r"\d{1,18}")
 
 
-def _read_at(given: str) -> At:
+def _parse_at(given: str) -> At:
     if given in {EARLIEST, LATEST, MAX}:
         return given
     try:
@@ -37,7 +34,7 @@ def _read_at(given: str) -> At:
         raise ValueError(f"neither {EARLIEST} nor {LATEST} nor {MAX}, {error}") from error
 
 
-def _read_offset(given: str) -> str | int:
+def _parse_offset_or_end(given: str) -> str | int:
     if given in {EARLIEST, LATEST}:
         return given
     if not (given.isascii() and _OFFSET.fullmatch(given)):
@@ -53,7 +50,7 @@ AT = Parameter(
     "which offset: earliest, latest, max (of the highest timestamp), or the first at or after a time "
     "(ms since 1970 or ISO 8601)",
     {"type": "string", "examples": [EARLIEST, LATEST, MAX, "1795257709908"], "default": LATEST},
-    _read_at,
+    _parse_at,
     LATEST,
 )
 ISOLATION = choice("isolation", "what of transactions is seen", ISOLATIONS)
@@ -61,7 +58,7 @@ OFFSET = Parameter(
     "offset",
     "the first offset to read, or earliest or latest",
     {"type": "string", "pattern": f"^({EARLIEST}|{LATEST}|[0-9]{{1,18}})$", "default": EARLIEST},
-    _read_offset,
+    _parse_offset_or_end,
     EARLIEST,
 )
 LIMIT = integer("limit", "how many records at most", 1, 1_000, 100)
@@ -74,177 +71,144 @@ RECORDS = (OFFSET, LIMIT, MAX_BYTES, ISOLATION)
 
 
 class TopicsRequest(NamedTuple):
-    """A page of topics, as asked for."""
+    """A GET of a page of Kafka's topics."""
 
     prefix: str
     after: str
     limit: int
 
 
-def topics_request(event: Event) -> TopicsRequest:
-    """Raises BadRequest, as all of these do."""
+class OffsetRequest(NamedTuple):
+    """A GET of an offset."""
+
+    query: OffsetQuery
+    isolation: str
+
+
+class RecordsRequest(NamedTuple):
+    """A GET of raw records; from `begin` (EARLIEST or LATEST), or `wanted.offset` if that is None."""
+
+    wanted: LogRange
+    begin: str | None
+
+
+def parse_topics(event: Event) -> TopicsRequest:
+    """Parse a GET of a page of topics. Raises BadRequest."""
     query = query_of(event)
     return TopicsRequest(*(each.of(query) for each in TOPICS))
 
 
-def partition_of(raw: str) -> int:
-    """Give the number of a partition in a path. Raises BadRequest."""
+def parse_partition(raw: str) -> int:
+    """Parse the partition number in a path. Raises BadRequest."""
     given = unquote_to_bytes(raw).decode(errors="replace")
     if not (given.isascii() and _NUMBER.fullmatch(given)) or int(given) > LAST_PARTITION:
-        raise BadRequest(
-            f"partition is {given[:50]!r}, not a whole number of 0 to {LAST_PARTITION}", "partition"
-        )
+        fault = f"partition is {given[:50]!r}, which is not an integer from 0 to {LAST_PARTITION}"
+        raise BadRequest(fault, "partition")
     return int(given)
 
 
-def offset_request(event: Event) -> tuple[At, str]:
-    """Give place and isolation."""
+def parse_offset(event: Event, topic: str, partition: str) -> OffsetRequest:
+    """Parse a GET of an offset. Raises BadRequest."""
+    name, number = topic_of(topic), parse_partition(partition)
     query = query_of(event)
-    return AT.of(query), ISOLATION.of(query)
+    return OffsetRequest(OffsetQuery(name, number, AT.of(query)), ISOLATION.of(query))
 
 
-def records_request(event: Event, topic: str, partition: str) -> tuple[Wanted, str | None]:
-    """Give what is wanted, and where it begins where that is no number. `wanted.end` is still open."""
+def parse_records(event: Event, topic: str, partition: str) -> RecordsRequest:
+    """Parse a GET of raw records. Raises BadRequest."""
     query = query_of(event)
     offset, limit, max_bytes, isolation = (each.of(query) for each in RECORDS)
     begin = offset if isinstance(offset, str) else None
-    place = (topic_of(topic), partition_of(partition), 0 if begin else offset)
-    return Wanted(*place, end=0, limit=limit, max_bytes=max_bytes, isolation=isolation), begin
+    name, number = topic_of(topic), parse_partition(partition)
+    first = 0 if begin else offset
+    wanted = LogRange(name, number, first, end=0, limit=limit, max_bytes=max_bytes, isolation=isolation)
+    return RecordsRequest(wanted, begin)
 
 
-def of_topics(page: list[tuple[str, int]], next_after: str | None) -> Response[str]:
+def render_topics(found: TopicList) -> Response[str]:
     """`{"topics": [{"topic": "flights", "partitions": 9}], "next": "flights"}`."""
-    listed: dict[str, Any] = {"topics": [{"topic": name, "partitions": count} for name, count in page]}
-    return render_json(listed | ({"next": next_after} if next_after else {}))
+    topics: dict[str, Any] = {
+        "topics": [{"topic": name, "partitions": count} for name, count in found.topics]
+    }
+    return render_json(topics | ({"next": found.next_after} if found.next_after else {}))
 
 
-def of_places(places: Places) -> Response[str]:
-    """All partitions."""
-    topic = places.topic
+def render_topic_placement(placement: TopicPlacement) -> Response[str]:
+    """Render a topic with all its partitions."""
+    topic = placement.topic
     return render_json(
         {
             "topic": topic.name,
             "topic_id": topic.topic_id,
             "internal": topic.internal,
-            "state": places.state,
-            "partitions": [_partition(places, each) for each in topic.partitions],
+            "state": placement.state,
+            "partitions": [_render_partition(placement, each) for each in topic.partitions],
         }
     )
 
 
-def of_place(places: Places, partition: int) -> Response[str]:
-    """One partition."""
-    head = {"topic": places.topic.name, "state": places.state}
-    return render_json(head | _partition(places, places.topic.partitions[partition]))
+def render_partition_placement(placement: TopicPlacement, partition: int) -> Response[str]:
+    """Render one partition of a topic."""
+    head = {"topic": placement.topic.name, "state": placement.state}
+    return render_json(head | _render_partition(placement, placement.topic.partitions[partition]))
 
 
-def _partition(places: Places, partition: KafkaPartition) -> dict[str, Any]:
+def _render_partition(placement: TopicPlacement, partition: KafkaPartition) -> dict[str, Any]:
     return {
         "partition": partition.number,
         "leader": partition.leader,
         "replicas": list(partition.replicas),
         "in_sync": list(partition.in_sync),
-        "slot": places.slots[partition.number],
-        "shard": places.shards[partition.number],
+        "slot": placement.slots[partition.number],
+        "shard": placement.shards[partition.number],
     }
 
 
-def of_offset(topic: str, partition: int, at: At, isolation: str, found: OffsetFound | None) -> Response[str]:
+def render_offset(request: OffsetRequest, found: OffsetFound | None) -> Response[str]:
     """`{"topic": ..., "partition": 3, "at": "latest", "isolation": ..., "offset": 42, "timestamp": null}`."""
-    place = {"topic": topic, "partition": partition, "at": str(at), "isolation": isolation}
-    offset = {"offset": found.offset if found else None, "timestamp": found.timestamp_ms if found else None}
-    return render_json(place | offset)
+    topic, partition, at = request.query
+    return render_json(
+        {
+            "topic": topic,
+            "partition": partition,
+            "at": str(at),
+            "isolation": request.isolation,
+            "offset": found.offset if found else None,
+            "timestamp": found.timestamp_ms if found else None,
+        }
+    )
 
 
-def of_clusters(clusters: Mapping[str, KafkaCluster | KeylaneError]) -> Response[str]:
+def render_clusters(clusters: Mapping[str, KafkaCluster | KeylaneError]) -> Response[str]:
     """`{"clusters": [{"name": "default", "cluster_id": ..., "controller": 1, "brokers": [{"id": 1, ...}]}]}`.
 
-    One that can't be asked has no id, no brokers, and `why`.
+    A cluster that does not answer has no id, no brokers, and `why`.
     """
-    return render_json({"clusters": [_cluster(name, each) for name, each in clusters.items()]})
+    return render_json({"clusters": [_render_cluster(name, each) for name, each in clusters.items()]})
 
 
-def _cluster(name: str, cluster: KafkaCluster | KeylaneError) -> dict[str, Any]:
+def _render_cluster(name: str, cluster: KafkaCluster | KeylaneError) -> dict[str, Any]:
     if isinstance(cluster, KeylaneError):
         return {"name": name, "cluster_id": None, "controller": None, "brokers": [], "why": str(cluster)}
     return {
         "name": name,
         "cluster_id": cluster.cluster_id,
         "controller": cluster.controller,
-        "brokers": [_broker(each) for each in cluster.brokers],
+        "brokers": [
+            {"id": broker.number, "host": broker.host, "port": broker.port, "rack": broker.rack}
+            for broker in cluster.brokers
+        ],
     }
 
 
-def _broker(broker: Broker) -> dict[str, Any]:
-    return {"id": broker.number, "host": broker.host, "port": broker.port, "rack": broker.rack}
-
-
-def of_health(parts: dict[str, Part]) -> Response[str]:
-    """200 where all parts are ready, else 503; whoever answers is live."""
-    described = {
+def render_health(parts: Mapping[str, PartHealth]) -> Response[str]:
+    """200 if all parts are ready, else 503; `live` is true whenever the function answers."""
+    rendered = {
         name: {"ready": part.why is None, "took_ms": part.took_ms, **({"why": part.why} if part.why else {})}
         for name, part in parts.items()
     }
     ready = all(part.why is None for part in parts.values())
-    response = render_json({"live": True, "ready": ready, "parts": described})
+    response = render_json({"live": True, "ready": ready, "parts": rendered})
     response.status_code = 200 if ready else 503
     response.headers["Cache-Control"] = "no-store"
     return response
-
-
-def of_records(wanted: Wanted, page: Page) -> Response[str]:
-    """A page of records: `{"topic": ..., "partition": 3, "records": [...], "next_offset": 1043, ...}`.
-
-    `watermarks`: the partition's first offset, and the next that it gets. A record has position, timestamp,
-    key, value and headers as in an envelope; what is null has the format `null`; headers are null where the
-    name of one is no UTF-8. A value that does not fit
-    into an answer as text is shown in base64, and left out where that does not either: `left-in-kafka`.
-    """
-    rows: list[str] = []
-    size_bytes, next_offset = 0, page.batch.next_offset
-    for record in page.batch.records:
-        row, row_bytes = _fitting(wanted.partition, record)
-        size_bytes += row_bytes
-        if size_bytes > ANSWER_LIMIT_BYTES:
-            next_offset = record.offset
-            break
-        rows.append(row)
-    head = {"topic": wanted.topic, "partition": wanted.partition, "isolation": wanted.isolation}
-    tail = {"next_offset": next_offset, "watermarks": {"low": page.low, "high": page.high}}
-    body = f'{json.dumps(head)[:-1]}, "records": [{", ".join(rows)}], {json.dumps(tail)[1:]}'
-    return Response(200, JSON, body, {"Cache-Control": "no-cache", "X-Content-Type-Options": "nosniff"})
-
-
-def _fitting(partition: int, record: LogRecord) -> tuple[str, int]:
-    """A record's JSON that an answer can hold, and its size there. Raises TooLarge."""
-    row_bytes = 0
-    for shown in _spellings(partition, record):
-        row = _row(record, shown)
-        row_bytes = len(json.dumps(row)) + 2
-        if row_bytes <= ANSWER_LIMIT_BYTES:
-            return row, row_bytes
-    raise TooLarge("answer", row_bytes, ANSWER_LIMIT_BYTES)
-
-
-def _spellings(partition: int, record: LogRecord) -> Iterator[Record]:
-    """The record as it is, its value in base64, and without its value."""
-    key, value = record.key or b"", record.value or b""
-    shown = Record(key, value, partition, record.offset, record.timestamp_ms or 0, record.headers or ())
-    yield shown
-    yield shown._replace(form=ValueForm("base64"))
-    yield shown._replace(value=b"", left_in_kafka_bytes=len(value))
-
-
-def _row(record: LogRecord, shown: Record) -> str:
-    head = {
-        "partition": shown.partition,
-        "offset": record.offset,
-        "position": str(shown.position),
-        "timestamp": record.timestamp_ms,
-        "timestamp_type": record.timestamp_type,
-        **({"key": None, "key_format": "null"} if record.key is None else render_key(record.key)),
-        "headers": None if record.headers is None else render_headers(shown),
-    }
-    if record.value is None:
-        return json.dumps({**head, "value_format": "null", "value": None})
-    return render_value(json.dumps(head)[:-1], shown, None)

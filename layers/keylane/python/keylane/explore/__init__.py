@@ -1,1 +1,1 @@
-"""Kafka's own view: clusters, topics, partitions, offsets, raw records."""
+"""Looking into Kafka itself: clusters, topics, partitions, offsets, raw records; and health."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 READ_COMMITTED = "read_committed"
 READ_UNCOMMITTED = "read_uncommitted"
@@ -57,6 +58,14 @@ class KafkaTopic:
     partitions: tuple[KafkaPartition, ...]
 
 
+class OffsetQuery(NamedTuple):
+    """The offset `at` a point in a partition."""
+
+    topic: str
+    partition: int
+    at: At
+
+
 @dataclass(frozen=True, slots=True)
 class OffsetFound:
     """An offset; where it was looked up by time, the timestamp (ms since 1970) of the record there too."""
@@ -82,7 +91,7 @@ class LogRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class LogRange:
     """Which records to read: those of one partition from `offset` on and below `end`.
 
     At most `limit` records, and `max_bytes` of keys, values and headers; one record in any case.
@@ -98,7 +107,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class LogBatch:
     """Records in the order of their offsets, which may have gaps; the next read begins at `next_offset`."""
 
     records: tuple[LogRecord, ...]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from keylane.adapters.aws import references
@@ -13,9 +13,9 @@ from keylane.adapters.kafka.reader import KafkaReader
 from keylane.adapters.redis.cluster import Cluster
 from keylane.adapters.redis.state import RedisState
 from keylane.config.functions import ExploreSettings
-from keylane.model.clusters import DEFAULT
-from keylane.ports import Clock
+from keylane.ports import Clock, Deadline
 from keylane.query.layouts import Layouts
+from keylane.query.store import Store
 from keylane.wiring.kafka import reload_of
 from keylane.wiring.metrics import check_metrics
 
@@ -25,25 +25,24 @@ if TYPE_CHECKING:
     from keylane.adapters.kafka.admin import ReaderSettings
     from keylane.metrics.meter import Meter
     from keylane.model.clusters import Clusters
-    from keylane.ports import LogReader, Metadata, State
+    from keylane.ports import LogReader, Metadata
 
 
 @dataclass(frozen=True, slots=True)
 class ExploreParts:
-    """What the explore function works with; `state` and `layouts` are None where no Redis is set."""
+    """What the explore function works with; `store` is None where no Redis is set."""
 
     settings: ExploreSettings
     clock: Clock
     metadata: Metadata
     reader: LogReader
-    state: State | None
-    layouts: Layouts | None
-    clusters: Mapping[str, Metadata] = field(default_factory=dict)
+    clusters: Mapping[str, Metadata]
+    store: Store | None = None
 
     @property
-    def metadata_by_cluster(self) -> Mapping[str, Metadata]:
-        """Metadata of each cluster, by its name."""
-        return self.clusters or {DEFAULT: self.metadata}
+    def deadline(self) -> Deadline:
+        """The end of a request to Kafka that begins now."""
+        return Deadline.after_ms(self.settings.timeout_ms, self.clock)
 
 
 def build_explore(meter: Meter) -> ExploreParts:
@@ -55,12 +54,10 @@ def build_explore(meter: Meter) -> ExploreParts:
     metadata = admins.map(lambda _, admin: KafkaMetadata(admin))
     readers = admins.map(lambda _, admin: KafkaReader(admin))
     state = RedisState(Cluster(settings.redis, meter)) if settings.redis else None
-    layouts = Layouts(state, clock, 0) if state else None
+    store = Store(state, Layouts(state, clock, 0), clock) if state else None
     meter.count("ColdStarts", 1, "explore")
-    return ExploreParts(
-        *(settings, clock, ClusteredMetadata(metadata), ClusteredReader(readers), state, layouts),
-        clusters=metadata.by_name(),
-    )
+    kafka = ClusteredMetadata(metadata)
+    return ExploreParts(settings, clock, kafka, ClusteredReader(readers), metadata.by_name(), store)
 
 
 def _open_admin(cluster: str, settings: ReaderSettings) -> KafkaAdmin[ReaderSettings]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, NamedTuple, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
 from confluent_kafka import IsolationLevel, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from concurrent.futures import Future
 
-    from keylane.model.kafka import At
+    from keylane.model.kafka import At, OffsetQuery
     from keylane.ports import Deadline
 
 Found = TypeVar("Found")
@@ -83,14 +83,6 @@ class ReaderSettings:
             "retry.backoff.ms": 20,
             **self.client.configuration(),
         }
-
-
-class OffsetQuery(NamedTuple):
-    """The offset `at` a point of a partition."""
-
-    topic: str
-    partition: int
-    at: At
 
 
 class AdminSession:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from keylane.model.clusters import Clusters
-    from keylane.model.kafka import At, Batch, KafkaCluster, KafkaTopic, OffsetFound, Wanted
+    from keylane.model.kafka import At, KafkaCluster, KafkaTopic, LogBatch, LogRange, OffsetFound
     from keylane.model.records import NewRecord
     from keylane.ports import AppendResult, Deadline, Log, LogReader, Metadata
 
@@ -84,6 +84,6 @@ class ClusteredReader:
         """See `ports.LogReader`."""
         return self._readers.of(topic).offsets(topic, partition, ats, isolation, deadline)
 
-    def read(self, wanted: Wanted, deadline: Deadline) -> Batch:
+    def read(self, wanted: LogRange, deadline: Deadline) -> LogBatch:
         """See `ports.LogReader`."""
         return self._readers.of(wanted.topic).read(wanted, deadline)

@@ -17,18 +17,18 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from keylane.adapters.kafka.admin import AdminSession, OffsetQuery
+from keylane.adapters.kafka.admin import AdminSession
 from keylane.adapters.kafka.clients import RejectionListener, make_client
 from keylane.adapters.kafka.errors import LOCAL_TIMED_OUT, translate_kafka_errors
 from keylane.errors import ConnectionRejected, LogRefused, LogUnavailable, OffsetOutOfRange
-from keylane.model.kafka import Batch, LogRecord
+from keylane.model.kafka import LogBatch, LogRecord, OffsetQuery
 from keylane.ports import Deadline
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from keylane.adapters.kafka.admin import KafkaAdmin, ReaderSettings
-    from keylane.model.kafka import At, OffsetFound, Wanted
+    from keylane.model.kafka import At, LogRange, OffsetFound
 
 # librdkafka's own codes begin with an underscore without being private.
 _END_OF_PARTITION = KafkaError._PARTITION_EOF  # noqa: SLF001
@@ -58,7 +58,7 @@ class KafkaReader:
         queries = [OffsetQuery(topic, partition, at) for at in ats]
         return self._admin.request(deadline, AdminSession.list_offsets, queries, isolation)
 
-    def read(self, wanted: Wanted, deadline: Deadline) -> Batch:
+    def read(self, wanted: LogRange, deadline: Deadline) -> LogBatch:
         """See `ports.LogReader`.
 
         A kept consumer gets half of the time: the topic may have been created again since its last request,
@@ -82,7 +82,7 @@ class KafkaReader:
         for isolation in list(self._consumers):
             self._drop(isolation)
 
-    def _read(self, wanted: Wanted, deadline: Deadline) -> Batch | None:
+    def _read(self, wanted: LogRange, deadline: Deadline) -> LogBatch | None:
         """Read by the kept consumer; None if nothing came in time, and the consumer is dropped."""
         batch = None
         is_new = wanted.isolation not in self._consumers
@@ -146,8 +146,8 @@ class KafkaReader:
 
 
 def _collect(
-    consumer: Consumer, wanted: Wanted, deadline: Deadline, listener: RejectionListener
-) -> Batch | None:
+    consumer: Consumer, wanted: LogRange, deadline: Deadline, listener: RejectionListener
+) -> LogBatch | None:
     """Poll until the batch is full, the partition ends or the time is up; None if it is up with no record."""
     records: list[LogRecord] = []
     size_bytes, next_offset = 0, wanted.offset
@@ -156,7 +156,7 @@ def _collect(
         if message is None:
             if deadline.remaining_s and listener.refusal is None:
                 continue
-            return Batch(tuple(records), next_offset) if records else None
+            return LogBatch(tuple(records), next_offset) if records else None
         error = message.error()
         if error is not None:
             if error.code() == _END_OF_PARTITION:
@@ -173,10 +173,10 @@ def _collect(
             break
         records.append(record)
         next_offset = record.offset + 1
-    return Batch(tuple(records), next_offset)
+    return LogBatch(tuple(records), next_offset)
 
 
-def _raise_partition_error(error: KafkaError, message: Any, wanted: Wanted) -> None:
+def _raise_partition_error(error: KafkaError, message: Any, wanted: LogRange) -> None:
     """Raise an error that concerns the partition.
 
     Errors that name no topic concern the group's coordinator, which librdkafka looks up although no group is

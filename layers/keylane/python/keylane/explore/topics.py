@@ -1,0 +1,105 @@
+"""Kafka's clusters and topics, and the placement of a topic's partitions in Keylane's state."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from keylane import routing
+from keylane.errors import CorruptState, KeylaneError, StateUnavailable, UnknownPartition, UnknownTopic
+from keylane.model.records import MAX_LANES
+from keylane.ports import Deadline
+from keylane.state import lanes
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from keylane.model.kafka import KafkaCluster, KafkaTopic
+    from keylane.ports import Metadata
+    from keylane.query.store import Store
+
+KEPT, NOT_KEPT, UNAVAILABLE, NOT_CONFIGURED = "kept", "not-kept", "unavailable", "not-configured"
+
+
+class TopicList(NamedTuple):
+    """Names and partition counts, by name; `next_after`: the name to continue after, None at the end."""
+
+    topics: list[tuple[str, int]]
+    next_after: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPlacement:
+    """A topic's partitions, and the slot and shard of each in Keylane's state, in partition order.
+
+    `state`: KEPT; NOT_KEPT if the topic has no layout; UNAVAILABLE if Redis did not answer; NOT_CONFIGURED.
+    `slots`: of a partition's first stripe, or, unless KEPT, as a topic with one stripe would have it; None if
+    the topic has more partitions than there are slots. `shards`: "host:port", None unless KEPT.
+    """
+
+    topic: KafkaTopic
+    state: str
+    slots: Sequence[int | None]
+    shards: Sequence[str | None]
+
+
+def describe_clusters(
+    clusters: Mapping[str, Metadata], deadline: Deadline
+) -> dict[str, KafkaCluster | KeylaneError]:
+    """Each cluster and its brokers by name, or the error of one that does not answer.
+
+    Raises LogUnavailable, LogRefused if no cluster answers.
+    """
+    found: dict[str, KafkaCluster | KeylaneError] = {}
+    for index, (name, metadata) in enumerate(clusters.items()):
+        # A cluster that does not answer leaves the later ones their share of the time.
+        share_ms = deadline.remaining_s * 1000 / (len(clusters) - index)
+        try:
+            found[name] = metadata.cluster(Deadline.after_ms(share_ms, deadline.clock))
+        except KeylaneError as error:
+            found[name] = error
+    errors = [each for each in found.values() if isinstance(each, KeylaneError)]
+    if len(errors) == len(found):
+        raise errors[0]
+    return found
+
+
+def list_topics(metadata: Metadata, prefix: str, after: str, limit: int, deadline: Deadline) -> TopicList:
+    """At most `limit` topics, in order, whose names begin with `prefix` and come after `after`.
+
+    Raises LogUnavailable, LogRefused.
+    """
+    counts = metadata.topics(deadline)
+    names = sorted(name for name in counts if name.startswith(prefix) and name > after)
+    page = [(name, counts[name]) for name in names[:limit]]
+    return TopicList(page, page[-1][0] if len(names) > limit else None)
+
+
+def locate_topic(
+    metadata: Metadata, store: Store | None, topic: str, deadline: Deadline, state_timeout_ms: float
+) -> TopicPlacement:
+    """A topic's placement; Kafka's part is returned without Redis too. `store`: None if none is configured.
+
+    Raises UnknownTopic, LogUnavailable, LogRefused.
+    """
+    found = metadata.topic(topic, deadline)
+    count = len(found.partitions)
+    slots = [routing.slot_for(number, 0, count, 1) if count <= MAX_LANES else None for number in range(count)]
+    unplaced = TopicPlacement(found, NOT_CONFIGURED, slots, [None] * count)
+    if store is None:
+        return unplaced
+    state_deadline = Deadline.after_ms(state_timeout_ms, store.clock)
+    try:
+        layout = store.layouts.refresh(topic, state_deadline)
+        kept = [lanes.lane_at(layout, number, 0).slot for number in range(count)]
+        return TopicPlacement(found, KEPT, kept, store.state.hosts(kept, state_deadline))
+    except UnknownTopic:
+        return replace(unplaced, state=NOT_KEPT)
+    except (StateUnavailable, CorruptState):
+        return replace(unplaced, state=UNAVAILABLE)
+
+
+def check_partition(topic: KafkaTopic, partition: int) -> None:
+    """Raise UnknownPartition if the topic does not have the partition."""
+    if partition >= len(topic.partitions):
+        raise UnknownPartition(topic.name, partition)

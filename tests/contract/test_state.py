@@ -133,7 +133,7 @@ def test_any_bytes_are_keys_and_values(held: Held, tag: bytes):
     assert read(state, tag + every) == [every[::-1]]
 
 
-def test_large_values_come_whole(held: Held, tag: bytes):
+def test_large_values_come_complete(held: Held, tag: bytes):
     state, put = held
     value = bytes(range(256)) * 4_096
     put({tag + b"1": value, tag + b"2": value[1:]})

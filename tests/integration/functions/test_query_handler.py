@@ -109,7 +109,7 @@ def test_any_key_is_found_percent_encoded_and_as_base64(query: Query, redis_clus
     assert body_of(query(layout.topic, as_base64, query={"key_format": "base64"})) == b"found"
 
 
-def test_bytes_that_are_no_text_come_whole(query: Query, redis_cluster: str):
+def test_bytes_that_are_not_text_come_complete(query: Query, redis_cluster: str):
     layout, value = a_layout(), bytes(range(256)) * 100
     fill(redis_cluster, a_lane(layout, KEY, value))
     answer = query(layout.topic)
@@ -124,7 +124,7 @@ def test_envelope_holds_value_and_metadata(query: Query, layout: Layout):
     assert (document["topic"], document["key"], document["offset"]) == (layout.topic, "N14228", 42)
 
 
-def test_absent_key_and_unknown_topic_are_told_apart(query: Query, redis_cluster: str):
+def test_absent_key_and_unknown_topic_differ(query: Query, redis_cluster: str):
     layout = a_layout()
     fill(redis_cluster, layout_entry(layout) | watermark_entry(layout, KEY))
     absent = query(layout.topic)
@@ -135,7 +135,7 @@ def test_absent_key_and_unknown_topic_are_told_apart(query: Query, redis_cluster
     assert json.loads(unknown["body"])["code"] == "UNKNOWN_TOPIC_OR_PARTITION"
 
 
-def test_topic_that_is_not_whole_yet_is_503(query: Query, redis_cluster: str):
+def test_topic_that_is_still_building_is_503(query: Query, redis_cluster: str):
     layout = a_layout()
     fill(redis_cluster, layout_entry(layout))
     answer = query(layout.topic)

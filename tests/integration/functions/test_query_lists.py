@@ -139,7 +139,7 @@ def test_atomic_reads_of_several_lanes_name_two_keys(ask: Ask, layout: Layout):
     assert "'a'" in json.loads(answer["body"])["detail"]
 
 
-def test_other_methods_are_told_which_one_is_right(ask: Ask, layout: Layout):
+def test_other_methods_are_405_with_those_allowed(ask: Ask, layout: Layout):
     answer = ask(f"/topics/{layout.topic}/keys:read")
     assert problem(answer)[:2] == (405, "wrong-method")
     assert headers_of(answer)["Allow"] == "POST"
@@ -186,7 +186,7 @@ def test_older_state_than_asked_for_is_503_with_its_age(ask: Ask, layout: Layout
     assert problem(ask(path, query={"max_age_ms": "-1"})) == (400, "bad-request", "max_age_ms")
 
 
-def test_a_change_is_told_to_who_waits_for_it(ask: Ask, layout: Layout, redis_cluster: str):
+def test_a_read_that_waits_for_a_change_returns_it(ask: Ask, layout: Layout, redis_cluster: str):
     path = f"/topics/{layout.topic}/keys/a"
     etag = headers_of(ask(path))["ETag"]
     waiting = {"If-None-Match": etag, "Prefer": "wait=5"}
@@ -226,7 +226,7 @@ def test_fields_of_objects_alone_are_shown(ask: Ask, layout: Layout, redis_clust
     assert problem(ask(path, query={"fields": "a,,b"})) == (400, "bad-request", "fields")
 
 
-def test_a_topic_tells_its_lanes_and_their_shards(ask: Ask, layout: Layout, redis_cluster: str):
+def test_a_topic_lists_its_lanes_and_their_shards(ask: Ask, layout: Layout, redis_cluster: str):
     document = json.loads(ask(f"/topics/{layout.topic}")["body"])
     begun = {lane_of(layout, key)[0] for key in KEYS}
     assert (document["partitions"], document["generation"]) == (9, 1)

@@ -133,7 +133,7 @@ def test_cursors_are_of_their_topic_and_bounds(ask: Ask, serve: Callable[..., Se
         assert problem(wrong) == (400, "bad-request", "cursor")
 
 
-def test_what_a_topic_does_not_keep_is_told_with_its_option(ask: Ask, serve: Callable[..., Served]):
+def test_what_a_topic_does_not_keep_is_refused_with_its_option(ask: Ask, serve: Callable[..., Served]):
     served = serve()
     served.put(b"k", b"v")
     ranged = ask(f"/topics/{served.topic}/keys")
@@ -147,7 +147,7 @@ def test_what_a_topic_does_not_keep_is_told_with_its_option(ask: Ask, serve: Cal
         assert "history_count" in past["json"]["detail"]
 
 
-def test_a_history_is_told_newest_first_with_its_tombstones(ask: Ask, serve: Callable[..., Served]):
+def test_a_history_comes_newest_first_with_its_tombstones(ask: Ask, serve: Callable[..., Served]):
     served = serve(history_count=100)
     begin_ms = served.now_ms - 100_000
     positions = [served.put(b"k", b"%d" % number, begin_ms + number) for number in range(5)]
@@ -169,7 +169,7 @@ def test_a_history_is_told_newest_first_with_its_tombstones(ask: Ask, serve: Cal
     assert problem(ask(path, cursor=pages[0]["next"])) == (400, "bad-request", "cursor")
 
 
-def test_the_record_in_force_at_a_moment_is_told(ask: Ask, serve: Callable[..., Served]):
+def test_a_record_can_be_read_as_of_a_moment(ask: Ask, serve: Callable[..., Served]):
     served = serve(history_count=3)
     first_ms = served.now_ms - 100_000
     served.put(b"k", b"lost", first_ms - 1)
@@ -193,7 +193,7 @@ def test_the_record_in_force_at_a_moment_is_told(ask: Ask, serve: Callable[..., 
     assert problem(ask(path, as_of="1", min_offset="1")) == (400, "bad-request", "as_of")
 
 
-def test_a_range_of_a_time_is_what_was_in_force(ask: Ask, serve: Callable[..., Served]):
+def test_a_range_can_be_read_as_of_a_time(ask: Ask, serve: Callable[..., Served]):
     served = serve(index=True, history_age_ms=HOUR_MS)
     first_ms = served.now_ms - 100_000
     for number, name in enumerate(NAMES[:12]):

@@ -52,7 +52,7 @@ def test_any_other_bytes_are_refused(data: bytes):
     refused(base64.urlsafe_b64encode(data).rstrip(b"=").decode())
 
 
-def test_a_cursor_has_one_spelling():
+def test_a_cursor_has_one_rendering():
     text = cursors.encode("t", ASKED, b"12")
     last = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
     for other in last:

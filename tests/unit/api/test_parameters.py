@@ -16,7 +16,7 @@ LIMIT = parameters.integer("limit", "how many", 1, 1000, 100)
 
 
 @pytest.mark.parametrize(("text", "value"), [("1", 1), ("1000", 1000), ("0010", 10)])
-def test_whole_numbers_within_their_bounds_are_taken(text: str, value: int):
+def test_integers_within_their_bounds_are_accepted(text: str, value: int):
     assert LIMIT.of({"limit": text}) == value
     assert LIMIT.of({}) == 100
 
@@ -49,7 +49,7 @@ def test_times_are_milliseconds_or_iso_8601_and_utc_where_no_zone_is_named(text:
 @pytest.mark.parametrize(
     "text", ["", "soon", "-1", "1e3", "1969-12-31", "9" * 16, "2013-13-01", "0001-01-01T00:00:00+23:00"]
 )
-def test_what_is_no_time_is_refused(text: str):
+def test_invalid_time_is_refused(text: str):
     with pytest.raises(BadRequest, match="neither milliseconds") as caught:
         parameters.moment("to", "").of({"to": text})
     assert caught.value.parameter == "to"

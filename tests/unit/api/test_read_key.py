@@ -108,7 +108,7 @@ def test_text_is_answered_as_text(value: bytes):
 
 
 @pytest.mark.parametrize("value", [b"\xff", b'{"a": "\xe4"}', b"\xed\xa0\x80", bytes(range(256))])
-def test_what_is_no_text_is_answered_as_bytes(value: bytes):
+def test_value_that_is_not_text_is_answered_as_bytes(value: bytes):
     response = respond(of_value(value))
     assert response.headers["Content-Type"] == "application/octet-stream"
     assert response.body == value
@@ -123,7 +123,7 @@ def test_values_come_as_they_were_written(value: bytes):
 LEFT = Record(b"N14228", b"", 3, 42, NOW_MS, left_in_kafka_bytes=5_000_000)
 
 
-def test_a_value_left_in_kafka_is_told_with_its_position_and_size():
+def test_a_value_left_in_kafka_is_reported_with_its_position_and_size():
     response = respond(LEFT)
     assert response.status_code == 422
     assert json.loads(response.body)["type"] == "urn:keylane:problem:value-left-in-kafka"
@@ -173,7 +173,7 @@ def test_the_envelope_of_a_lane_that_is_being_built_has_no_age():
     assert "age_ms" not in document
 
 
-def test_absent_key_is_told_with_its_freshness():
+def test_absent_key_is_reported_with_its_freshness():
     response = respond(None)
     assert response.status_code == 404
     assert json.loads(response.body)["type"] == "urn:keylane:problem:key-absent"
@@ -200,7 +200,7 @@ def test_absent_key_matches_nothing():
     assert respond(None, if_none_match="*").status_code == 404
 
 
-def test_incomplete_lane_never_claims_to_be_whole():
+def test_incomplete_lane_never_claims_to_be_complete():
     assert respond(incomplete=True).headers["Keylane-Incomplete"] == "true"
     assert respond(None, incomplete=True).headers["Keylane-Incomplete"] == "true"
     assert json.loads(respond(envelope=True, incomplete=True).body)["incomplete"] is True
@@ -208,7 +208,7 @@ def test_incomplete_lane_never_claims_to_be_whole():
 
 
 @pytest.mark.parametrize("timestamp_ms", [0, 10**15, 2**64 - 1])
-def test_timestamp_that_is_no_date_has_no_last_modified(timestamp_ms: int):
+def test_timestamp_outside_http_dates_has_no_last_modified(timestamp_ms: int):
     response = respond(of_value(b"v", timestamp_ms=timestamp_ms))
     assert "Last-Modified" not in response.headers
     assert response.headers["Keylane-Timestamp"] == str(timestamp_ms)
@@ -256,7 +256,7 @@ def test_envelopes_are_json_whatever_is_in_them(key: bytes, value: bytes):
     json.loads(respond(Record(key, value, 0, 0, 0), envelope=True).body)
 
 
-def test_written_position_is_told_in_body_and_header():
+def test_written_position_is_in_body_and_header():
     response = write_key.render_position(Position(3, 7), 201)
     assert response.status_code == 201
     assert json.loads(str(response.body)) == {"partition": 3, "offset": 7, "position": "3:7"}

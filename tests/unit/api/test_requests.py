@@ -47,7 +47,7 @@ def test_kafkas_names_are_topics(topic: str):
 
 
 @pytest.mark.parametrize("topic", [".", "..", "a b", "a%20b", "a%2Fb", "%FF", "ä", "x" * 250, "%0A", ""])
-def test_what_kafka_would_not_take_is_no_topic(topic: str):
+def test_topic_name_that_kafka_does_not_accept_is_refused(topic: str):
     refused("topic", topic=topic)
 
 
@@ -100,7 +100,7 @@ def test_padding_of_base64_is_optional(raw: str):
     assert parsed(key=raw, query={"key_format": "base64"}).key == b"a"
 
 
-def test_key_that_is_empty_once_decoded_has_no_home():
+def test_key_that_is_empty_once_decoded_is_refused():
     with pytest.raises(NullKey):
         parsed(key="", query={"key_format": "base64"})
 
@@ -120,7 +120,7 @@ def test_min_offset_is_an_offset_of_the_keys_own_partition():
 
 
 @pytest.mark.parametrize("text", ["", "-1", "1.5", "a", " 1", "9" * 19, "\u0661"])
-def test_what_is_no_offset_is_refused(text: str):
+def test_invalid_offset_is_refused(text: str):
     refused("min_offset", query={"min_offset": text})
 
 
@@ -128,7 +128,7 @@ def test_min_position_comes_in_a_header_of_any_case():
     assert parsed(headers={"KEYLANE-min-Position": " 3:1042 "}).wait.min_position == Position(3, 1042)
 
 
-def test_what_is_no_position_is_refused():
+def test_invalid_position_is_refused():
     refused("Keylane-Min-Position", headers={"Keylane-Min-Position": "3-1042"})
 
 
@@ -154,7 +154,7 @@ def test_prefer_bounds_the_waiting(prefer: str, wait_ms: float):
 
 
 @pytest.mark.parametrize("prefer", ["wait", "wait=", "wait=soon", "wait=-1", "wait=1e3", "wait=inf"])
-def test_wait_that_is_no_number_is_refused(prefer: str):
+def test_wait_that_is_not_a_number_is_refused(prefer: str):
     refused("Prefer", headers={"Prefer": prefer})
 
 
@@ -166,7 +166,7 @@ def test_headers_in_several_lines_are_one_list():
     assert known.tags == {'"1-2"', '"3-4"'}
 
 
-def test_events_without_twins_and_query_are_taken():
+def test_events_without_multi_value_headers_and_query_are_accepted():
     event = {"httpMethod": "GET", "path": "/", "headers": {"Prefer": "wait=1"}}
     assert read_key.parse_read_key(event, "t", "k", SETTINGS).wait.position_ms == 1_000
     assert read_key.parse_read_key({}, "t", "k", SETTINGS).key == b"k"

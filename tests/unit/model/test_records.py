@@ -32,7 +32,7 @@ def test_position_is_written_as_it_is_read():
         "1:" + "9" * 19,
     ],
 )
-def test_what_is_no_position_is_refused_with_an_example(text: str):
+def test_invalid_position_is_refused_with_an_example(text: str):
     with pytest.raises(ValueError, match="3:1042"):
         Position.parse(text)
 

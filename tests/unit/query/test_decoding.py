@@ -46,7 +46,7 @@ def layout_of(value_format: str):
     return a_layout(options=Options(value_format=value_format))
 
 
-def test_registry_value_becomes_json_and_tells_its_schema():
+def test_registry_value_becomes_json_and_names_its_schema():
     record = decoder_of(FakeSchemas(s7=TEXT)).decode(layout_of("registry"), a_record(join(7, b"a")))
     assert record.value == b'"a"'
     assert record.form
@@ -82,7 +82,7 @@ def test_value_that_can_not_be_decoded_is_refused_alone_and_shown_among_others(v
 
 
 @pytest.mark.parametrize("error", [RegistryUnavailable("away"), BadConfig("KEYLANE_X is not set")])
-def test_values_without_their_registry_are_shown_as_bytes_and_no_setting_is_told(error, caplog):
+def test_values_without_their_registry_are_shown_as_bytes_and_no_setting_is_revealed(error, caplog):
     decoder, layout = decoder_of(FakeSchemas(s7=error)), layout_of("registry")
     with pytest.raises(type(error)):
         decoder.decode(layout, a_record(join(7, b"a")))

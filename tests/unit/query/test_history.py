@@ -167,13 +167,15 @@ def test_what_is_written_between_pages_does_not_shift_them():
 
 
 @given(rows=ROWS, moment=st.integers(0, 8))
-def test_the_newest_record_of_a_time_was_in_force(rows: list[Row], moment: int):
+def test_the_record_as_of_a_time_is_the_newest_one_up_to_it(rows: list[Row], moment: int):
     newest = next((row for row in in_order(rows) if row.time <= moment), None)
     assert Kept(*rows).value(moment) == (newest.value if newest else None)
 
 
 @given(rows=ROWS, source=st.sampled_from([None, 20, 21]), offset=st.integers(0, 7))
-def test_the_last_record_up_to_a_position_was_in_force_then(rows: list[Row], source: int | None, offset: int):
+def test_the_record_as_of_a_position_is_the_last_one_up_to_it(
+    rows: list[Row], source: int | None, offset: int
+):
     kept = Kept(*rows)
     partition = kept.partition if source is None else source
     before = [row for row in rows if row.source == source and row.offset <= offset]
@@ -188,7 +190,7 @@ def test_long_histories_are_looked_through_for_a_position():
     assert kept.value(Position(kept.partition, 96)) == b"late"
 
 
-def test_a_position_that_is_not_there_yet_is_told():
+def test_a_position_that_is_not_reached_is_refused():
     kept = Kept(Row(1, 1, b"v"))
     with pytest.raises(PositionNotReached):
         kept.as_of(Position(kept.partition, 100))
@@ -227,7 +229,7 @@ def test_a_history_that_is_gone_knows_its_age_alone():
     assert Kept(history_count=3).as_of(1) is None
 
 
-def test_a_record_whose_time_to_live_was_over_was_not_in_force():
+def test_a_record_is_absent_as_of_a_time_after_its_time_to_live():
     kept = Kept(Row(100, 1, b"v"), history_count=9, ttl_ms=10)
     assert kept.value(109) == b"v"
     assert kept.value(110) is None

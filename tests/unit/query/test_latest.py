@@ -103,7 +103,7 @@ def test_tombstones_marker_reads_as_absent(layout: Layout):
     assert Reader(a_lane(layout, KEY, None)).latest(layout.topic).record is None
 
 
-def test_stray_tells_the_partition_it_came_from(layout: Layout):
+def test_stray_names_the_partition_it_came_from(layout: Layout):
     reader = Reader(a_lane(layout, KEY, b"v", source_partition=8))
     answer = reader.latest(layout.topic)
     assert answer.record
@@ -122,7 +122,7 @@ def test_keys_are_found_whatever_the_layout(partitioner: str, stripes: int):
         assert answer.record.value == b"v%d" % number
 
 
-def test_unknown_topic_is_told_and_not_remembered(layout: Layout):
+def test_unknown_topic_is_refused_and_not_cached(layout: Layout):
     reader = Reader()
     with pytest.raises(UnknownTopic, match=layout.topic):
         reader.latest(layout.topic)
@@ -194,7 +194,7 @@ def test_lane_that_was_never_complete_is_being_built(layout: Layout):
         reader.latest(layout.topic)
 
 
-def test_lane_that_is_being_built_tells_how_far_it_is(layout: Layout):
+def test_lane_that_is_being_built_reports_its_progress(layout: Layout):
     building = a_watermark(complete_as_of_ms=0, log_end=400)
     reader = Reader(a_lane(layout, KEY, b"v"), watermark_entry(layout, KEY, building))
     with pytest.raises(LaneBuilding, match=r"offset 100 of 400 \(25 %\)") as caught:
@@ -215,7 +215,7 @@ def test_partial_read_of_a_lane_that_has_not_begun_has_nothing_to_answer(layout:
         Reader(layout_entry(layout)).latest(layout.topic, partial=True)
 
 
-def test_empty_key_has_no_home(layout: Layout):
+def test_empty_key_is_refused(layout: Layout):
     with pytest.raises(NullKey):
         Reader().latest(layout.topic, b"")
 
@@ -225,7 +225,7 @@ def test_key_over_64_kib_is_refused(layout: Layout):
         Reader().latest(layout.topic, b"k" * 65_537)
 
 
-def test_state_that_is_away_is_told(layout: Layout):
+def test_unavailable_state_is_reported(layout: Layout):
     reader = Reader(a_lane(layout, KEY, b"v"))
     reader.state.away = True
     with pytest.raises(StateUnavailable):
@@ -306,7 +306,7 @@ def test_a_read_that_waits_waits_for_a_lane_that_is_being_built_too(layout: Layo
         reader.latest(layout.topic, min_position=100, position_ms=50)
 
 
-def test_waiting_ends_at_its_bound_and_tells_how_far_the_state_is(layout: Layout):
+def test_waiting_ends_at_its_bound_and_reports_how_far_the_state_is(layout: Layout):
     reader = Reader(a_lane(layout, KEY, b"old"))
     began_s = reader.time.seconds
     with pytest.raises(PositionNotReached) as caught:
@@ -386,7 +386,7 @@ def test_state_that_is_older_than_asked_for_is_refused_or_waited_for(layout: Lay
     assert len(reader.time.pauses) == 1
 
 
-def test_lane_that_was_never_whole_is_too_old_for_any_age(layout: Layout):
+def test_lane_that_was_never_complete_is_too_old_for_any_age(layout: Layout):
     reader = Reader(a_lane(layout, KEY, b"v"), watermark_entry(layout, KEY, a_watermark(complete_as_of_ms=0)))
     with pytest.raises(StateTooOld) as caught:
         reader.latest(layout.topic, max_age_ms=10**12, partial=True)

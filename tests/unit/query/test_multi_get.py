@@ -105,7 +105,7 @@ def test_freshness_is_that_of_the_oldest_lane():
     assert caught.value.age_ms == 900
 
 
-def test_of_a_partitions_stripes_the_least_offset_is_told():
+def test_a_partition_reports_the_least_offset_of_its_stripes():
     layout = a_layout(partition_count=1, stripes=2)
     first = next(key for key in KEYS if routing.stripe_for(key, 2) == 0)
     second = next(key for key in KEYS if routing.stripe_for(key, 2) == 1)
@@ -143,7 +143,7 @@ def test_keys_of_one_partition_key_are_read_at_one_moment(stripes: int):
         reader.many(layout.topic, KEYS, atomic=True)
 
 
-def test_stale_layout_is_read_anew_once():
+def test_stale_layout_is_read_again_once():
     layout = a_layout()
     reader = Reader(a_topic_with(layout, KEYS))
     reader.many(layout.topic, KEYS)
@@ -154,7 +154,7 @@ def test_stale_layout_is_read_anew_once():
     assert reader.watermarks.layout == grown
 
 
-def test_superseded_lane_is_taken_while_the_layout_still_names_it():
+def test_superseded_lane_is_valid_while_the_layout_still_names_it():
     layout = a_layout()
     reader = Reader(a_topic_with(layout, KEYS, superseded=True))
     assert reader.many(layout.topic, KEYS[:1]) == [(KEYS[0], b"v" + KEYS[0])]
@@ -210,7 +210,7 @@ def test_join_reads_all_topics_by_one_command():
         ("partition_by", {"partition_by": "prefix:|"}),
     ],
 )
-def test_join_of_topics_that_lie_otherwise_says_which_and_in_what(field: str, other: dict[str, Any]):
+def test_join_of_topics_with_different_layouts_says_which_and_in_what(field: str, other: dict[str, Any]):
     one, two = a_layout(), a_layout(**other)
     reader = Reader(a_lane(one, b"k", b"1"), a_lane(two, b"k", b"2"))
     with pytest.raises(BadRequest, match=field) as caught:

@@ -271,7 +271,7 @@ def test_a_page_goes_on_after_the_layout_has_changed():
     assert rest.watermarks.layout.generation == 2
 
 
-def test_a_layout_that_is_removed_while_it_is_read_is_no_shorter_page():
+def test_a_layout_that_is_removed_while_it_is_read_does_not_shorten_the_page():
     topic = a_topic_of(*KEYS)
     old = topic.layout
     topic.page(limit=1)
@@ -317,7 +317,7 @@ def test_freshness_is_that_of_all_lanes():
     assert topic.page(partial=True).watermarks.is_building
 
 
-def test_records_of_a_time_are_those_that_were_in_force():
+def test_a_range_as_of_a_time_has_the_records_of_that_time():
     topic = a_topic_of(b"a", b"b", b"c", options=Options(index=True, history_count=2))
     add_history(topic, b"a", [(1, 10, b"1"), (2, 20, b"2")])
     add_history(topic, b"b", [(1, 15, None), (2, 20, b"2")])
@@ -330,7 +330,7 @@ def test_records_of_a_time_are_those_that_were_in_force():
     assert early[b"b"].since_ms == 15
 
 
-def test_keys_that_were_deleted_since_are_told_of_as_of_a_time_when_they_were_there():
+def test_a_range_as_of_a_time_has_keys_that_were_deleted_since():
     topic = a_topic_of(b"b", options=Options(index=True, history_count=3))
     add_history(topic, b"a", [(1, 10, b"1"), (2, 20, None)])
     add_history(topic, b"b", [(1, 10, b"2")])

@@ -1,4 +1,4 @@
-"""What is told of a topic, through a fake state."""
+"""The description of a topic, through a fake state."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def described(state: FakeState, topic: str) -> TopicView:
     return describe_topic(store_of(state), topic)
 
 
-def test_every_lane_tells_where_it_lies_and_stands():
+def test_a_topic_lists_each_lane_with_its_node_and_progress():
     layout = a_layout(partition_count=3, stripes=2, generation=4)
     lanes = lanes_of_topic(layout)
     state = FakeState(layout_entry(layout))
@@ -64,7 +64,7 @@ def test_every_lane_tells_where_it_lies_and_stands():
     assert document["strays"] == {"strays": 7, "crc32": 6}
 
 
-def test_partitions_are_told_by_node():
+def test_partitions_are_listed_by_node():
     layout = a_layout(partition_count=9)
     state = FakeState(layout_entry(layout))
     found = partitions_by_node(store_of(state), layout.topic)
@@ -78,6 +78,6 @@ def test_a_partition_on_several_nodes_is_named_by_each():
     assert found == {f"redis-{number}:7000": [0] for number in range(3)}
 
 
-def test_unknown_topics_are_told():
+def test_an_unknown_topic_is_refused():
     with pytest.raises(UnknownTopic):
         described(FakeState(), "nowhere")

@@ -178,7 +178,7 @@ def test_random_bytes_are_a_record_or_refused(data: bytes):
         codec.encode_layout(Layout("t", 9)).replace(b"{}", b"7"),
     ],
 )
-def test_what_is_no_layout_is_refused(data: bytes):
+def test_invalid_layout_is_refused(data: bytes):
     with pytest.raises(codec.CodecError):
         codec.decode_layout(data)
 

@@ -74,7 +74,7 @@ def test_a_definition_and_a_progress_survive_as_json():
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"columns": [{"no": 1}], "topic": "t"}', '{"columns": 1}'])
-def test_text_that_is_no_definition_is_refused(text):
+def test_invalid_definition_is_refused(text):
     with pytest.raises(CodecError):
         Definition.from_json(text)
     with pytest.raises(CodecError):

@@ -52,7 +52,7 @@ class Shipment:
         self.records = records
         self._deadline = deadline
         self._waits = waits
-        self._reports: list[Position | KafkaError | KeylaneError | None] = [None] * len(records)
+        self.reports: list[Position | KafkaError | KeylaneError | None] = [None] * len(records)
         self._unsent: set[int] = set()
         self._unknown: dict[str, KafkaError] = {}
         self._looked_up: set[str] = set()
@@ -92,22 +92,22 @@ class Shipment:
             error = self._hand_over(attempt, index, partition)
             if error is not None:
                 self._unsent.add(index)
-                self.report(index, error)
+                self.fail(index, error)
         unreported = attempt.wait(self._deadline)
         rejection = listener.error(uncertain=not is_new)
         if rejection is not None:
             for index in unreported:
-                self._reports[index] = rejection
+                self.reports[index] = rejection
 
-    def report(self, index: int, report: Position | KafkaError | KeylaneError) -> None:
-        """Keep the report on a record: librdkafka calls this through a `_DeliveryReport`."""
-        self._reports[index] = report
-        if isinstance(report, KafkaError) and report.fatal():
+    def fail(self, index: int, error: KafkaError | KeylaneError) -> None:
+        """Keep the error of a record, as its report."""
+        self.reports[index] = error
+        if isinstance(error, KafkaError) and error.fatal():
             self.is_client_broken = True
 
     def rejected(self, group: Sequence[int]) -> list[int]:
         """The records of the group that failed because a broker rejected the client."""
-        return [index for index in group if isinstance(self._reports[index], ConnectionRejected)]
+        return [index for index in group if isinstance(self.reports[index], ConnectionRejected)]
 
     def results(self) -> list[AppendResult]:
         """The result of each record."""
@@ -115,7 +115,7 @@ class Shipment:
 
     def failed_topics(self) -> set[str]:
         """Topics of records that were not acknowledged."""
-        pairs = zip(self.records, self._reports, strict=True)
+        pairs = zip(self.records, self.reports, strict=True)
         return {record.topic for record, report in pairs if not isinstance(report, Position)}
 
     def _hand_over(
@@ -177,14 +177,14 @@ class Shipment:
                 if is_over or not self._waits:
                     return KafkaError(LOCAL_QUEUE_FULL)
                 attempt.client.poll(min(self._deadline.remaining_s, POLL_S))
-        self._reports[index] = None
+        self.reports[index] = None
         attempt.unreported.add(index)
         return None
 
     def _refused_for_others(self, group: Sequence[int]) -> list[int]:
         refused = [
             index
-            for index, report in ((index, self._reports[index]) for index in group)
+            for index, report in ((index, self.reports[index]) for index in group)
             if isinstance(report, KafkaError)
             and report.code() in REFUSED_FOR_ITS_BATCH
             and index not in self._unsent
@@ -192,11 +192,11 @@ class Shipment:
         if not refused:
             return []
         keys = {index: (self.records[index].topic, self.records[index].key) for index in group}
-        newest = {keys[index]: index for index in group if isinstance(self._reports[index], Position)}
+        newest = {keys[index]: index for index in group if isinstance(self.reports[index], Position)}
         return [index for index in refused if keys[index][1] is None or newest.get(keys[index], -1) < index]
 
     def _result(self, index: int) -> AppendResult:
-        report = self._reports[index]
+        report = self.reports[index]
         if isinstance(report, Position):
             if report.offset < 0:
                 return LogUnavailable("the record was written, but the broker did not return its offset")
@@ -249,8 +249,10 @@ class _DeliveryReport:
     def __call__(self, error: KafkaError | None, message: Any) -> None:
         attempt, index = self._attempt, self._index
         attempt.unreported.discard(index)
-        found = Position(message.partition(), message.offset()) if error is None else error
-        attempt.shipment.report(index, found)
+        if error is None:
+            attempt.shipment.reports[index] = Position(message.partition(), message.offset())
+        else:
+            attempt.shipment.fail(index, error)
 
 
 def _error_in(failed: KafkaException) -> KafkaError:

@@ -22,7 +22,7 @@ Milliseconds = Annotated[int, BeforeValidator(_duration_ms)]
 SomeMilliseconds = Annotated[Milliseconds, Field(ge=1)]
 
 
-class Table(BaseModel):
+class ConfigTable(BaseModel):
     """A table: unknown fields and values of another type are errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)

@@ -40,14 +40,14 @@ from keylane.errors import BadConfig
 from keylane.model.records import WHOLE_KEY, Options, is_topic_name
 from keylane.routing import separator_of
 from keylane.state.windows import NAME_LIMIT
-from keylane_spark.config.table import Milliseconds, SomeMilliseconds, Table
+from keylane_spark.config.table import ConfigTable, Milliseconds, SomeMilliseconds
 from keylane_spark.config.views import ViewConfig
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-class JobConfig(Table):
+class JobConfig(ConfigTable):
     """How the job works; the defaults suit a laptop and a cluster."""
 
     small_batch_records: Annotated[int, Field(ge=0)] = 20_000
@@ -76,7 +76,7 @@ def _partition_by(text: str) -> str:
     return text
 
 
-class TopicConfig(Table):
+class TopicConfig(ConfigTable):
     """One topic."""
 
     partitioner: Literal["murmur2", "crc32", "fnv1a"] = "murmur2"
@@ -117,7 +117,7 @@ class TopicConfig(Table):
         )
 
 
-class Config(Table):
+class Config(ConfigTable):
     """The whole file."""
 
     job: JobConfig = JobConfig()

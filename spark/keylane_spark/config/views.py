@@ -32,7 +32,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from keylane.model.records import MAX_LANES
 from keylane.state.aggregates import KINDS
 from keylane.state.windows import Column, Definition
-from keylane_spark.config.table import Milliseconds, SomeMilliseconds, Table
+from keylane_spark.config.table import ConfigTable, Milliseconds, SomeMilliseconds
 
 MAX_WINDOWS = 1000
 """The most windows that one event may fall into."""
@@ -56,7 +56,7 @@ ColumnText = Annotated[Column, BeforeValidator(_column)]
 Path = Annotated[str, Field(pattern=f"^{_PATH}$")]
 
 
-class ViewConfig(Table):
+class ViewConfig(ConfigTable):
     """One view."""
 
     topic: str

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _MAX_SIGHTS = 1000
 
 
-class Freshness:
+class ObservedEnds:
     """The end offsets that were seen, for as long as they can prove something. Thread-safe."""
 
     def __init__(self) -> None:
@@ -74,7 +74,7 @@ class Freshness:
 
 
 def topic_complete_as_of_ms(
-    freshness: Freshness, positions: Mapping[TopicPartition, int], topics: Collection[str]
+    freshness: ObservedEnds, positions: Mapping[TopicPartition, int], topics: Collection[str]
 ) -> dict[str, int]:
     """For each of these topics the time as of which all its partitions are complete; 0: never.
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from keylane.model.topic_partition import TopicPartition
     from keylane_spark.context import JobContext
-    from keylane_spark.stream.freshness import Freshness
+    from keylane_spark.stream.freshness import ObservedEnds
     from keylane_spark.stream.openings import WriterSpec
 
 _CHECK_TOPICS_S = 2.0
@@ -51,7 +51,7 @@ class Heartbeat:
     """Beats until `stop`, or until an error that does not pass (a fence, a lane that lost records)."""
 
     def __init__(
-        self, context: JobContext, writer: WriterSpec, freshness: Freshness, query: HeartbeatQuery
+        self, context: JobContext, writer: WriterSpec, freshness: ObservedEnds, query: HeartbeatQuery
     ) -> None:
         self._broker = context.broker
         self._clock = context.clock

@@ -19,7 +19,7 @@ from keylane_spark.engine import session
 from keylane_spark.stream.batch_query import BatchQuery
 from keylane_spark.stream.batch_writer import BatchWriter
 from keylane_spark.stream.driver_share import DriverShare
-from keylane_spark.stream.freshness import Freshness
+from keylane_spark.stream.freshness import ObservedEnds
 from keylane_spark.stream.heartbeat import Heartbeat
 from keylane_spark.stream.offset_log import batch_ends
 from keylane_spark.stream.tasks import TALLY_SCHEMA, PartitionWriter
@@ -64,7 +64,7 @@ class TopicQuery(BatchQuery):
         self._writer = opening.writer
         self._building = building
         self._positions: dict[TopicPartition, int] = dict(opening.positions)
-        self._freshness = Freshness()
+        self._freshness = ObservedEnds()
         self._cluster = Cluster(context.redis)
         self._lanes = self._writer.lanes(self._cluster, context.clock, self.say)
         self._reported_null_keys: set[str] = set()

@@ -9,7 +9,7 @@ from pyspark.errors import AnalysisException
 from keylane.errors import TopicChanged, WriterError
 from keylane_spark.engine import session
 from keylane_spark.stream.batch_query import BatchQuery
-from keylane_spark.stream.freshness import Freshness, topic_complete_as_of_ms
+from keylane_spark.stream.freshness import ObservedEnds, topic_complete_as_of_ms
 from keylane_spark.stream.offset_log import batch_ends
 from keylane_spark.views.partials import partials
 
@@ -43,7 +43,7 @@ class ViewQuery(BatchQuery):
         max_records = max(1, BATCH_RECORDS // opening.view.windows_per_event)
         self._job = context.config.job.model_copy(update={"max_batch_records": max_records})
         self._positions: Offsets = opening.furthest
-        self._freshness = Freshness()
+        self._freshness = ObservedEnds()
         self.complete_as_of_ms = 0
         """The time as of which all lanes have been marked complete; 0: not yet."""
 

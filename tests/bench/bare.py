@@ -1,7 +1,7 @@
-"""The least that a read can take: its very commands over bare sockets, encoded beforehand, replies counted.
+"""The lower bound of a read's duration: its own commands over bare sockets.
 
-What the function sends is noted once, outside of the measurement; `prepare` makes of it packed bytes for each
-node and the number of bytes that come back. Nothing is parsed when it is run.
+The commands that the function sends are recorded once, outside the measurement. `prepare` packs them for each
+node, and determines the length of the replies. During the measurement, replies are counted and not parsed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ RECEIVE_BYTES = 65_536
 
 
 class Errand(NamedTuple):
-    """Bytes for one node, and how many it answers with."""
+    """Bytes for one node, and the length of its reply."""
 
     connection: socket.socket
     packed: bytes
@@ -34,7 +34,7 @@ class Errand(NamedTuple):
 
 
 def noted(redis_state: RedisState, act: Callable[[], Any]) -> list[Round]:
-    """The rounds of commands that `act` sends through the state: in each all nodes are asked at once."""
+    """Return the rounds of commands that `act` sends through the state; a round goes to all nodes at once."""
     rounds: list[Round] = []
     read, run = redis_state.read, redis_state.run
 
@@ -63,7 +63,7 @@ class Bare:
         self._sockets: dict[tuple[str, int], socket.socket] = {}
 
     def prepare(self, rounds: Sequence[Round]) -> list[list[Errand]]:
-        """Encode the rounds, and ask once to learn how long the answers are."""
+        """Encode the rounds, and send them once to determine the length of the replies."""
         return [self._prepare(calls) for calls in rounds]
 
     def close(self) -> None:
@@ -89,7 +89,7 @@ class Bare:
 
 
 def run(rounds: Sequence[Sequence[Errand]]) -> None:
-    """Send each round to all its nodes, then read until all bytes are there."""
+    """Send each round to all its nodes, then read until all bytes have arrived."""
     for errands in rounds:
         for connection, packed, _ in errands:
             connection.sendall(packed)

@@ -1,6 +1,6 @@
 """The query function in fresh processes: import, then the first request, answered from a real cluster.
 
-Beside it, in turns: a Python that does nothing, and one that imports nothing but redis-py.
+Alternating with it: a Python that does nothing, and one that only imports redis-py.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import time
 from typing import TYPE_CHECKING
 
 import state
-from harness import ROOT, Row, report, spread
+from harness import ROOT, ResultRow, report, spread
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +24,7 @@ IMPORT = "query: import"
 FIRST = "query: import + first request"
 PROCESS = "query: whole process"
 
-# Printed: seconds from the interpreter's readiness to each step's end.
+# It prints the seconds from the interpreter's start to the end of each step.
 TIMED_REDIS = "from time import perf_counter as t; b = t(); import redis; print(t() - b)"
 TIMED_QUERY = """
 from time import perf_counter as t
@@ -42,7 +42,7 @@ print(i - b, f - b, answer["statusCode"], answer["body"])
 
 
 def run(code: str, nodes: str) -> tuple[float, list[str]]:
-    """Milliseconds of the whole process, and the words that it printed."""
+    """Return the duration of the whole process in ms, and the words that it printed."""
     environment = os.environ | state.environment(nodes)
     environment["PYTHONPATH"] = str(ROOT / "layers/keylane/python")
     begun = time.perf_counter()
@@ -58,7 +58,7 @@ def run(code: str, nodes: str) -> tuple[float, list[str]]:
 
 
 def measure(nodes: str, key: bytes, value: bytes, processes: int) -> dict[str, list[float]]:
-    """Milliseconds by row; the first process of each kind writes the bytecode and is left out."""
+    """Return milliseconds by row, without the first process of each kind, which writes the bytecode."""
     samples: dict[str, list[float]] = {name: [] for name in (PASS, REDIS, IMPORT, FIRST, PROCESS)}
     query = TIMED_QUERY.format(event=state.get_event(key))
     for number in range(processes + 1):
@@ -86,7 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     report(
         "coldstart",
         "ms",
-        [Row(name, spread(taken)) for name, taken in samples.items()],
+        [ResultRow(name, spread(taken)) for name, taken in samples.items()],
         reference=REDIS,
         settings=vars(chosen),
         aim="import + first request within 250 ms",

@@ -1,7 +1,7 @@
-"""From a record's acknowledgement by Kafka until a read has it: alone, and among 1,000 records/s.
+"""The time from a record's acknowledgement by Kafka until a read returns it: alone, and at 1,000 records/s.
 
-Beside it, in turns, a plain Kafka consumer that waits for the same kind of record: what Kafka itself takes.
-The reads are those of the query function's use case, waiting for the written position.
+Alternating with it, a plain Kafka consumer waits for the same kind of record, which is Kafka's share of the
+time. The reads are those of the query function's use case and wait for the written position.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from confluent_kafka import Consumer, Producer, TopicPartition
-from harness import Row, latency, report
+from harness import ResultRow, latency, report
 
 from keylane.adapters.redis.cluster import Cluster
 from keylane.adapters.redis.state import RedisState
@@ -51,8 +51,8 @@ while True:
 """
 
 
-class Writer:
-    """Writes one record at a time, and tells when it was acknowledged and where it stands."""
+class KafkaWriter:
+    """Writes one record at a time; returns its position and the time of its acknowledgement."""
 
     def __init__(self, bootstrap: str) -> None:
         self._producer = Producer(
@@ -73,8 +73,8 @@ class Writer:
         return at, offset
 
 
-class Reader:
-    """Reads as the query function does."""
+class PositionReader:
+    """Reads in the same way as the query function."""
 
     def __init__(self, stack: Stack) -> None:
         clock = Clock()
@@ -89,7 +89,7 @@ class Reader:
         return at
 
 
-def through_keylane(writer: Writer, reader: Reader, samples: int, name: str) -> list[float]:
+def through_keylane(writer: KafkaWriter, reader: PositionReader, samples: int, name: str) -> list[float]:
     taken = []
     for number in range(samples):
         key, value = b"%b-%d" % (name.encode(), number), b"%d" % number
@@ -99,7 +99,7 @@ def through_keylane(writer: Writer, reader: Reader, samples: int, name: str) -> 
     return taken
 
 
-def through_consumer(stack: Stack, writer: Writer, samples: int) -> list[float]:
+def through_consumer(stack: Stack, writer: KafkaWriter, samples: int) -> list[float]:
     consumer = Consumer(
         {"bootstrap.servers": stack.kafka_bootstrap, "group.id": "bench", "fetch.wait.max.ms": 5}
     )
@@ -131,7 +131,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         config = Path(name) / "keylane.toml"
         config.write_text(CONFIG)
         with guarded(Path(name) / "data") as data, Stack(data, config) as stack:
-            writer, reader = Writer(stack.kafka_bootstrap), Reader(stack)
+            writer, reader = KafkaWriter(stack.kafka_bootstrap), PositionReader(stack)
             through_keylane(writer, reader, WARM_UP, "warm-up")
             alone = through_keylane(writer, reader, chosen.samples, "alone")
             plain = through_consumer(stack, writer, chosen.samples)
@@ -145,7 +145,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     report(
         "freshness",
         "ms",
-        [Row(ALONE, latency(alone)), Row(BUSY, latency(busy)), Row(CONSUMER, latency(plain))],
+        [
+            ResultRow(ALONE, latency(alone)),
+            ResultRow(BUSY, latency(busy)),
+            ResultRow(CONSUMER, latency(plain)),
+        ],
         reference=CONSUMER,
         settings=vars(chosen),
         aim="p50 70 ms, p99 150 ms on 2 cores",

@@ -1,9 +1,9 @@
 """A backlog of records from Kafka into the lanes of a warm job, beside `redis-cli --pipe` of the same SETs.
 
-The job has written a first backlog when it is stopped in its tracks (SIGSTOP). The measured one is produced,
-and the clock runs from SIGCONT until every lane's watermark stands at its partition's end. The reference has
-nothing to read, to cut or to guard: the same keys and payloads as SET commands in a file for each shard, all
-three `redis-cli --pipe` at once. Primaries alone, nothing written to disk by Redis, for both.
+The job writes a first backlog and is then suspended (SIGSTOP). The measured backlog is produced, and the
+clock runs from SIGCONT until every lane's watermark has reached the end of its partition. The reference does
+not read Kafka, route or guard: it sends the same keys and payloads as SET commands, from one file per shard,
+with three `redis-cli --pipe` in parallel. Both have primaries only, and Redis writes nothing to disk.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import psutil
 import redis
 from confluent_kafka import Producer
-from harness import Row, report
+from harness import ResultRow, report
 
 from keylane import routing
 from keylane.adapters.redis.cluster import Cluster
@@ -76,7 +76,7 @@ def produce(bootstrap: str, first: int, count: int, value: bytes) -> None:
 
 
 def wait_until_whole(lanes: Lanes) -> float:
-    """The moment (perf_counter) at which all lanes stand at the ends that Kafka has now."""
+    """Return the time (perf_counter) at which all lanes have reached Kafka's current end offsets."""
     ends = lanes.end_offsets()
     until = time.perf_counter() + TIMEOUT_S
     while time.perf_counter() < until:
@@ -89,7 +89,7 @@ def wait_until_whole(lanes: Lanes) -> float:
 
 @contextlib.contextmanager
 def halted(stack: Stack) -> Iterator[None]:
-    """The job's processes don't run inside the block."""
+    """Suspend the job's processes within the block."""
     family = [stack.job.program.process, *stack.job.program.process.children(recursive=True)]
     for process in family:
         process.send_signal(signal.SIGSTOP)
@@ -110,7 +110,7 @@ def job_seconds(stack: Stack, lanes: Lanes, first: int, count: int, value: bytes
 
 
 def pipe_seconds(stack: Stack, folder: Path, first: int, count: int, value: bytes) -> float:
-    """The same records by redis-cli; the files are made before the clock runs."""
+    """Write the same records with redis-cli; the files are created before the clock starts."""
     clock = Clock()
     cluster = Cluster(redis_settings(stack.environment()))
     cluster.refresh(Deadline.after_ms(5000, clock))
@@ -155,7 +155,7 @@ def pipe_seconds(stack: Stack, folder: Path, first: int, count: int, value: byte
 
 
 def empty(stack: Stack) -> None:
-    """Forget all: the reference begins with as little as the job did."""
+    """Delete everything, so that the reference starts empty, as the job did."""
     for node in stack.redis.nodes:
         host, _, port = node.address.rpartition(":")
         with redis.Redis(host, int(port)) as client:
@@ -189,8 +189,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "ingest",
         "records/s",
         [
-            Row(JOB, {"records/s": chosen.records / job_s}),
-            Row(PIPE, {"records/s": chosen.records / pipe_s}),
+            ResultRow(JOB, {"records/s": chosen.records / job_s}),
+            ResultRow(PIPE, {"records/s": chosen.records / pipe_s}),
         ],
         reference=PIPE,
         settings=vars(chosen),

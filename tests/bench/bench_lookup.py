@@ -1,9 +1,9 @@
 """One read by a warm query function, event in to response out, beside bare-socket `MGET`s of the same keys.
 
-They take turns on one real cluster, each through the keys in an order of its own, so that whatever else the
-machine does hits all of them. Measured twice: as the system places the processes (`lookup`), and with client
-and servers on one core (`lookup-one-core`): there no other core must be woken for an answer, which otherwise
-is most of the bare socket's time and hides what the function itself takes.
+They alternate on one real cluster, each with its own order of keys, so that other load on the machine affects
+all of them. There are two measurements: `lookup`, with the processes where the system places them, and
+`lookup-one-core`, with client and servers on one core. There, no other core has to wake up for a reply, which
+otherwise dominates the bare socket's time and hides the cost of the function itself.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 import state
-from harness import ROOT, Row, latency, report
+from harness import ROOT, ResultRow, latency, report
 
 from keylane.adapters.redis.resp import encode_command
 from keylane.state.codec import HEADER_BYTES, WATERMARK_BYTES
@@ -38,7 +38,7 @@ WARM_UP = 500
 
 
 class BareReader:
-    """A socket to each primary, commands encoded beforehand, replies counted and not parsed."""
+    """One socket per primary; commands are encoded in advance, replies are counted and not parsed."""
 
     def __init__(self, nodes: str) -> None:
         self._sockets: dict[tuple[str, int], socket.socket] = {}
@@ -105,7 +105,7 @@ def measure_and_report(
     report(
         bench,
         "us",
-        [Row(name, latency(taken)) for name, taken in samples.items()],
+        [ResultRow(name, latency(taken)) for name, taken in samples.items()],
         reference=BARE,
         settings=vars(chosen) | {"reads_each_way": len(samples[BARE])},
         aim="the function's p50 at most 2x of the bare socket's",
@@ -113,7 +113,7 @@ def measure_and_report(
 
 
 def measure(ways: dict[str, Way], records: list[Record]) -> dict[str, list[float]]:
-    """Microseconds of every read, by way; who begins changes from read to read."""
+    """Return the microseconds of every read, by way; the order of the ways rotates."""
     for way in ways.values():
         for key, value in records[:WARM_UP]:
             way(key, value)
@@ -128,7 +128,7 @@ def measure(ways: dict[str, Way], records: list[Record]) -> dict[str, list[float
 
 @contextmanager
 def ways_to_read(nodes: str, records: list[Record]) -> Iterator[dict[str, Way]]:
-    """Functions (key, value) -> microseconds; the answer is checked when the clock has stopped."""
+    """Yield functions (key, value) -> microseconds, which check the answer after the clock has stopped."""
     os.environ.update(state.environment(nodes))
     handler = load_handler()
     context = SimpleNamespace(
@@ -156,7 +156,7 @@ def ways_to_read(nodes: str, records: list[Record]) -> Iterator[dict[str, Way]]:
         return taken / 1000
 
     def through_function(key: bytes, value: bytes) -> float:
-        event = state.get_event(key)  # made just now, as the Lambda runtime does
+        event = state.get_event(key)  # created here, as the Lambda runtime does
         begun = clock()
         answer = handler(event, context)
         taken = clock() - begun

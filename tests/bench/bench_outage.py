@@ -1,9 +1,9 @@
-"""What readers see of an outage, on the whole local stack: 200 reads/s over HTTP, 50 records/s into Kafka.
+"""What readers notice of an outage, on the whole local stack: 200 reads/s over HTTP, 50 records/s into Kafka.
 
-`job`: the Spark job is killed for a while and started again. `primary`: a Redis primary is killed, its
-replica promoted, and the node started again. `growth`: the topic grows from 9 to 18 partitions, and the state
-is built anew beside the old one. Each scenario begins with all parts up, which is its reference, and ends
-with a look at every key: the state must have the record that Kafka acknowledged last.
+`job`: the Spark job is killed and later restarted. `primary`: a Redis primary is killed, its replica
+promoted, and the node restarted. `growth`: the topic grows from 9 to 18 partitions, and the state is rebuilt
+beside the old one. Each scenario starts with all parts up, which is its reference. At its end every key is checked: the
+state must have the record that Kafka acknowledged last.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka.admin import AdminClient, NewPartitions
 from harness import percentile
-from stage import TOPIC, UP, Memory, Run, wait_until
+from stage import TOPIC, UP, Memory, ScenarioRun, wait_until
 from verdict import key_of, longest_gap_s
 
 from keylane import routing
@@ -33,16 +33,16 @@ from keylane_spark.adapters.layout_store import LayoutStore
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from verdict import Seen
+    from verdict import TimedRead
 
 PARTITIONS, GROWN = 9, 18
 CONFIG = f"[topics.{TOPIC}]\npartitions = {PARTITIONS}\n"
 FRESH_MS = 2000
-"""An age of no trouble: a busy topic's is about half a second."""
+"""An age without an outage: that of a busy topic is about half a second."""
 CLOCK = Clock()
 
 
-def without_job(run: Run) -> None:
+def without_job(run: ScenarioRun) -> None:
     killed_s = time.monotonic()
     run.stack.job.kill()
     time.sleep(run.chosen.seconds)
@@ -70,12 +70,12 @@ def without_job(run: Run) -> None:
     )
 
 
-def is_fresh(seen: Sequence[Seen]) -> bool:
+def is_fresh(seen: Sequence[TimedRead]) -> bool:
     return all(0 <= one.age_ms < FRESH_MS for one in seen if one.status == 200)
 
 
-def ages(run: Run, from_s: float, to_s: float) -> dict[int, float]:
-    """Median age of the reads in the second that begins so many seconds after, and the last second's."""
+def ages(run: ScenarioRun, from_s: float, to_s: float) -> dict[int, float]:
+    """Return the median age of reads by second of the outage, and that of the last second."""
     last_s = int(to_s - from_s) - 1
     found = {}
     for at_s in sorted({0, last_s, *(at_s for at_s in (10, *range(60, 3600, 60)) if at_s < last_s)}):
@@ -84,7 +84,7 @@ def ages(run: Run, from_s: float, to_s: float) -> dict[int, float]:
     return found
 
 
-def without_primary(run: Run) -> None:
+def without_primary(run: ScenarioRun) -> None:
     cluster = Cluster(redis_settings(run.stack.environment()))
     cluster.refresh(Deadline.after_ms(5000, CLOCK))
     key_slots = [slot_of(key_of(number)) for number in range(run.chosen.keys)]
@@ -126,7 +126,7 @@ def slot_of(key: bytes) -> int:
 
 
 def wait_readable(stack: Stack, key: int, position: str) -> float:
-    """The moment at which the key's read has that position."""
+    """Return the time at which a read of the key returns that position."""
     path = f"/topics/{TOPIC}/keys/{key_of(key).decode()}"
     host = stack.http_url.removeprefix("http://")
 
@@ -140,7 +140,7 @@ def wait_readable(stack: Stack, key: int, position: str) -> float:
     return wait_until(stack, is_readable, f"the record at {position}", within_s=60)
 
 
-def grown(run: Run) -> None:
+def grown(run: ScenarioRun) -> None:
     state = RedisState(Cluster(redis_settings(run.stack.environment())))
     layouts = LayoutStore(Cluster(redis_settings(run.stack.environment())), CLOCK)
     old = layouts.get(TOPIC)
@@ -199,7 +199,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             with (
                 guarded(Path(folder) / "data") as data,
                 Stack(data, config) as stack,
-                Run(stack, chosen) as run,
+                ScenarioRun(stack, chosen) as run,
             ):
                 SCENARIOS[name](run)
 

@@ -1,9 +1,9 @@
 """All kinds of reads by a warm query function, event in to answer out, beside bare sockets.
 
-Each read's own commands are noted beforehand and sent over bare sockets too, replies counted and not parsed;
-the two take turns. For each number of keys a cluster of its own, filled by the job's writer, with values of
-184 bytes in two topics: `flights` (index, history, 200 of its keys with 150 records) and `trips` (keys
-customer|number, partitioned by the customer). In the end p50 by number of keys: the curve.
+The commands of each read are recorded in advance and also sent over bare sockets, where replies are counted
+and not parsed; the two alternate. Each number of keys has its own cluster, filled by the job's writer, with
+values of 184 bytes in two topics: `flights` (index, history, 200 of its keys with 150 records) and `trips`
+(keys customer|number, partitioned by customer). The last table is the curve: p50 by number of keys.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import state
 from bare import Bare, noted, run
 from fill import fill, settle
-from harness import ROOT, Row, latency, report
+from harness import ROOT, ResultRow, latency, report
 
 from keylane.model.records import Layout, Options
 from keylane_local.front.proxy_events import HttpRequest, build_proxy_event
@@ -48,8 +48,8 @@ CONTEXT = SimpleNamespace(
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
-    """One kind of read: its requests, how many records a good answer has, and what is aimed at."""
+class ReadKind:
+    """A kind of read: its requests, the number of records in a correct answer, and the target."""
 
     name: str
     targets: Callable[[int], tuple[str, bytes]]
@@ -59,35 +59,35 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """One read: the function's event, and its commands for bare sockets, together and lane by lane."""
+    """A read: the function's event, and its commands for bare sockets, together and lane by lane."""
 
     event: dict[str, Any]
     rounds: list[list[Errand]]
     lanes: list[list[list[Errand]]]
 
 
-def kinds_of(count: int) -> list[Kind]:
-    """The reads of topics of so many keys; each takes a random number."""
+def kinds_of(count: int) -> list[ReadKind]:
+    """Return the kinds of reads of topics with `count` keys; each takes a random number."""
 
     def many(_: int) -> tuple[str, bytes]:
         keys = [_key(random.randrange(count)).decode() for _ in range(PAGE)]
         return "/topics/flights/keys:read", json.dumps({"keys": keys}).encode()
 
     return [
-        Kind(
+        ReadKind(
             "latest",
             lambda number: (f"/topics/flights/keys/{_key(number % count).decode()}", b""),
             1,
             "p50 at most 2x of the bare socket's, p99 at most 3x",
         ),
-        Kind("100 keys", many, PAGE, f"p50 at most 3x of '{SLOWEST}'"),
-        Kind(
+        ReadKind("100 keys", many, PAGE, f"p50 at most 3x of '{SLOWEST}'"),
+        ReadKind(
             "page of 100",
             lambda number: (f"/topics/flights/keys?prefix={_key(number % count)[:-3].decode()}", b""),
             PAGE,
             "p50 at most 10 ms with 1 M keys",
         ),
-        Kind(
+        ReadKind(
             "page of 100, one lane",
             lambda number: (
                 f"/topics/trips/keys?prefix={_trip(number % count).split(b'|')[0].decode()}%7C",
@@ -96,7 +96,7 @@ def kinds_of(count: int) -> list[Kind]:
             PAGE,
             "",
         ),
-        Kind(
+        ReadKind(
             "history of 100",
             lambda number: (f"/topics/flights/keys/H{number % STORIED:07}/history", b""),
             PAGE,
@@ -114,7 +114,7 @@ def _trip(number: int) -> bytes:
 
 
 def records_of(count: int, value_bytes: int) -> Iterator[tuple[bytes, bytes]]:
-    """What goes into `flights`, with the keys that have a history in between."""
+    """Yield the records of `flights`, with those of the keys with a history in between."""
     for number in range(count):
         yield _key(number), state.value_of(number, value_bytes)
     for number in range(STORIED * RECORDS_EACH):
@@ -138,7 +138,7 @@ def main() -> None:
     report(
         "read",
         "us, p50 of the function",
-        [Row(f"{count:,} keys", figures) for count, figures in curve.items()],
+        [ResultRow(f"{count:,} keys", figures) for count, figures in curve.items()],
         reference=first,
         settings=vars(chosen),
         aim="each flat",
@@ -146,14 +146,14 @@ def main() -> None:
 
 
 def measure_all(nodes: str, count: int, reads: int, value_bytes: int) -> dict[str, float]:
-    """Print a table for each kind of read; give the function's p50 of each, us."""
+    """Print a table for each kind of read; return the function's p50 of each in microseconds."""
     os.environ.update(state.environment(nodes))
     function = load_function()
     bare = Bare(nodes)
     medians = {}
     for kind in kinds_of(count):
         samples = measure(prepared(function, bare, kind, reads + WARM_UP), function, kind)
-        rows = [Row(name, latency(taken[WARM_UP:])) for name, taken in samples.items()]
+        rows = [ResultRow(name, latency(taken[WARM_UP:])) for name, taken in samples.items()]
         name = f"read-{kind.name.replace(', ', '-').replace(' ', '-')}-{count}"
         settings = {"keys": count, "reads_each_way": reads, "value_bytes": value_bytes}
         reference = SLOWEST if SLOWEST in samples else BARE
@@ -163,8 +163,8 @@ def measure_all(nodes: str, count: int, reads: int, value_bytes: int) -> dict[st
     return medians
 
 
-def prepared(function: ModuleType, bare: Bare, kind: Kind, count: int) -> list[Read]:
-    """Events of random requests, each asked once to see what it sends; the answers are looked at here."""
+def prepared(function: ModuleType, bare: Bare, kind: ReadKind, count: int) -> list[Read]:
+    """Return events of random requests; each runs once to record its commands and check its answer."""
     redis_state = function.parts().store.state
     reads = []
     for _ in range(count):
@@ -179,8 +179,8 @@ def prepared(function: ModuleType, bare: Bare, kind: Kind, count: int) -> list[R
     return reads
 
 
-def measure(reads: list[Read], function: ModuleType, kind: Kind) -> dict[str, list[float]]:
-    """Microseconds of every read, by way; who begins changes from read to read."""
+def measure(reads: list[Read], function: ModuleType, kind: ReadKind) -> dict[str, list[float]]:
+    """Return the microseconds of every read, by way; the order of the ways rotates."""
     ways: dict[str, Callable[[Read], float]] = {
         BARE: lambda read: timed(run, read.rounds),
         FUNCTION: lambda read: timed(function.lambda_handler, read.event, CONTEXT),
@@ -198,21 +198,21 @@ def measure(reads: list[Read], function: ModuleType, kind: Kind) -> dict[str, li
 
 
 def timed(act: Callable[..., Any], *arguments: Any) -> float:
-    """Microseconds of one call."""
+    """Return the microseconds of one call."""
     begun = time.perf_counter_ns()
     act(*arguments)
     return (time.perf_counter_ns() - begun) / 1000
 
 
-def check(answer: dict[str, Any], kind: Kind) -> None:
-    """End the bench when the function did not answer with so many records: its speed would mean nothing."""
+def check(answer: dict[str, Any], kind: ReadKind) -> None:
+    """Exit unless the answer has the expected number of records: its speed would be meaningless."""
     document = json.loads(answer["body"])
     if answer["statusCode"] != 200 or len(document.get("records", [document])) != kind.records:
         sys.exit(f"{kind.name}: the function did not answer with {kind.records} records: {answer}"[:2_000])
 
 
 def load_function() -> ModuleType:
-    """The query function's module, warm state of its own."""
+    """Return the query function's module, with its own warm state."""
     spec = importlib.util.spec_from_file_location("query_handler", ROOT / "functions/query/handler.py")
     assert spec
     assert spec.loader

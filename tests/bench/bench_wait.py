@@ -1,7 +1,7 @@
-"""The price of waiting for a replica: a lane writer whose `flush` sends WAIT, beside one that doesn't.
+"""The cost of waiting for a replica: a lane writer whose `flush` sends WAIT, beside one without WAIT.
 
-Both write the same records to lanes of the same slots of one real cluster of 3 + 3, in turns. A large batch
-is many chunks to every lane and one flush, a small one is one record to every lane and one flush.
+Both write the same records to lanes in the same slots of one real cluster of 3 + 3 nodes, alternating. A
+large batch has many chunks for every lane and one flush, a small one has one record for every lane and one flush.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import redis
 import state
-from harness import Row, percentile, report
+from harness import ResultRow, percentile, report
 
 from keylane.adapters.redis.cluster import Cluster
 from keylane.adapters.redis.resp import encode_command
@@ -34,8 +34,8 @@ WITHOUT, WITH = "wait_replicas = 0", "wait_replicas = 1"
 CLOCK = Clock()
 
 
-class Way:
-    """A writer with lanes of its own, and what its batches took."""
+class WaitingWriter:
+    """A writer with its own lanes, and the durations of its batches."""
 
     def __init__(self, nodes: str, topic: str, wait_replicas: int, value: bytes) -> None:
         self.large_s: list[float] = []
@@ -65,9 +65,9 @@ class Way:
         self._writer.flush()
         self.small_ms.append((time.perf_counter() - began) * 1000)
 
-    def row(self, name: str, records: int) -> Row:
+    def row(self, name: str, records: int) -> ResultRow:
         figures = {"records/s": records * len(self.large_s) / sum(self.large_s)}
-        return Row(
+        return ResultRow(
             name, figures | {f"p{percent}, ms": percentile(self.small_ms, percent) for percent in (50, 99)}
         )
 
@@ -82,7 +82,7 @@ class Way:
 
 
 def bulk(lane: LaneTarget, count: int, value: bytes) -> bytes:
-    """Keys and payloads as the writer takes them; their offsets matter to nobody here."""
+    """Return keys and payloads in the writer's format; their offsets do not matter."""
     pairs = [
         argument
         for number in range(count)
@@ -92,14 +92,14 @@ def bulk(lane: LaneTarget, count: int, value: bytes) -> bytes:
 
 
 class Nodes:
-    """The cluster from beside: whether its replicas are level, and whether WAIT was sent at all."""
+    """The cluster's nodes: whether the replicas have caught up, and how many WAITs were sent."""
 
     def __init__(self, nodes: str) -> None:
         addresses = (address.rpartition(":") for address in nodes.split(","))
         self._clients = [redis.Redis(host, int(port)) for host, _, port in addresses]
 
     def settle(self) -> None:
-        """Wait until the replicas have all, so that no batch pays for the one before it."""
+        """Wait until the replicas have caught up, so that no batch pays for the one before it."""
         until = time.monotonic() + 60
         while not all(self._is_level(client.info("replication")) for client in self._clients):
             if time.monotonic() > until:
@@ -107,7 +107,7 @@ class Nodes:
             time.sleep(0.005)
 
     def waits(self) -> int:
-        """How many WAITs they were sent."""
+        """Return the number of WAITs that the nodes have received."""
         stats = (client.info("commandstats") for client in self._clients)
         return sum(each.get("cmdstat_wait", {"calls": 0})["calls"] for each in stats)
 
@@ -129,8 +129,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     value = b"x" * chosen.value_bytes
     with state.cluster() as nodes:
         ways = {
-            WITHOUT: Way(nodes, "without", 0, value),
-            WITH: Way(nodes, "with", 1, value),
+            WITHOUT: WaitingWriter(nodes, "without", 0, value),
+            WITH: WaitingWriter(nodes, "with", 1, value),
         }
         others = Nodes(nodes)
         for way in ways.values():  # memory and connections

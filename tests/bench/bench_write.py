@@ -1,11 +1,11 @@
 """Writes by a warm produce function, event in to answer out, beside bare confluent-kafka on the same broker.
 
 `write-put`: one record of one key, beside a produce and a flush. `write-batch`: 500 records in one request,
-beside a bare producer that hands over as many and flushes, and one that never waits. All take turns.
-`write-memory`: what a function's process holds, under AWS's own runtime, over many pushes.
+beside a bare producer that sends as many and flushes, and one that never waits. All of them alternate.
+`write-memory`: the resident memory of a function's process under AWS's own runtime, over many pushes.
 
 The bare producers have the function's settings (acks=all, idempotent, no linger); the one that never waits
-has librdkafka's own linger of 5 ms.
+has librdkafka's default linger of 5 ms.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from unittest.mock import patch
 import psutil
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
-from harness import ROOT, Row, latency, report, spread
+from harness import ROOT, ResultRow, latency, report, spread
 
 from keylane.wiring import metrics
 from keylane_local.front.environments import Environment, Function
@@ -62,7 +62,7 @@ SETTINGS = {
 
 @contextlib.contextmanager
 def broker() -> Iterator[str]:
-    """The address of a broker with the topic, which ends with the block."""
+    """Yield the address of a broker with the topic; the broker stops with the block."""
     ports = Ports()
     with tempfile.TemporaryDirectory(prefix="keylane-bench-") as folder, guarded(Path(folder)) as data:
         kafka = Kafka(
@@ -97,7 +97,7 @@ def event_of(method: str, target: str, body: bytes, media_type: str = "applicati
 
 
 def value_of(size_bytes: int) -> str:
-    """JSON of so many bytes."""
+    """Return JSON of this many bytes."""
     start = '{"origin": "EWR", "dest": "IAH", "note": "'
     return f'{start}{"x" * max(0, size_bytes - len(start) - 2)}"}}'
 
@@ -107,7 +107,7 @@ class InProcess:
 
     def __init__(self, bootstrap: str) -> None:
         os.environ.update(environment(bootstrap))
-        # Its lines would stand in the middle of the tables.
+        # Its log lines would disturb the tables.
         patch.object(metrics, "write_to_stdout", lambda _: None).start()
         spec = importlib.util.spec_from_file_location(
             "produce_handler", ROOT / "functions/produce/handler.py"
@@ -129,7 +129,7 @@ class InProcess:
         )
 
     def answered_s(self, event: dict[str, Any], expected: int) -> float:
-        """Seconds until the function has answered; the bench ends where it is no success."""
+        """Return the seconds until the function answers; exit if it does not succeed."""
         begun = time.perf_counter()
         answer = self._handler(event, self._context)
         taken = time.perf_counter() - begun
@@ -141,7 +141,7 @@ class InProcess:
 
 
 def bare_s(producer: Producer, records: list[tuple[bytes | None, bytes]]) -> float:
-    """Seconds for so many records and a flush."""
+    """Return the seconds for this many records and a flush."""
     begun = time.perf_counter()
     for key, value in records:
         producer.produce(TOPIC, value, key)
@@ -151,7 +151,7 @@ def bare_s(producer: Producer, records: list[tuple[bytes | None, bytes]]) -> flo
 
 
 def in_turns(ways: dict[str, Way], rounds: int, warm_up: int) -> dict[str, list[float]]:
-    """What each way gave, round by round; who begins changes from round to round."""
+    """Return the results of each way by round; the order of the ways rotates."""
     for number in range(warm_up):
         for way in ways.values():
             way(number)
@@ -175,7 +175,7 @@ def put(ours: InProcess, chosen: argparse.Namespace) -> None:
         return bare_s(ours.bare, [(b"key-%d" % number, value)]) * 1e6
 
     samples = in_turns({BARE: bare, PUT: through_function}, chosen.puts, WARM_UP)
-    rows = [Row(name, latency(taken)) for name, taken in samples.items()]
+    rows = [ResultRow(name, latency(taken)) for name, taken in samples.items()]
     aim = "p50 at most 1.3x the bare producer's"
     report("write-put", "us", rows, reference=BARE, settings=vars(chosen), aim=aim)
 
@@ -214,7 +214,7 @@ def batch(ours: InProcess, chosen: argparse.Namespace) -> None:
         **{name: through_function(*each) for name, each in documents.items()},
     }
     samples = in_turns(ways, chosen.batches, 10)
-    rows = [Row(name, spread(taken)) for name, taken in samples.items()]
+    rows = [ResultRow(name, spread(taken)) for name, taken in samples.items()]
     aim = "the function at least 0.5x of a bare producer"
     report("write-batch", "records/s", rows, reference=BARE, settings=vars(chosen), aim=aim)
 
@@ -228,10 +228,10 @@ async def memory(bootstrap: str, chosen: argparse.Namespace) -> None:
         nothing = await curve_of(Path(folder), {}, event, chosen.pushes // 4)
         found = await curve_of(ROOT / "functions/produce", environment(bootstrap), event, chosen.pushes)
     rows = [
-        Row("a function that does nothing, at its end", {"MiB": nothing[-1][1]}),
-        Row("ours, before its first push", {"MiB": found[0][1]}),
-        *(Row(f"ours, after {number:,}", {"MiB": size}) for number, size in found[1::5]),
-        Row("ours, the most", {"MiB": max(size for _, size in found)}),
+        ResultRow("a function that does nothing, at its end", {"MiB": nothing[-1][1]}),
+        ResultRow("ours, before its first push", {"MiB": found[0][1]}),
+        *(ResultRow(f"ours, after {number:,}", {"MiB": size}) for number, size in found[1::5]),
+        ResultRow("ours, the most", {"MiB": max(size for _, size in found)}),
     ]
     facts = {
         "bytes more for each request, second half": round(slope_bytes(found), 1),
@@ -246,7 +246,7 @@ async def memory(bootstrap: str, chosen: argparse.Namespace) -> None:
 async def curve_of(
     code: Path, variables: dict[str, str], event: bytes, count: int
 ) -> list[tuple[int, float]]:
-    """Requests answered and MiB resident, of a function under AWS's runtime; 50 looks beside the first."""
+    """Return (requests, resident MiB) of a function under AWS's runtime: at the start and 50 times after."""
     with tempfile.TemporaryDirectory(prefix="keylane-bench-") as folder:
         layer, log = ROOT / "layers/keylane/python", Path(folder) / "log"
         function = Function(name="keylane-bench", code=code, layer=layer, log=log, variables=variables)
@@ -267,7 +267,7 @@ async def curve_of(
 
 
 def slope_bytes(curve: list[tuple[int, float]]) -> float:
-    """What a request of the curve's second half left behind."""
+    """Return the growth per request in the second half of the curve."""
     (begin, small), (end, large) = curve[len(curve) // 2], curve[-1]
     return (large - small) * 2**20 / (end - begin)
 

@@ -1,4 +1,4 @@
-"""Topics for the bench of reads, written into their lanes by the job's own writer: no Kafka, no Spark."""
+"""Topics for the benchmark of reads, written by the job's writer without Kafka and Spark."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ AT_ONCE = 50_000
 
 
 def fill(nodes: str, layout: Layout, records: Iterable[Record]) -> None:
-    """Write the records (key, value) in this order, and the layout; on return readers find them."""
+    """Write the records (key, value) in this order, and the layout; readers find them on return."""
     by_partition: list[list[Record]] = [[] for _ in range(layout.partition_count)]
     for key, value in records:
         part = routing.partition_key(key, layout.partition_by)
@@ -61,7 +61,7 @@ def _places(layout: Layout) -> list[tuple[int, int]]:
 
 
 def _batch(partition: int, first: int, rows: list[Record], now_ms: int) -> pa.RecordBatch:
-    """Rows as the Kafka source gives them; each record is a millisecond older than the next."""
+    """Return rows in the Kafka source's format; each record is a millisecond older than the next."""
     offsets = range(first, first + len(rows))
     times_us = [(now_ms - 100_000_000 + offset) * 1000 for offset in offsets]
     return pa.RecordBatch.from_pydict(
@@ -76,7 +76,7 @@ def _batch(partition: int, first: int, rows: list[Record], now_ms: int) -> pa.Re
 
 
 def settle(nodes: str) -> None:
-    """Wait until the replicas have all: catching up, they would slow the reads that are measured."""
+    """Wait until the replicas have caught up: until then they would slow down the measured reads."""
     addresses = (address.rpartition(":") for address in nodes.split(","))
     clients = [redis.Redis(host, int(port)) for host, _, port in addresses]
     until = time.monotonic() + 60

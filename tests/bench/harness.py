@@ -1,7 +1,7 @@
-"""What every bench shares: figures of samples, the machine, a table for people and JSON for programs.
+"""What all benchmarks share: statistics, facts about the machine, tables for people and JSON for programs.
 
-A bench measures in one run what it is about and a reference beside it; `report` prints both with their ratio
-and writes `.keylane-bench/NAME.json` in the repository's folder.
+A benchmark measures its subject and a reference in one run. `report` prints both with their ratio, and writes
+`.keylane-bench/NAME.json` in the repository's folder.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / ".keylane-bench"
 PACKAGES = ("redis", "hiredis", "aws-lambda-powertools", "confluent-kafka", "pyarrow", "numpy", "pyspark")
-MIN_WIDTH = 110  # a file or a pipe has none
+MIN_WIDTH = 110  # for output to a file or a pipe
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """One thing measured: its figures by name, as in {"p50": 61.2, "p99": 120.0}."""
+class ResultRow:
+    """One measured subject, with its figures by name, such as {"p50": 61.2, "p99": 120.0}."""
 
     name: str
     figures: Mapping[str, float]
 
 
 def percentile(samples: Sequence[float], percent: float) -> float:
-    """Nearest rank: the smallest sample that `percent` of all do not exceed. No samples: ValueError."""
+    """Return the nearest-rank percentile. Raises ValueError without samples."""
     if not samples:
         raise ValueError("there are no samples")
     rank = math.ceil(percent / 100 * len(samples))
@@ -47,13 +47,13 @@ def percentile(samples: Sequence[float], percent: float) -> float:
 
 
 def latency(samples: Sequence[float]) -> dict[str, float]:
-    """p50, p90, p99 and max of many samples."""
+    """Return p50, p90, p99 and max of many samples."""
     ordered = sorted(samples)
     return {f"p{percent}": percentile(ordered, percent) for percent in (50, 90, 99)} | {"max": ordered[-1]}
 
 
 def spread(samples: Sequence[float]) -> dict[str, float]:
-    """Min, median and max of few samples."""
+    """Return min, median and max of a few samples."""
     ordered = sorted(samples)
     return {"min": ordered[0], "median": percentile(ordered, 50), "max": ordered[-1]}
 
@@ -61,16 +61,16 @@ def spread(samples: Sequence[float]) -> dict[str, float]:
 def report(
     bench: str,
     unit: str,
-    rows: Sequence[Row],
+    rows: Sequence[ResultRow],
     *,
     reference: str,
     settings: Mapping[str, Any] | None = None,
     facts: Mapping[str, Any] | None = None,
     aim: str = "",
 ) -> Path:
-    """Print rows and their ratio to the row named `reference`; return the JSON file that holds them too.
+    """Print rows and their ratio to the row named `reference`; return the path of the JSON file with them.
 
-    `facts` are what else was found, as in {"longest gap, s": 0.4}.
+    `facts` are further findings, such as {"longest gap, s": 0.4}.
     """
     base = next(row.figures for row in rows if row.name == reference)
     ratios = [
@@ -97,7 +97,7 @@ def report(
 
 
 def machine() -> dict[str, Any]:
-    """Where and when this runs: cores, memory, versions, commit, load by others."""
+    """Return facts about this run: cores, memory, versions, commit, load of other processes."""
     return {
         "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "commit": _output("git", "-C", str(ROOT), "describe", "--always", "--dirty"),

@@ -1,7 +1,7 @@
-"""Steady load on a whole stack: reads over HTTP and records through a plain producer, and what came of them.
+"""Steady load on a whole stack, reads over HTTP and records from a plain producer, and its results.
 
-Both are open loops: each read and each record has its time, whether or not those before it are done, and a
-read's latency counts from that time. Records are numbered; a key's later record has a higher number.
+Both are open loops: each read and each record is due at a fixed time, whether or not the previous ones are
+done, and a read's latency counts from then. Records are numbered; later records of a key have higher numbers.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import aiohttp
 from confluent_kafka import Producer
-from verdict import Seen, key_of
+from verdict import TimedRead, key_of
 
 from keylane.model.records import Position
 
@@ -31,7 +31,7 @@ READ_TIMEOUT_S = 10
 
 
 class Writes:
-    """Records to all keys in turn; `acknowledged` has for each key the number and the place of its last."""
+    """Writes to all keys in turn; `acknowledged` has the number and position of each key's last record."""
 
     def __init__(self, stack: Stack, topic: str, keys: int, value_bytes: int) -> None:
         self.acknowledged: dict[int, tuple[int, Position]] = {}
@@ -48,13 +48,13 @@ class Writes:
                 "linger.ms": 0,
                 "enable.idempotence": True,
                 "log_level": 0,
-                # It follows a topic that grows within a second.
+                # Notices new partitions of the topic within a second.
                 "topic.metadata.refresh.interval.ms": 1000,
             }
         )
 
     def write(self, key: int | None = None) -> None:
-        """Send one record on its way; without a key it is the next one's turn."""
+        """Send one record, without a key for the next one in turn."""
         with self._lock:
             number, self._next = self._next, self._next + 1
             key = number % self._keys if key is None else key
@@ -73,13 +73,13 @@ class Writes:
                 self.acknowledged[key] = number, Position(message.partition(), message.offset())
 
     def write_and_wait(self, key: int) -> Position:
-        """Give the place where the key's record is."""
+        """Return the position of the key's last record."""
         self.write(key)
         self.flush()
         return self.acknowledged[key][1]
 
     def fill(self) -> None:
-        """One record of each key."""
+        """Send one record for each key."""
         for number in range(self._keys):
             self.write()
             if number % 1000 == 0:
@@ -91,7 +91,7 @@ class Writes:
             raise SystemExit("Kafka did not take all records")
 
     def steadily(self, per_s: float) -> threading.Thread:
-        """Begin; `stop` ends it."""
+        """Start the load; `stop` ends it."""
 
         def run() -> None:
             begin_s, sent = time.monotonic(), 0
@@ -109,10 +109,10 @@ class Writes:
 
 
 class Reads:
-    """GETs of random keys in a thread of their own, from `start` to `stop`."""
+    """Reads random keys in a separate thread, from `start` to `stop`."""
 
     def __init__(self, url: str, topic: str, keys: int, per_s: float) -> None:
-        self.seen: list[Seen] = []
+        self.seen: list[TimedRead] = []
         self._url = f"{url}/topics/{topic}/keys/"
         self._keys, self._per_s = keys, per_s
         self._over = threading.Event()
@@ -122,19 +122,21 @@ class Reads:
         self._thread.start()
 
     def stop(self) -> None:
-        """It returns when the last read has ended."""
+        """End the load; return when the last read has ended."""
         self._over.set()
         self._thread.join(2 * READ_TIMEOUT_S)
 
-    def between(self, from_s: float, to_s: float, keys: Callable[[int], bool] | None = None) -> list[Seen]:
-        """Reads that were due in that time, by when."""
+    def between(
+        self, from_s: float, to_s: float, keys: Callable[[int], bool] | None = None
+    ) -> list[TimedRead]:
+        """Return the reads that were due in that period, in order."""
         chosen = (seen for seen in list(self.seen) if from_s <= seen.due_s < to_s)
         return sorted(
             (seen for seen in chosen if keys is None or keys(seen.key)), key=lambda seen: seen.due_s
         )
 
-    def wait_for(self, holds: Callable[[Sequence[Seen]], bool], within_s: float = 120) -> float:
-        """The time at which it holds for the reads of the second before."""
+    def wait_for(self, holds: Callable[[Sequence[TimedRead]], bool], within_s: float = 120) -> float:
+        """Return the time at which `holds` is true for the reads of the last second."""
         until_s = time.monotonic() + within_s
         while (now_s := time.monotonic()) < until_s:
             latest = [seen for seen in self.seen[-5000:] if seen.due_s >= now_s - 1]
@@ -168,4 +170,4 @@ class Reads:
                 number = json.loads(body)["number"] if status == 200 else -1
         except (aiohttp.ClientError, TimeoutError, ValueError):
             status = -1
-        self.seen.append(Seen(due_s, time.monotonic(), key, status, age_ms, number))
+        self.seen.append(TimedRead(due_s, time.monotonic(), key, status, age_ms, number))

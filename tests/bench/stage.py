@@ -1,4 +1,4 @@
-"""A whole stack under a steady load, and how a scenario's story is told."""
+"""A whole stack under a steady load, and the report of a scenario."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any, Self
 
 import redis
-from harness import Row, report
+from harness import ResultRow, report
 from load import Reads, Writes
 from verdict import figures, lost, statuses, went_back
 
@@ -23,8 +23,8 @@ TOPIC = "outage"
 UP = "all parts up"
 
 
-class Run:
-    """One scenario's stack under its load."""
+class ScenarioRun:
+    """A scenario's stack under its load."""
 
     def __init__(self, stack: Stack, chosen: argparse.Namespace) -> None:
         self.stack = stack
@@ -38,7 +38,7 @@ class Run:
             raise SystemExit("the state was not whole before anything happened")
         self.writes.steadily(self.chosen.writes_per_s)
         self.reads.start()
-        time.sleep(self.chosen.quiet_s)  # the functions' environments start
+        time.sleep(self.chosen.quiet_s)  # while the functions' environments start
         self.begin_s = time.monotonic()
         time.sleep(self.chosen.quiet_s)
         return self
@@ -53,11 +53,11 @@ class Run:
         self.reads.stop()
         self.writes.stop()
 
-    def row(self, name: str, from_s: float, to_s: float) -> Row:
-        return Row(name, figures(self.reads.between(from_s, to_s)))
+    def row(self, name: str, from_s: float, to_s: float) -> ResultRow:
+        return ResultRow(name, figures(self.reads.between(from_s, to_s)))
 
-    def finish(self, bench: str, rows: Sequence[Row], facts: dict[str, Any]) -> None:
-        """After the load has ended: every key is looked at, and all is told."""
+    def finish(self, bench: str, rows: Sequence[ResultRow], facts: dict[str, Any]) -> None:
+        """Check every key after the load has ended, and report the results."""
         seen = self.reads.between(self.begin_s, time.monotonic())
         facts |= {
             "failed reads by status": statuses(seen),
@@ -70,7 +70,7 @@ class Run:
 
 
 def wait_until(stack: Stack, holds: Callable[[], bool], what: str, within_s: float = 300) -> float:
-    """The moment at which it holds; the bench ends where that does not come, or the job has ended."""
+    """Return the time at which the condition holds; exit if it never does or the job has ended."""
     until_s = time.monotonic() + within_s
     while not holds():
         if not stack.job.running:
@@ -82,7 +82,7 @@ def wait_until(stack: Stack, holds: Callable[[], bool], what: str, within_s: flo
 
 
 class Memory:
-    """used_memory of all primaries together, looked at four times a second while the block runs."""
+    """Sum of used_memory of all primaries, sampled four times a second during the block."""
 
     def __init__(self, stack: Stack) -> None:
         self._clients = [redis.Redis(port=node.port) for node in stack.redis.primaries()]

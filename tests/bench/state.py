@@ -1,4 +1,4 @@
-"""State for the benches of reads: a real cluster, a topic written by hand through codec and routing."""
+"""State for the benchmarks of reads: a real cluster, and a topic written with codec and routing."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LAYOUT = Layout("flights", partition_count=9)
 
 @contextlib.contextmanager
 def cluster() -> Iterator[str]:
-    """Nodes, "host:port,host:port", of a cluster of 3 primaries and 3 replicas that ends with the block."""
+    """Yield the nodes ("host:port,host:port") of a cluster of 3 primaries and 3 replicas."""
     ports = Ports()
     with tempfile.TemporaryDirectory(prefix="keylane-bench-") as folder, guarded(Path(folder)) as data:
         servers = RedisCluster(
@@ -48,13 +48,13 @@ def cluster() -> Iterator[str]:
 
 
 def client(nodes: str) -> RedisClient:
-    """redis-py's own client of the cluster."""
+    """Return redis-py's client for the cluster."""
     addresses = [address.rpartition(":") for address in nodes.split(",")]
     return RedisClient(startup_nodes=[ClusterNode(host, int(port)) for host, _, port in addresses])
 
 
 def redis_keys(key: bytes) -> tuple[int, bytes, bytes]:
-    """Slot, value's key and watermark's key of a record's key."""
+    """Return slot, value's Redis key and watermark's Redis key of a record's key."""
     partition = routing.partition_for(key, LAYOUT.partition_count, LAYOUT.partitioner)
     slot = routing.slot_for(partition, 0, LAYOUT.partition_count, LAYOUT.stripes)
     tag = routing.hash_tag(slot)
@@ -66,7 +66,7 @@ def redis_keys(key: bytes) -> tuple[int, bytes, bytes]:
 
 
 def fill(nodes: str, count: int, value_bytes: int) -> list[tuple[bytes, bytes]]:
-    """Write `count` records as the job would; give their (key, value)."""
+    """Write `count` records in the job's format; return them as (key, value)."""
     now_ms = time.time_ns() // 1_000_000
     records = [(b"N%05dAA" % number, value_of(number, value_bytes)) for number in range(count)]
     watermark = codec.encode_watermark(Watermark(count, 1, now_ms, now_ms))
@@ -83,24 +83,24 @@ def fill(nodes: str, count: int, value_bytes: int) -> list[tuple[bytes, bytes]]:
 
 
 def value_of(number: int, value_bytes: int) -> bytes:
-    """A JSON object of so many bytes."""
+    """Return a JSON object of this many bytes."""
     start = f'{{"flight":{number},"origin":"EWR","dest":"IAH","dep_delay":{number % 97},"note":"'
     return f'{start}{"x" * max(0, value_bytes - len(start) - 2)}"}}'.encode()
 
 
 def get_event(key: bytes) -> dict[str, Any]:
-    """API Gateway's event of a GET of that key, as the local front makes it."""
+    """Return the proxy event of a GET of the key, as the local front builds it."""
     headers = (("Host", "localhost"), ("Accept", "*/*"), ("User-Agent", "bench"))
     target = f"/topics/{LAYOUT.topic}/keys/{key.decode()}"
     return build_proxy_event(HttpRequest("GET", target, headers, b"", "127.0.0.1"), "bench-request")
 
 
 def environment(nodes: str) -> dict[str, str]:
-    """The variables that the query function is given."""
+    """Return the variables of the query function."""
     return {"KEYLANE_REDIS_NODES": nodes, "KEYLANE_REDIS_TLS": "false"}
 
 
 def check(answer: dict[str, Any], value: bytes) -> None:
-    """End the bench when the function did not answer with the record: its speed would mean nothing."""
+    """Exit unless the function returned the record: its speed would be meaningless."""
     if answer["statusCode"] != 200 or json.loads(answer["body"]) != json.loads(value):
         sys.exit(f"the function did not answer with the record's value: {answer}")

@@ -1,4 +1,4 @@
-"""What came of a load: figures of its reads, and what must not have happened."""
+"""The results of a load: statistics of its reads, and violations that must not happen."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def key_of(number: int) -> bytes:
     return b"key-%06d" % number
 
 
-class Seen(NamedTuple):
-    """One read: when it was due, when it ended (monotonic), what it got. `number` is its record's."""
+class TimedRead(NamedTuple):
+    """A read: when it was due and ended (monotonic time), and its result; `number` is its record's."""
 
     due_s: float
     end_s: float
@@ -42,8 +42,8 @@ class Seen(NamedTuple):
     number: int
 
 
-def figures(reads: Sequence[Seen]) -> dict[str, float]:
-    """How many, how many failed, and the latency of the others in ms."""
+def figures(reads: Sequence[TimedRead]) -> dict[str, float]:
+    """Return the number of reads and of failures, and the latency of the others in ms."""
     taken = [(seen.end_s - seen.due_s) * 1000 for seen in reads if seen.status == 200]
     found = {"reads": float(len(reads)), "failed": float(len(reads) - len(taken))}
     if taken:
@@ -51,8 +51,8 @@ def figures(reads: Sequence[Seen]) -> dict[str, float]:
     return found
 
 
-def statuses(reads: Iterable[Seen]) -> dict[str, int]:
-    """How many failed with which status; -1 is no answer at all."""
+def statuses(reads: Iterable[TimedRead]) -> dict[str, int]:
+    """Return the number of failures by status; -1 means no answer."""
     counts: dict[str, int] = defaultdict(int)
     for seen in reads:
         if seen.status != 200:
@@ -60,15 +60,15 @@ def statuses(reads: Iterable[Seen]) -> dict[str, int]:
     return dict(counts)
 
 
-def longest_gap_s(reads: Iterable[Seen]) -> float:
-    """The longest time between two good answers."""
+def longest_gap_s(reads: Iterable[TimedRead]) -> float:
+    """Return the longest time between two successful answers."""
     ends = sorted(seen.end_s for seen in reads if seen.status == 200)
     return max((later - earlier for earlier, later in pairwise(ends)), default=0.0)
 
 
-def went_back(reads: Iterable[Seen]) -> int:
-    """Reads that saw an older record of their key than one that had ended before they were due."""
-    by_key: dict[int, list[Seen]] = defaultdict(list)
+def went_back(reads: Iterable[TimedRead]) -> int:
+    """Count reads that returned an older record than a read of the same key that had ended earlier."""
+    by_key: dict[int, list[TimedRead]] = defaultdict(list)
     for seen in reads:
         if seen.status == 200:
             by_key[seen.key].append(seen)
@@ -85,9 +85,9 @@ def went_back(reads: Iterable[Seen]) -> int:
 
 
 def lost(stack: Stack, topic: str, acknowledged: Mapping[int, tuple[int, Position]]) -> int:
-    """Keys of which the state has not the record that Kafka acknowledged last.
+    """Count keys for which the state does not have the record that Kafka acknowledged last.
 
-    Each is waited for, a minute for all together.
+    Waits for the keys, at most a minute in total.
     """
     clock = Clock()
     until = Deadline.after_ms(WAIT_MS, clock)

@@ -2,8 +2,8 @@
 
 `job`: the Spark job is killed and later restarted. `primary`: a Redis primary is killed, its replica
 promoted, and the node restarted. `growth`: the topic grows from 9 to 18 partitions, and the state is rebuilt
-beside the old one. Each scenario starts with all parts up, which is its reference. At its end every key is checked: the
-state must have the record that Kafka acknowledged last.
+beside the old one. Each scenario starts with all parts up, which is its reference. At its end every key is
+checked: the state must have the record that Kafka acknowledged last.
 """
 
 from __future__ import annotations

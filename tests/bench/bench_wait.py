@@ -1,7 +1,8 @@
 """The cost of waiting for a replica: a lane writer whose `flush` sends WAIT, beside one without WAIT.
 
 Both write the same records to lanes in the same slots of one real cluster of 3 + 3 nodes, alternating. A
-large batch has many chunks for every lane and one flush, a small one has one record for every lane and one flush.
+large batch has many chunks for every lane and one flush, a small one has one record for every lane and one
+flush.
 """
 
 from __future__ import annotations

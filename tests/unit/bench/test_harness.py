@@ -32,7 +32,10 @@ def test_no_samples_have_no_percentile(harness):
 
 
 def test_a_report_holds_figures_ratios_and_the_machine(harness, capsys):
-    rows = [harness.Row("bare", {"p50": 50.0, "max": 0.0}), harness.Row("ours", {"p50": 80.0, "max": 4.0})]
+    rows = [
+        harness.ResultRow("bare", {"p50": 50.0, "max": 0.0}),
+        harness.ResultRow("ours", {"p50": 80.0, "max": 4.0}),
+    ]
     facts = {"longest gap, s": 0.4}
     path = harness.report("toy", "us", rows, reference="bare", settings={"keys": 3}, facts=facts, aim="2x")
     document = json.loads(path.read_text())

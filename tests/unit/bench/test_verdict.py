@@ -23,7 +23,7 @@ def seen(verdict):
     """Make a read: due, end, number of the record; of one key, answered with 200."""
 
     def make(due_s, end_s, number=0, key=0, status=200, age_ms=500):
-        return verdict.Seen(due_s, end_s, key, status, age_ms, number)
+        return verdict.TimedRead(due_s, end_s, key, status, age_ms, number)
 
     return make
 

@@ -1,4 +1,4 @@
-"""Our Avro reader against fastavro, by which confluent-kafka writes: any value of many schemas."""
+"""Keylane's Avro reader against fastavro, with which confluent-kafka writes: any value of many schemas."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ LEAVES: list[tuple[Any, st.SearchStrategy[Any]]] = [
 
 
 def several(leaf: tuple[Any, st.SearchStrategy[Any]]) -> st.SearchStrategy[tuple[Any, Any]]:
-    """The leaf itself, and in all that Avro has to hold it."""
+    """The leaf itself, and within each kind of container that Avro has."""
     kind, values = leaf
     record = {"type": "record", "name": "x.R", "fields": [{"name": "a", "type": kind}]}
     return st.one_of(
@@ -71,7 +71,7 @@ def several(leaf: tuple[Any, st.SearchStrategy[Any]]) -> st.SearchStrategy[tuple
 
 
 def same(ours: Any, theirs: Any) -> bool:
-    """Whether JSON of ours says what fastavro read."""
+    """Whether Keylane's JSON has the value that fastavro read."""
     if isinstance(theirs, dict):
         return ours.keys() == theirs.keys() and all(same(ours[name], theirs[name]) for name in theirs)
     if isinstance(theirs, list):

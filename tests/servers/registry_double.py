@@ -1,6 +1,6 @@
-"""A server in a Schema Registry's place that answers as a test has it: for what a real one does on bad days.
+"""A Schema Registry whose answers a test sets: for the failures that a real one shows rarely.
 
-What it says where it is well is Confluent's API: docs.confluent.io, "Schema Registry API Reference".
+Its regular answers follow docs.confluent.io, "Schema Registry API Reference".
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     Answer = tuple[int, bytes]
 
 
-class Double:
+class RegistryDouble:
     """`answers`: path -> status and body, or a function that writes to the socket itself."""
 
     def __init__(self, port: int, *, is_tls: bool) -> None:
@@ -35,8 +35,8 @@ class Double:
 
 
 @contextlib.contextmanager
-def double(context: ssl.SSLContext | None = None) -> Iterator[Double]:
-    """Serve until the block ends; what is not in `answers` is some other server's 404."""
+def serve_double(context: ssl.SSLContext | None = None) -> Iterator[RegistryDouble]:
+    """Serve until the block ends; a path that `answers` lacks is a 404 that is not a registry's."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -61,7 +61,7 @@ def double(context: ssl.SSLContext | None = None) -> Iterator[Double]:
     server.daemon_threads = True
     if context:
         server.socket = context.wrap_socket(server.socket, server_side=True)
-    served = Double(server.server_address[1], is_tls=context is not None)
+    served = RegistryDouble(server.server_address[1], is_tls=context is not None)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     try:

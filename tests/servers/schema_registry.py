@@ -1,4 +1,4 @@
-"""A real Schema Registry, and values written by confluent-kafka's own serialisers.
+"""A real Schema Registry, and values written by confluent-kafka's own serializers.
 
 Apicurio speaks Confluent's API; it keeps its schemas in memory, so one that was killed comes back empty.
 """
@@ -72,14 +72,14 @@ class Registry:
             return False
 
     def close(self) -> None:
-        """Let go of the connections that tests had; the process has its guard."""
+        """Close the connections of tests; the guard ends the process."""
         self.client.close()
 
     def kill(self) -> None:
         self.program.kill()
 
     def stall(self) -> None:
-        """It runs, and does nothing: connections are taken by the kernel and never answered."""
+        """Stop the process: the kernel accepts connections, and nothing answers."""
         self.program.process.send_signal(signal.SIGSTOP)
 
     def go_on(self) -> None:
@@ -104,7 +104,7 @@ def protobuf(client: SchemaRegistryClient, topic: str, message: Message) -> byte
 
 
 def message_type(files: Sequence[FileDescriptorProto], name: str) -> type[Message]:
-    """The class of a message type, as protoc's generated code would have it; each file behind its imports."""
+    """The class of a message type, as protoc's generated code would have it; each file after its imports."""
     pool = descriptor_pool.DescriptorPool()
     for file in files:
         pool.Add(file)

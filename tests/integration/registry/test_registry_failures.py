@@ -1,4 +1,4 @@
-"""A Schema Registry that dies, hangs, or answers with nonsense: reads say so in time, bytes still pass."""
+"""A Schema Registry that dies, hangs, or answers with garbage: reads say so in time, bytes are served."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.servers import schema_registry as sr
 from tests.servers.own import deadline, fill, guarded
-from tests.servers.registry_double import Double, double
+from tests.servers.registry_double import RegistryDouble, serve_double
 from tests.support.builders import a_lane, a_layout, a_topic, an_event, body_of, headers_of, load_handler
 from tests.support.certificates import certify
 
@@ -42,7 +42,7 @@ def decoders(url: str, ca_file: str | None = None) -> RegistryDecoders:
 
 @pytest.fixture
 def function(redis_cluster: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Ask]]:
-    """A maker of warm functions by the registry's address: `ask(topic, path_end, **event)`."""
+    """Makes a warm function for a registry's address: `ask(path, **event)`."""
     made = []
     monkeypatch.setenv("KEYLANE_REDIS_NODES", redis_cluster)
     monkeypatch.setenv("KEYLANE_SCHEMA_REGISTRY_TIMEOUT_MS", str(BOUND_MS))
@@ -65,8 +65,8 @@ def function(redis_cluster: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ca
 
 
 @pytest.fixture
-def bad_day() -> Iterator[Double]:
-    with double() as served:
+def bad_day() -> Iterator[RegistryDouble]:
+    with serve_double() as served:
         yield served
 
 
@@ -79,7 +79,7 @@ def a_topic_of(redis_cluster: str, *values: bytes) -> str:
 
 
 def check_away(ask: Ask, topic: str, value: bytes = VALUE) -> dict[str, Any]:
-    """The value under key 0 can't be decoded for now, and in no time; its bytes and its row are there."""
+    """The value under key 0 is unavailable, and that promptly; its bytes and its row are served."""
     began_s = time.monotonic()
     answer = ask(f"/topics/{topic}/keys/0")
     assert time.monotonic() - began_s < BOUND_MS / 1000 + 1
@@ -124,7 +124,7 @@ def test_registry_that_hangs_or_dies_is_503_but_known_schemas_stay_known(
 
 
 def drip(out: Any) -> None:
-    """A byte now and then, for ever: each comes in time, the answer never."""
+    """Send a byte now and then, without end: each comes in time, the whole answer never."""
     out.write(b"HTTP/1.1 200 OK\r\n\r\n")
     while True:
         out.write(b" ")
@@ -154,7 +154,7 @@ def drip(out: Any) -> None:
     ],
 )
 def test_registry_whose_answer_is_invalid_is_503(
-    function: Callable[..., Ask], redis_cluster: str, bad_day: Double, answer, why: str
+    function: Callable[..., Ask], redis_cluster: str, bad_day: RegistryDouble, answer, why: str
 ):
     bad_day.answers["/schemas/ids/7"] = answer
     assert why in check_away(function(bad_day.url), a_topic_of(redis_cluster, VALUE))["detail"]
@@ -175,7 +175,7 @@ def test_registry_whose_answer_is_invalid_is_503(
     ],
 )
 def test_value_of_an_invalid_schema_is_422_and_is_served_as_bytes(
-    function: Callable[..., Ask], redis_cluster: str, bad_day: Double, document, why: str
+    function: Callable[..., Ask], redis_cluster: str, bad_day: RegistryDouble, document, why: str
 ):
     bad_day.has("/schemas/ids/7", document)
     bad_day.lacks("/subjects/s/versions/1")
@@ -188,7 +188,7 @@ def test_value_of_an_invalid_schema_is_422_and_is_served_as_bytes(
 
 
 def test_a_function_fetches_a_schema_once_and_retries_a_failed_one_once_a_request(
-    function: Callable[..., Ask], redis_cluster: str, bad_day: Double
+    function: Callable[..., Ask], redis_cluster: str, bad_day: RegistryDouble
 ):
     bad_day.has("/schemas/ids/7", {"schema": STRING})
     bad_day.lacks("/schemas/ids/8")
@@ -203,7 +203,7 @@ def test_a_function_fetches_a_schema_once_and_retries_a_failed_one_once_a_reques
 
 
 def test_registry_that_is_back_is_asked_again(
-    function: Callable[..., Ask], redis_cluster: str, bad_day: Double
+    function: Callable[..., Ask], redis_cluster: str, bad_day: RegistryDouble
 ):
     ask, topic = function(bad_day.url), a_topic_of(redis_cluster, VALUE)
     check_away(ask, topic)
@@ -228,7 +228,10 @@ def test_function_without_a_registry_says_that_none_is_configured(
 
 
 def test_credentials_are_sent_and_never_shown(
-    function: Callable[..., Ask], redis_cluster: str, bad_day: Double, caplog: pytest.LogCaptureFixture
+    function: Callable[..., Ask],
+    redis_cluster: str,
+    bad_day: RegistryDouble,
+    caplog: pytest.LogCaptureFixture,
 ):
     caplog.set_level(logging.DEBUG)
     ask = function(bad_day.url, USERNAME="reader", PASSWORD="hunter2")
@@ -244,14 +247,14 @@ def test_registry_with_a_certificate_of_a_private_authority_is_reached_over_tls(
     certificate, key = certify(tmp_path)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
-    with double(context) as served:
+    with serve_double(context) as served:
         served.has("/schemas/ids/7", {"schema": STRING})
         assert decoders(served.url, str(certificate)).decoder(7, deadline()).decode(b"\x06SFO") == '"SFO"'
         with pytest.raises(RegistryUnavailable, match="certificate could not be verified: "):
             decoders(served.url).decoder(7, deadline())
 
 
-def test_circular_references_are_followed_once(bad_day: Double):
+def test_circular_references_are_followed_once(bad_day: RegistryDouble):
     circle = {"schema": STRING, "references": [{"name": "a", "subject": "s/t", "version": 1}]}
     bad_day.has("/schemas/ids/7", circle)
     bad_day.has("/subjects/s%2Ft/versions/1", circle)

@@ -1,4 +1,4 @@
-"""Values that confluent-kafka's own serialisers wrote, on a real cluster, by a real Schema Registry."""
+"""Values that confluent-kafka's own serializers wrote, on a real cluster, by a real Schema Registry."""
 
 from __future__ import annotations
 

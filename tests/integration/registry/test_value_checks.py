@@ -1,4 +1,4 @@
-"""Values checked by the subjects of a real Schema Registry, and of one that has bad days."""
+"""Values checked by the subjects of a real Schema Registry, and of one that fails."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka.schema_registry import Schema, SchemaReference
 from tests.servers import schema_registry as sr
-from tests.servers.registry_double import double
+from tests.servers.registry_double import serve_double
 from tests.support.builders import a_topic
 from tests.support.fakes import FakeTime
 
@@ -23,7 +23,7 @@ from keylane.model.schema_rules import SchemaRule
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.servers.registry_double import Double
+    from tests.servers.registry_double import RegistryDouble
     from tests.servers.schema_registry import Registry
 
     from keylane.errors import KeylaneError
@@ -54,8 +54,8 @@ def a_schema(*references: SchemaReference, **words: Any) -> Schema:
 
 
 @pytest.fixture
-def served() -> Iterator[Double]:
-    with double() as served:
+def served() -> Iterator[RegistryDouble]:
+    with serve_double() as served:
         yield served
 
 
@@ -105,7 +105,7 @@ def latest(schema: str = JSON_FLIGHT, kind: str = "JSON") -> dict[str, Any]:
     return {"subject": "t-value", "version": 1, "id": 1, "schemaType": kind, "schema": schema}
 
 
-def test_without_an_answer_of_the_registry_the_last_known_schema_is_used(served: Double):
+def test_without_an_answer_of_the_registry_the_last_known_schema_is_used(served: RegistryDouble):
     time = FakeTime()
     found = checks(served.url, time, is_plain=True)
     served.has("/subjects/t-value/versions/latest", latest())
@@ -129,7 +129,7 @@ def test_without_an_answer_of_the_registry_the_last_known_schema_is_used(served:
     ],
 )
 def test_a_schema_that_cannot_be_fetched_is_unavailable_and_fetched_once_a_request(
-    served: Double, answer: dict[str, Any] | None
+    served: RegistryDouble, answer: dict[str, Any] | None
 ):
     found = checks(served.url, FakeTime(), is_plain=True)
     path = "/subjects/t-value/versions/latest"
@@ -140,7 +140,7 @@ def test_a_schema_that_cannot_be_fetched_is_unavailable_and_fetched_once_a_reque
     assert served.asked == [path]
 
 
-def test_an_id_foreign_to_the_subject_is_looked_up_again_after_a_while(served: Double):
+def test_an_id_foreign_to_the_subject_is_looked_up_again_after_a_while(served: RegistryDouble):
     time = FakeTime()
     found, path = checks(served.url, time), "/schemas/ids/7/versions"
     value = confluent.join(7, b"{}")

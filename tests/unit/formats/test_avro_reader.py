@@ -1,4 +1,4 @@
-"""Avro's binary encoding as JSON: golden bytes by its specification, and bytes that lie about themselves."""
+"""Avro's binary encoding as JSON: golden bytes of its specification, and invalid bytes."""
 
 from __future__ import annotations
 

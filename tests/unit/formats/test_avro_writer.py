@@ -1,4 +1,4 @@
-"""JSON into Avro's binary encoding: read back by fastavro, or refused with the place of the fault."""
+"""JSON into Avro's binary encoding: read back by fastavro, or refused with the path of the fault."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ class KafkaReader:
     def offsets(
         self, topic: str, partition: int, ats: Sequence[At], isolation: str, deadline: Deadline
     ) -> list[OffsetFound | None]:
-        """See `ports.LogReader`; all offsets are asked for at once."""
+        """See `ports.LogReader`; one request asks for all offsets."""
         queries = [OffsetQuery(topic, partition, at) for at in ats]
         return self._admin.request(deadline, AdminSession.list_offsets, queries, isolation)
 

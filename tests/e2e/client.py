@@ -1,4 +1,4 @@
-"""A plain HTTP client that sends a path just as it is given: percent-encoding is part of what is tested."""
+"""A plain HTTP client that sends paths unchanged: the tests cover percent-encoding."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class ApiResponse:
 
 
 class Client:
-    """One connection; a request has 60 s, far more than any answer may take."""
+    """One connection, with a timeout of 60 s per request, far more than any answer takes."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
@@ -33,7 +33,7 @@ class Client:
         return ApiResponse(answer.status, answer.headers, answer.read())
 
     def put(self, topic: str, key: bytes, value: bytes, **headers: str) -> str:
-        """Write, and give the position."""
+        """Write a record and return its position."""
         answer = self.request("PUT", path_of(topic, key), value, **headers)
         assert answer.status == 201, answer.body
         return answer.json["position"]

@@ -1,6 +1,6 @@
-"""One request for each operation, and the events of `events/` made of them: `python -m tests.e2e.examples`.
+"""An example request for each operation; `python -m tests.e2e.examples` writes their events to `events/`.
 
-tests/e2e/test_examples.py sends each over HTTP, and hands its event to the function.
+tests/e2e/test_examples.py sends each over HTTP, and passes its event to the function.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Example:
         return function_for(self.method, self.path.partition("?")[0])
 
     def event(self) -> dict[str, Any]:
-        """The event that API Gateway makes of it."""
+        """Return the event that API Gateway builds from the request."""
         headers = {"Accept": "*/*", "Host": "api.example.org", "User-Agent": "curl/8.5.0"} | self.headers
         request = HttpRequest(
             self.method, self.path, tuple(headers.items()), self.body.encode(), "203.0.113.7"
@@ -96,7 +96,7 @@ EXAMPLES = {
 
 
 def operations() -> Iterator[tuple[str, str, str]]:
-    """Name, method and path of all operations but those of HEAD, which are their GETs'."""
+    """Return name, method and path of all operations except HEAD."""
     for path, methods in document()["paths"].items():
         for method, operation in methods.items():
             if method != "head":
@@ -104,13 +104,13 @@ def operations() -> Iterator[tuple[str, str, str]]:
 
 
 def is_of(example: Example, method: str, path: str) -> bool:
-    """Whether a request is one of this operation."""
+    """Return whether the request belongs to the operation."""
     pattern = re.sub(r"\\{\w+\\}", "[^/]+", re.escape(path))
     return method == example.method and re.fullmatch(pattern, example.path.partition("?")[0]) is not None
 
 
 def events() -> dict[str, str]:
-    """The text of each file of `events/`, by its path there."""
+    """Return the content of each file of `events/`, by its path there."""
     found = {f"{example.function}/{name}.json": example.event() for name, example in EXAMPLES.items()}
     return {
         name: json.dumps(event, indent=1) + "\n"
@@ -119,7 +119,7 @@ def events() -> dict[str, str]:
 
 
 def queued() -> dict[str, Any]:
-    """A batch of the write-ahead log, of one message with one record, as the drain function gets it."""
+    """Return the drain function's event for one message with one record."""
     record = NewRecord("flights", b"N14228", json.dumps(FLIGHT).encode())
     batch = message_codec.MessageBatch(bytes(range(16)), int(NOW_S * 1000), "flights", ((0, record),))
     message = {

@@ -1,4 +1,4 @@
-"""The requests that `events/` is made of: over HTTP, and each event at its function by `keylane invoke`."""
+"""The example requests over HTTP, and their events in `events/` with `keylane invoke`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from keylane_local.commands import invoke
 
 @pytest.fixture(scope="module")
 def filled(stack):
-    """The stack, once it has what the examples ask for."""
+    """The stack, with the records that the examples read."""
     client = Client(stack.http_url)
     positions = [
         (topic, key, client.put(topic, key, value))

@@ -1,4 +1,4 @@
-"""Kafka itself over HTTP, beside what the query function tells of the same topic."""
+"""Kafka's own data over HTTP, compared with the query function's answers for the same topic."""
 
 from __future__ import annotations
 

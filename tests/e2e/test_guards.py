@@ -1,4 +1,4 @@
-"""Rate limits, idempotency keys and schemas over HTTP; what the settings name is in `stack`."""
+"""Rate limits, idempotency keys and schemas over HTTP; the fixture `stack` has the settings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.builders import a_topic
 
 @pytest.fixture
 def topic(stack):
-    """Makes a topic whose name begins so."""
+    """Return a function that creates a topic with this prefix."""
 
     def make(prefix: str) -> str:
         name = prefix + a_topic()

@@ -15,7 +15,7 @@ TOPIC = "flights"
 
 
 def problem(answer) -> dict:
-    """The problem document, its form checked."""
+    """Return the problem document, after checking its format."""
     assert answer.headers["Content-Type"] == "application/problem+json"
     document = answer.json
     assert document["status"] == answer.status

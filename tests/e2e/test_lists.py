@@ -20,7 +20,7 @@ def post(client: Client, topic: str, keys: list[bytes], query: str = ""):
 
 
 def seen(client: Client, topic: str, key: bytes, position: str) -> None:
-    """Wait until the position is in the state, a busy machine's first batch too."""
+    """Wait until the state has the position, even in the first batch on a busy machine."""
     answer = client.get(topic, key, Keylane_Min_Position=position, Prefer="wait=20")
     assert answer.status in {200, 404}, answer.body
 

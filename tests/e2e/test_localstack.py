@@ -1,4 +1,4 @@
-"""The template deployed to LocalStack: over API Gateway to Lambda to real Kafka and Redis, and back."""
+"""The template deployed to LocalStack: API Gateway and Lambda with real Kafka and Redis."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ POISON = '{"neither": "ours"}'
 
 
 class Api:
-    """A deployed API: a stage's address, and the client's connection to it."""
+    """A deployed API: the URL of its stage, and a connection to it."""
 
     def __init__(self, url, **headers) -> None:
         parts = urlsplit(url)
@@ -52,7 +52,7 @@ def build(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def deploy(localstack, stack, build):
-    """Give a maker of deployments, with the template's parameters for the session's servers."""
+    """Return a function that deploys the template for the session's servers."""
     names = set()
 
     def make(name, template=TEMPLATE, **parameters):
@@ -69,7 +69,7 @@ def deploy(localstack, stack, build):
 
 @pytest.fixture(scope="module")
 def opened():
-    """Give a maker of clients, each closed at the end."""
+    """Return a function that creates clients; they are closed at the end."""
     made = []
 
     def make(url, **headers):
@@ -88,7 +88,7 @@ def deployed(deploy):
 
 @pytest.fixture(scope="module")
 def api(deployed, opened):
-    """The deployed API, once the state has what the examples ask for."""
+    """The deployed API, with the records that the examples read."""
     api = opened(deployed.url)
     for topic, key, value in [
         ("flights", b"N14228", b'{"dest": "IAH"}'),

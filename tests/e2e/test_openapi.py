@@ -1,4 +1,4 @@
-"""Every operation of docs/openapi.json over HTTP, on the whole stack, by requests that schemathesis makes up.
+"""Every operation of docs/openapi.json over HTTP, on the whole stack, by requests from schemathesis.
 
 Valid ones and broken ones: no 5xx, no answer that the document does not tell of, none that takes long.
 The same requests each time: KEYLANE_SEED makes others, and a failure tells its own. It shows its request as a
@@ -94,7 +94,7 @@ schema = schemathesis.openapi.from_path(str(DOCUMENT), config=SchemathesisConfig
 
 @pytest.fixture(scope="module")
 def served(stack, registry):
-    """The address, once there are records of all kinds; a registry is up for those written by schemas."""
+    """The URL, with records of all kinds, and with a registry for those with schemas."""
     client = Client(stack.http_url)
     for topic in TOPICS[:3]:
         for number, key in enumerate(map(str.encode, KEYS)):
@@ -142,7 +142,7 @@ for each in schema.get_all_operations():
 
 
 def aim(case) -> None:
-    """Put what is there in the place of most texts that the document allows: few made up ones name anything.
+    """Replace most generated strings by existing names: few generated ones would exist.
 
     Texts that it does not allow stay: they are too long, none at all, or no text.
     """
@@ -170,7 +170,7 @@ def aim(case) -> None:
 
 
 def aim_records(body) -> None:
-    """Put topics that are there into most records that are pushed."""
+    """Replace the topics of most pushed records by existing ones."""
     records = body.get("records") if isinstance(body, dict) else None
     for record in records if isinstance(records, list) else ():
         if isinstance(record, dict) and isinstance(record.get("topic"), str):

@@ -1,4 +1,4 @@
-"""Parts of the whole stack away: what still answers, what says that it can't, and how it comes back."""
+"""Outages of parts of the stack: what still works, what fails with which error, and the recovery."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TOPIC = "flights"
 
 
 def primary_of(stack, key: bytes):
-    """The node that takes the writes of the key's slot at the moment."""
+    """Return the current primary of the key's slot."""
     cluster = Cluster(t.settings(stack.redis_nodes))
     cluster.refresh(t.Deadline.after_ms(5000, t.CLOCK))
     slot = routing.slot_for(routing.partition_for(key, 9), 0, 9, 1)
@@ -70,7 +70,7 @@ def test_without_kafka_writes_fail_in_time_reads_continue_and_both_recover(stack
 
 
 def test_a_killed_primary_costs_no_read(stack, client, key):
-    """Its replica answers at once, and takes the writes once the cluster has promoted it."""
+    """The replica answers at once, and accepts writes once the cluster has promoted it."""
     position = client.put(TOPIC, key, b"1")
     assert client.get(TOPIC, key, Keylane_Min_Position=position, Prefer="wait=20").status == 200
     victim = primary_of(stack, key)
@@ -89,7 +89,7 @@ def test_a_killed_primary_costs_no_read(stack, client, key):
 
 
 def test_a_hanging_primary_costs_no_read(stack, client, key):
-    """As long as nobody knows that it is dead, its replica answers for it."""
+    """The replica answers as long as the cluster has not detected the failure."""
     position = client.put(TOPIC, key, b"1")
     assert client.get(TOPIC, key, Keylane_Min_Position=position, Prefer="wait=20").status == 200
     victim = primary_of(stack, key).program.process

@@ -1,4 +1,4 @@
-"""Many records in one request over HTTP, read back where they were told to stand."""
+"""Many records in one request over HTTP, read back at the returned positions."""
 
 from __future__ import annotations
 

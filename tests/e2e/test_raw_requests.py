@@ -1,4 +1,4 @@
-"""Requests that no HTTP client would send, byte by byte: each is answered, in time, and never by a 5xx."""
+"""Raw requests that no HTTP client would send: each is answered in time, and never with 5xx."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values of a Schema Registry over HTTP: confluent-kafka's serialisers write them, the whole stack reads."""
+"""Values of a Schema Registry over HTTP, written by confluent-kafka's serializers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def by_protobuf(registry, name: str) -> bytes:
 
 @pytest.fixture
 def produce(stack):
-    """Write a value as it is, and give its position."""
+    """Write a value unchanged and return its position."""
     producer = Producer({"bootstrap.servers": stack.kafka_bootstrap, "partitioner": "murmur2_random"})
 
     def write(key: bytes, value: bytes) -> str:

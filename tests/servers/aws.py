@@ -1,4 +1,4 @@
-"""Stand-ins of AWS over HTTP, queues and buckets in them, and a poller that does as Lambda's does."""
+"""AWS stand-ins over HTTP, with queues and buckets, and a poller that behaves like Lambda's."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ KEYS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
 
 @dataclass(frozen=True, slots=True)
 class Aws:
-    """Where a stand-in listens."""
+    """A stand-in of AWS at `url`."""
 
     url: str
 
     @property
     def environment(self) -> dict[str, str]:
-        """What leads a function's clients to it."""
+        """The variables with which a function's clients use it."""
         return {**KEYS, "AWS_ENDPOINT_URL": self.url, "AWS_REGION": REGION}
 
     @contextlib.contextmanager
@@ -45,7 +45,7 @@ class Aws:
             client.close()
 
     def queue(self, *, fifo: bool = True, visibility_s: int = 30, **more: Any) -> str:
-        """The URL of a new queue; `dead`: that of its dead-letter queue, after `receives` deliveries."""
+        """Create a queue and return its URL; `dead`: its dead-letter queue, after `receives` deliveries."""
         attributes = {"VisibilityTimeout": str(visibility_s)} | ({"FifoQueue": "true"} if fifo else {})
         with self.client("sqs") as sqs:
             if "dead" in more:
@@ -57,14 +57,14 @@ class Aws:
             return url
 
     def bucket(self) -> str:
-        """The name of a new bucket."""
+        """Create a bucket and return its name."""
         name = f"b{uuid.uuid4().hex}"
         with self.client("s3") as s3:
             s3.create_bucket(Bucket=name)
         return name
 
     def messages(self, url: str, *, wait_s: int = 0) -> list[dict[str, Any]]:
-        """All messages that a queue has to give, taken out of it."""
+        """Receive and delete all available messages of a queue; return them."""
         found: list[dict[str, Any]] = []
         with self.client("sqs") as sqs:
             while batch := receive(sqs, url, wait_s=wait_s):
@@ -74,7 +74,7 @@ class Aws:
         return found
 
     def count(self, url: str) -> int:
-        """How many messages a queue has, those that are being worked on among them."""
+        """Return the number of messages in a queue, including those in flight."""
         names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
         with self.client("sqs") as sqs:
             found = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"]
@@ -88,7 +88,7 @@ def arn_of(sqs: Any, url: str) -> str:
 
 
 def receive(sqs: Any, url: str, *, wait_s: int = 0, count: int = 10) -> list[dict[str, Any]]:
-    """One batch, as the event source mapping asks for it."""
+    """Receive one batch, like the event source mapping."""
     found: list[dict[str, Any]] = sqs.receive_message(
         QueueUrl=url,
         MaxNumberOfMessages=count,
@@ -100,7 +100,7 @@ def receive(sqs: Any, url: str, *, wait_s: int = 0, count: int = 10) -> list[dic
 
 
 def event_of(messages: list[dict[str, Any]], url: str) -> dict[str, Any]:
-    """The event that Lambda makes of a batch."""
+    """Return the event that Lambda builds from a batch."""
     return {
         "Records": [
             {
@@ -120,10 +120,10 @@ def event_of(messages: list[dict[str, Any]], url: str) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def moto() -> Iterator[Aws]:
-    """moto's server, in threads of this process; its FIFO queues keep their order as AWS says they do.
+    """Yield moto's server, in threads of this process, with FIFO queues that keep their order as on AWS.
 
-    moto gives a batch that comes again from its end, and loses a message that comes while another is deleted:
-    so one request is served at a time, and what is received is chosen here.
+    moto redelivers a batch in reverse order, and loses a message that arrives while another is being deleted.
+    Therefore one request is served at a time, and the messages to receive are selected here.
     """
     from moto.server import ThreadedMotoServer  # noqa: PLC0415 (it takes a while to import)
     from moto.sqs.models import SQSBackend  # noqa: PLC0415
@@ -151,7 +151,7 @@ def _one_at_a_time(app: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _receiving(receive_message: Callable[..., Any]) -> Callable[..., Any]:
-    """Of a FIFO queue: oldest first, none of a group of which another message is being worked on."""
+    """Receive from FIFO queues the oldest message first, and none of a group with a message in flight."""
 
     def receive(backend: Any, queue_name: str, count: int, *more: Any, **named: Any) -> Any:
         queue = backend.get_queue(queue_name)
@@ -173,10 +173,10 @@ def _receiving(receive_message: Callable[..., Any]) -> Callable[..., Any]:
 
 @dataclass
 class Mapping:
-    """An event source mapping: it gives batches to a function, and deletes what the function is done with.
+    """An event source mapping: it passes batches to a function, and deletes the messages that succeeded.
 
-    `invoke` is given an event and gives the function's answer; what raises is a failure of the whole batch.
-    `again` counts records' messages that were reported as failed.
+    `invoke` takes an event and returns the function's response; an exception fails the whole batch.
+    `again` has the bodies of messages that were reported as failed.
     """
 
     aws: Aws
@@ -187,7 +187,7 @@ class Mapping:
     errors: list[BaseException] = field(default_factory=list)
 
     def poll(self, sqs: Any, wait_s: int = 0) -> int:
-        """Give the function one batch; how many messages it had."""
+        """Pass one batch to the function; return its number of messages."""
         messages = receive(sqs, self.url, wait_s=wait_s)
         if not messages:
             return 0
@@ -212,7 +212,7 @@ class Mapping:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        """Poll all the while in a thread of its own; what went wrong there is raised at the end."""
+        """Poll in a thread during the block; errors of the thread fail the test at its end."""
         stop = threading.Event()
 
         def run() -> None:

@@ -1,4 +1,4 @@
-"""Servers that a test may break: started for it alone, stopped with it, even if the session is killed."""
+"""Servers that a test may break: started for one test, stopped with it, even if the session is killed."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ def deadline(milliseconds: float = 2_000) -> Deadline:
 
 
 def eventually(condition: Callable[[], bool], within_s: float = 20) -> None:
-    """Poll until it holds; fail when it does not within the bound."""
+    """Poll until `condition` holds; fail if it does not within `within_s`."""
     end_s = time.monotonic() + within_s
     while not condition():
-        assert time.monotonic() < end_s, "it did not come to hold"
+        assert time.monotonic() < end_s, f"the condition did not hold within {within_s} s"
         time.sleep(0.02)
 
 
 @contextlib.contextmanager
 def own_cluster(data: Path, *, appendonly: bool = False) -> Iterator[RedisCluster]:
-    """Three primaries, three replicas; whole and known as such by every node."""
+    """Yield a cluster of three primaries and three replicas, once every node knows it as complete."""
     ports = Ports()
     with guarded(data):
         cluster = RedisCluster(
@@ -63,7 +63,7 @@ def own_cluster(data: Path, *, appendonly: bool = False) -> Iterator[RedisCluste
 
 @contextlib.contextmanager
 def own_kafka(data: Path) -> Iterator[Kafka]:
-    """Give a broker of the test's own."""
+    """Yield a separate broker."""
     ports = Ports()
     with guarded(data):
         kafka = Kafka(
@@ -79,10 +79,10 @@ def own_kafka(data: Path) -> Iterator[Kafka]:
 
 
 def wait_writable(kafka: Kafka, within_s: float = 60) -> None:
-    """Until the broker takes a write of an idempotent producer, in a topic of this call's own.
+    """Wait until the broker accepts a write of an idempotent producer, in a new topic.
 
-    One that has just started answers the request for a producer's id with "coordinator load in progress",
-    for longer than a test's short timeout may be.
+    A broker that has just started answers the request for a producer id with "coordinator load in progress",
+    possibly for longer than a test's timeout.
     """
     kafka.wait_ready(within_s)
     topic = f"scratch-{uuid.uuid4().hex}"
@@ -97,12 +97,12 @@ def wait_writable(kafka: Kafka, within_s: float = 60) -> None:
         }
     )
     producer.produce(topic, b"", on_delivery=lambda error, _: errors.append(error))
-    assert producer.flush(within_s) == 0, "no write was taken"
+    assert producer.flush(within_s) == 0, "the broker did not accept a write"
     assert errors == [None]
 
 
 def fill(addresses: str, entries: Mapping[bytes, bytes]) -> None:
-    """Set keys with a plain client, and wait until each is on its primary's replicas too."""
+    """Set keys with a plain client, and wait until their replicas have them."""
     host, _, port = addresses.split(",", maxsplit=1)[0].rpartition(":")
     with redis.RedisCluster(host=host, port=int(port), retry=Retry(ConstantBackoff(0.05), 40)) as client:
         for key, value in entries.items():
@@ -111,7 +111,7 @@ def fill(addresses: str, entries: Mapping[bytes, bytes]) -> None:
 
 
 def primary_and_replica(cluster: RedisCluster, slot: int) -> tuple[RedisNode, RedisNode]:
-    """The two nodes that hold the slot, as the cluster's client sees them."""
+    """Return the slot's primary and replica, as the cluster's client sees them."""
     by_port = {node.port: node for node in cluster.nodes}
     client = Cluster(redis_settings({"KEYLANE_REDIS_NODES": cluster.addresses}))
     try:
@@ -123,7 +123,7 @@ def primary_and_replica(cluster: RedisCluster, slot: int) -> tuple[RedisNode, Re
 
 
 class SlotMove:
-    """A hash slot on its way from its primary to another shard's, key by key, as resharding tools do it."""
+    """A migration of a hash slot to another shard, key by key, as resharding tools do it."""
 
     def __init__(self, cluster: RedisCluster, slot: int) -> None:
         self.slot = slot
@@ -139,17 +139,17 @@ class SlotMove:
         _migrate(self.source, self.target, keys)
 
     def finish(self) -> None:
-        """The target has the slot, with what has been moved; both know."""
+        """Assign the slot to the target, on both nodes."""
         for node in (self.target, self.source):
             node.command("CLUSTER", "SETSLOT", self.slot, "NODE", self._ids[1])
 
     def turn_round(self) -> None:
-        """From now on it is the way back."""
+        """Reverse the direction of the migration."""
         self.source, self.target = self.target, self.source
         self._ids.reverse()
 
     def undo(self) -> None:
-        """All is as it was, with the keys."""
+        """Cancel the migration, and move the keys back."""
         self.source.command("CLUSTER", "SETSLOT", self.slot, "STABLE")
         with redis.Redis(port=self.target.port) as client:
             keys = client.execute_command("CLUSTER GETKEYSINSLOT", self.slot, 100_000)
@@ -164,7 +164,7 @@ def _migrate(source: RedisNode, target: RedisNode, keys: Sequence[bytes]) -> Non
 
 
 def create_topic(bootstrap: str, topic: str, partition_count: int = 9) -> None:
-    """Create it, and wait until the broker tells of it and of its leaders."""
+    """Create a topic, and wait until the broker reports it with its leaders."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic(topic, partition_count, 1)])[topic].result(20)
 
@@ -176,12 +176,12 @@ def create_topic(bootstrap: str, topic: str, partition_count: int = 9) -> None:
 
 
 def records_of(bootstrap: str, topic: str, partition: int) -> list[tuple[bytes, bytes | None]]:
-    """Keys and values of all that the partition holds."""
+    """Return keys and values of all records of a partition."""
     return [(message.key(), message.value()) for message in messages_of(bootstrap, topic, partition)]
 
 
 def messages_of(bootstrap: str, topic: str, partition: int) -> list[Message]:
-    """All that the partition holds."""
+    """Return all records of a partition."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "tests", "enable.auto.commit": False})
     try:
         _, end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=10)

@@ -1,4 +1,4 @@
-"""A broker that lets nobody in without a password, a token or a certificate: one listener for each way."""
+"""A broker that requires a password, a token or a certificate, with a listener for each method."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ _MODULES = "org.apache.kafka.common.security"
 class SecureKafka(Kafka):
     """The local stack's broker with further listeners.
 
-    SECURE takes all of SASL over TLS, UNENCRYPTED the same without TLS, MUTUAL certificates of clients.
-    ELSEWHERE has a certificate for another host's name, EXPIRED one that is over.
+    SECURE accepts all SASL mechanisms over TLS, UNENCRYPTED the same without TLS, MUTUAL client certificates.
+    ELSEWHERE has a certificate for another host name, EXPIRED an expired one.
     """
 
     def __init__(self, data: Path) -> None:
@@ -59,14 +59,14 @@ class SecureKafka(Kafka):
         return f"{HOST}:{self.listener_ports[listener]}"
 
     def set_password(self, user: str, mechanism: str, password: str) -> None:
-        """Let the user in with this password from now on."""
+        """Set the user's SCRAM password."""
         info = ScramCredentialInfo(SCRAM[mechanism], 4096)
         change = UserScramCredentialUpsertion(user, info, password.encode())
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
         admin.alter_user_scram_credentials([change])[user].result(20)
 
     def more_settings(self) -> str:
-        """The listeners."""
+        """Return the settings of the listeners."""
         quoted = PASSWORD.replace("\\", "\\\\").replace('"', '\\"')
         plain = f'{_MODULES}.plain.PlainLoginModule required user_alice="{quoted}";'.replace("\\", "\\\\")
         token = 'oauthbearer.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="broker"'
@@ -76,7 +76,7 @@ class SecureKafka(Kafka):
             "scram-sha-256.sasl.jaas.config": f"{_MODULES}.scram.ScramLoginModule required;",
             "scram-sha-512.sasl.jaas.config": f"{_MODULES}.scram.ScramLoginModule required;",
             "oauthbearer.sasl.jaas.config": f"{_MODULES}.{token};",
-            # Without it a broker tells when a token ends, and yet refuses the next one on that connection.
+            # Without it a broker reports a token's expiry, but rejects the next token on the same connection.
             "oauthbearer.connections.max.reauth.ms": 3_600_000,
         }
         mutual = {
@@ -109,7 +109,7 @@ class SecureKafka(Kafka):
 
 @contextlib.contextmanager
 def secure_kafka(data: Path) -> Iterator[SecureKafka]:
-    """Give a running one; "bob" and "carl" are let in by SCRAM with the password "scram-secret"."""
+    """Yield a running broker with the SCRAM user "bob", whose password is "scram-secret"."""
     with guarded(data):
         broker = SecureKafka(data)
         broker.start()
@@ -121,7 +121,7 @@ def secure_kafka(data: Path) -> Iterator[SecureKafka]:
 
 
 def unsecured_token(subject: str = "dora", lifetime_s: float = 300) -> tuple[str, float]:
-    """A token that Kafka's own validator for tests takes, and when it ends (ms since 1970)."""
+    """Return a token for Kafka's unsecured validator, and its expiry (ms since 1970)."""
     now_s = time.time()
     claims = {"sub": subject, "iat": now_s, "exp": now_s + lifetime_s}
     parts = (json.dumps(part).encode() for part in ({"alg": "none"}, claims))

@@ -16,6 +16,7 @@ from tests.servers.own import eventually, records_of
 
 from keylane_local.deploy import deployment
 from keylane_local.deploy.cloudformation import CloudStack, DeployFailed
+from keylane_local.deploy.deployment import Sources
 from keylane_local.deploy.packaging import build_layer_archive
 from keylane_local.tools import project_root
 
@@ -58,7 +59,7 @@ def deploy(localstack, stack, build):
     def make(name, template=TEMPLATE, **parameters):
         names.add(name)
         ours = deployment.parameters_for(stack.kafka_bootstrap, stack.redis_nodes)
-        return deployment.deploy(localstack, ours | parameters, build, name=name, template=template)
+        return deployment.deploy(localstack, ours | parameters, Sources(build, template), name=name)
 
     yield make
     client = localstack.client("cloudformation")

@@ -10,7 +10,7 @@ from keylane.adapters.kafka.options import ClientOptions, ProducerOptions, Secur
 from keylane.adapters.redis.cluster import RedisSettings
 from keylane.config import kafka_table
 from keylane.config.kafka_table import CLIENT, PREFIX, PRODUCER, SECURITY
-from keylane.config.settings import Table
+from keylane.config.settings import SettingsTable
 from keylane.config.table import REDIS, SETTINGS
 from keylane_build import settings as settings_page
 from keylane_local.tools import project_root
@@ -28,7 +28,9 @@ READ_BY_FIELD = (
 
 
 def all_settings() -> set[str]:
-    return set(SETTINGS).union(*(each for each in vars(kafka_table).values() if isinstance(each, Table)))
+    return set(SETTINGS).union(
+        *(each for each in vars(kafka_table).values() if isinstance(each, SettingsTable))
+    )
 
 
 def test_the_page_is_what_the_tables_make():

@@ -54,24 +54,29 @@ def parameters_for(kafka_bootstrap: str, redis_nodes: str, partition_by: str = "
     }
 
 
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """What is deployed; None is the project's own. `build` keeps the built layer for the next deployment."""
+
+    build: Path
+    template: Path | None = None
+    functions: Path | None = None
+
+
 def deploy(
     localstack: LocalStack,
     parameters: Mapping[str, str],
-    build: Path,
+    sources: Sources,
     *,
     name: str = NAME,
-    template: Path | None = None,
-    functions: Path | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Deployed:
-    """Deploy the template, or its changes. Raises StackError.
-
-    `build` is a folder in which the built layer is kept for the next deployment.
-    """
+    """Deploy the template, or its changes. Raises StackError."""
     root = project_root()
-    text = (template or root / "template.yaml").read_text(encoding="utf-8")
+    text = (sources.template or root / "template.yaml").read_text(encoding="utf-8")
     progress("building the layer")
-    code = _Code(root, functions or root / "functions", build_layer_archive(root, build))
+    functions = sources.functions or root / "functions"
+    code = _Code(root, functions, build_layer_archive(root, sources.build))
     progress("deploying")
     with translate_aws_errors(), contextlib.closing(localstack.client("s3")) as s3:
         s3.create_bucket(Bucket=BUCKET)

@@ -198,8 +198,7 @@ class Stack:
         return deployment.deploy(
             self.localstack,
             ours | dict(parameters or {}),
-            self.data / "build",
-            functions=Path(self.state.functions),
+            deployment.Sources(self.data / "build", functions=Path(self.state.functions)),
             progress=lambda event: self._progress("deploy", event),
         )
 

@@ -27,21 +27,21 @@ _HEADERS = {"age_ms": "Keylane-Age-Ms", "building": "Keylane-Building", "incompl
 """Field of the document -> header that repeats it."""
 
 
-class Freshness(NamedTuple):
+class FreshnessFields(NamedTuple):
     """The document's fields that say how fresh it is; `ages` as `Response` has them."""
 
     fields: dict[str, Any]
     ages: tuple[tuple[str, int], ...]
 
 
-def freshness_of_lanes(watermarks: Watermarks, now_ms: int) -> Freshness:
+def freshness_of_lanes(watermarks: Watermarks, now_ms: int) -> FreshnessFields:
     """Return the freshness of an answer that comes from lanes of one topic."""
     offsets = {str(partition): offset for partition, offset in sorted(watermarks.next_offsets.items())}
     ages = () if watermarks.is_building else ((watermarks.layout.topic, watermarks.age_ms(now_ms)),)
     return _freshness(offsets, ages, is_incomplete=watermarks.is_incomplete)
 
 
-def freshness_of_topics(answers: Sequence[Answer], now_ms: int) -> Freshness:
+def freshness_of_topics(answers: Sequence[Answer], now_ms: int) -> FreshnessFields:
     """Return the freshness of answers from several topics; `watermarks` are by topic, then by partition."""
     offsets = {each.layout.topic: {str(each.partition): each.watermark.next_offset} for each in answers}
     ages = [(each.layout.topic, each.age_ms(now_ms)) for each in answers if not each.is_building]
@@ -51,7 +51,7 @@ def freshness_of_topics(answers: Sequence[Answer], now_ms: int) -> Freshness:
 
 def _freshness(
     watermarks: dict[str, Any], ages: tuple[tuple[str, int], ...], *, is_incomplete: bool
-) -> Freshness:
+) -> FreshnessFields:
     fields: dict[str, Any] = {"watermarks": watermarks}
     if ages:
         fields["age_ms"] = max(age_ms for _, age_ms in ages)
@@ -59,7 +59,7 @@ def _freshness(
         fields["building"] = True
     if is_incomplete:
         fields["incomplete"] = True
-    return Freshness(fields, ages)
+    return FreshnessFields(fields, ages)
 
 
 def render_json(fields: dict[str, Any]) -> Response[str]:
@@ -67,7 +67,7 @@ def render_json(fields: dict[str, Any]) -> Response[str]:
     return _response(json.dumps(fields), {})
 
 
-def render_fresh(body: str, freshness: Freshness, more: dict[str, Any] | None = None) -> Response[str]:
+def render_fresh(body: str, freshness: FreshnessFields, more: dict[str, Any] | None = None) -> Response[str]:
     """Render a document with its freshness: `body` is the JSON text of its first fields, without braces.
 
     `more`: fields between the two.

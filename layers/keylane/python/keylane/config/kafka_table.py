@@ -11,8 +11,8 @@ from keylane.config.settings import (
     JsonObject,
     Raw,
     Setting,
+    SettingsTable,
     Switch,
-    Table,
 )
 
 PREFIX = "KEYLANE_KAFKA_"
@@ -20,9 +20,9 @@ MOST = 2_147_483_647
 HOUR_MS = 3_600_000
 _ALL, _WRITERS = "produce, drain, explore, job", "produce, drain"
 
-BOOTSTRAP = Table(Addresses("KEYLANE_KAFKA_BOOTSTRAP", _ALL, REQUIRED, "Some brokers of the cluster."))
+BOOTSTRAP = SettingsTable(Addresses("KEYLANE_KAFKA_BOOTSTRAP", _ALL, REQUIRED, "Brokers of the cluster."))
 
-SECURITY = Table(
+SECURITY = SettingsTable(
     Choice(
         "KEYLANE_KAFKA_SECURITY_PROTOCOL",
         _ALL,
@@ -67,7 +67,7 @@ SECURITY = Table(
     ),
 )
 
-CLUSTERS = Table(
+CLUSTERS = SettingsTable(
     JsonObject(
         "KEYLANE_KAFKA_CLUSTERS",
         _ALL,
@@ -76,7 +76,7 @@ CLUSTERS = Table(
     )
 )
 
-CLIENT = Table(
+CLIENT = SettingsTable(
     Setting(
         "KEYLANE_KAFKA_CLIENT_ID",
         _ALL,
@@ -134,7 +134,7 @@ CLIENT = Table(
     ),
 )
 
-PRODUCER = Table(
+PRODUCER = SettingsTable(
     Choice(
         "KEYLANE_KAFKA_ACKS",
         _WRITERS,
@@ -230,7 +230,7 @@ PRODUCER = Table(
     ),
 )
 
-PARTITIONING = Table(
+PARTITIONING = SettingsTable(
     Choice(
         "KEYLANE_PARTITIONER",
         _WRITERS,

@@ -181,7 +181,7 @@ def _is_port(given: str) -> bool:
     return given.isascii() and given.isdigit() and 0 < int(given[:6]) < 1 << 16
 
 
-class Table(dict[str, Setting]):
+class SettingsTable(dict[str, Setting]):
     """Settings by their variables' names."""
 
     def __init__(self, *settings: Setting) -> None:

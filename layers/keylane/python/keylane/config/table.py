@@ -11,8 +11,8 @@ from keylane.config.settings import (
     Pattern,
     Raw,
     Setting,
+    SettingsTable,
     Switch,
-    Table,
 )
 
 _QUEUE = ("an http or https URL of host and path alone", r"https?://[^/@?#\s]+(/[^/@?#\s]+)+")
@@ -26,7 +26,7 @@ LARGEST_VALUE_BYTES = 512 * 1024 * 1024
 LEAST_MESSAGE_BYTES, SAFE_MESSAGE_BYTES, MOST_MESSAGE_BYTES = 4_096, 262_144, 1_048_576
 """Of a message, and of a batch of them. SQS takes 1 MiB since August 2025, stand-ins often less."""
 
-REDIS = Table(
+REDIS = SettingsTable(
     Addresses(
         "KEYLANE_REDIS_NODES",
         _REDIS,
@@ -45,7 +45,7 @@ REDIS = Table(
     ),
 )
 
-READS = Table(
+READS = SettingsTable(
     Integer("KEYLANE_STATE_TIMEOUT_MS", "query, explore, produce", 1_000, "The longest time of one read."),
     Integer(
         "KEYLANE_WAIT_DEFAULT_MS",
@@ -69,7 +69,7 @@ READS = Table(
     Switch("KEYLANE_METRICS", "all functions", True, "Whether functions write metrics to their logs."),
 )
 
-REGISTRY = Table(
+REGISTRY = SettingsTable(
     Setting(
         "KEYLANE_SCHEMA_REGISTRY_URL",
         _REGISTRY,
@@ -90,7 +90,7 @@ REGISTRY = Table(
     ),
 )
 
-WRITES = Table(
+WRITES = SettingsTable(
     Integer("KEYLANE_PRODUCE_TIMEOUT_MS", "produce, drain", 5_000, "The longest time of one request."),
     Integer(
         "KEYLANE_MAX_VALUE_BYTES",
@@ -107,7 +107,7 @@ WRITES = Table(
     ),
 )
 
-LOG = Table(
+LOG = SettingsTable(
     Pattern("KEYLANE_QUEUE_URL", "produce", None, "The SQS queue; FIFO where its name ends so.", form=_QUEUE),
     ExactChoice(
         "KEYLANE_ASYNC",
@@ -146,7 +146,7 @@ LOG = Table(
     ),
 )
 
-GUARDS = Table(
+GUARDS = SettingsTable(
     JsonObject(
         "KEYLANE_RATE_LIMITS",
         "produce",
@@ -190,7 +190,7 @@ GUARDS = Table(
     ),
 )
 
-ACCESS = Table(
+ACCESS = SettingsTable(
     JsonObject(
         "KEYLANE_ACCESS",
         "authorizer",
@@ -200,7 +200,7 @@ ACCESS = Table(
     )
 )
 
-JOB_AND_BUILD = Table(
+JOB_AND_BUILD = SettingsTable(
     Raw(
         "KEYLANE_CHECKPOINT",
         "job",
@@ -222,7 +222,7 @@ JOB_AND_BUILD = Table(
     Raw("KEYLANE_RUNTIME", "build of the layer", "python3.13", "The runtime of the functions."),
 )
 
-SETTINGS = Table(
+SETTINGS = SettingsTable(
     *(
         setting
         for table in (REDIS, READS, REGISTRY, WRITES, LOG, GUARDS, ACCESS, JOB_AND_BUILD)

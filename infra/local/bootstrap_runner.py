@@ -106,7 +106,7 @@ class Runner:
             again = "" if attempt == 1 else f" (attempt {attempt} of {attempts})"
             say(step, f"{title} ...{again}")
             started = time.monotonic()
-            with log.open("ab") as output, _Progress(step, title):
+            with log.open("ab") as output, _ElapsedTime(step, title):
                 output.write(f"$ {' '.join(command)}\n".encode())
                 output.flush()
                 code = subprocess.run(
@@ -151,7 +151,7 @@ class Runner:
         raise SetupError(step, hint, self.log(step))
 
 
-class _Progress:
+class _ElapsedTime:
     """Prints the elapsed time of a long step every PROGRESS_EVERY_S seconds."""
 
     def __init__(self, step: str, title: str) -> None:

@@ -1,4 +1,4 @@
-"""The nested stacks: who is let in where, and a job that is started anew."""
+"""The nested stacks: which connections they allow, and how a failed job is restarted."""
 
 from __future__ import annotations
 

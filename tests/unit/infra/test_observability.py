@@ -1,4 +1,4 @@
-"""Dashboard and alarms look at metrics that the code tells, by the dimensions that it tells them with."""
+"""Dashboard and alarms use metrics that the code emits, with the dimensions with which it emits them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ GAUGES = {"Lag", "Age", "IncompletePartitions"}
 
 
 def dimensions_of(name: str) -> set[tuple[str, ...]]:
-    """The sets of dimensions that a metric of ours is told with."""
+    """Return the sets of dimensions with which the code emits a metric."""
     found = {tuple(METRICS[name].labels)} if name in METRICS and METRICS[name].is_billed else set()
     return found | {(kind,) for kind, names in job._COUNTS.items() if name in {*names, *GAUGES}}
 

@@ -21,7 +21,7 @@ SOURCES = "".join(
 
 def first_cells(heading: str) -> list[str]:
     """What stands in backticks in the first column of the table under a heading."""
-    section = PAGE.partition(f"\n### {heading}\n")[2].partition("\n#")[0]
+    section = PAGE.partition(f"# {heading}\n")[2].partition("\n#")[0]
     return re.findall(r"^\| (?:other |`)([^`|]+)`? \|", section, re.MULTILINE)
 
 
@@ -54,7 +54,15 @@ def test_state_unavailable_says_what_the_page_quotes(fragment):
     assert all(part in SOURCES for part in fragment.split("`, `"))
 
 
+@pytest.mark.parametrize("fragment", [*first_cells("log-unavailable"), *first_cells("The local stack")])
+def test_messages_with_names_and_numbers_in_them_are_those_of_the_code(fragment):
+    parts = [part.strip() for part in re.split(r"\.\.\.|\bN\b", fragment)]
+    assert all(part in SOURCES for part in parts)
+
+
 def test_the_quotes_are_found():
+    assert len(first_cells("log-unavailable")) > 3
+    assert len(first_cells("The local stack")) > 8
     assert len(first_cells("Log lines")) > 10
     assert len(first_cells("state-unavailable")) > 3
 

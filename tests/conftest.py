@@ -69,7 +69,7 @@ def kafka(broker: Kafka) -> str:
 
 @pytest.fixture(scope="session")
 def redis_cluster(cluster: RedisCluster) -> str:
-    """The nodes of a running Redis Cluster as KEYLANE_REDIS_NODES spells them, "host:port,host:port"."""
+    """The nodes of a running Redis Cluster in the form of KEYLANE_REDIS_NODES, "host:port,host:port"."""
     return cluster.addresses
 
 

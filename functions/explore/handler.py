@@ -61,7 +61,7 @@ def get_kafka_partition(event: Event, topic: str, partition: str) -> Response[st
 
 @app.operation(parameters=explore_api.OFFSETS, answer="Offset", refusals=(403, 502))
 def get_offset(event: Event, topic: str, partition: str) -> Response[str]:
-    """Answer with the offset at a place or time."""
+    """Answer with an offset: earliest, latest, max, or at a time."""
     explore = parts()
     request = explore_api.parse_offset(event, topic, partition)
     found = find_offset(explore.metadata, explore.reader, *request, explore.deadline)

@@ -107,7 +107,7 @@ class Setup:
         stamp.write_text(json.dumps({"inputs": wanted, "jars": names}), encoding="utf-8")
 
     def registry(self) -> None:
-        """Download and unpack the Schema Registry of tests/registry/pom.xml, also with Ivy."""
+        """Download and unpack the Schema Registry of tests/registry/pom.xml with Ivy, unless it is there."""
         pom = (self.root / "tests" / "registry" / "pom.xml").resolve()
         folder = self.tools / "registry"
         if Stamp(folder / "keylane-stamp", pom.read_text(encoding="utf-8")).is_current():

@@ -175,7 +175,7 @@ def test_absent_key_of_a_migrating_slot_is_none_at_once(in_motion: Moving, tag: 
 
 
 def test_last_key_of_a_migrating_slot_is_read_before_the_others(in_motion: Moving, tag: bytes):
-    """So what is written in between is in the value, and not yet in the watermark that tells of it."""
+    """So a record written in between is in the value, and not yet below the watermark."""
     value, mark = tag + b"value", tag + b"mark"
     in_motion.put({value: b"old", mark: b"5"})
     in_motion.begin()

@@ -1,7 +1,7 @@
 """Every operation of docs/openapi.json over HTTP, on the whole stack, by requests from schemathesis.
 
-Valid ones and broken ones: no 5xx, no answer that the document does not tell of, none that takes long.
-The same requests each time: KEYLANE_SEED makes others, and a failure tells its own. It shows its request as a
+Valid ones and broken ones: no 5xx, no answer that the document does not describe, none that takes long.
+The same requests each time: KEYLANE_SEED makes others, and a failure names it. It shows its request as a
 curl command, too.
 """
 
@@ -58,7 +58,7 @@ CONFIG = {
     "output": {"sanitization": {"enabled": False}},
     "checks": {
         "max_response_time": LONGEST_S,
-        # 503 is looked at below; a schema can't tell of a cursor, or that `to` is not below `from`.
+        # 503 is looked at below; a schema can't describe a cursor, or that `to` is not below `from`.
         "not_a_server_error": {"expected-statuses": ["2xx", "3xx", "4xx", "503"]},
         "positive_data_acceptance": {"enabled": False},
         "negative_data_rejection": {

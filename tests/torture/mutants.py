@@ -52,7 +52,7 @@ class Mutant:
 
 
 MUTANTS = (
-    # What a lane has already is applied again, and the watermark moves to the chunk's end.
+    # Records that are in the lane already are applied again, and the watermark moves to the chunk's end.
     Mutant(
         "offset guard",
         (

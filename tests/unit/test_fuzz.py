@@ -242,14 +242,14 @@ def test_any_request_is_answered_without_a_server_s_error(
         functions.ask(function, event)
 
 
-@given(place=st.binary(max_size=40))
-def test_a_cursor_that_somebody_made_up_is_a_place_like_any_other(functions: Functions, place: bytes):
-    """Its checksum is no secret: what it names may be no key, and no record of a history."""
+@given(position=st.binary(max_size=40))
+def test_a_cursor_may_have_any_position(functions: Functions, position: bytes):
+    """The checksum is not secret: a client can make a cursor that names no key and no record of a history."""
     for path, asked in (
         ("/topics/t/keys", cursors.digest("keys", b"", None, None)),
         ("/topics/t/keys/a/history", cursors.digest("history", b"a", None, None)),
     ):
-        query = {"cursor": cursors.encode("t", asked, place)}
+        query = {"cursor": cursors.encode("t", asked, position)}
         answer = functions.ask(functions.query, an_event("GET", path, query=query))
         assert answer["statusCode"] == 200, answer["body"]
 

@@ -1,4 +1,4 @@
-"""Building blocks of the schemas."""
+"""Building blocks of the schemas in docs/openapi.json: simple types, and the fields of a value."""
 
 from __future__ import annotations
 

@@ -49,10 +49,10 @@ _LAST_PAUSE_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """How writes are repeated, and how many replicas must have them.
+    """How writes are retried, and how many replicas must have them.
 
-    `attempt_timeout_s`: a node that is silent for longer counts as dead. `wait_replicas`: what was written
-    counts as durable once so many replicas of its shard have it, or `wait_ms` has passed; 0: at once.
+    `attempt_timeout_s`: a node that is silent for longer counts as dead. `wait_replicas`: a write counts as
+    durable once this many replicas of its shard have it, or `wait_ms` has passed; 0: at once.
     """
 
     retry_budget_s: float = 60.0

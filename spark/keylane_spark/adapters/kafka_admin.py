@@ -50,7 +50,7 @@ class JobKafka:
         return self._admin.settings
 
     def renew(self) -> None:
-        """Read the secrets again: the job does so after a failure."""
+        """Re-read the secrets, which may have been rotated; the job calls this after a failure."""
         self._admin.renew()
 
     def describe(self, topics: Iterable[str]) -> dict[str, TopicShape]:

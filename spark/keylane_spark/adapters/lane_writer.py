@@ -4,13 +4,13 @@ How a chunk gets into its lane:
 
 1. `apply` sends it to the lane's primary at once, and keeps it until its reply has arrived.
 2. All chunks of a lane go over one connection, in order. Each names the offset at which it begins, and the
-   library refuses one that does not follow the one before. So many may be in flight at once, and a lost one
-   stops those behind it.
+   library refuses a chunk that does not follow the one before. So many may be in flight at once, and a lost
+   chunk stops those behind it.
 3. After a transient error (a broken connection, a node that is loading or full, a migrating slot, a missing
    library) everything without a reply is sent again, first chunk first, until the retry budget is spent. The
-   library skips what a lane has already, so repeating does no harm.
-4. What the library refuses is raised at once, as Fenced (FENCED), LaneBehind (BEHIND), StraysLost (LOST) or
-   CorruptState (CORRUPT, WRONGTYPE).
+   library skips records that are in the lane already, so repeating does no harm.
+4. If the library refuses a call, the writer raises at once Fenced (FENCED), LaneBehind (BEHIND), StraysLost
+   (LOST) or CorruptState (CORRUPT, WRONGTYPE).
 5. `flush` returns once every chunk has its reply and, with `wait_replicas`, once the replicas have them.
 
 Not thread-safe, as `Cluster`.
@@ -88,8 +88,8 @@ class LaneWriter:
             if self._node_of(lane) in ready:
                 self._send(call)
                 continue
-            # The first lane of each node is opened alone, for the node may lack the library. Were lanes in
-            # flight then, they would be opened a second time, and be refused for their own epoch.
+            # The first lane of each node is opened alone, because the node may lack the library. Lanes in
+            # flight would then be opened a second time, and be refused for their own epoch.
             self.flush()
             self._recover(None, call)
             ready.add(self._node_of(lane))
@@ -97,14 +97,14 @@ class LaneWriter:
         return {lane: LaneStart.of_reply(reply) for lane, reply in replies.items()}
 
     def supersede(self, lanes: Iterable[LaneTarget]) -> None:
-        """Mark lanes as not of the current generation: their readers then ask for the layout.
+        """Mark lanes as not of the current generation: their readers then re-read the layout.
 
         Lanes without a watermark stay as they are. Errors as `open`.
         """
         self._mark(lanes, codec.SUPERSEDED)
 
     def mark_incomplete(self, lanes: Iterable[LaneTarget]) -> None:
-        """Mark lanes whose log has lost records for good. Errors as `open`."""
+        """Mark lanes whose partition has permanently lost records. Errors as `open`."""
         self._mark(lanes, codec.INCOMPLETE)
 
     def _mark(self, lanes: Iterable[LaneTarget], flag: int) -> None:

@@ -33,7 +33,7 @@ _KEYS_PER_CALL = 1000
 
 @dataclass(frozen=True, slots=True)
 class ViewLaneState:
-    """What a lane of a view has: how many commits, and from which records.
+    """The state of a view's lane: how many commits it has applied, and from which records.
 
     `watermark_ms`: the event time up to which its windows are final.
     """
@@ -93,7 +93,7 @@ class ViewLanes:
         self._writer().supersede(self.lanes)
 
     def mark_incomplete(self, lanes: Iterable[LaneTarget]) -> None:
-        """Mark lanes whose topic has lost records for good. Errors as `open`."""
+        """Mark lanes whose topic has permanently lost records. Errors as `open`."""
         self._writer().mark_incomplete(lanes)
 
     def windows(self, lane: LaneTarget, names: Sequence[bytes]) -> dict[bytes, tuple[int | None, list[Any]]]:

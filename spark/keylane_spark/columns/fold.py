@@ -75,7 +75,7 @@ def kept(repeats: Repeats, timestamps_ms: Ints, tombstones: Mask, options: Optio
 
 
 def first_set_stays(options: Options) -> bool:
-    """Whether a set that follows a set of the same key never changes anything."""
+    """Whether a key keeps its first value until a tombstone: `insert_once` without a time to live."""
     return options.insert_once and options.ttl_ms is None
 
 

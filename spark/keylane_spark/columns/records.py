@@ -43,7 +43,7 @@ class Records:
 
     @property
     def order(self) -> NDArray[np.int64]:
-        """The order timestamps: the records' own where there is no column of them."""
+        """The timestamps that order the records: `order_ms` if it is set, else the records' timestamps."""
         return self.timestamps_ms if self.order_ms is None else self.order_ms
 
     @property

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 
 class JobConfig(ConfigTable):
-    """How the job works; the defaults suit a laptop and a cluster."""
+    """The table `[job]` of keylane.toml: settings of the writer; the defaults suit a laptop and a cluster."""
 
     small_batch_records: Annotated[int, Field(ge=0)] = 20_000
     """Batches of up to this size are written by the driver (lowest latency), larger ones by executors."""
@@ -118,7 +118,7 @@ class TopicConfig(ConfigTable):
 
 
 class Config(ConfigTable):
-    """The whole file."""
+    """All settings of keylane.toml."""
 
     job: JobConfig = JobConfig()
     spark: Annotated[dict[str, SparkValue], Field(default_factory=dict)]

@@ -30,7 +30,7 @@ class GenerationPlan:
 
 
 def wanted_layout(topic: str, partition_count: int, config: TopicConfig) -> Layout:
-    """The layout that the config asks for; its generation is not decided yet."""
+    """Return the layout that the config describes; its generation is 0, not decided yet."""
     return Layout(
         topic,
         partition_count,
@@ -50,10 +50,10 @@ def plan(
     unusable: str = "",
     free: Callable[[Layout], Layout],
 ) -> GenerationPlan:
-    """Plan by the layout that readers go by (`kept`) and the writer's record.
+    """Plan from the layout that readers use (`kept`) and the writer's record.
 
-    `unusable`: why what is stored can't be used, if so. `free` gives a layout an unused generation. Raises
-    WriterError when the wanted layout has too many lanes and there is no other one to keep.
+    `unusable`: why the stored state can't be used, "" if it can. `free` gives a layout an unused generation.
+    Raises WriterError if the wanted layout has too many lanes and there is no other layout to keep.
     """
     built = record.building if record else None
     fits = wanted.partition_count * wanted.stripes <= MAX_LANES
@@ -76,12 +76,12 @@ def plan(
 
 
 def is_alike(one: Layout, other: Layout) -> bool:
-    """Whether both store records alike: apart from the generation and options that are not stored."""
+    """Whether both layouts store the same data: they may differ in generation and in UNSTORED options."""
     return replace(_with_unstored(one, other), generation=other.generation) == other
 
 
 def difference(kept: Layout, wanted: Layout) -> str:
-    """The difference, for people: "partition_count 9 -> 18"."""
+    """Return the difference as a readable text: "partition_count 9 -> 18"."""
     before, after = _fields(kept), _fields(wanted)
     names = [name for name in after if before.get(name) != after[name]]
     changes = [f"{name} {before.get(name)} -> {after[name]}" for name in names if name != "view"]

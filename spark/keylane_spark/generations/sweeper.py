@@ -1,6 +1,6 @@
 """Removes generations that are no longer used, in the background and at a bounded rate.
 
-A generation stays listed on its topic's record until it is removed, so a new start of the job continues.
+A generation stays listed on its topic's record until it is removed, so a restarted job continues.
 """
 
 from __future__ import annotations
@@ -20,13 +20,17 @@ if TYPE_CHECKING:
     from keylane_spark.generations.ownership import Ownership
 
 _SCAN_COST = 0.1
-"""The cost of a key that is only looked at; one that is removed costs 1."""
+"""The cost of a key that is scanned and kept; a key that is removed costs 1."""
 _RETRY_S = 5.0
 _OWNER_CHECK_S = 1.0
 
 
 class Sweeper:
-    """Runs in its own thread with its own connections."""
+    """Removes the unused generations of the topics passed to `look_at`, up to `keys_per_s` keys a second.
+
+    It runs in its own thread, with its own connections. `notify` takes a line for the log after each removal
+    and each failure; failures are retried.
+    """
 
     def __init__(
         self,
@@ -51,7 +55,7 @@ class Sweeper:
         self._thread.start()
 
     def look_at(self, topics: Iterable[str]) -> None:
-        """Ask the thread to remove what is listed on the records of these topics."""
+        """Ask the thread to remove the generations that the records of these topics list for removal."""
         self._topics |= set(topics)
         self._wake.set()
 

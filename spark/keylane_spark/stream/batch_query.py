@@ -42,7 +42,7 @@ class BatchQuery(ABC):
 
     @abstractmethod
     def say(self, text: str) -> None:
-        """Print a line for people."""
+        """Print a line to the job's log."""
 
     def abandon(self) -> None:  # noqa: B027 (views have nothing in flight)
         """Forget what a failed batch had in flight."""
@@ -68,7 +68,7 @@ class BatchQuery(ABC):
             try:
                 self._query.stop()
             except Py4JError as error:
-                # It did not end in time. What it still writes has an old epoch, or the lanes have it.
+                # It did not end in time. What it still writes has an old epoch, or is in the lanes already.
                 self.say(f"the query did not stop: {type(error).__name__}")
         return held
 

@@ -39,8 +39,8 @@ MAX_OPEN_BYTES = 64 * 1024 * 1024
 class BatchWriter:
     """Writes the rows of a batch, then moves the watermark of every stripe to the end of the batch.
 
-    A lane's last chunk stays open until the batch ends, so that each key is written once, however often the
-    batch has it. For each partition the order is
+    A lane's last chunk stays open until the batch ends, so that each key is written once, however often it
+    occurs in the batch. For each partition the order is
 
     1. its strays, and a wait until they have arrived;
     2. a note of which lanes were given them;

@@ -1,7 +1,7 @@
-"""The heartbeat: observes the log's end offsets, and tells idle lanes as of when they are complete.
+"""The heartbeat: observes the log's end offsets, and updates the time as of which idle lanes are complete.
 
-It runs in its own thread with its own connections. It moves no watermark: it only raises the time as of which
-a lane is complete, by end offsets that the job has written past.
+It runs in its own thread with its own connections. It moves no watermark. It raises the time as of which a
+lane is complete once the job has written all records below an observed end offset.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ class JobMetrics:
 
     @property
     def is_due(self) -> bool:
-        """Whether it is time to write the next lines."""
+        """Whether the next metrics lines are due; False if metrics are off."""
         return self._write is not None and self._clock.monotonic_s() >= self._next_s
 
     def flush(self) -> None:

@@ -21,4 +21,4 @@ class Tally:
     crc32: int = 0
     fnv1a: int = 0
     whole_key: int = 0
-    """Of a topic partitioned by a part of its keys: strays that lie where the whole key would put them."""
+    """Of a topic partitioned by a part of its keys: strays in the partition of the complete key."""

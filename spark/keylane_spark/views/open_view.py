@@ -107,7 +107,7 @@ class _ViewState(StoredState):
 
 @dataclass(frozen=True, slots=True)
 class _ViewOpener:
-    """Opens the lanes of one view with one epoch: an `epochs.Opener`."""
+    """Opens the lanes of one view under one epoch; it implements `epochs.Opener`."""
 
     context: JobContext
     ownership: Ownership
@@ -163,7 +163,10 @@ class _ViewOpener:
 def _open_lanes(
     lanes: ViewLanes, oldest: Offsets, began: Offsets
 ) -> tuple[dict[LaneTarget, ViewLaneState], set[int]]:
-    """The lanes' states, none of them below what the log still has; and partitions that lost records."""
+    """Open the lanes; return their states, and the partitions that lost records before they were read.
+
+    The states' offsets are at least the log's oldest ones. Lanes that lack records are marked incomplete.
+    """
     states = lanes.open(Progress(began, (None,) * len(began)))
     incomplete: set[int] = set()
     short = []

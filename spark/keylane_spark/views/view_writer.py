@@ -152,8 +152,8 @@ class ViewWriter:
     def _watermark_ms(self, times: Sequence[int | None], caught_up: Collection[int]) -> int:
         """The event time up to which windows are final; 0: none are.
 
-        Partitions with more records to read hold it back, so that none of these is late because another
-        partition was read faster. Partitions without more don't, so that an idle one keeps no window open.
+        A partition with more records to read holds it back, so that its records are not late because another
+        partition was read faster. An idle partition does not, so that it keeps no window open.
         """
         behind = [time for partition, time in enumerate(times) if partition not in caught_up]
         if behind:

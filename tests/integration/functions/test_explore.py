@@ -78,7 +78,7 @@ def test_transactions_leave_gaps_that_are_no_fault(get: Get, kafka: str, topic: 
     aborted, committed = Transaction(kafka, topic), Transaction(kafka, topic)
     aborted.write(b"a0", b"a1")
     committed.write(b"c2")
-    # A transaction's marker may come a moment after its producer has been told.
+    # A transaction's marker may come a moment after the commit is acknowledged.
     aborted.producer.abort_transaction(20)
     eventually(lambda: get(latest, isolation="read_uncommitted")[1]["offset"] == 4)
     committed.write(b"c4")

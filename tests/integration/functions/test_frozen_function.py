@@ -1,4 +1,4 @@
-"""A function that is frozen as soon as it has answered, and never thawed: what it said is written, is.
+"""A function that is frozen as soon as it has answered, and never thawed: what it acknowledged is written.
 
 SIGSTOP does to a process what Lambda does to an environment between two requests; an environment that is not
 needed any more is then ended without another instruction.

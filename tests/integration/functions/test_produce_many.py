@@ -63,7 +63,7 @@ def topic(kafka: str) -> str:
 
 
 def set_option(kafka: str, topic: str, name: str, value: str) -> None:
-    """Set it, and wait until the broker tells of it."""
+    """Set it, and wait until the broker reports it."""
     entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
     admin = AdminClient({"bootstrap.servers": kafka})

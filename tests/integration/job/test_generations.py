@@ -1,4 +1,4 @@
-"""A topic's state that is built anew, or otherwise, while it is read: between a real broker and cluster."""
+"""A topic's state that is rebuilt or changed while it is read: between a real broker and cluster."""
 
 from __future__ import annotations
 

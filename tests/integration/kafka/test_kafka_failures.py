@@ -81,7 +81,7 @@ def test_broker_that_goes_away_is_503_and_the_next_write_works_when_it_is_back(
     breaking.wait_ready()
     eventually(lambda: put(topic, b"after")["statusCode"] == 201, 40)
     values = [value for _, value in records_of(breaking.bootstrap, topic, 0)]
-    # What the client was told had failed is not sent behind its back when the broker is there again.
+    # A record that was reported as failed is not sent later, when the broker is up again.
     assert set(values) == {b"before", b"after"}
 
 
@@ -157,7 +157,7 @@ def test_address_where_no_broker_is_is_log_unavailable_in_time():
 
 
 def test_the_job_sees_the_offsets_of_a_broker_that_crashed_and_came_back(breaking: Kafka, topic: str):
-    """Its client knows the partition under a leader epoch that is no longer."""
+    """Its client knows the partition under a leader epoch that is over."""
     broker = JobKafka(Connection(breaking.bootstrap))
     assert broker.end_offsets({topic: 1}) == {(topic, 0): 0}
     breaking.kill()

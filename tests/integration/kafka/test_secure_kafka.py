@@ -94,7 +94,7 @@ def producing() -> Put:
 
 
 def ways(secure: SecureKafka) -> dict[str, dict[str, str]]:
-    """Variables of each way to be let in."""
+    """Variables of each way to authenticate."""
     tls = {"BOOTSTRAP": secure.at("SECURE"), "SSL_CA": str(secure.authority.file)}
     bob = {"SASL_USERNAME": "bob", "SASL_PASSWORD": SCRAM_PASSWORD}
     certificate = {
@@ -244,7 +244,7 @@ def test_a_changed_password_is_fetched_again_and_no_request_fails(
     aws: None,
     no_secret: Callable[..., str],
 ):
-    """Connections outlive a password: the clients are made to connect anew."""
+    """Connections outlive a password: the clients are made to reconnect."""
     use(
         **ways(secure)["scram-512"]
         | {
@@ -256,7 +256,7 @@ def test_a_changed_password_is_fetched_again_and_no_request_fails(
     secure.set_password("carl", "SCRAM-SHA-512", SCRAM_PASSWORD)
     keep_secret(SCRAM_PASSWORD)
     put, get = producing(), asking()
-    # The broker tells of a new user a moment after it took the change.
+    # The broker reports a new user a moment after it accepted the change.
     eventually(lambda: put(topic)[0] == 201)
     eventually(lambda: get(path)[0] == 200)
     secure.set_password("carl", "SCRAM-SHA-512", WRONG)

@@ -129,7 +129,7 @@ def is_known(cluster: RedisCluster, slot: int, primary: RedisNode) -> bool:
 
 
 def contents(node: RedisNode, names: list[bytes]) -> dict[bytes, object]:
-    """What the node itself holds under these names, and until when; None where it is not its own to tell."""
+    """What the node itself holds under these names, and until when; None if it doesn't serve the slot."""
     found: dict[bytes, object] = {}
     with redis.Redis(port=node.port) as client:
         for name in names:

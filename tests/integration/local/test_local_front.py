@@ -211,7 +211,7 @@ def test_an_environment_killed_while_idle_is_replaced(serving):
             victim = pool.environments[0]
             os.kill(victim.pid, signal.SIGKILL)
             async with asyncio.timeout(10):
-                while victim.alive:  # noqa: ASYNC110 - nothing tells but the process
+                while victim.alive:  # noqa: ASYNC110 - only the process shows it
                     await asyncio.sleep(0.01)
             async with client.get("/") as got:
                 return victim.pid, got.status, (await got.json())["pid"]

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 PASSWORD = "throw-away"
 PARTIAL = {"partial": "true"}
-"""Nobody has told this lane that it is complete."""
+"""This lane has never been marked as complete."""
 USERS = {
     each["Properties"]["UserName"]: each["Properties"]["AccessString"]
     for each in of_type(template("infra/cache.yaml"), "AWS::ElastiCache::User").values()

@@ -142,7 +142,7 @@ def test_cluster_that_is_forgotten_in_a_cycle_closes_its_connections(redis_clust
 
 @contextmanager
 def server_that_answers(*pieces: bytes, every_s: float) -> Iterator[Node]:
-    """A server that takes one connection, and whatever it is asked sends these pieces, with pauses."""
+    """A server that accepts one connection and answers every command with these pieces, with pauses."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def serve() -> None:

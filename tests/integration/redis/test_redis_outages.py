@@ -189,7 +189,7 @@ def test_limits_hold_on_when_their_primary_is_killed_and_its_replica_counts(repa
     allowed = rate.holds + rate.per_minute / 60 * (time.time() - begin_s)
     cluster.close()
     assert replica.facts()["role"] == "master"
-    # What the replica had not been told of when its primary was killed may be had twice.
+    # A load that had not reached the replica when its primary was killed may be admitted twice.
     assert counts["admitted"] < allowed * 1.05
     # A dead node is tried once a second: meanwhile nobody waits for it.
     assert counts["unknown"] > 1_000

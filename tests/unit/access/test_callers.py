@@ -1,4 +1,4 @@
-"""Who sends a request, by what API Gateway tells of it."""
+"""Who sends a request, by the identity that API Gateway reports."""
 
 from __future__ import annotations
 

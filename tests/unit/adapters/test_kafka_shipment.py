@@ -33,7 +33,7 @@ BAD_TIME = KafkaError.INVALID_TIMESTAMP
 
 @dataclass
 class Message:
-    """What a report tells of a record that was written."""
+    """The report of a record that was written."""
 
     at: int
 

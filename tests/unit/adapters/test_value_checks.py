@@ -1,4 +1,4 @@
-"""Values checked before they are written: settings, what is told in each form of request, what passes."""
+"""Values checked before they are written: settings, the error in each form of request, and what passes."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ def test_records_show_what_they_are(get: Get, log: FakePartition):
 
 def test_headers_that_can_not_be_read_are_null(get: Get, log: FakePartition):
     class Message:
-        """As confluent-kafka has one whose header's name is no UTF-8."""
+        """As confluent-kafka has one whose header's name is not valid UTF-8."""
 
         def headers(self) -> None:
             raise SystemError("returned a result with an exception set")

@@ -43,7 +43,7 @@ def problem(answer: dict[str, Any]) -> tuple[int, str]:
 
 
 def replayed(answer: dict[str, Any]) -> dict[str, Any]:
-    """The answer as it would be without the header that tells of it."""
+    """The answer without the header that marks a saved response."""
     headers = dict(answer["multiValueHeaders"])
     assert headers.pop("Idempotency-Replayed") == ["true"]
     return answer | {"multiValueHeaders": headers}

@@ -1,4 +1,4 @@
-"""Routes: what no function takes is told apart, as problem documents all."""
+"""Routes: each kind of unknown path or method gets its own problem document."""
 
 from __future__ import annotations
 

@@ -214,7 +214,7 @@ def test_with_the_bucket_away_nothing_of_the_group_is_written(log: ScriptedLog):
 def test_whatever_fails_when_each_key_ends_with_its_last_record_and_nothing_is_lost(
     script: list[tuple[str, bool, bool]], seed: int
 ):
-    """Messages come again, as a FIFO queue brings them, until none is left; some fail once, some for good."""
+    """Messages come again, as a FIFO queue brings them, until none is left; some fail once, some always."""
     log, dead = ScriptedLog(), FakeQueue()
     log.create("t", 1)
     waiting = []

@@ -68,7 +68,7 @@ def test_records_may_begin_where_the_partition_does_and_where_it_ends(kafka: Fak
     assert offsets_of(read(kafka, WANTED, EARLIEST)) == [3, 4, 7, 8]
     page = read(kafka, WANTED, LATEST)
     assert (offsets_of(page), page.batch.next_offset) == ([], 10)
-    assert len(kafka.reads) == 1, "the end is no reason to ask for records"
+    assert len(kafka.reads) == 1, "at the end of the log, no records are read"
 
 
 @pytest.mark.parametrize("offset", [0, 2, 11, 10**17])

@@ -1,4 +1,4 @@
-"""Rate limits: which rules hold, who is refused, what the answer tells; counted by a fake."""
+"""Rate limits: which rules hold, who is refused, what the answer reports; counted by a fake."""
 
 from __future__ import annotations
 

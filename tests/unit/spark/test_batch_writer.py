@@ -1,4 +1,4 @@
-"""One batch into its lanes, against a double that notes what it is asked for."""
+"""One batch into its lanes, against a double that records its calls."""
 
 from __future__ import annotations
 

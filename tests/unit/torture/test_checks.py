@@ -1,4 +1,4 @@
-"""The torture's judgement: the fold, and each fault that a reader may see, told; what is no fault, not."""
+"""The torture's checks: the fold; every fault that a reader may see is reported, and nothing else."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def test_a_stray_that_is_newer_than_the_lane_s_own_record_is_no_fault():
         (mixed(1, 1, 3, OTHER), mixed(2, 1, 0)),  # a key goes back
         (mixed(1, 1, 3, OTHER), mixed(2, 1, None), mixed(3, 2, 0)),  # a deleted key returns
         (mixed(1, 7, 0),),  # older than the lane's own
-        (mixed(1, 7, None),),  # nothing, though the newest is no tombstone
+        (mixed(1, 7, None),),  # nothing, though the newest is not a tombstone
     ],
 )
 def test_in_a_mixed_topic_no_key_goes_back_and_none_returns(reads):

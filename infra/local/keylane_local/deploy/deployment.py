@@ -111,7 +111,7 @@ class _Uploader:
     s3: Any
 
     def upload(self, key: str, data: bytes) -> str:
-        """Upload an archive, unless it is there, and return its URI: the key has a hash of the data."""
+        """Upload an archive and return its S3 URI. An existing key is kept: it contains the data's hash."""
         try:
             self.s3.head_object(Bucket=BUCKET, Key=key)
         except ClientError:

@@ -1,4 +1,4 @@
-"""The output of a function's process: copied to its log, except for the lines that a filter takes out."""
+"""Copies the output of a function's process to its log, without the lines that a filter takes out."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _READ_BYTES = 64 * 1024
 async def copy_output(
     output: asyncio.StreamReader, log: Path, take_line: Callable[[bytes], bool] | None = None
 ) -> None:
-    """Append `output` to `log` until it ends, except for whole lines for which `take_line` returns True."""
+    """Append `output` to `log` until it ends, except complete lines for which `take_line` returns True."""
     rest = b""
     with log.open("ab", buffering=0) as file:
         while data := await output.read(_READ_BYTES):

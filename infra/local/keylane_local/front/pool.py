@@ -137,6 +137,6 @@ class Pool:
         self._release(environment)
 
     def _settle(self) -> None:
-        """Remove the current task from those that start an environment."""
+        """Stop counting the current task as starting an environment: its start has succeeded or failed."""
         if task := asyncio.current_task():
             self._starting.discard(task)

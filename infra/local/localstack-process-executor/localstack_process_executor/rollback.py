@@ -30,7 +30,10 @@ _KEPT = (
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """A change of a resource: created if `before` is None, updated otherwise."""
+    """A recorded change of a resource.
+
+    `before`: its former properties, None if the update created it. `made`: its properties after the change.
+    """
 
     name: str
     kind: str

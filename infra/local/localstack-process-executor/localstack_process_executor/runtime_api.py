@@ -172,8 +172,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.server.api.take_init_error(payload)
             self._reply(202, _OK)
         elif match and match[2]:
-            told = self.server.api.take_answer(match[1], failed=match[2] == "error", payload=payload)
-            self._reply(*told)
+            reply = self.server.api.take_answer(match[1], failed=match[2] == "error", payload=payload)
+            self._reply(*reply)
         else:
             self._reply(404, b'{"errorType":"NotFound"}')
 

@@ -83,9 +83,9 @@ class NullKey(BadRequest):
 
 
 class BadField(BadRequest):
-    """A field of the body is missing or invalid, so none of its records was written.
+    """A field of the body is missing or invalid, so no record of the request was written.
 
-    `index`: the record's place in the request, None if the field belongs to no record.
+    `index`: the record's index in the request, None if the field belongs to no record.
     """
 
     def __init__(self, fault: str, field: str, index: int | None = None) -> None:
@@ -245,7 +245,7 @@ class ValueNotDecodable(KeylaneError):
 
 
 class IdempotencyKeyReused(KeylaneError):
-    """The idempotency key belongs to another request."""
+    """The idempotency key was used before, with a different request."""
 
     parameter = "Idempotency-Key"
 
@@ -305,9 +305,10 @@ class StateUnavailable(Unavailable):
 
 
 class LaneBuilding(Unavailable):
-    """The lane is still being built: an answer now could be older than what the caller has seen.
+    """The lane is still being built: its answer could be older than one that the caller has seen.
 
-    `next_offset` is None before it has begun, `log_end` is 0 while the end of the log is unknown.
+    `next_offset`: the first offset that is not in the lane yet, None before the build begins. `log_end`: the
+    partition's end offset, 0 while it is unknown.
     """
 
     def __init__(self, topic: str, partition: int, next_offset: int | None, log_end: int = 0) -> None:

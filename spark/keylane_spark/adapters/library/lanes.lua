@@ -1,6 +1,6 @@
 -- The functions that a writer calls for a lane. Errors of all of them:
---   FENCED epoch         a newer writer, of this epoch, has the lane
---   BEHIND next offset   the call does not follow what the lane has (-1: the lane has no watermark)
+--   FENCED epoch         a newer writer, with this epoch, owns the lane
+--   BEHIND next offset   the call begins after the lane's next offset (-1: the lane has no watermark)
 --   CORRUPT text         the watermark record can't be read
 
 -- Applies the records of [from, to) that the lane does not have yet, and moves the watermark to `to`.
@@ -17,7 +17,7 @@ local function apply(keys, args)
   if next_offset < from then
     return redis.error_reply(string.format('BEHIND %.0f', next_offset))
   end
-  -- A chunk that reaches beyond the lane's next offset may be applied whole, whatever it repeats: it carries the
+  -- A chunk that reaches beyond the lane's next offset may be applied completely, whatever it repeats: it has the
   -- last record of each of its keys. One that does not brings nothing new.
   if args[9] == '1' or bit.band(flags, HAS_STRAYS) ~= 0 then
     merge(keys[1], args, 8, next_offset < to and 16 or #args + 1, next_offset)
@@ -125,7 +125,7 @@ local function open(keys, args)
 end
 
 -- Sets a flag for the lane's readers: SUPERSEDED (its generation is not the current one) or INCOMPLETE.
--- KEYS: the lane's watermark. ARGV: epoch, the flag. Returns 1; 0 where there is no lane.
+-- KEYS: the lane's watermark. ARGV: epoch, the flag. Returns 1; 0 if the lane does not exist.
 local function mark(keys, args)
   local epoch = tonumber(args[1])
   if redis.call('EXISTS', keys[1]) == 0 then

@@ -5,7 +5,7 @@ local function last_epoch(key)
   local stored = redis.call('GET', key) or '0'
   local epoch, run = string.match(stored, '^(%d+) ?(.*)$')
   if not epoch then
-    return nil, redis.error_reply('CORRUPT the epoch counter is no number')
+    return nil, redis.error_reply('CORRUPT the epoch counter is not a number')
   end
   return tonumber(epoch), run
 end

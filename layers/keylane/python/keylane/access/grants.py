@@ -70,7 +70,7 @@ def need_of(method: str, path: str, query: Mapping[str, Sequence[str]]) -> Need 
 
 
 def grant_of(grants: Mapping[str, Grant], authorization: str) -> Grant | None:
-    """Return the grant of the token in an Authorization header, None where there is no known token."""
+    """Return the grant of the token in an Authorization header, None without a known token."""
     bearer = _BEARER.fullmatch(authorization)
     return grants.get(hashlib.sha256(bearer[1].encode()).hexdigest()) if bearer else None
 

@@ -33,7 +33,7 @@ def digest(*bounds: object) -> bytes:
 
 
 def encode(topic: str, bounds: bytes, position: bytes) -> str:
-    """Return the cursor of the page after `position`; `bounds` as `digest` gives it."""
+    """Return the cursor of the page after `position`; `bounds` is the `digest` of the request's bounds."""
     name = topic.encode()
     data = bytes((VERSION, len(name))) + name + bounds + position
     return base64.urlsafe_b64encode(data + _hash(data)).rstrip(b"=").decode()
@@ -45,7 +45,10 @@ def render_next(topic: str, bounds: bytes, next_after: bytes | None) -> dict[str
 
 
 def decode(text: str, topic: str, bounds: bytes) -> bytes:
-    """Return the position. Raises BadRequest for an invalid cursor, one of another topic or other bounds."""
+    """Return the position at which the last page ended. `bounds` is the `digest` of this request's bounds.
+
+    Raises BadRequest if the cursor is invalid, or belongs to another topic or to other bounds.
+    """
     data = _checked(text)
     end = 2 + data[1]
     if data[0] != VERSION:

@@ -54,7 +54,7 @@ class Envelopes:
         return render_value(head, record, self._fields)
 
     def render_entry(self, layout: Layout, entry: HistoryEntry) -> str:
-        """Render a record of a history; a tombstone has `"deleted": true` in the place of a value."""
+        """Render a record of a history; a tombstone has `"deleted": true` instead of a value."""
         at = entry.position
         head = (
             f'{{"partition": {at.partition}, "offset": {at.offset}, "position": "{at}", '

@@ -38,7 +38,7 @@ def _parse_offset_or_end(given: str) -> str | int:
     if given in {EARLIEST, LATEST}:
         return given
     if not (given.isascii() and _OFFSET.fullmatch(given)):
-        raise ValueError(f"neither a whole number of up to 18 digits nor {EARLIEST} nor {LATEST}")
+        raise ValueError(f"neither an integer of up to 18 digits nor {EARLIEST} nor {LATEST}")
     return int(given)
 
 

@@ -75,7 +75,7 @@ def claim(guards: Guards, event: Event, key: str) -> Claim:
             IDEMPOTENCY_KEY.name,
         )
     store = guards.idempotency()
-    # An address is no name: the client may repeat its request from another one.
+    # An address does not identify a caller: a client may repeat its request from another one.
     scope = caller_of(event, [source for source in guards.caller if source != SOURCE_IP])
     name = hashlib.sha256(f"{scope}\0{key}".encode()).hexdigest()
     token, saved = store.claim(name, _fingerprint(event))

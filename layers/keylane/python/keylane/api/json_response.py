@@ -1,11 +1,11 @@
 """Responses that are one JSON document; those of several records carry the freshness of all their lanes.
 
-    {"records": [{... as ?envelope=true has it}, {"key": "b", "key_format": "text", "absent": true}],
+    {"records": [{... as with ?envelope=true}, {"key": "b", "key_format": "text", "absent": true}],
      "watermarks": {"3": 2077, "5": 1401}, "age_ms": 212}
 
-`watermarks`: partition -> offset below which everything is in the answer. `age_ms` is that of the oldest
-lane; `building` is there instead where a lane is still being built. `incomplete` is there where retention
-removed records that a lane never saw.
+`watermarks`: partition -> offset below which all records are in the answer. `age_ms` is the age of the oldest
+lane; if a lane is still being built, the response has `building` instead. It has `incomplete` if retention
+removed records before a lane read them.
 Headers: Keylane-Age-Ms, Keylane-Building and Keylane-Incomplete, as for one record.
 """
 
@@ -28,7 +28,7 @@ _HEADERS = {"age_ms": "Keylane-Age-Ms", "building": "Keylane-Building", "incompl
 
 
 class FreshnessFields(NamedTuple):
-    """The document's fields that say how fresh it is; `ages` as `Response` has them."""
+    """The document's fields that say how fresh it is; `ages` as in `Response`."""
 
     fields: dict[str, Any]
     ages: tuple[tuple[str, int], ...]

@@ -1,4 +1,4 @@
-"""`POST /push` as kprf has it (github.com/city-mobil/kafka-proxy): its request and its response.
+"""`POST /push` as in kprf (github.com/city-mobil/kafka-proxy): its request and its response.
 
     {"records": [{"topic": "flights", "key": "N14228", "partition": 3, "data": "..."}], "wait_for_send": true}
 

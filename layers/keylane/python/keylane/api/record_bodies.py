@@ -1,6 +1,6 @@
 """JSON bodies with records to write: their fields are typed and bounded, and the first fault is named.
 
-The whole body is checked before the first record is written.
+The complete body is checked before the first record is written.
 """
 
 from __future__ import annotations
@@ -54,7 +54,10 @@ class RecordFields:
         return self.to_utf8(field, self.required_text(field))
 
     def required_text(self, field: str) -> str:
-        """A required string; it may hold a lone surrogate, which UTF-8 can't encode."""
+        """Return a required string; it may contain a lone surrogate, which UTF-8 can't encode.
+
+        Raises BadField if it is missing or not a string.
+        """
         found = self.by_name.get(field)
         if isinstance(found, str):
             return found
@@ -64,7 +67,10 @@ class RecordFields:
         )
 
     def integer(self, field: str, least: int, most: int) -> int | None:
-        """An optional integer within bounds."""
+        """Return an optional integer, None if it is missing or null.
+
+        Raises BadField unless it is an integer from `least` to `most`.
+        """
         found = self.by_name.get(field)
         if found is None:
             return None
@@ -95,7 +101,10 @@ def parse_document(event: Event) -> dict[str, Any]:
 
 
 def parse_records(document: Mapping[str, Any], least: int) -> list[RecordFields]:
-    """The objects in `records`, at least so many; their fields aren't checked. Raises BadField."""
+    """Return the objects in `records`, without a check of their fields.
+
+    Raises BadField unless there are `least` to RECORDS_LIMIT objects.
+    """
     records = document.get("records")
     if not isinstance(records, list) or not least <= len(records) <= RECORDS_LIMIT:
         found = f"has {len(records)} records" if isinstance(records, list) else "is not an array"

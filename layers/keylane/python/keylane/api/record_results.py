@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 RETRY_LATER = frozenset({429, 503})
 """Statuses that come with `Retry-After`."""
 FULL_MESSAGES = 1000
-"""So many records get a full message, later ones the title of their problem: responses have a limit."""
+"""This many records get a full message, later ones the title of their problem: responses have a limit."""
 _FIELDS = {"INVALID_TIMESTAMP": "timestamp", "INVALID_TOPIC_EXCEPTION": "topic"}
 _log = logging.getLogger("keylane")
 

@@ -39,7 +39,7 @@ def as_json(record: Record) -> tuple[str, str]:
 
 
 def pick_fields(record: Record, fields: Fields | None) -> str | None:
-    """Return the value's fields as JSON; None where none were asked for, or the value is no JSON object."""
+    """Return the value's fields as JSON; None if `fields` is None or the value is not a JSON object."""
     if fields is None or (record.form is not None and record.form.name != "json"):
         return None
     return project(record.value, fields)

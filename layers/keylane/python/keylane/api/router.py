@@ -1,6 +1,6 @@
-"""The resolver that the functions share: from an event to its handler, and answers to all other events.
+"""The resolver that the functions share: it passes an event to its handler, and rejects all other events.
 
-Which routes there are is in `keylane.model.routes`; a function registers the handlers of its own.
+`keylane.model.routes` lists all routes; a function registers handlers for its own.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     Handler = Callable[..., Response[Any]]
 
 FITS_SURELY = ANSWER_LIMIT_BYTES // 12
-"""No text of so many characters escapes to more than an answer may be."""
+"""A text of this many characters fits into a response, however many of them JSON escapes."""
 BYTES: dict[str, Any] = {}
 """The schema of a body that may be any bytes."""
 _KEY_METHODS = [method for each in routes.ROUTES if each.path == routes.KEY_PATH for method in each.methods]
@@ -80,7 +80,7 @@ class Resolver:
         return register
 
     def resolve(self, event: Event) -> Response[Any]:
-        """Answer one event; what its handler raises becomes a problem document."""
+        """Answer one event; an exception of its handler becomes a problem document."""
         method, path = event["httpMethod"], event["path"]
         handler: Handler | None = None
         key_path = routes.KEY_PATTERN.fullmatch(path)
@@ -100,7 +100,7 @@ class Resolver:
         return response
 
     def _refuse(self, event: Event) -> Response[str]:
-        """Say what is wrong with a path and method that no handler of this function takes."""
+        """Return the problem of a path and method for which this function has no handler."""
         method, path, request_id = event["httpMethod"], event["path"], request_id_of(event)
         found = [match.route for match in routes.routes_at(path)]
         own = [each for each in found if each.name in self.operations]
@@ -118,7 +118,7 @@ class Resolver:
 
 
 def serve(app: Resolver, event: Event, context: Any) -> dict[str, Any]:
-    """Answer one event, whatever it is; a HEAD as its GET, without the body."""
+    """Answer one event, even a malformed one. A HEAD is answered as a GET, without the body."""
     begun_s = time.perf_counter()
     try:
         response = app.resolve(event)
@@ -138,7 +138,7 @@ def serve(app: Resolver, event: Event, context: Any) -> dict[str, Any]:
 
 
 def _within_bounds(response: Response[Any], event: Event) -> Response[Any]:
-    """Return the response, or a problem that says its size where Lambda would refuse it."""
+    """Return the response, or a problem that reports its size if it is too large for Lambda."""
     body = response.body
     if body is None or len(body) <= FITS_SURELY:
         return response

@@ -76,7 +76,7 @@ def parse_windows_of_span(event: Event, view: str, settings: QuerySettings) -> W
 
 
 def parse_view(raw: str) -> str:
-    """Return the view's name in a path. Raises BadRequest."""
+    """Decode and check the name of a view in a request's path. Raises BadRequest."""
     try:
         name = event_api.topic_of(raw)
     except BadRequest:

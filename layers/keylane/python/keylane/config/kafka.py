@@ -117,7 +117,7 @@ def producer_options(environment: Mapping[str, str]) -> ProducerOptions:
 
 
 def partitioner(environment: Mapping[str, str]) -> str:
-    """Return the partitioner of all topics that have none of their own. Raises SettingsError."""
+    """Return the default partitioner, for topics without their own. Raises SettingsError."""
     found: str = PARTITIONING.read(environment, "KEYLANE_PARTITIONER")
     return found
 

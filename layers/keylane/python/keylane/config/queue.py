@@ -42,7 +42,7 @@ class QueueSettings:
 
 @dataclass(frozen=True, slots=True)
 class DrainSettings:
-    """What the drain function has beside Kafka. `timeout_ms` bounds one batch."""
+    """Settings of the drain function, apart from Kafka's. `timeout_ms` bounds one batch."""
 
     dead_letters_url: str
     aws: AwsSettings
@@ -52,7 +52,7 @@ class DrainSettings:
 
 
 def queue_settings(environment: Mapping[str, str], timeout_ms: int) -> QueueSettings | None:
-    """Return the settings of the write-ahead log, None where there is none. Raises SettingsError.
+    """Return the settings of the write-ahead log, None without one. Raises SettingsError.
 
     `timeout_ms` bounds one request.
     """

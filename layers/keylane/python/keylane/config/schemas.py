@@ -28,7 +28,10 @@ _KINDS = {"schema", "file", "subject"}
 
 
 def schema_rules(environment: Mapping[str, str]) -> tuple[SchemaRule, ...]:
-    """Return all rules, with the schemas of their files. Raises SettingsError."""
+    """Return all rules of KEYLANE_SCHEMAS in their order, with the schemas in files loaded.
+
+    Raises SettingsError.
+    """
     given = WRITES.read(environment, SCHEMAS)
     folder = Path(environment.get("LAMBDA_TASK_ROOT", "."))
     return tuple(_rule(pattern, rule, folder) for pattern, rule in given.items())

@@ -99,7 +99,7 @@ class Switch(Setting):
 
 
 class Choice(Setting):
-    """One of the words, in upper or lower case; read as `words` spells it."""
+    """One of `words`; upper and lower case are accepted, and the form in `words` is returned."""
 
     ignores_case = True
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from keylane.produce.message_codec import MessageBatch
 
 DELIVERIES_OF_UNKNOWN = 3
-"""After so many deliveries an unknown topic or partition counts as wrong; before, it may be new."""
+"""After this many deliveries an unknown topic or partition is an error; before, it may be new."""
 REASON, DETAIL, TOPIC = "keylane-reason", "keylane-detail", "keylane-topic"
 """Attributes of a dead letter: the error's name, a sentence, and the topic if it is known."""
 DETAIL_CHARACTERS = 400

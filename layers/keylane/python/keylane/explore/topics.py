@@ -33,8 +33,8 @@ class TopicPlacement:
     """A topic's partitions, and the slot and shard of each in Keylane's state, in partition order.
 
     `state`: KEPT; NOT_KEPT if the topic has no layout; UNAVAILABLE if Redis did not answer; NOT_CONFIGURED.
-    `slots`: of a partition's first stripe, or, unless KEPT, as a topic with one stripe would have it; None if
-    the topic has more partitions than there are slots. `shards`: "host:port", None unless KEPT.
+    `slots`: the slot of a partition's first stripe or, unless KEPT, its slot in a topic with one stripe; None
+    if the topic has more partitions than there are slots. `shards`: "host:port", None unless KEPT.
     """
 
     topic: KafkaTopic

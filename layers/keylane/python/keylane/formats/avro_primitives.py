@@ -6,7 +6,7 @@ Source: the Avro 1.12 specification, "Binary Encoding" and "Logical Types". What
     NaN, Infinity           "NaN", "Infinity", "-Infinity", as in Protobuf's JSON mapping
     decimal                 its digits as a string: "12.50"
     date                    "2013-01-01"
-    time-*                  "10:00:00.000", with 3 or 6 digits as the type has them
+    time-*                  "10:00:00.000", with 3 or 6 digits, as in the type
     timestamp-*             "2013-01-01T10:00:00.000Z", with 3, 6 or 9 digits
     local-timestamp-*       the same without Z
     uuid                    its usual form: "7d0cd9a8-..."

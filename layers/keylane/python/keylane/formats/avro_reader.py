@@ -1,8 +1,8 @@
 """Values in Avro's binary encoding as JSON, read by the schema that they were written with.
 
-Source: the Avro 1.12 specification, "Binary Encoding". Keylane has a reader of its own because compiled ones
-recurse on the machine's stack as deep as a value tells them, so that a value of 30 kB ends the process, and
-because they believe an array that claims a billion empty items.
+Source: the Avro 1.12 specification, "Binary Encoding". Keylane has its own reader because compiled readers
+recurse on the machine's stack as deep as a value is nested, so that a value of 30 kB ends the process, and
+because they accept an array that claims to have a billion empty items.
 
 A union's value stands for itself, without its branch's name.
 """
@@ -26,7 +26,7 @@ _LARGEST_SCALE = 10_000
 
 
 def decoder(schema: str, references: Sequence[str] = ()) -> Callable[[bytes], str]:
-    """Return a function from a value's bytes to its JSON text; `references` as `compile_schema` has them.
+    """Return a function from a value's bytes to its JSON text; `references` as in `compile_schema`.
 
     Both raise ValueError, whose sentence says what is wrong and where.
     """
@@ -79,7 +79,7 @@ def _union(branches: list[tuple[str, Reader]]) -> Reader:
 
 def _choose(choices: Sequence[Any], number: int, what: str) -> Any:
     if not 0 <= number < len(choices):
-        raise ValueError(f"the {what} has {len(choices)} members, none of number {number}")
+        raise ValueError(f"the {what} has {len(choices)} members: number {number} does not exist")
     return choices[number]
 
 

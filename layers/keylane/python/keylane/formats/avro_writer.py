@@ -31,7 +31,7 @@ _CONTINUES = 0x80
 
 
 def encoder(schema: str, references: Sequence[str] = ()) -> Callable[[Any], bytes]:
-    """Return a function from a JSON value to its bytes; `references` as `compile_schema` has them.
+    """Return a function from a JSON value to its bytes; `references` as in `compile_schema`.
 
     Raises ValueError for an invalid schema; the function raises NotOfSchema, whose sentence follows the path.
     """

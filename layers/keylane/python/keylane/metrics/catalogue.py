@@ -3,7 +3,7 @@
 The OpenMetrics names are those of kprf (github.com/city-mobil/kafka-proxy) where the meaning is the same, so
 that its dashboards work. As in kprf they have no unit in the name, and durations are in milliseconds.
 Every label has a bounded set of values: methods, statuses, problem types, error codes, brokers, and topics
-that exist. No label is ever a key, or a name that a client made up.
+that exist. A label never contains a key, or an unknown name from a request.
 """
 
 from __future__ import annotations

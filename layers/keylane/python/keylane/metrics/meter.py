@@ -1,13 +1,13 @@
-"""Metrics of a function: summed up in its process, and written to its log as lines of EMF.
+"""Metrics of a function: aggregated in its process, and written to its log as lines of EMF.
 
-CloudWatch makes metrics of these lines (the embedded metric format). A request notes its numbers in memory,
-about a microsecond each; a line of powertools for every request would take 24 us, a sixth of a read. At the
-end of a request the numbers are summed up, written and reset, once a second at most. After a pause a few more
-writes are allowed, so that rare events appear at once. Nothing runs between requests, because the function is
-frozen then. The clock is the wall clock, because others may stop while it is frozen. An environment that ends
-loses what it has not written: at most the last second of a busy one.
+CloudWatch turns these lines (the embedded metric format) into metrics. A request records its numbers in
+memory, about a microsecond each; a line of powertools for every request would take 24 us, a sixth of a read.
+At the end of a request the numbers are aggregated, written and reset, at most once a second. After a pause a
+few more writes are allowed, so that rare events appear at once. Nothing runs between requests, because the
+function is frozen then. The clock is the wall clock, because other clocks may stop while the function is
+frozen. An environment that ends loses its unwritten numbers: at most the last second of a busy one.
 
-A distribution is written as values with their counts, in steps of a fourth of an octave: its percentiles are
+A distribution is written as values with their counts, in steps of a quarter of an octave. Its percentiles are
 at most 9 % off; sum, minimum and maximum are exact.
 """
 

@@ -13,5 +13,5 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 
 def fits(pattern: str, name: str) -> bool:
-    """Return whether the pattern matches the whole name."""
+    """Return whether the pattern matches the complete name."""
     return _compiled(pattern).fullmatch(name) is not None

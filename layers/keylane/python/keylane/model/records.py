@@ -52,7 +52,7 @@ VALUE_FORMATS = ("auto", "json", "text", "bytes", "registry")
 """`auto`: the bytes decide; `registry`: Confluent's wire format, by a Schema Registry."""
 
 UNSTORED = frozenset({"marker_ms", "value_format"})
-"""Options that can change in place: records that are stored already stay as they are."""
+"""Options that can change without a new generation: stored records stay as they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,7 @@ class ValueForm:
 class Record(NamedTuple):
     """The latest record of a key as its lane stores it.
 
-    A tuple, as Answer: a page has up to a thousand, and a frozen dataclass takes three times as long to make.
+    A tuple, like Answer: a page has up to a thousand, and a frozen dataclass takes three times as long.
 
     `partition` is the source partition: the key's own, unless the record is a stray.
     `left_in_kafka_bytes`: the size of a value over the topic's limit; `value` is empty then.

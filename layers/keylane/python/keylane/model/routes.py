@@ -85,7 +85,7 @@ _WRITE = Permission(PermissionKind.WRITE)
 _WRITE_ALL = Permission(PermissionKind.WRITE, Names.ALL)
 _VIEWS = Permission(PermissionKind.VIEWS)
 
-# Of several routes at a path, the first one's function answers a method that none of them takes.
+# If several routes share a path, the function of the first one answers a method that no route accepts.
 ROUTES = (
     Route("get_key", KEY_PATH, READS, QUERY, _READ),
     Route("get_keys", "/topics/{topic}/keys", READS, QUERY, _READ),

@@ -1,4 +1,4 @@
-"""What a request to write must pass first, as the function's settings have it."""
+"""The guards that a request to write must pass first: rate limits and idempotency keys."""
 
 from __future__ import annotations
 

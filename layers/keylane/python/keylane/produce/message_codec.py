@@ -22,7 +22,7 @@ A message's body is the base64 of a batch (all numbers big-endian):
     checksum               u32  CRC32 of all bytes before it
 
 A record's id is the batch's id in hexadecimal, a dash, and the record's number. A batch that is moved to
-another queue, as a whole or in part, keeps the ids of its records.
+another queue, completely or in part, keeps the ids of its records.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def body_length(size: int) -> int:
 
 
 def encode_record(number: int, record: NewRecord) -> bytes:
-    """Encode one record, without its topic."""
+    """Encode one record as in the layout above; `number` is its index in its batch."""
     flags = 0
     parts: list[bytes] = []
     for flag, field in ((_KEY, record.key), (_VALUE, record.value)):

@@ -1,4 +1,4 @@
-"""Write records: straight to Kafka, which acknowledges each one, or into the write-ahead log."""
+"""Writes records: directly to Kafka, which acknowledges each one, or into the write-ahead log."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def put_all(
     A record that can't be written (its key or value is over the limit, its topic's name is invalid, its
     partition is negative, its value doesn't match the schema) doesn't hold up the others. A key may be None
     or empty: such a record can't be read by key.
-    `refused`: topic -> why none of its records is written. `is_async`: the client doesn't wait for Kafka.
+    `refused`: topic -> why its records are not written. `is_async`: the client doesn't wait for Kafka.
     """
     faults = [refused.get(record.topic) or _fault(record, writer.value_limit_bytes) for record in records]
     if writer.checks is not None:

@@ -1,11 +1,11 @@
-"""Rate limits: what a topic accepts, and a caller sends, in a minute; all environments count together.
+"""Rate limits: how much a topic accepts, and a caller may send, in a minute; all environments count together.
 
 Three units are counted: requests, records, and bytes of keys, values and headers. Each limit is a bucket that
 fills at its rate and holds what `burst_s` seconds add, a minute's worth by default. A request that is larger
 than a bucket is admitted when the bucket is full, which then stays empty for as long as the excess takes.
 
-A caller over its limit has its whole request refused. A topic over its limit has all of the request's records
-for it refused; records for other topics are written. Refused records take nothing from any limit.
+If a caller is over its limit, its complete request is refused. If a topic is over its limit, all of the
+request's records for it are refused, and records for other topics are written. Refused records don't count.
 """
 
 from __future__ import annotations
@@ -78,10 +78,13 @@ class RateLimiter(Protocol):
     """Counts what subjects take."""
 
     def take(self, subjects: Sequence[RateLimitSubject]) -> list[list[RateLimitState] | None]:
-        """Take each subject's load from all of its limits or from none; None if they can't be counted."""
+        """Take each subject's load from all of its limits, or from none if one would be exceeded.
+
+        Return the state of each subject's limits, in order; None for a subject that can't be counted.
+        """
 
     def give_back(self, subjects: Sequence[RateLimitSubject]) -> None:
-        """Return what was taken."""
+        """Give the subjects' loads back to their limits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +145,7 @@ class RateLimits:
         rule = rule_of(self.callers, caller)
         subjects = [RateLimitSubject(CALLER, caller, rule.rates, total, rule.pattern)]
         for topic, load in by_topic.items():
-            # An invalid topic name is refused for what it is.
+            # A record with an invalid topic name is rejected later, for its name.
             rule = rule_of(self.topics, topic) if is_topic_name(topic) else UNRULED
             subjects.append(RateLimitSubject(TOPIC, topic, rule.rates, load, rule.pattern))
         return [subject for subject in subjects if subject.rates]

@@ -104,7 +104,7 @@ def _read_from(
     if next_offset <= position.offset:
         waited_ms = round((store.clock.monotonic_s() - began_s) * 1000)
         raise PositionNotReached(str(position), next_offset, waited_ms)
-    # A stray is written before the watermarks of its own partition move: the state has it by now.
+    # A stray is written before the watermarks of its own partition move: it is in the state by now.
     return _read(store, topic, key, deadline, terms) if is_stray else answer
 
 

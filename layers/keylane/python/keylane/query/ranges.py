@@ -1,4 +1,4 @@
-"""Reads a topic's keys in order, a page at a time: all lanes' indexes at once, merged."""
+"""Reads a topic's keys in order, a page at a time: it merges the indexes of all lanes."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RangePage:
-    """Keys in order and what they hold. `next_after`: the key at which the page ended, None at the end.
+    """One page of a range. `rows`: keys in the requested order, each with its answer.
 
-    A row holds no answer where keys alone were asked for, and an error where its history is too short.
+    The answer is None if the request asked for keys alone, and HistoryTooShort if the key's history does not
+    reach back far enough. `next_after`: the key after which the next page begins, None on the last page.
     """
 
     rows: list[tuple[bytes, Answer | HistoryTooShort | None]]
@@ -35,10 +36,12 @@ class RangePage:
 def read_range(store: Store, topic: str, scan: RangeScan, terms: ReadTerms = ANY) -> RangePage:
     """Read a page of a topic's keys and their latest records, or their records as of a time.
 
-    Keys that are gone when their values are read are left out, and the page is filled up; it is shorter, even
-    empty, where that takes long, and where values are large. As of a time, keys that were deleted since are
-    in it too. Raises NoIndex, NoHistory, HistoryTooShort, UnknownTopic, LaneBuilding, StateTooOld,
-    StateUnavailable, CorruptState.
+    A key that is deleted before its value is read is left out, and the page is filled with the next keys. The
+    page is shorter than the limit, even empty, if that takes long or the values are large. A page as of a
+    time also has the keys that were deleted since.
+
+    Raises NoIndex, NoHistory, HistoryTooShort, UnknownTopic, LaneBuilding, StateTooOld, StateUnavailable,
+    CorruptState.
     """
     deadline = Deadline.after_ms(terms.timeout_ms, store.clock)
     try:

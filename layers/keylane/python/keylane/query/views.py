@@ -58,7 +58,7 @@ class WindowScan:
 
     @property
     def state_name(self) -> str:
-        """The view's name in Redis, in the place of a topic's."""
+        """The view's name in Redis, which takes the position of a topic's name in keys."""
         return windows.state_name(self.view)
 
     def starts_in_time(self, window_key: bytes) -> bool:

@@ -31,7 +31,7 @@ NAME_LIMIT = 240
 
 
 def state_name(view: str) -> str:
-    """Return the name that a view has in Redis in the place of a topic's: no topic's name has a tilde."""
+    """Return the view's name in Redis, used like a topic's; no topic's name has a tilde."""
     return f"~{view}"
 
 

@@ -49,14 +49,14 @@ _SPECS: dict[At, Any] = {
 
 
 class AdminSettings(Protocol):
-    """How to reach a cluster: what `KafkaAdmin` needs to know."""
+    """How `KafkaAdmin` reaches a cluster."""
 
     @property
     def security(self) -> Security:
         """Credentials and certificates."""
 
     def configuration(self) -> dict[str, Any]:
-        """The rest, as librdkafka takes it."""
+        """Return all other options, by their names in librdkafka."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class ReaderSettings:
     client: ClientOptions = field(default_factory=ClientOptions)
 
     def configuration(self) -> dict[str, Any]:
-        """The options of all clients that only read, without those of `security`."""
+        """Return librdkafka's options of a client that only reads, without the options of `security`."""
         return {
             "bootstrap.servers": self.bootstrap,
             "client.id": "keylane-explore",

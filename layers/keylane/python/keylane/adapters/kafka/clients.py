@@ -37,7 +37,10 @@ _log = logging.getLogger("keylane.kafka")
 
 
 class RejectionListener:
-    """A client's `error_cb`: whether a broker has rejected it. `refusal` is the first error that says so."""
+    """The `error_cb` of a client: notes whether a broker has rejected the client, and logs it.
+
+    `refusal`: the first error that reports a rejection, None before.
+    """
 
     def __init__(self, security: Security) -> None:
         self._security = security
@@ -51,7 +54,7 @@ class RejectionListener:
             _log.error("%s: %s", code, self._security.masked(error.str()))
 
     def error(self, *, uncertain: bool = False) -> ConnectionRejected | None:
-        """The rejection as an error, None without one; its cause keeps librdkafka's words."""
+        """Return the rejection as an error, None without one; the error's cause has librdkafka's message."""
         return None if self.refusal is None else rejection(self.refusal, uncertain=uncertain)
 
     def check(self) -> None:
@@ -73,7 +76,7 @@ def make_client(
         return client(complete, logger=logging.getLogger("keylane.kafka"))
     except (KafkaException, TypeError, ValueError) as error:
         reason = error.args[0].str() if isinstance(error, KafkaException) else str(error)
-        # Neither the error nor its cause is passed on: they may show the value of any option.
+        # Neither the error nor its cause is shown: they may contain the value of any option.
         raise BadConfig(f"Kafka's client rejects its settings: {security.masked(reason)}") from None
 
 

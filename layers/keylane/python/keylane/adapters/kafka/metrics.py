@@ -33,9 +33,9 @@ STATES = {
 
 
 class KafkaMetrics:
-    """The metrics of one client; its statistics hold totals, which are reported by how much they grew.
+    """The metrics of one client. librdkafka's statistics are totals: their increases are reported.
 
-    A topic gets a label of its own with its first record: names of other topics may be made up.
+    A topic gets its own label once a record is written to it: until then the topic may not exist.
     """
 
     def __init__(self, meter: Meter = NO_METER) -> None:

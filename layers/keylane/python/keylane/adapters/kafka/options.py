@@ -135,7 +135,7 @@ class Connection:
     client: ClientOptions = field(default_factory=ClientOptions)
 
     def configuration(self) -> dict[str, Any]:
-        """As librdkafka takes it, without the options of `security`."""
+        """Return the options by their names in librdkafka, without those of `security`."""
         return {
             "bootstrap.servers": self.bootstrap,
             "log_level": 3,

@@ -1,4 +1,4 @@
-"""The records of one request on their way to Kafka: handed over together, one wait, one report for each."""
+"""Sends the records of one request to Kafka: all at once, with one wait, and a report for each record."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ AFTER_REJECTION_MS = 500
 POLL_S = 0.05
 """How long to wait for reports, or for room in the queue, between checks of rejection and deadline."""
 CLOCK_EVERY = 64
-"""Records between two looks at the clock: a look takes as long as handing over a record."""
+"""Records between two reads of the clock: a read takes as long as passing a record to the client."""
 
 
 class Shipment:
     """Sends groups of a request's records (lists of indices) and keeps the report on each record.
 
-    Kafka refuses a batch as a whole: for one bad record in it, or because a topic takes single records of
-    this size but not so many at once. So `groups` yields all records first, then again those that were
-    refused for other records' sake, except where a newer record of the same key was written meanwhile: that
-    must stay the last one.
+    Kafka refuses a complete batch: for one bad record in it, or because the topic accepts single records of
+    this size but not this many at once. So `groups` first yields all records. Then it yields again those that
+    were refused because of other records, unless a newer record of the same key has been written: that one
+    must stay the last.
     """
 
     def __init__(self, records: Sequence[NewRecord], deadline: Deadline, *, waits: bool = True) -> None:
@@ -60,7 +60,7 @@ class Shipment:
         self.is_client_broken = False
 
     def groups(self) -> Iterator[list[int]]:
-        """Groups to send; each must be sent before the next one is asked for."""
+        """Yield groups to send; the caller must send each before it takes the next."""
         stack = [list(range(len(self.records)))]
         while stack:
             group = stack.pop()
@@ -222,7 +222,7 @@ class _Attempt:
         """Wait for all reports until the deadline; return the records without one, which are purged."""
         until = deadline
         while self.unreported and until.remaining_s:
-            # flush() sends at once: the linger only lets records gather until all are handed over.
+            # flush() sends at once: the linger only lets records gather until the client has all of them.
             self.client.flush(min(until.remaining_s, POLL_S))
             if self.listener.refusal is not None and until is deadline:
                 # Other brokers may accept the client: give them a moment.

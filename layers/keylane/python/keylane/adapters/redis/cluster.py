@@ -5,7 +5,7 @@ redis-py's own cluster client takes longer around it than the server does, 97 us
 There are no retries, pools or background threads here: callers know what may be repeated.
 
 This is the only module that touches `Connection._sock`, redis-py's private socket. There is no public way to
-bound a whole exchange: `socket_timeout` bounds each `recv`, and is fixed when the connection is made. If a
+bound a complete exchange: `socket_timeout` bounds each `recv`, and is fixed when the connection is made. If a
 release renames the attribute, every exchange raises AttributeError and tests/integration/redis fails.
 """
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 SLOTS = 16384
 RECEIVE_BYTES = 65_536
 REPLIES_LIMIT_BYTES = 32 * 1024 * 1024
-"""The most that is held of one node's replies: no Lambda could return more."""
+"""The most bytes of one node's replies in memory: no Lambda could return more."""
 
 
 class Node(NamedTuple):
@@ -179,7 +179,7 @@ class Cluster:
         return connection
 
     def is_connected(self, node: Node) -> bool:
-        """Whether a connection is kept; the server may have closed it meanwhile."""
+        """Whether a connection is open on this side; the server may have closed it."""
         return node in self._connections
 
     def execute(self, node: Node, commands: Sequence[bytes], deadline: Deadline) -> list[Any]:

@@ -37,7 +37,7 @@ from keylane.errors import StateUnavailable
 
 
 class Remedy(Enum):
-    """What to do about an error, as the module's table has it."""
+    """What to do about an error; the module's docstring lists which errors call for which remedy."""
 
     FOLLOW_MOVED = auto()
     FOLLOW_ASK = auto()
@@ -78,9 +78,9 @@ def is_transient(error: Exception) -> bool:
 
 
 class translate_redis_errors:  # noqa: N801 (used like a function)
-    """Raises every error of the client library as StateUnavailable; the cause keeps the original.
+    """A context manager that raises StateUnavailable from each error of redis-py.
 
-    A class because reading one key enters it: `contextlib.contextmanager` costs a microsecond more.
+    It is a class because every read of a key enters it: a `contextmanager` takes a microsecond longer.
     """
 
     __slots__ = ()

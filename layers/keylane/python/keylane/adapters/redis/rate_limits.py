@@ -47,11 +47,11 @@ class RedisRateLimiter:
         self._is_first = True
 
     def take(self, subjects: Sequence[RateLimitSubject]) -> list[list[RateLimitState] | None]:
-        """As `RateLimiter.take`; where a reply was lost, a load may be counted twice."""
+        """See `RateLimiter.take`. A load may be counted twice if its reply is lost, for it is sent again."""
         return self._count(subjects, 1)
 
     def give_back(self, subjects: Sequence[RateLimitSubject]) -> None:
-        """As `RateLimiter.give_back`, where Redis can be reached."""
+        """See `RateLimiter.give_back`. Without Redis nothing is given back."""
         self._count(subjects, -1)
 
     def _count(self, subjects: Sequence[RateLimitSubject], sign: int) -> list[list[RateLimitState] | None]:

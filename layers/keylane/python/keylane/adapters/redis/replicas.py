@@ -1,14 +1,14 @@
-"""Reading one hash slot: which of its nodes is asked, for how long, and what heals a failure.
+"""Reads one hash slot: chooses the node, bounds each attempt, and recovers from failures.
 
-While a slot migrates key by key, its primary answers a read by
+While a slot migrates key by key, its primary answers a read with
 
-1. ASK: the keys have left. The other node is asked, for this command only.
-2. TRYAGAIN: some keys have left, or are absent, which the server can't tell apart. The keys are then read one
-   by one, the last one first, each on the node that has it by then.
-3. MOVED: the slot has arrived at the other node. The slot map is read again.
+1. ASK: the keys have left. The reader sends this command, and no other, to the target node.
+2. TRYAGAIN: some keys have left or do not exist; the server can't distinguish the two. The reader then reads
+   the keys one by one, the last one first, each from the node that has it at that moment.
+3. MOVED: the slot has arrived at the target node. The reader re-reads the slot map.
 
 A replica does not know that keys have left. So while a slot is known to migrate, a replica's reply counts
-only if no key is absent in it.
+only if it has a value for every key.
 """
 
 from __future__ import annotations
@@ -33,30 +33,30 @@ if TYPE_CHECKING:
     Commands = Sequence[tuple[tuple[bytes, ...], bool]]  # words, and whether they must stay together
 
 UNHEALTHY_FOR_S = 1.0
-"""A node that failed a read is asked last for this long: a hanging primary must not slow every read."""
+"""For this long after a failed read a node is tried last: a hanging primary must not slow every read."""
 
 MIGRATING_FOR_S = 10.0
-"""A slot that keys were seen to leave counts as migrating for this long after."""
+"""A slot counts as migrating for this long after the last ASK or TRYAGAIN."""
 
 ATTEMPT_SHARE = 3
-"""One node gets a third of the time that is left, so that a hanging one leaves time for another."""
+"""One attempt may take a third of the remaining time, so that a hanging node leaves time for another."""
 
 MIN_ATTEMPT_MS = 20.0
 USUAL_ATTEMPT_MS = 100.0
-"""What a connected node gets where another healthy node has the slot: fifty times what a read takes."""
+"""The attempt timeout of a connected node if another healthy node serves the slot: fifty times a read."""
 
 COMMAND_MS = 1.0
-"""What it gets on top for each further command that is sent along."""
+"""Added to the attempt timeout for each further command of the same attempt."""
 
 UNHEALTHY_ATTEMPT_MS = 50.0
-"""What an unhealthy node gets where a healthy one has the slot."""
+"""The attempt timeout of an unhealthy node if a healthy one serves the slot."""
 
 REFRESH_MS = 50.0
 PAUSE_S = 0.01
 
 
 class SlotReader:
-    """Asks a slot's primary and, where that fails, its replicas. Not thread-safe, as its cluster."""
+    """Reads from a slot's primary or, if that fails, its replicas. Like its cluster, not thread-safe."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -91,7 +91,7 @@ class SlotReader:
         return sorted(nodes, key=lambda node: self._unhealthy.get(node, now_s) > now_s)
 
     def _attempt(self, node: Node, slot: int, deadline: Deadline, commands: int = 1) -> Deadline:
-        """The part of the time left that this node gets for so many commands, before another is tried."""
+        """Return the deadline of one attempt at this node, for this many commands."""
         left_ms = deadline.remaining_s * 1000
         attempt_ms = max(left_ms / ATTEMPT_SHARE, MIN_ATTEMPT_MS)
         if self._has_healthy_alternative(node, slot):
@@ -176,7 +176,7 @@ class SlotReader:
         self._migrating[slot] = deadline.clock.monotonic_s() + MIGRATING_FOR_S
 
     def _may_have_left(self, slot: int, node: Node, deadline: Deadline) -> bool:
-        """Whether what this replica lacks may be on the target of a migrating slot."""
+        """Whether a key that this replica lacks may have migrated to another node."""
         until_s = self._migrating.get(slot)
         if until_s is None or self._is_primary(node, slot):
             return False
@@ -186,13 +186,13 @@ class SlotReader:
         return self._cluster.nodes_of(slot)[:1] == (node,)
 
     def _refresh_quickly(self, deadline: Deadline, ask_first: Node) -> None:
-        """Re-read the slot map if that takes milliseconds: the present read goes on without it."""
+        """Try to re-read the slot map within REFRESH_MS; this read does not depend on it."""
         attempt_ms = min(deadline.remaining_s * 1000, REFRESH_MS)
         with suppress(StateUnavailable):
             self._cluster.refresh(Deadline.after_ms(attempt_ms, deadline.clock), ask_first)
 
     def _wait_for_change(self, slot: int, deadline: Deadline, cause: Exception | None) -> None:
-        """Re-read the slot map before the next round; at the deadline raise what the last round met."""
+        """Re-read the slot map before the next round; at the deadline raise the last round's error."""
         deadline.clock.pause_s(min(PAUSE_S, deadline.remaining_s))
         with suppress(StateUnavailable):
             self._cluster.refresh(deadline)

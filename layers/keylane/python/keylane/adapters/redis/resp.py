@@ -7,7 +7,7 @@ from redis.connection import DefaultParser
 from redis.exceptions import InvalidResponse
 
 INCOMPLETE = object()
-"""What the parser returns until a reply has arrived whole."""
+"""What the parser returns until a reply is complete."""
 
 
 def encode_command(*args: bytes) -> bytes:

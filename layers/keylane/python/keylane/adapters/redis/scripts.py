@@ -56,18 +56,18 @@ class Run(NamedTuple):
 
 
 class Scripts:
-    """Runs scripts on all nodes at the same time. Not thread-safe, as its cluster."""
+    """Runs scripts on all nodes at the same time. Like its cluster, not thread-safe."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._is_map_stale = True
 
     def node_of(self, key: bytes) -> Node | None:
-        """The node to which the key's script would be sent; None where it is not known."""
+        """Return the node to which the key's script would be sent; None if it is not known."""
         return next(iter(self._cluster.nodes_of(routing.key_slot(key))), None)
 
     def run(self, runs: Sequence[Run], deadline: Deadline) -> list[Any]:
-        """The replies in the order of `runs`; StateUnavailable, as a value, where there is none."""
+        """Return the replies in the order of `runs`; a run without a reply has a StateUnavailable instead."""
         pending = _Pending(runs)
         pauses = 0
         while True:
@@ -153,9 +153,11 @@ class Scripts:
 
 
 class _Pending:
-    """The state of one call of `Scripts.run`: `left` has the number of each run without a reply.
+    """The progress of one call of `Scripts.run`.
 
-    The value is the node that an ASK named, None for the primary of the key's slot.
+    `replies`: one for each run. `left`: the index of each run that still needs a reply -> the node to send it
+    to: the node that an ASK named, or None for the primary of the key's slot. `with_text`: indexes of runs
+    whose script the node lacks, so that its text is sent.
     """
 
     def __init__(self, runs: Sequence[Run]) -> None:

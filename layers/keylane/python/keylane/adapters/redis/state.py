@@ -1,6 +1,6 @@
 """The port `State` over Redis Cluster: commands go to each slot's primary, to all shards at once.
 
-How one slot is read, and what heals a failure, is in `replicas`.
+`replicas` reads one slot, and recovers from failures.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ class RedisState(SlotReader):
     """Reads of one hash slot or of many. Not thread-safe, as its cluster."""
 
     def read(self, slot: int, keys: Sequence[bytes], deadline: Deadline) -> list[bytes | None]:
-        """As `State.read`. The primary is asked, and where that fails its replicas.
+        """See `State.read`. It reads from the slot's primary and, if that fails, from its replicas.
 
-        A replica may lag behind its primary, and so does its watermark: the answer never claims too much.
-        When no node answers, the slot map is read again and all are tried again until the deadline.
+        A replica may lag behind its primary. Its watermark lags too, so the answer never claims too much.
+        If no node answers, the slot map is re-read and all nodes are tried again until the deadline.
         """
         with translate_redis_errors():
             if not self._cluster.nodes:
@@ -112,9 +112,9 @@ class RedisState(SlotReader):
 
     @contextmanager
     def _note_failure(self, node: Node, deadline: Deadline, *, was_connected: bool) -> Iterator[None]:
-        """Suppress a transient error: the slots are asked again.
+        """Suppress a transient error: the slots are read again.
 
-        The node is unhealthy then, unless only an old connection was closed.
+        The node then counts as unhealthy, unless only an old connection was closed.
         """
         try:
             yield

@@ -2,11 +2,12 @@
 
     GET  /schemas/ids/ID                        {"schema": ..., "schemaType": ..., "references": [...]}
     GET  /schemas/ids/ID/versions               [{"subject": ..., "version": ...}, ...]
-    GET  /subjects/SUBJECT/versions/VERSION     as by its id; VERSION may be `latest`
-    POST /subjects/SUBJECT/versions             {"schema": ...} -> {"id": ...}; the same for the same schema
+    GET  /subjects/SUBJECT/versions/VERSION     as for /schemas/ids/ID; VERSION may be `latest`
+    POST /subjects/SUBJECT/versions             {"schema": ...} -> {"id": ...}; registering it again returns
+                                                the same id
 
-A Protobuf schema is the text of a .proto or its descriptor in base64, as it was registered: not every
-registry can turn one into the other.
+A Protobuf schema is returned as it was registered, as the text of a .proto file or as a descriptor in base64:
+not every registry can convert one into the other.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 REFERENCES_LIMIT = 200
 FOREIGN_ID_MS = 10_000
-"""How long an id counts as foreign to a subject: it may be registered there meanwhile."""
+"""How long an id counts as foreign to a subject; then the registry is asked again."""
 FOREIGN_IDS_LIMIT = 1_000
 _OK, _NOT_FOUND = 200, 404
 _REJECTED = {409, 422}
@@ -38,7 +39,7 @@ class SchemaReference(NamedTuple):
 
 
 class RegisteredSchema(NamedTuple):
-    """A schema as the registry has it; `kind`: AVRO, PROTOBUF or JSON."""
+    """A schema as the registry returns it; `kind`: AVRO, PROTOBUF or JSON."""
 
     kind: str
     text: str

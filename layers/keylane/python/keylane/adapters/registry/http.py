@@ -33,7 +33,7 @@ _SENT_TYPE = "application/vnd.schemaregistry.v1+json"
 
 @dataclass(frozen=True, slots=True)
 class RegistrySettings:
-    """How to reach the registry. `url`: http or https, with the path under which its API lies."""
+    """How to reach the registry. `url`: http or https, with the path of its API."""
 
     url: str
     username: str | None = None

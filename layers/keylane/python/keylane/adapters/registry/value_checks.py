@@ -99,7 +99,10 @@ class ValueChecks:
         return schema_id, check(payload)
 
     def _latest_validator(self, subject: str, deadline: Deadline) -> Validator:
-        """The check by the subject's latest schema; by the last one known if there is no answer."""
+        """Return the check by the subject's latest schema, or by an older one if the registry is down.
+
+        Raises RegistryUnavailable if no schema of the subject was read before.
+        """
         now_ms = self._clock.now_ms()
         until_ms, check = self._latest.get(subject, (0, None))
         if check is not None and now_ms < until_ms:

@@ -52,7 +52,7 @@ def parse_access_request(event: dict[str, Any]) -> AccessRequest:
 
 
 def render_policy(caller: str, method_arn: str, *, is_allowed: bool) -> dict[str, Any]:
-    """Return the policy by which API Gateway lets the caller's request pass, or answers 403."""
+    """Return the policy with which API Gateway accepts the caller's request or answers 403."""
     statement = {
         "Action": "execute-api:Invoke",
         "Effect": "Allow" if is_allowed else "Deny",

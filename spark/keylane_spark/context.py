@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class JobContext:
-    """The config and the outside world. `say` prints lines for people, `write` those for programs."""
+    """The config and the outside world. `say` prints log lines, `write` prints metrics."""
 
     config: Config
     spark: SparkSession

@@ -90,5 +90,5 @@ def _report_incomplete(context: JobContext, openings: Openings) -> None:
         for topic, partition in opening.incomplete:
             context.say(
                 f"INCOMPLETE: partition {partition} of topic {topic!r}: Kafka no longer has records "
-                f"that its state never saw"
+                f"that the state never read"
             )

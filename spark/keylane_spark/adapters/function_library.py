@@ -132,7 +132,7 @@ class FunctionLibrary:
             except StateUnavailable as unavailable:
                 error = unavailable.__cause__ if isinstance(unavailable.__cause__, Exception) else unavailable
                 if budget.remaining_s <= 0:
-                    spent = f"Redis took no writes for {self.options.retry_budget_s:.0f} s: {error}"
+                    spent = f"Redis accepted no writes for {self.options.retry_budget_s:.0f} s: {error}"
                     raise StateUnavailable(spent, 10) from error
                 if remedy_for(error) is not Remedy.LOAD_CODE:
                     jitter = random.uniform(0.5, 1.0)  # noqa: S311

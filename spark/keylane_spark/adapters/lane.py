@@ -19,7 +19,7 @@ LONGEST_MS = 10**15
 
 @dataclass(frozen=True, slots=True)
 class LaneTarget:
-    """Where the records of one (topic, partition, stripe) go, and the options by which they are kept."""
+    """The slot and keys of the lane of one (topic, partition, stripe), and the options of its records."""
 
     topic: str
     partition: int
@@ -54,10 +54,10 @@ class LaneTarget:
 
 @dataclass(frozen=True, slots=True)
 class OffsetRange:
-    """The offsets [begin, end) of a partition, and what is known once a lane holds them.
+    """The offsets [begin, end) of a partition, and the freshness of a lane that holds them.
 
-    `complete_as_of_ms`: the time as of which the lane is then complete; 0: unknown. `log_end`: where the
-    partition was last seen to end; 0: it was not looked at.
+    `complete_as_of_ms`: the time as of which the lane is then complete (ms since 1970); 0: unknown.
+    `log_end`: the last observed end offset of the partition; 0: not observed.
     """
 
     begin: int
@@ -70,7 +70,7 @@ class OffsetRange:
 class LaneStart:
     """The state of a lane when it was opened.
 
-    `incomplete`: the log has lost records that the lane never saw. `has_strays`, `complete_as_of_ms`: as in
+    `incomplete`: the log lost records before the lane read them. `has_strays`, `complete_as_of_ms`: as in
     `model.records.Watermark`. `taken`: for each other partition the offset below which the lane has all of
     its strays. `given`, in a partition's first lane: for each lane ("partition.stripe") the offset below
     which it was given all strays of this partition.

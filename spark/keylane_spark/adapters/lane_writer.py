@@ -59,8 +59,8 @@ class _Call:
 class LaneWriter:
     """Writes lanes for one epoch.
 
-    With `wait_replicas` a flush waits for so many replicas. When they are too slow the library's `notify` is
-    called, once until they have caught up, and the flush returns all the same.
+    With `wait_replicas` a flush waits for this many replicas. If they are too slow, the flush returns without
+    them, and calls the library's `notify`: once, until they have caught up.
     """
 
     def __init__(self, library_: FunctionLibrary, epoch: int) -> None:

@@ -68,10 +68,10 @@ class LayoutStore:
         self._call(topic, epoch, library.LAYOUT, b"3", *keys, *arguments)
 
     def next_epoch(self, topic: str, expected: int = -1, above: int = 0, run: str = "") -> int:
-        """An epoch higher than every one given out before, and than `above`.
+        """Return a new epoch: higher than all earlier ones of the topic, and than `above`.
 
         `expected`: the epoch that the caller holds, -1 at its first start; `run`: the caller's name. Raises
-        Fenced where another run has taken a newer epoch: a writer that was replaced can't take over from its
+        Fenced if another run has taken a newer epoch: a writer that was replaced can't take over from its
         successor.
         """
         key = redis_keys.epoch_key(topic)
@@ -107,7 +107,7 @@ class LayoutStore:
         return False
 
     def add_strays(self, layout: Layout, counts: Mapping[str, int]) -> None:
-        """Add to the totals of a topic's generation: at least once, for a repeated call counts again."""
+        """Add to the stray totals of a topic's generation, at least once: a retried call counts again."""
         key = redis_keys.strays_key(layout.topic)
         for name, count in counts.items():
             self._command(key, b"HINCRBY", key, b"%d.%b" % (layout.generation, name.encode()), b"%d" % count)

@@ -24,7 +24,7 @@ def topic_key(topic: str) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """The process that holds an epoch, by what people need to find it."""
+    """The process that holds an epoch: its host, its pid, and since when."""
 
     host: str
     pid: int

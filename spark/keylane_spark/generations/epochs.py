@@ -42,7 +42,7 @@ class Opener(Protocol[T_co]):
 class StoredState(ABC):
     """The state of a topic or a view that is about to be opened.
 
-    `name`: its name in Redis; `title`: its name for people. `topic_id`: Kafka's id of its topic. `oldest`:
+    `name`: its name in Redis; `title`: its name in log lines. `topic_id`: Kafka's id of its topic. `oldest`:
     the oldest offset that the log has of each partition.
     """
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class GenerationPlan:
-    """What a start does with a topic. `remove`: generations to be removed. `why`: a sentence for people."""
+    """What a start does with a topic. `remove`: generations to be removed. `why`: a sentence for the log."""
 
     serving: Layout
     building: Layout | None = None

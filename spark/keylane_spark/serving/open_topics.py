@@ -1,8 +1,8 @@
 """How a writer begins: an epoch for each topic, its layout, and every lane at its own watermark.
 
-The watermarks are the checkpoint. Whatever has become of Spark's own, the state says what it holds, and the
-query begins there: what a failover lost is read again, what is stored is not. Strays that a lane has lost are
-read again from the partition that they came from, whatever the watermark of that one says.
+The watermarks are the checkpoint: the query begins at the offsets that the state holds, even if Spark's own
+checkpoint is lost or older. So the job re-reads the records that a failover lost, and no others. It re-reads
+strays that a lane has lost from their source partition, whatever that partition's watermark says.
 
 The steps of a start; after a crash at any of them the next start does the same again:
 

@@ -1,7 +1,7 @@
 """The time as of which a lane is complete: what the broker's end offsets, observed over time, prove.
 
-If a partition was seen at time t to end at offset e, then a state that holds everything below e is complete
-as of t. So t is taken before the broker is asked.
+If a partition's end offset was e at time t, a state that holds all offsets below e is complete as of t. So t
+is read from the clock before the request to the broker.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _MAX_SIGHTS = 1000
 
 
 class ObservedEnds:
-    """The end offsets that were seen, for as long as they can prove something. Thread-safe."""
+    """The observed end offsets, kept while they can still prove that a lane is complete. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -27,7 +27,7 @@ class ObservedEnds:
         self._ends: dict[TopicPartition, int] = {}
 
     def observe(self, at_ms: int, ends: Mapping[TopicPartition, int]) -> None:
-        """Note the ends of partitions, which the broker was asked for at `at_ms`."""
+        """Note the end offsets that a request sent at `at_ms` returned."""
         with self._lock:
             for partition, end in ends.items():
                 self._ends[partition] = end
@@ -59,12 +59,12 @@ class ObservedEnds:
             return proven_ms
 
     def end(self, partition: TopicPartition) -> int:
-        """The end of the partition when last seen; 0: never seen."""
+        """The last observed end offset of the partition; 0: never observed."""
         with self._lock:
             return self._ends.get(partition, 0)
 
     def lag(self, positions: Mapping[TopicPartition, int], topic: str | None = None) -> int:
-        """Records (and gaps) between the positions and the ends last seen, of all topics or one."""
+        """Records (and gaps) between the positions and the last observed ends, of all topics or one."""
         with self._lock:
             return sum(
                 max(0, end - positions.get(partition, end))

@@ -44,7 +44,7 @@ class HeartbeatQuery(Protocol):
         """End the query: the heartbeat has ended with this error."""
 
     def say(self, text: str) -> None:
-        """Print a line for people."""
+        """Print a line to the job's log."""
 
 
 class Heartbeat:

@@ -85,7 +85,7 @@ class Views:
         for partition in opening.incomplete:
             context.say(
                 f"INCOMPLETE: partition {partition} of topic {opening.view.topic!r}: Kafka no longer has "
-                f"records that view {name!r} never saw"
+                f"records that view {name!r} never read"
             )
         query = ViewQuery(context, opening, self._metrics)
         try:

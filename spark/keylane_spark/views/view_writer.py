@@ -1,7 +1,8 @@
 """Writes ranges of a topic into a view's lanes, each record exactly once.
 
-A lane stores the offsets below which everything is in its windows. A range begins at exactly these, and one
-call writes the lane's windows and its new offsets. So a range that is written again is refused.
+A lane stores the offsets below which its windows include all records. A range must begin at exactly these
+offsets, and one call writes both the windows and the new offsets. So the lane refuses a range that is
+written a second time.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ class ViewWriter:
         """Add the records of [begin, end) of each partition to the lanes that have reached `begin`.
 
         `rows`: exactly these records. `lanes`: all by default. `caught_up`: partitions without more records
-        for now. Where one call a lane could not take all, the range is split in halves. Raises Fenced,
+        at the moment. A range that is too large for one call a lane is split in halves. Raises Fenced,
         LaneBehind, StateUnavailable, CorruptState.
         """
         size = sum(end) - sum(begin)

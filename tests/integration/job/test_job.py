@@ -329,7 +329,7 @@ def test_sigterm_stops_it_gracefully_and_what_else_lies_in_the_checkpoint_folder
     ("config", "environment", "code", "words"),
     [
         ("[topics.x]\nstripes = 0\n", {}, 2, ":2: topics.x.stripes: "),
-        ("[topics.x]\n", {"KEYLANE_REDIS_NODES": "nowhere"}, 2, "KEYLANE_REDIS_NODES has as item 1"),
+        ("[topics.x]\n", {"KEYLANE_REDIS_NODES": "nowhere"}, 2, "KEYLANE_REDIS_NODES has an item (number 1)"),
         ("[topics.no-such-topic]\n", {}, 4, "topic 'no-such-topic' is unknown"),
     ],
 )

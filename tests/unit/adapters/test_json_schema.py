@@ -60,7 +60,7 @@ def test_a_value_that_is_not_json_is_a_fault(value: bytes):
 def test_values_that_are_nested_too_deep_are_refused():
     assert fault({"type": "integer"}, b"[" * 900 + b"]" * 900) is not None
     found = fault({"properties": {"a": {"const": 1}}}, b'{"a":' * 900 + b"1" + b"}" * 900)
-    assert found == Fault("", "the value is nested too deep")
+    assert found == Fault("", "the value is nested too deeply")
 
 
 def test_patterns_are_matched_in_bounded_time():

@@ -204,15 +204,15 @@ def test_a_cluster_inherits_options_but_no_password():
 
 
 @pytest.mark.parametrize(
-    ("clusters", "told"),
+    ("clusters", "fault"),
     [
         ("[", "is not valid JSON"),
         ("[" * 100_000, "is not valid JSON"),
         ('{"a": "hunter2', "is not valid JSON"),
         ("[1]", "is not a JSON object"),
-        ('{"default": {"topics": ["*"], "bootstrap": "a:1"}}', "no name"),
-        ('{"a b": {"topics": ["*"], "bootstrap": "a:1"}}', "no name"),
-        ('{"a": 1}', "no object"),
+        ('{"default": {"topics": ["*"], "bootstrap": "a:1"}}', "'default': a name has"),
+        ('{"a b": {"topics": ["*"], "bootstrap": "a:1"}}', "'a b': a name has"),
+        ('{"a": 1}', "not an object"),
         ('{"a": {"bootstrap": "a:1"}}', "topics"),
         ('{"a": {"topics": [], "bootstrap": "a:1"}}', "topics"),
         ('{"a": {"topics": "all", "bootstrap": "a:1"}}', "topics"),
@@ -225,10 +225,10 @@ def test_a_cluster_inherits_options_but_no_password():
         ('{"a": {"topics": ["*"], "bootstrap": "hunter2@a"}}', "bootstrap has"),
     ],
 )
-def test_error_of_a_cluster_names_it_and_its_field(clusters: str, told: str):
+def test_error_of_a_cluster_names_it_and_its_field(clusters: str, fault: str):
     with pytest.raises(SettingsError, match="KEYLANE_KAFKA_CLUSTERS") as caught:
         ProduceSettings.from_environment(variables(CLUSTERS=clusters))
-    assert told in str(caught.value)
+    assert fault in str(caught.value)
     assert "hunter2" not in str(caught.value)
 
 

@@ -43,7 +43,7 @@ def plan_stack(
     before: StackState | None,
     running: Collection[str],
 ) -> StackState:
-    """Return the stack to start. Parts named in `running` keep what they have in `before`.
+    """Return the stack to start. Parts named in `running` keep their settings from `before`.
 
     Raises PortInUse, and BadInput if an option contradicts a running part or the data folder.
     """
@@ -123,7 +123,7 @@ class _ChosenPorts:
         return [(port, self.ports.any()) for port in chosen]
 
     def _keep(self, port: int, part: str) -> int:
-        """Take the port of the last start again: required if other parts run, for they know it."""
+        """Take the port of the last start again. It must be free if other parts run, because they use it."""
         return self.ports.exactly(port, part) if self.running else self.ports.rather(port)
 
     def _check_running(self, part: str, wanted: int | None, present: int | None) -> None:

@@ -1,4 +1,4 @@
-"""How far a topic's lanes have come, seen from outside the job."""
+"""Reads the progress of a topic's lanes from outside the job."""
 
 from __future__ import annotations
 

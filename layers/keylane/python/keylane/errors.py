@@ -316,7 +316,7 @@ class LaneBuilding(Unavailable):
         self.partition = partition
         self.next_offset = next_offset
         self.log_end = log_end
-        progress = "has not begun" if next_offset is None else f"stands at offset {next_offset}"
+        progress = "has not begun" if next_offset is None else f"is at offset {next_offset}"
         if self.percent is not None:
             progress += f" of {log_end} ({self.percent} %)"
         super().__init__(f"partition {partition} of {called(topic)} is being built: it {progress}", 2)

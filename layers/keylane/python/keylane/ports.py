@@ -197,10 +197,10 @@ class Schemas(Protocol):
     """A Schema Registry, as a reader sees it."""
 
     def decoder(self, schema_id: int, deadline: Deadline) -> Decoder:
-        """Return the decoder of a schema. It is read once and kept for ever: schemas don't change.
+        """Return the decoder of a schema. A schema is read once and then kept: schemas don't change.
 
-        Raises RegistryUnavailable, and ValueError, whose sentence says why, for a schema that the registry
-        does not have or that is unusable.
+        Raises RegistryUnavailable; ValueError, with the reason, if the registry does not have the schema or
+        the schema is unusable.
         """
 
 

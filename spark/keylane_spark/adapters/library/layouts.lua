@@ -1,6 +1,6 @@
--- The functions that hand out epochs, and fence a topic's layout by them.
+-- The functions that issue epochs, and fence a topic's layout by them.
 
--- Returns the last epoch that was given out (0: none) and the run that took it; or nil and an error reply.
+-- Returns the last epoch that was issued (0: none) and the run that took it; or nil and an error reply.
 local function last_epoch(key)
   local stored = redis.call('GET', key) or '0'
   local epoch, run = string.match(stored, '^(%d+) ?(.*)$')
@@ -10,7 +10,7 @@ local function last_epoch(key)
   return tonumber(epoch), run
 end
 
--- Takes an epoch that is higher than every one given out before.
+-- Issues an epoch that is higher than all earlier ones.
 -- KEYS: a topic's epoch counter. ARGV: the epoch that this run holds (-1: none yet), a number to exceed, the run's
 -- name ('': none).
 -- Returns the epoch. Errors: FENCED epoch when another run has taken a newer one (one of this run's own, whose reply

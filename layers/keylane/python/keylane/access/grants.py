@@ -47,14 +47,14 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What a request needs: `names` of topics or views; empty where any token will do, None for all names."""
+    """A permission that a request needs. `names`: topics or views; () if any token suffices, None for all."""
 
     kind: PermissionKind
     names: tuple[str, ...] | None
 
 
 def need_of(method: str, path: str, query: Mapping[str, Sequence[str]]) -> Need | None:
-    """Return what a request needs, None where no route takes it. `path` is percent-encoded.
+    """Return the permission that a request needs, None if no route matches. `path` is percent-encoded.
 
     `query`: all values of each parameter, so that none hides behind another of the same name.
     """

@@ -24,7 +24,7 @@ VERSION = 1
 DIGEST_BYTES = 8
 LONGEST_CHARACTERS = 90_000
 """A key of 64 KiB and the rest, in base64."""
-_NOT_OURS = "is not valid: give `next` of the last page as it is"
+_NOT_OURS = "is not valid: pass `next` of the previous page unchanged"
 
 
 def digest(*bounds: object) -> bytes:
@@ -52,11 +52,13 @@ def decode(text: str, topic: str, bounds: bytes) -> bytes:
     data = _checked(text)
     end = 2 + data[1]
     if data[0] != VERSION:
-        raise _refused(f"has version {data[0]}, {VERSION} is known: begin again without it")
+        raise _refused(
+            f"has version {data[0]}, but this service supports version {VERSION}: begin again without it"
+        )
     if data[2:end] != topic.encode():
-        raise _refused("is of another topic")
+        raise _refused("belongs to another topic")
     if data[end : end + DIGEST_BYTES] != bounds:
-        raise _refused("is of other bounds: ask for the next page as for the first one, plus the cursor")
+        raise _refused("belongs to other bounds: repeat the request of the first page, plus the cursor")
     return data[end + DIGEST_BYTES :]
 
 

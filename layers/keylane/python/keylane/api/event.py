@@ -100,7 +100,9 @@ def body_of(event: Event) -> bytes:
     try:
         return base64.b64decode(body, validate=True) if event.get("isBase64Encoded") else body.encode()
     except ValueError as error:
-        raise BadRequest("the body is not the base64 that the event says it is", "body") from error
+        raise BadRequest(
+            "the body is marked as base64 in the event, but is not valid base64", "body"
+        ) from error
 
 
 def request_id_of(event: Event) -> str:

@@ -61,7 +61,7 @@ class GuardedWrite:
         self._response = response
 
     def __exit__(self, *_: object) -> None:
-        """Save the response, or free the key: no record was written, or none that is known of."""
+        """Save the response; release the idempotency key if there is none to save."""
         if self._claim and not self.is_replayed:
             self._claim.settle(self._to_save)
 

@@ -11,7 +11,7 @@ The response is the record's own bytes, or a JSON document. Headers of 200, 304,
     Keylane-Age-Ms      a bound on staleness: nothing acknowledged longer ago than this is missing
     Keylane-Building    `true`, and no age, where `?partial=true` read a lane that is still building
     Keylane-Value-Bytes size of a value that is left in Kafka (on 422 alone)
-    Keylane-Incomplete  `true` where the topic's retention removed records that the state never saw
+    Keylane-Incomplete  `true` if the topic's retention removed records before the lane read them
     Vary                Accept: with application/octet-stream the value's bytes come as they are in Kafka
 
 `?envelope=true` gives JSON instead:
@@ -156,8 +156,8 @@ def render_record(
 ) -> Response[Any]:
     """Render 200, 304 where the client has this record already, 404 `key-absent`, 422 `value-left-in-kafka`.
 
-    409 `no-json-object` where `fields` are asked for of a value that has none; what `decoder` raises becomes
-    its problem.
+    Render 409 `no-json-object` if the request names `fields` and the value is not a JSON object. An error of
+    `decoder` becomes its problem.
     """
     age_ms = None if answer.is_building else answer.age_ms(now_ms)
     headers = _freshness(answer, age_ms)
@@ -209,7 +209,7 @@ def _freshness(answer: Answer, age_ms: int | None) -> dict[str, str]:
 
 
 def _pick_fields(record: Record, fields: Fields | None) -> str | None:
-    """Return the fields as JSON; None where none are asked for or no value is there. Raises NoJsonObject."""
+    """Return the requested fields as JSON; None without `fields` or without a value. Raises NoJsonObject."""
     if fields is None or record.left_in_kafka_bytes is not None:
         return None
     found = rendering.pick_fields(record, fields)

@@ -198,7 +198,7 @@ class _RecordParser:
         try:
             text = _compact(found)
         except RecursionError as error:
-            raise fields.fault(field, "is nested too deep") from error
+            raise fields.fault(field, "is nested too deeply") from error
         return fields.to_utf8(field, text)
 
     def _parse_headers(self, fields: RecordFields) -> tuple[tuple[str, bytes | None], ...]:

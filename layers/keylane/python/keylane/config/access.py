@@ -27,18 +27,20 @@ def read_grants(environment: Mapping[str, str]) -> dict[str, Grant]:
 
 def _grant(number: int, digest: str, given: Any) -> Grant:
     if not _DIGEST.fullmatch(digest):
-        what = f"has as name {number} something that is not a SHA-256: 64 hexadecimal digits in lower case"
+        what = f"has a name (number {number}) that is not a SHA-256: 64 hexadecimal digits in lower case"
         raise SettingsError(_VARIABLE, what)
     fields = {"name", *(kind.value for kind in PermissionKind)}
     if not isinstance(given, dict) or not given.keys() <= fields:
-        what = f"has as grant {number} something that is not an object of {', '.join(sorted(fields))}"
+        what = f"has a grant (number {number}) that is not an object of {', '.join(sorted(fields))}"
         raise SettingsError(_VARIABLE, what)
     name = given.get("name")
     if not isinstance(name, str) or not name:
-        raise SettingsError(_VARIABLE, f"has no name in grant {number}")
+        raise SettingsError(_VARIABLE, f"has a grant (number {number}) without a name")
     lists = [given.get(kind.value, []) for kind in PermissionKind]
     if not all(
         isinstance(each, list) and all(isinstance(one, str) and one for one in each) for each in lists
     ):
-        raise SettingsError(_VARIABLE, f"has in grant {number} something that is not an array of patterns")
+        raise SettingsError(
+            _VARIABLE, f"has a grant (number {number}) with a field that is not an array of patterns"
+        )
     return Grant(name, *map(tuple, lists))

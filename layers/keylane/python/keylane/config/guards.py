@@ -66,16 +66,20 @@ class GuardSettings:
 def _rules(limits: Mapping[str, Any], kind: str) -> tuple[Rule, ...]:
     rules = limits.get(kind, {})
     if not isinstance(rules, dict):
-        raise SettingsError(_LIMITS, f"has as {kind} no object: it must be {GUARDS[_LIMITS].accepts}")
+        raise SettingsError(
+            _LIMITS, f"has a field {kind} that is not an object: it must be {GUARDS[_LIMITS].accepts}"
+        )
     return tuple(Rule(pattern, _rates(f"{kind}.{pattern}", rates)) for pattern, rates in rules.items())
 
 
 def _rates(path: str, given: Any) -> tuple[Rate, ...]:
     if not isinstance(given, dict):
-        raise SettingsError(_LIMITS, f"has as {path} no object: it must be {GUARDS[_LIMITS].accepts}")
+        raise SettingsError(
+            _LIMITS, f"has an entry {path} that is not an object: it must be {GUARDS[_LIMITS].accepts}"
+        )
     for name in given.keys() - _UNITS.keys() - {"burst_s"}:
         known = ", ".join([*_UNITS, "burst_s"])
-        raise SettingsError(_LIMITS, f"has in {path} {name[:100]!r}, which is not one of {known}")
+        raise SettingsError(_LIMITS, f"has an entry {path} with {name[:100]!r}, which is not one of {known}")
     burst_s = _integer(path, given, "burst_s", _LONGEST_BURST_S) if "burst_s" in given else _MINUTE_S
     found = {unit: _integer(path, given, name, _MOST) for name, unit in _UNITS.items() if name in given}
     return tuple(
@@ -86,7 +90,7 @@ def _rates(path: str, given: Any) -> tuple[Rate, ...]:
 def _integer(path: str, given: Mapping[str, Any], name: str, most: int) -> int:
     found = given[name]
     if isinstance(found, bool) or not isinstance(found, int) or not 1 <= found <= most:
-        raise SettingsError(_LIMITS, f"has in {path} a {name} that is not an integer from 1 to {most}")
+        raise SettingsError(_LIMITS, f"has an entry {path} whose {name} is not an integer from 1 to {most}")
     return found
 
 

@@ -127,7 +127,7 @@ def partitioners(environment: Mapping[str, str]) -> dict[str, str]:
     given = _by_topic(environment, "KEYLANE_PARTITIONERS")
     for topic, name in given.items():
         if name not in kafka.PARTITIONERS:
-            what = f"has for {topic!r} a value that is not one of {', '.join(kafka.PARTITIONERS)}"
+            what = f"has a value for {topic!r} that is not one of {', '.join(kafka.PARTITIONERS)}"
             raise SettingsError("KEYLANE_PARTITIONERS", what)
     return given
 
@@ -139,7 +139,9 @@ def partition_by(environment: Mapping[str, str]) -> dict[str, str]:
         try:
             routing.separator_of(str(by))
         except ValueError as error:
-            raise SettingsError("KEYLANE_PARTITION_BY", f"has for {topic!r}: {error}") from error
+            raise SettingsError(
+                "KEYLANE_PARTITION_BY", f"has an invalid value for {topic!r}: {error}"
+            ) from error
     return {topic: by for topic, by in given.items() if by != WHOLE_KEY}
 
 
@@ -162,18 +164,22 @@ def _named(
     environment: Mapping[str, str], name: str, fields: object, read: Callable[[Mapping[str, str]], T]
 ) -> Named[T]:
     if not _CLUSTER_NAME.fullmatch(name) or name == DEFAULT:
-        raise SettingsError(_NAMED, f"has {name[:80]!r}: no name of 1 to 64 letters, digits, _ and -")
+        raise SettingsError(_NAMED, f"has {name[:80]!r}: a name has 1 to 64 letters, digits, _ and -")
     if not isinstance(fields, dict):
-        raise SettingsError(_NAMED, f"has for {name!r} no object: it must be {CLUSTERS[_NAMED].accepts}")
+        raise SettingsError(
+            _NAMED, f"has a cluster {name!r} that is not an object: it must be {CLUSTERS[_NAMED].accepts}"
+        )
     given: dict[str, str] = {}
     for field, value in fields.items():
         variable = PREFIX + field.upper()
         if field == "topics":
             continue
         if variable not in _OF_A_CLUSTER or field != field.lower():
-            raise SettingsError(_NAMED, f"has for {name!r} an unknown field {field[:80]!r}")
+            raise SettingsError(_NAMED, f"has a cluster {name!r} with an unknown field {field[:80]!r}")
         if not isinstance(value, str | int | bool):
-            raise SettingsError(_NAMED, f"has for {name!r} as {field} no string, number or boolean")
+            raise SettingsError(
+                _NAMED, f"has a cluster {name!r} whose {field} is not a string, number or boolean"
+            )
         given[variable] = str(value).lower() if isinstance(value, bool) else str(value)
     inherited = {each: value for each, value in environment.items() if each not in _CONNECTION}
     try:
@@ -182,7 +188,7 @@ def _named(
         if error.variable == _NAMED:
             raise
         field = error.variable.removeprefix(PREFIX).lower()
-        raise SettingsError(_NAMED, f"has for {name!r}: {field} {error.fault}") from error
+        raise SettingsError(_NAMED, f"has an invalid cluster {name!r}: {field} {error.fault}") from error
 
 
 def _patterns(name: str, given: object) -> tuple[str, ...]:
@@ -190,4 +196,4 @@ def _patterns(name: str, given: object) -> tuple[str, ...]:
         patterns = tuple(each for each in given if isinstance(each, str) and _PATTERN.fullmatch(each))
         if len(patterns) == len(given):
             return patterns
-    raise SettingsError(_NAMED, f'has for {name!r} no "topics" like ["orders", "payments.*"]')
+    raise SettingsError(_NAMED, f'has a cluster {name!r} without "topics" like ["orders", "payments.*"]')

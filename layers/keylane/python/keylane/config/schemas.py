@@ -41,19 +41,22 @@ def _rule(pattern: str, given: Any, folder: Path) -> SchemaRule:
     name = pattern[:100]
     if not isinstance(given, dict) or len(given.keys() & _KINDS) != 1 or given.keys() - _KINDS - {"plain"}:
         known = ", ".join(sorted(_KINDS))
-        what = f"has for {name!r} no object with one of {known}: it must be {WRITES[SCHEMAS].accepts}"
+        what = f"has a rule {name!r} that is not an object with one of {known}: "
+        what += f"it must be {WRITES[SCHEMAS].accepts}"
         raise SettingsError(SCHEMAS, what)
     plain = given.get("plain", False)
     if not isinstance(plain, bool) or (plain and "subject" not in given):
-        raise SettingsError(SCHEMAS, f"has for {name!r} a plain that is not true or false beside a subject")
+        raise SettingsError(
+            SCHEMAS, f"has a rule {name!r} whose plain is not true or false, or which has no subject"
+        )
     if "schema" in given:
         return SchemaRule(pattern, given["schema"])
     [(kind, text)] = ((kind, given[kind]) for kind in _KINDS & given.keys())
     if not isinstance(text, str) or not text:
-        raise SettingsError(SCHEMAS, f"has for {name!r} a {kind} that is not a string")
+        raise SettingsError(SCHEMAS, f"has a rule {name!r} whose {kind} is not a string")
     if kind == "subject":
         return SchemaRule(pattern, None, text, plain)
     try:
         return SchemaRule(pattern, json.loads((folder / text).read_bytes()))
     except (OSError, ValueError, RecursionError) as error:
-        raise SettingsError(SCHEMAS, f"has for {name!r} a file that cannot be read: {error}") from error
+        raise SettingsError(SCHEMAS, f"has a rule {name!r} whose file cannot be read: {error}") from error

@@ -172,7 +172,7 @@ class Addresses(Setting):
             host, _, port = item.strip().rpartition(":")
             # The item isn't shown: a URL with a password in it is a likely mistake.
             if not host or set(host) & set("/@ ") or not _is_port(port):
-                raise self.fault(f"has as item {number} something that is not host:port")
+                raise self.fault(f"has an item (number {number}) that is not host:port")
             found.append((host.removeprefix("[").removesuffix("]"), int(port)))
         return found
 

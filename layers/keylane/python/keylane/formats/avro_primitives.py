@@ -192,4 +192,4 @@ LOGICAL: dict[tuple[str, str], Reader] = {
         for local, zone in (("", "Z"), ("local-", ""))
     },
 }
-"""By type and logical type. A logical type that neither this nor `avro_reader` has is read as its type."""
+"""By type and logical type. A logical type that is neither here nor in `avro_reader` is read as its type."""

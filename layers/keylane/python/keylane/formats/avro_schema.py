@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-TOO_DEEP = "the value, or its schema, is nested too deep"
+TOO_DEEP = "the value, or its schema, is nested too deeply"
 PATH_LIMIT = 300
 _PRIMITIVES = {"null", "boolean", "int", "long", "float", "double", "bytes", "string"}
 _NAMED = {"record", "error", "enum", "fixed"}

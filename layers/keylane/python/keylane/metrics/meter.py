@@ -53,7 +53,7 @@ class Distribution:
         self.most = 0.0
 
     def add(self, value: float, times: int) -> None:
-        """Add a value that was seen `times` times."""
+        """Add a value that occurred `times` times."""
         step = round(math.log2(max(value, LEAST)) * STEPS)
         self.counts[step] = self.counts.get(step, 0) + times
         self.total += value * times
@@ -61,7 +61,7 @@ class Distribution:
         self.most = max(self.most, value)
 
     def render(self) -> dict[str, Any]:
-        """Return it as CloudWatch reads it; without values where there are too many."""
+        """Return the distribution in CloudWatch's format, without values if there are too many."""
         statistics = {
             "Count": sum(self.counts.values()),
             "Sum": self.total,

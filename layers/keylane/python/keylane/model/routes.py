@@ -1,7 +1,7 @@
-"""Every route of the API in one table: its path, its methods, its function, and the permission that it takes.
+"""Every route of the API in one table: its path, its methods, its function, and the permission that it needs.
 
 The resolver, the local front, the authorizer, template.yaml and docs/openapi.json are made from this table.
-The handler of a route has the route's name; what a route takes and answers stands beside its handler.
+A route's handler has the route's name; the handler's decorator declares its parameters and its answer.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def routes_at(path: str) -> list[Match]:
 
 
 def route_for(method: str, path: str) -> Match | None:
-    """Return the route that takes the method at a percent-encoded path; None where there is none."""
+    """Return the route for a method and a percent-encoded path; None without one."""
     return next((each for each in routes_at(path) if method in each.route.methods), None)
 
 

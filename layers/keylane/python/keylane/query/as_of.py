@@ -42,7 +42,7 @@ class HistoryScan:
 
     @property
     def scores(self) -> tuple[bytes, bytes]:
-        """The highest and the lowest timestamp, as ZREVRANGEBYSCORE takes them."""
+        """The highest and the lowest timestamp, as arguments of ZREVRANGEBYSCORE."""
         low = b"-inf" if self.from_ms is None else b"%d" % self.from_ms
         if self.after is not None:
             return b"%d" % int.from_bytes(self.after[:8], "big"), low

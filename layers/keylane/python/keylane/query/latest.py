@@ -109,9 +109,9 @@ def _read_from(
 
 
 def _next_offset(store: Store, topic: str, key: bytes, partition: int, deadline: Deadline) -> int:
-    """Return how far the lane of `partition` is that has the key's stripe number; 0 where it has not begun.
+    """Return the next offset of the lane with this partition and the key's stripe; 0 before it begins.
 
-    A partition beyond the layout's count is one by which the topic has grown: it has watermarks too.
+    A partition beyond the layout's count was added to the topic later: it has watermarks too.
     """
     if partition >= MAX_LANES:
         raise BadRequest(

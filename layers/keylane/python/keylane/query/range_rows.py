@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 PAGE_BYTES = 4 * 1024 * 1024
 """A page ends where its values are larger than this: base64 of them still fits into a Lambda's response."""
 FIRST_STEP = 100
-"""So many values are read first; then as many as will fit into the page by the size of these."""
+"""The first step reads this many values; their size decides how many of the next ones fit into the page."""
 
 
 @dataclass(frozen=True, slots=True)

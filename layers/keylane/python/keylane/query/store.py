@@ -107,7 +107,7 @@ class Watermarks:
 
     @property
     def is_incomplete(self) -> bool:
-        """Whether retention removed records that a lane never saw."""
+        """Whether retention removed records before a lane read them."""
         return any(watermark.incomplete for watermark in self.by_lane.values())
 
     def age_ms(self, now_ms: int) -> int:

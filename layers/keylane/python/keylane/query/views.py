@@ -91,7 +91,7 @@ class WindowPage:
 
 @dataclass(frozen=True, slots=True)
 class ViewLane:
-    """A lane of a view, its primary as "host:port", and how far it is: None where it has not begun."""
+    """A lane of a view, its primary as "host:port", and its progress: None before it begins."""
 
     lane: Lane
     shard: str

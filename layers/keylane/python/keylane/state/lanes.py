@@ -51,8 +51,8 @@ def _lane_at(shape: tuple[str, int, int, int], partition: int, stripe: int) -> L
 def lane_at(layout: Layout, partition: int, stripe: int) -> Lane:
     """Return the lane of a partition's stripe. The layout must be valid.
 
-    A partition beyond the layout's count is one by which the topic has grown. Its lane holds a watermark
-    alone, in the slot of the partition modulo the count: its records belong to other lanes.
+    A partition beyond the layout's count was added to the topic later. Its lane has only a watermark, in the
+    slot of the partition modulo the count: its records belong to other lanes.
     """
     shape = layout.topic, layout.generation, layout.partition_count, layout.stripes
     return _lane_at(shape, partition, stripe)

@@ -17,7 +17,7 @@ GRANTS_TTL_S = 60.0
 
 
 class GrantsSource:
-    """The grants of the environment, read again each minute: a reference may stand for others by then."""
+    """The grants of the environment, re-read each minute: the value of a reference may have changed."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

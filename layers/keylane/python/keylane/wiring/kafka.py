@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Reload(Generic[T]):
-    """Reads the settings of one cluster again, with what its references stand for now."""
+    """Re-reads the settings of one cluster, with the current values of its references."""
 
     read: Callable[[], Clusters[T]]
     cluster: str

@@ -77,7 +77,9 @@ def _value(variable: str, store: str, name: str, field: str | None) -> str:
         return str(json.loads(text)[field])
     except (ValueError, TypeError, KeyError, RecursionError):
         # Without the error as its cause: that shows the secret.
-        raise SettingsError(variable, f"refers to {field!r} of a value without such a field") from None
+        raise SettingsError(
+            variable, f"refers to the field {field!r}, which the value does not have"
+        ) from None
 
 
 @cache
@@ -98,9 +100,9 @@ def _raise(variable: str, store: str, error: Exception) -> None:
         code = cause.response["Error"]["Code"]
         if code in _PERMANENT:
             raise SettingsError(variable, _unreadable(store, code)) from error
-        raise SettingsUnavailable(f"{store} can't be asked for a setting for now: {code}") from error
+        raise SettingsUnavailable(f"a setting can't be read from {store} at the moment: {code}") from error
     if isinstance(cause, ConnectionError | HTTPClientError):
-        raise SettingsUnavailable(f"{store} can't be asked for a setting for now") from error
+        raise SettingsUnavailable(f"a setting can't be read from {store} at the moment") from error
     why = type(cause or error).__name__
     raise SettingsError(variable, _unreadable(store, why)) from error
 

@@ -26,7 +26,7 @@ UNKNOWN_TOPICS_LIMIT = 1_000
 """The client keeps each topic name that Kafka doesn't have (3 KB) and looks them all up again and again."""
 
 STATISTICS_MS = 10_000
-"""How often the client sums up its statistics. A request takes them: between requests nothing runs."""
+"""How often the client emits its statistics. A request reads them: between requests nothing runs."""
 
 _METER_LOCK = threading.Lock()
 """The meter is for one thread; producers of several clusters work at the same time."""
@@ -37,8 +37,8 @@ class KafkaProducer:
 
     1. Resolve the partition of each record.
     2. Hand all records to librdkafka, and wait for their reports until the deadline (`Shipment`).
-    3. Send again what Kafka refused only for other records in its batch, and, with a new client, what a
-       broker rejected for outdated credentials.
+    3. Send again the records that Kafka refused only because of other records in their batch and, with a new
+       client, the records that a broker rejected because of outdated credentials.
     """
 
     def __init__(

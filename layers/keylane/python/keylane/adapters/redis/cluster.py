@@ -68,9 +68,9 @@ class _Wire(Protocol):
 class Cluster:
     """The slot map and one connection to each node in use.
 
-    Not thread-safe: each thread or task makes its own. No call blocks past its deadline, but for resolving a
-    host name, which Python can't bound. Errors of the client library are raised as they are: callers put
-    `translate_redis_errors()` around their whole use of it.
+    Not thread-safe: each thread or task makes its own. No call blocks past its deadline, except to resolve a
+    host name, which Python can't bound. It raises the client library's errors: callers wrap all calls in
+    `translate_redis_errors()`.
     """
 
     def __init__(self, settings: RedisSettings, meter: Meter = NO_METER) -> None:
@@ -241,9 +241,9 @@ class Cluster:
         return replies
 
     def receive_next(self, node: Node, deadline: Deadline) -> Any:
-        """Read one reply of several that are under way, for a caller that pipelines; errors as `roundtrip`.
+        """Read the next of several pending replies, for a caller that pipelines; errors as `roundtrip`.
 
-        It is parsed by the connection's own parser, which keeps what has arrived of the replies behind it.
+        The connection's own parser parses it, and keeps the received part of the replies behind it.
         """
         connection = self._connections[node]
         try:

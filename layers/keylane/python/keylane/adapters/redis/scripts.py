@@ -118,7 +118,7 @@ class Scripts:
 
     @contextmanager
     def _note_failure(self, pending: _Pending, numbers: Sequence[int]) -> Iterator[None]:
-        """Keep an error as the reply for now; its scripts are run again with a new slot map."""
+        """Keep an error as the provisional reply; its scripts are run again with a new slot map."""
         try:
             yield
         except (RedisError, OSError) as error:

@@ -61,7 +61,7 @@ def validator(schema: Any, references: Sequence[tuple[str, str]] = ()) -> Callab
         try:
             error = next(iter(compiled.iter_errors(document)), None)
         except ValueError:
-            return Fault("", "the value is nested too deep")
+            return Fault("", "the value is nested too deeply")
         return (
             None if error is None else Fault(_pointer(error.instance_path), error.message[:REASON_CHARACTERS])
         )

@@ -63,7 +63,7 @@ class _Parser:
     def _expect(self, wanted: str) -> None:
         word = self._next()
         if word != wanted:
-            raise ValueError(f"the .proto has {word[:50]!r} in place of {wanted!r}")
+            raise ValueError(f"the .proto has {word[:50]!r} where {wanted!r} is expected")
 
     def _skip(self) -> None:
         """Skip the rest of a statement: up to its semicolon, or the block that ends it."""
@@ -232,5 +232,5 @@ def _parse_int(word: str) -> int:
 
 def _unquote(word: str) -> str:
     if word[:1] not in {'"', "'"}:
-        raise ValueError(f"the .proto has {word[:50]!r} in place of a quoted string")
+        raise ValueError(f"the .proto has {word[:50]!r} where a quoted string is expected")
     return word[1:-1]

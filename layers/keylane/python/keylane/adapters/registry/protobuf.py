@@ -42,7 +42,7 @@ def decoder(schema: str, references: Sequence[tuple[str, str]]) -> Callable[[byt
         imported = {name: _file_of(text, name) for name, text in references}
         file = _file_of(schema, _FILE_NAME)
     except RecursionError:
-        raise ValueError("the .proto is nested too deep") from None
+        raise ValueError("the .proto is nested too deeply") from None
     pool = descriptor_pool.DescriptorPool()
     added: set[str] = set()
 

@@ -31,7 +31,7 @@ REDIS = SettingsTable(
         "KEYLANE_REDIS_NODES",
         _REDIS,
         REQUIRED,
-        "Some nodes of the cluster; the others are found by them. explore and produce start without it.",
+        "Some nodes of the cluster, from which the others are found. explore and produce do not require it.",
     ),
     Raw("KEYLANE_REDIS_USERNAME", _REDIS, None, "The user. Spaces around it are part of it."),
     Raw("KEYLANE_REDIS_PASSWORD", _REDIS, None, "The password. Spaces around it are part of it."),
@@ -102,18 +102,24 @@ WRITES = SettingsTable(
     JsonObject(
         "KEYLANE_SCHEMAS",
         "produce",
-        "What the values of a topic must be like: see [Schemas](#schemas).",
+        "Schemas by which values are validated: see [Schemas](#schemas).",
         '{"orders*": {"file": "schemas/orders.json"}, "*": {"subject": "{topic}-value"}}',
     ),
 )
 
 LOG = SettingsTable(
-    Pattern("KEYLANE_QUEUE_URL", "produce", None, "The SQS queue; FIFO where its name ends so.", form=_QUEUE),
+    Pattern(
+        "KEYLANE_QUEUE_URL",
+        "produce",
+        None,
+        "The SQS queue. It is FIFO if its name ends with `.fifo`.",
+        form=_QUEUE,
+    ),
     ExactChoice(
         "KEYLANE_ASYNC",
         "produce",
         "",
-        "Where a record goes whose client does not wait: into the queue, or to Kafka first.",
+        "Where asynchronous writes go: into the queue, or to Kafka while the client waits.",
         words=("queue", "deliver"),
         shown="`queue` where a queue is set",
     ),
@@ -121,7 +127,7 @@ LOG = SettingsTable(
         "KEYLANE_QUEUE_ON_FAILURE",
         "produce",
         False,
-        "Whether records that Kafka did not take go into the queue.",
+        "Whether records that Kafka did not acknowledge go into the queue.",
     ),
     Integer(
         "KEYLANE_QUEUE_GROUPS",
@@ -157,13 +163,13 @@ GUARDS = SettingsTable(
         "KEYLANE_RATE_LIMIT_TIMEOUT_MS",
         "produce",
         50,
-        "What counting may add to a write; 500 the first time. A node that fails is not asked for a second.",
+        "The longest time that counting adds to a write; first 500. A failed node is skipped for a second.",
     ),
     ExactChoice(
         "KEYLANE_RATE_LIMIT_FAILURE",
         "produce",
         "open",
-        "What becomes of a request that cannot be counted: `open` admits it, `closed` answers 503.",
+        "What happens to a request that cannot be counted: `open` admits it, `closed` answers 503.",
         words=("open", "closed"),
     ),
     Setting(

@@ -65,7 +65,7 @@ DEFAULTS = WriteOptions()
 
 
 class CallRefused(Exception):
-    """An error that the library returned: its code, and the rest of its text."""
+    """An error reply of the library: its code, and the rest of its text."""
 
     def __init__(self, code: str, detail: str) -> None:
         super().__init__(f"{code} {detail}")

@@ -67,9 +67,9 @@ class JobKafka:
         return self._offsets(counts, EARLIEST, self._isolation)
 
     def end_offsets(self, counts: Mapping[str, int]) -> dict[tuple[str, int], int]:
-        """The next offset of each partition, as a reader of the job's isolation level sees it.
+        """The end offset of each partition for the job's isolation level.
 
-        Where only committed records count, it is the first offset of the oldest open transaction.
+        With read_committed it is the first offset of the oldest open transaction, if there is one.
         """
         return self._offsets(counts, LATEST, self._isolation)
 

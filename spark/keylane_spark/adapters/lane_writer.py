@@ -44,7 +44,7 @@ IN_FLIGHT = 16
 
 @dataclass(slots=True)
 class _Call:
-    """One call in flight. `replies`: where its reply goes, by lane; None: it is not needed."""
+    """One call in flight. Its reply is stored in `replies` under its lane; None: the reply is not needed."""
 
     lane: LaneTarget
     begin_offset: int
@@ -74,10 +74,11 @@ class LaneWriter:
     def open(
         self, lanes: Iterable[tuple[LaneTarget, int]], incomplete: Collection[LaneTarget] = ()
     ) -> dict[LaneTarget, LaneStart]:
-        """Take each lane for this epoch; the int is the oldest offset that the log still has for it.
+        """Take each lane for this epoch; the int is the partition's oldest offset. Return the lanes' states.
 
-        A new lane that is in `incomplete` begins as one that has lost records. A superseded lane serves
-        again. Raises Fenced (a writer has this epoch or a newer one), CorruptState, StateUnavailable.
+        A new lane in `incomplete` is marked as having lost records. A superseded lane serves again.
+
+        Raises Fenced (a writer has this epoch or a newer one), CorruptState, StateUnavailable.
         """
         replies: dict[LaneTarget, Any] = {}
         ready: set[Node | None] = set()

@@ -66,7 +66,10 @@ class StoredState(ABC):
 
 @dataclass(frozen=True, slots=True)
 class BegunState:
-    """What is on record now: the plan, and where the state began. `kept`: the readers' layout before."""
+    """The recorded plan, and the partitions' offsets at which the state began.
+
+    `kept`: the layout that readers used before, None without one.
+    """
 
     plan: GenerationPlan
     began: tuple[int, ...]
@@ -118,9 +121,9 @@ def open_with_epoch(
 def begin_state(
     state: StoredState, ownership: Ownership, epoch: int, say: Callable[[str], None], unusable: str = ""
 ) -> BegunState:
-    """Plan what to do with a state, and put it on record with this run as its owner.
+    """Plan what to do with a state, and store the plan in its record, with this run as its owner.
 
-    `unusable`: why what is stored can't be used, where that is known already. Raises Fenced, WriterError.
+    `unusable`: why the stored state can't be used, "" if no reason is known yet. Raises Fenced, WriterError.
     """
     name = state.name
     kept, record = ownership.layout(name), ownership.record(name)

@@ -5,13 +5,13 @@ The steps of a switch, once the next generation is complete but for the last sec
 1. The serving query stops after its batch; its lanes have reached the offsets M.
 2. The building query continues until it has reached M everywhere and is complete; then it stops too. If that
    takes too long, the lanes are opened again as before, and the switch is tried again later.
-3. All old lanes are marked superseded: a reader that sees the mark asks for the layout.
+3. All old lanes are marked superseded: a reader that sees the mark re-reads the layout.
 4. One call changes the layout record to the next generation, and puts the old one on the topic record's list
    for removal. From here on every reader uses the new generation.
 5. All lanes are opened again, and one query serves.
 
-No read goes back in time: before step 4 nobody sees the next generation, which holds all that the old one
-ever returned; after it nobody is served by the old one, whose lanes were marked before. A crash after any
+No read goes back in time. Before step 4 no reader uses the next generation, which holds everything that the
+old one ever returned. After it no reader uses the old one, because its lanes are marked. A crash after any
 step leaves a state that the next start can open: `open` removes the marks of lanes that serve.
 """
 
@@ -100,7 +100,7 @@ class Serving:
         )
 
     def _check_topics(self) -> None:
-        """Raise TopicChanged when the topics are not as they were when the lanes were opened."""
+        """Raise TopicChanged if a topic has changed since the lanes were opened."""
         shapes = self._context.broker.describe(self._context.config.topics)
         before = self._openings.shapes
         for topic in shapes.keys() | before.keys():

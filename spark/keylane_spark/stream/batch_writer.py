@@ -194,12 +194,12 @@ class BatchWriter:
         self._written_to[lane] = covered.end
 
     def _wait_for_large_chunk(self, chunk: Chunk) -> None:
-        """Bound the bytes in flight: a chunk of one huge record is larger than chunks should be."""
+        """Flush after an oversized chunk, such as a single huge record, to bound the bytes in flight."""
         if len(chunk.arguments) > 2 * MAX_BYTES:
             self.lanes.flush()
 
     def _bound_memory(self) -> None:
-        """Send all open chunks where those of many lanes, each of them small, hold too much."""
+        """Send all open chunks once they hold more than MAX_OPEN_BYTES together, though each is small."""
         strays = [folder for folders in self._stray_folders.values() for folder in folders.values()]
         if sum(folder.open_bytes for folder in (*self._folders.values(), *strays)) <= MAX_OPEN_BYTES:
             return

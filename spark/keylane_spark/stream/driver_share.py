@@ -1,7 +1,7 @@
 """Decides which batches the driver writes itself: the small ones, by records and by bytes.
 
 The bytes of a batch are known only once it has been read. So the driver reads with a limit for each record,
-which limits the whole; where a record exceeds it, the batch is read again, by tasks. A few records are read
+which also limits the batch; if a record exceeds it, tasks read the batch again. It reads a few records
 without that check, which costs 5 ms: Kafka's message limit (1 MiB unless a topic raises it) bounds them.
 """
 

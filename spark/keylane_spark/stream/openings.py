@@ -52,7 +52,7 @@ class Opening:
 
 @dataclass(frozen=True, slots=True)
 class Openings:
-    """The lanes that serve, those of the generation that is being built, and the topics as they were then."""
+    """The opened lanes that serve and, if a generation is being built, its lanes; the topics at that time."""
 
     serving: Opening
     building: Opening | None

@@ -174,7 +174,7 @@ class NotKept(KeylaneError):
 
 
 class NoIndex(NotKept):
-    """The topic's keys are not kept in order."""
+    """The topic has no index, so its keys can't be read in order."""
 
     def __init__(self, topic: str) -> None:
         super().__init__(f"topic {topic!r} has no index: set `index = true` in keylane.toml")
@@ -436,7 +436,7 @@ class WriterError(KeylaneError):
 
 
 class Fenced(WriterError):
-    """A newer writer has taken over: stop, and write nothing more. `lane` may be the name of a topic."""
+    """A newer writer has taken over: this writer must stop. `lane` may be the name of a topic."""
 
     def __init__(self, lane: str, epoch: int, newer_epoch: int) -> None:
         super().__init__(f"lane {lane} is written by epoch {newer_epoch} now, this writer is epoch {epoch}")

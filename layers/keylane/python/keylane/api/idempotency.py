@@ -1,17 +1,17 @@
 """`Idempotency-Key`: a request that is sent again with its key gets the saved response and writes nothing.
 
-A key belongs to its caller: another caller's equal key is another key. Callers without a name share their
-keys, which should be hard to guess, as UUIDs are. A key stands for one request: its method, path, query,
-media type and body. The response to
+A key belongs to its caller: two callers may use the same key. Unidentified callers share their keys, so keys
+should be hard to guess, such as UUIDs. A key stands for one request: its method, path, query, media type and
+body. The response to
 
     the first request              as without a key
     the same request again         the saved status, headers and body, and `Idempotency-Replayed: true`
     the same while it is written   409 `request-in-progress`
     another request                422 `idempotency-key-reused`
 
-A response is saved if a record was written. If none was, or none is known to be, the key is freed, so that
-the client can repeat the request. A record that Kafka did not acknowledge may thus be written twice; so may
-one whose function was killed before it saved its response: the claim expires, and the key is free.
+A response is saved if at least one record is known to be written. Otherwise the key is released, so that the
+client can repeat the request. So a record that Kafka did not acknowledge may be written twice. The same may
+happen if the function was killed before it saved the response: its claim expires, and the key is free again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Put records into the write-ahead log: durable when this returns, in Kafka once the drain function ran.
+"""Puts records into the write-ahead log: durable when it returns, in Kafka once the drain function has run.
 
 Records of one request, topic and order group share messages. A key's group is its hash, so that its records
 stay in order; a record without a key is in the group of the partition that it names, or in any group. A batch
@@ -146,7 +146,7 @@ def _message(batch: _GrowingBatch, wal: WriteAheadLog, accepted_ms: int, deadlin
 
 
 def _batches(records: Sequence[NewRecord], batching: Batching) -> list[_GrowingBatch]:
-    """Batches of one topic and group each, in the records' order; a record over the limit has its own."""
+    """Batch records by topic and order group, in order; a record over the limit has its own batch."""
     any_group = uuid.uuid4().int % batching.groups if batching.groups else 0
     batches: list[_GrowingBatch] = []
     growing: dict[tuple[str, str | None], _GrowingBatch] = {}

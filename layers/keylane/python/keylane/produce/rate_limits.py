@@ -168,7 +168,10 @@ def exceeded(states: Sequence[RateLimitState]) -> list[RateLimitState]:
 
 
 def render_headers(states: Sequence[RateLimitState]) -> dict[str, str]:
-    """Headers about the limit that refuses for longest, else about the one with the least left."""
+    """Return the RateLimit headers, {} without limits.
+
+    They describe the limit that refuses the request for longest, or else the one with the least left.
+    """
     if not states:
         return {}
     shown = min(states, key=lambda each: (-each.wait_s, each.left / each.rate.holds))

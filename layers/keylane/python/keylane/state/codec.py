@@ -68,7 +68,7 @@ ODD_JSON = (ValueError, KeyError, TypeError, AttributeError, OverflowError, Recu
 
 
 class CodecError(ValueError):
-    """Bytes that can't be decoded; the sentence says why."""
+    """Bytes that can't be decoded; the message says why."""
 
 
 class LeftInKafka(NamedTuple):

@@ -48,7 +48,7 @@ class SqsQueue:
             self._client = None
 
     def _send(self, sending: _Sending, batch: Sequence[int]) -> bool:
-        """Send these messages once; return whether none of them needs a retry."""
+        """Send these messages once; return whether no message needs a retry."""
         entries = [self._entry(index, sending.messages[index]) for index in batch]
         try:
             with translate_aws_errors():
@@ -90,9 +90,9 @@ class _Sending:
         self.errors: list[KeylaneError | None] = [unanswered] * len(messages)
 
     def next_batch(self) -> list[int]:
-        """At most ten messages, in order, together within the limit; one of a group at a time.
+        """Return the indexes of the next messages to send together: at most ten, within the size limit.
 
-        If it held two of a group and the first was refused, the second would overtake it.
+        It has at most one message of a group: if the first of two were refused, the second would overtake it.
         """
         batch: list[int] = []
         groups: set[str | None] = set()

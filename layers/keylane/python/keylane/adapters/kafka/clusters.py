@@ -23,7 +23,7 @@ class ClusteredLog:
         self._logs = logs
 
     def append_all(self, records: Sequence[NewRecord], deadline: Deadline) -> list[AppendResult]:
-        """See `ports.Log`. A cluster that is misconfigured fails its own records alone."""
+        """See `ports.Log`. If a cluster's settings are wrong, only its own records fail."""
         indices: dict[str, list[int]] = {}
         for index, record in enumerate(records):
             indices.setdefault(self._logs.name_of(record.topic), []).append(index)

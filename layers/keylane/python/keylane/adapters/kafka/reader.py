@@ -61,8 +61,8 @@ class KafkaReader:
     def read(self, wanted: LogRange, deadline: Deadline) -> LogBatch:
         """See `ports.LogReader`.
 
-        A kept consumer gets half of the time: the topic may have been created again since its last request,
-        or its connection may be dead. A new one gets the rest.
+        A kept consumer may use half of the time: since its last request the topic may have been recreated, or
+        its connection may have died. A new consumer gets the rest.
         """
         if wanted.isolation in self._consumers:
             half = Deadline.after_ms(deadline.remaining_s * 500, deadline.clock)

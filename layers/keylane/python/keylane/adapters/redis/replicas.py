@@ -108,7 +108,7 @@ class SlotReader:
         return any(other != node and other not in self._unhealthy for other in nodes)
 
     def _ask(self, node: Node, slot: int, commands: Commands, deadline: Deadline) -> list[Any]:
-        """The replies of one node, and of those that it redirects to: one command after the other."""
+        """Send the commands one by one, to this node or where it redirects them; return the replies."""
         attempt = self._attempt(node, slot, deadline, len(commands))
         replies = []
         for words, atomic in commands:  # a comprehension would cost the read of one key a frame

@@ -27,7 +27,7 @@ ROUNDS = 2
 
 
 class RedisState(SlotReader):
-    """Reads of one hash slot or of many. Not thread-safe, as its cluster."""
+    """Reads one hash slot or many. Like its cluster, not thread-safe."""
 
     def read(self, slot: int, keys: Sequence[bytes], deadline: Deadline) -> list[bytes | None]:
         """See `State.read`. It reads from the slot's primary and, if that fails, from its replicas.

@@ -27,7 +27,7 @@ _decoder = json.JSONDecoder(parse_constant=no_constant, parse_float=finite)
 
 
 class Fault(NamedTuple):
-    """What is wrong with a value. `path`: a JSON Pointer (RFC 6901), "" for the whole value."""
+    """What is wrong with a value. `path`: a JSON Pointer (RFC 6901), "" for the complete value."""
 
     path: str
     reason: str

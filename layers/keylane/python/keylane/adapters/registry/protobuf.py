@@ -36,7 +36,7 @@ def decoder(schema: str, references: Sequence[tuple[str, str]]) -> Callable[[byt
     """Return a function from a value's bytes, message indexes first, to its JSON text.
 
     `schema` and each reference (import name, text) are the text of a .proto, or a file descriptor in base64.
-    Both raise ValueError, whose sentence says what is wrong.
+    Both raise ValueError; its message says what is wrong.
     """
     try:
         imported = {name: _file_of(text, name) for name, text in references}

@@ -163,7 +163,8 @@ GUARDS = SettingsTable(
         "KEYLANE_RATE_LIMIT_TIMEOUT_MS",
         "produce",
         50,
-        "The longest time that counting adds to a write; first 500. A failed node is skipped for a second.",
+        "The longest time that counting adds to a write; 500 for the first one. A Redis node that failed is "
+        "skipped for a second.",
     ),
     ExactChoice(
         "KEYLANE_RATE_LIMIT_FAILURE",

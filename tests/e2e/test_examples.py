@@ -46,8 +46,8 @@ def test_event_is_answered_by_its_function(filled, tmp_path, name):
     log = tmp_path / "function.log"
     function = invoke.function_of(example.function, None, log, filled.environment())
     done = invoke.invoke(function, invoke.event_of(EVENTS / example.function / f"{name}.json"))
-    assert not done.answer.failed, log.read_text()
-    answer = json.loads(done.answer.payload)
+    assert not done.response.failed, log.read_text()
+    answer = json.loads(done.response.payload)
     assert answer["statusCode"] == example.status, answer
     assert done.init_ms > 0
 
@@ -58,6 +58,6 @@ def test_batch_of_the_write_ahead_log_is_drained(filled, client, tmp_path):
     function = invoke.function_of("drain", None, log, variables)
     before = client.request("GET", "/topics/flights/partitions/2/offsets?at=latest").json["offset"]
     done = invoke.invoke(function, invoke.event_of(EVENTS / "drain" / "queued.json"))
-    assert json.loads(done.answer.payload) == {"batchItemFailures": []}, log.read_text()
+    assert json.loads(done.response.payload) == {"batchItemFailures": []}, log.read_text()
     found = client.request("GET", f"/topics/flights/partitions/2/records?offset={before}").json["records"]
     assert [each["key"] for each in found] == ["N14228"]

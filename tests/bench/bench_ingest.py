@@ -163,11 +163,11 @@ def empty(stack: Stack) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--records", type=int, default=2_000_000)
-    options.add_argument("--warm-up", type=int, default=3_000_000)
-    options.add_argument("--value-bytes", type=int, default=170)
-    chosen = options.parse_args(arguments)
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--records", type=int, default=2_000_000)
+    parser.add_argument("--warm-up", type=int, default=3_000_000)
+    parser.add_argument("--value-bytes", type=int, default=170)
+    chosen = parser.parse_args(arguments)
     value = b'{"v":"' + b"x" * (chosen.value_bytes - 8) + b'"}'
     with tempfile.TemporaryDirectory(prefix="keylane-bench-") as name:
         folder = Path(name)

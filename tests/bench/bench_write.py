@@ -250,7 +250,7 @@ async def curve_of(
     with tempfile.TemporaryDirectory(prefix="keylane-bench-") as folder:
         layer, log = ROOT / "layers/keylane/python", Path(folder) / "log"
         function = Function(name="keylane-bench", code=code, layer=layer, log=log, variables=variables)
-        running = Environment(function, take=lambda line: line.startswith(b'{"_aws"'))
+        running = Environment(function, take_line=lambda line: line.startswith(b'{"_aws"'))
         await running.start()
         try:
             process = psutil.Process(running.pid)

@@ -44,8 +44,8 @@ def test_example_is_answered_over_http(filled, client, name):
 def test_event_is_answered_by_its_function(filled, tmp_path, name):
     example = EXAMPLES[name]
     log = tmp_path / "function.log"
-    function = invoke.function_of(example.function, None, log, filled.environment())
-    done = invoke.invoke(function, invoke.event_of(EVENTS / example.function / f"{name}.json"))
+    function = invoke.describe_function(example.function, None, log, filled.environment())
+    done = invoke.invoke(function, invoke.read_event(EVENTS / example.function / f"{name}.json"))
     assert not done.response.failed, log.read_text()
     answer = json.loads(done.response.payload)
     assert answer["statusCode"] == example.status, answer
@@ -55,9 +55,9 @@ def test_event_is_answered_by_its_function(filled, tmp_path, name):
 def test_batch_of_the_write_ahead_log_is_drained(filled, client, tmp_path):
     log = tmp_path / "function.log"
     variables = {**filled.environment(), "KEYLANE_DLQ_URL": "http://127.0.0.1:1/000000000000/dead.fifo"}
-    function = invoke.function_of("drain", None, log, variables)
+    function = invoke.describe_function("drain", None, log, variables)
     before = client.request("GET", "/topics/flights/partitions/2/offsets?at=latest").json["offset"]
-    done = invoke.invoke(function, invoke.event_of(EVENTS / "drain" / "queued.json"))
+    done = invoke.invoke(function, invoke.read_event(EVENTS / "drain" / "queued.json"))
     assert json.loads(done.response.payload) == {"batchItemFailures": []}, log.read_text()
     found = client.request("GET", f"/topics/flights/partitions/2/records?offset={before}").json["records"]
     assert [each["key"] for each in found] == ["N14228"]

@@ -58,6 +58,7 @@ _COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 _HEADING = re.compile(r"^#{1,6}\s+(.*?)\s*#*$")
 _NAMED_ANCHOR = re.compile(r"<a\s+(?:id|name)=\"([^\"]+)\"")
 _FILE = re.compile(r"[\w.-]+(?:/[\w.-]+)+\.(?:py|lua|toml|yaml|yml|md|json|Dockerfile)")
+_TEST = re.compile(r"`(?:(?P<file>test_\w+\.py)(?:::(?P<name>test_\w+))?|::(?P<more>test_\w+))`")
 _LISTED = re.compile(r"- (\d{4}-\d\d-\d\d) \[.*\]\(([\w-]+\.md#[\w-]+)\)")
 _DECISION = re.compile(r"^## (.*)\n\n_(\d{4}-\d\d-\d\d)_$", re.MULTILINE)
 
@@ -127,6 +128,24 @@ def link_faults(
                 anchors = anchors_of(path) if path else document.anchors()
                 if anchor not in anchors:
                     faults.append(Fault(number, f"{target}: there is no such heading"))
+    return faults
+
+
+def citation_faults(document: Document, tests: Mapping[str, str]) -> list[Fault]:
+    """Tests that are named and do not exist. `tests`: file name -> the text of the files of that name.
+
+    `::test_x` is another test of the file that was named before.
+    """
+    faults = []
+    file = ""
+    for number, line in document.prose():
+        for cited in _TEST.finditer(line):
+            file = cited["file"] or file
+            name = cited["name"] or cited["more"]
+            if file not in tests:
+                faults.append(Fault(number, f"{file}: there is no such file of tests"))
+            elif name and f"def {name}(" not in tests[file]:
+                faults.append(Fault(number, f"{file} has no {name}"))
     return faults
 
 

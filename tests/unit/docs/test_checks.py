@@ -210,3 +210,18 @@ def test_a_decision_without_a_date_is_found():
     assert texts(documents.index_faults("", {"a.md": "# A\n\n## Keys\n\ntext\n"})) == [
         "a.md has a decision without a date"
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "faults"),
+    [
+        ("`test_a.py::test_x`, `::test_y`, `test_b.py`", []),
+        ("`test_c.py`", ["test_c.py: there is no such file of tests"]),
+        ("`test_a.py::test_z`", ["test_a.py has no test_z"]),
+        ("`test_a.py::test_x`, `::test_z`", ["test_a.py has no test_z"]),
+    ],
+)
+def test_a_citation_of_a_test_that_does_not_exist_is_found(text: str, faults: list[str]):
+    tests = {"test_a.py": "def test_x():\ndef test_y(broker):\n", "test_b.py": ""}
+    found = documents.citation_faults(documents.Document(text), tests)
+    assert [fault.text for fault in found] == faults

@@ -73,6 +73,15 @@ def test_every_file_that_is_named_exists(page: Path):
 
 
 @each_page
+def test_every_test_that_is_cited_exists(page: Path):
+    tests: dict[str, str] = {}
+    for path in (ROOT / "tests").rglob("test_*.py"):
+        tests[path.name] = tests.get(path.name, "") + path.read_text(encoding="utf-8")
+    faults = documents.citation_faults(document(page), tests)
+    assert not faults, shown(page, faults)
+
+
+@each_page
 def test_every_command_and_request_of_a_console_block_exists(page: Path):
     faults = [fault for command in console.commands(document(page)) for fault in command_faults(command)]
     assert not faults, shown(page, faults)

@@ -363,3 +363,34 @@ def add_history(topic: Topic, key: bytes, records: list[tuple[int, int, bytes | 
     for offset, timestamp_ms, value in records:
         data = codec.encode_record(value, offset, timestamp_ms)
         members[data[2:10] + data[:2] + data[10:]] = timestamp_ms
+
+
+class OlderLater(FakeState):
+    """A state whose second round comes from replicas that lag behind the nodes of the first."""
+
+    lagging: dict[bytes, bytes]
+
+    def run(self, calls: Any, deadline: Any) -> list[Any]:
+        replies = super().run(calls, deadline)
+        self.entries |= self.lagging
+        return replies
+
+
+def test_a_page_claims_no_more_than_its_oldest_round():
+    layout = a_layout(options=INDEXED, partition_count=1)
+    topic = Topic(layout, OlderLater())
+    topic.put(b"k")
+    topic.state.lagging = {
+        lane.watermark_key: codec.encode_watermark(
+            a_watermark(next_offset=3, complete_as_of_ms=NOW_MS - 60_000, newest_timestamp_ms=5)
+        )
+        for lane in lanes_of_topic(layout)
+    }
+    page = topic.page()
+    assert [key for key, _ in page.rows] == [b"k"]
+    assert page.watermarks.next_offsets == {0: 3}
+    assert page.watermarks.age_ms(NOW_MS) == 60_000
+    ((_, answer),) = page.rows
+    assert answer.watermark.next_offset == 3
+    with pytest.raises(StateTooOld):
+        Topic(layout, topic.state).page(max_age_ms=5_000)

@@ -211,6 +211,16 @@ class Watermark(NamedTuple):
     has_strays: bool = False
     log_end: int = 0
 
+    def least(self, other: Watermark) -> Watermark:
+        """Return what both claim: all that may be said of data that was read under either of them."""
+        return self._replace(
+            next_offset=min(self.next_offset, other.next_offset),
+            newest_timestamp_ms=min(self.newest_timestamp_ms, other.newest_timestamp_ms),
+            complete_as_of_ms=min(self.complete_as_of_ms, other.complete_as_of_ms),
+            superseded=self.superseded or other.superseded,
+            incomplete=self.incomplete or other.incomplete,
+        )
+
 
 class Answer(NamedTuple):
     """What a read of one key found, and the watermark of its lane. `record` None: the key is absent."""

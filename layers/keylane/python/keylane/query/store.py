@@ -46,9 +46,10 @@ ANY = ReadTerms()
 
 
 class Watermarks:
-    """The watermarks of the lanes that an answer was read from, each as it was first read.
+    """The watermarks of the lanes that an answer was read from: of each lane the least that was seen.
 
-    Values that were read after a lane's watermark are as new as the watermark claims, or newer.
+    A read of several rounds may meet a node that is behind the one before: then the answer claims no more than
+    its oldest part.
     """
 
     def __init__(self, layout: Layout) -> None:
@@ -65,7 +66,9 @@ class Watermarks:
         watermark = decode_watermark(lane.watermark_key, data)
         if watermark.superseded:
             self._superseded = True
-        self.by_lane.setdefault(lane, watermark)
+        known = self.by_lane.get(lane)
+        if known != watermark:
+            self.by_lane[lane] = watermark if known is None else known.least(watermark)
 
     @property
     def is_stale(self) -> bool:

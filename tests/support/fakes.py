@@ -71,7 +71,8 @@ class FakeTime:
 class FakeState:
     """The port State over dicts. It refuses keys outside the slot that is given, as a cluster does.
 
-    Slots of `moving` are read key by key; `between` is called after the first key.
+    Slots of `moving` are read key by key; `between` is called after the first key. `lagging`: what replicas
+    have, which answer `read` unless the primary must.
     """
 
     entries: dict[bytes, bytes] = field(default_factory=dict)
@@ -83,14 +84,18 @@ class FakeState:
     hashes: dict[bytes, dict[bytes, bytes]] = field(default_factory=dict)
     runs: list[list[tuple[bytes, ...]]] = field(default_factory=list)
     limit_bytes: int = 32 * 1024 * 1024
+    lagging: dict[bytes, bytes] = field(default_factory=dict)
 
-    def read(self, slot: int, keys: Sequence[bytes], deadline: Deadline) -> list[bytes | None]:
+    def read(
+        self, slot: int, keys: Sequence[bytes], deadline: Deadline, *, primary_only: bool = False
+    ) -> list[bytes | None]:
         self.reads.append(list(keys))
         assert {routing.key_slot(key) for key in keys} == {slot}
         if self.away or not deadline.remaining_s:
             raise StateUnavailable("Redis did not answer in time")
         if slot not in self.moving:
-            return [self.entries.get(key) for key in keys]
+            entries = self.entries if primary_only else self.entries | self.lagging
+            return [entries.get(key) for key in keys]
         last = self.entries.get(keys[-1])
         self.between()
         return [*(self.entries.get(key) for key in keys[:-1]), last]

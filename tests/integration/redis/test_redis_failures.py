@@ -112,6 +112,20 @@ def test_hanging_primary_is_read_from_its_replica_and_slows_one_read_alone(
     assert state.read(slot, [key], deadline()) == [key]
 
 
+def test_a_read_that_only_the_primary_may_answer_is_not_answered_by_its_replica(
+    breaking: RedisCluster, state: RedisState
+):
+    (key,) = filled(breaking)
+    slot = routing.key_slot(key)
+    assert state.read(slot, [key], deadline(), primary_only=True) == [key]
+    primary, _ = primary_and_replica(breaking, slot)
+    with stopped(primary):
+        with pytest.raises(StateUnavailable):
+            state.read(slot, [key], deadline(300), primary_only=True)
+        assert state.read(slot, [key], deadline(600)) == [key]
+    assert state.read(slot, [key], deadline(), primary_only=True) == [key]
+
+
 def test_calls_of_all_shards_are_answered_while_a_primary_hangs_or_is_dead(
     breaking: RedisCluster, state: RedisState
 ):

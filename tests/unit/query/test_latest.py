@@ -417,3 +417,12 @@ def test_known_record_that_does_not_change_is_answered_at_the_bound(layout: Layo
     reader.time.pauses.clear()
     assert reader.latest(layout.topic, is_known=lambda _: True).record
     assert reader.time.pauses == []
+
+
+def test_a_stray_that_a_replica_lacks_is_read_from_the_primary(layout: Layout):
+    other = (routing.partition_for(KEY, 9) + 1) % 9
+    reader = Reader(a_lane(layout, KEY, b"stray"), watermark_entry(layout, KEY, a_watermark(8), other))
+    reader.state.lagging = value_entry(layout, KEY, b"old")
+    answer = reader.latest(layout.topic, min_position=Position(other, 7), position_ms=0)
+    assert answer.record
+    assert answer.record.value == b"stray"

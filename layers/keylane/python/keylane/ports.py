@@ -36,13 +36,16 @@ class Call(NamedTuple):
 class State(Protocol):
     """Keylane's state in Redis Cluster, as a reader sees it."""
 
-    def read(self, slot: int, keys: Sequence[bytes], deadline: Deadline) -> list[bytes | None]:
+    def read(
+        self, slot: int, keys: Sequence[bytes], deadline: Deadline, *, primary_only: bool = False
+    ) -> list[bytes | None]:
         """Return the values of `keys`, all of one hash slot, by one atomic command; None where absent.
 
         While the slot migrates from one node to another, the keys may be read one by one instead: the last
         key first. So put a lane's watermark last: a value is then as new as the watermark claims, or newer.
-        A key that holds another type than a string is absent too, as for MGET.
-        Raises StateUnavailable when no replica of the shard answers before the deadline.
+        A key that holds another type than a string is absent too, as for MGET. `primary_only`: a replica,
+        which may lag behind, does not answer.
+        Raises StateUnavailable when no such node of the shard answers before the deadline.
         """
 
     def run(self, calls: Sequence[Call], deadline: Deadline) -> list[Any]:

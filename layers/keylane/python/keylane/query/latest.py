@@ -76,12 +76,14 @@ def read_latest(store: Store, topic: str, key: bytes, terms: ReadTerms = ANY, wa
         pause_s = min(pause_s * 2, longest_s)
 
 
-def _read(store: Store, topic: str, key: bytes, deadline: Deadline, terms: ReadTerms) -> Answer:
+def _read(
+    store: Store, topic: str, key: bytes, deadline: Deadline, terms: ReadTerms, *, primary_only: bool = False
+) -> Answer:
     """Read value and watermark by one atomic command."""
     for reading in readings(store, topic, deadline):
         lane = lane_of_key(reading.layout, key)
         names = lane.value_prefix + key, lane.watermark_key
-        value, watermark = store.state.read(lane.slot, names, deadline)
+        value, watermark = store.state.read(lane.slot, names, deadline, primary_only=primary_only)
         reading.watermarks.note(lane, watermark)
         record = decode_value(lane, key, value)
     reading.watermarks.check_complete(partial=terms.partial)
@@ -104,8 +106,11 @@ def _read_from(
     if next_offset <= position.offset:
         waited_ms = round((store.clock.monotonic_s() - began_s) * 1000)
         raise PositionNotReached(str(position), next_offset, waited_ms)
-    # A stray is written before the watermarks of its own partition move: it is in the state by now.
-    return _read(store, topic, key, deadline, terms) if is_stray else answer
+    if not is_stray:
+        return answer
+    # A stray is written before the watermarks of its own partition move: its lane's primary has it by now. A
+    # replica that lags behind may lack it, and its watermark would not say so.
+    return _read(store, topic, key, deadline, terms, primary_only=True)
 
 
 def _next_offset(store: Store, topic: str, key: bytes, partition: int, deadline: Deadline) -> int:

@@ -48,8 +48,8 @@ ANY = ReadTerms()
 class Watermarks:
     """The watermarks of the lanes that an answer was read from: of each lane the least that was seen.
 
-    A read of several rounds may meet a node that is behind the one before: then the answer claims no more than
-    its oldest part.
+    A read of several rounds may meet a node that is behind the one before: the answer claims no more than its
+    oldest part.
     """
 
     def __init__(self, layout: Layout) -> None:

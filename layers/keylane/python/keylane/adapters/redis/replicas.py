@@ -63,11 +63,15 @@ class SlotReader:
         self._unhealthy: dict[Node, float] = {}  # until when (monotonic seconds)
         self._migrating: dict[int, float] = {}
 
-    def _read_slot(self, slot: int, commands: Commands, deadline: Deadline) -> list[Any]:
+    def _read_slot(
+        self, slot: int, commands: Commands, deadline: Deadline, primary_only: bool = False
+    ) -> list[Any]:
         """The replies of the first node that answers; all nodes are tried again until the deadline."""
         while True:
             cause: Exception | None = None
             for node in self._healthy_first(slot, deadline):
+                if primary_only and not self._is_primary(node, slot):
+                    continue
                 try:
                     replies = self._ask(node, slot, commands, deadline)
                 except (RedisError, OSError) as error:

@@ -29,7 +29,9 @@ ROUNDS = 2
 class RedisState(SlotReader):
     """Reads one hash slot or many. Like its cluster, not thread-safe."""
 
-    def read(self, slot: int, keys: Sequence[bytes], deadline: Deadline) -> list[bytes | None]:
+    def read(
+        self, slot: int, keys: Sequence[bytes], deadline: Deadline, *, primary_only: bool = False
+    ) -> list[bytes | None]:
         """See `State.read`. It reads from the slot's primary and, if that fails, from its replicas.
 
         A replica may lag behind its primary. Its watermark lags too, so the answer never claims too much.
@@ -38,7 +40,8 @@ class RedisState(SlotReader):
         with translate_redis_errors():
             if not self._cluster.nodes:
                 self._cluster.refresh(deadline)
-            values: list[bytes | None] = self._read_slot(slot, (((b"MGET", *keys), False),), deadline)[0]
+            commands = (((b"MGET", *keys), False),)
+            values: list[bytes | None] = self._read_slot(slot, commands, deadline, primary_only)[0]
             return values
 
     def run(self, calls: Sequence[Call], deadline: Deadline) -> list[Any]:

@@ -88,6 +88,22 @@ def test_killed_primary_is_read_from_its_replica_at_once(breaking: RedisCluster,
     assert state.read(slot, [key], deadline()) == [key]
 
 
+def test_two_primaries_that_are_lost_at_once_leave_every_shard_readable(
+    breaking: RedisCluster, state: RedisState
+):
+    """No majority is left, so no replica is promoted, and the cluster counts as down."""
+    slots = (0, 8_000, 16_000)
+    keys = {slot: b"{%b}%b" % (routing.hash_tag(slot), a_topic().encode()) for slot in slots}
+    fill(breaking.addresses, {key: key for key in keys.values()})
+    for slot in slots[:2]:
+        primary_and_replica(breaking, slot)[0].kill()
+    survivor = state._cluster.primary(slots[2])
+    with redis.Redis(survivor.host, survivor.port) as client:
+        eventually(lambda: client.execute_command("CLUSTER INFO")["cluster_state"] == "fail")
+    for slot, key in keys.items():
+        assert state.read(slot, [key], deadline()) == [key]
+
+
 def test_new_function_finds_the_state_while_a_primary_is_dead(breaking: RedisCluster):
     (key,) = filled(breaking)
     primary, _ = primary_and_replica(breaking, routing.key_slot(key))

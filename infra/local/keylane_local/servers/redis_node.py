@@ -31,6 +31,8 @@ cluster-announce-ip {host}
 cluster-node-timeout {node_timeout_ms}
 # The loss of a shard makes only its own slots unavailable.
 cluster-require-full-coverage no
+# Without a majority of primaries no replica is promoted: the nodes that are left still answer reads.
+cluster-allow-reads-when-down yes
 save ""
 appendonly {appendonly}
 appendfsync everysec

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from keylane.adapters.redis.cluster import Cluster
 from keylane.errors import UnknownTopic
+from keylane_spark.adapters.eviction import check_eviction_policy
 from keylane_spark.adapters.lane import LaneTarget, lost_strays
 from keylane_spark.generations.epochs import (
     RECREATED,
@@ -48,8 +49,8 @@ if TYPE_CHECKING:
 def open_topics(context: JobContext, ownership: Ownership) -> Openings:
     """Open the lanes of all topics of the config that exist.
 
-    Raises UnknownTopic (at the first start if any topic is missing, later if all are), Fenced,
-    LogUnavailable, StateUnavailable, CorruptState, WriterError.
+    Raises UnknownTopic (at the first start if any topic is missing, later if all are), BadConfig for a Redis
+    that evicts keys, Fenced, LogUnavailable, StateUnavailable, CorruptState, WriterError.
     """
     topics = context.config.topics
     shapes = context.broker.describe(topics)
@@ -60,6 +61,7 @@ def open_topics(context: JobContext, ownership: Ownership) -> Openings:
         context.say(f"topic {topic!r} is missing in Kafka: its state stays as it is until the topic is back")
     cluster = Cluster(context.redis)
     try:
+        check_eviction_policy(cluster, context.clock)
         opener = _TopicsOpener(context, ownership, cluster, shapes)
         openings = open_with_epoch(ownership, shapes, opener, has_begun=ownership.has_begun)
     finally:

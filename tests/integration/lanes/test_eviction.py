@@ -1,0 +1,54 @@
+"""A Redis that evicts keys is refused, before a lane is opened in it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import redis
+
+from keylane.adapters.redis.cluster import Cluster
+from keylane.config.functions import redis_settings
+from keylane.errors import BadConfig
+from keylane.ports import Clock
+from keylane_spark.adapters.eviction import check_eviction_policy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture
+def client(redis_cluster: str) -> Iterator[Cluster]:
+    cluster = Cluster(redis_settings({"KEYLANE_REDIS_NODES": redis_cluster}))
+    yield cluster
+    cluster.close()
+
+
+def test_nodes_that_keep_every_key_are_taken(client: Cluster):
+    check_eviction_policy(client, Clock())
+
+
+@pytest.mark.parametrize("policy", ["volatile-lru", "allkeys-lfu", "volatile-ttl"])
+def test_one_node_that_evicts_keys_is_named_with_what_to_do(client: Cluster, redis_cluster: str, policy: str):
+    check_eviction_policy(client, Clock())
+    node = client.primary(9_000)
+    with redis.Redis(node.host, node.port) as server:
+        server.config_set("maxmemory-policy", policy)
+        try:
+            with pytest.raises(BadConfig, match=f"{node.port} may evict keys.*{policy}.*noeviction"):
+                check_eviction_policy(client, Clock())
+        finally:
+            server.config_set("maxmemory-policy", "noeviction")
+
+
+def test_a_user_who_may_not_ask_is_trusted(client: Cluster, redis_cluster: str):
+    check_eviction_policy(client, Clock())
+    for node in client.nodes:
+        with redis.Redis(node.host, node.port) as server:
+            server.acl_setuser(
+                "blind", enabled=True, passwords=["+x"], keys=["*"], commands=["+@all", "-info"]
+            )
+    settings = {"KEYLANE_REDIS_USERNAME": "blind", "KEYLANE_REDIS_PASSWORD": "x"}
+    blind = Cluster(redis_settings({"KEYLANE_REDIS_NODES": redis_cluster, **settings}))
+    check_eviction_policy(blind, Clock())
+    blind.close()

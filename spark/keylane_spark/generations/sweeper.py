@@ -9,7 +9,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from keylane.adapters.redis.cluster import Cluster
-from keylane.errors import KeylaneError, called
+from keylane.errors import called
 from keylane_spark.adapters.sweep import remove_generation
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class Sweeper:
                     return
                 try:
                     self._sweep(topic)
-                except KeylaneError as error:
+                except Exception as error:  # noqa: BLE001 (the thread goes on: the next start would find the same)
                     self._notify(f"removing an old generation of {called(topic)} is delayed: {error}")
                     self._wake.set()
                     self._stop.wait(_RETRY_S)

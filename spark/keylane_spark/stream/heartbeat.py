@@ -14,6 +14,7 @@ from keylane.adapters.redis.cluster import Cluster
 from keylane.errors import KeylaneError, Unavailable
 from keylane_spark.adapters.lane import LaneTarget, OffsetRange
 from keylane_spark.stream.freshness import topic_complete_as_of_ms
+from keylane_spark.stream.restarts import unexpected
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -96,6 +97,9 @@ class Heartbeat:
                     self._query.say(f"heartbeat: {reported}")
             except KeylaneError as error:
                 self._query.fail(error)
+                return
+            except Exception as error:  # noqa: BLE001 (the query must not go on without its heartbeat)
+                self._query.fail(unexpected(error))
                 return
 
     def _beat(self) -> None:

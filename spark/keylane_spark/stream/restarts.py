@@ -1,10 +1,11 @@
-"""Pauses before restarts, for topics and views alike."""
+"""Pauses before restarts, for topics and views alike, and what an unexpected error is to the job."""
 
 from __future__ import annotations
 
+import traceback
 from typing import TYPE_CHECKING
 
-from keylane.errors import LaneBehind
+from keylane.errors import LaneBehind, Unavailable
 
 if TYPE_CHECKING:
     import threading
@@ -14,6 +15,17 @@ if TYPE_CHECKING:
 
 _FIRST_PAUSE_S = 1.0
 _LAST_PAUSE_S = 30.0
+_LONGEST_REASON = 300
+
+
+def unexpected(error: Exception) -> Unavailable:
+    """Return the error to restart with after one of Spark's, of a client's, or a bug; print its trace.
+
+    A thread of the job must not end without a word: the job would live on without what the thread did.
+    """
+    traceback.print_exception(error)
+    reason = str(error).partition("\n")[0][:_LONGEST_REASON]
+    return Unavailable(f"unexpected error: {type(error).__name__}: {reason}")
 
 
 class RestartPauses:

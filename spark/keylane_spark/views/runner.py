@@ -9,7 +9,7 @@ from keylane.adapters.redis.cluster import Cluster
 from keylane.errors import KeylaneError, LaneBehind, TopicChanged, Unavailable, UnknownTopic
 from keylane.state.windows import state_name
 from keylane_spark.adapters.view_lanes import ViewLanes
-from keylane_spark.stream.restarts import RestartPauses
+from keylane_spark.stream.restarts import RestartPauses, unexpected
 from keylane_spark.views.open_view import open_view
 from keylane_spark.views.view_query import ViewQuery
 
@@ -78,6 +78,9 @@ class Views:
             except KeylaneError as error:
                 self._failed(error)
                 return
+            except Exception as error:  # noqa: BLE001 (of Spark or a client: a view must not end without a word)
+                self._metrics.count_view_restart(name)
+                pauses.pause(unexpected(error))
 
     def _serve(self, opening: ViewOpening) -> None:
         context, name = self._context, opening.name

@@ -1,0 +1,96 @@
+"""Errors that nobody foresaw, in the job's threads: what failed is restarted, and the log says so."""
+
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from keylane.errors import Unavailable
+from keylane.ports import Clock
+from keylane_spark.stream import heartbeat, restarts
+from keylane_spark.views import runner
+
+
+class Py4JError(Exception):
+    """As Spark's: the text goes on with a trace of Java's."""
+
+
+class Recorder:
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.view_restarts: list[str] = []
+        self.failed: list[Exception] = []
+
+    def count_view_restart(self, name: str) -> None:
+        self.view_restarts.append(name)
+
+
+@pytest.fixture
+def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
+    monkeypatch.setattr(restarts, "_FIRST_PAUSE_S", 0.01)
+    return Recorder()
+
+
+def test_a_view_whose_start_fails_unexpectedly_is_started_again(
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    stop = threading.Event()
+    attempts = []
+
+    def open_view(*_: Any, **__: Any) -> Any:
+        attempts.append(1)
+        if len(attempts) == 3:
+            stop.set()
+            raise Unavailable("enough")
+        raise Py4JError("An error occurred while calling o42.load\n\tat java.lang.Thread.run")
+
+    monkeypatch.setattr(runner, "open_view", open_view)
+    context: Any = SimpleNamespace(
+        config=SimpleNamespace(views=["delays"]),
+        clock=Clock(),
+        say=recorder.lines.append,
+        broker=SimpleNamespace(renew=lambda: None),
+    )
+    views = runner.Views(
+        context,
+        None,
+        stop,
+        recorder,
+        sweep=lambda _: None,
+        failed=recorder.failed.append,  # type: ignore[arg-type]
+    )
+    views.start()
+    views.join()
+    assert len(attempts) == 3
+    assert recorder.failed == []
+    assert recorder.view_restarts == ["delays"] * 3
+    assert (
+        "view 'delays' restarts in 0 s: unexpected error: Py4JError: An error occurred" in recorder.lines[0]
+    )
+    assert "java" not in recorder.lines[0]
+    assert "Py4JError" in capsys.readouterr().err
+
+
+def test_a_heartbeat_that_fails_unexpectedly_ends_its_query(recorder: Recorder):
+    ended = threading.Event()
+    beating = heartbeat.Heartbeat.__new__(heartbeat.Heartbeat)
+    beating._stop = threading.Event()
+    beating._interval_s = 0.001
+
+    def fail(error: Exception) -> None:
+        recorder.failed.append(error)
+        ended.set()
+
+    def beat() -> None:
+        raise RuntimeError("nobody foresaw this")
+
+    beating._query = SimpleNamespace(fail=fail, say=recorder.lines.append)  # type: ignore[assignment]
+    beating._beat = beat  # type: ignore[method-assign]
+    beating._run()
+    assert ended.is_set()
+    (error,) = recorder.failed
+    assert isinstance(error, Unavailable)
+    assert "RuntimeError: nobody foresaw this" in str(error)

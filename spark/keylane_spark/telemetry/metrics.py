@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 NAMESPACE = "Keylane"
 INTERVAL_S = 10.0
+STALE_S = 150.0
+"""Gauges not set for this long are dropped: their topic is gone. Twice the longest heartbeat, and more."""
 _COUNTS = {
     "topic": ("Records", "Batches", "Strays", "LeftInKafka", "Restarts"),
     "view": ("Records", "Batches", "Windows", "Late", "Invalid", "Restarts"),
@@ -42,7 +44,7 @@ class JobMetrics:
         self._write = write
         self._lock = threading.Lock()
         self._counts: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
-        self._gauges: dict[tuple[str, str], dict[str, int]] = {}
+        self._gauges: dict[tuple[str, str], tuple[float, dict[str, int]]] = {}
         self._next_s = clock.monotonic_s() + INTERVAL_S
 
     def count_batch(self, tallies: Mapping[TopicPartition, Tally]) -> None:
@@ -79,7 +81,8 @@ class JobMetrics:
         """Set the gauges of a topic or a view."""
         with self._lock:
             gauges = {"Lag": lag, "IncompletePartitions": incomplete}
-            self._gauges[kind, topic] = gauges | ({} if age_ms is None else {"Age": age_ms})
+            known = gauges | ({} if age_ms is None else {"Age": age_ms})
+            self._gauges[kind, topic] = self._clock.monotonic_s(), known
 
     @property
     def is_due(self) -> bool:
@@ -91,7 +94,9 @@ class JobMetrics:
         self._next_s = self._clock.monotonic_s() + INTERVAL_S
         with self._lock:
             counts, self._counts = self._counts, defaultdict(Counter)
-            gauges = dict(self._gauges)
+            oldest_s = self._clock.monotonic_s() - STALE_S
+            self._gauges = {name: each for name, each in self._gauges.items() if each[0] >= oldest_s}
+            gauges = {name: known for name, (_, known) in self._gauges.items()}
         if self._write is None:
             return
         for kind, name in sorted(counts.keys() | gauges.keys()):

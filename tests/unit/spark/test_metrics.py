@@ -53,3 +53,16 @@ def test_without_metrics_nothing_is_ever_due():
     metrics = JobMetrics(time.clock, None)
     time.move(100)
     assert not metrics.is_due
+
+
+def test_the_gauges_of_a_topic_that_is_gone_are_dropped():
+    time, lines = FakeTime(), []
+    metrics = JobMetrics(time.clock, lines.append)
+    metrics.gauge("deleted", lag=7, age_ms=250, incomplete=0)
+    metrics.gauge("served", lag=7, age_ms=250, incomplete=0)
+    for _ in range(20):
+        time.move(10)
+        metrics.gauge("served", lag=0, age_ms=100, incomplete=0)
+        metrics.flush()
+    assert [json.loads(line)["topic"] for line in lines[:2]] == ["deleted", "served"]
+    assert [json.loads(line)["topic"] for line in lines[-2:]] == ["served", "served"]

@@ -4,6 +4,7 @@ E9101  every function writes to a log group of the template, and every log group
 E9102  every queue and every target of an event rule has a dead-letter queue
 E9103  no policy allows `*` in actions or all resources, unless Metadata.Keylane.AllowStar says why
 E9104  everything that stores or transports data is encrypted
+E9105  Rules use only the functions that CloudFormation accepts there
 """
 
 from __future__ import annotations
@@ -28,6 +29,22 @@ ENCRYPTED_BY: dict[str, tuple[tuple[str, ...], ...]] = {
 }
 """Properties by type: one of them must be set, and neither to false nor to plain text."""
 ALSO_AT_REST = {"AWS::ElastiCache::ReplicationGroup": ("AtRestEncryptionEnabled",)}
+RULE_FUNCTIONS = frozenset(
+    {
+        "Fn::And",
+        "Fn::Contains",
+        "Fn::EachMemberEquals",
+        "Fn::EachMemberIn",
+        "Fn::Equals",
+        "Fn::If",
+        "Fn::Not",
+        "Fn::Or",
+        "Fn::RefAll",
+        "Fn::ValueOf",
+        "Fn::ValueOfAll",
+        "Ref",
+    }
+)
 _OFF = (None, False, "false", "PLAINTEXT", "TLS_PLAINTEXT")
 
 
@@ -170,6 +187,31 @@ class DataIsEncrypted(KeylaneRule):
                 also = ALSO_AT_REST.get(kind)
                 if also and within(properties, also) in _OFF:
                     yield path, f"{name} is not encrypted at rest: set {'.'.join(also)}"
+
+
+class RulesUseRuleFunctions(KeylaneRule):
+    """CloudFormation refuses a change set whose Rules use any other function, whatever the condition says."""
+
+    id = "E9105"
+    shortdesc = "Rules use only the functions that CloudFormation accepts there"
+    description = (
+        "cfn-lint accepts every intrinsic function in Rules; CloudFormation accepts rule functions only"
+    )
+    source_url = "https://docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/intrinsic-function-reference-rules.html"
+
+    def find(self, cfn: Template) -> Found:
+        """Yield functions that Rules may not use."""
+        yield from self._functions(cfn.template.get("Rules") or {}, ["Rules"])
+
+    def _functions(self, node: Any, path: list[str | int]) -> Found:
+        if isinstance(node, dict):
+            for key, value in node.items():
+                if (key.startswith("Fn::") or key == "Condition") and key not in RULE_FUNCTIONS:
+                    yield [*path, key], f"{key} is not a rule function"
+                yield from self._functions(value, [*path, key])
+        elif isinstance(node, list):
+            for number, each in enumerate(node):
+                yield from self._functions(each, [*path, number])
 
 
 def _listed(value: Any) -> list[Any]:

@@ -46,6 +46,15 @@ CACHE = """
     UpdateReplacePolicy: Delete
     Properties: {ReplicationGroupDescription: c, Engine: redis, CacheNodeType: cache.r7g.large, %s}
 """
+RULES = """
+Parameters: {SubnetIds: {Type: CommaDelimitedList, Default: ""}}
+Rules:
+  Subnets:
+    RuleCondition: !Not [%s]
+    Assertions: [{Assert: !Not [!Contains [!Ref SubnetIds, ""]], AssertDescription: none}]
+Resources:
+  Topic: {Type: AWS::SNS::Topic, Properties: {KmsMasterKeyId: alias/own}}
+"""
 KEPT = "    DeletionPolicy: Delete\n    UpdateReplacePolicy: Delete\n"
 REDRIVE = "RedrivePolicy: {deadLetterTargetArn: a, maxReceiveCount: 1}"
 BROKEN = {
@@ -75,9 +84,11 @@ BROKEN = {
     ),
     "a bucket that is not encrypted": ("E9104", f"  Bucket:\n    Type: AWS::S3::Bucket\n{KEPT}"),
     "a cache without TLS": ("E9104", CACHE % "AtRestEncryptionEnabled: true"),
+    "a function that rules may not use": ("E9105", RULES % '!Equals [!Join ["", !Ref SubnetIds], ""]'),
     "a cache that is not encrypted at rest": ("E9104", CACHE % "TransitEncryptionEnabled: true"),
 }
 ALLOWED = {
+    "rule functions in rules": RULES % '!Contains [!Ref SubnetIds, ""]',
     "a star with its reason": (ROLE % ('["xray:PutTraceSegments"]', "'*'")).replace(
         "    Properties:\n      Assume",
         "    Metadata: {Keylane: {AllowStar: no resources}}\n    Properties:\n      Assume",
@@ -98,7 +109,8 @@ def found(tmp_path_factory):
         head = 'AWSTemplateFormatVersion: "2010-09-09"\n'
         if "IsHere" in text:
             head += "Conditions: {IsHere: !Equals [!Ref AWS::Region, us-east-1]}\n"
-        head += "Resources:\n"
+        if "Resources:" not in text:
+            head += "Resources:\n"
         (folder / f"{name}.yaml").write_text(head + text.removeprefix("\n"), encoding="utf-8")
     command = templates.cfn_lint([str(folder / f"{name}.yaml") for name in texts], "--format", "json")
     done = subprocess.run(command, cwd=ROOT, env=templates.environment(), capture_output=True, check=False)

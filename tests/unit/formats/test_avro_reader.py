@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -177,3 +178,55 @@ def test_any_bytes_are_json_or_refused(text, data):
     except ValueError:
         return
     json.loads(found)
+
+
+def varint(number: int) -> bytes:
+    coded, found = 2 * number, bytearray()
+    while coded >= 0x80:
+        found.append(coded & 0x7F | 0x80)
+        coded >>= 7
+    return bytes([*found, coded])
+
+
+def a_record(name: str, fields: dict[str, Any]) -> dict[str, Any]:
+    listed = [{"name": each, "type": kind} for each, kind in fields.items()]
+    return {"type": "record", "name": name, "fields": listed}
+
+
+def doubling(levels: int) -> str:
+    """A record whose fields double at each level: 2**levels of them, in a value without a byte."""
+    found: Any = a_record("L0", {"a": "null", "b": "null"})
+    for level in range(1, levels):
+        found = a_record(f"L{level}", {"a": found, "b": f"L{level - 1}"})
+    return json.dumps(found)
+
+
+def test_records_that_double_at_each_level_are_refused_before_they_fill_the_memory():
+    with pytest.raises(ValueError, match="far more fields than the value has bytes"):
+        avro_reader.decoder(doubling(40))(b"")
+    assert len(json.loads(avro_reader.decoder(doubling(8))(b""))) == 2
+
+
+@pytest.mark.parametrize(
+    "schema_of_item",
+    [
+        a_record("R", {"n" * 100_000: "null"}),
+        {"type": "enum", "name": "E", "symbols": ["A" * 100_000]},
+        {"type": "bytes", "logicalType": "decimal", "precision": 9_999, "scale": 9_999},
+    ],
+    ids=["names", "symbols", "zeros"],
+)
+def test_what_a_schema_adds_to_small_values_is_bounded(schema_of_item: dict[str, Any]):
+    decode = avro_reader.decoder(json.dumps({"type": "array", "items": schema_of_item}))
+    items = {"record": b"", "enum": b"\x00", "bytes": b"\x00"}[schema_of_item["type"]]
+    with pytest.raises(ValueError, match="JSON is over"):
+        decode(varint(9_000) + items * 9_000 + b"\x00")
+
+
+def test_many_small_and_nested_records_are_within_the_bounds():
+    nested: Any = a_record("R0", {"n": "int"})
+    for level in range(1, 10):
+        nested = a_record(f"R{level}", {"r": nested})
+    for item in (a_record("One", {"b": "boolean"}), nested):
+        decode = avro_reader.decoder(json.dumps({"type": "array", "items": item}))
+        assert len(json.loads(decode(varint(50_000) + b"\x00" * 50_000 + b"\x00"))) == 50_000

@@ -29,6 +29,12 @@ if TYPE_CHECKING:
     Reader = Callable[["Input"], Any]
 
 EMPTY_ITEMS_LIMIT = 10_000
+FIELDS_PER_BYTE = 16
+"""Records nest: a byte may lie in so many of them, on average."""
+OUTPUT_LIMIT = 32 * 1024 * 1024
+"""Characters that the schema adds to a value's JSON: names, symbols, zeros. An answer has 6 MB at most."""
+CHEAP = 64
+"""What a schema adds once, up to this length, is not counted."""
 _LONGEST_VARINT_BITS = 70
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _EPOCH_DAY = _EPOCH.toordinal()
@@ -41,14 +47,29 @@ class Input:
     """The bytes of one value, read from the front. All methods raise ValueError for invalid bytes.
 
     `items`: how many items all arrays and maps may have; an item takes at least a byte, unless it is empty.
+    `fields`: how many fields all records may have. `output`: what the schema may add to the JSON, as a small
+    schema can make gigabytes of a value without bytes.
     """
 
-    __slots__ = ("at", "data", "items")
+    __slots__ = ("at", "data", "fields", "items", "output")
 
     def __init__(self, data: bytes) -> None:
         self.data = data
         self.at = 0
         self.items = len(data) + EMPTY_ITEMS_LIMIT
+        self.fields = FIELDS_PER_BYTE * len(data) + EMPTY_ITEMS_LIMIT
+        self.output = OUTPUT_LIMIT
+
+    def spend(self, fields: int, output: int) -> None:
+        """Count a record's fields, and what the schema adds to the JSON. Raises ValueError over a limit."""
+        self.fields -= fields
+        self.output -= output
+        if self.fields < 0:
+            raise ValueError(
+                f"the records before byte {self.at} have far more fields than the value has bytes"
+            )
+        if self.output < 0:
+            raise ValueError(f"the value's JSON is over {OUTPUT_LIMIT} characters at byte {self.at}")
 
     def take(self, count: int) -> bytes:
         """The next `count` bytes."""
@@ -142,6 +163,8 @@ def as_decimal(read: Reader, scale: int) -> Reader:
     """The digits of a big-endian integer, the last `scale` of them after the decimal point."""
 
     def decimal(source: Input) -> str:
+        if scale > CHEAP:
+            source.spend(0, scale)
         unscaled = int.from_bytes(read(source), "big", signed=True)
         digits = str(abs(unscaled)).rjust(scale + 1, "0")
         point = f".{digits[-scale:]}" if scale else ""

@@ -55,7 +55,13 @@ def _logical(schema: dict[str, Any], kind: str) -> Reader | None:
 
 
 def _record(fields: list[tuple[str, Reader]]) -> Reader:
+    names = -1  # their length; a record is made before its fields are
+
     def read(source: Input) -> dict[str, Any]:
+        nonlocal names
+        if names < 0:
+            names = sum(len(name) for name, _ in fields)
+        source.spend(len(fields), names)
         found: dict[str, Any] = {}
         name = ""
         try:
@@ -69,7 +75,15 @@ def _record(fields: list[tuple[str, Reader]]) -> Reader:
 
 
 def _enum(symbols: tuple[str, ...]) -> Reader:
-    return lambda source: _choose(symbols, source.long(), "enum")
+    if max(map(len, symbols), default=0) <= values.CHEAP:
+        return lambda source: _choose(symbols, source.long(), "enum")
+
+    def read(source: Input) -> str:
+        symbol: str = _choose(symbols, source.long(), "enum")
+        source.spend(0, len(symbol))
+        return symbol
+
+    return read
 
 
 def _union(branches: list[tuple[str, Reader]]) -> Reader:

@@ -83,3 +83,8 @@ def test_any_text_is_read_or_refused(text: str):
 @given(st.integers(0, parameters.LAST_MS))
 def test_every_time_in_milliseconds_is_itself(milliseconds: int):
     assert parameters.read_moment(str(milliseconds)) == milliseconds
+
+
+def test_a_long_text_is_not_a_time_and_is_refused_at_once():
+    with pytest.raises(ValueError, match="ISO 8601"):
+        parameters.read_moment("T0" * 500_000)

@@ -18,6 +18,8 @@ LAST_MS = 253_402_300_799_999
 FIELDS_LIMIT = 50
 FIELD_CHARACTERS = 200
 
+LONGEST_TIME = 64
+"""Characters; the pattern below would take the square of the length."""
 _SPACED_ZONE = re.compile(r"(.*T.*\d) (\d\d:?\d\d)")
 _POSITION = re.compile(r"\d+:\d+")
 
@@ -131,7 +133,7 @@ def read_moment(given: str) -> int:
         milliseconds = int(given)
     else:
         # A plus that is not percent-encoded is a space in a query.
-        spaced = _SPACED_ZONE.fullmatch(given)
+        spaced = _SPACED_ZONE.fullmatch(given) if len(given) <= LONGEST_TIME else None
         try:
             when = datetime.fromisoformat(f"{spaced[1]}+{spaced[2]}" if spaced else given)
             milliseconds = _milliseconds(when if when.tzinfo else when.replace(tzinfo=UTC))

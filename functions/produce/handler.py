@@ -84,7 +84,7 @@ def _push(event: Event, request: kprf.PushRequest) -> Response[str]:
     return write.response
 
 
-@app.operation(
+_rest_proxy = app.operation(
     parameters=(rest_proxy.KEY_FORMAT, preferences.PREFER_ASYNC, IDEMPOTENCY_KEY),
     bodies=rest_proxy.BODIES,
     answer="Offsets",
@@ -92,19 +92,15 @@ def _push(event: Event, request: kprf.PushRequest) -> Response[str]:
     answer_type=rest_proxy_answers.JSON,
     refusals=(403, 409, 413, 415, 422, 429),
 )
+
+
+@_rest_proxy
 def post_records(event: Event, topic: str) -> Response[str]:
     """Write records to the topic, as with Confluent's REST Proxy."""
     return _post(event, topic)
 
 
-@app.operation(
-    parameters=(rest_proxy.KEY_FORMAT, preferences.PREFER_ASYNC, IDEMPOTENCY_KEY),
-    bodies=rest_proxy.BODIES,
-    answer="Offsets",
-    accepted="Offsets",
-    answer_type=rest_proxy_answers.JSON,
-    refusals=(403, 409, 413, 415, 422, 429),
-)
+@_rest_proxy
 def post_records_to_partition(event: Event, topic: str, partition: str) -> Response[str]:
     """Write records to one partition of the topic, as with Confluent's REST Proxy."""
     return _post(event, topic, partition)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from keylane.adapters.redis.errors import translate_redis_errors
 from keylane.adapters.redis.resp import encode_command
 from keylane.ports import Deadline
-from keylane.routing import SLOTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -41,7 +40,7 @@ def remove_generation(
         watermarks: dict[Node, list[bytes]] = {}
         with translate_redis_errors():
             cluster.refresh(Deadline.after_ms(_TIMEOUT_MS, clock))
-            primaries = sorted({cluster.primary(slot) for slot in range(SLOTS)})
+            primaries = cluster.primaries()
         for node in primaries:
             cursor = b"0"
             while True:

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 NAME = "localstack"
 REGION = "us-east-1"
-ACCOUNT = "000000000000"
 START_TIMEOUT_S = 90.0
 SERVICES = (
     *("apigateway", "cloudformation", "iam", "lambda", "logs"),

@@ -25,12 +25,12 @@ from keylane.adapters.redis.resp import INCOMPLETE, encode_command, new_reader
 from keylane.errors import StateUnavailable, TooLarge
 from keylane.metrics.meter import NO_METER, Meter
 from keylane.ports import Deadline
+from keylane.routing import SLOTS
 
 if TYPE_CHECKING:
     import socket
     from collections.abc import Sequence
 
-SLOTS = 16384
 RECEIVE_BYTES = 65_536
 REPLIES_LIMIT_BYTES = 32 * 1024 * 1024
 """The most bytes of one node's replies in memory: no Lambda could return more."""
@@ -96,6 +96,10 @@ class Cluster:
         if not nodes:
             raise StateUnavailable(f"no Redis node is known to serve slot {slot}")
         return nodes[0]
+
+    def primaries(self) -> list[Node]:
+        """All nodes that take writes. Raises StateUnavailable when none is known for a slot."""
+        return sorted({self.primary(slot) for slot in range(SLOTS)})
 
     def nodes_of(self, slot: int) -> tuple[Node, ...]:
         """The slot's primary, then its replicas; empty when the slot map does not list the slot."""

@@ -163,10 +163,18 @@ def _migrate(source: RedisNode, target: RedisNode, keys: Sequence[bytes]) -> Non
             client.execute_command("MIGRATE", HOST, target.port, "", 0, 5_000, "REPLACE", "KEYS", *keys)
 
 
-def create_topic(bootstrap: str, topic: str, partition_count: int = 9) -> None:
+def create_topic(
+    bootstrap: str,
+    topic: str,
+    partition_count: int = 9,
+    *,
+    replication: int = 1,
+    config: Mapping[str, str] | None = None,
+) -> None:
     """Create a topic, and wait until the broker reports it with its leaders."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(topic, partition_count, 1)])[topic].result(20)
+    new = NewTopic(topic, partition_count, replication, config=dict(config or {}))
+    admin.create_topics([new])[topic].result(20)
 
     def is_known() -> bool:
         partitions = admin.list_topics(topic, 10).topics[topic].partitions

@@ -75,6 +75,8 @@ class Kafka(ProgramPart):
     """The broker. Its folder holds the log (`data`) and the configuration."""
 
     name = NAME
+    cluster_id = ""
+    """The id with which a new log folder is formatted; empty: a random one."""
 
     def __init__(self, home: Path, *, run: Path, log: Path, port: int, controller_port: int) -> None:
         """Set folder (`home`), folder of the pid file (`run`), log file and ports."""
@@ -149,10 +151,8 @@ class Kafka(ProgramPart):
         return [java, *_JVM, "-cp", f"{jars}/*"]
 
     def _format(self, java: list[str], server: Path) -> None:
-        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        if cluster.startswith("-"):  # the tool would read it as an option
-            cluster = f"A{cluster[1:]}"
-        command = [*java, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(server)]
+        cluster_id = self.cluster_id or new_cluster_id()
+        command = [*java, "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(server)]
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as log:
             try:
@@ -161,6 +161,13 @@ class Kafka(ProgramPart):
                 )
             except (OSError, subprocess.SubprocessError) as error:
                 raise self.program.failure(f"its log folder could not be formatted: {error}") from error
+
+
+def new_cluster_id() -> str:
+    """Return a random id as Kafka writes them."""
+    cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    # The tool would read a leading "-" as an option.
+    return f"A{cluster_id[1:]}" if cluster_id.startswith("-") else cluster_id
 
 
 def _escaped(path: Path) -> str:

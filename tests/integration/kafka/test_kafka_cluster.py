@@ -1,0 +1,43 @@
+"""The brokers that other tests break lose records as brokers do."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import Producer
+from tests.servers.kafka_cluster import UNCLEAN, own_kafka_cluster
+from tests.servers.own import create_topic, eventually, records_of
+
+
+@pytest.fixture(scope="module")
+def brokers(tmp_path_factory):
+    with own_kafka_cluster(tmp_path_factory.mktemp("brokers")) as cluster:
+        yield cluster
+
+
+def produce(bootstrap: str, topic: str, *values: bytes) -> None:
+    errors: list[object] = []
+    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all"})
+    for value in values:
+        producer.produce(topic, value, b"key", on_delivery=lambda error, _: errors.append(error))
+    assert producer.flush(60) == 0
+    assert errors == [None] * len(values)
+
+
+@pytest.mark.timeout(600)
+def test_a_leader_that_was_not_in_sync_loses_acknowledged_records_and_writes_others_in_their_place(brokers):
+    topic = "unclean"
+    create_topic(brokers.bootstrap, topic, 1, replication=3, config=UNCLEAN)
+    produce(brokers.bootstrap, topic, b"kept")
+    leader = brokers.leader(topic)
+    others = sorted(brokers.brokers.keys() - {leader})
+    for number in others:
+        brokers.brokers[number].stop()
+    eventually(lambda: brokers.in_sync(topic) == {leader}, 60)
+    produce(brokers.bootstrap, topic, b"lost", b"lost too")
+    brokers.elect(others[0], topic)
+    produce(brokers.bootstrap, topic, b"in its place")
+    assert records_of(brokers.bootstrap, topic, 0) == [(b"key", b"kept"), (b"key", b"in its place")]
+    brokers.start()
+    brokers.wait_ready()
+    eventually(lambda: brokers.in_sync(topic) == {1, 2, 3}, 60)
+    assert records_of(brokers.bootstrap, topic, 0) == [(b"key", b"kept"), (b"key", b"in its place")]

@@ -12,6 +12,7 @@ from keylane.api.log_records import render_records
 from keylane.explore.health import check_health
 from keylane.explore.log import find_offset, read_records
 from keylane.explore.topics import check_partition, describe_clusters, list_topics, locate_topic
+from keylane.wiring.api import read_api_settings
 from keylane.wiring.explore import ExploreParts, build_explore
 from keylane.wiring.metrics import build_meter
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from keylane.api.response import Response
 
 meter = build_meter()
-app = router.Resolver("explore", meter)
+app = router.Resolver("explore", meter, cache(read_api_settings))
 
 
 @cache
@@ -33,7 +34,7 @@ def get_topics(event: Event) -> Response[str]:
     """Answer with a page of Kafka's topics, by name."""
     explore = parts()
     request = explore_api.parse_topics(event)
-    found = list_topics(explore.metadata, *request, explore.deadline)
+    found = list_topics(explore.metadata, app.settings().topics, request, explore.deadline)
     return explore_api.render_topics(found)
 
 

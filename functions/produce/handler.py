@@ -15,7 +15,9 @@ from keylane.api.guarded_write import GuardedWrite
 from keylane.api.idempotency import IDEMPOTENCY_KEY
 from keylane.api.rest_proxy_avro import AvroSchemas
 from keylane.errors import KeylaneError
+from keylane.model.routes import PermissionKind
 from keylane.produce.put import put_all
+from keylane.wiring.api import read_api_settings
 from keylane.wiring.metrics import build_meter
 from keylane.wiring.produce import ProduceParts, build_produce, preload_clients
 
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     from keylane.api.response import Response
 
 meter = build_meter()
-app = router.Resolver("produce", meter)
+app = router.Resolver("produce", meter, cache(read_api_settings))
 preload_clients()
 
 
@@ -120,6 +122,8 @@ def _post(event: Event, topic: str, partition: str | None = None) -> Response[st
     is_async = preferences.wants_async(event)
     try:
         request = rest_proxy.parse_request(event, topic, partition)
+        # Before the body, which may register a schema for the topic.
+        app.settings().topics.check(request.topic, PermissionKind.WRITE)
         schemas = _avro_schemas() if request.media_type == rest_proxy.AVRO else None
         request, records = rest_proxy.parse_body(event, request, schemas)
         use = parts()

@@ -17,6 +17,7 @@ from keylane.query.multi_get import read_many as read_many_keys
 from keylane.query.ranges import read_range
 from keylane.query.topics import describe_topic, partitions_by_node
 from keylane.query.views import describe_view, read_windows
+from keylane.wiring.api import read_api_settings
 from keylane.wiring.metrics import build_meter
 from keylane.wiring.query import QueryParts, build_query
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from keylane.api.response import Response
 
 meter = build_meter()
-app = router.Resolver("query", meter)
+app = router.Resolver("query", meter, cache(read_api_settings))
 
 
 @cache

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from keylane import routing
 from keylane.model.records import Layout, NewRecord, Position, Watermark
+from keylane.model.served_topics import ALL_TOPICS, ServedTopics
 from keylane.ports import Clock
 from keylane.produce.guards import NO_GUARDS
 from keylane.produce.put import RecordWriter
@@ -154,13 +155,14 @@ def load_produce(
     wal: WriteAheadLog | None = None,
     guards: Guards = NO_GUARDS,
     checks: Checks | None = None,
+    served: ServedTopics = ALL_TOPICS,
 ) -> Callable[..., dict[str, Any]]:
     """The produce function over a log: `post(path, body, **event)`; a body that isn't bytes is JSON.
 
     `method` may be another than POST.
     """
     function = load_handler("produce")
-    writer = RecordWriter(log, Clock(), 1_000, 1_000, wal, checks)
+    writer = RecordWriter(log, Clock(), 1_000, 1_000, wal, checks, served)
     function.parts = lambda: ProduceParts(writer, guards)
 
     def post(path: str, body: Any, method: str = "POST", **event: Any) -> dict[str, Any]:

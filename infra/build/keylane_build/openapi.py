@@ -11,7 +11,7 @@ from keylane.api import problems
 from keylane.api.explore import LAST_PARTITION
 from keylane.api.router import BYTES
 from keylane.model.keys import KEY_LIMIT_BYTES
-from keylane.model.routes import FUNCTIONS
+from keylane.model.routes import FUNCTIONS, Names, PermissionKind
 from keylane.state.windows import NAME_LIMIT
 from keylane_build import openapi_explore, openapi_reads, openapi_writes
 from keylane_build.openapi_terms import TEXT, an_object
@@ -152,7 +152,12 @@ def _responses(operation: Operation, method: str) -> dict[str, Any]:
         responses["202"] = {"description": "in the write-ahead log: it will be written", "content": accepted}
     if operation.answer == "Record":
         responses["304"] = {"description": "not modified: the client has the latest record"}
-    statuses = {*_PROBLEMS, *operation.refusals, *([414] if "{key}" in operation.route.path else [])}
+    statuses = {
+        *_PROBLEMS,
+        *operation.refusals,
+        *_forbidden(operation.route),
+        *([414] if "{key}" in operation.route.path else []),
+    }
     common = "Problem" if method != "HEAD" else "ProblemOfHead"
     for status in sorted(statuses):
         responses[str(status)] = {"$ref": f"#/components/responses/{common}"}
@@ -163,6 +168,12 @@ def _responses(operation: Operation, method: str) -> dict[str, Any]:
         responses["503"] = {**answered, "description": "a part is not ready"}
     is_write = int(openapi_writes.TOO_MANY) in operation.refusals
     return openapi_writes.with_headers(responses, operation.status, _PROBLEM) if is_write else responses
+
+
+def _forbidden(route: Route) -> tuple[int, ...]:
+    """403 for a read that names its topics: KEYLANE_TOPICS may exclude them."""
+    kind, names = route.permission
+    return (403,) if kind is PermissionKind.READ and names not in {Names.ALL, Names.NONE} else ()
 
 
 def _reference(schema: str) -> dict[str, str]:

@@ -51,8 +51,9 @@ def test_topic_name_that_kafka_does_not_accept_is_refused(topic: str):
     refused("topic", topic=topic)
 
 
-def test_topic_may_be_percent_encoded():
-    assert parsed("a%2Eb").topic == "a.b"
+def test_percent_encoded_topic_is_refused_for_rules_on_paths_would_not_see_it():
+    with pytest.raises(BadRequest, match="needs no encoding"):
+        parsed("a%2Eb")
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from keylane.model.kafka import (
     LogRecord,
     OffsetQuery,
 )
+from keylane.model.served_topics import ALL_TOPICS
 from keylane.ports import Deadline
 from keylane.query.layouts import Layouts
 from keylane.query.store import Store
@@ -144,7 +145,7 @@ def test_topics_are_listed_page_by_page(kafka: FakeKafka):
     def names(**asked):
         wanted = {"prefix": "", "after": "", "limit": 10} | asked
         deadline = Deadline.after_ms(100, FakeTime().clock)
-        page, next_after = topics.list_topics(kafka, deadline=deadline, **wanted)
+        page, next_after = topics.list_topics(kafka, ALL_TOPICS, topics.TopicsRequest(**wanted), deadline)
         assert all(count == 2 for _, count in page)
         return [name for name, _ in page], next_after
 

@@ -12,6 +12,7 @@
     │   ├── UnknownView             no view of this name
     │   ├── OffsetOutOfRange        the partition has no record at this offset: not yet, or no longer
     │   └── KeyAbsent               the topic exists, the key does not
+    ├── TopicNotServed              the deployment does not serve the topic
     ├── TooLarge                    a key or value over its limit
     ├── NotKept                     the topic is not configured to keep this
     │   ├── NoIndex                 its keys in order, for ranges
@@ -135,6 +136,16 @@ class UnknownView(NotFound):
 
     def __init__(self, view: str) -> None:
         super().__init__(f"view {view!r} is unknown: is it in keylane.toml, and is the job running?")
+
+
+class TopicNotServed(KeylaneError):
+    """The deployment does not serve this topic; `use`: "read" or "written"."""
+
+    def __init__(self, topic: str, use: str) -> None:
+        super().__init__(
+            f"topic {topic!r} can't be {use} here: the setting KEYLANE_TOPICS does not include it"
+        )
+        self.topic = topic
 
 
 class OffsetOutOfRange(NotFound):

@@ -37,8 +37,16 @@ def headers_of(event: Event) -> dict[str, str]:
 
 
 def topic_of(raw: str) -> str:
-    """Return the percent-decoded name of a topic. Raises BadRequest for a name that Kafka does not accept."""
-    return topic_name(unquote_to_bytes(raw).decode(errors="replace"), "topic")
+    """Return the name of a topic in a path. Raises BadRequest for a name that Kafka does not accept.
+
+    Percent-encoding is refused: rules of IAM and of firewalls compare paths as they are sent, and no name
+    needs it.
+    """
+    if "%" in raw:
+        raise BadRequest(
+            f"{raw[:250]!r} is percent-encoded: write a topic's name as it is, it needs no encoding", "topic"
+        )
+    return topic_name(raw, "topic")
 
 
 def topic_name(topic: str, parameter: str) -> str:

@@ -10,6 +10,7 @@ from keylane.api.event import Event, query_of, topic_of
 from keylane.api.json_response import render_json
 from keylane.api.parameters import Parameter, choice, integer, read_moment, text
 from keylane.errors import BadRequest, KeylaneError
+from keylane.explore.topics import TopicsRequest
 from keylane.model.kafka import EARLIEST, ISOLATIONS, LATEST, MAX, LogRange, OffsetQuery
 
 if TYPE_CHECKING:
@@ -68,14 +69,6 @@ MAX_BYTES = integer(
 TOPICS = (PREFIX, AFTER, TOPICS_LIMIT)
 OFFSETS = (AT, ISOLATION)
 RECORDS = (OFFSET, LIMIT, MAX_BYTES, ISOLATION)
-
-
-class TopicsRequest(NamedTuple):
-    """A GET of a page of Kafka's topics."""
-
-    prefix: str
-    after: str
-    limit: int
 
 
 class OffsetRequest(NamedTuple):

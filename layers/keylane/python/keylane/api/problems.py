@@ -70,6 +70,9 @@ KINDS: dict[type[errors.KeylaneError], Problem] = {
         415, "unsupported-media-type", "The body's media type is not supported"
     ),
     errors.NotFound: Problem(404, "not-found", "The resource does not exist"),
+    errors.TopicNotServed: Problem(
+        403, "topic-not-served", "The topic is not served here", "TOPIC_AUTHORIZATION_FAILED"
+    ),
     errors.UnknownTopic: Problem(404, "unknown-topic", "The topic is unknown", "UNKNOWN_TOPIC_OR_PARTITION"),
     errors.UnknownPartition: Problem(
         404, "unknown-partition", "The topic has no such partition", "UNKNOWN_TOPIC_OR_PARTITION"

@@ -88,7 +88,7 @@ def _field(error: errors.KeylaneError, value_field: str) -> str | None:
         return "key" if error.what == "key" else value_field
     if isinstance(error, errors.ValueInvalid):
         return value_field
-    if isinstance(error, errors.UnknownTopic):
+    if isinstance(error, errors.UnknownTopic | errors.TopicNotServed):
         return "topic"
     if isinstance(error, errors.UnknownPartition | errors.PartitionMissing):
         return "partition"

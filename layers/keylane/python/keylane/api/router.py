@@ -11,14 +11,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from keylane.api import problems
-from keylane.api.event import request_id_of
+from keylane.api.event import query_of, request_id_of
 from keylane.api.response import ANSWER_LIMIT_BYTES, Response, to_proxy_response
+from keylane.config.api import ApiSettings
 from keylane.errors import BadRequest, NullKey, TooLarge
 from keylane.metrics.meter import NO_METER, Meter
 from keylane.model import routes
+from keylane.model.routes import Names, PermissionKind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from keylane.api.event import Event
     from keylane.api.parameters import Parameter
@@ -59,49 +61,67 @@ class Operation:
 
 
 class Resolver:
-    """Calls the handler of an event's route with the event and the percent-encoded parts of its path."""
+    """Calls the handler of an event's route with the event and the percent-encoded parts of its path.
 
-    def __init__(self, function: str, meter: Meter = NO_METER) -> None:
+    `settings` returns the settings of the API; it is called for each request, and may raise SettingsError.
+    """
+
+    def __init__(
+        self, function: str, meter: Meter = NO_METER, settings: Callable[[], ApiSettings] = ApiSettings
+    ) -> None:
         self.function = function
         self.meter = meter
+        self.settings = settings
         self.operations: dict[str, Operation] = {}
-        self._key_handlers: dict[str, Handler] = {}
+        self._key_operations: dict[str, Operation] = {}
 
     def operation(self, **described: Any) -> Callable[[Handler], Handler]:
         """Register the handler of the route that has its name; `described`: what else `Operation` takes."""
 
         def register(handler: Handler) -> Handler:
             route = routes.BY_NAME[handler.__name__]
-            self.operations[route.name] = Operation(route, handler, **described)
+            operation = self.operations[route.name] = Operation(route, handler, **described)
             if route.path == routes.KEY_PATH:
-                self._key_handlers.update(dict.fromkeys(route.methods, handler))
+                self._key_operations.update(dict.fromkeys(route.methods, operation))
             return handler
 
         return register
 
     def resolve(self, event: Event) -> Response[Any]:
         """Answer one event; an exception of its handler becomes a problem document."""
-        method, path = event["httpMethod"], event["path"]
-        handler: Handler | None = None
-        key_path = routes.KEY_PATTERN.fullmatch(path)
-        if key_path:
-            # The route that has to be fast: the table's other patterns are not tried.
-            parts = key_path.groups()
-            handler = self._key_handlers.get(method) if all(parts) else None
-        elif (match := routes.route_for(method, path)) and match.route.name in self.operations:
-            handler, parts = self.operations[match.route.name].handler, match.parts
-        if handler is None:
-            return self._refuse(event)
+        name = ""
         try:
+            settings = self.settings()
+            method, path = event["httpMethod"], settings.path_of(event["path"])
+            found = self._operation_at(method, path)
+            if found is None:
+                return self._refuse(method, path, request_id_of(event))
+            route, handler, parts = found
+            name = handler.__name__
+            if route.permission.kind is PermissionKind.READ:
+                for topic in _topics_of(route, parts, event):
+                    settings.topics.check(topic)
             response = _within_bounds(handler(event, *parts), event)
         except Exception as error:  # noqa: BLE001 (all are answered, the unforeseen ones logged)
             response = problems.response_to(error, request_id_of(event))
-        response.method = response.method or handler.__name__
+        response.method = response.method or name
         return response
 
-    def _refuse(self, event: Event) -> Response[str]:
+    def _operation_at(self, method: str, path: str) -> tuple[Route, Handler, tuple[str, ...]] | None:
+        """Return this function's route for a method and path, its handler, and the variable parts."""
+        key_path = routes.KEY_PATTERN.fullmatch(path)
+        if key_path:
+            # The route that has to be fast: the table's other patterns are not tried.
+            found = self._key_operations.get(method)
+            parts = key_path.groups()
+            return (found.route, found.handler, parts) if found and all(parts) else None
+        match = routes.route_for(method, path)
+        if match is None or match.route.name not in self.operations:
+            return None
+        return match.route, self.operations[match.route.name].handler, match.parts
+
+    def _refuse(self, method: str, path: str, request_id: str) -> Response[str]:
         """Return the problem of a path and method for which this function has no handler."""
-        method, path, request_id = event["httpMethod"], event["path"], request_id_of(event)
         found = [match.route for match in routes.routes_at(path)]
         own = [each for each in found if each.name in self.operations]
         if own and own[0].path != routes.KEY_PATH:
@@ -148,6 +168,16 @@ def _within_bounds(response: Response[Any], event: Event) -> Response[Any]:
     problem = problems.response_to(TooLarge("answer", size, ANSWER_LIMIT_BYTES), request_id_of(event))
     problem.ages, problem.method = response.ages, response.method
     return problem
+
+
+def _topics_of(route: Route, parts: tuple[str, ...], event: Event) -> Sequence[str]:
+    """Return the topics that a request names in its path or query; handlers check the names themselves."""
+    names = route.permission.names
+    if names is Names.PATH:
+        return parts[:1]
+    if names is Names.ALL or names is Names.NONE:
+        return ()
+    return query_of(event).get(names.value, "").split(",")
 
 
 def _topic_and_key(path: str) -> tuple[str, bool, str]:

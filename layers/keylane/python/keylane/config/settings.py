@@ -139,8 +139,10 @@ class Pattern(Setting):
 class JsonObject(Setting):
     """A JSON object, empty by default; `example` is one."""
 
-    def __init__(self, name: str, parts: str, text: str, example: str, default: Any = None) -> None:
-        super().__init__(name, parts, default, text)
+    def __init__(
+        self, name: str, parts: str, text: str, example: str, default: Any = None, *, shown: str = ""
+    ) -> None:
+        super().__init__(name, parts, default, text, shown=shown)
         self.example = example
         self.accepts = f"a JSON object like {example}"
 

@@ -45,6 +45,23 @@ REDIS = SettingsTable(
     ),
 )
 
+API = SettingsTable(
+    JsonObject(
+        "KEYLANE_TOPICS",
+        "query, explore, produce",
+        "Patterns of the topics that may be read and written: see [Topics](#topics).",
+        '{"read": ["orders*", "customers"], "write": ["orders*"]}',
+        shown="all but internal topics",
+    ),
+    Pattern(
+        "KEYLANE_BASE_PATH",
+        "query, explore, produce, authorizer",
+        "",
+        "The base path of a custom domain, which API Gateway leaves in the path.",
+        form=("a path like /kafka, without a slash at the end", r"(/[A-Za-z0-9._~-]+)+"),
+    ),
+)
+
 READS = SettingsTable(
     Integer("KEYLANE_STATE_TIMEOUT_MS", "query, explore, produce", 1_000, "The longest time of one read."),
     Integer(
@@ -232,7 +249,7 @@ JOB_AND_BUILD = SettingsTable(
 SETTINGS = SettingsTable(
     *(
         setting
-        for table in (REDIS, READS, REGISTRY, WRITES, LOG, GUARDS, ACCESS, JOB_AND_BUILD)
+        for table in (API, REDIS, READS, REGISTRY, WRITES, LOG, GUARDS, ACCESS, JOB_AND_BUILD)
         for setting in table.values()
     )
 )

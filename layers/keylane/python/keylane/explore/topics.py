@@ -15,10 +15,19 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from keylane.model.kafka import KafkaCluster, KafkaTopic
+    from keylane.model.served_topics import ServedTopics
     from keylane.ports import Metadata
     from keylane.query.store import Store
 
 KEPT, NOT_KEPT, UNAVAILABLE, NOT_CONFIGURED = "kept", "not-kept", "unavailable", "not-configured"
+
+
+class TopicsRequest(NamedTuple):
+    """A page of Kafka's topics: at most `limit` whose names begin with `prefix` and come after `after`."""
+
+    prefix: str
+    after: str
+    limit: int
 
 
 class TopicList(NamedTuple):
@@ -64,15 +73,21 @@ def describe_clusters(
     return found
 
 
-def list_topics(metadata: Metadata, prefix: str, after: str, limit: int, deadline: Deadline) -> TopicList:
-    """At most `limit` topics, in order, whose names begin with `prefix` and come after `after`.
+def list_topics(
+    metadata: Metadata, served: ServedTopics, request: TopicsRequest, deadline: Deadline
+) -> TopicList:
+    """A page of the topics that may be read here, in order of their names.
 
     Raises LogUnavailable, LogRefused.
     """
     counts = metadata.topics(deadline)
-    names = sorted(name for name in counts if name.startswith(prefix) and name > after)
-    page = [(name, counts[name]) for name in names[:limit]]
-    return TopicList(page, page[-1][0] if len(names) > limit else None)
+    names = sorted(
+        name
+        for name in counts
+        if name.startswith(request.prefix) and name > request.after and served.is_served(name)
+    )
+    page = [(name, counts[name]) for name in names[: request.limit]]
+    return TopicList(page, page[-1][0] if len(names) > request.limit else None)
 
 
 def locate_topic(

@@ -6,9 +6,18 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from keylane.errors import KeylaneError, LogUnavailable, ProduceFailed, TooLarge, UnknownPartition
+from keylane.errors import (
+    KeylaneError,
+    LogUnavailable,
+    ProduceFailed,
+    TooLarge,
+    TopicNotServed,
+    UnknownPartition,
+)
 from keylane.model.keys import KEY_LIMIT_BYTES
 from keylane.model.records import is_topic_name
+from keylane.model.routes import PermissionKind
+from keylane.model.served_topics import ALL_TOPICS
 from keylane.ports import Deadline
 from keylane.produce.enqueue import enqueue, with_ids
 
@@ -16,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from keylane.model.records import NewRecord
+    from keylane.model.served_topics import ServedTopics
     from keylane.ports import Checks, Clock, Log, RecordResult
     from keylane.produce.enqueue import WriteAheadLog
 
@@ -27,6 +37,7 @@ class RecordWriter:
     """Where records go, and the limits of one request.
 
     `timeout_ms` bounds the request. `wal` is None without a write-ahead log, `checks` without schemas.
+    `served`: the topics that may be written.
     """
 
     log: Log
@@ -35,6 +46,7 @@ class RecordWriter:
     timeout_ms: float
     wal: WriteAheadLog | None = None
     checks: Checks | None = None
+    served: ServedTopics = ALL_TOPICS
 
 
 def put_all(
@@ -46,12 +58,12 @@ def put_all(
 ) -> list[RecordResult]:
     """Write records, tombstones included, in one batch; return their results in the same order.
 
-    A record that can't be written (its key or value is over the limit, its topic's name is invalid, its
+    A record that can't be written (its key or value is over the limit, its topic is not served, its
     partition is negative, its value doesn't match the schema) doesn't hold up the others. A key may be None
     or empty: such a record can't be read by key.
     `refused`: topic -> why its records are not written. `is_async`: the client doesn't wait for Kafka.
     """
-    faults = [refused.get(record.topic) or _fault(record, writer.value_limit_bytes) for record in records]
+    faults = [refused.get(record.topic) or _fault(record, writer) for record in records]
     if writer.checks is not None:
         found = iter(writer.checks.faults(_sound(records, faults)))
         faults = [next(found) if fault is None else fault for fault in faults]
@@ -112,10 +124,13 @@ def _is_transient(result: RecordResult) -> bool:
     return isinstance(result, LogUnavailable) or (isinstance(result, ProduceFailed) and result.retriable)
 
 
-def _fault(record: NewRecord, value_limit_bytes: int) -> KeylaneError | None:
+def _fault(record: NewRecord, writer: RecordWriter) -> KeylaneError | None:
+    value_limit_bytes = writer.value_limit_bytes
     if not is_topic_name(record.topic):
         what = "that can't be a topic's name: 1 to 249 of a-z, A-Z, 0-9, '.', '_' and '-'"
         return ProduceFailed("INVALID_TOPIC_EXCEPTION", what, retriable=False)
+    if not writer.served.is_served(record.topic, PermissionKind.WRITE):
+        return TopicNotServed(record.topic, "written")
     if record.key is not None and len(record.key) > KEY_LIMIT_BYTES:
         return TooLarge("key", len(record.key), KEY_LIMIT_BYTES)
     if record.value is not None and len(record.value) > value_limit_bytes:

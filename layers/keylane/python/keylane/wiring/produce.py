@@ -16,6 +16,7 @@ from keylane.config.table import SETTINGS
 from keylane.ports import Clock
 from keylane.produce.guards import NO_GUARDS, Guards
 from keylane.produce.put import RecordWriter
+from keylane.wiring.api import read_api_settings
 from keylane.wiring.guards import build_checks, build_guards
 from keylane.wiring.kafka import open_log
 from keylane.wiring.metrics import check_metrics
@@ -68,6 +69,7 @@ def build_produce(meter: Meter) -> ProduceParts:
         settings.timeout_ms,
         _open_wal(queue) if queue else None,
         build_checks(environment, clock),
+        read_api_settings().topics,
     )
     has_registry = is_set(environment, "KEYLANE_SCHEMA_REGISTRY_URL")
     registry_timeout_ms = SETTINGS.read(environment, "KEYLANE_SCHEMA_REGISTRY_TIMEOUT_MS")

@@ -1,0 +1,45 @@
+"""What the API serves, and under which path: KEYLANE_TOPICS and KEYLANE_BASE_PATH."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+from keylane.config.table import API
+from keylane.errors import SettingsError
+from keylane.model.served_topics import ALL, ALL_TOPICS, ServedTopics
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_TOPICS = "KEYLANE_TOPICS"
+_FIELDS = ("read", "write")
+
+
+@dataclass(frozen=True, slots=True)
+class ApiSettings:
+    """`base_path`: what precedes the routes in a path, "" for nothing. `topics`: those that are served."""
+
+    base_path: str = ""
+    topics: ServedTopics = ALL_TOPICS
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str]) -> Self:
+        """Read all settings. Raises SettingsError."""
+        return cls(API.read(environment, "KEYLANE_BASE_PATH"), _served_topics(environment))
+
+    def path_of(self, path: str) -> str:
+        """Return a request's path without the base path, which requests by another domain lack."""
+        if self.base_path and path.startswith(f"{self.base_path}/"):
+            return path[len(self.base_path) :]
+        return path
+
+
+def _served_topics(environment: Mapping[str, str]) -> ServedTopics:
+    given = API.read(environment, _TOPICS)
+    for name in given.keys() - set(_FIELDS):
+        raise SettingsError(_TOPICS, f"has {name[:100]!r}: its fields are read and write")
+    for name, patterns in given.items():
+        if not isinstance(patterns, list) or not all(isinstance(each, str) and each for each in patterns):
+            raise SettingsError(_TOPICS, f"has a field {name} that is not an array of patterns")
+    return ServedTopics(*(tuple(given[name]) if name in given else ALL for name in _FIELDS))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from keylane.access.grants import grant_of, need_of
 from keylane.ports import Clock
+from keylane.wiring.api import read_api_settings
 from keylane.wiring.authorizer import GrantsSource
 
 if TYPE_CHECKING:
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("keylane")
 grants = GrantsSource(Clock())
+settings = cache(read_api_settings)
 
 
 class Unauthorized(Exception):
@@ -48,7 +51,8 @@ def parse_access_request(event: dict[str, Any]) -> AccessRequest:
     headers = {name.lower(): value for name, value in (event.get("headers") or {}).items()}
     query = event.get("multiValueQueryStringParameters") or {}
     authorization = headers.get("authorization") or ""
-    return AccessRequest(event["httpMethod"], event["path"], query, authorization, event["methodArn"])
+    path = settings().path_of(event["path"])
+    return AccessRequest(event["httpMethod"], path, query, authorization, event["methodArn"])
 
 
 def render_policy(caller: str, method_arn: str, *, is_allowed: bool) -> dict[str, Any]:

@@ -39,6 +39,22 @@ def test_the_callers_own_word_counts_for_nothing(context: dict[str, Any], caller
     assert caller_of(event(**context)) == caller
 
 
+@pytest.mark.parametrize(
+    ("arn", "caller"),
+    [
+        ("arn:aws:sts::1:assumed-role/app/session-1", "iam:arn:aws:sts::1:assumed-role/app"),
+        ("arn:aws:sts::1:assumed-role/app/a@b.example", "iam:arn:aws:sts::1:assumed-role/app"),
+        ("arn:aws-cn:sts::1:assumed-role/app/s", "iam:arn:aws-cn:sts::1:assumed-role/app"),
+        ("arn:aws:sts::1:federated-user/ann", "iam:arn:aws:sts::1:federated-user/ann"),
+        ("arn:aws:iam::1:user/assumed-role/ann", "iam:arn:aws:iam::1:user/assumed-role/ann"),
+        ("arn:aws:iam::1:root", "iam:arn:aws:iam::1:root"),
+    ],
+)
+def test_session_of_an_assumed_role_is_not_part_of_the_caller(arn: str, caller: str):
+    """A caller chooses the session's name, and could have a new limit with each."""
+    assert caller_of(event(identity=IDENTITY | {"userArn": arn})) == caller
+
+
 def test_settings_choose_what_tells_callers_apart():
     assert caller_of(event(identity=IDENTITY), ("api-key", "iam")) == "api-key:k1"
     assert caller_of(event(identity=IDENTITY), ("authorizer",)) == ANONYMOUS

@@ -8,10 +8,11 @@ import re
 
 import pytest
 from tests.support.builders import load_handler
+from tests.support.fakes import FakeTime
 
 from keylane.access import grants
 from keylane.config import access
-from keylane.errors import SettingsError
+from keylane.errors import SettingsError, SettingsUnavailable
 from keylane.wiring import authorizer
 from keylane_build import openapi
 
@@ -167,8 +168,49 @@ def test_error_of_a_faulty_grant_shows_no_secret(given, fault):
 
 
 def test_grants_are_read_again_after_a_while(ask, monkeypatch):
-    assert ask("GET", "/topics/orders")
+    time = FakeTime()
+    source = authorizer.GrantsSource(time.clock)
+    assert source.current()[digest(TOKEN)].read == ("orders*", "rates")
     monkeypatch.setenv("KEYLANE_ACCESS", json.dumps({digest(TOKEN): {"name": "billing"}}))
+    time.move(authorizer.GRANTS_TTL_S - 1)
+    assert source.current()[digest(TOKEN)].read == ("orders*", "rates")
+    time.move(1)
+    assert source.current()[digest(TOKEN)].read == ()
+
+
+def test_grants_stay_valid_for_minutes_while_their_store_is_away(ask, monkeypatch, caplog):
+    time = FakeTime()
+    source = authorizer.GrantsSource(time.clock)
+    known = source.current()
+
+    def away(_environment):
+        raise SettingsUnavailable("Secrets Manager does not answer")
+
+    monkeypatch.setattr(authorizer.references, "resolved", away)
+    for _ in range(14):
+        time.move(60)
+        assert source.current() is known
+    assert "the grants of 840 s ago are used" in caplog.text
+    time.move(61)
+    with pytest.raises(SettingsUnavailable):
+        source.current()
+    monkeypatch.undo()
+    monkeypatch.setenv("KEYLANE_ACCESS", json.dumps({digest(TOKEN): {"name": "billing"}}))
+    assert source.current()[digest(TOKEN)].read == ()
+
+
+def test_first_request_fails_while_the_store_of_the_grants_is_away(ask, monkeypatch):
+    def away(_environment):
+        raise SettingsUnavailable("Secrets Manager does not answer")
+
+    monkeypatch.setattr(authorizer.references, "resolved", away)
+    with pytest.raises(SettingsUnavailable):
+        ask("GET", "/topics/orders")
+
+
+def test_base_path_of_a_custom_domain_is_not_part_of_the_route(ask, monkeypatch):
+    monkeypatch.setenv("KEYLANE_BASE_PATH", "/kafka")
+    assert ask("GET", "/kafka/topics/orders")
     assert ask("GET", "/topics/orders")
-    monkeypatch.setattr(authorizer, "GRANTS_TTL_S", -1.0)
-    assert not ask("GET", "/topics/orders")
+    assert not ask("GET", "/kafka/topics/invoices")
+    assert not ask("GET", "/other/topics/orders")

@@ -1,7 +1,8 @@
 """Who sends a request, as API Gateway has verified it; what a client says of itself does not count.
 
     authorizer   the authorizer's principalId, or `sub` of a JWT's or Cognito's claims
-    iam          the ARN of the IAM user or role that signed the request
+    iam          the ARN of the IAM user or role that signed the request; of an assumed role without the name
+                 of its session, which a caller may choose
     api-key      the id of the API key, never the key itself
     source-ip    the address that the connection came from; never X-Forwarded-For, which anyone can set
 
@@ -36,6 +37,13 @@ def _principal(context: Mapping[str, Any]) -> Any:
     return authorizer.get("principalId") or _object(authorizer, "claims").get("sub")
 
 
+def _without_session(arn: Any) -> Any:
+    """`arn:aws:sts::1:assumed-role/NAME/SESSION` without the session; other ARNs as they are."""
+    if isinstance(arn, str) and arn.split(":", 5)[-1].startswith("assumed-role/"):
+        return arn.rpartition("/")[0]
+    return arn
+
+
 def _object(source: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     found = source.get(name)
     return found if isinstance(found, dict) else {}
@@ -43,7 +51,7 @@ def _object(source: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 _READERS: dict[str, Callable[[Mapping[str, Any]], Any]] = {
     "authorizer": _principal,
-    "iam": lambda context: _object(context, "identity").get("userArn"),
+    "iam": lambda context: _without_session(_object(context, "identity").get("userArn")),
     "api-key": lambda context: _object(context, "identity").get("apiKeyId"),
     SOURCE_IP: lambda context: _object(context, "identity").get("sourceIp"),
 }

@@ -25,6 +25,8 @@ from keylane import routing
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from keylane.model.records import Record
+
 
 class Logged(NamedTuple):
     """A committed record as Kafka has it; a value of None is a tombstone."""
@@ -44,6 +46,8 @@ class KeyLog:
 
     own_partition: int
     records: dict[int, list[Logged]] = field(default_factory=dict)
+    _stray_tombstones: list[Logged] = field(default_factory=list)
+    _counted: int = -1
 
     def rank(self, record: Logged) -> tuple[int, bool, int, int]:
         """Of two records the one with the higher rank stays."""
@@ -56,9 +60,31 @@ class KeyLog:
 
     def newest_at(self, next_offset: int) -> Logged | None:
         """The last record of the key's own partition below an offset."""
-        records = self.records.get(self.own_partition, [])
+        return self.newest_of(self.own_partition, next_offset)
+
+    def newest_of(self, partition: int, next_offset: int) -> Logged | None:
+        """The key's last record in a partition below an offset."""
+        records = self.records.get(partition, [])
         index = bisect.bisect_left(records, next_offset, key=lambda record: record.offset)
         return records[index - 1] if index else None
+
+    def stray_tombstone_above(self, record: Logged) -> Logged | None:
+        """The lowest tombstone above a record in a partition that is not the key's own."""
+        count = sum(map(len, self.records.values()))
+        if count != self._counted:
+            self._counted = count
+            self._stray_tombstones = sorted(
+                (
+                    other
+                    for partition, records in self.records.items()
+                    if partition != self.own_partition
+                    for other in records
+                    if other.value is None
+                ),
+                key=self.rank,
+            )
+        index = bisect.bisect_right(self._stray_tombstones, self.rank(record), key=self.rank)
+        return self._stray_tombstones[index] if index < len(self._stray_tombstones) else None
 
     def at(self, partition: int, offset: int) -> Logged | None:
         """The record at a position; None where this key has none."""
@@ -167,3 +193,21 @@ class Log:
                 max(timestamp_ms, records[-1].order_ms if records else 0),
             )
         )
+
+
+def is_same(record: Record | None, logged: Logged | None) -> bool:
+    """Whether both are the same record; an absent one equals a tombstone."""
+    if record is None or logged is None or logged.value is None:
+        return record is None and (logged is None or logged.value is None)
+    return (
+        (record.partition, record.offset, record.value, record.timestamp_ms)
+        == (logged.partition, logged.offset, logged.value, logged.timestamp_ms)
+    )  # fmt: skip
+
+
+def show(record: Logged | Record | None) -> str:
+    """The record as a fault names it."""
+    if record is None:
+        return "nothing"
+    value = "a tombstone" if record.value is None else f"{record.value[:24]!r}"
+    return f"{value} at {record.partition}:{record.offset}"

@@ -6,6 +6,8 @@ import time
 from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaError, KafkaException, Producer
+from tests.servers.own import CLOCK
+from tests.torture.acknowledged import Acknowledged
 from tests.torture.stack import TOPICS
 
 from keylane import routing
@@ -36,6 +38,8 @@ class Producers:
             "log_level": 2,
         }
         self._written = written
+        self._uncommitted: list[tuple[str, int, int]] = []
+        self.acknowledged = Acknowledged()
         self._plain = Producer(self._options)
         self._transactional = self._new_transactional()
         self.faults: list[str] = []
@@ -51,6 +55,16 @@ class Producers:
             if time.monotonic() > until:
                 self.faults.append(f"a transaction did not end within {_TIMEOUT_S} s")
                 return
+
+    def send_one(self, topic: str, key: bytes, partition: int) -> None:
+        """Send one record that belongs to no schedule."""
+        self._plain.produce(topic, key=key, value=b"", partition=partition, on_delivery=self._acknowledged)
+
+    def pause(self, seconds: float) -> None:
+        """Send nothing, and take acknowledgements as they arrive."""
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0:
+            self._plain.poll(left)
 
     def finish(self) -> None:
         """Wait until all that was sent is in the log."""
@@ -68,7 +82,9 @@ class Producers:
     ) -> None:
         for write in step.writes:
             key = schedule.key(write.key)
-            is_reported = report and write.serial % _WAITED_FOR == 0
+            on_delivery = self._arrived if not report else self._acknowledged
+            if report and write.serial % _WAITED_FOR == 0:
+                on_delivery = self._reported
             producer.produce(
                 step.topic,
                 key=key,
@@ -76,17 +92,27 @@ class Producers:
                 partition=_partition(step.topic, key, write.placed_by),
                 timestamp=base_ms + write.time_ms,
                 headers=[("serial", b"%d" % write.serial), ("none", None)] if write.serial % 3 else None,
-                on_delivery=self._acknowledged if is_reported else self._arrived,
+                on_delivery=on_delivery,
             )
             if not write.serial % 500:
                 producer.poll(0)
 
-    def _arrived(self, error, _) -> None:
-        if error is not None and error.code() not in (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT):
+    def _arrived(self, error, message) -> None:
+        """A record of a transaction is in the log."""
+        if error is None:
+            self._uncommitted.append((message.topic(), message.partition(), message.offset()))
+        elif error.code() not in (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT):
             self.faults.append(f"a record did not reach the broker: {error}")
 
     def _acknowledged(self, error, message) -> None:
-        self._arrived(error, message)
+        if error is None:
+            position = message.topic(), message.partition(), message.offset()
+            self.acknowledged.note(CLOCK.now_ms(), [position])
+        else:
+            self._arrived(error, message)
+
+    def _reported(self, error, message) -> None:
+        self._acknowledged(error, message)
         if error is None:
             position = Position(message.partition(), message.offset())
             self._written(message.topic(), message.key(), position)
@@ -94,6 +120,7 @@ class Producers:
     def _transact(self, schedule: Schedule, step: Produce, base_ms: int) -> bool:
         """Send in a transaction; returns whether it ended as planned. If not, it is sent again."""
         producer = self._transactional
+        self._uncommitted = []
         try:
             producer.begin_transaction()
             self._produce(producer, schedule, step, base_ms, report=False)
@@ -103,6 +130,7 @@ class Producers:
                 _retry(producer.abort_transaction)
             else:
                 _retry(producer.commit_transaction)
+                self.acknowledged.note(CLOCK.now_ms(), self._uncommitted)
         except KafkaException:
             # Fatal, or must be aborted: a new producer with the same id ends the open transaction.
             self._transactional = self._new_transactional()

@@ -31,7 +31,10 @@ _PAUSE_S = 0.003
 
 
 class Seen(NamedTuple):
-    """One read: its answer or its error. Times in monotonic seconds; `waited_for`: its min_position."""
+    """One read: its answer or its error. `waited_for`: its min_position.
+
+    Times in monotonic seconds, and `ended_ms` by the wall clock.
+    """
 
     reader: int
     topic: str
@@ -41,6 +44,7 @@ class Seen(NamedTuple):
     answer: Answer | None
     error: KeylaneError | None
     waited_for: Position | None = None
+    ended_ms: int = 0
 
 
 class Readers:
@@ -122,4 +126,5 @@ def _read(number: int, store: Store, topic: str, key: bytes, position: Position 
         answer = read_latest(store, topic, key, ReadTerms(timeout_ms=TIMEOUT_MS), wait)
     except KeylaneError as error:
         failure = error
-    return Seen(number, topic, key, began_s, time.monotonic(), answer, failure, position)
+    ended_s, ended_ms = time.monotonic(), CLOCK.now_ms()
+    return Seen(number, topic, key, began_s, ended_s, answer, failure, position, ended_ms)

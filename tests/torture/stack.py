@@ -17,7 +17,7 @@ from tests.servers.own import CLOCK, create_topic, guarded, own_cluster, own_kaf
 from keylane import routing
 from keylane.adapters.redis.cluster import Cluster
 from keylane.config.functions import redis_settings
-from keylane.state import codec
+from keylane.state import codec, windows
 from keylane_local.process.processes import stop_now, tail
 from keylane_local.process.program import Program
 from keylane_local.stack.parts import READY
@@ -163,12 +163,12 @@ class TortureStack:
         shards = self.cluster.shards
         return (slot * shards + shards - 1) // 16384
 
-    def layouts(self) -> dict[str, Layout]:
+    def layouts(self, views: tuple[str, ...] = ()) -> dict[str, Layout]:
         """The layouts that readers go by."""
         cluster = Cluster(self.redis)
         try:
             store = LayoutStore(cluster, CLOCK)
-            found = {topic: store.get(topic) for topic in TOPICS}
+            found = {topic: store.get(topic) for topic in (*TOPICS, *map(windows.state_name, views))}
             return {topic: layout for topic, layout in found.items() if layout is not None}
         finally:
             cluster.close()

@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from tests.torture.checks import check_seen
+from tests.torture.acknowledged import Acknowledged
+from tests.torture.checks import Facts, check_seen
+from tests.torture.leftovers import KnownKeys, explains
 from tests.torture.nemesis import Trouble
 from tests.torture.oracle import KeyLog, Logged
 from tests.torture.readers import Seen
@@ -52,12 +54,27 @@ def seen(at_s: float, next_offset: int, offset: int | None, topic: str = "plain"
         logged = log.key_log.at(partition, offset)
         record = Record(KEY, logged.value, partition, offset, logged.timestamp_ms)
     layout = dataclasses.replace(LAYOUT, topic=topic)
-    answer = Answer(layout, HOME, record, Watermark(next_offset, more.pop("epoch", 1)))
-    return Seen(0, topic, KEY, at_s, at_s, answer, None, **more)
+    watermark = Watermark(next_offset, more.pop("epoch", 1), complete_as_of_ms=more.pop("complete_ms", 1))
+    return Seen(
+        0, topic, KEY, at_s, at_s, Answer(layout, HOME, record, watermark), None, ended_ms=100, **more
+    )
 
 
-def faults(*own: Seen, log: ALog = LOG, troubles: tuple[Trouble, ...] = ()) -> list[str]:
-    return list(check_seen([list(own)], log, list(troubles), AStack()))
+def acknowledged(*positions: tuple[int, int, int]) -> Acknowledged:
+    """`positions`: time, partition, offset of writes that were acknowledged, to both topics."""
+    noted = Acknowledged()
+    for at_ms, partition, offset in positions:
+        noted.note(at_ms, [(topic, partition, offset) for topic in ("plain", "mixed")])
+    return noted
+
+
+def faults(
+    *own: Seen,
+    log: ALog = LOG,
+    troubles: tuple[Trouble, ...] = (),
+    acked: tuple[tuple[int, int, int], ...] = (),
+) -> list[str]:
+    return list(check_seen([list(own)], Facts(log, acknowledged(*acked), list(troubles), AStack())))
 
 
 def test_the_fold_is_the_last_record_of_a_partition_whatever_the_clocks_say():
@@ -149,6 +166,9 @@ def test_a_stray_that_is_newer_than_the_lane_s_own_record_is_no_fault():
         (mixed(1, 1, 3, OTHER), mixed(2, 1, None), mixed(3, 2, 0)),  # a deleted key returns
         (mixed(1, 7, 0),),  # older than the lane's own
         (mixed(1, 7, None),),  # nothing, though the newest is not a tombstone
+        (mixed(1, 1, 3, OTHER), mixed(2, 1, None), mixed(3, 1, 3, OTHER)),  # what was deleted is there again
+        (mixed(1, 1, 6, HOME),),  # a record of its own partition beyond its watermark
+        (mixed(1, 1, None), mixed(2, 1, 0)),  # absent because of the tombstone, then as before it
     ],
 )
 def test_in_a_mixed_topic_no_key_goes_back_and_none_returns(reads):
@@ -160,3 +180,68 @@ def test_a_stray_waited_for_may_lack_after_a_failover_of_its_lane_alone():
     assert faults(reads, log=MIXED_LOG)
     assert faults(reads, log=MIXED_LOG, troubles=(Trouble("lose-writes", 0, 0.1, 0.2),)) == []
     assert faults(reads, log=MIXED_LOG, troubles=(Trouble("lose-writes", 1, 0.1, 0.2),))
+
+
+SET_ONLY_LOG = ALog((OTHER, 3, 20, b"b"))
+
+
+def test_a_key_that_only_has_a_stray_does_not_vanish():
+    found = seen(1, 0, 3, "mixed", partition=OTHER, log=SET_ONLY_LOG)
+    gone = seen(2, 0, None, "mixed", log=SET_ONLY_LOG)
+    assert faults(gone, log=SET_ONLY_LOG) == []
+    assert faults(found, found._replace(began_s=2), log=SET_ONLY_LOG) == []
+    (fault,) = faults(found, gone, log=SET_ONLY_LOG)
+    assert "went back" in fault
+    assert faults(found, gone, log=SET_ONLY_LOG, troubles=(Trouble("lose-writes", 0, 1.5, 1.6),)) == []
+
+
+def test_an_answer_that_is_complete_as_of_a_time_to_come_is_told():
+    assert faults(seen(1, 8, 7, complete_ms=100)) == []
+    assert "after it was read" in faults(seen(1, 8, 7, complete_ms=101))[0]
+
+
+def test_a_lane_that_claims_to_be_complete_without_what_was_acknowledged_before_is_told():
+    acked = ((20, HOME, 4), (30, HOME, 7))
+    assert faults(seen(1, 8, 7, complete_ms=50), acked=acked) == []
+    assert faults(seen(1, 5, None, complete_ms=30), acked=acked) == []
+    assert "claims to be complete" in faults(seen(1, 5, None, complete_ms=31), acked=acked)[0]
+    assert faults(seen(1, 5, None, complete_ms=31), acked=acked, troubles=(Trouble("lose-writes", 0, 0, 2),))
+
+
+def test_a_stray_that_was_acknowledged_before_is_in_an_answer_that_is_complete_as_of_then():
+    acked = ((20, OTHER, 3),)
+    assert faults(mixed(1, 1, 0, complete_ms=20), log=MIXED_LOG, acked=acked) == []
+    assert faults(mixed(1, 1, 0, complete_ms=21), log=MIXED_LOG, acked=acked)
+    assert faults(mixed(1, 1, 3, OTHER, complete_ms=21), log=MIXED_LOG, acked=acked) == []
+    assert faults(mixed(1, 1, None, complete_ms=21), log=MIXED_LOG, acked=acked) == []  # its tombstone
+
+
+def test_a_record_counts_as_acknowledged_from_the_next_millisecond_on_and_clocks_that_go_back_add_nothing():
+    noted = acknowledged((10, 0, 5), (12, 0, 9), (11, 0, 11))
+    assert [noted.next_offset("plain", 0, at_ms) for at_ms in (10, 11, 12, 13)] == [0, 6, 6, 12]
+    assert noted.next_offset("plain", 1, 99) == 0
+
+
+LAYOUTS = {"plain": dataclasses.replace(LAYOUT, generation=2)}
+SLOT = routing.slot_for(HOME, 0, PARTITIONS, 1)
+TAG = routing.hash_tag(SLOT).decode()
+
+
+@pytest.mark.parametrize(
+    ("key", "is_explained"),
+    [
+        (f"{{{TAG}}}:plain:2:v:1/000", True),
+        (f"{{{TAG}}}:plain:2:v:1/001", False),  # the log has no such key
+        (f"{{{TAG}}}:plain:1:v:1/000", False),  # another generation
+        (f"{{{TAG}}}:gone:2:v:1/000", False),  # another topic
+        ("{0}:plain:2:v:1/000", False),  # another slot
+        (f"{{{TAG}}}:plain:2:w:{HOME}.0", True),
+        (f"{{{TAG}}}:plain:2:w:{OTHER}.0", False),
+        (f"{{{TAG}}}:plain:2:w:x", False),
+        ("{keylane}:layout:plain", True),
+        ("{keylane}:epoch:gone", False),
+        ("anything", False),
+    ],
+)
+def test_a_key_that_no_layout_explains_is_found(key, is_explained):
+    assert explains(key.encode(), LAYOUTS, KnownKeys([("plain", KEY)])) is is_explained

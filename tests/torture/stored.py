@@ -1,0 +1,127 @@
+"""Compares what is stored with the fold of the log. Each fault is a sentence."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+from tests.torture.oracle import is_same, show
+from tests.torture.stack import HISTORY, MIXED, slot_of
+
+from keylane import routing
+from keylane.state import codec, redis_keys
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from tests.torture.oracle import Log, Logged
+    from tests.torture.stack import TortureStack
+
+    from keylane.model.records import Layout, Record
+
+
+def check_state(
+    keys: Mapping[str, Iterable[bytes]], log: Log, layouts: Mapping[str, Layout], stack: TortureStack
+) -> Iterator[str]:
+    """Compare what the primaries have of these keys with the fold of the whole log."""
+    with stack.primaries() as clients:
+        for topic, names in keys.items():
+            layout = layouts[topic]
+            for key in names:
+                slot = slot_of(layout, key)
+                client = clients[stack.shard_of(slot)]
+                tag = routing.hash_tag(slot)
+                data = client.get(redis_keys.value_key(tag, topic, layout.generation, key))
+                key_log = log.of(topic, key)
+                record = None if data is None else codec.decode_record(key, data, key_log.own_partition)
+                expected = key_log.newest()
+                if not is_same(record, expected):
+                    yield f"{topic}/{key.decode()}: the state has {show(record)}, the log {show(expected)}"
+                if layout.options.headers and record is not None and expected is not None:
+                    yield from _check_headers(topic, record, expected)
+                if layout.options.has_history:
+                    stored = client.zrange(
+                        redis_keys.history_key(tag, topic, layout.generation, key), 0, -1, withscores=True
+                    )
+                    yield from _check_history(topic, key, stored, key_log.history(HISTORY))
+            if layout.options.index:
+                yield from _check_indexes(topic, list(names), log, layout, clients, stack)
+
+
+def _check_headers(topic: str, record: Record, expected: Logged) -> Iterator[str]:
+    if record.headers != expected.headers:
+        yield f"{topic}/{record.key.decode()}: headers {record.headers}, the log has {expected.headers}"
+
+
+def _check_history(
+    topic: str, key: bytes, stored: list[tuple[bytes, float]], expected: list[Logged]
+) -> Iterator[str]:
+    held = [
+        (
+            int.from_bytes(member[:8]),
+            int(score),
+            None if member[9] & codec.TOMBSTONE else _value(key, member),
+        )
+        for member, score in stored
+    ]
+    wanted = [(record.offset, record.timestamp_ms, record.value) for record in expected]
+    if held != wanted:
+        short = [[item[:2] for item in items] for items in (held, wanted)]
+        yield f"{topic}/{key.decode()}: its history has (offset, time) {short[0]}, the log {short[1]}"
+
+
+def _value(key: bytes, member: bytes) -> bytes | None:
+    record = codec.decode_history_member(key, member, 0)
+    return record.value if record else None
+
+
+def _check_indexes(
+    topic: str, keys: list[bytes], log: Log, layout: Layout, clients: list, stack: TortureStack
+) -> Iterator[str]:
+    """The indexes of the lanes have exactly the live keys, and exactly those with a history."""
+    live, historic = set(), set()
+    for key in keys:
+        key_log = log.of(topic, key)
+        entry = key_log.own_partition, routing.stripe_for(key, layout.stripes), key
+        if (newest := key_log.newest()) is not None and newest.value is not None:
+            live.add(entry)
+        if layout.options.has_history and key_log.history(HISTORY):
+            historic.add(entry)
+    prefixes = {key.partition(b"/")[0] + b"/" for key in keys}
+    for kind, index_key, wanted in (
+        ("live", redis_keys.index_key, live),
+        ("one with a history", redis_keys.history_index_key, historic),
+    ):
+        held = set()
+        for partition, stripe in itertools.product(range(layout.partition_count), range(layout.stripes)):
+            slot = routing.slot_for(partition, stripe, layout.partition_count, layout.stripes)
+            name = index_key(routing.hash_tag(slot), topic, layout.generation, partition, stripe)
+            client = clients[stack.shard_of(slot)]
+            for prefix in prefixes:
+                found = client.zrangebylex(name, b"[" + prefix, b"[" + prefix + b"\xff")
+                held.update((partition, stripe, key) for key in found)
+        for entry in sorted(held ^ wanted):
+            has, lacks = ("the index", "the log") if entry in held else ("the log", "the index")
+            yield f"{topic}/{entry[2].decode()}: {has} has it as {kind}, {lacks} does not"
+
+
+def check_watermarks(
+    ends: Mapping[tuple[str, int], int],
+    written_ms: int,
+    layouts: Mapping[str, Layout],
+    stack: TortureStack,
+) -> Iterator[str]:
+    """Every watermark is at the end of its partition, complete as of the last write, and without flags."""
+    for (topic, partition, stripe), watermark in stack.watermarks(dict(layouts)).items():
+        lane, end = f"{topic}/{partition}.{stripe}", ends[topic, partition]
+        if watermark is None:
+            yield f"lane {lane} has no watermark, its log ends at {end}"
+        elif watermark.next_offset != end:
+            yield f"lane {lane} has reached {watermark.next_offset}, its log ends at {end}"
+        elif watermark.complete_as_of_ms < written_ms:
+            late_ms = written_ms - watermark.complete_as_of_ms
+            yield f"lane {lane} is complete only as of {late_ms} ms before the end of the last write"
+        elif watermark.superseded or watermark.incomplete:
+            yield f"lane {lane} is marked superseded or incomplete: {watermark}"
+        elif watermark.has_strays and topic != MIXED:
+            yield f"lane {lane} is marked as having strays"

@@ -26,6 +26,7 @@ from keylane.config.table import SETTINGS
 from keylane.errors import BadConfig, Fenced, KeylaneError, SettingsError, SettingsUnavailable
 from keylane.ports import Clock
 from keylane_spark import job
+from keylane_spark.adapters.claim_clock import ClaimClock
 from keylane_spark.adapters.kafka_admin import JobKafka
 from keylane_spark.config.topics import Config, load
 from keylane_spark.context import JobContext
@@ -57,10 +58,12 @@ def main(arguments: list[str] | None = None, environment: Mapping[str, str] = os
     checkpoint = SETTINGS.read(environment, "KEYLANE_CHECKPOINT") or tempfile.mkdtemp(prefix="keylane-")
     spark = session.start(Path(jars) if jars else None, topics.spark)
     try:
-        committed_only = topics.job.isolation == "read_committed"
         renewed = kafka if references.has_references(environment) else None
-        broker = JobKafka(connection, committed_only=committed_only, renewed=renewed)
-        context = JobContext(topics, spark, broker, redis, Path(checkpoint), Clock(), _say, _write)
+        broker = JobKafka(connection, renewed=renewed)
+        clock = Clock()
+        context = JobContext(
+            topics, spark, broker, redis, Path(checkpoint), clock, ClaimClock(clock), _say, _write
+        )
         job.run(context, stop)
     except Fenced as error:
         _say(f"stops: {error}")

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from keylane.adapters.redis.cluster import Cluster, RedisSettings
     from keylane.ports import Clock
+    from keylane_spark.adapters.claim_clock import ClaimClock
     from keylane_spark.adapters.kafka_admin import JobKafka
     from keylane_spark.config.topics import Config
 
@@ -29,6 +30,7 @@ class JobContext:
     redis: RedisSettings
     checkpoint: Path
     clock: Clock
+    claim_clock: ClaimClock
     say: Callable[[str], None]
     write: Callable[[str], None] = lambda _: None
 

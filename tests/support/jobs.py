@@ -39,13 +39,13 @@ NUMBERS = itertools.count()
 
 
 class RunningJob:
-    """`python -m keylane_spark` with its output in a file."""
+    """`python -m keylane_spark`, or another module that runs it, with its output in a file."""
 
-    def __init__(self, folder: Path, environment: dict[str, str]) -> None:
+    def __init__(self, folder: Path, environment: dict[str, str], module: str = "keylane_spark") -> None:
         self.log = folder / f"job-{next(NUMBERS)}.log"
         with self.log.open("wb") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "keylane_spark", "--config", str(folder / "keylane.toml")],
+                [sys.executable, "-m", module, "--config", str(folder / "keylane.toml")],
                 env={**os.environ, **environment},
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -91,7 +91,15 @@ def epoch_of(job: RunningJob) -> int:
     return int(job.wait_for("keylane: ready: epoch ").split("epoch ")[1].split(",")[0])
 
 
-def start(kafka: str, redis_cluster: str, folder: Path, config: str, **environment: str) -> RunningJob:
+def start(
+    kafka: str,
+    redis_cluster: str,
+    folder: Path,
+    config: str,
+    *,
+    module: str = "keylane_spark",
+    **environment: str,
+) -> RunningJob:
     """Start a job with this config and its own checkpoint folder."""
     (folder / "keylane.toml").write_text(config)
     addresses = {
@@ -100,7 +108,7 @@ def start(kafka: str, redis_cluster: str, folder: Path, config: str, **environme
         "KEYLANE_JARS": str(tools_dir() / "jars"),
         "KEYLANE_CHECKPOINT": str(folder / f"checkpoint-{next(NUMBERS)}"),
     }
-    return RunningJob(folder, addresses | environment)
+    return RunningJob(folder, addresses | environment, module)
 
 
 class State:

@@ -10,7 +10,7 @@ from confluent_kafka import KafkaException
 
 from keylane.adapters.kafka.admin import AdminSession, KafkaAdmin
 from keylane.errors import ConnectionRejected, LogRefused, LogUnavailable
-from keylane.model.kafka import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED, OffsetQuery
+from keylane.model.kafka import EARLIEST, LATEST, READ_UNCOMMITTED, OffsetQuery
 from keylane.ports import Clock, Deadline
 
 if TYPE_CHECKING:
@@ -36,13 +36,11 @@ class JobKafka:
         connection: Connection,
         *,
         timeout_s: float = 10.0,
-        committed_only: bool = True,
         renewed: Callable[[], Connection] | None = None,
     ) -> None:
         """`timeout_s` bounds one request; `renewed` returns the connection with the current secrets."""
         self._admin = KafkaAdmin(connection, renewed)
         self._timeout_s = timeout_s
-        self._isolation = READ_COMMITTED if committed_only else READ_UNCOMMITTED
 
     @property
     def connection(self) -> Connection:
@@ -64,25 +62,24 @@ class JobKafka:
 
         Raises UnknownTopic, LogUnavailable.
         """
-        return self._offsets(counts, EARLIEST, self._isolation)
+        return self._offsets(counts, EARLIEST)
 
     def end_offsets(self, counts: Mapping[str, int]) -> dict[tuple[str, int], int]:
-        """The end offset of each partition for the job's isolation level.
+        """The next offset of each partition, its high watermark: records of open transactions are below it.
 
-        With read_committed it is the first offset of the oldest open transaction, if there is one.
+        Every record that all in-sync replicas have acknowledged is below it too. The last stable offset may
+        not be used for that: acknowledged records lie beyond it while a transaction is open.
         """
-        return self._offsets(counts, LATEST, self._isolation)
+        return self._offsets(counts, LATEST)
 
-    def highest_offsets(self, counts: Mapping[str, int]) -> dict[tuple[str, int], int]:
-        """The next offset of each partition, records of open transactions included."""
-        return self._offsets(counts, LATEST, READ_UNCOMMITTED)
-
-    def _offsets(self, counts: Mapping[str, int], at: At, isolation: str) -> dict[tuple[str, int], int]:
+    def _offsets(self, counts: Mapping[str, int], at: At) -> dict[tuple[str, int], int]:
         queries = [
             OffsetQuery(topic, partition, at) for topic, count in counts.items() for partition in range(count)
         ]
         with retriable_errors():
-            found = self._admin.request_once(self._deadline(), AdminSession.list_offsets, queries, isolation)
+            found = self._admin.request_once(
+                self._deadline(), AdminSession.list_offsets, queries, READ_UNCOMMITTED
+            )
         return {
             (query.topic, query.partition): each.offset if each else 0
             for query, each in zip(queries, found, strict=True)

@@ -186,7 +186,7 @@ class _TopicsOpener:
         return spec.lanes(self.cluster, self.context.clock, self.context.say)
 
     def _check_ends(self, opening: Opening, counts: Mapping[str, int]) -> None:
-        ends = self.context.broker.highest_offsets(counts)
+        ends = self.context.broker.end_offsets(counts)
         ahead = {
             topic: f"partition {partition} ends at {ends[topic, partition]}, "
             f"but its state holds all below {position}"

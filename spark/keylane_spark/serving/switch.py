@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 _POLL_S = 0.1
 _NEAR_MS = 5_000
-"""A generation that was complete at most this long ago is close enough to the end for a switch."""
+"""A generation that is less complete than the serving one by at most this is close enough for a switch."""
 _SWITCH_S = 30.0
 """How long the serving lanes may stop for a switch."""
 
@@ -117,8 +117,11 @@ class Serving:
                 )
 
     def _is_near(self, building: TopicQuery) -> bool:
+        """Whether it is nearly as complete as the serving one, which an open transaction holds up too."""
         complete_ms = building.complete_as_of_ms
-        return complete_ms > 0 and self._context.clock.now_ms() - complete_ms < _NEAR_MS
+        now_ms = self._context.claim_clock.now_ms()
+        needed_ms = min(now_ms, self._serving.complete_as_of_ms or now_ms)
+        return complete_ms > 0 and needed_ms - complete_ms < _NEAR_MS
 
     def _switch(self, building: TopicQuery, stop: threading.Event) -> None:
         clock, say = self._context.clock, self._context.say

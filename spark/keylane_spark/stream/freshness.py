@@ -1,13 +1,18 @@
 """The time as of which a lane is complete: what the broker's end offsets, observed over time, prove.
 
 If a partition's end offset was e at time t, a state that holds all offsets below e is complete as of t. So t
-is read from the clock before the request to the broker.
+is read from the clock before the request to the broker. The end offset is the high watermark: while a
+transaction is open, readers of committed records do not reach it, and the state's age grows.
+
+A log's end does not fall. Where it does, the topic is another one, its log was truncated, or the broker does
+not know yet that it leads the partition no more. Such an end proves nothing.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import deque
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -26,10 +31,23 @@ class ObservedEnds:
         self._sights: dict[TopicPartition, deque[tuple[int, int]]] = {}
         self._ends: dict[TopicPartition, int] = {}
 
-    def observe(self, at_ms: int, ends: Mapping[TopicPartition, int]) -> None:
-        """Note the end offsets that a request sent at `at_ms` returned."""
+    def observe(
+        self,
+        at_ms: int,
+        ends: Mapping[TopicPartition, int],
+        positions: Mapping[TopicPartition, int] = MappingProxyType({}),
+    ) -> list[TopicPartition]:
+        """Note the end offsets that a request sent at `at_ms` returned.
+
+        `positions`: what the state had before the request. Returns the partitions whose end is below that,
+        or below an earlier end: these ends are not noted.
+        """
+        fallen = []
         with self._lock:
             for partition, end in ends.items():
+                if end < max(self._ends.get(partition, 0), positions.get(partition, 0)):
+                    fallen.append(partition)
+                    continue
                 self._ends[partition] = end
                 sights = self._sights.setdefault(partition, deque())
                 # Of sights of the same end only the earliest and the latest can prove anything.
@@ -39,6 +57,7 @@ class ObservedEnds:
                 if len(sights) > _MAX_SIGHTS:
                     # The state is far behind: half as many will do. The earliest and the latest stay.
                     self._sights[partition] = deque([*list(sights)[:-1:2], sights[-1]])
+        return fallen
 
     def reached(self, positions: Mapping[TopicPartition, int]) -> None:
         """Note the offsets below which the state holds everything; sights that prove less are forgotten."""

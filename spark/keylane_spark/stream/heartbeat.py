@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from keylane.adapters.redis.cluster import Cluster
 from keylane.errors import KeylaneError, Unavailable
+from keylane_spark.adapters.claim_clock import LARGE_SKEW_MS
 from keylane_spark.adapters.lane import LaneTarget, OffsetRange
 from keylane_spark.stream.freshness import topic_complete_as_of_ms
 from keylane_spark.stream.restarts import unexpected
@@ -56,6 +57,7 @@ class Heartbeat:
     ) -> None:
         self._broker = context.broker
         self._clock = context.clock
+        self._claim_clock = context.claim_clock
         self._interval_s = context.config.job.heartbeat_ms / 1000
         self._writer = writer
         self._freshness = freshness
@@ -64,6 +66,12 @@ class Heartbeat:
         self._partition_counts = Counter(topic for topic, _ in query.positions)
         self._cluster = Cluster(writer.redis)
         self._lanes = writer.lanes(self._cluster, self._clock, query.say, durable=False)
+        self._slots = {
+            LaneTarget.of(writer.layouts[topic], partition, stripe).slot
+            for topic, partition in query.positions
+            for stripe in range(writer.layouts[topic].stripes)
+        }
+        self._has_reported_skew = False
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
         self.complete_as_of_ms = 0
@@ -102,13 +110,28 @@ class Heartbeat:
                 self._query.fail(unexpected(error))
                 return
 
+    def _compare_clocks(self) -> None:
+        self._claim_clock.compare(self._cluster, self._slots)
+        largest = self._claim_clock.largest_skew()
+        is_large = largest is not None and abs(largest[1]) > LARGE_SKEW_MS
+        if largest and is_large and not self._has_reported_skew:
+            node, skew_ms = largest
+            self._query.say(
+                f"this machine's clock is {abs(skew_ms):,} ms {'ahead of' if skew_ms > 0 else 'behind'} that "
+                f"of Redis node {node.host}:{node.port}: ages are only as true as the clocks"
+            )
+        self._has_reported_skew = is_large
+
     def _beat(self) -> None:
         if self._clock.monotonic_s() >= self._next_check_s:
             self._query.check_topics()
             self._next_check_s = self._clock.monotonic_s() + _CHECK_TOPICS_S
-        seen_ms = self._clock.now_ms()
+        self._compare_clocks()
+        before, seen_ms = self._query.positions, self._claim_clock.now_ms()
         ends = self._broker.end_offsets(self._partition_counts)
-        self._freshness.observe(seen_ms, ends)
+        if self._freshness.observe(seen_ms, ends, before):
+            # Most likely the topic was deleted and created again.
+            self._query.check_topics()
         positions, strays = self._query.positions, frozenset(self._query.strays)
         of_topic_ms = topic_complete_as_of_ms(self._freshness, positions, strays)
         all_ms = []
@@ -117,7 +140,7 @@ class Heartbeat:
             complete_ms = min(complete_ms, of_topic_ms.get(topic, complete_ms))
             all_ms.append(complete_ms)
             layout = self._writer.layouts[topic]
-            seen = OffsetRange(position, position, complete_ms, ends[topic, partition])
+            seen = OffsetRange(position, position, complete_ms, self._freshness.end((topic, partition)))
             for stripe in range(layout.stripes):
                 lane = LaneTarget.of(layout, partition, stripe)
                 self._lanes.apply(lane, seen, unless_strays_lost=topic in strays)

@@ -107,12 +107,15 @@ class TopicQuery(BatchQuery):
     def report_gauges(self) -> None:
         """Set the gauges of all topics."""
         complete_ms = self.complete_as_of_ms
+        claim_clock = self._context.claim_clock
+        largest = claim_clock.largest_skew()
         for topic in self._writer.layouts:
             self._metrics.gauge(
                 topic,
                 lag=self._freshness.lag(self._positions, topic),
-                age_ms=self._context.clock.now_ms() - complete_ms if complete_ms else None,
+                age_ms=claim_clock.now_ms() - complete_ms if complete_ms else None,
                 incomplete=sum(name == topic for name, _ in self._opening.incomplete),
+                skew_ms=largest[1] if largest else None,
             )
 
     def say(self, text: str) -> None:

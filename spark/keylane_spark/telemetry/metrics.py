@@ -25,6 +25,7 @@ NAMESPACE = "Keylane"
 INTERVAL_S = 10.0
 STALE_S = 150.0
 """Gauges not set for this long are dropped: their topic is gone. Twice the longest heartbeat, and more."""
+_TIMES = ("Age", "ClockSkew")
 _COUNTS = {
     "topic": ("Records", "Batches", "Strays", "LeftInKafka", "Restarts"),
     "view": ("Records", "Batches", "Windows", "Late", "Invalid", "Restarts"),
@@ -34,7 +35,8 @@ _COUNTS = {
 class JobMetrics:
     """Counters and gauges of topics and views, written every ten seconds. Thread-safe.
 
-    Gauges: Lag (records), Age (ms, absent while a lane is being built), IncompletePartitions. Counters since
+    Gauges: Lag (records), Age (ms, absent while a lane is being built), IncompletePartitions, and of a topic
+    ClockSkew (ms by which the driver's clock is ahead of the Redis node's that differs most). Counters since
     the last line: of a topic Records, Batches, Strays, LeftInKafka, Restarts; of a view Records, Batches,
     Windows, Late, Invalid, Restarts.
     """
@@ -76,12 +78,19 @@ class JobMetrics:
             self._counts["view", view]["Restarts"] += 1
 
     def gauge(
-        self, topic: str, *, lag: int, age_ms: int | None, incomplete: int, kind: str = "topic"
+        self,
+        topic: str,
+        *,
+        lag: int,
+        age_ms: int | None,
+        incomplete: int,
+        skew_ms: int | None = None,
+        kind: str = "topic",
     ) -> None:
         """Set the gauges of a topic or a view."""
         with self._lock:
-            gauges = {"Lag": lag, "IncompletePartitions": incomplete}
-            known = gauges | ({} if age_ms is None else {"Age": age_ms})
+            gauges = {"Lag": lag, "IncompletePartitions": incomplete, "Age": age_ms, "ClockSkew": skew_ms}
+            known = {name: value for name, value in gauges.items() if value is not None}
             self._gauges[kind, topic] = self._clock.monotonic_s(), known
 
     @property
@@ -109,5 +118,5 @@ def _line(kind: str, name: str, counts: Mapping[str, int], gauges: Mapping[str, 
     for metric in _COUNTS[kind]:
         metrics.add_metric(metric, MetricUnit.Count, counts.get(metric, 0))
     for metric, value in gauges.items():
-        metrics.add_metric(metric, MetricUnit.Milliseconds if metric == "Age" else MetricUnit.Count, value)
+        metrics.add_metric(metric, MetricUnit.Milliseconds if metric in _TIMES else MetricUnit.Count, value)
     return json.dumps(metrics.serialize_metric_set())

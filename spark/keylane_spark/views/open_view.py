@@ -150,7 +150,7 @@ class _ViewOpener:
 
     def _check_ends(self, opening: ViewOpening) -> None:
         topic = opening.view.topic
-        ends = self.context.broker.highest_offsets({topic: self.shape.partition_count})
+        ends = self.context.broker.end_offsets({topic: self.shape.partition_count})
         for partition, position in enumerate(opening.furthest):
             if position > ends[topic, partition]:
                 reason = (

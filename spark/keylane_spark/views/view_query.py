@@ -62,21 +62,28 @@ class ViewQuery(BatchQuery):
         except AnalysisException as error:
             reason = str(error).strip().partition("\n")[0]
             raise WriterError(f"view {self._opening.name!r}: Spark can't compute it: {reason}") from error
+        self._compare_clocks()
         self.start_reading(rows, EVERY)
+
+    def _compare_clocks(self) -> None:
+        """Compare the driver's clock with Redis'; no batch may be in progress."""
+        slots = {lane.slot for lane in self._opening.lanes.lanes}
+        self._context.claim_clock.compare(self._opening.cluster, slots)
 
     def beat(self) -> None:
         """Mark the lanes as complete as of now, or as of the latest time that the topic's ends prove.
 
         Raises Fenced, LaneBehind, LogUnavailable, StateUnavailable.
         """
-        seen_ms = self._context.clock.now_ms()
+        before, seen_ms = self._by_partition(self._positions), self._context.claim_clock.now_ms()
         ends = self._ends()
-        self._freshness.observe(seen_ms, ends)
+        self._freshness.observe(seen_ms, ends, before)
         if not self._batch_lock.acquire(blocking=False):
             return
         try:
             if not self._is_over:
                 self._mark_complete(self._caught_up(ends, self._positions))
+                self._compare_clocks()
         finally:
             self._batch_lock.release()
 
@@ -95,7 +102,7 @@ class ViewQuery(BatchQuery):
         self._metrics.gauge(
             self._opening.name,
             lag=self._freshness.lag(self._by_partition(self._positions)),
-            age_ms=self._context.clock.now_ms() - complete_ms if complete_ms else None,
+            age_ms=self._context.claim_clock.now_ms() - complete_ms if complete_ms else None,
             incomplete=len(self._opening.incomplete),
             kind="view",
         )

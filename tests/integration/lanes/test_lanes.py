@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import signal
@@ -227,6 +228,31 @@ def test_the_time_of_completeness_never_goes_back(redis_cluster):
         lanes.apply(lane, OffsetRange(0, 0, complete_ms))
         lanes.flush()
         assert t.held(redis_cluster, lane, [])[1].complete_as_of_ms == known_ms
+
+
+def test_no_call_leaves_a_claim_of_the_future_whatever_was_sent_or_stored(redis_cluster):
+    lane = new_lane()
+    lanes = opened(redis_cluster, lane)
+    held = functools.partial(t.held, redis_cluster, lane, [])
+    before_ms = t.CLOCK.now_ms()
+    ahead_ms = before_ms + 3_600_000
+    lanes.apply(lane, OffsetRange(0, 0, ahead_ms))
+    lanes.flush()
+    assert before_ms <= held()[1].complete_as_of_ms <= t.CLOCK.now_ms()
+    calls = {
+        "a heartbeat": lambda: lanes.apply(lane, OffsetRange(0, 0)),
+        "a stray": lambda: lanes.put_strays(lane, t.chunk_of(lane)),
+        "a note": lambda: lanes.note_strays(lane, {}),
+        "a mark": lambda: lanes.supersede([lane]),
+        "an opening": lambda: opened(redis_cluster, lane, epoch=2),
+    }
+    for name, call in calls.items():
+        stored = codec.encode_watermark(held()[1]._replace(complete_as_of_ms=ahead_ms))
+        with t.client(redis_cluster) as client:
+            client.set(lane.watermark_key, stored)
+        call()
+        lanes.flush()
+        assert held()[1].complete_as_of_ms <= t.CLOCK.now_ms(), name
 
 
 def test_a_node_without_the_library_gets_it_in_the_middle_of_a_batch(redis_cluster):

@@ -81,6 +81,12 @@ def test_a_commit_that_is_sent_again_counts_once(opened):
     assert lanes.windows(lane, [ONE]) == {ONE: (40, [1])}
 
 
+def test_a_commit_leaves_no_claim_of_the_future(redis_cluster, opened):
+    lanes, lane, state = opened(1)
+    lanes.commit(lane, state, FIRST, watermark_ms=0, complete_as_of_ms=t.CLOCK.now_ms() + 3_600_000)
+    assert 0 < t.held(redis_cluster, lane, [])[1].complete_as_of_ms <= t.CLOCK.now_ms()
+
+
 def test_a_lane_that_has_lost_commits_refuses_the_next(opened):
     lanes, lane, state = opened(1)
     ahead = replace(state, commits=5)

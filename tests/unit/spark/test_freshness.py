@@ -87,3 +87,16 @@ def test_the_lag_of_one_topic_leaves_the_others_out():
     freshness = ObservedEnds()
     freshness.observe(1000, {PLACE: 50, ("users", 0): 7})
     assert freshness.lag({PLACE: 40, ("users", 0): 0}, "users") == 7
+
+
+def test_an_end_that_has_fallen_proves_nothing_and_is_reported():
+    """A topic that was created again, or a broker that does not know yet that it leads no more."""
+    freshness = ObservedEnds()
+    assert freshness.observe(1000, {PLACE: 50}, {PLACE: 50}) == []
+    assert freshness.observe(2000, {PLACE: 49}, {PLACE: 49}) == [PLACE]
+    assert freshness.complete_as_of_ms(PLACE, 50) == 1000
+    assert freshness.end(PLACE) == 50
+    assert freshness.observe(3000, {PLACE: 50}, {PLACE: 51}) == [PLACE]
+    assert freshness.complete_as_of_ms(PLACE, 51) == 1000
+    assert freshness.observe(4000, {PLACE: 51}, {PLACE: 51}) == []
+    assert freshness.complete_as_of_ms(PLACE, 51) == 4000

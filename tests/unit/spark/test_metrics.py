@@ -16,7 +16,7 @@ def test_a_line_for_each_topic_has_what_happened_since_the_last():
     metrics.count_batch(
         {("orders", 0): Tally(records=5, strays=2), ("orders", 1): Tally(records=1, left_in_kafka=1)}
     )
-    metrics.gauge("orders", lag=7, age_ms=250, incomplete=1)
+    metrics.gauge("orders", lag=7, age_ms=250, incomplete=1, skew_ms=-3)
     metrics.gauge("users", lag=0, age_ms=None, incomplete=0)
     metrics.count_restart(["orders"])
     assert not metrics.is_due
@@ -26,6 +26,7 @@ def test_a_line_for_each_topic_has_what_happened_since_the_last():
     orders, users = (json.loads(line) for line in lines)
     names = ("Records", "Batches", "Strays", "LeftInKafka", "Restarts", "Lag", "Age", "IncompletePartitions")
     assert [orders[name] for name in names] == [[6], [1], [2], [1], [1], [7], [250], [1]]
+    assert (orders["ClockSkew"], "ClockSkew" in users) == ([-3], False)
     assert orders["topic"] == "orders"
     assert "Age" not in users
     metrics.flush()

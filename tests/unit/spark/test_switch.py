@@ -141,7 +141,7 @@ class FakeCluster:
 
 class FakeContext:
     def __init__(self, time: FakeTime) -> None:
-        self.clock = time.clock
+        self.clock = self.claim_clock = time.clock
         self.say = lambda _: None
 
 
@@ -199,6 +199,17 @@ def test_a_batch_that_does_not_end_is_no_moment_for_a_switch(monkeypatch, which:
     with pytest.raises(TopicChanged, match="did not end"):
         scene.run(monkeypatch)
     assert not scene.is_switched
+
+
+def test_a_generation_as_complete_as_the_serving_one_is_switched_to_though_a_transaction_holds_up_both(
+    monkeypatch,
+):
+    scene = Scene()
+    scene.old.complete_as_of_ms -= 60_000
+    scene.next.complete_as_of_ms -= 64_000
+    scene.next.positions["orders", 1] = 70
+    scene.run(monkeypatch)
+    assert scene.is_switched
 
 
 @pytest.mark.parametrize("which", ["old", "next"])

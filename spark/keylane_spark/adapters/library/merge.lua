@@ -12,9 +12,8 @@ local function rules_of(watermark_key, args, at)
   local prefix = tonumber(args[at + 2])
   local base = string.sub(watermark_key, 1, prefix - 2)
   local has_index, has_history = args[at + 7] == '1', args[at + 4] ~= '0' or args[at + 5] ~= '0'
-  local seconds, micros = unpack(redis.call('TIME'))
   return {
-    now = tonumber(seconds) * 1000 + math.floor(tonumber(micros) / 1000),
+    now = time_ms(),
     marker_ms = args[at],
     prefix = prefix,
     value_prefix = base .. 'v:',

@@ -22,8 +22,7 @@ local function commit(keys, args)
   local index, expiries = key_of(keys[1], prefix, 'i'), key_of(keys[1], prefix, 'x')
   local progress, first = key_of(keys[1], prefix, 'p'), 9 + gone
   local touched, dropped, sets, members, due_at = { index, expiries, progress }, {}, {}, {}, {}
-  local seconds, micros = unpack(redis.call('TIME'))
-  local now = tonumber(seconds) * 1000 + math.floor(tonumber(micros) / 1000)
+  local now = time_ms()
   for i = 9, 8 + gone do
     touched[#touched + 1] = args[i]
     dropped[#dropped + 1] = string.sub(args[i], prefix + 1)

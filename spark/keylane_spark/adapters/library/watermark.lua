@@ -6,8 +6,15 @@
 
 local SUPERSEDED, INCOMPLETE, HAS_STRAYS, GAVE_STRAYS = 1, 2, 4, 8
 
+-- Returns this node's time in ms.
+local function time_ms()
+  local seconds, micros = unpack(redis.call('TIME'))
+  return tonumber(seconds) * 1000 + math.floor(tonumber(micros) / 1000)
+end
+
+-- A lane claims no completeness of the future, whatever the writer's clock says, or said when it was stored.
 local function encode(flags, next_offset, epoch, newest, complete, log_end)
-  return struct.pack('>BBI8I8I8I8I8', 2, flags, next_offset, epoch, newest, complete, log_end)
+  return struct.pack('>BBI8I8I8I8I8', 2, flags, next_offset, epoch, newest, math.min(complete, time_ms()), log_end)
 end
 
 -- Returns flags, next offset, epoch, newest timestamp, complete as of, log end; or nil and the text of an error.

@@ -1,0 +1,214 @@
+"""What a lane claims of its own age, where the log or a clock would make the claim false."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import time
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from redis import Redis
+from tests.servers.own import create_topic, eventually, primary_and_replica
+from tests.support import clocked_job, jobs
+from tests.support import lanes as t
+from tests.support.jobs import State
+
+from keylane.adapters.redis.cluster import Cluster
+from keylane.model.records import Layout
+from keylane_spark.adapters.claim_clock import ClaimClock
+from keylane_spark.adapters.function_library import WriteOptions
+from keylane_spark.adapters.lane import LaneTarget
+from keylane_spark.config.topics import Config
+from keylane_spark.stream.freshness import ObservedEnds
+from keylane_spark.stream.heartbeat import Heartbeat
+from keylane_spark.stream.openings import WriterSpec
+
+NUMBERS = itertools.count()
+HOUR_MS = 3_600_000
+PATIENCE_S = 60
+
+
+@pytest.fixture
+def topics(kafka) -> list[str]:
+    """Two topics with one partition each."""
+    names = [f"age-{next(NUMBERS)}" for _ in range(2)]
+    for name in names:
+        create_topic(kafka, name, 1)
+    return names
+
+
+@pytest.fixture
+def clock(tmp_path):
+    """The file that says by how much the job's clock is ahead."""
+    clocked_job.move(tmp_path / "clock", 0)
+    return tmp_path / "clock"
+
+
+@pytest.fixture
+def job(kafka, redis_cluster, topics, clock, tmp_path):
+    config = "[job]\nheartbeat_ms = 100\n" + "".join(f"[topics.{name}]\n" for name in topics)
+    running = jobs.start(
+        kafka, redis_cluster, tmp_path, config, module="tests.support.clocked_job", TEST_CLOCK=str(clock)
+    )
+    running.wait_for("keylane: ready")
+    yield running
+    running.end()
+
+
+@pytest.fixture
+def states(job, redis_cluster, topics):
+    found = [State(redis_cluster, topic) for topic in topics]
+    yield found
+    for state in found:
+        state.close()
+
+
+def claimed_ms(state: State) -> int:
+    return state.watermarks()[0, 0].complete_as_of_ms
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def is_fresh(state: State) -> bool:
+    return now_ms() - claimed_ms(state) < 1_000
+
+
+def produce(producer: Producer, topic: str, value: bytes) -> int:
+    """Write a record; the time at which Kafka had acknowledged it."""
+    producer.produce(topic, key=b"k", value=value)
+    assert producer.flush(30) == 0
+    return now_ms()
+
+
+def test_an_acknowledged_record_behind_an_open_transaction_is_not_claimed_before_it_is_read(
+    kafka, topics, states
+):
+    held_up, idle = states
+    plain = Producer({"bootstrap.servers": kafka})
+    open_ = Producer({"bootstrap.servers": kafka, "transactional.id": topics[0]})
+    open_.init_transactions(30)
+    open_.begin_transaction()
+    produce(open_, topics[0], b"undecided")
+    eventually(lambda: is_fresh(idle), PATIENCE_S)
+    acknowledged_ms = produce(plain, topics[0], b"acknowledged")
+    eventually(lambda: claimed_ms(idle) > acknowledged_ms + 500, PATIENCE_S)
+    # The record is acknowledged, and no reader of committed records may see it yet.
+    assert held_up.watermarks()[0, 0].next_offset == 0
+    assert claimed_ms(held_up) <= acknowledged_ms
+    open_.abort_transaction(30)
+    # Three offsets: two records, and behind them the transaction's marker, which is no record.
+    eventually(lambda: held_up.watermarks()[0, 0].next_offset == 3, PATIENCE_S)
+    eventually(lambda: claimed_ms(held_up) > acknowledged_ms and is_fresh(held_up), PATIENCE_S)
+    reader = held_up.reader()
+    assert reader.value(b"k") == b"acknowledged"
+    reader.close()
+
+
+def test_a_driver_s_clock_that_is_ahead_for_a_while_leaves_no_claim_of_the_future(job, clock, states):
+    for ahead_ms in (HOUR_MS, 0, HOUR_MS):
+        clocked_job.move(clock, ahead_ms)
+        moved_ms = now_ms()
+        for state in states:
+            eventually(lambda state=state, after_ms=moved_ms: claimed_ms(state) > after_ms + 500, PATIENCE_S)
+            before_ms = claimed_ms(state)
+            assert before_ms <= now_ms()
+    job.end()
+    last = [claimed_ms(state) for state in states]
+    assert max(last) <= now_ms()
+
+
+def test_a_driver_s_clock_that_is_behind_makes_ages_larger_and_never_takes_a_claim_back(clock, states):
+    eventually(lambda: is_fresh(states[0]), PATIENCE_S)
+    before_ms = claimed_ms(states[0])
+    clocked_job.move(clock, -HOUR_MS)
+    eventually(lambda: now_ms() - claimed_ms(states[0]) > 1_500, PATIENCE_S)
+    assert claimed_ms(states[0]) >= before_ms
+    clocked_job.move(clock, 0)
+    eventually(lambda: is_fresh(states[0]), PATIENCE_S)
+
+
+@dataclass
+class TopicRecreated:
+    """A broker whose topic ends below what the state has, and a query that looks at its topics."""
+
+    topic: str
+    ends: list[int]
+    checks: int = 0
+    strays: tuple[str, ...] = ()
+
+    @property
+    def positions(self) -> dict[tuple[str, int], int]:
+        return {(self.topic, 0): 5}
+
+    def end_offsets(self, counts: dict[str, int]) -> dict[tuple[str, int], int]:
+        assert counts == {self.topic: 1}
+        return {(self.topic, 0): self.ends.pop(0)}
+
+    def check_topics(self) -> None:
+        self.checks += 1
+
+    def say(self, text: str) -> None:
+        pytest.fail(text)
+
+
+def test_a_log_that_ends_below_the_state_proves_nothing_and_is_looked_at_at_once(redis_cluster):
+    layout = Layout(f"age-{next(NUMBERS)}", 1)
+    lane = LaneTarget.of(layout, 0, 0)
+    t.writer(redis_cluster, 1).open([(lane, 5)])
+    query: Any = TopicRecreated(layout.topic, [5, 4, 5])
+    context: Any = SimpleNamespace(
+        broker=query,
+        clock=t.CLOCK,
+        claim_clock=ClaimClock(t.CLOCK),
+        config=Config.model_validate({"topics": {layout.topic: {}}}),
+    )
+    spec = WriterSpec(t.settings(redis_cluster), {layout.topic: layout}, 1, WriteOptions())
+    beating = Heartbeat(context, spec, ObservedEnds(), query)
+    claims = []
+    for _ in range(3):
+        beating._beat()
+        claims.append(t.held(redis_cluster, lane, [])[1].complete_as_of_ms)
+    beating.stop()
+    assert 0 < claims[0] == claims[1] < claims[2]
+    assert query.checks == 1
+
+
+def test_the_claim_clock_is_no_later_than_either_clock_and_one_hung_primary_stops_it_not(
+    cluster, redis_cluster
+):
+    """A clock that is behind by a minute, then ahead; meanwhile a primary hangs."""
+    layout = Layout("any", 9)
+    slots = {LaneTarget.of(layout, partition, 0).slot for partition in range(9)}
+    wrong_ms = -60_000
+    claims = ClaimClock(replace(t.CLOCK, now_ms=lambda: now_ms() + wrong_ms))
+    redis = Cluster(t.settings(redis_cluster))
+    assert claims.now_ms() == 0
+    claims.compare(redis, slots)
+    assert 59_000 < now_ms() - claims.now_ms() < 61_000
+    assert -61_000 < claims.largest_skew()[1] < -59_000
+    wrong_ms = 60_000
+    hung, _ = primary_and_replica(cluster, min(slots))
+    with Redis(port=hung.port) as client:
+        pid = client.info("server")["process_id"]
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        before_ms = now_ms()
+        claims.compare(redis, slots)
+        assert now_ms() - before_ms < 2_000
+        assert now_ms() - 1_000 < claims.now_ms() <= now_ms()
+    finally:
+        os.kill(pid, signal.SIGCONT)
+        redis.close()
+
+
+def test_clocks_that_differ_are_reported(job, clock, states):
+    eventually(lambda: is_fresh(states[0]), PATIENCE_S)
+    clocked_job.move(clock, HOUR_MS)
+    job.wait_for("ms ahead of that of Redis node", PATIENCE_S)

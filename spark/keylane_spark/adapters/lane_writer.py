@@ -5,7 +5,7 @@ How a chunk gets into its lane:
 1. `apply` sends it to the lane's primary at once, and keeps it until its reply has arrived.
 2. All chunks of a lane go over one connection, in order. Each names the offset at which it begins, and the
    library refuses a chunk that does not follow the one before. So many may be in flight at once, and a lost
-   chunk stops those behind it.
+   chunk stops those behind it. The strays of a partition are such a chain of their own in each lane.
 3. After a transient error (a broken connection, a node that is loading or full, a migrating slot, a missing
    library) everything without a reply is sent again, first chunk first, until the retry budget is spent. The
    library skips records that are in the lane already, so repeating does no harm.
@@ -140,20 +140,22 @@ class LaneWriter:
         )
         self._send(_Call(lane, covered.begin, _with_records(head, chunk)))
 
-    def put_strays(self, lane: LaneTarget, chunk: Chunk, source_partition: int = -1) -> None:
+    def put_strays(self, lane: LaneTarget, chunk: Chunk, source_partition: int, after: int = 0) -> None:
         """Send records of another partition to the lane where readers look for their keys.
 
         A record is written only if it is newer than the one that is there. The lane notes that it now has
-        all strays of `source_partition` below the chunk's end; -1: it notes nothing. Errors as `apply`.
+        all strays of `source_partition` below the chunk's end, and drops those that it had. `after`: the end
+        of the chunk that was sent before; 0: everything that was sent has arrived. Errors as `apply`.
         """
         head = self._command(
             library.STRAYS,
             lane,
             *option_arguments(lane.options, len(lane.key_prefix)),
             b"%d" % source_partition,
+            b"%d" % after,
             b"%d" % chunk.end_offset,
         )
-        self._send(_Call(lane, 0, _with_records(head, chunk)))
+        self._send(_Call(lane, after, _with_records(head, chunk)))
 
     def note_strays(self, source: LaneTarget, given: Mapping[LaneTarget, int]) -> None:
         """Note in a partition's first lane up to which offset each other lane was given its strays.

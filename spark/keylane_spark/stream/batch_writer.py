@@ -58,6 +58,8 @@ class BatchWriter:
     _stray_folders: dict[TopicPartition, dict[LaneTarget, Folder]] = field(default_factory=dict)
     _written_to: dict[LaneTarget, int] = field(default_factory=dict)
     """The offset up to which each lane's chunks were sent."""
+    _strays_to: dict[tuple[TopicPartition, LaneTarget], int] = field(default_factory=dict)
+    """The offset up to which each lane was sent a partition's strays."""
     _has_unacknowledged_strays: bool = False
     _unnoted_strays: dict[TopicPartition, dict[LaneTarget, int]] = field(default_factory=dict)
     """The offset up to which each lane was given a partition's strays, until that is noted in Redis."""
@@ -166,7 +168,8 @@ class BatchWriter:
 
     def _put_strays(self, source: TopicPartition, lane: LaneTarget, folded: Folded) -> None:
         chunk = folded.encode(lane.key_prefix, source[1])
-        self.lanes.put_strays(lane, chunk, source[1])
+        self.lanes.put_strays(lane, chunk, source[1], self._strays_to.get((source, lane), 0))
+        self._strays_to[source, lane] = chunk.end_offset
         self._unnoted_strays.setdefault(source, {})[lane] = chunk.end_offset
         self._wait_for_large_chunk(chunk)
         self._tally(source).written += chunk.count

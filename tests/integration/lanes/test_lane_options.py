@@ -113,6 +113,29 @@ def test_state_history_and_index_are_the_fold_of_the_logs_however_they_are_read(
 
 
 @ON_SERVERS
+@given(records=RECORDS, options=OPTIONS, turns=TURNS)
+def test_what_is_read_again_after_all_markers_are_gone_changes_nothing(cluster_map, records, options, turns):
+    """Partitions that are read again, from anywhere: shards of other lanes have lost what they held."""
+    lane = new_lane(guarded=True, **options)
+    lanes = opened(cluster_map, lane)
+    now_ms = log.server_time_ms(cluster_map, lane)
+    logs: dict[int, list[Row]] = {OWN: [], 7: [], 8: []}
+    for source, key, value, time in records:
+        logs[source].append(Row(source, len(logs[source]), key, value, now_ms + time))
+    for rows in filter(None, logs.values()):
+        log.send(lanes, lane, rows, 0, len(rows))
+    state = log.held(cluster_map, lane, KEYS)
+    for key in KEYS:
+        if key not in state.values:
+            log.ask(cluster_map, lane, (b"DEL", lane.key_prefix + key))
+    for source, first, count, is_folded in [*turns, *((source, 0, 99, False) for source in logs)]:
+        begin = first % (len(logs[source]) + 1)
+        if rows := logs[source][begin : begin + count]:
+            log.send(lanes, lane, rows, begin, begin + len(rows), fold=is_folded)
+        assert log.held(cluster_map, lane, KEYS) == state
+
+
+@ON_SERVERS
 @given(
     records=st.lists(
         st.tuples(st.just(OWN), st.sampled_from(KEYS), VALUES, st.integers(-9, -1)), max_size=14

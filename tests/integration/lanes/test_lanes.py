@@ -182,10 +182,12 @@ def test_an_opened_lane_tells_of_its_strays_and_of_the_time_it_was_complete(redi
     lane = new_lane()
     lanes = opened(redis_cluster, lane)
     lanes.apply(lane, OffsetRange(0, 7, 500))
-    lanes.put_strays(lane, t.chunk_of(lane))
+    lanes.put_strays(lane, t.chunk_of(lane, end_offset=30), 7)
     lanes.flush()
     starts = t.writer(redis_cluster, 2).open([(lane, 0)])
-    assert starts[lane] == LaneStart(7, incomplete=False, has_strays=True, complete_as_of_ms=500)
+    assert starts[lane] == LaneStart(
+        7, incomplete=False, has_strays=True, complete_as_of_ms=500, taken={7: 30}
+    )
 
 
 def test_a_superseded_lane_says_so_and_serves_again_when_it_is_opened(redis_cluster):

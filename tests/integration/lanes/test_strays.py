@@ -7,6 +7,7 @@ import itertools
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.servers.own import eventually
 from tests.support import lanes as t
 
 from keylane.errors import Fenced, LaneBehind, StraysLost
@@ -25,7 +26,8 @@ def new_lane(**options) -> LaneTarget:
 def put(
     lanes, lane: LaneTarget, key: bytes, value: bytes | None, *, source: int, offset: int, time: int
 ) -> None:
-    lanes.put_strays(lane, t.chunk_of(lane, (key, codec.encode_record(value, offset, time, source))))
+    row = codec.encode_record(value, offset, time, source)
+    lanes.put_strays(lane, t.chunk_of(lane, (key, row), end_offset=offset + 1), source)
     lanes.flush()
 
 
@@ -117,8 +119,10 @@ def test_a_marker_goes_after_its_time(redis_cluster):
     put(lanes, lane, b"a", None, source=7, offset=30, time=500)
     put(lanes, lane, b"b", b"x", source=7, offset=31, time=500)
     until = t.CLOCK.monotonic_s() + 10
-    while value_of(redis_cluster, lane) is None:
-        put(lanes, lane, b"a", b"older", source=8, offset=1, time=400)
+    for offset in itertools.count():
+        put(lanes, lane, b"a", b"older", source=8, offset=offset, time=400)
+        if value_of(redis_cluster, lane) == b"older":
+            break
         assert t.CLOCK.monotonic_s() < until
 
 
@@ -128,10 +132,11 @@ def test_what_is_no_record_of_ours_is_overwritten_and_ends_no_call_half_done(red
     put(lanes, lane, b"b", b"x", source=7, offset=1, time=1)
     name = lane.key_prefix + b"a"
     with t.client(redis_cluster) as client:
-        for spoil in (lambda: client.rpush(name, "x"), lambda: client.set(name, b"\x01\x01short")):
+        spoils = (lambda: client.rpush(name, "x"), lambda: client.set(name, b"\x01\x01short"))
+        for offset, spoil in enumerate(spoils, 2):
             client.delete(name)
             spoil()
-            put(lanes, lane, b"a", b"ours", source=7, offset=2, time=1)
+            put(lanes, lane, b"a", b"ours", source=7, offset=offset, time=1)
             assert value_of(redis_cluster, lane) == b"ours"
 
 
@@ -157,7 +162,7 @@ def test_in_whatever_order_partitions_are_read_the_newest_of_a_key_wins(redis_cl
     """One key written to three partitions, timestamps rising within each as a broker's do."""
     lane = new_lane()
     lanes = opened(redis_cluster, lane)
-    put(lanes, lane, b"b", b"", source=7, offset=0, time=0)
+    put(lanes, lane, b"b", b"", source=6, offset=0, time=0)
     logs: dict[int, list] = {4: [], 7: [], 8: []}
     for source, step, value in events:
         log = logs[source]
@@ -222,6 +227,59 @@ def test_what_was_given_and_taken_never_goes_back_by_a_repeated_call(redis_clust
     lanes.flush()
     (start,) = t.writer(redis_cluster, 2).open([(lane, 0)]).values()
     assert (start.taken, start.given) == ({7: 30}, {"4.0": 30})
+
+
+def test_strays_that_are_read_again_bring_back_nothing_that_was_deleted_since(redis_cluster):
+    """Their partition's shard was emptied. The marker of the deletion, which would outrank them, is gone."""
+    lane = new_lane(marker_ms=1)
+    lanes = opened(redis_cluster, lane)
+    put(lanes, lane, b"a", b"x", source=7, offset=30, time=400)
+    apply(lanes, lane, b"a", None, offset=0, time=500)
+    with t.client(redis_cluster) as client:
+        eventually(lambda: not client.exists(lane.key_prefix + b"a"))
+    put(lanes, lane, b"a", b"x", source=7, offset=30, time=400)
+    assert value_of(redis_cluster, lane) is None
+    lanes = opened(redis_cluster, lane, epoch=2)
+    put(lanes, lane, b"a", b"x", source=7, offset=30, time=400)
+    assert value_of(redis_cluster, lane) is None
+    put(lanes, lane, b"a", b"y", source=7, offset=31, time=600)
+    assert value_of(redis_cluster, lane) == b"y"
+
+
+def test_of_a_chunk_of_strays_the_lane_drops_only_what_it_has(redis_cluster):
+    lane = new_lane(marker_ms=1)
+    lanes = opened(redis_cluster, lane)
+    put(lanes, lane, b"a", b"x", source=7, offset=30, time=400)
+    apply(lanes, lane, b"a", None, offset=0, time=500)
+    with t.client(redis_cluster) as client:
+        eventually(lambda: not client.exists(lane.key_prefix + b"a"))
+    rows = [(key, codec.encode_record(b"y", offset, 400, 7)) for key, offset in ((b"a", 30), (b"b", 31))]
+    lanes.put_strays(lane, t.chunk_of(lane, *rows, end_offset=32), 7)
+    lanes.flush()
+    assert [value_of(redis_cluster, lane, key) for key in KEYS] == [None, b"y"]
+
+
+def test_a_chunk_of_strays_that_does_not_follow_is_refused_and_so_is_all_behind_it(redis_cluster):
+    """The first chunk was refused for a moment: were the second one taken, the first would be dropped."""
+    lane = new_lane()
+    lanes = opened(redis_cluster, lane)
+    put(lanes, lane, b"b", b"x", source=7, offset=4, time=1)
+    chunks = [
+        t.chunk_of(lane, (b"a", codec.encode_record(b"%d" % end, end - 1, end, 7)), end_offset=end)
+        for end in (10, 20, 30)
+    ]
+    for chunk, after in ((chunks[1], 10), (chunks[2], 20)):
+        with pytest.raises(LaneBehind, match="is at offset 5 and received records from"):
+            lanes.put_strays(lane, chunk, 7, after), lanes.flush()
+    assert value_of(redis_cluster, lane) is None
+    for chunk, after in zip(chunks, (0, 10, 20), strict=True):
+        lanes.put_strays(lane, chunk, 7, after)
+    lanes.flush()
+    assert value_of(redis_cluster, lane) == b"30"
+    lanes.put_strays(lane, chunks[1], 7, 10)  # a repeated one changes nothing, and the chain goes on
+    lanes.put_strays(lane, t.chunk_of(lane, end_offset=40), 7, 30)
+    lanes.flush()
+    assert value_of(redis_cluster, lane) == b"30"
 
 
 def test_an_older_writer_gives_nothing(redis_cluster):

@@ -41,10 +41,10 @@ class NotedLanes:
         records = decoded(lane, chunk) if chunk else []
         self.calls.append(("apply", lane, covered.begin, covered.end, records, more))
 
-    def put_strays(self, lane, chunk, source_partition) -> None:
+    def put_strays(self, lane, chunk, source_partition, after) -> None:
         records = decoded(lane, chunk)
         assert {record.partition for _, record in records} == {source_partition}
-        self.calls.append(("strays", lane, records, chunk.end_offset))
+        self.calls.append(("strays", lane, records, chunk.end_offset, after))
 
     def note_strays(self, source, given) -> None:
         self.calls.append(("note", source, given))
@@ -120,7 +120,7 @@ def test_a_stray_written_a_hundred_thousand_times_is_one_write_before_its_partit
     for first in range(0, 100_000, 20_000):
         writer.write(a_batch(*[(hot, b"%d" % (first + 19_999))] * 20_000, first_offset=first))
     writer.finish([("orders", 0)])
-    (_, lane, ((_, record),), end), (flush, *_), note, (apply, own, _, _, records, _), _ = lanes.calls
+    (_, lane, ((_, record),), end, _), (flush, *_), note, (apply, own, _, _, records, _), _ = lanes.calls
     assert lane == LaneTarget.of(LAYOUT, 1, 0)
     assert note == ("note", own, {lane: end})
     assert end == 100_000
@@ -138,9 +138,11 @@ def test_a_watermark_moves_past_a_stray_when_it_has_arrived(picks, step):
     for first in range(0, len(rows), step):
         writer.write(a_batch(*rows[first : first + step], first_offset=first))
     writer.finish([("orders", 0)])
-    sent, arrived, noted = set(), set(), 0
+    sent, arrived, noted, sent_to = set(), set(), 0, 0
     for name, *call in lanes.calls:
         if name == "strays":
+            assert call[3] == sent_to  # each chunk names the one before
+            sent_to = call[2]
             sent |= {key for key, _ in call[1]}
         elif name == "flush":
             arrived |= sent
@@ -178,7 +180,7 @@ def test_a_part_of_the_key_decides_on_lane_and_stray():
     written = [(lane, key) for _, lane, _, _, records, _ in lanes.named("apply") for key, _ in records]
     assert {lane for lane, _ in written} == {LaneTarget.of(layout, 0, routing.stripe_for(own, 2))}
     assert {key for _, key in written} == {b"%b|%d" % (own, number) for number in range(9)}
-    strays = [(lane, key) for _, lane, records, _ in lanes.named("strays") for key, _ in records]
+    strays = [(lane, key) for _, lane, records, *_ in lanes.named("strays") for key, _ in records]
     assert {lane for lane, _ in strays} == {LaneTarget.of(layout, 2, routing.stripe_for(foreign, 2))}
     tally = writer.tallies["orders", 0]
     by_all = [b"%b|%d" % (foreign, number) for number in range(9)]
@@ -207,7 +209,7 @@ def test_a_partition_without_records_and_one_beyond_the_layout_have_their_waterm
         (4, 0, 10_000_000),
         (4, 1, 10_000_000),
     ]
-    ((_, lane, ((_, record),), _),) = lanes.named("strays")
+    ((_, lane, ((_, record),), *_),) = lanes.named("strays")
     assert (lane.partition, record.partition) == (1, 4)
 
 

@@ -1,6 +1,6 @@
 -- The functions that a writer calls for a lane. Errors of all of them:
 --   FENCED epoch         a newer writer, with this epoch, owns the lane
---   BEHIND next offset   the call begins after the lane's next offset (-1: the lane has no watermark)
+--   BEHIND next offset   the call does not follow what the lane has (-1: the lane has no watermark)
 --   CORRUPT text         the watermark record can't be read
 
 -- Applies the records of [from, to) that the lane does not have yet, and moves the watermark to `to`.
@@ -37,13 +37,15 @@ local function apply(keys, args)
   return next_offset
 end
 
--- Writes records of another partition into the lane where readers look for their keys; its watermark stays.
--- KEYS: the lane's watermark. ARGV: epoch, the 8 options, the partition that the records come from (-1: it is not
--- noted), the offset below which the lane now has all strays of that partition, then keys and payloads alternately.
--- Returns 0. Also fails with LOST: the lane has failed over since it was opened. Strays that it had taken may be
--- missing, and noting later ones would hide that.
+-- Writes the records of [after, to) of another partition into the lane where readers look for their keys; the lane's
+-- watermark stays. Records that the lane has are dropped: what was deleted since would come back.
+-- KEYS: the lane's watermark. ARGV: epoch, the 8 options, the partition that the records come from, the end of the
+-- chunk that its writer sent before (0: all that it sent has arrived), the offset below which the lane then has all
+-- strays of that partition, then keys and payloads alternately.
+-- Returns 0. BEHIND names the offset below which the lane has that partition's strays. Also fails with LOST: the lane
+-- has failed over since it was opened. Strays that it had taken may be missing, and noting later ones would hide that.
 local function strays(keys, args)
-  local epoch, source, to = tonumber(args[1]), args[10], tonumber(args[11])
+  local epoch, source, after, to = tonumber(args[1]), args[10], tonumber(args[11]), tonumber(args[12])
   local flags, next_offset, newest, complete, log_end = own(keys[1], epoch)
   if not flags then
     return next_offset
@@ -52,10 +54,13 @@ local function strays(keys, args)
     return redis.error_reply('LOST strays')
   end
   local taken = key_of(keys[1], tonumber(args[4]), 's')
-  local before = source ~= '-1' and tonumber(redis.call('HGET', taken, source) or 0)
-  merge(keys[1], args, 2, 12, 0)
-  if before and to > before then
-    redis.call('HSET', taken, source, args[11])
+  local before = tonumber(redis.call('HGET', taken, source) or 0)
+  if before < after then
+    return redis.error_reply(string.format('BEHIND %.0f', before))
+  end
+  if before < to then
+    merge(keys[1], args, 2, 13, before)
+    redis.call('HSET', taken, source, args[12])
   end
   if bit.band(flags, HAS_STRAYS) == 0 then
     redis.call('SET', keys[1], encode(bit.bor(flags, HAS_STRAYS), next_offset, epoch, newest, complete, log_end))

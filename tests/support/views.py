@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import Producer
 from tests.support.builders import an_event, load_handler
 
+from keylane import routing
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
@@ -158,6 +160,24 @@ class Query:
         """All windows of a view."""
         rows = self.pages(f"/views/{view}/keys", **{"limit": "1000"} | query)
         return {(row["key"], row.get("start"), row.get("end")): row["values"] for row in rows}
+
+
+class StoredLane:
+    """Lane 0 of a view as it was: `restore` takes the lane back to it, as a replica that was behind does."""
+
+    def __init__(self, client: Any, view: str) -> None:
+        self._client = client
+        self._pattern = f"{{{routing.hash_tag(0).decode()}}}:~{view}:*"
+        self._before = {key: client.dump(key) for key in self._keys()}
+
+    def restore(self) -> None:
+        for key in self._keys():
+            self._client.delete(key)
+        for key, data in self._before.items():
+            self._client.restore(key, 0, data, replace=True)
+
+    def _keys(self) -> list[bytes]:
+        return list(self._client.scan_iter(match=self._pattern, count=1000, target_nodes="primaries"))
 
 
 def eventually_equal(read: Callable[[], Any], wanted: Any, within_s: float = 90) -> None:

@@ -16,7 +16,7 @@ from keylane.errors import CorruptState, LaneBehind
 from keylane.model.keys import printable
 from keylane.state import codec, redis_keys, windows
 from keylane.state.lanes import decode_watermark, lanes_of_topic
-from keylane.state.windows import Progress
+from keylane.state.windows import Closing, Progress
 from keylane_spark.adapters import function_library as library
 from keylane_spark.adapters.function_library import CallRefused
 from keylane_spark.adapters.lane import LaneTarget
@@ -35,20 +35,23 @@ _KEYS_PER_CALL = 1000
 class ViewLaneState:
     """The state of a view's lane: how many commits it has applied, and from which records.
 
-    `watermark_ms`: the event time up to which its windows are final.
+    `watermark_ms`: the event time up to which its windows are final. `closings`: those that it had when it
+    was opened; a commit returns none.
     """
 
     commits: int
     watermark_ms: int
     progress: Progress
+    closings: tuple[Closing, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What a commit does to a lane's windows: window key -> new value, and the window keys to remove."""
+    """What a commit changes in a lane: window key -> new value, window keys to remove, closings to add."""
 
     windows: Mapping[bytes, bytes] = field(default_factory=dict)
     gone: Sequence[bytes] = ()
+    closings: tuple[Closing, ...] = ()
 
 
 NO_CHANGES = Changes()
@@ -75,7 +78,7 @@ class ViewLanes:
         return {lane: self._read_state(lane, first) for lane in self.lanes}
 
     def _read_state(self, lane: LaneTarget, first: Progress) -> ViewLaneState:
-        progress_key = self._progress_key(lane)
+        progress_key = self._own_key(lane, b"p")
         stored, watermark_data = self._get(lane, [progress_key, lane.watermark_key])
         if watermark_data is None:
             raise LaneBehind(str(lane), None, 0)
@@ -86,7 +89,16 @@ class ViewLanes:
             progress = first if stored is None else Progress.from_json(stored)
         except codec.CodecError as error:
             raise CorruptState(printable(progress_key), str(error)) from error
-        return ViewLaneState(watermark.next_offset, watermark.newest_timestamp_ms, progress)
+        return ViewLaneState(
+            watermark.next_offset, watermark.newest_timestamp_ms, progress, self._closings(lane)
+        )
+
+    def _closings(self, lane: LaneTarget) -> tuple[Closing, ...]:
+        key = self._own_key(lane, b"c")
+        try:
+            return tuple(map(Closing.from_json, self._ask(lane, b"LRANGE", key, b"0", b"-1")))
+        except codec.CodecError as error:
+            raise CorruptState(printable(key), str(error)) from error
 
     def supersede(self) -> None:
         """Mark all lanes as not of the current generation. Errors as `open`."""
@@ -142,7 +154,9 @@ class ViewLanes:
             *(b"FCALL", library.COMMIT, b"1", lane.watermark_key, b"%d" % self._epoch),
             *(b"%d" % state.commits, b"%d" % watermark_ms, b"%d" % complete_as_of_ms),
             *(b"%d" % len(lane.key_prefix), b"%d" % (self._ttl_ms or 0), progress.to_json()),
-            *(b"%d" % len(changes.gone), *(lane.key_prefix + name for name in changes.gone)),
+            *(b"%d" % len(changes.closings), b"%d" % len(changes.gone)),
+            *(closing.to_json() for closing in changes.closings),
+            *(lane.key_prefix + name for name in changes.gone),
             *pairs,
         )
         commits = int(self._call(lane, packed, state.commits))
@@ -157,8 +171,8 @@ class ViewLanes:
     def _writer(self) -> LaneWriter:
         return LaneWriter(self._library, self._epoch)
 
-    def _progress_key(self, lane: LaneTarget) -> bytes:
-        return lane.key_prefix[:-2] + b"p:" + lane.name.encode()
+    def _own_key(self, lane: LaneTarget, kind: bytes) -> bytes:
+        return lane.key_prefix[:-2] + kind + b":" + lane.name.encode()
 
     def _get(self, lane: LaneTarget, keys: Sequence[bytes]) -> list[bytes | None]:
         values: list[bytes | None] = self._ask(lane, b"MGET", *keys)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from keylane_spark.config.views import ViewConfig
     from keylane_spark.context import JobContext
     from keylane_spark.generations.ownership import Ownership
-    from keylane_spark.views.view_writer import Offsets
+    from keylane_spark.views.closings import Offsets
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,21 +51,6 @@ class ViewOpening:
     lanes: ViewLanes
     cluster: Cluster
     incomplete: tuple[int, ...]
-
-    @property
-    def behind(self) -> dict[Offsets, list[LaneTarget]]:
-        """The lanes that have not reached the furthest offsets, by the offsets that they have reached."""
-        by_offsets: dict[Offsets, list[LaneTarget]] = {}
-        for lane, state in self.writer.states.items():
-            by_offsets.setdefault(state.progress.offsets, []).append(lane)
-        by_offsets.pop(self.furthest, None)
-        return by_offsets
-
-    @property
-    def furthest(self) -> Offsets:
-        """The offset of each partition that the furthest lane has reached."""
-        every = [state.progress.offsets for state in self.writer.states.values()]
-        return tuple(max(offsets) for offsets in zip(*every, strict=True))
 
 
 def open_view(context: JobContext, ownership: Ownership, name: str, *, has_begun: bool) -> ViewOpening:
@@ -151,7 +136,7 @@ class _ViewOpener:
     def _check_ends(self, opening: ViewOpening) -> None:
         topic = opening.view.topic
         ends = self.context.broker.end_offsets({topic: self.shape.partition_count})
-        for partition, position in enumerate(opening.furthest):
+        for partition, position in enumerate(opening.writer.furthest):
             if position > ends[topic, partition]:
                 reason = (
                     f"partition {partition} of topic {topic!r} ends at {ends[topic, partition]}, "

@@ -43,10 +43,11 @@ class PartialWindow:
     states: list[Any]
 
 
-def partials(rows: DataFrame, view: Definition) -> DataFrame:
+def partials(rows: DataFrame, view: Definition, watermark_ms: int = 0) -> DataFrame:
     """Rows of the Kafka source -> one row for each partial window; `parse_partials` reads them.
 
-    Raises pyspark's AnalysisException where `where` is not valid SQL over these rows.
+    No session has both records that are late by this event time and others: how rows are divided into batches
+    makes no difference. Raises pyspark's AnalysisException where `where` is not valid SQL over these rows.
     """
     rows = rows.where("value is not null").select(
         "partition",
@@ -69,7 +70,7 @@ def partials(rows: DataFrame, view: Definition) -> DataFrame:
         f.when(f.coalesce(is_valid, f.lit(False)), key).otherwise(f.lit(b"")).alias("k"),
         f.when(f.coalesce(is_valid, f.lit(False)), time).otherwise(f.timestamp_millis(f.lit(0))).alias("t"),
     )
-    grouped, start, end = _windowed(rows, view)
+    grouped, start, end = _windowed(rows, view, watermark_ms)
     aggregated = grouped.agg(
         f.count("*").alias("records"),
         f.max("t").alias("newest"),
@@ -108,14 +109,17 @@ def parse_partials(table: pa.Table, view: Definition) -> list[PartialWindow]:
     ]
 
 
-def _windowed(rows: DataFrame, view: Definition) -> tuple[GroupedData, Expression, Expression]:
+def _windowed(
+    rows: DataFrame, view: Definition, watermark_ms: int
+) -> tuple[GroupedData, Expression, Expression]:
     """Group the rows by partition, key and window; returns the groups, and their start and end in ms."""
     if view.size_ms is None:
         return rows.groupBy("partition", "k"), f.lit(0), f.lit(None).cast("bigint")
     if view.is_session:
         window = f.session_window("t", f"{view.size_ms} milliseconds").alias("w")
         start, end = f.unix_millis(f.col("w.start")), f.unix_millis(f.col("w.end"))
-        return rows.groupBy("partition", "k", window), start, end
+        is_late = f.unix_millis("t") + view.size_ms <= f.lit(watermark_ms)
+        return rows.withColumn("late", is_late).groupBy("partition", "k", "late", window), start, end
     every_ms = view.every_ms or view.size_ms
     at = f.unix_millis("t")
     last = at - f.pmod(at, f.lit(every_ms))

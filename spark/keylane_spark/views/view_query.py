@@ -12,6 +12,7 @@ from keylane_spark.stream.batch_query import BatchQuery
 from keylane_spark.stream.freshness import ObservedEnds, topic_complete_as_of_ms
 from keylane_spark.stream.offset_log import batch_ends
 from keylane_spark.views.partials import partials
+from keylane_spark.views.sources import BatchRows, LogRows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -19,8 +20,9 @@ if TYPE_CHECKING:
     from keylane.model.topic_partition import TopicPartition
     from keylane_spark.context import JobContext
     from keylane_spark.telemetry.metrics import JobMetrics
+    from keylane_spark.views.closings import Offsets
     from keylane_spark.views.open_view import ViewOpening
-    from keylane_spark.views.view_writer import FoldCounts, Offsets
+    from keylane_spark.views.view_writer import FoldCounts
 
 EVERY = "1 second"
 """How often new records are read: a batch costs a shuffle, however small it is."""
@@ -42,7 +44,7 @@ class ViewQuery(BatchQuery):
         self._topic = opening.view.topic
         max_records = max(1, BATCH_RECORDS // opening.view.windows_per_event)
         self._job = context.config.job.model_copy(update={"max_batch_records": max_records})
-        self._positions: Offsets = opening.furthest
+        self._positions: Offsets = opening.writer.furthest
         self._freshness = ObservedEnds()
         self.complete_as_of_ms = 0
         """The time as of which all lanes have been marked complete; 0: not yet."""
@@ -50,13 +52,13 @@ class ViewQuery(BatchQuery):
     def start(self) -> None:
         """Bring all lanes to the offsets of the furthest one, then start the query."""
         context, writer = self._context, self._opening.writer
-        spark, connection = context.spark, context.broker.connection
-        for offsets, lanes in self._opening.behind.items():
+        writer.share_closings()
+        for offsets, lanes in writer.behind.items():
             self.say(f"{len(lanes)} of the lanes are behind the others: they catch up first")
-            begins, ends = self._by_partition(offsets), self._by_partition(self._positions)
-            rows = session.read_range(spark, connection, begins, ends, self._job)
-            self._report(writer.fold(self._in_few_tasks(rows), offsets, self._positions, lanes=lanes), 0)
-        rows = session.source(spark, connection, self._by_partition(self._positions), self._job)
+            source = LogRows(self._read_log, self._opening.view)
+            self._report(writer.fold(source, offsets, self._positions, lanes), 0)
+        positions = self._by_partition(self._positions)
+        rows = session.source(context.spark, context.broker.connection, positions, self._job)
         try:
             partials(rows, self._opening.view)
         except AnalysisException as error:
@@ -123,11 +125,18 @@ class ViewQuery(BatchQuery):
         end = tuple(ends[self._topic, partition] for partition in range(len(ends)))
         caught_up = self._caught_up(self._ends(), end)
         count = sum(end) - sum(self._positions)
-        counts = self._opening.writer.fold(
-            self._in_few_tasks(rows), self._positions, end, caught_up=caught_up
-        )
+        begin, writer = self._positions, self._opening.writer
+        source = BatchRows(self._in_few_tasks(rows), self._opening.view, begin, end)
+        counts = writer.fold(source, begin, end)
+        writer.close_windows(caught_up)
         self._positions = end
         self._report(counts, count, f" in {(clock.monotonic_s() - began_s) * 1000:.0f} ms")
+
+    def _read_log(self, begin: Offsets, end: Offsets) -> DataFrame:
+        context = self._context
+        begins, ends = self._by_partition(begin), self._by_partition(end)
+        rows = session.read_range(context.spark, context.broker.connection, begins, ends, self._job)
+        return self._in_few_tasks(rows)
 
     def _in_few_tasks(self, rows: DataFrame) -> DataFrame:
         """The rows in fewer tasks than there are task slots."""

@@ -13,8 +13,6 @@ from tests.support import jobs, views
 from tests.support import lanes as t
 from tests.support.views import COLUMNS, Event, Query, eventually_equal, produce
 
-from keylane import routing
-
 NUMBERS = itertools.count()
 MINUTE_MS = 60_000
 # Not long ago: Kafka's retention goes by these.
@@ -243,21 +241,13 @@ def test_a_lane_that_loses_what_it_had_acknowledged_is_brought_to_where_the_othe
     eventually_equal(lambda: whole(query, view), views.fixed(written, MINUTE_MS, MINUTE_MS))
     eventually_equal(lambda: whole(query, f"{view}-visits"), views.sessions(written, 15_000))
     with t.client(redis_cluster) as client:
-        pattern = f"{{{routing.hash_tag(0).decode()}}}:~{view}*"
-
-        def lane() -> dict[bytes, bytes]:
-            keys = client.scan_iter(match=pattern, count=1000, target_nodes="primaries")
-            return {key: client.dump(key) for key in keys}
-
-        before = lane()
+        before = [views.StoredLane(client, name) for name in (view, f"{view}-visits")]
         written += produce(kafka, topic, some_events(300, 31))
         eventually_equal(lambda: whole(query, view), views.fixed(written, MINUTE_MS, MINUTE_MS))
         eventually_equal(lambda: whole(query, f"{view}-visits"), views.sessions(written, 15_000))
         running.signal(signal.SIGSTOP)
-        for key in lane().keys() - before.keys():
-            client.delete(key)
-        for key, data in before.items():
-            client.restore(key, 0, data, replace=True)
+        for lane in before:
+            lane.restore()
         running.signal(signal.SIGCONT)
     running.wait_for("1 of the lanes are behind the others: they catch up first")
     written += produce(kafka, topic, some_events(50, 32))

@@ -8,7 +8,8 @@ import pytest
 from tests.servers.own import CLOCK
 
 from keylane.model.records import Layout
-from keylane.state.windows import Column, Definition
+from keylane.state.windows import Column, Definition, Progress
+from keylane_spark.adapters.view_lanes import ViewLaneState
 from keylane_spark.views.view_writer import ViewWriter
 
 
@@ -35,5 +36,6 @@ from keylane_spark.views.view_writer import ViewWriter
 )
 def test_the_watermark_goes_by_the_partitions_that_have_more_to_be_read(times, caught_up, watermark_ms):
     view = Definition("t", (Column("n", "count"),), size_ms=10, lateness_ms=5)
-    writer = ViewWriter(view, Layout("~v", 1), SimpleNamespace(lanes=[]), {}, CLOCK)
-    assert writer._watermark_ms(times, caught_up) == watermark_ms
+    state = ViewLaneState(0, 0, Progress((0, 0, 0), tuple(times)))
+    writer = ViewWriter(view, Layout("~v", 1), SimpleNamespace(lanes=[]), {"lane": state}, CLOCK)
+    assert writer._watermark_ms(caught_up) == watermark_ms

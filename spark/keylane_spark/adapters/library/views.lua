@@ -1,9 +1,12 @@
 -- The function that a view's writer calls.
 
+-- A lane keeps so many of its newest closings.
+local CLOSINGS = 1000
+
 -- Commits a lane's windows and its progress at once.
 -- KEYS: the lane's watermark. ARGV: epoch, how many commits the lane has, event-time watermark ms, complete as of ms,
--- length of `{tag}:~view:g:w:`, time to live ms (0: none), the lane's progress, how many windows to remove, their
--- keys, then keys and payloads of the changed windows alternately.
+-- length of `{tag}:~view:g:w:`, time to live ms (0: none), the lane's progress, how many closings to add, how many
+-- windows to remove, the closings, the keys to remove, then keys and payloads of the changed windows alternately.
 -- Returns how many commits the lane has now. Errors: FENCED epoch, BEHIND commits (-1: no watermark; else the lane
 -- has another number of commits), CORRUPT.
 local function commit(keys, args)
@@ -18,12 +21,14 @@ local function commit(keys, args)
   elseif commits ~= before then
     return redis.error_reply(string.format('BEHIND %.0f', commits))
   end
-  local prefix, ttl_ms, gone = tonumber(args[5]), tonumber(args[6]), tonumber(args[8])
+  local prefix, ttl_ms, closings = tonumber(args[5]), tonumber(args[6]), tonumber(args[8])
+  local first_gone = 10 + closings
+  local first = first_gone + tonumber(args[9])
   local index, expiries = key_of(keys[1], prefix, 'i'), key_of(keys[1], prefix, 'x')
-  local progress, first = key_of(keys[1], prefix, 'p'), 9 + gone
-  local touched, dropped, sets, members, due_at = { index, expiries, progress }, {}, {}, {}, {}
+  local progress, closed = key_of(keys[1], prefix, 'p'), key_of(keys[1], prefix, 'c')
+  local touched, dropped, sets, members, due_at = { index, expiries, progress, closed }, {}, {}, {}, {}
   local now = time_ms()
-  for i = 9, 8 + gone do
+  for i = first_gone, first - 1 do
     touched[#touched + 1] = args[i]
     dropped[#dropped + 1] = string.sub(args[i], prefix + 1)
   end
@@ -44,7 +49,7 @@ local function commit(keys, args)
   end
   in_slices('ZREM', index, dropped)
   in_slices('ZREM', expiries, dropped)
-  for i = 9, 8 + gone do
+  for i = first_gone, first - 1 do
     redis.call('DEL', args[i])
   end
   if ttl_ms > 0 then
@@ -56,6 +61,10 @@ local function commit(keys, args)
     in_slices('MSET', nil, sets)
   end
   in_slices('ZADD', index, members)
+  if closings > 0 then
+    redis.call('RPUSH', closed, unpack(args, 10, first_gone - 1))
+    redis.call('LTRIM', closed, -CLOSINGS, -1)
+  end
   redis.call('MSET', progress, args[7], keys[1],
     encode(flags, commits + 1, epoch, tonumber(args[3]), math.max(tonumber(args[4]), complete), log_end))
   return commits + 1

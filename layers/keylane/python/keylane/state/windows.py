@@ -6,6 +6,7 @@ A view's windows are in lanes as a topic's records are, under the name `~view`, 
                                    it changed, ms) and JSON: {"end": ms or null, "states": [one a column]}
     {tag}:~view:g:i:<lane>         the lane's window keys in order
     {tag}:~view:g:p:<lane>         JSON, see Progress
+    {tag}:~view:g:c:<lane>         a list of JSON, see Closing: the newest ones, in their order
     {tag}:~view:g:w:<lane>         as a topic's, but: next offset is the number of commits, and the newest
                                    timestamp is the event-time watermark: a window that ends by it is final
 
@@ -76,6 +77,18 @@ class Definition:
         if self.is_session:
             return "session"
         return "tumbling" if self.every_ms in (None, self.size_ms) else "hopping"
+
+    def closes_by(self, watermark_ms: int) -> int | None:
+        """Return the last end of a window that an event-time watermark has reached, None for none.
+
+        Watermarks with the same last end make the same records late. Sessions may end at any time: theirs
+        count in steps of a 60th of the gap.
+        """
+        if self.size_ms is None or watermark_ms <= 0:
+            return None
+        if self.is_session:
+            return watermark_ms - watermark_ms % max(1, self.size_ms // 60)
+        return watermark_ms - (watermark_ms - self.size_ms) % (self.every_ms or self.size_ms)
 
     @property
     def windows_per_event(self) -> int:
@@ -162,3 +175,29 @@ class Progress:
             return cls(tuple(map(int, fields["offsets"])), times, int(fields["late"]), int(fields["invalid"]))
         except ODD_JSON as error:
             raise CodecError(f"this is not the progress of a view: {error!r}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Closing:
+    """From these offsets on, records are late for windows that end by `watermark_ms`.
+
+    `offsets`: one for each partition of the topic; partitions that were added later count from 0. Which
+    records are late depends on when partitions were read, so it is stored: whoever reads the same records
+    again decides the same.
+    """
+
+    offsets: tuple[int, ...]
+    watermark_ms: int
+
+    def to_json(self) -> bytes:
+        """Return JSON in UTF-8."""
+        return json.dumps(asdict(self), separators=(",", ":")).encode()
+
+    @classmethod
+    def from_json(cls, data: bytes) -> Self:
+        """Return the closing. Raises CodecError."""
+        try:
+            fields = json.loads(data)
+            return cls(tuple(map(int, fields["offsets"])), int(fields["watermark_ms"]))
+        except ODD_JSON as error:
+            raise CodecError(f"this is not a closing of a view: {error!r}") from error

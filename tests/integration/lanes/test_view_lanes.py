@@ -14,9 +14,10 @@ from keylane.errors import CorruptState, Fenced, LaneBehind
 from keylane.model.records import Layout, Options
 from keylane.state import redis_keys
 from keylane.state.lanes import lanes_of_topic
-from keylane.state.windows import Progress, encode_window, window_key
+from keylane.state.windows import Closing, Progress, encode_window, window_key
 from keylane_spark.adapters.function_library import FunctionLibrary
 from keylane_spark.adapters.view_lanes import Changes, ViewLanes
+from keylane_spark.views.closings import KEPT
 
 NUMBERS = itertools.count()
 FIRST = Progress((0,), (None,))
@@ -132,13 +133,26 @@ def test_a_commit_of_thousands_of_windows_is_one_call(redis_cluster, layout, ope
     assert index_of(redis_cluster, layout) == []
 
 
-@pytest.mark.parametrize("kind", [b"p", b"v"])
+def test_a_lane_keeps_the_newest_thousand_closings_in_their_order(opened):
+    lanes, lane, state = opened(1)
+    assert state.closings == ()
+    closings = [Closing((number,), number) for number in range(1, 1201)]
+    for first in range(0, len(closings), 400):
+        changes = Changes({ONE: window(1)}, closings=tuple(closings[first : first + 400]))
+        state = lanes.commit(lane, state, FIRST, changes, watermark_ms=0)
+    lanes, lane, state = opened(2)
+    assert state.closings == tuple(closings[-KEPT:])
+    assert lanes.windows(lane, [ONE]) == {ONE: (40, [1])}
+
+
+@pytest.mark.parametrize("kind", [b"p", b"v", b"c"])
 def test_bytes_that_are_not_keylane_s_are_corrupt_state(redis_cluster, layout, opened, kind):
     lanes, lane, state = opened(1)
     lanes.commit(lane, state, FIRST, put((ONE, 1)), watermark_ms=0)
     (own,) = lanes_of_topic(layout)
     name = ONE if kind == b"v" else b"0.0"
     with t.client(redis_cluster) as client:
-        client.set(redis_keys.lane_key(own.tag, layout.topic, layout.generation, kind, name), b"nonsense")
+        key = redis_keys.lane_key(own.tag, layout.topic, layout.generation, kind, name)
+        client.rpush(key, b"nonsense") if kind == b"c" else client.set(key, b"nonsense")
     with pytest.raises(CorruptState):
-        opened(2) if kind == b"p" else lanes.windows(lane, [ONE])
+        opened(2) if kind != b"v" else lanes.windows(lane, [ONE])

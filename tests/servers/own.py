@@ -62,11 +62,11 @@ def own_cluster(data: Path, *, appendonly: bool = False) -> Iterator[RedisCluste
 
 
 @contextlib.contextmanager
-def own_kafka(data: Path) -> Iterator[Kafka]:
+def own_kafka(data: Path, kind: type[Kafka] = Kafka) -> Iterator[Kafka]:
     """Yield a separate broker."""
     ports = Ports()
     with guarded(data):
-        kafka = Kafka(
+        kafka = kind(
             data / "kafka",
             run=data / "run",
             log=data / "logs" / "kafka.log",

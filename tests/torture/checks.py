@@ -9,17 +9,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from tests.torture.excuses import Excuses
 from tests.torture.oracle import is_same, show
 from tests.torture.stack import slot_of
 
 from keylane import routing
-from keylane.errors import LaneBuilding, UnknownTopic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.torture.acknowledged import Acknowledged
-    from tests.torture.nemesis import Trouble
+    from tests.torture.faults.world import Trouble
     from tests.torture.oracle import KeyLog, Log, Logged
     from tests.torture.readers import Seen
     from tests.torture.stack import TortureStack
@@ -52,12 +52,13 @@ class Facts:
 
 def check_seen(seen: list[list[Seen]], facts: Facts) -> Iterator[str]:
     """Check what readers saw while a schedule ran; yields a sentence for each fault."""
+    excuses = Excuses.of(facts.troubles, facts.stack)
     for own in seen:
         reader = _Reader(facts)
         for now in own:
             if now.error is None:
                 yield from reader.check(now)
-            elif not _is_building(now, facts):
+            elif not excuses.explain(now):
                 took_s = now.ended_s - now.began_s
                 yield f"{_where(now)}: a read failed after {took_s:.2f} s: {now.error!r}"
 
@@ -114,11 +115,6 @@ class _Reader:
         assert now.waited_for
         is_stray = now.waited_for.partition != now.answer.partition
         return is_stray and self.facts.in_trouble(shard, 0, now.ended_s)
-
-
-def _is_building(now: Seen, facts: Facts) -> bool:
-    emptied = any(trouble.kind == "empty-redis" for trouble in facts.troubles)
-    return emptied and isinstance(now.error, LaneBuilding | UnknownTopic)
 
 
 def _check_claim(now: Seen, facts: Facts) -> Iterator[str]:

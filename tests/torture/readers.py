@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tests.servers.own import CLOCK
 
-from keylane.adapters.redis.cluster import Cluster
 from keylane.adapters.redis.state import RedisState
 from keylane.errors import KeylaneError
 from keylane.query.latest import Wait, read_latest
@@ -18,7 +17,9 @@ from keylane.query.layouts import Layouts
 from keylane.query.store import ReadTerms, Store
 
 if TYPE_CHECKING:
-    from keylane.adapters.redis.cluster import RedisSettings
+    from collections.abc import Callable
+
+    from keylane.adapters.redis.cluster import Cluster
     from keylane.model.records import Answer, Position
 
 READERS = 2
@@ -50,8 +51,8 @@ class Seen(NamedTuple):
 class Readers:
     """Threads with their own clients: some read at random, some wait for positions that writes returned."""
 
-    def __init__(self, settings: RedisSettings, seed: int) -> None:
-        self._settings = settings
+    def __init__(self, connect: Callable[[], Cluster], seed: int) -> None:
+        self._connect = connect
         self._keys: list[tuple[str, bytes]] = []
         self._positions: queue.Queue[tuple[str, bytes, Position]] = queue.Queue()
         self._seen: list[list[Seen]] = [[] for _ in range(READERS + WAITERS)]
@@ -90,7 +91,7 @@ class Readers:
             thread.join(WAIT_MS / 1000 + 10)
 
     def _run(self, number: int, seed: int) -> None:
-        state = RedisState(Cluster(self._settings))
+        state = RedisState(self._connect())
         store = Store(state, Layouts(state, CLOCK, LAYOUT_TTL_S), CLOCK)
         source = random.Random(f"{seed}/{number}")
         try:

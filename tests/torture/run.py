@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 from tests.servers.own import CLOCK
 from tests.torture.checks import Facts, check_seen
 from tests.torture.counting import check_view
+from tests.torture.faults.world import Trouble
 from tests.torture.leftovers import KnownKeys, check_leftovers, check_replicas
-from tests.torture.nemesis import Nemesis, Trouble
+from tests.torture.nemesis import Nemesis
 from tests.torture.oracle import Log
 from tests.torture.producing import Producers
 from tests.torture.readers import Readers, Seen
@@ -60,7 +61,7 @@ class Tormentor:
 
     @classmethod
     def of(cls, stack: TortureStack, seed: int, *, with_view: bool = False) -> Tormentor:
-        readers = Readers(stack.redis, seed)
+        readers = Readers(stack.reader_cluster, seed)
         producers = Producers(stack.kafka.bootstrap, readers.wait_for)
         tormentor = cls(stack, producers, readers, Log(stack.kafka.bootstrap, TOPICS), with_view)
         tormentor._warm_up()
@@ -84,8 +85,8 @@ class Tormentor:
             faults += self._heal(nemesis)
             written_ms = CLOCK.now_ms()
             ends = self.log.read_on()
-            emptied = "empty-redis" in schedule.events
-            within_s = REACHED_WITHIN_S + (sum(ends.values()) / REBUILT_PER_S if emptied else 0)
+            rebuilt = any(t.lost_data for t in nemesis.troubles) or "switch-layout" in schedule.events
+            within_s = REACHED_WITHIN_S + (sum(ends.values()) / REBUILT_PER_S if rebuilt else 0)
             missing = self._wait_reached(ends, written_ms, within_s)
             seen = self.readers.take()
             nemesis.troubles += self._unplanned(before, nemesis.troubles, began_s)

@@ -13,17 +13,31 @@ SHARDS = 3
 
 EVENTS = {
     # name: relative frequency
+    "empty-redis": 3,
+    "empty-shard": 4,
+    "empty-keylane-shard": 3,
+    "lose-shard": 4,  # primary and replica are killed, and come back without their data
     "kill-driver": 12,  # the job's whole process group, or every process it has started
     "kill-worker": 12,  # one of Spark's Python workers, under a burst
-    "kill-primary": 12,  # of Redis; comes back as a replica
+    "kill-primary": 10,  # of Redis; comes back as a replica
+    "kill-two-primaries": 6,
     "kill-broker": 6,
-    "pause-primary": 12,  # SIGSTOP, for a moment or until its replica has taken over
-    "pause-broker": 8,
+    "pause-primary": 10,  # SIGSTOP, for a moment or until its replica has taken over
+    "pause-broker": 6,
     "pause-driver": 8,
     "lose-checkpoint": 8,  # under the running job
-    "lose-writes": 14,  # a replica kept from catching up is promoted
+    "lose-writes": 12,  # a replica kept from catching up is promoted
     "zombie": 8,  # a second job takes over while the first is stopped; then the first wakes up
-    "empty-redis": 2,
+    "part-job": 10,  # the job's connections to a primary are cut, or hold what they are given
+    "part-readers": 10,  # the same for the readers, and a primary or a replica
+    "slow-links": 6,
+    "fail-over": 6,  # by hand, with or without what the replica lacks
+    "reshard": 6,  # a lane's slot moves to another shard and back
+    "flush-functions": 4,
+    "out-of-memory": 6,
+    "clock-jump": 6,  # of the job
+    "hang-transaction": 8,  # open beside plain records, then committed, aborted or expired
+    "switch-layout": 3,  # a generation with other stripes is built while the present one serves
 }
 
 
@@ -58,6 +72,8 @@ class Event:
     shard: int
     seconds: float
     variant: bool
+    choice: int
+    """Of four."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +151,11 @@ class _Drawing:
     def _event(self, kind: str) -> Iterator[Step]:
         source = self._source
         event = Event(
-            kind, source.randrange(SHARDS), round(source.uniform(0.1, 0.6), 2), source.random() < 0.5
+            kind,
+            source.randrange(SHARDS),
+            round(source.uniform(0.1, 0.6), 2),
+            source.random() < 0.5,
+            source.randrange(4),
         )
         if kind in ("kill-worker", "kill-driver") or source.random() < 0.3:
             yield self._burst()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import re
 import sys
 import threading
 import time
@@ -13,6 +15,8 @@ from typing import TYPE_CHECKING
 import psutil
 import redis
 from tests.servers.own import CLOCK, create_topic, guarded, own_cluster, own_kafka
+from tests.torture import outside
+from tests.torture.links import LinkedCluster, Links
 
 from keylane import routing
 from keylane.adapters.redis.cluster import Cluster
@@ -20,8 +24,9 @@ from keylane.config.functions import redis_settings
 from keylane.state import codec, windows
 from keylane_local.process.processes import stop_now, tail
 from keylane_local.process.program import Program
+from keylane_local.servers.kafka import Kafka
 from keylane_local.stack.parts import READY
-from keylane_local.tools import find_java, tools_dir
+from keylane_local.tools import find_java, project_root, tools_dir
 from keylane_spark.adapters.lane import LaneTarget
 from keylane_spark.adapters.layout_store import LayoutStore
 
@@ -29,7 +34,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from keylane.model.records import Layout, Watermark
-    from keylane_local.servers.kafka import Kafka
     from keylane_local.servers.redis_cluster import RedisCluster
     from keylane_local.servers.redis_node import RedisNode
 
@@ -44,6 +48,7 @@ max_batch_records = 8000
 heartbeat_ms = 100
 [spark]
 "spark.master" = "local[2]"
+"spark.python.daemon.module" = "{outside.DAEMON_MODULE}"
 "spark.sql.execution.arrow.maxRecordsPerBatch" = "1500"
 [topics.{PLAIN}]
 [topics.{RICH}]
@@ -62,13 +67,21 @@ topic = "{PLAIN}"
 n = "count()"
 """
 
+KEYLANE_SLOT = routing.key_slot(b"{keylane}")
 NODE_TIMEOUT_MS = 1_500
 READY_WITHIN_S = 90
 REPAIRED_WITHIN_S = 60
 
 
+class TortureKafka(Kafka):
+    """A broker that soon aborts a transaction whose time is over."""
+
+    def more_settings(self) -> str:
+        return "transaction.abort.timed.out.transaction.cleanup.interval.ms=500\n"
+
+
 class Job:
-    """`python -m keylane_spark`, whose processes can be stopped and killed."""
+    """`python -m keylane_spark`, as `outside` changes it, whose processes can be stopped and killed."""
 
     def __init__(self, number: int, folder: Path, environment: dict[str, str]) -> None:
         self.log = folder / f"job-{number}.log"
@@ -77,7 +90,7 @@ class Job:
         assert java
         self._program = Program(
             f"job-{number}",
-            [sys.executable, "-u", "-m", "keylane_spark", "--config", folder / "keylane.toml"],
+            [sys.executable, "-u", "-m", outside.__name__, "--config", folder / "keylane.toml"],
             pid_file=folder / "run" / f"job-{number}.json",
             log=self.log,
             cwd=folder,
@@ -112,7 +125,7 @@ class Job:
         for process in self.family():
             with contextlib.suppress(psutil.NoSuchProcess):
                 parent = process.parent()
-                if parent and "pyspark.daemon" in parent.cmdline():
+                if parent and outside.DAEMON_MODULE in parent.cmdline():
                     found.append(process)
         return found
 
@@ -132,6 +145,9 @@ class TortureStack:
         self.kafka = kafka
         self.cluster = cluster
         self.redis = redis_settings({"KEYLANE_REDIS_NODES": cluster.addresses})
+        self.job_links, self.reader_links = (Links(node.port for node in cluster.nodes) for _ in range(2))
+        self.clock_file = folder / "clock"
+        outside.set_clock(self.clock_file, 0)
         self.jobs = 0
         self._lock = threading.Lock()
         for node in cluster.nodes:
@@ -150,8 +166,33 @@ class TortureStack:
             "KEYLANE_KAFKA_BOOTSTRAP": self.kafka.bootstrap,
             "KEYLANE_REDIS_NODES": self.cluster.addresses,
             "KEYLANE_JARS": str(tools_dir() / "jars"),
+            "PYTHONPATH": os.pathsep.join(filter(None, (str(project_root()), os.environ.get("PYTHONPATH")))),
+            outside.PORTS: json.dumps(self.job_links.ports),
+            outside.CLOCK_FILE: str(self.clock_file),
         }
         return Job(number, self.folder, environment)
+
+    def reader_cluster(self) -> Cluster:
+        """A client such as the functions have, over the readers' links."""
+        return LinkedCluster(self.redis, self.reader_links.ports)
+
+    def restripe(self) -> str:
+        """Change the number of stripes of a topic in the job's config; returns the topic."""
+        config = self.folder / "keylane.toml"
+        before, stripes, after = re.split(r"(?m)^stripes = (\d)$", config.read_text(), maxsplit=1)
+        config.write_text(f"{before}stripes = {5 - int(stripes)}{after}")
+        return re.findall(r"(?m)^\[topics\.(\w+)\]$", before)[-1]
+
+    def close(self) -> None:
+        """End the job and the links."""
+        self.job.end()
+        for process in psutil.Process(os.getpid()).children():
+            # Jobs that an event left behind.
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if outside.__name__ in process.cmdline():
+                    stop_now(process)
+        for links in (self.job_links, self.reader_links):
+            links.close()
 
     def shard(self, number: int) -> tuple[RedisNode, RedisNode]:
         """Primary and replica of a shard, when both are up."""
@@ -159,7 +200,7 @@ class TortureStack:
         return (first, second) if is_primary(first) else (second, first)
 
     def shard_of(self, slot: int) -> int:
-        """The shard of a slot: shards have equal, contiguous ranges, and nodes never change theirs."""
+        """The shard of a slot: shards have equal, contiguous ranges, and a slot that moves comes back."""
         shards = self.cluster.shards
         return (slot * shards + shards - 1) // 16384
 
@@ -227,19 +268,14 @@ def running_stack(folder: Path, *, with_view: bool = False) -> Iterator[TortureS
     (folder / "keylane.toml").write_text(CONFIG + (VIEW_CONFIG if with_view else ""))
     with (
         guarded(folder),
-        own_kafka(folder / "k") as kafka,
+        own_kafka(folder / "k", TortureKafka) as kafka,
         own_cluster(folder / "r", appendonly=True) as cluster,
     ):
         stack = TortureStack(folder, kafka, cluster)
         try:
             yield stack
         finally:
-            stack.job.end()
-            for process in psutil.Process(os.getpid()).children():
-                # Jobs that an event left behind.
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    if "keylane_spark" in process.cmdline():
-                        stop_now(process)
+            stack.close()
             cluster.stop()
             kafka.stop()
 

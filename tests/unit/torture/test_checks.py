@@ -7,13 +7,14 @@ import dataclasses
 import pytest
 from tests.torture.acknowledged import Acknowledged
 from tests.torture.checks import Facts, check_seen
+from tests.torture.faults.world import Trouble
 from tests.torture.leftovers import KnownKeys, explains
-from tests.torture.nemesis import Trouble
 from tests.torture.oracle import KeyLog, Logged
 from tests.torture.readers import Seen
+from tests.torture.stack import KEYLANE_SLOT
 
 from keylane import routing
-from keylane.errors import LaneBuilding, StateUnavailable
+from keylane.errors import LaneBuilding, StateUnavailable, UnknownTopic
 from keylane.model.records import Answer, Layout, Position, Record, Watermark
 
 KEY = b"1/000"
@@ -39,8 +40,13 @@ class ALog:
 
 
 class AStack:
-    def shard_of(self, _: int) -> int:
-        return 0
+    """Two shards: the lanes' and that of the layouts."""
+
+    def shard_of(self, slot: int) -> int:
+        return int(slot == KEYLANE_SLOT)
+
+    def layouts(self) -> dict[str, Layout]:
+        return {"plain": LAYOUT}
 
 
 LOG = ALog((HOME, 0, 10, b"a"), (HOME, 4, 20, None), (HOME, 7, 30, b"b"))
@@ -131,13 +137,21 @@ def test_an_epoch_that_goes_back_is_told():
     assert any("went back" in fault for fault in faults(seen(1, 8, 7, epoch=2), seen(2, 8, 7, epoch=1)))
 
 
-def test_a_failed_read_is_told_but_for_an_emptied_cluster_that_is_being_built():
+def test_a_failed_read_is_told_but_for_what_the_loss_of_its_shard_explains():
     failed = Seen(0, "plain", KEY, 1, 2, None, StateUnavailable("away"))
     building = failed._replace(error=LaneBuilding("plain", 0, None))
-    emptied = (Trouble("empty-redis", 0, 0),)
-    assert len(faults(failed)) == len(faults(building)) == 1
-    assert len(faults(failed, troubles=emptied)) == 1
-    assert faults(building, troubles=emptied) == []
+    unknown = failed._replace(error=UnknownTopic("plain"))
+    emptied, layouts_emptied = (Trouble("empty-shard", shard, 0, 0, lost_data=True) for shard in range(2))
+    away = Trouble("lose-shard", 0, 0, 1.5, unreachable=True)
+
+    def excused_by(trouble: Trouble) -> list[bool]:
+        return [faults(each, troubles=(trouble,)) == [] for each in (failed, building, unknown)]
+
+    assert excused_by(emptied) == [False, True, False]
+    assert excused_by(layouts_emptied) == [False, False, True]
+    assert excused_by(away) == [True, False, False]
+    assert excused_by(dataclasses.replace(away, ended_s=0.5)) == [False, False, False]
+    assert excused_by(Trouble("lose-writes", 0, 0)) == [False, False, False]
 
 
 def test_a_position_waited_for_that_the_answer_is_short_of_is_told():

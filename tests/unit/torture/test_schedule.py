@@ -20,8 +20,8 @@ def test_a_focus_is_the_first_event_of_its_schedule():
         assert draw(3, TOPICS, kind).events[0] == kind
 
 
-def test_among_a_hundred_schedules_every_event_and_every_kind_of_write_occurs():
-    schedules = [draw(seed, TOPICS) for seed in range(100)]
+def test_among_two_hundred_schedules_every_event_and_every_kind_of_write_occurs():
+    schedules = [draw(seed, TOPICS) for seed in range(200)]
     assert {kind for schedule in schedules for kind in schedule.events} == set(EVENTS)
     produced = [step for schedule in schedules for step in schedule.steps if isinstance(step, Produce)]
     assert {step.transaction for step in produced} == {None, "commit", "abort"}

@@ -1,0 +1,48 @@
+"""Which reads may fail: those of a shard that lost its data, or of which no node was up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tests.torture.stack import KEYLANE_SLOT, slot_of
+
+from keylane.errors import LaneBuilding, StateUnavailable, UnknownTopic
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tests.torture.faults.world import Trouble
+    from tests.torture.readers import Seen
+    from tests.torture.stack import TortureStack
+
+    from keylane.model.records import Layout
+
+
+@dataclass(frozen=True, slots=True)
+class Excuses:
+    """The troubles of a schedule, for reads that failed."""
+
+    troubles: list[Trouble]
+    stack: TortureStack
+    layouts: Mapping[str, Layout]
+
+    @classmethod
+    def of(cls, troubles: list[Trouble], stack: TortureStack) -> Excuses:
+        return cls(troubles, stack, stack.layouts())
+
+    def explain(self, now: Seen) -> bool:
+        """Whether one of the troubles explains the read's error."""
+        return any(self._explains(trouble, now) for trouble in self.troubles)
+
+    def _explains(self, trouble: Trouble, now: Seen) -> bool:
+        if now.ended_s < trouble.began_s:
+            return False
+        of_layouts = self.stack.shard_of(KEYLANE_SLOT)
+        of_key = self.stack.shard_of(slot_of(self.layouts[now.topic], now.key))
+        if isinstance(now.error, StateUnavailable):
+            concerned = trouble.shard in (of_layouts, of_key)
+            return trouble.unreachable and concerned and now.began_s <= trouble.ended_s
+        if isinstance(now.error, UnknownTopic):
+            return trouble.lost_data and trouble.shard == of_layouts
+        return isinstance(now.error, LaneBuilding) and trouble.lost_data and trouble.shard == of_key

@@ -1,0 +1,91 @@
+"""Faults of the job: killed, stopped, replaced, without its checkpoint, with a clock that jumps."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import time
+from typing import TYPE_CHECKING
+
+import psutil
+from tests.torture.faults.world import is_alive, kill_all, stopped
+from tests.torture.outside import set_clock
+from tests.torture.stack import wait_until
+
+from keylane_local.process.processes import wait_until as waited
+
+if TYPE_CHECKING:
+    from tests.torture.faults.world import World
+    from tests.torture.schedule import Event
+
+CLOCK_JUMPS_MS = (3_600_000, -3_600_000, 7_000, -7_000)
+SWITCHED_WITHIN_S = 120
+
+
+def kill_driver(world: World, event: Event) -> None:
+    """Kill its process group (its workers then lose their JVM), or every process that it started."""
+    job = world.stack.job
+    family = job.family()
+    assert family, "there is no job to kill"
+    os.killpg(job.process.pid, signal.SIGKILL)
+    if event.variant:
+        kill_all(family)
+        shutil.rmtree(job.checkpoint, ignore_errors=True)
+    world.stack.job = world.stack.new_job()
+    world.stack.job.wait_ready()
+    left = waited(lambda: not any(map(is_alive, family)), 20)
+    kill_all(family)
+    assert left, "workers outlive their driver"
+
+
+def kill_worker(world: World, _: Event) -> None:
+    wait_until(lambda: bool(world.stack.job.workers()), 60, "Spark started no Python worker")
+    kill_all([world.source.choice(world.stack.job.workers())])
+
+
+def pause_driver(world: World, event: Event) -> None:
+    with stopped(world.stack.job.family()):
+        time.sleep(event.seconds * 4)
+
+
+def lose_checkpoint(world: World, _: Event) -> None:
+    assert world.stack.job.checkpoint.exists(), "there is no checkpoint to lose"
+    shutil.rmtree(world.stack.job.checkpoint, ignore_errors=True)
+
+
+def zombie(world: World, _: Event) -> None:
+    """Let a second job take over while the first is stopped; then the first wakes up."""
+    first = world.stack.job
+    with stopped(first.family()):
+        second = world.stack.new_job()
+        second.wait_ready()
+        world.stack.job = second
+    try:
+        code = first.process.wait(60)
+    except psutil.TimeoutExpired:
+        first.end()
+        raise AssertionError("the zombie still ran 60 s after it woke up") from None
+    assert code == 3, f"the zombie ended with {code}:\n{first.tail()}"
+
+
+def clock_jump(world: World, event: Event) -> None:
+    """Let the clock of the job's processes go wrong, by an hour or by seconds, and right again."""
+    set_clock(world.stack.clock_file, CLOCK_JUMPS_MS[event.choice])
+    try:
+        time.sleep(event.seconds * 4)
+    finally:
+        set_clock(world.stack.clock_file, 0)
+
+
+def switch_layout(world: World, event: Event) -> None:
+    """Start the job with another number of stripes, so that it builds a generation beside the present one."""
+    before = world.stack.layouts()
+    topic = world.stack.restripe()
+    kill_driver(world, event)
+
+    def has_switched() -> bool:
+        layouts = world.stack.layouts()
+        return topic in layouts and layouts[topic].stripes != before[topic].stripes
+
+    wait_until(has_switched, SWITCHED_WITHIN_S, f"the new generation of {topic}")

@@ -1,0 +1,85 @@
+"""What the faults of a schedule change: the stack, and the list of troubles that excuse what readers see."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import psutil
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Iterable, Iterator
+
+    from tests.torture.stack import TortureStack
+
+
+@dataclass(slots=True)
+class Trouble:
+    """A period (monotonic seconds) in which a shard's reads may come from a replica that is behind.
+
+    `lost_data`: the shard was emptied, so it is rebuilt afterwards. `unreachable`: no node of it was up.
+    """
+
+    kind: str
+    shard: int
+    began_s: float
+    ended_s: float = float("inf")
+    lost_data: bool = False
+    unreachable: bool = False
+
+    def touches(self, shard: int, began_s: float, ended_s: float) -> bool:
+        return self.shard == shard and self.began_s <= ended_s and began_s <= self.ended_s
+
+
+@dataclass(slots=True)
+class World:
+    """The servers of one schedule, its random source, and the troubles so far."""
+
+    stack: TortureStack
+    source: random.Random
+    seed: int
+    troubles: list[Trouble] = field(default_factory=list)
+
+    @contextlib.contextmanager
+    def trouble(
+        self, kind: str, *shards: int, lost_data: bool = False, unreachable: bool = False
+    ) -> Iterator[None]:
+        """Declare trouble of these shards while the block runs."""
+        now_s = time.monotonic()
+        begun = [
+            Trouble(kind, shard, now_s, lost_data=lost_data, unreachable=unreachable) for shard in shards
+        ]
+        self.troubles += begun
+        yield
+        for trouble in begun:
+            trouble.ended_s = time.monotonic()
+
+
+@contextlib.contextmanager
+def stopped(processes: Iterable[psutil.Process]) -> Iterator[None]:
+    """SIGSTOP, and SIGCONT at the end."""
+    family = list(processes)
+    try:
+        for process in family:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.suspend()
+        yield
+    finally:
+        for process in family:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.resume()
+
+
+def kill_all(processes: Iterable[psutil.Process]) -> None:
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+
+
+def is_alive(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False

@@ -1,0 +1,178 @@
+"""TCP proxies before the Redis nodes, which cut, hold, slow down or drip what passes.
+
+The job and the readers have proxies of their own (`Links`), so one may lose a node that the other still
+reaches. The nodes know nothing of them: a `LinkedCluster` connects to the proxy of the node that it means.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import enum
+import threading
+from typing import TYPE_CHECKING
+
+from keylane.adapters.redis.cluster import Cluster, Node
+from keylane_local.process.ports import HOST
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from keylane.adapters.redis.cluster import RedisSettings
+
+_READ_BYTES = 65_536
+_DRIP_BYTES = 50
+_DRIP_PAUSE_S = 0.002
+
+
+class Mode(enum.Enum):
+    """What a link does with the bytes that it takes."""
+
+    OPEN = enum.auto()
+    CUT = enum.auto()
+    """Every connection is closed, new ones too."""
+    HOLD = enum.auto()
+    """Nothing passes, as in a network partition. All of it arrives afterwards, even if the client is gone."""
+    HOLD_REPLIES = enum.auto()
+    """Commands pass, their replies don't: the client does not know what was carried out."""
+    SLOW = enum.auto()
+    """Each read of the socket takes `Link.delay_s` more, in both directions."""
+    DRIP = enum.auto()
+    """Bytes pass a few at a time."""
+
+
+class Link:
+    """The proxy of one node. Everything but `port` and `mode` belongs to the event loop."""
+
+    def __init__(self, node_port: int) -> None:
+        self.port = 0
+        self.mode = Mode.OPEN
+        self.delay_s = 0.0
+        self._node_port = node_port
+        self._changed = asyncio.Event()
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._server: asyncio.Server | None = None
+
+    async def open(self) -> None:
+        self._server = await asyncio.start_server(self._serve, HOST, 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def close(self) -> None:
+        if self._server:
+            self._server.close()
+        for writer in list(self._writers):
+            writer.transport.abort()
+
+    async def set(self, mode: Mode, delay_s: float) -> None:
+        self.mode, self.delay_s = mode, delay_s
+        self._changed.set()
+        self._changed = asyncio.Event()
+        if mode is Mode.CUT:
+            for writer in list(self._writers):
+                writer.transport.abort()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.add(writer)
+        upstream: asyncio.StreamWriter | None = None
+        try:
+            if self.mode is not Mode.CUT:
+                replies, upstream = await asyncio.open_connection(HOST, self._node_port)
+                self._writers.add(upstream)
+                back = asyncio.create_task(self._pump(replies, writer, is_reply=True))
+                await self._pump(reader, upstream, is_reply=False)
+                upstream.close()
+                await back
+        except OSError:
+            pass  # the node is down
+        finally:
+            for each in (writer, upstream):
+                if each is not None:
+                    each.close()
+                    self._writers.discard(each)
+
+    async def _pump(
+        self, source: asyncio.StreamReader, target: asyncio.StreamWriter, *, is_reply: bool
+    ) -> None:
+        with contextlib.suppress(OSError):
+            while data := await source.read(_READ_BYTES):
+                while self.mode is Mode.HOLD or (is_reply and self.mode is Mode.HOLD_REPLIES):
+                    await self._changed.wait()
+                if self.mode is Mode.SLOW:
+                    await asyncio.sleep(self.delay_s)
+                while self.mode is Mode.DRIP and len(data) > _DRIP_BYTES:
+                    target.write(data[:_DRIP_BYTES])
+                    data = data[_DRIP_BYTES:]
+                    await asyncio.sleep(_DRIP_PAUSE_S)
+                target.write(data)
+                await target.drain()
+        if is_reply:
+            target.close()
+
+
+class Links:
+    """A link to each node, served by a thread of its own."""
+
+    def __init__(self, node_ports: Iterable[int]) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True, name="links")
+        self._thread.start()
+        self._links = {port: Link(port) for port in node_ports}
+        for link in self._links.values():
+            asyncio.run_coroutine_threadsafe(link.open(), self._loop).result(10)
+
+    @property
+    def ports(self) -> dict[int, int]:
+        """The port of each node's proxy, by the node's own port."""
+        return {port: link.port for port, link in self._links.items()}
+
+    @contextlib.contextmanager
+    def set(self, node_port: int, mode: Mode, delay_s: float = 0.0) -> Iterator[None]:
+        """Change a node's link; it is open again at the end."""
+        self._set(node_port, mode, delay_s)
+        try:
+            yield
+        finally:
+            self._set(node_port, Mode.OPEN, 0.0)
+
+    def _set(self, node_port: int, mode: Mode, delay_s: float) -> None:
+        changing = self._links[node_port].set(mode, delay_s)
+        asyncio.run_coroutine_threadsafe(changing, self._loop).result(10)
+
+    def close(self) -> None:
+        """End all connections and the thread."""
+        asyncio.run_coroutine_threadsafe(self._close(), self._loop).result(10)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(10)
+        self._loop.close()
+
+    async def _close(self) -> None:
+        for link in self._links.values():
+            await link.close()
+        others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+
+
+class LinkedCluster(Cluster):
+    """A cluster's client that connects through links. `ports`: as `Links.ports`."""
+
+    def __init__(self, settings: RedisSettings, ports: Mapping[int, int]) -> None:
+        super().__init__(settings)
+        self._ports = ports
+
+    def _make_connection(self, node: Node, connect_timeout_s: float, timeout_s: float):
+        return super()._make_connection(
+            Node(node.host, self._ports.get(node.port, node.port)), connect_timeout_s, timeout_s
+        )
+
+
+def link_all_clusters(ports: Mapping[int, int]) -> None:
+    """Let every `Cluster` of this process connect through links."""
+    connect: Callable = Cluster._make_connection
+
+    def _make_connection(self: Cluster, node: Node, connect_timeout_s: float, timeout_s: float):
+        linked = Node(node.host, ports.get(node.port, node.port))
+        return connect(self, linked, connect_timeout_s, timeout_s)
+
+    Cluster._make_connection = _make_connection  # type: ignore[method-assign]

@@ -1,0 +1,58 @@
+"""`python -m tests.torture.outside`: the job, in a world that the torture changes while it runs.
+
+The clock of its Python processes is off by what a file says, and its connections to Redis go through links.
+The job knows nothing of it: both are changed from outside, in the driver (`main`) and, as Spark's daemon
+module, in the workers.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import struct
+import sys
+import time
+from pathlib import Path
+
+from tests.torture.links import link_all_clusters
+
+PORTS = "TORTURE_PORTS"
+CLOCK_FILE = "TORTURE_CLOCK_FILE"
+DAEMON_MODULE = "tests.torture.outside_daemon"
+_OFFSET = struct.Struct("<q")
+
+
+def set_clock(file: Path, offset_ms: int) -> None:
+    """Let the clocks of the processes that look at this file be off by so much, from now on."""
+    if not file.exists():
+        file.write_bytes(_OFFSET.pack(offset_ms))
+        return
+    with file.open("r+b") as opened:
+        opened.write(_OFFSET.pack(offset_ms))
+
+
+def change(environment: os._Environ[str]) -> None:
+    """Change this process as the environment says."""
+    link_all_clusters({int(port): proxy for port, proxy in json.loads(environment[PORTS]).items()})
+    _follow(Path(environment[CLOCK_FILE]))
+
+
+def _follow(file: Path) -> None:
+    with file.open("rb") as opened:
+        offset = mmap.mmap(opened.fileno(), _OFFSET.size, access=mmap.ACCESS_READ)
+    read_ns, read_s = time.time_ns, time.time
+
+    def offset_ms() -> int:
+        return _OFFSET.unpack(offset)[0]
+
+    time.time_ns = lambda: read_ns() + offset_ms() * 1_000_000
+    time.time = lambda: read_s() + offset_ms() / 1000
+
+
+if __name__ == "__main__":
+    change(os.environ)
+
+    from keylane_spark.__main__ import main
+
+    sys.exit(main())

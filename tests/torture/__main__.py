@@ -6,6 +6,7 @@ Prints a line for each schedule that failed and, at the end, a summary as JSON. 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import random
 import sys
@@ -17,14 +18,22 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from tests.torture.run import SHAPES, Outcome, Tormentor
-from tests.torture.schedule import EVENTS, draw
+from tests.torture.configurations import (
+    CONFIGURATIONS,
+    Configuration,
+    configuration_named,
+    configuration_of,
+)
+from tests.torture.history import describe_step, history_file, read_history, write_history
+from tests.torture.run import Outcome, Tormentor
+from tests.torture.schedule import EVENTS, Schedule, draw
+from tests.torture.shrinking import shrink
 from tests.torture.stack import running_stack
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
-    from tests.torture.schedule import Schedule
+Planned = tuple[Configuration, Schedule]
 
 PER_STACK = 50
 """Schedules for one set of servers: with a longer log, rebuilding an emptied Redis would take too long."""
@@ -33,26 +42,28 @@ PER_STACK = 50
 def main(arguments: list[str] | None = None) -> int:
     given = _parser().parse_args(arguments)
     seed = random.SystemRandom().randrange(1_000_000) if given.seed is None else given.seed
-    shapes = tuple(shape for shape in SHAPES if not given.topics or shape.name in given.topics)
-    schedules = [draw(seed + number, shapes, given.focus) for number in range(given.n)]
+    planned = [_drawn(seed + number, given) for number in range(given.n)]
+    if given.replay:
+        name, schedule = read_history(Path(given.replay))
+        planned, seed = [(configuration_named(name), schedule)], schedule.seed
+    folder = Path(given.keep or tempfile.mkdtemp(prefix="torture-"))
     console = Console()
-    console.print(f"torture: {given.n} schedules, seed {seed}")
+    console.print(f"torture: {len(planned)} schedules, seed {seed}; histories in {folder}")
     began_s = time.monotonic()
     with _progress(console) as progress:
-        bar = progress.add_task("torture", total=given.n, now="starting servers")
+        bar = progress.add_task("torture", total=len(planned), now="starting servers")
 
-        def report(outcome: Outcome) -> None:
+        def report(outcome: Outcome, shortened: Planned | None) -> None:
             progress.advance(bar)
             if given.verbose or outcome.faults:
-                progress.console.print(describe(outcome), markup=False, highlight=False, soft_wrap=True)
+                text = describe(outcome, folder, shortened)
+                progress.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
         def begun(schedule: Schedule) -> None:
             progress.update(bar, now=f"seed {schedule.seed} {' '.join(schedule.events)}")
 
-        folder = Path(given.keep or tempfile.mkdtemp(prefix="torture-"))
-        summary = torture(
-            schedules, folder, begun, report, stop_at_first=given.stop_at_first, with_view=given.view
-        )
+        shorten = not (given.no_shrink or given.stop_at_first)
+        summary = torture(planned, folder, begun, report, stop_at_first=given.stop_at_first, shorten=shorten)
     summary |= {"seed": seed, "seconds": round(time.monotonic() - began_s)}
     console.print_json(json.dumps(summary))
     if given.summary:
@@ -60,48 +71,103 @@ def main(arguments: list[str] | None = None) -> int:
     return 1 if summary["failed"] else 0
 
 
+def _drawn(seed: int, given: argparse.Namespace) -> Planned:
+    configuration = (
+        configuration_named(given.configuration) if given.configuration else configuration_of(seed)
+    )
+    shapes = tuple(shape for shape in configuration.shapes if not given.topics or shape.name in given.topics)
+    return configuration, draw(seed, shapes or configuration.shapes, given.focus)
+
+
+class Stacks:
+    """The stack in use; another one begins for another configuration, or after PER_STACK schedules."""
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        self.folder = folder
+        self._seed = seed
+        self._number = 0
+        self._tormentor: Tormentor | None = None
+        self._running = contextlib.ExitStack()
+        self.left_wrong: list[str] = []
+        self.unplanned = 0
+
+    def run(self, configuration: Configuration, schedule: Schedule) -> Outcome:
+        """Run a schedule; a stack that it broke is ended."""
+        tormentor = self._tormentor
+        if tormentor is not None and (
+            tormentor.stack.configuration != configuration or tormentor.schedules >= PER_STACK
+        ):
+            self.left_wrong += tormentor.check_all()
+            self.end()
+            tormentor = None
+        tormentor = tormentor or self._begin(configuration)
+        outcome = tormentor.run(schedule)
+        if outcome.broken:
+            self.end()
+        return outcome
+
+    def _begin(self, configuration: Configuration) -> Tormentor:
+        self._number += 1
+        stack = self._running.enter_context(
+            running_stack(self.folder / f"stack-{self._number}", configuration)
+        )
+        tormentor = self._tormentor = Tormentor.of(stack, self._seed)
+        self._running.callback(tormentor.close)
+        return tormentor
+
+    def end(self) -> None:
+        """End the stack in use, if there is one."""
+        if self._tormentor is not None:
+            self.unplanned += self._tormentor.unplanned
+        self._tormentor = None
+        self._running.close()
+
+    def check_all(self) -> None:
+        """Compare every key of the stack in use once more."""
+        if self._tormentor is not None:
+            self.left_wrong += self._tormentor.check_all()
+
+
 def torture(
-    schedules: list[Schedule],
+    planned: list[Planned],
     folder: Path,
     begun: Callable[[Schedule], None] = lambda _: None,
-    report: Callable[[Outcome], None] = lambda _: None,
+    report: Callable[[Outcome, Planned | None], None] = lambda _outcome, _shortened: None,
     *,
     stop_at_first: bool = False,
-    with_view: bool = False,
+    shorten: bool = False,
 ) -> dict[str, Any]:
-    """Run schedules on stacks below `folder`; a new stack after a schedule that broke the one before."""
+    """Run schedules on stacks below `folder`, which gets the history of each that failed.
+
+    `report` gets each outcome and, with `shorten`, a shorter schedule that fails too.
+    """
     outcomes: list[Outcome] = []
-    totals: Counter[str] = Counter()
-    left = iter(schedules)
-    number = 0
-    while len(outcomes) < len(schedules) and not (stop_at_first and totals["failed"]):
-        number += 1
-        with running_stack(folder / f"stack-{number}", with_view=with_view) as stack:
-            tormentor = Tormentor.of(stack, schedules[0].seed, with_view=with_view)
-            try:
-                for outcome in _one_by_one(tormentor, left, begun):
-                    outcomes.append(outcome)
-                    totals["failed"] += bool(outcome.faults)
-                    report(outcome)
-                    if outcome.broken or (stop_at_first and outcome.faults):
-                        break
-                    if tormentor.schedules == PER_STACK:
-                        totals["left_wrong"] += len(tormentor.check_all())
-                        break
-                else:
-                    totals["left_wrong"] += len(tormentor.check_all())
-            finally:
-                totals["unplanned_failovers"] += tormentor.unplanned
-                tormentor.close()
-    return _summary(outcomes, totals)
+    stacks = Stacks(folder, planned[0][1].seed)
+    try:
+        for configuration, schedule in planned:
+            begun(schedule)
+            outcome = stacks.run(configuration, schedule)
+            outcomes.append(outcome)
+            write_history(folder, configuration.name, outcome)
+            shortened = None
+            if outcome.faults and shorten:
+                shortened = configuration, _shorten(configuration, schedule, stacks)
+            report(outcome, shortened)
+            if stop_at_first and outcome.faults:
+                break
+        stacks.check_all()
+    finally:
+        stacks.end()
+    return _summary(outcomes, Counter(left_wrong=len(stacks.left_wrong), unplanned=stacks.unplanned))
 
 
-def _one_by_one(
-    tormentor: Tormentor, schedules: Iterator[Schedule], begun: Callable[[Schedule], None]
-) -> Iterator[Outcome]:
-    for schedule in schedules:
-        begun(schedule)
-        yield tormentor.run(schedule)
+def _shorten(configuration: Configuration, schedule: Schedule, stacks: Stacks) -> Schedule:
+    def fails(candidate: Schedule) -> bool:
+        outcome = stacks.run(configuration, candidate)
+        write_history(stacks.folder, configuration.name, outcome)
+        return bool(outcome.faults)
+
+    return shrink(schedule, fails)
 
 
 def _summary(outcomes: list[Outcome], totals: Counter[str]) -> dict[str, Any]:
@@ -109,11 +175,11 @@ def _summary(outcomes: list[Outcome], totals: Counter[str]) -> dict[str, Any]:
     seconds = sorted(outcome.seconds for outcome in outcomes)
     return {
         "schedules": len(outcomes),
-        "failed": totals["failed"] + bool(totals["left_wrong"]),
+        "failed": sum(bool(outcome.faults) for outcome in outcomes) + bool(totals["left_wrong"]),
         "failed_seeds": [outcome.schedule.seed for outcome in outcomes if outcome.faults],
         "first_fault": next((outcome.faults[0] for outcome in outcomes if outcome.faults), None),
         "keys_wrong_at_the_end": totals["left_wrong"],
-        "unplanned_failovers": totals["unplanned_failovers"],
+        "unplanned_failovers": totals["unplanned"],
         "events": {kind: events[kind] for kind in EVENTS},
         "records": sum(outcome.records for outcome in outcomes),
         "reads": sum(outcome.reads for outcome in outcomes),
@@ -125,15 +191,25 @@ def _summary(outcomes: list[Outcome], totals: Counter[str]) -> dict[str, Any]:
     }
 
 
-def describe(outcome: Outcome) -> str:
-    """A line for the schedule, and one for each fault."""
+def describe(outcome: Outcome, folder: Path | None = None, shortened: Planned | None = None) -> str:
+    """A line for the schedule, and one for each fault; then where its history is, and a shorter one."""
     schedule = outcome.schedule
     events = ", ".join(schedule.events) or "no event"
-    head = (
-        f"seed {schedule.seed}: {'FAILED' if outcome.faults else 'passed'} after {outcome.seconds:.1f} s "
-        f"({events}; {outcome.records:,} records, {outcome.reads:,} reads, {outcome.waits} waiting)"
-    )
-    return "\n".join([head, *(f"    {fault}" for fault in outcome.faults)])
+    result = "FAILED" if outcome.faults else "passed"
+    counts = f"{outcome.records:,} records, {outcome.reads:,} reads, {outcome.waits} waiting"
+    lines = [f"seed {schedule.seed}: {result} after {outcome.seconds:.1f} s ({events}; {counts})"]
+    lines += [f"    {fault}" for fault in outcome.faults]
+    if outcome.faults and folder:
+        lines.append(f"    history: {history_file(folder, schedule)}")
+    if shortened and folder:
+        shorter = shortened[1]
+        count, events = len(shorter.steps), ", ".join(shorter.events) or "no event"
+        lines.append(
+            f"    {count} of its {len(schedule.steps)} steps fail too ({events}): "
+            f"--replay {history_file(folder, shorter)}"
+        )
+        lines += [f"        {describe_step(step)}" for step in shorter.steps]
+    return "\n".join(lines)
 
 
 def _progress(console: Console) -> Progress:
@@ -148,8 +224,17 @@ def _parser() -> argparse.ArgumentParser:
         "--seed", type=int, help="seed of the first schedule; the others count up (default: random)"
     )
     parser.add_argument("--focus", choices=EVENTS, help="every schedule has this event")
-    parser.add_argument("--topics", nargs="*", choices=[shape.name for shape in SHAPES], help="only these")
-    parser.add_argument("--view", action="store_true", help="add a view, which must count every record once")
+    parser.add_argument(
+        "--configuration",
+        choices=[configuration.name for configuration in CONFIGURATIONS],
+        help="of every schedule (default: by its seed)",
+    )
+    parser.add_argument(
+        "--view", action="store_const", dest="configuration", const="views", help="--configuration views"
+    )
+    parser.add_argument("--topics", nargs="*", default=[], help="only these topics of the configuration")
+    parser.add_argument("--replay", help="run the schedule of a history file instead")
+    parser.add_argument("--no-shrink", action="store_true", help="do not shorten schedules that fail")
     parser.add_argument(
         "--stop-at-first", action="store_true", help="stop after the first schedule that fails"
     )

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from tests.torture.stack import TortureStack
 
 
+EXPIRY_MS = 100
+"""How far from its time a record may expire."""
+
+
 @dataclass(frozen=True, slots=True)
 class Facts:
     """What observations are compared with: log, times of acknowledgements, the schedule's troubles."""
@@ -84,10 +88,20 @@ class _Reader:
             yield from _check_waited(now, key_log)
         before, known = self.floors.get((now.topic, now.key), (now, None))
         if known is not None and not self.facts.in_trouble(shard, before.began_s, now.ended_s):
-            yield from _check_not_older(now, key_log, known, "the key went back: it had")
+            is_back = self._was_there(now, before)
+            yield from _check_not_older(now, key_log, known, "the key went back: it had", is_back=is_back)
             floor = known if floor is None else max(floor, known, key=key_log.rank)
         if (least := _least(now, key_log, floor)) is not None:
             self.floors[now.topic, now.key] = now, least
+
+    def _was_there(self, now: Seen, before: Seen) -> bool:
+        """Whether the lane certainly had read the record of an answer when it gave the answer before."""
+        assert now.answer
+        assert before.answer
+        record, claimed_ms = now.answer.record, before.answer.watermark.complete_as_of_ms
+        return record is not None and record.offset < self.facts.acknowledged.next_offset(
+            now.topic, record.partition, claimed_ms
+        )
 
     def _check_lane(self, now: Seen, shard: int) -> Iterator[str]:
         assert now.answer
@@ -149,6 +163,8 @@ def _check_content(now: Seen, key_log: KeyLog, floor: Logged | None) -> Iterator
         if logged is None or not is_same(record, logged):
             yield f"{_where(now)}: the log has {show(logged)} there, a read returned {show(record)}"
             return
+        if key_log.is_gone(logged, _began_ms(now) - EXPIRY_MS):
+            yield f"{_where(now)}: a read returned {show(record)}, whose time was over"
     if floor is not None:
         yield from _check_not_older(now, key_log, floor, f"complete as of {_ago(now)} the log has")
 
@@ -156,26 +172,49 @@ def _check_content(now: Seen, key_log: KeyLog, floor: Logged | None) -> Iterator
 def _check_waited(now: Seen, key_log: KeyLog) -> Iterator[str]:
     """The answer has reached the position that was waited for."""
     assert now.waited_for
-    wanted = key_log.at(now.waited_for.partition, now.waited_for.offset)
-    if wanted is None:
-        yield f"{_where(now)}: the log has no record at {now.waited_for}, which a write returned"
+    position = now.waited_for
+    wanted = key_log.newest_of(position.partition, position.offset + 1)
+    if wanted is None or key_log.at(position.partition, position.offset) is None:
+        yield f"{_where(now)}: the log has no record at {position}, which a write returned"
     else:
         yield from _check_not_older(now, key_log, wanted, "a read waited for")
 
 
-def _check_not_older(now: Seen, key_log: KeyLog, known: Logged, what: str) -> Iterator[str]:
-    """The answer contains a record that is known to be there: it has that one or a newer one."""
+def _check_not_older(
+    now: Seen, key_log: KeyLog, known: Logged, what: str, *, is_back: bool = False
+) -> Iterator[str]:
+    """The answer contains a record that is known to be there: it has that one or a newer one.
+
+    Where markers do not last, an older stray that is read late may be in the answer, unless it `is_back`.
+    """
     assert now.answer
     record = now.answer.record
+    own = key_log.newest_at(now.answer.watermark.next_offset)
+    has_own_above = own is not None and key_log.rank(own) >= key_log.rank(known)
     if record is None:
-        if known.value is not None and key_log.stray_tombstone_above(known) is None:
-            own = key_log.newest_at(now.answer.watermark.next_offset)
-            if own is None or own.value is not None or key_log.rank(own) < key_log.rank(known):
-                yield f"{_where(now)}: {what} {show(known)}, a read returned nothing"
+        may_be_absent = _is_absent(now, key_log, known) or key_log.stray_tombstone_above(known) is not None
+        if not may_be_absent and not (own and has_own_above and _is_absent(now, key_log, own)):
+            yield f"{_where(now)}: {what} {show(known)}, a read returned nothing"
+        return
+    has_tombstone = (
+        known.value is None
+        or key_log.stray_tombstone_above(known) is not None
+        or (own and has_own_above and own.value is None)
+    )
+    if key_log.shape.is_forgetful and has_tombstone and not is_back:
         return
     logged = key_log.at(record.partition, record.offset)
     if logged is not None and key_log.rank(logged) < key_log.rank(known):
         yield f"{_where(now)}: {what} {show(known)}, a read returned {show(logged)}"
+
+
+def _is_absent(now: Seen, key_log: KeyLog, record: Logged) -> bool:
+    """Whether a read may find nothing where this record is the key's newest."""
+    return key_log.is_gone(record, now.ended_ms + EXPIRY_MS)
+
+
+def _began_ms(now: Seen) -> int:
+    return round(now.ended_ms - (now.ended_s - now.began_s) * 1000)
 
 
 def _least(now: Seen, key_log: KeyLog, floor: Logged | None) -> Logged | None:
@@ -187,7 +226,7 @@ def _least(now: Seen, key_log: KeyLog, floor: Logged | None) -> Logged | None:
     record = now.answer.record
     if record is not None:
         return key_log.at(record.partition, record.offset) or floor
-    if floor is None or floor.value is None:
+    if floor is None or _is_absent(now, key_log, floor):
         return floor
     return key_log.stray_tombstone_above(floor) or floor
 

@@ -1,11 +1,14 @@
-"""A view under torture: it counts how often each key was set, and no trouble may change a count."""
+"""Views under torture: they count how often each key was set, and no trouble may change a count."""
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from tests.servers.own import CLOCK
-from tests.torture.stack import PLAIN, VIEW, wait_until
+from tests.torture.configurations import COUNTS, GAP_MS, PLAIN, SESSIONS, WINDOW_MS, WINDOWS
+from tests.torture.stack import wait_until
 
 from keylane.adapters.redis.cluster import Cluster
 from keylane.adapters.redis.state import RedisState
@@ -22,46 +25,80 @@ if TYPE_CHECKING:
     from tests.torture.stack import TortureStack
 
 REACHED_WITHIN_S = 120
-Counts = dict[bytes, str]
+Counts = dict[tuple[bytes, int | None, int | None], int]
+"""Records by key, start and end of the window."""
 
 
-def check_view(log: Log, stack: TortureStack) -> Iterator[str]:
-    """Wait until the view has the counts of the log; yields the keys whose counts differ at the end."""
-    wanted = {
-        key: f'{{"n": {count}}}'
-        for (topic, key), records in log.keys.items()
-        if topic == PLAIN
-        and (count := sum(each.value is not None for own in records.records.values() for each in own))
-    }
+def check_view(view: str, log: Log, stack: TortureStack, prefix: bytes) -> Iterator[str]:
+    """Wait until the view has the counts of all keys with a prefix; yields what differs at the end."""
+    wanted: Counts = {}
+    for (topic, key), key_log in log.keys.items():
+        if topic == PLAIN and key.startswith(prefix):
+            times_ms = [
+                record.timestamp_ms
+                for records in key_log.records.values()
+                for record in records
+                if record.value is not None
+            ]
+            wanted |= {(key, *window): count for window, count in COUNTED[view](times_ms).items()}
     found: Counts | str = {}
 
     def is_equal() -> bool:
         nonlocal found
-        found = counts(stack)
+        found = counts(view, stack, prefix)
         return found == wanted
 
     try:
-        wait_until(is_equal, REACHED_WITHIN_S, "the view")
+        wait_until(is_equal, REACHED_WITHIN_S, f"view {view}")
     except TimeoutError:
         if isinstance(found, str):
-            yield f"the view can't be read: {found}"
+            yield f"view {view} can't be read: {found}"
             return
-        for key in sorted(wanted.keys() | found.keys()):
-            if wanted.get(key) != found.get(key):
-                yield f"the view has {found.get(key)} of {key!r}, the log {wanted.get(key)}"
+        for window in wanted.keys() | found.keys():
+            if wanted.get(window) != found.get(window):
+                yield f"view {view} has {found.get(window)} of {window}, the log {wanted.get(window)}"
 
 
-def counts(stack: TortureStack) -> Counts | str:
-    """All windows of the view, as a reader sees them; or why it can't."""
+def _in_all(times_ms: list[int]) -> Counter[tuple[int | None, int | None]]:
+    return Counter([(None, None)] * len(times_ms))
+
+
+def _in_windows(times_ms: list[int]) -> Counter[tuple[int | None, int | None]]:
+    starts = (time_ms - time_ms % WINDOW_MS for time_ms in times_ms)
+    return Counter((start, start + WINDOW_MS) for start in starts)
+
+
+def _in_sessions(times_ms: list[int]) -> Counter[tuple[int | None, int | None]]:
+    """A session ends once there was no record for the length of the gap."""
+    found: Counter[tuple[int | None, int | None]] = Counter()
+    begin = count = last = 0
+    for time_ms in sorted(times_ms):
+        if count and time_ms >= last + GAP_MS:
+            found[begin, last + GAP_MS] = count
+            count = 0
+        begin, count, last = (begin if count else time_ms), count + 1, time_ms
+    if count:
+        found[begin, last + GAP_MS] = count
+    return found
+
+
+COUNTED = {COUNTS: _in_all, WINDOWS: _in_windows, SESSIONS: _in_sessions}
+
+
+def counts(view: str, stack: TortureStack, prefix: bytes) -> Counts | str:
+    """The windows of keys with a prefix, as a reader sees them; or why it can't."""
     state = RedisState(Cluster(stack.redis))
     store = Store(state, Layouts(state, CLOCK, 30), CLOCK)
     rows: Counts = {}
     after = None
     try:
         while True:
-            scan = WindowScan(VIEW, Span(), limit=1000, after=after)
+            scan = WindowScan(view, Span.of_prefix(prefix), limit=1000, after=after)
             page = read_windows(store, scan, ReadTerms(timeout_ms=5000))
-            rows |= {window.key: window.columns for window in page.rows}
+            rows |= {
+                (window.key, window.start_ms, window.end_ms): json.loads(window.columns)["n"]
+                for window in page.rows
+            }
             after = page.next_after
             if after is None:
                 return rows

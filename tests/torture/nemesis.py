@@ -9,7 +9,7 @@ import random
 import threading
 import time
 import traceback
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tests.torture.faults import broker, job, network, redis
 from tests.torture.faults.world import Trouble, World
@@ -58,6 +58,8 @@ class Nemesis:
         self._locks = {part: threading.Lock() for part, _ in FAULTS.values()}
         self._threads: list[threading.Thread] = []
         self.faults: list[str] = []
+        self.notes: list[dict[str, Any]] = []
+        """When each event began and ended, in the order in which they began (monotonic seconds)."""
         self.troubles: list[Trouble] = self._world.troubles
 
     def begin(self, event: Event) -> None:
@@ -65,11 +67,16 @@ class Nemesis:
         part, run = FAULTS[event.kind]
         began = threading.Event()
 
+        note: dict[str, Any] = {}
+        self.notes.append(note)
+
         def carry_out() -> None:
             try:
                 with self._locks[part]:
                     began.set()
+                    note["began_s"] = time.monotonic()
                     run(self._world, event)
+                    note["ended_s"] = time.monotonic()
             except Exception as error:  # noqa: BLE001 - every error is reported
                 where = traceback.extract_tb(error.__traceback__)[-1]
                 self.faults.append(f"{event.kind} could not be carried out: {error!r} ({where.name})")

@@ -19,6 +19,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 from confluent_kafka.admin import AdminClient, OffsetSpec
+from tests.torture.schedule import Shape
 
 from keylane import routing
 
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from keylane.model.records import Record
+
+
+_END = 1 << 63
 
 
 class Logged(NamedTuple):
@@ -45,9 +49,12 @@ class KeyLog:
     """The committed records of one key: by partition, in offset order."""
 
     own_partition: int
+    shape: Shape = Shape("", 1)  # noqa: RUF009 - frozen
     records: dict[int, list[Logged]] = field(default_factory=dict)
     _stray_tombstones: list[Logged] = field(default_factory=list)
     _counted: int = -1
+    _kept: dict[int, list[Logged]] = field(default_factory=dict)
+    """Of a topic that keeps first values: what each record left of those before it."""
 
     def rank(self, record: Logged) -> tuple[int, bool, int, int]:
         """Of two records the one with the higher rank stays."""
@@ -55,18 +62,29 @@ class KeyLog:
 
     def newest(self) -> Logged | None:
         """The record that stays in the end; it may be a tombstone."""
-        lasts = [records[-1] for records in self.records.values()]
-        return max(lasts, key=self.rank, default=None)
+        lasts = [self.newest_of(partition) for partition in self.records]
+        return max((last for last in lasts if last is not None), key=self.rank, default=None)
 
     def newest_at(self, next_offset: int) -> Logged | None:
-        """The last record of the key's own partition below an offset."""
+        """What stays of the key's own partition below an offset."""
         return self.newest_of(self.own_partition, next_offset)
 
-    def newest_of(self, partition: int, next_offset: int) -> Logged | None:
-        """The key's last record in a partition below an offset."""
+    def newest_of(self, partition: int, next_offset: int = _END) -> Logged | None:
+        """What stays of the key's records in a partition below an offset: the last, or the first set."""
         records = self.records.get(partition, [])
         index = bisect.bisect_left(records, next_offset, key=lambda record: record.offset)
-        return records[index - 1] if index else None
+        if not index or not self.shape.options.insert_once:
+            return records[index - 1] if index else None
+        kept = self._kept.setdefault(partition, [])
+        for record in records[len(kept) :]:
+            is_second = kept and kept[-1].value is not None and record.value is not None
+            kept.append(kept[-1] if is_second else record)
+        return kept[index - 1]
+
+    def is_gone(self, record: Logged, at_ms: int) -> bool:
+        """Whether a key whose newest record is this one is absent at a time."""
+        ttl_ms = self.shape.options.ttl_ms
+        return record.value is None or (ttl_ms is not None and record.timestamp_ms + ttl_ms <= at_ms)
 
     def stray_tombstone_above(self, record: Logged) -> Logged | None:
         """The lowest tombstone above a record in a partition that is not the key's own."""
@@ -92,18 +110,27 @@ class KeyLog:
         index = bisect.bisect_left(records, offset, key=lambda record: record.offset)
         return records[index] if index < len(records) and records[index].offset == offset else None
 
-    def history(self, count: int) -> list[Logged]:
-        """The newest `count` records, tombstones too, oldest first."""
+    def history(self) -> list[Logged]:
+        """What a history holds, tombstones too, oldest first: the newest ones, or all of them."""
         everything = [record for records in self.records.values() for record in records]
-        return sorted(everything, key=lambda record: (record.timestamp_ms, record.offset))[-count:]
+        everything.sort(key=self._history_rank)
+        count = self.shape.options.history_count
+        return everything if count is None else everything[-count:]
+
+    def _history_rank(self, record: Logged) -> tuple[int, int, int, int]:
+        """Members of one time and offset are in the order of their bytes: flags, then source partition."""
+        is_stray = record.partition != self.own_partition
+        has_headers = self.shape.options.headers and record.value is not None and bool(record.headers)
+        flags = is_stray + 2 * (record.value is None) + 8 * has_headers
+        return record.timestamp_ms, record.offset, flags, record.partition
 
 
 class Log:
     """Everything committed to the topics; after each schedule the rest is read."""
 
-    def __init__(self, bootstrap: str, topics: Mapping[str, int]) -> None:
-        """`topics`: partition counts by name."""
-        self._topics = topics
+    def __init__(self, bootstrap: str, shapes: Mapping[str, Shape]) -> None:
+        """`shapes`: by name."""
+        self._shapes = shapes
         self._bootstrap = bootstrap
         self._admin = self._new_admin()
         self._consumer = Consumer(
@@ -119,7 +146,7 @@ class Log:
             }
         )
         self.next_offsets = {
-            (topic, partition): 0 for topic, count in topics.items() for partition in range(count)
+            (topic, partition): 0 for topic, shape in shapes.items() for partition in range(shape.partitions)
         }
         self.keys: dict[tuple[str, bytes], KeyLog] = {}
 
@@ -173,7 +200,8 @@ class Log:
         """The records of a key; empty for one that has none."""
         log = self.keys.get((topic, key))
         if log is None:
-            log = KeyLog(routing.partition_for(key, self._topics[topic]))
+            shape = self._shapes[topic]
+            log = KeyLog(routing.partition_for(key, shape.partitions), shape)
             self.keys[topic, key] = log
         return log
 

@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING
 from confluent_kafka import KafkaError, KafkaException, Producer
 from tests.servers.own import CLOCK
 from tests.torture.acknowledged import Acknowledged
-from tests.torture.stack import TOPICS
 
 from keylane import routing
 from keylane.model.records import Position
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
-    from tests.torture.schedule import Produce, Schedule, Write
+    from tests.torture.schedule import Produce, Schedule, Shape, Write
 
 _TIMEOUT_S = 90
 _WAITED_FOR = 10
@@ -26,7 +25,13 @@ _WAITED_FOR = 10
 class Producers:
     """An idempotent and a transactional producer for the whole run; `written` is called with positions."""
 
-    def __init__(self, bootstrap: str, written: Callable[[str, bytes, Position], None]) -> None:
+    def __init__(
+        self,
+        bootstrap: str,
+        shapes: Mapping[str, Shape],
+        written: Callable[[str, bytes, Position], None],
+    ) -> None:
+        self._shapes = shapes
         self._options = {
             "bootstrap.servers": bootstrap,
             "enable.idempotence": True,
@@ -89,7 +94,7 @@ class Producers:
                 step.topic,
                 key=key,
                 value=value_of(schedule, write),
-                partition=_partition(step.topic, key, write.placed_by),
+                partition=_partition(self._shapes[step.topic], key, write.placed_by),
                 timestamp=base_ms + write.time_ms,
                 headers=[("serial", b"%d" % write.serial), ("none", None)] if write.serial % 3 else None,
                 on_delivery=on_delivery,
@@ -149,14 +154,14 @@ def value_of(schedule: Schedule, write: Write) -> bytes | None:
     """A value that is unique in the run; None for a tombstone."""
     if write.size is None:
         return None
-    text = b"%d-%d-" % (schedule.seed, write.serial)
+    text = b"%b-%d-" % (schedule.prefix[:-1], write.serial)
     return text + b"x" * max(0, write.size - len(text))
 
 
-def _partition(topic: str, key: bytes, placed_by: str | int) -> int:
+def _partition(topic: Shape, key: bytes, placed_by: str | int) -> int:
     if isinstance(placed_by, int):
         return placed_by
-    return routing.partition_for(key, TOPICS[topic], placed_by)
+    return routing.partition_for(key, topic.partitions, placed_by)
 
 
 def _retry(call: Callable[[float], None]) -> None:

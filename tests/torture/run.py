@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 import time
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from tests.servers.own import CLOCK
 from tests.torture.checks import Facts, check_seen
@@ -16,8 +16,8 @@ from tests.torture.nemesis import Nemesis
 from tests.torture.oracle import Log
 from tests.torture.producing import Producers
 from tests.torture.readers import Readers, Seen
-from tests.torture.schedule import Event, Pause, Produce, Schedule, Shape
-from tests.torture.stack import MIXED, TOPICS, VIEW, TortureStack, wait_until
+from tests.torture.schedule import Event, Pause, Produce, Schedule
+from tests.torture.stack import TortureStack, wait_until
 from tests.torture.stored import check_state, check_watermarks
 
 from keylane import routing
@@ -25,7 +25,6 @@ from keylane import routing
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-SHAPES = tuple(Shape(name, partitions, mixed=name == MIXED) for name, partitions in TOPICS.items())
 REACHED_WITHIN_S = 120
 REBUILT_PER_S = 1_000
 """The least speed at which an emptied Redis is rebuilt; the job's batches are small here."""
@@ -35,7 +34,7 @@ MAX_FAULTS = 4
 
 @dataclass(slots=True)
 class Outcome:
-    """The result of a schedule. `broken`: the stack can't run another one."""
+    """The result of a schedule. `broken`: the stack can't run another one. `log`: what each step did."""
 
     schedule: Schedule
     seconds: float
@@ -44,6 +43,7 @@ class Outcome:
     waits: int
     records: int
     broken: bool = False
+    log: list[dict[str, Any]] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -54,16 +54,15 @@ class Tormentor:
     producers: Producers
     readers: Readers
     log: Log
-    with_view: bool = False
     schedules: int = 0
     unplanned: int = 0
     """Failovers that no schedule caused: the machine was too busy for the nodes' heartbeats."""
 
     @classmethod
-    def of(cls, stack: TortureStack, seed: int, *, with_view: bool = False) -> Tormentor:
+    def of(cls, stack: TortureStack, seed: int) -> Tormentor:
         readers = Readers(stack.reader_cluster, seed)
-        producers = Producers(stack.kafka.bootstrap, readers.wait_for)
-        tormentor = cls(stack, producers, readers, Log(stack.kafka.bootstrap, TOPICS), with_view)
+        producers = Producers(stack.kafka.bootstrap, stack.shapes, readers.wait_for)
+        tormentor = cls(stack, producers, readers, Log(stack.kafka.bootstrap, stack.shapes))
         tormentor._warm_up()
         return tormentor
 
@@ -80,8 +79,9 @@ class Tormentor:
         self.readers.read_keys([(topic, key) for topic, keys in schedule.keys.items() for key in keys])
         faults: list[str] = []
         seen: list[list[Seen]] = []
+        log: list[dict[str, Any]] = []
         try:
-            self._carry_out(schedule, nemesis)
+            self._carry_out(schedule, nemesis, log)
             faults += self._heal(nemesis)
             written_ms = CLOCK.now_ms()
             ends = self.log.read_on()
@@ -93,7 +93,7 @@ class Tormentor:
             facts = Facts(self.log, self.producers.acknowledged, nemesis.troubles, self.stack)
             faults += _first(check_seen(seen, facts))
             if not missing:
-                faults += self._check_stored(schedule.keys, b"%d/" % schedule.seed)
+                faults += self._check_stored(schedule.keys, schedule.prefix)
             broken = bool(missing)
             faults += missing
         except Exception as error:  # noqa: BLE001 - a schedule that could not be carried out or checked has failed
@@ -112,6 +112,7 @@ class Tormentor:
             sum(one.waited_for is not None for own in seen for one in own),
             sum(len(step.writes) for step in schedule.steps if isinstance(step, Produce)),
             broken or self.stack.job.has_ended or bool(self.readers.broken),
+            [_since(began_s, step) for step in log],
         )
 
     def check_all(self) -> list[str]:
@@ -123,15 +124,16 @@ class Tormentor:
 
     def _check_stored(self, keys: dict[str, list[bytes]], prefix: bytes) -> list[str]:
         """Compare the state of keys, then what else the nodes have; of records only keys with this prefix."""
-        layouts = self.stack.layouts((VIEW,) if self.with_view else ())
+        layouts = self.stack.layouts(with_views=True)
         faults = _first(check_state(keys, self.log, layouts, self.stack))
-        faults += _first(check_view(self.log, self.stack)) if self.with_view else []
+        for view in self.stack.configuration.views:
+            faults += _first(check_view(view, self.log, self.stack, prefix))
         faults += _first(check_replicas(self.stack, prefix))
         return faults + _first(check_leftovers(layouts, KnownKeys(self.log.keys), self.stack))
 
     def _warm_up(self) -> None:
         """Let each mixed topic have its first stray: nobody can foresee it, so no promise holds before."""
-        for topic in (shape for shape in SHAPES if shape.mixed):
+        for topic in (shape for shape in self.stack.configuration.shapes if shape.mixed):
             key = b"warm-up"
             strange = (routing.partition_for(key, topic.partitions) + 1) % topic.partitions
             self.producers.send_one(topic.name, key, strange)
@@ -140,14 +142,20 @@ class Tormentor:
         missing = self._wait_reached(self.log.read_on(), written_ms, REACHED_WITHIN_S)
         assert not missing, missing
 
-    def _carry_out(self, schedule: Schedule, nemesis: Nemesis) -> None:
+    def _carry_out(self, schedule: Schedule, nemesis: Nemesis, log: list[dict[str, Any]]) -> None:
+        """`log` gets what each step did; events are still going on when this returns."""
         base_ms = CLOCK.now_ms()
         for step in schedule.steps:
+            note: dict[str, Any] = {"began_s": time.monotonic()}
+            log.append(note)
             match step:
                 case Produce():
                     self.producers.send(schedule, step, base_ms)
+                    note["records"] = len(step.writes)
+                    note["ended_s"] = time.monotonic()
                 case Event():
                     nemesis.begin(step)
+                    log[-1] = nemesis.notes[-1]
                 case Pause():
                     self.producers.pause(step.seconds)
 
@@ -162,7 +170,7 @@ class Tormentor:
 
         def left() -> list[str]:
             layouts = self.stack.layouts()
-            missing = [f"{topic} has no layout" for topic in TOPICS if topic not in layouts]
+            missing = [f"{topic} has no layout" for topic in self.stack.shapes if topic not in layouts]
             return missing + list(check_watermarks(ends, written_ms, layouts, self.stack))
 
         try:
@@ -184,6 +192,11 @@ class Tormentor:
         ]
         self.unplanned += len(changed)
         return [Trouble("unplanned", shard, began_s) for shard in changed]
+
+
+def _since(began_s: float, note: dict[str, Any]) -> dict[str, Any]:
+    """The note with times since the beginning of the schedule."""
+    return {name: round(value - began_s, 3) if name.endswith("_s") else value for name, value in note.items()}
 
 
 def _first(faults: Iterable[str]) -> list[str]:

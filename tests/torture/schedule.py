@@ -6,10 +6,14 @@ import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from keylane.model.records import Options
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 SHARDS = 3
+_LASTING_MS = 3_600_000
+_DEFAULTS = Options()
 
 EVENTS = {
     # name: relative frequency
@@ -88,10 +92,16 @@ Step = Produce | Event | Pause
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """All steps of one seed."""
+    """All steps of one seed. `run`: which repetition this is; each has keys of its own."""
 
     seed: int
     steps: tuple[Step, ...]
+    run: int = 0
+
+    @property
+    def prefix(self) -> bytes:
+        """What all its keys begin with: schedules share no keys."""
+        return b"%d.%d/" % (self.seed, self.run) if self.run else b"%d/" % self.seed
 
     @property
     def events(self) -> list[str]:
@@ -99,8 +109,8 @@ class Schedule:
         return [step.kind for step in self.steps if isinstance(step, Event)]
 
     def key(self, number: int) -> bytes:
-        """The bytes of a key; schedules share no keys."""
-        return b"%d/%03d" % (self.seed, number)
+        """The bytes of a key."""
+        return b"%b%03d" % (self.prefix, number)
 
     @property
     def keys(self) -> dict[str, list[bytes]]:
@@ -114,11 +124,18 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What schedules need to know of a topic. `mixed`: its records are placed by several partitioners."""
+    """A topic. `mixed`: its records are placed by several partitioners."""
 
     name: str
     partitions: int
     mixed: bool = False
+    stripes: int = 1
+    options: Options = _DEFAULTS
+
+    @property
+    def is_forgetful(self) -> bool:
+        """Whether tombstones are soon forgotten, so that older strays may bring their keys back."""
+        return self.mixed and self.options.marker_ms < _LASTING_MS
 
 
 def draw(seed: int, topics: tuple[Shape, ...], focus: str | None = None, *, alone: bool = False) -> Schedule:

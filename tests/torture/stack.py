@@ -33,38 +33,22 @@ from keylane_spark.adapters.layout_store import LayoutStore
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tests.torture.configurations import Configuration
+
     from keylane.model.records import Layout, Watermark
     from keylane_local.servers.redis_cluster import RedisCluster
     from keylane_local.servers.redis_node import RedisNode
 
-PLAIN, RICH, MIXED = "plain", "rich", "mixed"
-TOPICS = {PLAIN: 6, RICH: 4, MIXED: 6}
-STRIPES = {PLAIN: 1, RICH: 2, MIXED: 1}
-HISTORY = 5
-CONFIG = f"""\
+CONFIG = """\
 [job]
 small_batch_records = 600
 max_batch_records = 8000
 heartbeat_ms = 100
+wait_replicas = {wait_replicas}
 [spark]
 "spark.master" = "local[2]"
 "spark.python.daemon.module" = "{outside.DAEMON_MODULE}"
 "spark.sql.execution.arrow.maxRecordsPerBatch" = "1500"
-[topics.{PLAIN}]
-[topics.{RICH}]
-stripes = {STRIPES[RICH]}
-history_count = {HISTORY}
-index = true
-headers = true
-[topics.{MIXED}]
-"""
-
-VIEW = "counts"
-VIEW_CONFIG = f"""\
-[views.{VIEW}]
-topic = "{PLAIN}"
-[views.{VIEW}.columns]
-n = "count()"
 """
 
 KEYLANE_SLOT = routing.key_slot(b"{keylane}")
@@ -140,8 +124,12 @@ class Job:
 class TortureStack:
     """All servers, running; `job` is the one that should be writing."""
 
-    def __init__(self, folder: Path, kafka: Kafka, cluster: RedisCluster) -> None:
+    def __init__(
+        self, folder: Path, kafka: Kafka, cluster: RedisCluster, configuration: Configuration
+    ) -> None:
         self.folder = folder
+        self.configuration = configuration
+        self.shapes = {shape.name: shape for shape in configuration.shapes}
         self.kafka = kafka
         self.cluster = cluster
         self.redis = redis_settings({"KEYLANE_REDIS_NODES": cluster.addresses})
@@ -152,8 +140,8 @@ class TortureStack:
         self._lock = threading.Lock()
         for node in cluster.nodes:
             settle(node)
-        for topic, partitions in TOPICS.items():
-            create_topic(kafka.bootstrap, topic, partitions)
+        for shape in configuration.shapes:
+            create_topic(kafka.bootstrap, shape.name, shape.partitions)
         self.job = self.new_job()
         self.job.wait_ready()
 
@@ -204,12 +192,13 @@ class TortureStack:
         shards = self.cluster.shards
         return (slot * shards + shards - 1) // 16384
 
-    def layouts(self, views: tuple[str, ...] = ()) -> dict[str, Layout]:
-        """The layouts that readers go by."""
+    def layouts(self, *, with_views: bool = False) -> dict[str, Layout]:
+        """The layouts that readers go by, of topics and, under their names in Redis, of views."""
+        views = map(windows.state_name, self.configuration.views if with_views else ())
         cluster = Cluster(self.redis)
         try:
             store = LayoutStore(cluster, CLOCK)
-            found = {topic: store.get(topic) for topic in (*TOPICS, *map(windows.state_name, views))}
+            found = {topic: store.get(topic) for topic in (*self.shapes, *views)}
             return {topic: layout for topic, layout in found.items() if layout is not None}
         finally:
             cluster.close()
@@ -262,16 +251,17 @@ def settle(node: RedisNode) -> None:
 
 
 @contextlib.contextmanager
-def running_stack(folder: Path, *, with_view: bool = False) -> Iterator[TortureStack]:
+def running_stack(folder: Path, configuration: Configuration) -> Iterator[TortureStack]:
     """Start everything below `folder`; it ends with the block, even if the session is killed."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "keylane.toml").write_text(CONFIG + (VIEW_CONFIG if with_view else ""))
+    job = CONFIG.format(wait_replicas=configuration.wait_replicas, outside=outside)
+    (folder / "keylane.toml").write_text(job + configuration.toml())
     with (
         guarded(folder),
         own_kafka(folder / "k", TortureKafka) as kafka,
         own_cluster(folder / "r", appendonly=True) as cluster,
     ):
-        stack = TortureStack(folder, kafka, cluster)
+        stack = TortureStack(folder, kafka, cluster, configuration)
         try:
             yield stack
         finally:

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.torture.__main__ import describe
-from tests.torture.run import SHAPES, Tormentor
+from tests.torture.configurations import STANDARD
+from tests.torture.run import Tormentor
 from tests.torture.schedule import EVENTS, draw
 from tests.torture.stack import running_stack
 
@@ -18,7 +19,7 @@ SEED = 1000
 
 @pytest.fixture(scope="module")
 def tormentor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tormentor]:
-    with running_stack(tmp_path_factory.mktemp("torture")) as stack:
+    with running_stack(tmp_path_factory.mktemp("torture"), STANDARD) as stack:
         running = Tormentor.of(stack, SEED)
         yield running
         running.close()
@@ -26,7 +27,7 @@ def tormentor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tormentor]:
 
 @pytest.mark.parametrize("event", EVENTS)
 def test_the_state_is_the_fold_of_the_log_and_no_reader_saw_anything_else(tormentor, event):
-    outcome = tormentor.run(draw(SEED + list(EVENTS).index(event), SHAPES, event, alone=True))
+    outcome = tormentor.run(draw(SEED + list(EVENTS).index(event), STANDARD.shapes, event, alone=True))
     assert not outcome.faults, describe(outcome)
     assert outcome.reads
     assert outcome.waits

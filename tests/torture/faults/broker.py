@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import Producer
 from tests.torture.faults.world import stopped
-from tests.torture.stack import TOPICS
 
 from keylane import routing
 
@@ -49,14 +48,14 @@ def hang_transaction(world: World, event: Event) -> None:
     producer = Producer(options)
     producer.init_transactions(_TIMEOUT_S)
     producer.begin_transaction()
-    for topic in TOPICS:
+    for topic, shape in world.stack.shapes.items():
         for number in range(_RECORDS):
             key = b"%d/%03d" % (world.seed, number % _KEYS)
             producer.produce(
                 topic,
                 key=key,
                 value=b"hanging-%d-%d" % (world.seed, number),
-                partition=routing.partition_for(key, TOPICS[topic], "murmur2"),
+                partition=routing.partition_for(key, shape.partitions, "murmur2"),
             )
     assert not producer.flush(_TIMEOUT_S), "the records did not reach the broker"
     time.sleep(event.seconds * 4)

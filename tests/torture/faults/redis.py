@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import redis
 from tests.servers.own import SlotMove
 from tests.torture.faults.world import stopped
-from tests.torture.stack import KEYLANE_SLOT, TOPICS, is_primary, settle, wait_until
+from tests.torture.stack import KEYLANE_SLOT, is_primary, settle, wait_until
 
 from keylane.state import codec
 from keylane_spark.adapters.lane import LaneTarget
@@ -82,7 +82,7 @@ def _lanes(world: World, shard: int) -> list[LaneTarget]:
     return [
         lane
         for layout in world.stack.layouts().values()
-        for partition in range(TOPICS[layout.topic])
+        for partition in range(layout.partition_count)
         for stripe in range(layout.stripes)
         if world.stack.shard_of((lane := LaneTarget.of(layout, partition, stripe)).slot) == shard
     ]

@@ -11,11 +11,12 @@ from tests.torture.faults.world import Trouble
 from tests.torture.leftovers import KnownKeys, explains
 from tests.torture.oracle import KeyLog, Logged
 from tests.torture.readers import Seen
+from tests.torture.schedule import Shape
 from tests.torture.stack import KEYLANE_SLOT
 
 from keylane import routing
 from keylane.errors import LaneBuilding, StateUnavailable, UnknownTopic
-from keylane.model.records import Answer, Layout, Position, Record, Watermark
+from keylane.model.records import Answer, Layout, Options, Position, Record, Watermark
 
 KEY = b"1/000"
 PARTITIONS = 6
@@ -106,7 +107,8 @@ def test_across_partitions_the_highest_timestamp_so_far_decides(own, stray, winn
 
 def test_a_history_is_the_newest_by_time_and_offset_with_tombstones():
     log = ALog((HOME, 0, 50, b"a"), (HOME, 1, 20, b"b"), (HOME, 2, 50, None))
-    assert [(record.timestamp_ms, record.offset) for record in log.key_log.history(2)] == [(50, 0), (50, 2)]
+    log.key_log.shape = Shape("rich", PARTITIONS, options=Options(history_count=2))
+    assert [(record.timestamp_ms, record.offset) for record in log.key_log.history()] == [(50, 0), (50, 2)]
 
 
 def test_what_is_the_fold_below_its_watermark_is_no_fault():
@@ -259,3 +261,48 @@ TAG = routing.hash_tag(SLOT).decode()
 )
 def test_a_key_that_no_layout_explains_is_found(key, is_explained):
     assert explains(key.encode(), LAYOUTS, KnownKeys([("plain", KEY)])) is is_explained
+
+
+def with_options(log: ALog, *, mixed: bool = False, **options) -> ALog:
+    log.key_log.shape = Shape("plain", PARTITIONS, mixed, options=Options(**options))
+    return log
+
+
+def test_a_key_that_keeps_its_first_value_has_that_one_until_a_tombstone():
+    records = [
+        (HOME, 0, 1, b"a"),
+        (HOME, 1, 2, b"b"),
+        (HOME, 2, 3, None),
+        (HOME, 3, 4, b"c"),
+        (HOME, 4, 5, b"d"),
+    ]
+    log = with_options(ALog(*records), insert_once=True)
+    kept = [log.key_log.newest_at(next_offset) for next_offset in range(6)]
+    assert [record and record.value for record in kept] == [None, b"a", b"a", None, b"c", b"c"]
+    assert log.key_log.newest().value == b"c"
+    assert faults(seen(1, 5, 3, log=log, waited_for=Position(HOME, 4)), log=log) == []
+    assert faults(seen(1, 5, 4, log=log), log=log)
+
+
+def test_a_record_is_there_until_its_time_is_over_and_not_after():
+    log = with_options(ALog((HOME, 0, 1_000, b"a")), ttl_ms=500)
+
+    def read(at_ms: int, offset: int | None) -> list[str]:
+        return faults(seen(at_ms / 1000, 1, offset, log=log)._replace(ended_ms=at_ms), log=log)
+
+    assert read(1_300, 0) == read(1_450, 0) == read(1_450, None) == read(1_550, 0) == read(1_700, None) == []
+    assert "nothing" in read(1_300, None)[0]
+    assert "time was over" in read(1_700, 0)[0]
+
+
+def test_where_tombstones_are_soon_forgotten_an_older_stray_may_be_back_but_no_newer_record_vanishes():
+    log = with_options(
+        ALog((HOME, 0, 10, b"a"), (HOME, 1, 30, None), (OTHER, 3, 20, b"b")), mixed=True, marker_ms=5
+    )
+    back = seen(1, 2, None, "mixed", log=log), seen(2, 2, 3, "mixed", partition=OTHER, log=log)
+    assert faults(*back, log=log) == []
+    acked = ((40, OTHER, 3),)
+    claimed = seen(1, 2, None, "mixed", log=log, complete_ms=50), back[1]
+    assert "went back" in faults(*claimed, log=log, acked=acked)[0]  # the lane had it before the tombstone
+    newer = with_options(ALog((HOME, 0, 40, b"a"), (OTHER, 3, 20, b"b")), mixed=True, marker_ms=5)
+    assert faults(seen(1, 1, 3, "mixed", partition=OTHER, log=newer), log=newer)

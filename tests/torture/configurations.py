@@ -1,0 +1,113 @@
+"""What topics and views a stack has. It follows from a schedule's seed, so a replay has the same."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tests.torture.schedule import Shape
+
+from keylane.model.records import Options
+
+PER_CONFIGURATION = 25
+"""So many seeds, one after the other, have one configuration."""
+PLAIN = "plain"
+COUNTS, WINDOWS, SESSIONS = "counts", "windows", "sessions"
+WINDOW_MS, GAP_MS = 1_000, 50
+HOUR_MS = 3_600_000
+
+_VIEWS = {
+    COUNTS: "",
+    WINDOWS: f'window = "{WINDOW_MS}ms"\nlateness = "1h"\n',
+    SESSIONS: f'session = "{GAP_MS}ms"\nlateness = "1h"\n',
+}
+"""Views of the plain topic, each with a count. No event comes later than an hour, so every one is counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """A stack's topics, and what else its `keylane.toml` says."""
+
+    name: str
+    shapes: tuple[Shape, ...]
+    views: tuple[str, ...] = ()
+    wait_replicas: int = 0
+
+    def toml(self) -> str:
+        """Everything but the tables `[job]` and `[spark]`, whose end is the beginning of this."""
+        topics = "".join(f"[topics.{shape.name}]\n{_settings(shape)}" for shape in self.shapes)
+        views = "".join(
+            f'[views.{view}]\ntopic = "{PLAIN}"\n{_VIEWS[view]}[views.{view}.columns]\nn = "count()"\n'
+            for view in self.views
+        )
+        return topics + views
+
+
+def _settings(shape: Shape) -> str:
+    options = shape.options
+    settings = {
+        "stripes": shape.stripes,
+        "history_count": options.history_count,
+        "history_age": options.history_age_ms and f'"{options.history_age_ms}ms"',
+        "ttl": options.ttl_ms and f'"{options.ttl_ms}ms"',
+        "index": options.index and "true",
+        "headers": options.headers and "true",
+        "guarded": options.guarded and "true",
+        "insert_once": options.insert_once and "true",
+        "tombstone_marker": f'"{options.marker_ms}ms"' if options.marker_ms != Options().marker_ms else None,
+    }
+    return "".join(f"{name} = {value}\n" for name, value in settings.items() if value)
+
+
+STANDARD = Configuration(
+    "standard",
+    (
+        Shape(PLAIN, 6),
+        Shape("rich", 4, stripes=2, options=Options(history_count=5, index=True, headers=True)),
+        Shape("mixed", 6, mixed=True),
+    ),
+)
+CONFIGURATIONS = (
+    STANDARD,
+    # Strays in lanes that keep everything, and histories by age.
+    Configuration(
+        "kept",
+        (
+            Shape(
+                "mixed",
+                6,
+                mixed=True,
+                stripes=2,
+                options=Options(history_count=5, index=True, headers=True),
+            ),
+            Shape("aged", 4, options=Options(history_age_ms=HOUR_MS, index=True)),
+        ),
+    ),
+    # Records that expire, and keys that keep their first value; replicas must have each batch.
+    Configuration(
+        "timed",
+        (
+            Shape("timed", 4, stripes=2, options=Options(ttl_ms=8_000, index=True)),
+            Shape("once", 6, options=Options(insert_once=True, index=True)),
+            Shape("mixed", 6, mixed=True, options=Options(guarded=True)),
+        ),
+        wait_replicas=1,
+    ),
+    Configuration("views", (Shape(PLAIN, 6), Shape("mixed", 6, mixed=True)), (COUNTS, WINDOWS, SESSIONS)),
+    # Tombstones leave no marker, or one that is soon gone.
+    Configuration(
+        "forgetful",
+        (
+            Shape(PLAIN, 6, options=Options(marker_ms=0)),
+            Shape("mixed", 6, mixed=True, options=Options(marker_ms=500, history_count=3)),
+        ),
+    ),
+)
+
+
+def configuration_of(seed: int) -> Configuration:
+    """The configuration of the schedule with this seed."""
+    return CONFIGURATIONS[seed // PER_CONFIGURATION % len(CONFIGURATIONS)]
+
+
+def configuration_named(name: str) -> Configuration:
+    return next(configuration for configuration in CONFIGURATIONS if configuration.name == name)

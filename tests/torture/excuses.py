@@ -44,5 +44,10 @@ class Excuses:
             concerned = trouble.shard in (of_layouts, of_key)
             return trouble.unreachable and concerned and now.began_s <= trouble.ended_s
         if isinstance(now.error, UnknownTopic):
-            return trouble.lost_data and trouble.shard == of_layouts
+            # Each part of the cluster has a copy of the layouts.
+            return self._all_lost(now)
         return isinstance(now.error, LaneBuilding) and trouble.lost_data and trouble.shard == of_key
+
+    def _all_lost(self, now: Seen) -> bool:
+        lost = {each.shard for each in self.troubles if each.lost_data and each.began_s <= now.ended_s}
+        return len(lost) == self.stack.cluster.shards

@@ -58,10 +58,9 @@ class Link:
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def close(self) -> None:
-        if self._server:
-            self._server.close()
-        for writer in list(self._writers):
-            writer.transport.abort()
+        assert self._server
+        self._server.close()
+        await self.set(Mode.CUT, 0.0)
 
     async def set(self, mode: Mode, delay_s: float) -> None:
         self.mode, self.delay_s = mode, delay_s
@@ -149,9 +148,8 @@ class Links:
         for link in self._links.values():
             await link.close()
         others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-        for task in others:
-            task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
+        if others:
+            await asyncio.wait(others, timeout=5)
 
 
 class LinkedCluster(Cluster):

@@ -5,14 +5,18 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from confluent_kafka import Producer
+from confluent_kafka import IsolationLevel, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
 from tests.torture.faults.world import stopped
+from tests.torture.stack import wait_until
 
 from keylane import routing
 
 if TYPE_CHECKING:
     from tests.torture.faults.world import World
     from tests.torture.schedule import Event
+
+    from keylane.model.topic_partition import TopicPartition as Source
 
 _RECORDS = 20
 _KEYS = 8
@@ -45,6 +49,7 @@ def hang_transaction(world: World, event: Event) -> None:
         "transaction.timeout.ms": _EXPIRES_AFTER_MS if expires else _TIMEOUT_S * 1000,
         "log_level": 2,
     }
+    offsets: dict[Source, int] = {}
     producer = Producer(options)
     producer.init_transactions(_TIMEOUT_S)
     producer.begin_transaction()
@@ -55,15 +60,25 @@ def hang_transaction(world: World, event: Event) -> None:
                 topic,
                 key=key,
                 value=b"hanging-%d-%d" % (world.seed, number),
-                partition=routing.partition_for(key, shape.partitions, "murmur2"),
+                partition=routing.partition_for(key, shape.partitions),
+                on_delivery=lambda _, sent: offsets.update({(sent.topic(), sent.partition()): sent.offset()}),
             )
     assert not producer.flush(_TIMEOUT_S), "the records did not reach the broker"
     time.sleep(event.seconds * 4)
-    if expires:
-        # The broker aborts it; until it has, the last stable offset stays before its records.
-        return
-    if event.variant:
+    if not expires and event.variant:
         producer.commit_transaction(_TIMEOUT_S)
-    else:
+    elif not expires:
         # Another producer with its id: the broker aborts what the first one left open.
         Producer(options).init_transactions(_TIMEOUT_S)
+    # Until its markers are in every partition, their last stable offsets stay before its records.
+    wait_until(lambda: _is_over(world, offsets), _TIMEOUT_S, "the transaction has not ended")
+
+
+def _is_over(world: World, offsets: dict[Source, int]) -> bool:
+    """Whether every partition's last stable offset is above what the transaction wrote."""
+    admin = AdminClient({"bootstrap.servers": world.stack.kafka.bootstrap, "log_level": 2})
+    asked = {TopicPartition(*source): OffsetSpec.latest() for source in offsets}
+    futures = admin.list_offsets(asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=10)
+    return all(
+        future.result(15).offset > offsets[each.topic, each.partition] for each, future in futures.items()
+    )

@@ -1,0 +1,102 @@
+"""The proxies of the torture: what each mode lets through, and when."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.torture.links import Links, Mode
+
+from keylane_local.process.ports import HOST
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture
+def node() -> Iterator[socket.socket]:
+    """A listening socket: the server behind the link."""
+    with socket.create_server((HOST, 0)) as listening:
+        listening.settimeout(5)
+        yield listening
+
+
+@pytest.fixture
+def links(node) -> Iterator[Links]:
+    opened = Links([node.getsockname()[1]])
+    yield opened
+    opened.close()
+
+
+@contextlib.contextmanager
+def connected(links: Links, node: socket.socket) -> Iterator[tuple[socket.socket, socket.socket]]:
+    """A client's socket to the link, and the server's to it."""
+    with socket.create_connection((HOST, links.ports[port(node)]), 5) as client:
+        server, _ = node.accept()
+        with server:
+            server.settimeout(5)
+            yield client, server
+
+
+def port(node: socket.socket) -> int:
+    return node.getsockname()[1]
+
+
+def test_an_open_link_passes_what_both_sides_send(links, node):
+    with connected(links, node) as (client, server):
+        client.sendall(b"ask")
+        assert server.recv(10) == b"ask"
+        server.sendall(b"answer")
+        assert client.recv(10) == b"answer"
+
+
+def test_a_cut_link_closes_every_connection_and_new_ones_too(links, node):
+    with connected(links, node) as (client, server), links.set(port(node), Mode.CUT):
+        for each in (client, server):
+            with contextlib.suppress(ConnectionError):
+                assert each.recv(10) == b""
+        another = socket.create_connection((HOST, links.ports[port(node)]), 5)
+        with another, contextlib.suppress(ConnectionError):
+            assert another.recv(10) == b""
+    with connected(links, node) as (client, server):
+        client.sendall(b"again")
+        assert server.recv(10) == b"again"
+
+
+def test_what_a_partition_held_arrives_after_it_though_the_client_is_gone(links, node):
+    with connected(links, node) as (client, server):
+        with links.set(port(node), Mode.HOLD):
+            client.sendall(b"late")
+            client.close()
+            server.settimeout(0.1)
+            with pytest.raises(TimeoutError):
+                server.recv(10)
+        server.settimeout(5)
+        assert server.recv(10) == b"late"
+        assert server.recv(10) == b""
+
+
+def test_where_replies_are_held_commands_arrive(links, node):
+    with connected(links, node) as (client, server):
+        with links.set(port(node), Mode.HOLD_REPLIES):
+            client.sendall(b"ask")
+            assert server.recv(10) == b"ask"
+            server.sendall(b"answer")
+            client.settimeout(0.1)
+            with pytest.raises(TimeoutError):
+                client.recv(10)
+        client.settimeout(5)
+        assert client.recv(10) == b"answer"
+
+
+@pytest.mark.parametrize("mode", [Mode.SLOW, Mode.DRIP])
+def test_a_slow_link_passes_everything_in_order(links, node, mode):
+    with connected(links, node) as (client, server), links.set(port(node), mode, 0.01):
+        sent = bytes(range(256)) * 2
+        client.sendall(sent)
+        got = b""
+        while len(got) < len(sent):
+            got += server.recv(1024)
+        assert got == sent

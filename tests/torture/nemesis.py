@@ -11,7 +11,7 @@ import time
 import traceback
 from typing import TYPE_CHECKING, Any
 
-from tests.torture.faults import broker, job, network, redis
+from tests.torture.faults import broker, job, network, redis, topics
 from tests.torture.faults.world import Trouble, World
 
 if TYPE_CHECKING:
@@ -31,6 +31,9 @@ FAULTS: dict[str, tuple[str, Callable[[World, Event], None]]] = {
     "kill-broker": ("broker", broker.kill_broker),
     "pause-broker": ("broker", broker.pause_broker),
     "hang-transaction": ("broker", broker.hang_transaction),
+    "recreate-topic": ("broker", topics.recreate_topic),
+    "grow-topic": ("broker", topics.grow_topic),
+    "lose-log": ("broker", topics.lose_log),
     "kill-primary": ("redis", redis.kill_primary),
     "pause-primary": ("redis", redis.pause_primary),
     "lose-writes": ("redis", redis.lose_writes),

@@ -124,12 +124,14 @@ class Tormentor:
 
     def _check_stored(self, keys: dict[str, list[bytes]], prefix: bytes) -> list[str]:
         """Compare the state of keys, then what else the nodes have; of records only keys with this prefix."""
-        layouts = self.stack.layouts(with_views=True)
+        layouts = self.stack.layouts(everything=True)
         faults = _first(check_state(keys, self.log, layouts, self.stack))
         for view in self.stack.configuration.views:
             faults += _first(check_view(view, self.log, self.stack, prefix))
         faults += _first(check_replicas(self.stack, prefix))
-        return faults + _first(check_leftovers(layouts, KnownKeys(self.log.keys), self.stack))
+        return faults + _first(
+            check_leftovers(layouts, KnownKeys({*self.log.keys, *self.stack.side_keys}), self.stack)
+        )
 
     def _warm_up(self) -> None:
         """Let each mixed topic have its first stray: nobody can foresee it, so no promise holds before."""

@@ -41,6 +41,9 @@ EVENTS = {
     "out-of-memory": 6,
     "clock-jump": 6,  # of the job
     "hang-transaction": 8,  # open beside plain records, then committed, aborted or expired
+    "recreate-topic": 4,  # the side topic, which only these three write
+    "grow-topic": 3,
+    "lose-log": 4,  # the broker is killed, and the side topic's files are gone when it comes back
     "switch-layout": 3,  # a generation with other stripes is built while the present one serves
 }
 

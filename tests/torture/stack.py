@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import re
@@ -51,6 +52,8 @@ wait_replicas = {wait_replicas}
 "spark.sql.execution.arrow.maxRecordsPerBatch" = "1500"
 """
 
+SIDE, SIDE_PARTITIONS = "side", 2
+"""The topic of the faults that change whole topics."""
 KEYLANE_SLOT = routing.key_slot(b"{keylane}")
 NODE_TIMEOUT_MS = 1_500
 READY_WITHIN_S = 90
@@ -140,8 +143,11 @@ class TortureStack:
         self._lock = threading.Lock()
         for node in cluster.nodes:
             settle(node)
+        self.side_numbers = itertools.count()
+        self.side_keys: set[tuple[str, bytes]] = set()
         for shape in configuration.shapes:
             create_topic(kafka.bootstrap, shape.name, shape.partitions)
+        create_topic(kafka.bootstrap, SIDE, SIDE_PARTITIONS)
         self.job = self.new_job()
         self.job.wait_ready()
 
@@ -165,7 +171,7 @@ class TortureStack:
         return LinkedCluster(self.redis, self.reader_links.ports)
 
     def restripe(self) -> str:
-        """Change the number of stripes of a topic in the job's config; returns the topic."""
+        """Change the number of stripes of the first topic in the job's config; returns the topic."""
         config = self.folder / "keylane.toml"
         before, stripes, after = re.split(r"(?m)^stripes = (\d)$", config.read_text(), maxsplit=1)
         config.write_text(f"{before}stripes = {5 - int(stripes)}{after}")
@@ -192,13 +198,13 @@ class TortureStack:
         shards = self.cluster.shards
         return (slot * shards + shards - 1) // 16384
 
-    def layouts(self, *, with_views: bool = False) -> dict[str, Layout]:
-        """The layouts that readers go by, of topics and, under their names in Redis, of views."""
-        views = map(windows.state_name, self.configuration.views if with_views else ())
+    def layouts(self, *, everything: bool = False) -> dict[str, Layout]:
+        """The layouts that readers go by: of topics, or also of the side topic and (`~NAME`) of views."""
+        more = (SIDE, *map(windows.state_name, self.configuration.views)) if everything else ()
         cluster = Cluster(self.redis)
         try:
             store = LayoutStore(cluster, CLOCK)
-            found = {topic: store.get(topic) for topic in (*self.shapes, *views)}
+            found = {topic: store.get(topic) for topic in (*self.shapes, *more)}
             return {topic: layout for topic, layout in found.items() if layout is not None}
         finally:
             cluster.close()
@@ -255,7 +261,7 @@ def running_stack(folder: Path, configuration: Configuration) -> Iterator[Tortur
     """Start everything below `folder`; it ends with the block, even if the session is killed."""
     folder.mkdir(parents=True, exist_ok=True)
     job = CONFIG.format(wait_replicas=configuration.wait_replicas, outside=outside)
-    (folder / "keylane.toml").write_text(job + configuration.toml())
+    (folder / "keylane.toml").write_text(f"{job}{configuration.toml()}[topics.{SIDE}]\n")
     with (
         guarded(folder),
         own_kafka(folder / "k", TortureKafka) as kafka,

@@ -59,7 +59,7 @@ def grow_topic(world: World, _: Event) -> None:
 
 
 def lose_log(world: World, event: Event) -> None:
-    """Kill the broker and remove the topic's files: the log begins at 0 again, and may outgrow what it was."""
+    """Kill the broker and remove the topic's files: its log begins at 0 and may outgrow the old one."""
     _write(world, _RECORDS)
     _wait_agrees(world)
     kafka = world.stack.kafka

@@ -52,7 +52,8 @@ def grow_topic(world: World, _: Event) -> None:
     _write(world, _RECORDS)
     count = len(_partitions(world))
     if count < _MAX_PARTITIONS:
-        _admin(world).create_partitions([NewPartitions(SIDE, count + 1)])[SIDE].result(_TIMEOUT_S)
+        admin = _admin(world)  # it must live until it has the result
+        admin.create_partitions([NewPartitions(SIDE, count + 1)])[SIDE].result(_TIMEOUT_S)
         wait_until(lambda: len(_partitions(world)) > count, _TIMEOUT_S, "the topic has grown")
     _write(world, _RECORDS)
     _wait_agrees(world)

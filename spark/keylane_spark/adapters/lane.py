@@ -73,7 +73,8 @@ class LaneStart:
     `incomplete`: the log lost records before the lane read them. `has_strays`, `complete_as_of_ms`: as in
     `model.records.Watermark`. `taken`: for each other partition the offset below which the lane has all of
     its strays. `given`, in a partition's first lane: for each lane ("partition.stripe") the offset below
-    which it was given all strays of this partition.
+    which it was given all strays of this partition. `may_lack_strays`: it has never been complete, or has
+    failed over, and has not been marked complete since.
     """
 
     next_offset: int
@@ -82,11 +83,12 @@ class LaneStart:
     complete_as_of_ms: int
     taken: Mapping[int, int] = field(default_factory=dict)
     given: Mapping[str, int] = field(default_factory=dict)
+    may_lack_strays: bool = False
 
     @classmethod
     def of_reply(cls, reply: Any) -> LaneStart:
         """Parse the reply of the library's `open`."""
-        next_offset, incomplete, has_strays, complete_ms, taken, given = reply
+        next_offset, incomplete, has_strays, complete_ms, taken, given, may_lack_strays = reply
         return cls(
             int(next_offset),
             bool(incomplete),
@@ -94,6 +96,7 @@ class LaneStart:
             int(complete_ms),
             {int(partition): int(to) for partition, to in zip(taken[::2], taken[1::2], strict=True)},
             {name.decode(): int(to) for name, to in zip(given[::2], given[1::2], strict=True)},
+            bool(may_lack_strays),
         )
 
 

@@ -119,6 +119,11 @@ class Ownership:
         with self._lock:
             self._store.add_strays(layout, counts)
 
+    def has_strays(self, layout: Layout) -> bool:
+        """Whether the totals of the layout's generation have any stray."""
+        with self._lock:
+            return any(self._store.strays(layout).values())
+
     def forget_strays(self, topic: str, generation: int) -> None:
         """Remove the stray totals of a generation."""
         with self._lock:

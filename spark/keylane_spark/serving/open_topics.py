@@ -112,7 +112,11 @@ class _TopicsOpener:
             began = begun[topic].began
             lost |= {(topic, partition) for partition in range(count) if first[partition] > began[partition]}
         served = {topic: each.plan.serving for topic, each in begun.items()}
-        mixed = {topic for topic, layout in served.items() if counts[topic] > layout.partition_count}
+        mixed = {
+            topic
+            for topic, layout in served.items()
+            if counts[topic] > layout.partition_count or self.ownership.has_strays(layout)
+        }
         serving = self._open_lanes(self._spec(served, epoch), oldest, _incomplete(lost, mixed))
         self._check_ends(serving, counts)
         built = {topic: each.plan.building for topic, each in begun.items() if each.plan.building}
@@ -158,7 +162,12 @@ class _TopicsOpener:
         }
         positions: dict[TopicPartition, int] = {}
         incomplete: set[TopicPartition] = set()
-        strays = {topic for topic, layout in layouts.items() if layout.options.guarded}
+        lacking: set[TopicPartition] = set()
+        strays = {
+            topic
+            for topic, layout in layouts.items()
+            if layout.options.guarded or self.ownership.has_strays(layout)
+        }
         writer = self._lane_writer(spec)
         starts = writer.open(lanes, incomplete_lanes)
         for lane, start in starts.items():
@@ -166,7 +175,10 @@ class _TopicsOpener:
             positions[own] = min(start.next_offset, positions.get(own, start.next_offset))
             if start.incomplete:
                 incomplete.add(own)
-            if start.has_strays or lane.partition >= layouts[lane.topic].partition_count:
+            if start.may_lack_strays:
+                lacking.add(own)
+            is_beyond = lane.partition >= layouts[lane.topic].partition_count
+            if start.has_strays or start.given or is_beyond:
                 strays.add(lane.topic)
         for lane, source_partition, offset in lost_strays(starts):
             source = lane.topic, source_partition
@@ -177,7 +189,7 @@ class _TopicsOpener:
             if offset < oldest[source] and source in lost:
                 writer.mark_incomplete([lane])
                 incomplete.add((lane.topic, lane.partition))
-        return Opening(spec, positions, sorted(incomplete), frozenset(strays))
+        return Opening(spec, positions, sorted(incomplete), frozenset(strays), frozenset(lacking))
 
     def _spec(self, layouts: Mapping[str, Layout], epoch: int) -> WriterSpec:
         return WriterSpec(self.context.redis, layouts, epoch, self.context.write_options)

@@ -39,6 +39,10 @@ class HeartbeatQuery(Protocol):
     def strays(self) -> Collection[str]:
         """Topics with strays: each of their lanes is only as complete as all partitions of the topic."""
 
+    @property
+    def lacking(self) -> set[TopicPartition]:
+        """Partitions whose lanes may lack strays, until all partitions of the topic were read once."""
+
     def check_topics(self) -> None:
         """Raise TopicChanged when the topics are not as they were."""
 
@@ -133,11 +137,14 @@ class Heartbeat:
             # Most likely the topic was deleted and created again.
             self._query.check_topics()
         positions, strays = self._query.positions, frozenset(self._query.strays)
-        of_topic_ms = topic_complete_as_of_ms(self._freshness, positions, strays)
+        lacking = frozenset(self._query.lacking)
+        bounded = strays | {topic for topic, _ in lacking}
+        of_topic_ms = topic_complete_as_of_ms(self._freshness, positions, bounded)
         all_ms = []
         for (topic, partition), position in positions.items():
             complete_ms = self._freshness.complete_as_of_ms((topic, partition), position)
-            complete_ms = min(complete_ms, of_topic_ms.get(topic, complete_ms))
+            if topic in strays or (topic, partition) in lacking:
+                complete_ms = min(complete_ms, of_topic_ms[topic])
             all_ms.append(complete_ms)
             layout = self._writer.layouts[topic]
             seen = OffsetRange(position, position, complete_ms, self._freshness.end((topic, partition)))
@@ -146,4 +153,5 @@ class Heartbeat:
                 self._lanes.apply(lane, seen, unless_strays_lost=topic in strays)
         self._lanes.flush()
         self._freshness.reached(positions)
+        self._query.lacking.difference_update(each for each in lacking if of_topic_ms[each[0]])
         self.complete_as_of_ms = min(all_ms, default=0)

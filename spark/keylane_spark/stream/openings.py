@@ -41,13 +41,15 @@ class Opening:
     """Opened lanes: how to write them, and the next offset of each partition.
 
     `incomplete`: partitions that have lost records. `strays`: topics whose lanes may hold records of other
-    partitions than their own.
+    partitions than their own. `lacking`: partitions with lanes that may lack such records, whether or not
+    anything says that the topic has them.
     """
 
     writer: WriterSpec
     positions: dict[TopicPartition, int]
     incomplete: list[TopicPartition]
     strays: frozenset[str]
+    lacking: frozenset[TopicPartition] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,6 +74,7 @@ class TopicQuery(BatchQuery):
         self._metrics = metrics
         self.check_topics = check_topics
         self.strays = set(opening.strays)
+        self.lacking = set(opening.lacking)
         self._heartbeat = Heartbeat(context, self._writer, self._freshness, self)
 
     def start(self) -> None:
@@ -160,7 +161,7 @@ class TopicQuery(BatchQuery):
         ranges = {}
         for partition, begin in self._positions.items():
             # Lanes of a topic with strays are marked by the heartbeat, once all partitions are written.
-            is_alone = partition[0] not in self.strays
+            is_alone = partition[0] not in self.strays and partition not in self.lacking
             complete_ms = self._freshness.complete_as_of_ms(partition, ends[partition]) if is_alone else 0
             log_end = self._freshness.end(partition)
             ranges[partition] = OffsetRange(begin, ends[partition], complete_ms, log_end)

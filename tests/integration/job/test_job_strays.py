@@ -138,3 +138,23 @@ def test_a_partition_whose_shard_was_emptied_brings_back_no_deleted_key(mixed):
     topic.empty(0)
     eventually(lambda: topic.is_complete(0, 1), 60)
     assert topic.leaves_nothing()
+
+
+def test_a_lane_that_was_emptied_is_complete_only_once_its_strays_are_there_again(mixed):
+    """Its own record is read again at once. The stray, which is newer, is the last of a long partition."""
+    topic = mixed()
+    topic.put(1, (topic.key, b"old"))
+    topic.put(0, *((key, b"x") for key in topic.keys_of(0, 30_000)))
+    topic.put(0, (topic.key, b"new"))
+    eventually(lambda: topic.held()[0] == b"new" and topic.is_complete(1, 1), 120)
+    for emptied in ((1,), (0, 1)):
+        topic.empty(*emptied)
+        assert topic.held() == (None, None)
+
+        def is_back() -> bool:
+            value, watermark = topic.held()
+            is_complete = watermark is not None and watermark.complete_as_of_ms > 0
+            assert value == b"new" or not is_complete, f"{value!r} in a lane that is complete: {watermark}"
+            return is_complete
+
+        eventually(is_back, 120)

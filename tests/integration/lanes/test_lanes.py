@@ -171,7 +171,9 @@ def test_a_new_lane_begins_where_the_log_begins_and_is_whole(redis_cluster):
 def test_a_new_lane_may_be_known_to_have_lost_records_but_one_that_is_there_knows_better(redis_cluster):
     lane = new_lane()
     starts = t.writer(redis_cluster, 1).open([(lane, 25)], incomplete=[lane])
-    assert starts[lane] == LaneStart(25, incomplete=True, has_strays=False, complete_as_of_ms=0)
+    assert starts[lane] == LaneStart(
+        25, incomplete=True, has_strays=False, complete_as_of_ms=0, may_lack_strays=True
+    )
     whole = new_lane()
     opened(redis_cluster, whole)
     starts = t.writer(redis_cluster, 2).open([(whole, 0)], incomplete=[whole])
@@ -188,6 +190,30 @@ def test_an_opened_lane_tells_of_its_strays_and_of_the_time_it_was_complete(redi
     assert starts[lane] == LaneStart(
         7, incomplete=False, has_strays=True, complete_as_of_ms=500, taken={7: 30}
     )
+
+
+def test_a_lane_that_is_new_or_has_failed_over_may_lack_strays_until_it_is_marked_complete(redis_cluster):
+    lane = new_lane()
+    epochs = itertools.count(1)
+
+    def may_lack_strays(*complete_ms: int) -> bool:
+        """Whether it may when it is opened; then it gets the watermarks of a writer."""
+        lanes = t.writer(redis_cluster, next(epochs))
+        (start,) = lanes.open([(lane, 0)]).values()
+        for time_ms in complete_ms:
+            lanes.apply(lane, OffsetRange(0, 0, time_ms))
+        lanes.flush()
+        return start.may_lack_strays
+
+    def fail_over() -> None:
+        with t.client(redis_cluster) as client:
+            client.set(lane.watermark_key.replace(b":w:", b":l:"), b"f" * 40)
+
+    assert [may_lack_strays(), may_lack_strays(0), may_lack_strays(5, 0)] == [True, True, True]
+    assert [may_lack_strays(), may_lack_strays()] == [False, False]
+    fail_over()
+    assert [may_lack_strays(), may_lack_strays(0), may_lack_strays(6)] == [True, True, True]
+    assert not may_lack_strays()
 
 
 def test_a_superseded_lane_says_so_and_serves_again_when_it_is_opened(redis_cluster):
@@ -243,7 +269,7 @@ def test_no_call_leaves_a_claim_of_the_future_whatever_was_sent_or_stored(redis_
     assert before_ms <= held()[1].complete_as_of_ms <= t.CLOCK.now_ms()
     calls = {
         "a heartbeat": lambda: lanes.apply(lane, OffsetRange(0, 0)),
-        "a stray": lambda: lanes.put_strays(lane, t.chunk_of(lane)),
+        "a stray": lambda: lanes.put_strays(lane, t.chunk_of(lane), 7),
         "a note": lambda: lanes.note_strays(lane, {}),
         "a mark": lambda: lanes.supersede([lane]),
         "an opening": lambda: opened(redis_cluster, lane, epoch=2),

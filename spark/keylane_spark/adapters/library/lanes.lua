@@ -28,6 +28,9 @@ local function apply(keys, args)
       redis.call('MSET', unpack(args, 16))
     end
   end
+  if complete > 0 then
+    flags = bit.band(flags, bit.bnot(MAY_LACK_STRAYS))
+  end
   if next_offset < to then
     next_offset = to
     newest_before = math.max(newest, newest_before)
@@ -99,11 +102,13 @@ local function noted(flags, flag, watermark_key, prefix, kind)
 end
 
 -- Takes the lane for this epoch, and makes a superseded lane serve again. A new lane begins at the oldest offset; one
--- whose next offset the log has lost continues there, and is marked incomplete.
+-- whose next offset the log has lost continues there, and is marked incomplete. A lane that has never been complete,
+-- or that has failed over, may lack strays, and so may the partition that gave them lack its note of them.
 -- KEYS: the lane's watermark. ARGV: epoch, the oldest offset that the log still has, 1 when a new lane has already
 -- lost records, length of `{tag}:T:g:w:`.
 -- Returns next offset, 1 when incomplete, 1 when the lane has strays, complete as of ms, the strays that it took
--- (partition and offset alternately, see strays), those that its partition gave (lane and offset, see gave).
+-- (partition and offset alternately, see strays), those that its partition gave (lane and offset, see gave), 1 when
+-- the lane may lack strays.
 local function open(keys, args)
   local epoch, oldest = tonumber(args[1]), tonumber(args[2])
   local stored = redis.call('GET', keys[1])
@@ -123,10 +128,13 @@ local function open(keys, args)
   end
   local taken = noted(flags, HAS_STRAYS, keys[1], args[4], 's')
   local given = noted(flags, GAVE_STRAYS, keys[1], args[4], 'o')
-  local watermark = encode(flags, next_offset, epoch, newest, complete, log_end)
-  redis.call('MSET', keys[1], watermark, key_of(keys[1], tonumber(args[4]), 'l'), lineage())
+  local lineage_key, present = key_of(keys[1], tonumber(args[4]), 'l'), lineage()
+  if complete == 0 or redis.call('GET', lineage_key) ~= present then
+    flags = bit.bor(flags, MAY_LACK_STRAYS)
+  end
+  redis.call('MSET', keys[1], encode(flags, next_offset, epoch, newest, complete, log_end), lineage_key, present)
   local incomplete, has_strays = bit.band(flags, INCOMPLETE) / INCOMPLETE, bit.band(flags, HAS_STRAYS) / HAS_STRAYS
-  return { next_offset, incomplete, has_strays, complete, taken, given }
+  return { next_offset, incomplete, has_strays, complete, taken, given, bit.band(flags, MAY_LACK_STRAYS) }
 end
 
 -- Sets a flag for the lane's readers: SUPERSEDED (its generation is not the current one) or INCOMPLETE.

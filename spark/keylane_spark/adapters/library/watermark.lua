@@ -4,7 +4,7 @@
 -- Function names carry the protocol's version: a node with an older library replies "Function not found", and
 -- the writer then loads this one. All checks come before the first write: a call writes everything or nothing.
 
-local SUPERSEDED, INCOMPLETE, HAS_STRAYS, GAVE_STRAYS = 1, 2, 4, 8
+local SUPERSEDED, INCOMPLETE, HAS_STRAYS, GAVE_STRAYS, MAY_LACK_STRAYS = 1, 2, 4, 8, 16
 
 -- Returns this node's time in ms.
 local function time_ms()

@@ -1,14 +1,18 @@
-"""Calls the function library `keylane`: each call is repeated until it has its reply.
+"""Calls the function library: each call is repeated until it has its reply.
 
 1. The call goes to the primary of its slot.
 2. After a transient error (a broken connection, a node that moved, is loading or full, a migrating slot) the
    slot map is read again, and after a pause the call is sent again. A node without the library is sent it.
 3. Once `retry_budget_s` is spent, the call raises StateUnavailable.
 4. An error of the library's own is raised at once, as CallRefused: repeating would not help.
+
+The names of the library and of its functions end in a hash of its source. So a call never runs another
+version than the caller's, and the libraries of two versions stand side by side.
 """
 
 from __future__ import annotations
 
+import hashlib
 import random
 from dataclasses import dataclass
 from importlib.resources import files
@@ -27,21 +31,25 @@ if TYPE_CHECKING:
     from keylane.errors import KeylaneError
     from keylane.ports import Clock
 
-APPLY = b"keylane_apply_3"
-APPLY_UNLESS_LOST = b"keylane_whole_3"
-STRAYS = b"keylane_strays_3"
-OPEN = b"keylane_open_3"
-GAVE = b"keylane_gave_3"
-MARK = b"keylane_mark_3"
-EPOCH = b"keylane_epoch_3"
-LAYOUT = b"keylane_layout_3"
-COMMIT = b"keylane_commit_3"
+_FILES = ("watermark", "records", "writes", "merge", "lanes", "layouts", "views")
+"""The library's source, in this order: a file may use what those before it define."""
+
+
+def named(source: bytes) -> tuple[str, bytes]:
+    """The version of a library's source, 8 hexadecimal digits, and the code to load."""
+    version = hashlib.sha256(source).hexdigest()[:8]
+    return version, f"#!lua name=keylane_{version}\nlocal VERSION = '{version}'\n".encode() + source
+
+
+_FOLDER = files(__package__).joinpath("library")
+VERSION, CODE = named(b"".join(_FOLDER.joinpath(f"{name}.lua").read_bytes() for name in _FILES))
+_NAMES = ("apply", "whole", "strays", "open", "gave", "mark", "epoch", "layout", "commit")
+APPLY, APPLY_UNLESS_LOST, STRAYS, OPEN, GAVE, MARK, EPOCH, LAYOUT, COMMIT = (
+    f"keylane_{name}_{VERSION}".encode() for name in _NAMES
+)
 
 FENCED, BEHIND, LOST, CORRUPT, WRONGTYPE = "FENCED", "BEHIND", "LOST", "CORRUPT", "WRONGTYPE"
 """The codes with which the library refuses a call; WRONGTYPE is Redis' own."""
-
-_FILES = ("watermark", "records", "writes", "merge", "lanes", "layouts", "views")
-"""The library's source, in this order: a file may use what those before it define."""
 
 _FIRST_PAUSE_S = 0.02
 _LAST_PAUSE_S = 2.0
@@ -172,7 +180,5 @@ class FunctionLibrary:
         self.cluster.refresh(self.attempt())
 
     def _load(self, slot: int) -> None:
-        folder = files(__package__).joinpath("library")
-        code = b"".join(folder.joinpath(f"{name}.lua").read_bytes() for name in _FILES)
-        load = encode_command(b"FUNCTION", b"LOAD", b"REPLACE", code)
+        load = encode_command(b"FUNCTION", b"LOAD", b"REPLACE", CODE)
         self.cluster.execute(self.cluster.primary(slot), [load], self.attempt())

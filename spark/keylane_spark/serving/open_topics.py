@@ -21,6 +21,7 @@ from keylane.adapters.redis.cluster import Cluster
 from keylane.errors import UnknownTopic
 from keylane_spark.adapters.eviction import check_eviction_policy
 from keylane_spark.adapters.lane import LaneTarget, lost_strays
+from keylane_spark.adapters.old_libraries import remove_old_libraries
 from keylane_spark.generations.epochs import (
     RECREATED,
     StateAhead,
@@ -64,6 +65,8 @@ def open_topics(context: JobContext, ownership: Ownership) -> Openings:
         check_eviction_policy(cluster, context.clock)
         opener = _TopicsOpener(context, ownership, cluster, shapes)
         openings = open_with_epoch(ownership, shapes, opener, has_begun=ownership.has_begun)
+        if not ownership.has_begun:
+            remove_old_libraries(cluster, context.clock)
     finally:
         cluster.close()
     ownership.has_begun = True

@@ -20,6 +20,7 @@ from keylane.adapters.redis.cluster import Cluster
 from keylane.errors import CorruptState, Fenced, LaneBehind, StateUnavailable
 from keylane.model.records import Layout, Options, Watermark
 from keylane.state import codec
+from keylane_spark.adapters.function_library import VERSION
 from keylane_spark.adapters.lane import LaneStart, LaneTarget, OffsetRange
 from keylane_spark.adapters.layout_store import LayoutStore
 
@@ -298,7 +299,7 @@ def test_another_library_on_the_node_stays(redis_cluster):
     node.function_load(
         "#!lua name=theirs\nredis.register_function('theirs', function() return 7 end)", replace=True
     )
-    node.execute_command("FUNCTION", "DELETE", "keylane")
+    node.execute_command("FUNCTION", "DELETE", f"keylane_{VERSION}")
     opened(redis_cluster, lane)
     assert node.fcall("theirs", 0) == 7
 

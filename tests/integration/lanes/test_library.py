@@ -5,13 +5,19 @@ from __future__ import annotations
 import itertools
 
 import pytest
+from redis import Redis
 from tests.support import lanes as t
 
 from keylane import routing
 from keylane.adapters.redis.cluster import Cluster
 from keylane.adapters.redis.resp import encode_command
+from keylane.errors import Fenced
+from keylane.model.records import Layout
+from keylane.ports import Deadline
 from keylane_spark.adapters import function_library as library
 from keylane_spark.adapters.function_library import CallRefused, FunctionLibrary
+from keylane_spark.adapters.lane import LaneTarget, OffsetRange
+from keylane_spark.adapters.old_libraries import remove_old_libraries
 
 NUMBERS = itertools.count()
 SLOT = routing.key_slot(b"{keylane}")
@@ -91,3 +97,63 @@ def test_an_older_run_changes_no_layout(redis_cluster):
         call(redis_cluster, library.LAYOUT, keys, b"1", b"a", b"b")
     with t.client(redis_cluster) as client:
         assert client.mget_nonatomic(keys[1:]) == [None, None]
+
+
+def libraries_of(node: Redis) -> set[str]:
+    return {each[each.index(b"library_name") + 1].decode() for each in node.function_list("*keylane*")}
+
+
+@pytest.fixture(name="node")
+def _node(redis_cluster):
+    """The primary of the topics' records."""
+    with t.client(redis_cluster) as client:
+        found = client.get_node_from_key("{keylane}")
+    with Redis(found.host, found.port) as node:
+        yield node
+
+
+def test_a_changed_library_has_other_names_and_stands_beside_the_old_one(redis_cluster, node):
+    _, _, source = library.CODE.split(b"\n", 2)
+    version, code = library.named(source)
+    assert (version, code) == (library.VERSION, library.CODE)
+    other, changed = library.named(
+        source.replace(b"local epoch = math.max(", b"local epoch = 100 + math.max(")
+    )
+    assert other != version
+    take(redis_cluster, new_key(), -1)
+    node.function_load(changed.decode())
+    try:
+        epoch = call(redis_cluster, f"keylane_epoch_{other}".encode(), [new_key()], b"-1", b"0", b"")
+        assert epoch == 101
+        assert take(redis_cluster, new_key(), -1) == 1
+        assert {f"keylane_{version}", f"keylane_{other}"} <= libraries_of(node)
+    finally:
+        node.function_delete(f"keylane_{other}")
+
+
+def test_a_start_removes_the_libraries_of_other_versions_and_none_of_others(redis_cluster, node):
+    take(redis_cluster, new_key(), -1)
+    kept = {"keylane_theirs", "their_keylane"}
+    for name in ("keylane", "keylane_0123abcd", *kept):
+        node.function_load(f"#!lua name={name}\nredis.register_function('f_{name}', function() return 1 end)")
+    cluster = Cluster(t.settings(redis_cluster))
+    cluster.refresh(Deadline.after_ms(5000, t.CLOCK))
+    remove_old_libraries(cluster, t.CLOCK)
+    cluster.close()
+    assert libraries_of(node) == {f"keylane_{library.VERSION}", *kept}
+    for name in kept:
+        node.function_delete(name)
+
+
+def test_a_writer_whose_library_was_removed_is_fenced_all_the_same(redis_cluster):
+    """As a job of an older version that wakes up: it loads its library again."""
+    lane = LaneTarget.of(Layout(f"library-{next(NUMBERS)}", 9), 4, 0)
+    old, new = (t.writer(redis_cluster, epoch) for epoch in (1, 2))
+    for writer in (old, new):
+        writer.open([(lane, 0)])
+    with t.client(redis_cluster) as client:
+        found = client.get_node_from_key(lane.watermark_key)
+        Redis(found.host, found.port).function_delete(f"keylane_{library.VERSION}")
+    old.apply(lane, OffsetRange(0, 1))
+    with pytest.raises(Fenced, match="is written by epoch 2 now"):
+        old.flush()

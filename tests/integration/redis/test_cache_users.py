@@ -119,4 +119,5 @@ def test_the_writer_may_load_the_library_of_the_lanes(users):
     code = "#!lua name=throwaway\nredis.register_function('throwaway', function() return 1 end)"
     with redis.Redis(port=port, username="writer", password=PASSWORD) as client:
         assert client.execute_command("FUNCTION", "LOAD", "REPLACE", code) == b"throwaway"
+        assert client.execute_command("FUNCTION", "LIST", "LIBRARYNAME", "throwaway")
         assert client.execute_command("FUNCTION", "DELETE", "throwaway")

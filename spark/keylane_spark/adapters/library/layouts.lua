@@ -54,5 +54,5 @@ local function set_layout(keys, args)
   return 0
 end
 
-redis.register_function('keylane_epoch_3', take_epoch)
-redis.register_function('keylane_layout_3', set_layout)
+register('epoch', take_epoch)
+register('layout', set_layout)

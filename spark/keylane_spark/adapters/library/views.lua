@@ -70,4 +70,4 @@ local function commit(keys, args)
   return commits + 1
 end
 
-redis.register_function('keylane_commit_3', commit)
+register('commit', commit)

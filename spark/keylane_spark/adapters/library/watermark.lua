@@ -1,8 +1,12 @@
-#!lua name=keylane
 -- The server side of the lane protocol. The files of this folder are loaded as one library, in the order of
 -- function_library.py. The layouts of watermark records and envelopes are in keylane/state/codec.py.
--- Function names carry the protocol's version: a node with an older library replies "Function not found", and
--- the writer then loads this one. All checks come before the first write: a call writes everything or nothing.
+-- The names of library and functions end in VERSION, a hash of these files: a node with another version replies
+-- "Function not found", and the writer then loads this one beside it.
+-- All checks come before the first write: a call writes everything or nothing.
+
+local function register(name, call)
+  redis.register_function('keylane_' .. name .. '_' .. VERSION, call)
+end
 
 local SUPERSEDED, INCOMPLETE, HAS_STRAYS, GAVE_STRAYS, MAY_LACK_STRAYS = 1, 2, 4, 8, 16
 

@@ -162,7 +162,8 @@ def load_produce(
     `method` may be another than POST.
     """
     function = load_handler("produce")
-    writer = RecordWriter(log, Clock(), 1_000, 1_000, wal, checks, served)
+    # A long timeout: on a busy machine ten thousand records take seconds.
+    writer = RecordWriter(log, Clock(), 1_000, 5_000, wal, checks, served)
     function.parts = lambda: ProduceParts(writer, guards)
 
     def post(path: str, body: Any, method: str = "POST", **event: Any) -> dict[str, Any]:

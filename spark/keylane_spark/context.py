@@ -6,18 +6,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from keylane_spark.adapters.function_library import FunctionLibrary, WriteOptions
+from keylane_spark.engine.leader_epochs import epoch_ends
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from pyspark.sql import SparkSession
 
     from keylane.adapters.redis.cluster import Cluster, RedisSettings
+    from keylane.model.topic_partition import TopicPartition
     from keylane.ports import Clock
     from keylane_spark.adapters.claim_clock import ClaimClock
     from keylane_spark.adapters.kafka_admin import JobKafka
     from keylane_spark.config.topics import Config
+    from keylane_spark.engine.leader_epochs import EpochEnd
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,10 @@ class JobContext:
             wait_replicas=job.wait_replicas,
             wait_ms=job.wait_timeout_ms,
         )
+
+    def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, EpochEnd | None]:
+        """Where these leader epochs end in their logs: see `leader_epochs.epoch_ends`."""
+        return epoch_ends(self.spark, self.broker.connection, epochs)
 
     def library(self, cluster: Cluster) -> FunctionLibrary:
         """The function library over the calling thread's own cluster; pauses are printed."""

@@ -192,10 +192,10 @@ def messages_of(bootstrap: str, topic: str, partition: int) -> list[Message]:
     """Return all records of a partition."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "tests", "enable.auto.commit": False})
     try:
-        _, end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=10)
-        consumer.assign([TopicPartition(topic, partition, 0)])
+        begin, end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=10)
+        consumer.assign([TopicPartition(topic, partition, begin)])
         messages: list[Message] = []
-        while len(messages) < end:
+        while len(messages) < end - begin:
             message = consumer.poll(10)
             assert message is not None  # an empty value makes it false
             assert not message.error(), message.error()

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from keylane.adapters.kafka.options import Connection
     from keylane.model.kafka import At
+    from keylane.model.topic_partition import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,14 @@ class TopicShape:
 
     topic_id: str
     partition_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogEnd:
+    """Where a partition ended when its leader answered, and the epoch of that leader; None: not known."""
+
+    offset: int
+    leader_epoch: int | None
 
 
 class JobKafka:
@@ -51,28 +60,36 @@ class JobKafka:
         """Re-read the secrets, which may have been rotated; the job calls this after a failure."""
         self._admin.renew()
 
+    def reconnect(self) -> None:
+        """Use a new client from now on: the present one may ask brokers that no longer lead."""
+        self._admin.close()
+
     def describe(self, topics: Iterable[str]) -> dict[str, TopicShape]:
         """The shapes of the topics that exist. Raises LogUnavailable."""
         with retriable_errors():
             found = self._admin.request_once(self._deadline(), AdminSession.describe_topics, topics)
         return {name: TopicShape(each.topic_id, len(each.partitions)) for name, each in found.items()}
 
-    def oldest_offsets(self, counts: Mapping[str, int]) -> dict[tuple[str, int], int]:
+    def oldest_offsets(self, counts: Mapping[str, int]) -> dict[TopicPartition, int]:
         """The oldest offset of each partition, for partition counts by topic.
 
         Raises UnknownTopic, LogUnavailable.
         """
-        return self._offsets(counts, EARLIEST)
+        return _offsets(self._find(counts, EARLIEST))
 
-    def end_offsets(self, counts: Mapping[str, int]) -> dict[tuple[str, int], int]:
+    def end_offsets(self, counts: Mapping[str, int]) -> dict[TopicPartition, int]:
         """The next offset of each partition, its high watermark: records of open transactions are below it.
 
         Every record that all in-sync replicas have acknowledged is below it too. The last stable offset may
         not be used for that: acknowledged records lie beyond it while a transaction is open.
         """
-        return self._offsets(counts, LATEST)
+        return _offsets(self.ends(counts))
 
-    def _offsets(self, counts: Mapping[str, int], at: At) -> dict[tuple[str, int], int]:
+    def ends(self, counts: Mapping[str, int]) -> dict[TopicPartition, LogEnd]:
+        """As `end_offsets`, with the epochs of the leaders."""
+        return self._find(counts, LATEST)
+
+    def _find(self, counts: Mapping[str, int], at: At) -> dict[TopicPartition, LogEnd]:
         queries = [
             OffsetQuery(topic, partition, at) for topic, count in counts.items() for partition in range(count)
         ]
@@ -80,13 +97,20 @@ class JobKafka:
             found = self._admin.request_once(
                 self._deadline(), AdminSession.list_offsets, queries, READ_UNCOMMITTED
             )
-        return {
-            (query.topic, query.partition): each.offset if each else 0
-            for query, each in zip(queries, found, strict=True)
-        }
+        ends = {}
+        for query, each in zip(queries, found, strict=True):
+            if each is None:
+                # It has no leader: librdkafka may answer so, without an error.
+                raise LogUnavailable(f"partition {query.partition} of {query.topic!r} has no leader", 2)
+            ends[query.topic, query.partition] = LogEnd(each.offset, each.leader_epoch)
+        return ends
 
     def _deadline(self) -> Deadline:
         return Deadline.after_ms(self._timeout_s * 1000, Clock())
+
+
+def _offsets(ends: Mapping[TopicPartition, LogEnd]) -> dict[TopicPartition, int]:
+    return {partition: end.offset for partition, end in ends.items()}
 
 
 @contextmanager

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from keylane.model.records import Layout
 
 
+Lineage = tuple[tuple[int, int], ...]
+"""Leader epochs of a partition and the offsets at which they began, both rising: `generations.lineage`."""
+
+
 def topic_key(topic: str) -> bytes:
     """Key of a topic's record."""
     return b"{keylane}:topic:" + topic.encode()
@@ -38,7 +42,8 @@ class TopicRecord:
 
     `topic_id`: Kafka's, a new one when a topic is deleted and created again. `began`: the oldest offset of
     each partition when the topic's state began. `building`: the layout whose generation is being built
-    beside the one that is served. `remove`: the generations to be removed.
+    beside the one that is served. `remove`: the generations to be removed. `lineages`: for each partition the
+    leader epochs of the log that the state was read from; empty where they are not known.
     """
 
     topic_id: str
@@ -46,6 +51,7 @@ class TopicRecord:
     owner: Owner
     building: Layout | None = None
     remove: tuple[int, ...] = ()
+    lineages: tuple[Lineage, ...] = ()
 
     def removing(self, generations: Iterable[int]) -> Self:
         """The record with these generations added to its list."""
@@ -67,6 +73,7 @@ class TopicRecord:
             "owner": {name: getattr(self.owner, name) for name in Owner.__slots__},
             "building": json.loads(codec.encode_layout(self.building)) if self.building else None,
             "remove": list(self.remove),
+            "lineages": self.lineages,
         }
         return json.dumps(fields, sort_keys=True).encode()
 
@@ -84,6 +91,10 @@ class TopicRecord:
                 ),
                 building=codec.decode_layout(json.dumps(building).encode()) if building else None,
                 remove=tuple(map(int, fields["remove"])),
+                lineages=tuple(
+                    tuple((int(epoch), int(began)) for epoch, began in lineage)
+                    for lineage in fields.get("lineages", ())
+                ),
             )
         except codec.ODD_JSON as error:
             raise codec.CodecError(f"this is not a topic record: {error!r}") from error

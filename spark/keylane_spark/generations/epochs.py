@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from keylane.errors import Fenced, StateUnavailable
-from keylane_spark.adapters.topic_record import TopicRecord
+from keylane_spark.adapters.topic_record import Lineage, TopicRecord
 from keylane_spark.generations.plan import plan
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ RECREATED = "deleted and created again"
 
 
 class StateAhead(Exception):
-    """States that are ahead of their log: name -> a sentence about it."""
+    """States that hold records which their log no longer has: name -> a sentence about it."""
 
     def __init__(self, reasons: Mapping[str, str]) -> None:
         super().__init__(reasons)
@@ -68,12 +68,13 @@ class StoredState(ABC):
 class BegunState:
     """The recorded plan, and the partitions' offsets at which the state began.
 
-    `kept`: the layout that readers used before, None without one.
+    `kept`: the layout that readers used before, None without one. `lineages`: of the log that was read.
     """
 
     plan: GenerationPlan
     began: tuple[int, ...]
     kept: Layout | None
+    lineages: tuple[Lineage, ...]
 
 
 @dataclass(slots=True)
@@ -96,7 +97,7 @@ def open_with_epoch(
     """Take an epoch for these states and open them with it, up to five times.
 
     Where the lanes know a higher epoch (Fenced), the next attempt takes one above it; but a run that has
-    begun was replaced, and Fenced is raised. States that are ahead of their log begin again. Raises
+    begun was replaced, and Fenced is raised. States whose log was truncated begin again. Raises
     StateUnavailable after the last attempt.
     """
     above, unusable = 0, dict[str, str]()
@@ -136,17 +137,35 @@ def begin_state(
     planned = plan(state.wanted(kept), kept, record, unusable=unusable, free=generations.find)
     if planned.why:
         say(f"{state.title}: {planned.why}")
-    known = record or last_record
-    began = state.oldest
-    if known and known.topic_id == state.topic_id and not unusable:
-        began = known.began + began[len(known.began) :]
+    began, lineages = _began(state, last_record, record), tuple[Lineage, ...]()
+    if not unusable:
+        lineages = _lineages(state, last_record, record)
     if kept and kept.generation != planned.serving.generation:
         # It holds another topic's records: readers that have its layout must ask for the new one.
         state.supersede(kept)
-    new = TopicRecord(state.topic_id, began, ownership.owner(epoch), planned.building)
+    new = TopicRecord(state.topic_id, began, ownership.owner(epoch), planned.building, lineages=lineages)
     new = new.removing([*listed, *planned.remove, *generations.skipped])
     ownership.change(name, layout=planned.serving, record=new)
-    return BegunState(planned, began, kept)
+    return BegunState(planned, began, kept, lineages)
+
+
+def _began(state: StoredState, *records: TopicRecord | None) -> tuple[int, ...]:
+    """Where the state began in each partition, by a record of the same topic.
+
+    A state that begins again keeps it: what retention has removed since then is missing from it.
+    """
+    for record in records:
+        if record is not None and record.topic_id == state.topic_id:
+            earlier = tuple(map(min, record.began, state.oldest))
+            return earlier + state.oldest[len(earlier) :]
+    return state.oldest
+
+
+def _lineages(state: StoredState, *records: TopicRecord | None) -> tuple[Lineage, ...]:
+    for record in records:
+        if record is not None and record.topic_id == state.topic_id:
+            return record.lineages
+    return ()
 
 
 def is_recreated(record: TopicRecord | None, topic_id: str) -> bool:

@@ -6,6 +6,7 @@ import os
 import socket
 import threading
 import uuid
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from keylane.adapters.redis.cluster import Cluster
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from keylane.adapters.redis.cluster import RedisSettings
     from keylane.model.records import Layout
     from keylane.ports import Clock
-    from keylane_spark.adapters.topic_record import TopicRecord
+    from keylane_spark.adapters.topic_record import Lineage, TopicRecord
 
 
 class Ownership:
@@ -106,6 +107,13 @@ class Ownership:
             record = self._store.record(topic)
             if record:
                 self.change(topic, layout=layout, record=record.switched(old))
+
+    def note_lineages(self, topic: str, lineages: tuple[Lineage, ...]) -> None:
+        """Store the leader epochs of the log that the state is read from. Raises Fenced."""
+        with self._lock:
+            record = self._store.record(topic)
+            if record and record.lineages != lineages:
+                self.change(topic, record=replace(record, lineages=lineages))
 
     def note_removed(self, topic: str, generation: int) -> None:
         """Take a generation from the list for removal. Raises Fenced."""

@@ -10,11 +10,14 @@ The steps of a start; after a crash at any of them the next start does the same 
 2. For each topic a plan: what is served, what is built beside it, what is removed.
 3. The topic's record with the plan, and with this run as the owner; the layout, if it changes at once.
 4. The lanes of what is served, then the lanes of what is built.
+5. The comparison of what the lanes hold with the log: see `generations.lineage`. A state that holds records
+   which the log has lost begins again, as a new generation. Else the present leaders go on record.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from keylane.adapters.redis.cluster import Cluster
@@ -30,6 +33,7 @@ from keylane_spark.generations.epochs import (
     is_recreated,
     open_with_epoch,
 )
+from keylane_spark.generations.lineage import LogCheck, last_epochs
 from keylane_spark.generations.plan import wanted_layout
 from keylane_spark.stream.openings import Opening, Openings, WriterSpec, lanes_of
 
@@ -103,6 +107,8 @@ class _TopicsOpener:
     ownership: Ownership
     cluster: Cluster
     shapes: Mapping[str, TopicShape]
+    had_strays: set[str] = field(default_factory=set)
+    """Topics with strays whose state begins again: what one partition has lost, any lane may lack."""
 
     def open(self, epoch: int, unusable: Mapping[str, str]) -> Openings:
         counts = {topic: shape.partition_count for topic, shape in self.shapes.items()}
@@ -120,15 +126,17 @@ class _TopicsOpener:
             for topic, layout in served.items()
             if counts[topic] > layout.partition_count or self.ownership.has_strays(layout)
         }
+        mixed |= self.had_strays
         serving = self._open_lanes(self._spec(served, epoch), oldest, _incomplete(lost, mixed))
-        self._check_ends(serving, counts)
         built = {topic: each.plan.building for topic, each in begun.items() if each.plan.building}
         if not built:
+            (serving,) = self._checked([serving], begun)
             return Openings(serving, None, self.shapes)
         mixed = set(serving.strays) | {
             topic for topic, new in built.items() if _moves_keys(served[topic], new)
         }
         building = self._open_lanes(self._spec(built, epoch), oldest, _incomplete(lost, mixed))
+        serving, building = self._checked([serving, building], begun)
         return Openings(serving, building, self.shapes)
 
     def _begin(self, topic: str, oldest: tuple[int, ...], epoch: int, unusable: str) -> BegunState:
@@ -164,6 +172,7 @@ class _TopicsOpener:
             lane for lane, _ in lanes if lane.topic in lost or (lane.topic, lane.partition) in lost
         }
         positions: dict[TopicPartition, int] = {}
+        held: Counter[TopicPartition] = Counter()
         incomplete: set[TopicPartition] = set()
         lacking: set[TopicPartition] = set()
         strays = {
@@ -176,6 +185,9 @@ class _TopicsOpener:
         for lane, start in starts.items():
             own = lane.topic, lane.partition
             positions[own] = min(start.next_offset, positions.get(own, start.next_offset))
+            held[own] = max(start.next_offset, held[own])
+            for source_partition, to in start.taken.items():
+                held[lane.topic, source_partition] = max(to, held[lane.topic, source_partition])
             if start.incomplete:
                 incomplete.add(own)
             if start.may_lack_strays:
@@ -192,7 +204,7 @@ class _TopicsOpener:
             if offset < oldest[source] and source in lost:
                 writer.mark_incomplete([lane])
                 incomplete.add((lane.topic, lane.partition))
-        return Opening(spec, positions, sorted(incomplete), frozenset(strays), frozenset(lacking))
+        return Opening(spec, positions, sorted(incomplete), frozenset(strays), frozenset(lacking), held)
 
     def _spec(self, layouts: Mapping[str, Layout], epoch: int) -> WriterSpec:
         return WriterSpec(self.context.redis, layouts, epoch, self.context.write_options)
@@ -200,16 +212,30 @@ class _TopicsOpener:
     def _lane_writer(self, spec: WriterSpec) -> LaneWriter:
         return spec.lanes(self.cluster, self.context.clock, self.context.say)
 
-    def _check_ends(self, opening: Opening, counts: Mapping[str, int]) -> None:
-        ends = self.context.broker.end_offsets(counts)
-        ahead = {
-            topic: f"partition {partition} ends at {ends[topic, partition]}, "
-            f"but its state holds all below {position}"
-            for (topic, partition), position in opening.positions.items()
-            if position > ends[topic, partition]
+    def _checked(self, openings: list[Opening], begun: Mapping[str, BegunState]) -> list[Opening]:
+        """The openings with the leaders that have all their records. Raises StateAhead, LogUnavailable."""
+        held = {
+            source: max(opening.held.get(source, 0) for opening in openings) for source in openings[0].held
         }
-        if ahead:
-            raise StateAhead(ahead)
+        lineages = {
+            (topic, partition): lineage
+            for topic, each in begun.items()
+            for partition, lineage in enumerate(each.lineages)
+        }
+        counts = {topic: shape.partition_count for topic, shape in self.shapes.items()}
+        check = LogCheck(held, lineages, self.context.broker.ends(counts), self.context.epoch_ends)
+        truncated = check.find_truncated()
+        if truncated:
+            self.had_strays.update(truncated.keys() & openings[0].strays)
+            raise StateAhead(truncated)
+        extended = check.extend()
+        if extended != lineages:
+            check.confirm(self.context.broker.ends(counts))
+        for topic, count in counts.items():
+            of_topic = tuple(extended[topic, partition] for partition in range(count))
+            self.ownership.note_lineages(topic, of_topic)
+        epochs = last_epochs(extended)
+        return [replace(opening, leader_epochs=epochs) for opening in openings]
 
 
 def _incomplete(lost: Collection[TopicPartition], mixed: Collection[str]) -> set[TopicPartition | str]:

@@ -32,6 +32,7 @@ class BatchQuery(ABC):
         self._title = title
         self._checkpoint = checkpoint.absolute() / name
         self._batch_lock = threading.Lock()
+        self._is_stopping = False
         self._is_over = False
         self._failure: KeylaneError | None = None
         self._query: StreamingQuery | None = None
@@ -59,6 +60,7 @@ class BatchQuery(ABC):
     def stop(self) -> bool:
         """Stop after the batch in progress; returns whether that batch ended in time."""
         # Stopping a query interrupts its thread, which does no harm between batches.
+        self._is_stopping = True
         held = self._batch_lock.acquire(timeout=_STOP_TIMEOUT_S)
         self._is_over = True
         if held:
@@ -84,6 +86,10 @@ class BatchQuery(ABC):
     def failure(self) -> KeylaneError | None:
         """The first error, if any."""
         return self._failure
+
+    def is_ending(self) -> bool:
+        """Whether a batch in progress should not wait for anything."""
+        return self._is_stopping or self._failure is not None
 
     def raise_failure(self) -> None:
         """Raise the first error, if any; may be called after `stop` too."""

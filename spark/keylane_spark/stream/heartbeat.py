@@ -7,7 +7,6 @@ lane is complete once the job has written all records below an observed end offs
 from __future__ import annotations
 
 import threading
-from collections import Counter
 from typing import TYPE_CHECKING, Protocol
 
 from keylane.adapters.redis.cluster import Cluster
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from keylane.model.topic_partition import TopicPartition
     from keylane_spark.context import JobContext
     from keylane_spark.stream.freshness import ObservedEnds
+    from keylane_spark.stream.leaders import Leaders
     from keylane_spark.stream.openings import WriterSpec
 
 _CHECK_TOPICS_S = 2.0
@@ -57,9 +57,14 @@ class Heartbeat:
     """Beats until `stop`, or until an error that does not pass (a fence, a lane that lost records)."""
 
     def __init__(
-        self, context: JobContext, writer: WriterSpec, freshness: ObservedEnds, query: HeartbeatQuery
+        self,
+        context: JobContext,
+        writer: WriterSpec,
+        freshness: ObservedEnds,
+        leaders: Leaders,
+        query: HeartbeatQuery,
     ) -> None:
-        self._broker = context.broker
+        self._leaders = leaders
         self._clock = context.clock
         self._claim_clock = context.claim_clock
         self._interval_s = context.config.job.heartbeat_ms / 1000
@@ -67,7 +72,6 @@ class Heartbeat:
         self._freshness = freshness
         self._query = query
         self._next_check_s = self._clock.monotonic_s() + _CHECK_TOPICS_S
-        self._partition_counts = Counter(topic for topic, _ in query.positions)
         self._cluster = Cluster(writer.redis)
         self._lanes = writer.lanes(self._cluster, self._clock, query.say, durable=False)
         self._slots = {
@@ -132,7 +136,7 @@ class Heartbeat:
             self._next_check_s = self._clock.monotonic_s() + _CHECK_TOPICS_S
         self._compare_clocks()
         before, seen_ms = self._query.positions, self._claim_clock.now_ms()
-        ends = self._broker.end_offsets(self._partition_counts)
+        ends = self._leaders.end_offsets()
         if self._freshness.observe(seen_ms, ends, before):
             # Most likely the topic was deleted and created again.
             self._query.check_topics()

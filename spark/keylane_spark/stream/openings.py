@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from keylane_spark.adapters.function_library import FunctionLibrary, WriteOptions
@@ -42,7 +42,8 @@ class Opening:
 
     `incomplete`: partitions that have lost records. `strays`: topics whose lanes may hold records of other
     partitions than their own. `lacking`: partitions with lanes that may lack such records, whether or not
-    anything says that the topic has them.
+    anything says that the topic has them. `held`: the highest offset of each partition below which the lanes
+    hold records, strays included. `leader_epochs`: of the leaders that had all these records.
     """
 
     writer: WriterSpec
@@ -50,6 +51,8 @@ class Opening:
     incomplete: list[TopicPartition]
     strays: frozenset[str]
     lacking: frozenset[TopicPartition] = frozenset()
+    held: Mapping[TopicPartition, int] = field(default_factory=dict)
+    leader_epochs: Mapping[TopicPartition, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

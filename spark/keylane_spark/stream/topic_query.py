@@ -10,6 +10,7 @@ The steps of a batch; each may be repeated at any time, for lanes skip what they
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from keylane.adapters.redis.cluster import Cluster
@@ -21,6 +22,7 @@ from keylane_spark.stream.batch_writer import BatchWriter
 from keylane_spark.stream.driver_share import DriverShare
 from keylane_spark.stream.freshness import ObservedEnds
 from keylane_spark.stream.heartbeat import Heartbeat
+from keylane_spark.stream.leaders import Leaders
 from keylane_spark.stream.offset_log import batch_ends
 from keylane_spark.stream.tasks import TALLY_SCHEMA, PartitionWriter
 from keylane_spark.telemetry.partitioner_audit import PartitionerAudit
@@ -75,7 +77,9 @@ class TopicQuery(BatchQuery):
         self.check_topics = check_topics
         self.strays = set(opening.strays)
         self.lacking = set(opening.lacking)
-        self._heartbeat = Heartbeat(context, self._writer, self._freshness, self)
+        counts = Counter(topic for topic, _ in opening.positions)
+        self._leaders = Leaders(context, counts, opening.leader_epochs)
+        self._heartbeat = Heartbeat(context, self._writer, self._freshness, self._leaders, self)
 
     def start(self) -> None:
         """Start the query. Raises what the first heartbeat meets."""
@@ -131,6 +135,7 @@ class TopicQuery(BatchQuery):
         """Write one batch, in the steps of the module's docstring."""
         began_s = self._context.clock.monotonic_s()
         ranges = self._ranges_of(batch_id)
+        self._leaders.wait({each: covered.end for each, covered in ranges.items()}, self.is_ending)
         moved = {partition for partition, covered in ranges.items() if covered.end > covered.begin}
         batch = BatchWriter(self._lanes, self._writer.layouts, ranges)
         count = sum(ranges[partition].end - ranges[partition].begin for partition in moved)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from keylane.adapters.redis.cluster import Cluster
@@ -18,15 +18,17 @@ from keylane_spark.generations.epochs import (
     is_recreated,
     open_with_epoch,
 )
+from keylane_spark.generations.lineage import LogCheck, last_epochs
 from keylane_spark.views.view_writer import ViewWriter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from keylane.model.topic_partition import TopicPartition
     from keylane_spark.adapters.function_library import FunctionLibrary
     from keylane_spark.adapters.kafka_admin import TopicShape
     from keylane_spark.adapters.lane import LaneTarget
-    from keylane_spark.adapters.topic_record import TopicRecord
+    from keylane_spark.adapters.topic_record import Lineage, TopicRecord
     from keylane_spark.config.views import ViewConfig
     from keylane_spark.context import JobContext
     from keylane_spark.generations.ownership import Ownership
@@ -38,7 +40,8 @@ class ViewOpening:
     """A view's opened lanes.
 
     `replaced`: the layout that readers go by until this one is complete, if there is one. `incomplete`:
-    partitions whose records were lost before the view had seen them.
+    partitions whose records were lost before the view had seen them. `leader_epochs`: of the leaders that
+    had all records which the lanes have counted.
     """
 
     name: str
@@ -51,6 +54,7 @@ class ViewOpening:
     lanes: ViewLanes
     cluster: Cluster
     incomplete: tuple[int, ...]
+    leader_epochs: Mapping[TopicPartition, int] = field(default_factory=dict)
 
 
 def open_view(context: JobContext, ownership: Ownership, name: str, *, has_begun: bool) -> ViewOpening:
@@ -130,19 +134,24 @@ class _ViewOpener:
             cluster=self.cluster,
             incomplete=tuple(sorted(incomplete)),
         )
-        self._check_ends(opening)
-        return opening
+        return replace(opening, leader_epochs=self._check_log(opening, begun.lineages))
 
-    def _check_ends(self, opening: ViewOpening) -> None:
+    def _check_log(self, opening: ViewOpening, stored: tuple[Lineage, ...]) -> dict[TopicPartition, int]:
+        """The leaders that have all records of the view. Raises StateAhead, LogUnavailable."""
         topic = opening.view.topic
-        ends = self.context.broker.end_offsets({topic: self.shape.partition_count})
-        for partition, position in enumerate(opening.writer.furthest):
-            if position > ends[topic, partition]:
-                reason = (
-                    f"partition {partition} of topic {topic!r} ends at {ends[topic, partition]}, "
-                    f"but the view holds all below {position}"
-                )
-                raise StateAhead({self.name: reason})
+        held = {(topic, partition): offset for partition, offset in enumerate(opening.writer.furthest)}
+        lineages = {(topic, partition): lineage for partition, lineage in enumerate(stored)}
+        counts = {topic: self.shape.partition_count}
+        ends = self.context.broker.ends(counts)
+        check = LogCheck(held, lineages, ends, self.context.epoch_ends)
+        truncated = check.find_truncated()
+        if truncated:
+            raise StateAhead({self.name: truncated[topic]})
+        extended = check.extend()
+        if extended != lineages:
+            check.confirm(self.context.broker.ends(counts))
+        self.ownership.note_lineages(state_name(self.name), tuple(extended[source] for source in held))
+        return last_epochs(extended)
 
 
 def _open_lanes(

@@ -10,6 +10,7 @@ from keylane.errors import TopicChanged, WriterError
 from keylane_spark.engine import session
 from keylane_spark.stream.batch_query import BatchQuery
 from keylane_spark.stream.freshness import ObservedEnds, topic_complete_as_of_ms
+from keylane_spark.stream.leaders import Leaders
 from keylane_spark.stream.offset_log import batch_ends
 from keylane_spark.views.partials import partials
 from keylane_spark.views.sources import BatchRows, LogRows
@@ -45,6 +46,7 @@ class ViewQuery(BatchQuery):
         max_records = max(1, BATCH_RECORDS // opening.view.windows_per_event)
         self._job = context.config.job.model_copy(update={"max_batch_records": max_records})
         self._positions: Offsets = opening.writer.furthest
+        self._leaders = Leaders(context, {self._topic: len(self._positions)}, opening.leader_epochs)
         self._freshness = ObservedEnds()
         self.complete_as_of_ms = 0
         """The time as of which all lanes have been marked complete; 0: not yet."""
@@ -75,10 +77,10 @@ class ViewQuery(BatchQuery):
     def beat(self) -> None:
         """Mark the lanes as complete as of now, or as of the latest time that the topic's ends prove.
 
-        Raises Fenced, LaneBehind, LogUnavailable, StateUnavailable.
+        Raises TopicChanged, Fenced, LaneBehind, LogUnavailable, StateUnavailable.
         """
         before, seen_ms = self._by_partition(self._positions), self._context.claim_clock.now_ms()
-        ends = self._ends()
+        ends = self._leaders.end_offsets()
         self._freshness.observe(seen_ms, ends, before)
         if not self._batch_lock.acquire(blocking=False):
             return
@@ -123,7 +125,7 @@ class ViewQuery(BatchQuery):
         if len(ends) != len(self._positions):
             raise TopicChanged(f"topic {self._topic!r} has {len(ends)} partitions now")
         end = tuple(ends[self._topic, partition] for partition in range(len(ends)))
-        caught_up = self._caught_up(self._ends(), end)
+        caught_up = self._caught_up(self._leaders.wait(ends, self.is_ending), end)
         count = sum(end) - sum(self._positions)
         begin, writer = self._positions, self._opening.writer
         source = BatchRows(self._in_few_tasks(rows), self._opening.view, begin, end)
@@ -135,15 +137,13 @@ class ViewQuery(BatchQuery):
     def _read_log(self, begin: Offsets, end: Offsets) -> DataFrame:
         context = self._context
         begins, ends = self._by_partition(begin), self._by_partition(end)
+        self._leaders.wait(ends, self.is_ending)
         rows = session.read_range(context.spark, context.broker.connection, begins, ends, self._job)
         return self._in_few_tasks(rows)
 
     def _in_few_tasks(self, rows: DataFrame) -> DataFrame:
         """The rows in fewer tasks than there are task slots."""
         return rows.coalesce(max(1, self._context.spark.sparkContext.defaultParallelism // _SLOTS_SHARE))
-
-    def _ends(self) -> dict[TopicPartition, int]:
-        return self._context.broker.end_offsets({self._topic: len(self._positions)})
 
     def _caught_up(self, ends: dict[TopicPartition, int], positions: Offsets) -> set[int]:
         return {p for p, position in enumerate(positions) if position >= ends[self._topic, p]}

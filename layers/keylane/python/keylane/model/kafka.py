@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 READ_COMMITTED = "read_committed"
@@ -68,10 +68,14 @@ class OffsetQuery(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OffsetFound:
-    """An offset; where it was looked up by time, the timestamp (ms since 1970) of the record there too."""
+    """An offset; where it was looked up by time, the timestamp (ms since 1970) of the record there too.
+
+    `leader_epoch`: of the record there, or of the partition's leader for an end; None where Kafka has none.
+    """
 
     offset: int
     timestamp_ms: int | None = None
+    leader_epoch: int | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

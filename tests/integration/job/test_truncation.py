@@ -1,0 +1,208 @@
+"""Logs that lost records which the state has, and grew again: leaders that were not in sync are elected."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from tests.servers.kafka_cluster import UNCLEAN, own_kafka_cluster
+from tests.servers.own import create_topic, eventually, records_of
+from tests.support import jobs
+from tests.support.jobs import State
+
+from keylane.errors import LaneBuilding, UnknownTopic
+
+NUMBERS = itertools.count()
+JOB = "[job]\nheartbeat_ms = 100\nsweep_keys_per_s = 1000000\n"
+PATIENCE_S = 150
+
+pytestmark = pytest.mark.timeout(900)
+
+
+@pytest.fixture(scope="module")
+def brokers(tmp_path_factory):
+    with own_kafka_cluster(tmp_path_factory.mktemp("brokers")) as cluster:
+        yield cluster
+
+
+class Scene:
+    """One topic of one partition on three brokers, its state, and the jobs that write it."""
+
+    def __init__(self, brokers, redis_cluster: str, folder) -> None:
+        self.brokers = brokers
+        self.topic = f"truncated-{next(NUMBERS)}"
+        create_topic(brokers.bootstrap, self.topic, 1, replication=3, config=UNCLEAN)
+        self.state = State(redis_cluster, self.topic)
+        self._redis = redis_cluster
+        self._folder = folder
+        self._jobs: list[jobs.RunningJob] = []
+
+    def start_job(self, more: str = "") -> jobs.RunningJob:
+        config = f"{JOB}[topics.{self.topic}]\n{more}"
+        job = jobs.start(self.brokers.bootstrap, self._redis, self._folder, config)
+        self._jobs.append(job)
+        job.wait_for("keylane: ready")
+        return job
+
+    def produce(self, values: dict[bytes, bytes]) -> None:
+        errors: list[object] = []
+        producer = Producer({"bootstrap.servers": self.brokers.bootstrap, "acks": "all"})
+        for key, value in values.items():
+            producer.produce(self.topic, value, key, on_delivery=lambda error, _: errors.append(error))
+        assert producer.flush(60) == 0
+        assert errors == [None] * len(values)
+
+    def isolate_leader(self) -> int:
+        """Stop all brokers but the leader, in order: what is written now, it alone has. Return it."""
+        leader = self.brokers.leader(self.topic)
+        for number, node in self.brokers.brokers.items():
+            if number != leader:
+                node.stop()
+        eventually(lambda: self.brokers.in_sync(self.topic) == {leader}, 60)
+        return leader
+
+    def elect_another(self, leader: int) -> int:
+        """Kill the leader and elect a replica that was not in sync; return it."""
+        other = leader % 3 + 1
+        self.brokers.elect(other, self.topic)
+        return other
+
+    def holds(self, values: dict[bytes, bytes | None]) -> bool:
+        """Whether a reader gets these values."""
+        reader = self.state.reader(layout_ttl_s=0)
+        try:
+            return jobs.values_of(reader, list(values)) == values
+        except (LaneBuilding, UnknownTopic):
+            return False
+        finally:
+            reader.close()
+
+    def holds_the_log(self) -> bool:
+        """Whether the state is the fold of the log as it is now."""
+        fold: dict[bytes, bytes | None] = dict(records_of(self.brokers.bootstrap, self.topic, 0))
+        generation = self.state.layout.generation if self.state.layout else 0
+        stored = {key.rpartition(b":v:")[2] for key in self.state.keys_of(generation) if b":v:" in key}
+        return stored == fold.keys() and self.holds(fold)
+
+    def view_counts_the_log(self) -> bool:
+        """Whether the view of the topic's name has the keys that the log has, and no others."""
+        view = State(self._redis, f"~{self.topic}")
+        try:
+            keys = view.keys_of(view.layout.generation) if view.layout else set()
+        finally:
+            view.close()
+        counted = {key.rpartition(b":v:")[2].partition(b"\0")[0] for key in keys if b":v:" in key}
+        return counted == {key for key, _ in records_of(self.brokers.bootstrap, self.topic, 0)}
+
+    def end(self) -> None:
+        for job in self._jobs:
+            job.end()
+        self.state.close()
+        self.brokers.start()
+        self.brokers.wait_ready()
+
+
+@pytest.fixture
+def scene(brokers, redis_cluster, tmp_path):
+    made = Scene(brokers, redis_cluster, tmp_path)
+    yield made
+    made.end()
+
+
+def values(name: str, count: int) -> dict[bytes, bytes]:
+    return {b"%b-%d" % (name.encode(), number): name.encode() for number in range(count)}
+
+
+def wait_for_values(scene: Scene, expected: dict[bytes, bytes]) -> None:
+    eventually(lambda: scene.holds(expected), PATIENCE_S)
+
+
+def test_a_log_that_grew_past_the_watermark_while_the_job_was_down_is_noticed(scene):
+    job = scene.start_job()
+    scene.produce(values("kept", 20))
+    leader = scene.isolate_leader()
+    scene.produce(values("lost", 20))
+    eventually(lambda: scene.holds(values("kept", 20) | values("lost", 20)), PATIENCE_S)
+    job.end()
+    scene.elect_another(leader)
+    scene.produce(values("new", 50))
+    scene.start_job()
+    eventually(scene.holds_the_log, PATIENCE_S)
+    assert scene.holds(values("new", 50) | dict.fromkeys(values("lost", 20)))
+    assert not scene.state.watermarks()[0, 0].incomplete
+
+
+def test_a_log_that_is_truncated_and_grows_under_a_running_job_is_noticed(scene):
+    """The same with a view: it must count what the log has, once."""
+    view = f'[views.{scene.topic}]\ntopic = "{scene.topic}"\n[views.{scene.topic}.columns]\nn = "count()"\n'
+    job = scene.start_job(view)
+    scene.produce(values("kept", 20))
+    leader = scene.isolate_leader()
+    scene.produce(values("lost", 20))
+    eventually(lambda: scene.holds(values("lost", 20)), PATIENCE_S)
+    eventually(scene.view_counts_the_log, PATIENCE_S)
+    scene.elect_another(leader)
+    scene.produce(values("new", 50))
+    eventually(scene.holds_the_log, PATIENCE_S)
+    eventually(scene.view_counts_the_log, PATIENCE_S)
+    assert job.process.poll() is None
+
+
+def test_two_elections_that_bring_back_the_first_log_are_noticed(scene):
+    """Its end is beyond all that the state has, and only its epochs show that it is not the same log."""
+    job = scene.start_job()
+    scene.produce(values("kept", 10))
+    first = scene.isolate_leader()
+    scene.produce(values("first", 40))
+    eventually(lambda: scene.holds(values("first", 40)), PATIENCE_S)
+    scene.elect_another(first)
+    scene.produce(values("second", 20))
+    eventually(scene.holds_the_log, PATIENCE_S)
+    job.end()
+    scene.brokers.elect(first, scene.topic)
+    scene.start_job()
+    eventually(scene.holds_the_log, PATIENCE_S)
+    assert scene.holds(values("first", 40) | dict.fromkeys(values("second", 20)))
+
+
+def test_what_retention_removed_is_missing_from_a_rebuilt_state_and_reads_say_so(scene):
+    job = scene.start_job()
+    scene.produce(values("old", 10))
+    scene.produce(values("kept", 10))
+    eventually(lambda: scene.holds(values("old", 10) | values("kept", 10)), PATIENCE_S)
+    admin = AdminClient({"bootstrap.servers": scene.brokers.bootstrap})
+    for future in admin.delete_records([TopicPartition(scene.topic, 0, 10)]).values():
+        future.result(30)
+    assert not scene.state.watermarks()[0, 0].incomplete
+    leader = scene.isolate_leader()
+    scene.produce(values("lost", 10))
+    eventually(lambda: scene.holds(values("lost", 10)), PATIENCE_S)
+    scene.elect_another(leader)
+    eventually(scene.holds_the_log, PATIENCE_S)
+    assert scene.holds(dict.fromkeys([*values("old", 10), *values("lost", 10)]))
+    assert scene.state.watermarks()[0, 0].incomplete
+    job.wait_for("INCOMPLETE: partition 0")
+
+
+def test_leaders_that_change_in_order_cost_no_rebuild(scene):
+    job = scene.start_job()
+    written: dict[bytes, bytes] = {}
+    for turn in range(3):
+        eventually(lambda: scene.brokers.in_sync(scene.topic) == {1, 2, 3}, 60)
+        leader = scene.brokers.leader(scene.topic)
+        scene.brokers.brokers[leader].stop()
+        scene.produce(values(f"turn-{turn}", 20))
+        written |= values(f"turn-{turn}", 20)
+        wait_for_values(scene, written)
+        scene.brokers.brokers[leader].start()
+        scene.brokers.wait_ready()
+    job.end()
+    leader = scene.brokers.leader(scene.topic)
+    scene.brokers.brokers[leader].stop()
+    scene.produce(values("down", 20))
+    scene.start_job()
+    eventually(lambda: scene.holds(written | values("down", 20)), PATIENCE_S)
+    assert scene.state.layout.generation == 1
+    assert not scene.state.watermarks()[0, 0].incomplete

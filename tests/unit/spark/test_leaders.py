@@ -1,0 +1,85 @@
+"""A query ends when a partition has another leader: its lanes were not compared with that one's log."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tests.support.fakes import FakeTime
+
+from keylane.adapters.kafka.admin import KafkaAdmin
+from keylane.adapters.kafka.options import Connection
+from keylane.errors import LogUnavailable, TopicChanged
+from keylane_spark.adapters.kafka_admin import JobKafka, LogEnd
+from keylane_spark.stream.leaders import Leaders
+
+SOURCE = ("orders", 0)
+
+
+@dataclass
+class FakeBroker:
+    """Answers in turn; the last one again and again."""
+
+    answers: list[LogEnd | LogUnavailable]
+    reconnects: int = 0
+    asked: int = field(default=0)
+
+    def ends(self, _: Any) -> dict[tuple[str, int], LogEnd]:
+        self.asked += 1
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, LogUnavailable):
+            raise answer
+        return {SOURCE: answer}
+
+    def reconnect(self) -> None:
+        self.reconnects += 1
+
+
+def leaders_of(broker: FakeBroker, known: dict[tuple[str, int], int] | None = None) -> Leaders:
+    context: Any = SimpleNamespace(broker=broker, clock=FakeTime().clock)
+    return Leaders(context, {"orders": 1}, {SOURCE: 5} if known is None else known)
+
+
+def test_a_new_leader_ends_the_query():
+    leaders = leaders_of(FakeBroker([LogEnd(10, 5), LogEnd(10, 6)]))
+    assert leaders.end_offsets() == {SOURCE: 10}
+    with pytest.raises(TopicChanged, match="new leader, of epoch 6 after 5"):
+        leaders.end_offsets()
+
+
+def test_a_former_leader_is_not_believed():
+    broker = FakeBroker([LogEnd(10, 4)])
+    with pytest.raises(LogUnavailable, match="a former leader"):
+        leaders_of(broker).end_offsets()
+    assert broker.reconnects == 1
+
+
+def test_a_leader_of_unknown_epoch_is_taken_as_it_is():
+    assert leaders_of(FakeBroker([LogEnd(10, None)])).end_offsets() == {SOURCE: 10}
+    assert leaders_of(FakeBroker([LogEnd(10, 7)]), {}).end_offsets() == {SOURCE: 10}
+
+
+def test_a_batch_waits_for_a_leader_that_has_all_of_it():
+    broker = FakeBroker([LogUnavailable("no leader", 2), LogEnd(9, 5), LogEnd(10, 5)])
+    assert leaders_of(broker).wait({SOURCE: 10}, lambda: False) == {SOURCE: 10}
+    assert (broker.asked, broker.reconnects) == (3, 1)
+
+
+def test_a_batch_does_not_wait_for_ever_nor_when_the_query_ends():
+    broker = FakeBroker([LogUnavailable("no leader", 2)])
+    with pytest.raises(LogUnavailable):
+        leaders_of(broker).wait({SOURCE: 10}, lambda: False)
+    assert 100 < broker.asked < 1000
+    broker.asked = 0
+    with pytest.raises(LogUnavailable):
+        leaders_of(broker).wait({SOURCE: 10}, lambda: True)
+    assert broker.asked == 1
+
+
+def test_a_partition_without_a_leader_does_not_end_at_0(monkeypatch):
+    """The whole topic would be taken for truncated."""
+    monkeypatch.setattr(KafkaAdmin, "request_once", lambda *_, **__: [None])
+    with pytest.raises(LogUnavailable, match="has no leader"):
+        JobKafka(Connection("nowhere:1")).end_offsets({"orders": 1})

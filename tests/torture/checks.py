@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from tests.torture.excuses import Excuses
 from tests.torture.oracle import is_same, show
+from tests.torture.past import check_as_of, check_history
 from tests.torture.stack import slot_of
 
 from keylane import routing
@@ -21,10 +22,11 @@ if TYPE_CHECKING:
     from tests.torture.acknowledged import Acknowledged
     from tests.torture.faults.world import Trouble
     from tests.torture.oracle import KeyLog, Log, Logged
-    from tests.torture.readers import Seen
+    from tests.torture.reading import Seen
     from tests.torture.stack import TortureStack
 
 
+_HARMLESS = ("part-readers", "slow-links", "stale-replica")
 EXPIRY_MS = 100
 """How far from its time a record may expire."""
 
@@ -42,16 +44,21 @@ class Facts:
         """Whether a replica that is behind may have answered, or acknowledged writes were lost."""
         return any(trouble.touches(shard, began_s, ended_s) for trouble in self.troubles)
 
-    def due(self, now: Seen, key_log: KeyLog) -> Iterator[Logged]:
-        """The key's newest record of each partition that the answer must contain."""
+    def has_lost(self, shard: int, by_s: float) -> bool:
+        """Whether the shard may have lost acknowledged writes; reads from its replica alone lose none."""
+        return any(
+            trouble.touches(shard, 0, by_s) for trouble in self.troubles if trouble.kind not in _HARMLESS
+        )
+
+    def next_offsets(self, now: Seen, key_log: KeyLog) -> dict[int, int]:
+        """For each partition with records of the key the offset below which the answer has them."""
         assert now.answer
         watermark = now.answer.watermark
-        for partition in key_log.records:
-            next_offset = watermark.next_offset
-            if partition != key_log.own_partition:
-                next_offset = self.acknowledged.next_offset(now.topic, partition, watermark.complete_as_of_ms)
-            if record := key_log.newest_of(partition, next_offset):
-                yield record
+        below = {
+            partition: self.acknowledged.next_offset(now.topic, partition, watermark.complete_as_of_ms)
+            for partition in key_log.records
+        }
+        return below | {key_log.own_partition: watermark.next_offset}
 
 
 def check_seen(seen: list[list[Seen]], facts: Facts) -> Iterator[str]:
@@ -82,7 +89,12 @@ class _Reader:
         key_log = self.facts.log.of(now.topic, now.key)
         yield from _check_claim(now, self.facts)
         yield from self._check_lane(now, shard)
-        floor = max(self.facts.due(now, key_log), key=key_log.rank, default=None)
+        below = self.facts.next_offsets(now, key_log)
+        if now.entries is not None or now.as_of_ms is not None:
+            yield from _check_past(now, key_log, below)
+            return
+        due = (key_log.newest_of(partition, next_offset) for partition, next_offset in below.items())
+        floor = max((each for each in due if each is not None), key=key_log.rank, default=None)
         yield from _check_content(now, key_log, floor)
         if now.waited_for is not None and not self._may_lack_strays(now, shard):
             yield from _check_waited(now, key_log)
@@ -128,7 +140,7 @@ class _Reader:
         assert now.answer
         assert now.waited_for
         is_stray = now.waited_for.partition != now.answer.partition
-        return is_stray and self.facts.in_trouble(shard, 0, now.ended_s)
+        return is_stray and self.facts.has_lost(shard, now.ended_s)
 
 
 def _check_claim(now: Seen, facts: Facts) -> Iterator[str]:
@@ -146,10 +158,22 @@ def _check_claim(now: Seen, facts: Facts) -> Iterator[str]:
         )
 
 
+def _check_past(now: Seen, key_log: KeyLog, below: dict[int, int]) -> Iterator[str]:
+    contained = [
+        logged
+        for partition, next_offset in below.items()
+        for logged in key_log.records.get(partition, ())
+        if logged.offset < next_offset
+    ]
+    check = check_as_of if now.entries is None else check_history
+    for fault in check(now, key_log, contained):
+        yield f"{_where(now)}: {fault}"
+
+
 def _check_content(now: Seen, key_log: KeyLog, floor: Logged | None) -> Iterator[str]:
     """A read returns the fold of its lane's log up to its watermark, and possibly newer strays.
 
-    `floor`: the newest of the records that the answer must contain.
+    One that is not exact may be newer than its watermark. `floor`: the newest record that it must contain.
     """
     assert now.answer
     record, next_offset = now.answer.record, now.answer.watermark.next_offset
@@ -157,7 +181,7 @@ def _check_content(now: Seen, key_log: KeyLog, floor: Logged | None) -> Iterator
     expected = f"{_where(now)}: below {next_offset} the log has {show(own)}"
     if record is not None:
         logged = key_log.at(record.partition, record.offset)
-        if record.partition == key_log.own_partition and not is_same(record, own):
+        if now.exact and record.partition == key_log.own_partition and not is_same(record, own):
             yield f"{expected}, a read returned {show(record)}"
             return
         if logged is None or not is_same(record, logged):
@@ -193,7 +217,13 @@ def _check_not_older(
     has_own_above = own is not None and key_log.rank(own) >= key_log.rank(known)
     if record is None:
         may_be_absent = _is_absent(now, key_log, known) or key_log.stray_tombstone_above(known) is not None
-        if not may_be_absent and not (own and has_own_above and _is_absent(now, key_log, own)):
+        if own is not None and has_own_above and _is_absent(now, key_log, own):
+            may_be_absent = True
+        if not now.exact and key_log.may_vanish(
+            known, now.answer.watermark.next_offset, now.ended_ms + EXPIRY_MS
+        ):
+            may_be_absent = True
+        if not may_be_absent:
             yield f"{_where(now)}: {what} {show(known)}, a read returned nothing"
         return
     has_tombstone = (
@@ -226,7 +256,7 @@ def _least(now: Seen, key_log: KeyLog, floor: Logged | None) -> Logged | None:
     record = now.answer.record
     if record is not None:
         return key_log.at(record.partition, record.offset) or floor
-    if floor is None or _is_absent(now, key_log, floor):
+    if floor is None or _is_absent(now, key_log, floor) or not now.exact:
         return floor
     return key_log.stray_tombstone_above(floor) or floor
 
@@ -250,7 +280,8 @@ def _same_lane(one: Seen, other: Seen) -> bool:
 
 
 def _where(now: Seen) -> str:
-    return f"reader {now.reader}, {now.topic}/{now.key.decode()}"
+    how = "" if now.kind == "latest" else f" ({now.kind})"
+    return f"reader {now.reader}{how}, {now.topic}/{now.key.decode()}"
 
 
 def _ago(now: Seen) -> str:

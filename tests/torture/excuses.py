@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tests.torture.faults.world import Trouble
-    from tests.torture.readers import Seen
+    from tests.torture.reading import Seen
     from tests.torture.stack import TortureStack
 
     from keylane.model.records import Layout
@@ -40,13 +40,14 @@ class Excuses:
             return False
         of_layouts = self.stack.shard_of(KEYLANE_SLOT)
         of_key = self.stack.shard_of(slot_of(self.layouts[now.topic], now.key))
+        is_of_lane = now.is_wide or trouble.shard == of_key
         if isinstance(now.error, StateUnavailable):
-            concerned = trouble.shard in (of_layouts, of_key)
+            concerned = is_of_lane or trouble.shard == of_layouts
             return trouble.unreachable and concerned and now.began_s <= trouble.ended_s
         if isinstance(now.error, UnknownTopic):
             # Each part of the cluster has a copy of the layouts.
             return self._all_lost(now)
-        return isinstance(now.error, LaneBuilding) and trouble.lost_data and trouble.shard == of_key
+        return isinstance(now.error, LaneBuilding) and trouble.lost_data and is_of_lane
 
     def _all_lost(self, now: Seen) -> bool:
         lost = {each.shard for each in self.troubles if each.lost_data and each.began_s <= now.ended_s}

@@ -37,6 +37,7 @@ FAULTS: dict[str, tuple[str, Callable[[World, Event], None]]] = {
     "kill-primary": ("redis", redis.kill_primary),
     "pause-primary": ("redis", redis.pause_primary),
     "lose-writes": ("redis", redis.lose_writes),
+    "stale-replica": ("redis", redis.stale_replica),
     "empty-redis": ("redis", redis.empty_redis),
     "empty-shard": ("redis", redis.empty_shard),
     "empty-keylane-shard": ("redis", redis.empty_keylane_shard),

@@ -104,6 +104,13 @@ class KeyLog:
         index = bisect.bisect_right(self._stray_tombstones, self.rank(record), key=self.rank)
         return self._stray_tombstones[index] if index < len(self._stray_tombstones) else None
 
+    def may_vanish(self, record: Logged, next_offset: int, at_ms: int) -> bool:
+        """Whether a record of the key's own partition from an offset on leaves nothing of an older one."""
+        records = self.records.get(self.own_partition, [])
+        index = bisect.bisect_left(records, next_offset, key=lambda own: own.offset)
+        rank = self.rank(record)
+        return any(self.is_gone(own, at_ms) and self.rank(own) > rank for own in records[index:])
+
     def at(self, partition: int, offset: int) -> Logged | None:
         """The record at a position; None where this key has none."""
         records = self.records.get(partition, [])
@@ -113,12 +120,12 @@ class KeyLog:
     def history(self) -> list[Logged]:
         """What a history holds, tombstones too, oldest first: the newest ones, or all of them."""
         everything = [record for records in self.records.values() for record in records]
-        everything.sort(key=self._history_rank)
+        everything.sort(key=self.history_rank)
         count = self.shape.options.history_count
         return everything if count is None else everything[-count:]
 
-    def _history_rank(self, record: Logged) -> tuple[int, int, int, int]:
-        """Members of one time and offset are in the order of their bytes: flags, then source partition."""
+    def history_rank(self, record: Logged) -> tuple[int, int, int, int]:
+        """The order of a history: time and offset; then that of the bytes, flags and source partition."""
         is_stray = record.partition != self.own_partition
         has_headers = self.shape.options.headers and record.value is not None and bool(record.headers)
         flags = is_stray + 2 * (record.value is None) + 8 * has_headers

@@ -6,53 +6,35 @@ import queue
 import random
 import threading
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from tests.servers.own import CLOCK
+from tests.torture.reading import WAIT_MS, Reads, Seen
 
 from keylane.adapters.redis.state import RedisState
-from keylane.errors import KeylaneError
-from keylane.query.latest import Wait, read_latest
 from keylane.query.layouts import Layouts
-from keylane.query.store import ReadTerms, Store
+from keylane.query.store import Store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
+
+    from tests.torture.schedule import Shape
 
     from keylane.adapters.redis.cluster import Cluster
-    from keylane.model.records import Answer, Position
+    from keylane.model.records import Position
 
 READERS = 2
 WAITERS = 2
-TIMEOUT_MS = 3_000
-"""The timeout of one read: more than a function's second, because Spark takes most of the processors."""
-WAIT_MS = 120_000
 LAYOUT_TTL_S = 0.3
 _PAUSE_S = 0.003
-
-
-class Seen(NamedTuple):
-    """One read: its answer or its error. `waited_for`: its min_position.
-
-    Times in monotonic seconds, and `ended_ms` by the wall clock.
-    """
-
-    reader: int
-    topic: str
-    key: bytes
-    began_s: float
-    ended_s: float
-    answer: Answer | None
-    error: KeylaneError | None
-    waited_for: Position | None = None
-    ended_ms: int = 0
 
 
 class Readers:
     """Threads with their own clients: some read at random, some wait for positions that writes returned."""
 
-    def __init__(self, connect: Callable[[], Cluster], seed: int) -> None:
+    def __init__(self, connect: Callable[[], Cluster], shapes: Mapping[str, Shape], seed: int) -> None:
         self._connect = connect
+        self._shapes = shapes
         self._keys: list[tuple[str, bytes]] = []
         self._positions: queue.Queue[tuple[str, bytes, Position]] = queue.Queue()
         self._seen: list[list[Seen]] = [[] for _ in range(READERS + WAITERS)]
@@ -92,14 +74,14 @@ class Readers:
 
     def _run(self, number: int, seed: int) -> None:
         state = RedisState(self._connect())
-        store = Store(state, Layouts(state, CLOCK, LAYOUT_TTL_S), CLOCK)
+        reads = Reads(number, Store(state, Layouts(state, CLOCK, LAYOUT_TTL_S), CLOCK), self._shapes)
         source = random.Random(f"{seed}/{number}")
         try:
             while not self._stop.is_set():
                 if number >= READERS:
-                    self._await_one(number, store)
+                    self._await_one(number, reads)
                 elif keys := self._keys:
-                    self._seen[number].append(_read(number, store, *source.choice(keys)))
+                    self._seen[number] += reads.read_any(source, keys)
                     time.sleep(_PAUSE_S)
                 else:
                     time.sleep(0.01)
@@ -108,24 +90,12 @@ class Readers:
         finally:
             state.close()
 
-    def _await_one(self, number: int, store: Store) -> None:
+    def _await_one(self, number: int, reads: Reads) -> None:
         try:
             topic, key, position = self._positions.get(timeout=0.1)
         except queue.Empty:
             return
         try:
-            self._seen[number].append(_read(number, store, topic, key, position))
+            self._seen[number].append(reads.read_one(topic, key, position))
         finally:
             self._positions.task_done()
-
-
-def _read(number: int, store: Store, topic: str, key: bytes, position: Position | None = None) -> Seen:
-    began_s = time.monotonic()
-    answer, failure = None, None
-    try:
-        wait = Wait(position, WAIT_MS if position else 0)
-        answer = read_latest(store, topic, key, ReadTerms(timeout_ms=TIMEOUT_MS), wait)
-    except KeylaneError as error:
-        failure = error
-    ended_s, ended_ms = time.monotonic(), CLOCK.now_ms()
-    return Seen(number, topic, key, began_s, ended_s, answer, failure, position, ended_ms)

@@ -15,7 +15,7 @@ from tests.torture.leftovers import KnownKeys, check_leftovers, check_replicas
 from tests.torture.nemesis import Nemesis
 from tests.torture.oracle import Log
 from tests.torture.producing import Producers
-from tests.torture.readers import Readers, Seen
+from tests.torture.readers import Readers
 from tests.torture.schedule import Event, Pause, Produce, Schedule
 from tests.torture.stack import TortureStack, wait_until
 from tests.torture.stored import check_state, check_watermarks
@@ -24,6 +24,8 @@ from keylane import routing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from tests.torture.reading import Seen
 
 REACHED_WITHIN_S = 120
 REBUILT_PER_S = 1_000
@@ -60,7 +62,7 @@ class Tormentor:
 
     @classmethod
     def of(cls, stack: TortureStack, seed: int) -> Tormentor:
-        readers = Readers(stack.reader_cluster, seed)
+        readers = Readers(stack.reader_cluster, stack.shapes, seed)
         producers = Producers(stack.kafka.bootstrap, stack.shapes, readers.wait_for)
         tormentor = cls(stack, producers, readers, Log(stack.kafka.bootstrap, stack.shapes))
         tormentor._warm_up()

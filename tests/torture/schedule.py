@@ -31,6 +31,7 @@ EVENTS = {
     "pause-driver": 8,
     "lose-checkpoint": 8,  # under the running job
     "lose-writes": 12,  # a replica kept from catching up is promoted
+    "stale-replica": 6,  # readers reach only a replica that lacks records
     "zombie": 8,  # a second job takes over while the first is stopped; then the first wakes up
     "part-job": 10,  # the job's connections to a primary are cut, or hold what they are given
     "part-readers": 10,  # the same for the readers, and a primary or a replica

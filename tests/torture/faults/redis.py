@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 import redis
 from tests.servers.own import SlotMove
 from tests.torture.faults.world import stopped
+from tests.torture.links import Mode
 from tests.torture.stack import KEYLANE_SLOT, is_primary, settle, wait_until
 
+from keylane.adapters.redis.replicas import UNHEALTHY_FOR_S
 from keylane.state import codec
 from keylane_spark.adapters.lane import LaneTarget
 
@@ -51,17 +53,38 @@ def lose_writes(world: World, event: Event) -> None:
     """Cut off the replica, wait until it lacks records, then kill the primary."""
     with world.trouble(event.kind, event.shard):
         primary, replica = world.stack.shard(event.shard)
-        replica.command("CONFIG", "SET", "masterauth", "wrong")
-        replica.command("CONFIG", "SET", "masteruser", "nobody")
-        primary.command("CLIENT", "KILL", "TYPE", "replica")
-        wait_until(
-            lambda: _misses_records(world, event.shard, primary, replica), 90, "the replica lacks no record"
-        )
+        _cut_off(world, event, primary, replica)
         primary.kill()
         _wait_promoted(replica)
-        replica.command("CONFIG", "SET", "masteruser", "")
-        replica.command("CONFIG", "SET", "masterauth", "")
+        _reconnect(replica)
         _take_over(world, primary, replica)
+
+
+def stale_replica(world: World, event: Event) -> None:
+    """Cut off the replica; once it lacks records, let readers reach nothing but it."""
+    primary, replica = world.stack.shard(event.shard)
+    with world.trouble(event.kind, event.shard):
+        _cut_off(world, event, primary, replica)
+        with world.stack.reader_links.set(primary.port, Mode.CUT):
+            time.sleep(event.seconds * 3)
+        _reconnect(replica)
+        world.stack.cluster.wait_ready(60)
+        time.sleep(UNHEALTHY_FOR_S)
+
+
+def _cut_off(world: World, event: Event, primary: RedisNode, replica: RedisNode) -> None:
+    """Keep the replica from catching up, and wait until it lacks records."""
+    replica.command("CONFIG", "SET", "masterauth", "wrong")
+    replica.command("CONFIG", "SET", "masteruser", "nobody")
+    primary.command("CLIENT", "KILL", "TYPE", "replica")
+    wait_until(
+        lambda: _misses_records(world, event.shard, primary, replica), 90, "the replica lacks no record"
+    )
+
+
+def _reconnect(replica: RedisNode) -> None:
+    replica.command("CONFIG", "SET", "masteruser", "")
+    replica.command("CONFIG", "SET", "masterauth", "")
 
 
 def _misses_records(world: World, shard: int, primary: RedisNode, replica: RedisNode) -> bool:

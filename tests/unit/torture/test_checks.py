@@ -11,13 +11,13 @@ from tests.torture.checks import Facts, check_seen
 from tests.torture.faults.world import Trouble
 from tests.torture.leftovers import KnownKeys, explains
 from tests.torture.oracle import KeyLog, Logged
-from tests.torture.readers import Seen
+from tests.torture.reading import Seen
 from tests.torture.schedule import Shape
 from tests.torture.stack import KEYLANE_SLOT
 
 from keylane import routing
 from keylane.errors import LaneBuilding, StateUnavailable, UnknownTopic
-from keylane.model.records import Answer, Layout, Options, Position, Record, Watermark
+from keylane.model.records import Answer, HistoryEntry, Layout, Options, Position, Record, Watermark
 
 KEY = b"1/000"
 PARTITIONS = 6
@@ -310,3 +310,49 @@ def test_where_tombstones_are_soon_forgotten_an_older_stray_may_be_back_but_no_n
     assert "went back" in faults(*claimed, log=log, acked=acked)[0]  # the lane had it before the tombstone
     newer = with_options(ALog((HOME, 0, 40, b"a"), (OTHER, 3, 20, b"b")), mixed=True, marker_ms=5)
     assert faults(seen(1, 1, 3, "mixed", partition=OTHER, log=newer), log=newer)
+
+
+def ranged(*own: Seen) -> list[Seen]:
+    return [each._replace(exact=False, kind="range") for each in own]
+
+
+def test_a_page_may_be_newer_than_its_watermark_and_not_older():
+    assert faults(*ranged(seen(1, 1, 0), seen(2, 1, None), seen(3, 1, 7), seen(4, 5, 7))) == []
+    assert faults(*ranged(seen(1, 5, 0)))
+    assert faults(*ranged(seen(1, 8, None)))
+    assert faults(*ranged(seen(1, 8, 7), seen(2, 8, 0)))
+
+
+HISTORY_LOG = with_options(LOG, history_count=2)
+
+
+def past(*offsets: int, next_offset: int = 8) -> list[str]:
+    """The faults of a history with the records at these offsets."""
+    logged = [LOG.key_log.at(HOME, offset) for offset in offsets]
+    entries = tuple(
+        HistoryEntry(
+            Position(HOME, each.offset),
+            each.timestamp_ms,
+            None if each.value is None else Record(KEY, each.value, HOME, each.offset, each.timestamp_ms),
+        )
+        for each in logged
+    )
+    return faults(seen(1, next_offset, None)._replace(exact=False, entries=entries))
+
+
+def test_a_history_has_the_newest_records_of_its_watermark_or_newer_ones():
+    assert past(7, 4) == past(4, 0, next_offset=5) == past(7, 4, next_offset=5) == past(next_offset=0) == []
+
+
+@pytest.mark.parametrize("offsets", [(), (7,), (4, 0), (4, 7), (7, 0)])
+def test_a_history_that_lacks_a_record_or_is_out_of_order_is_told(offsets):
+    assert past(*offsets)
+
+
+@pytest.mark.parametrize(
+    ("as_of_ms", "offset", "is_right"),
+    [(9, None, True), (10, 0, True), (10, None, False), (19, 0, True), (20, 0, False), (20, None, True)],
+)
+def test_a_record_as_of_a_time_is_the_newest_by_then(as_of_ms, offset, is_right):
+    found = faults(seen(1, 8, offset)._replace(exact=False, as_of_ms=as_of_ms))
+    assert (found == []) is is_right

@@ -6,7 +6,8 @@ import dataclasses
 import py_compile
 
 import pytest
-from tests.torture.mutants import MUTANTS, GuardGone, Replacement, make
+from tests.torture.guards import MUTANTS, Replacement
+from tests.torture.mutants import GuardGone, make
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)

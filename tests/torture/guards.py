@@ -1,0 +1,224 @@
+"""The guards that make the promises true, and how each is removed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+_LANES = "spark/keylane_spark/adapters/library/lanes.lua"
+_WATERMARK = "spark/keylane_spark/adapters/library/watermark.lua"
+_COLUMNS = "spark/keylane_spark/columns/chunks.py"
+_FOLDING = "spark/keylane_spark/columns/fold.py"
+_WRITES = "spark/keylane_spark/adapters/library/writes.lua"
+_MERGE = "spark/keylane_spark/adapters/library/merge.lua"
+_STARTS = "spark/keylane_spark/adapters/lane.py"
+_HEARTBEAT = "spark/keylane_spark/stream/heartbeat.py"
+_FRESHNESS = "spark/keylane_spark/stream/freshness.py"
+_STORE = "layers/keylane/python/keylane/query/store.py"
+_LATEST = "layers/keylane/python/keylane/query/latest.py"
+_ADMIN = "spark/keylane_spark/adapters/kafka_admin.py"
+_CLAIMS = "spark/keylane_spark/adapters/claim_clock.py"
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """Replaces `old`, which occurs once in a file, by `new`."""
+
+    path: str
+    old: str
+    new: str
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """The project without one guard."""
+
+    name: str
+    replacements: tuple[Replacement, ...]
+    focus: str | None = None
+    topics: tuple[str, ...] = ()
+    configuration: str = "standard"
+
+    @property
+    def arguments(self) -> list[str]:
+        """What the torture is called with."""
+        focus = ["--focus", self.focus] if self.focus else []
+        topics = ["--topics", *self.topics] if self.topics else []
+        return ["--configuration", self.configuration, *topics, *focus]
+
+
+MUTANTS = (
+    # Records that are in the lane already are applied again, and the watermark moves to the chunk's end.
+    Mutant(
+        "offset guard",
+        (
+            Replacement(_LANES, "next_offset < to and 16 or #args + 1, next_offset)", "16, 0)"),
+            Replacement(_LANES, "  elseif next_offset < to then\n    if args[7]", "  else\n    if args[7]"),
+            Replacement(
+                _LANES, "  if next_offset < to then\n    next_offset = to", "  do\n    next_offset = to"
+            ),
+        ),
+        focus=None,
+    ),
+    # Any writer is accepted, whatever its epoch.
+    Mutant(
+        "epoch check", (Replacement(_WATERMARK, "if owner > epoch then", "if false then"),), focus="zombie"
+    ),
+    # A chunk that begins beyond the lane's next offset is accepted: what a failover lost stays lost.
+    Mutant(
+        "repair", (Replacement(_LANES, "if next_offset < from then", "if false then"),), focus="lose-writes"
+    ),
+    # Within a chunk all sets come after all tombstones, as in a sink that sends deletes first.
+    Mutant(
+        "tombstone order",
+        (
+            Replacement(
+                _COLUMNS,
+                "return rows.where(repeats.following[start:end] >= end)",
+                "pass",
+            ),
+            Replacement(
+                _FOLDING,
+                "    last: Mask = repeats.following == len(timestamps_ms)\n",
+                "    by_kind = np.lexsort((~tombstones, repeats.codes))\n"
+                "    last: Mask = np.zeros(len(tombstones), np.bool_)\n"
+                "    ends = np.append(repeats.codes[by_kind][1:] != repeats.codes[by_kind][:-1], True)\n"
+                "    last[by_kind[ends]] = True\n",
+            ),
+        ),
+        focus=None,
+    ),
+    # A lane that failed over since it was opened takes strays, and is marked complete, though it lost some.
+    Mutant(
+        "lineage",
+        (
+            Replacement(
+                _WATERMARK,
+                "return redis.call('GET', key_of(watermark_key, tonumber(prefix), 'l')) ~= lineage()",
+                "return false",
+            ),
+        ),
+        focus="lose-writes",
+        topics=("mixed",),
+    ),
+    # A lane that lacks strays which it was given does not get them again.
+    Mutant(
+        "taken and given",
+        (Replacement(_STARTS, "            if has < to:\n", "            if False:\n"),),
+        focus="lose-writes",
+        topics=("mixed",),
+    ),
+    # A partition does not note which lanes it gave strays to.
+    Mutant(
+        "given",
+        (Replacement(_LANES, "  in_slices('HSET', given, changed)\n", ""),),
+        focus="lose-writes",
+        topics=("mixed",),
+    ),
+    # Between partitions only the numbers of the partitions decide.
+    Mutant(
+        "order timestamps",
+        (Replacement(_MERGE, "elseif order ~= entry.order then", "elseif false then"),),
+        topics=("mixed",),
+    ),
+    # A tombstone leaves nothing: older records from other partitions bring the key back.
+    Mutant(
+        "tombstone markers",
+        (
+            Replacement(_MERGE, "elseif rules.marker_ms == '0' then", "elseif true then"),
+            Replacement(_WRITES, "if marker_ms == '0' then", "if true then"),
+        ),
+        topics=("mixed",),
+    ),
+    # A lane that has strays writes its own records without comparing them.
+    Mutant(
+        "has strays",
+        (
+            Replacement(
+                _LANES, "if args[9] == '1' or bit.band(flags, HAS_STRAYS) ~= 0 then", "if args[9] == '1' then"
+            ),
+        ),
+        topics=("mixed",),
+    ),
+    # A lane of a topic with strays is marked as complete as its own partition is.
+    Mutant(
+        "slowest partition",
+        (
+            Replacement(
+                _FRESHNESS,
+                "min(bounds.get(topic, complete_ms), complete_ms)",
+                "max(bounds.get(topic, complete_ms), complete_ms)",
+            ),
+        ),
+        topics=("mixed",),
+    ),
+    # The heartbeat asks for the ends of the log before it looks at the clock.
+    Mutant(
+        "observe before ask",
+        (
+            Replacement(
+                _HEARTBEAT,
+                "before, seen_ms = self._query.positions, self._claim_clock.now_ms()",
+                "before = self._query.positions",
+            ),
+            Replacement(
+                _HEARTBEAT,
+                "        if self._freshness.observe(seen_ms, ends, before):\n",
+                "        seen_ms = self._claim_clock.now_ms()\n"
+                "        if self._freshness.observe(seen_ms, ends, before):\n",
+            ),
+        ),
+        focus="pause-broker",
+    ),
+    # Lanes are complete up to the last stable offset, which hides acknowledged records behind it.
+    Mutant(
+        "high watermark",
+        (
+            Replacement(
+                _ADMIN, "LATEST, READ_UNCOMMITTED, OffsetQuery", "LATEST, READ_COMMITTED, OffsetQuery"
+            ),
+            Replacement(
+                _ADMIN,
+                "AdminSession.list_offsets, queries, READ_UNCOMMITTED",
+                "AdminSession.list_offsets, queries, READ_COMMITTED",
+            ),
+        ),
+        focus="hang-transaction",
+        topics=("plain",),
+    ),
+    # The driver's clock alone says as of when a lane is complete.
+    Mutant(
+        "claim clock",
+        (
+            Replacement(_WATERMARK, "math.min(complete, time_ms())", "complete"),
+            Replacement(_CLAIMS, "return min(wall_ms, math.floor", "return max(wall_ms, math.floor"),
+        ),
+        focus="clock-jump",
+        topics=("plain",),
+    ),
+    # A read of several rounds claims the first watermark that it met.
+    Mutant(
+        "least of the rounds",
+        (
+            Replacement(
+                _STORE,
+                "self.by_lane[lane] = watermark if known is None else known.least(watermark)",
+                "self.by_lane[lane] = watermark if known is None else known",
+            ),
+        ),
+        focus="lose-writes",
+        topics=("rich",),
+    ),
+    # A replica that lacks an awaited stray may answer.
+    Mutant(
+        "primary only",
+        (
+            Replacement(
+                _LATEST,
+                "return _read(store, topic, key, deadline, terms, primary_only=True)",
+                "return _read(store, topic, key, deadline, terms)",
+            ),
+        ),
+        focus="stale-replica",
+        topics=("mixed",),
+    ),
+)

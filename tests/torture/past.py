@@ -1,0 +1,66 @@
+"""Compares what readers saw of histories with the log."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.torture.oracle import is_same, show
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.torture.oracle import KeyLog, Logged
+    from tests.torture.reading import Seen
+
+
+def check_history(now: Seen, key_log: KeyLog, contained: list[Logged]) -> Iterator[str]:
+    """A history has records of the log, newest first, and lacks only such as are too old for it.
+
+    `contained`: the records that the lane had for certain.
+    """
+    assert now.entries is not None
+    held: list[Logged] = []
+    for entry in now.entries:
+        logged = key_log.at(entry.position.partition, entry.position.offset)
+        if logged is None or not is_same(entry.record, logged) or entry.timestamp_ms != logged.timestamp_ms:
+            yield f"its history has {show(entry.record)} at {entry.position}, the log {show(logged)}"
+            return
+        held.append(logged)
+    ranks = [key_log.history_rank(logged) for logged in held]
+    if ranks != sorted(ranks, reverse=True) or len(set(ranks)) != len(ranks):
+        yield f"its history is not in order: {[(each.timestamp_ms, each.offset) for each in held]}"
+    count = key_log.shape.options.history_count
+    is_full = count is not None and len(held) >= count
+    for logged in set(contained) - set(held):
+        if not is_full or key_log.history_rank(logged) > ranks[-1]:
+            yield f"its history of {len(held)} lacks {show(logged)}, time {logged.timestamp_ms}"
+            return
+
+
+def check_as_of(now: Seen, key_log: KeyLog, contained: list[Logged]) -> Iterator[str]:
+    """A record as of a time is the newest by then, and none is missing because of a tombstone only."""
+    assert now.answer
+    assert now.as_of_ms is not None
+    record, as_of_ms = now.answer.record, now.as_of_ms
+    newest = max(
+        (logged for logged in contained if logged.timestamp_ms <= as_of_ms),
+        key=key_log.history_rank,
+        default=None,
+    )
+    if record is not None:
+        logged = key_log.at(record.partition, record.offset)
+        if logged is None or not is_same(record, logged) or logged.timestamp_ms > as_of_ms:
+            yield f"as of {as_of_ms} a read returned {show(record)}, the log has {show(logged)} there"
+        elif newest is not None and key_log.history_rank(logged) < key_log.history_rank(newest):
+            yield f"as of {as_of_ms} the log has {show(newest)}, a read returned {show(logged)}"
+        return
+    if newest is None or newest.value is None:
+        return
+    tombstones = (
+        logged
+        for records in key_log.records.values()
+        for logged in records
+        if logged.value is None and logged.timestamp_ms <= as_of_ms
+    )
+    if not any(key_log.history_rank(logged) > key_log.history_rank(newest) for logged in tombstones):
+        yield f"as of {as_of_ms} the log has {show(newest)}, a read returned nothing"

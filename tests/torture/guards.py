@@ -221,4 +221,18 @@ MUTANTS = (
         focus="stale-replica",
         topics=("mixed",),
     ),
+    # A lane takes strays again that it had, and with them what was deleted since.
+    Mutant(
+        "strays that a lane has",
+        (
+            Replacement(
+                _LANES,
+                "  if before < to then\n    merge(keys[1], args, 2, 13, before)\n",
+                "  merge(keys[1], args, 2, 13, 0)\n  if before < to then\n",
+            ),
+        ),
+        focus="empty-shard",
+        topics=("mixed",),
+        configuration="forgetful",
+    ),
 )

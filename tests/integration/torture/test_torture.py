@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.torture.__main__ import describe
 from tests.torture.configurations import STANDARD
+from tests.torture.history import write_history
 from tests.torture.run import Tormentor
 from tests.torture.schedule import EVENTS, draw
 from tests.torture.stack import running_stack
@@ -26,9 +27,10 @@ def tormentor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tormentor]:
 
 
 @pytest.mark.parametrize("event", EVENTS)
-def test_the_state_is_the_fold_of_the_log_and_no_reader_saw_anything_else(tormentor, event):
+def test_the_state_is_the_fold_of_the_log_and_no_reader_saw_anything_else(tormentor, event, tmp_path):
     outcome = tormentor.run(draw(SEED + list(EVENTS).index(event), STANDARD.shapes, event, alone=True))
-    assert not outcome.faults, describe(outcome)
+    write_history(tmp_path, STANDARD.name, outcome)
+    assert not outcome.faults, describe(outcome, tmp_path)
     assert outcome.reads
     assert outcome.waits
 

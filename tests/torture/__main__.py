@@ -158,7 +158,7 @@ def torture(
         stacks.check_all()
     finally:
         stacks.end()
-    return _summary(outcomes, Counter(left_wrong=len(stacks.left_wrong), unplanned=stacks.unplanned))
+    return _summary(outcomes, stacks)
 
 
 def _shorten(configuration: Configuration, schedule: Schedule, stacks: Stacks) -> Schedule:
@@ -170,16 +170,16 @@ def _shorten(configuration: Configuration, schedule: Schedule, stacks: Stacks) -
     return shrink(schedule, fails)
 
 
-def _summary(outcomes: list[Outcome], totals: Counter[str]) -> dict[str, Any]:
+def _summary(outcomes: list[Outcome], stacks: Stacks) -> dict[str, Any]:
     events = Counter(kind for outcome in outcomes for kind in outcome.schedule.events)
     seconds = sorted(outcome.seconds for outcome in outcomes)
     return {
         "schedules": len(outcomes),
-        "failed": sum(bool(outcome.faults) for outcome in outcomes) + bool(totals["left_wrong"]),
+        "failed": sum(bool(outcome.faults) for outcome in outcomes) + bool(stacks.left_wrong),
         "failed_seeds": [outcome.schedule.seed for outcome in outcomes if outcome.faults],
         "first_fault": next((outcome.faults[0] for outcome in outcomes if outcome.faults), None),
-        "keys_wrong_at_the_end": totals["left_wrong"],
-        "unplanned_failovers": totals["unplanned"],
+        "wrong_at_the_end": stacks.left_wrong,
+        "unplanned_failovers": stacks.unplanned,
         "events": {kind: events[kind] for kind in EVENTS},
         "records": sum(outcome.records for outcome in outcomes),
         "reads": sum(outcome.reads for outcome in outcomes),

@@ -138,7 +138,7 @@ class Tormentor:
     def _warm_up(self) -> None:
         """Let each mixed topic have its first stray: nobody can foresee it, so no promise holds before."""
         for topic in (shape for shape in self.stack.configuration.shapes if shape.mixed):
-            key = b"warm-up"
+            key = b"warm-up/000"
             strange = (routing.partition_for(key, topic.partitions) + 1) % topic.partitions
             self.producers.send_one(topic.name, key, strange)
         self.producers.finish()

@@ -31,6 +31,7 @@ class Configuration:
     shapes: tuple[Shape, ...]
     views: tuple[str, ...] = ()
     wait_replicas: int = 0
+    brokers: int = 1
 
     def toml(self) -> str:
         """Everything but the tables `[job]` and `[spark]`, whose end is the beginning of this."""
@@ -101,6 +102,8 @@ CONFIGURATIONS = (
             Shape("mixed", 6, mixed=True, options=Options(marker_ms=500, history_count=3)),
         ),
     ),
+    # Leaders change when a broker is killed, and one that was not in sync may be elected.
+    Configuration("replicated", (Shape(PLAIN, 6), Shape("mixed", 6, mixed=True)), brokers=3),
 )
 
 

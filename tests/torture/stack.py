@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 
 import psutil
 import redis
-from tests.servers.own import CLOCK, create_topic, guarded, own_cluster, own_kafka
+from tests.servers.own import CLOCK, guarded, own_cluster
 from tests.torture import outside
+from tests.torture.brokers import create_replicated, running_brokers
 from tests.torture.links import LinkedCluster, Links
 
 from keylane import routing
@@ -25,7 +26,6 @@ from keylane.config.functions import redis_settings
 from keylane.state import codec, windows
 from keylane_local.process.processes import stop_now, tail
 from keylane_local.process.program import Program
-from keylane_local.servers.kafka import Kafka
 from keylane_local.stack.parts import READY
 from keylane_local.tools import find_java, project_root, tools_dir
 from keylane_spark.adapters.lane import LaneTarget
@@ -34,9 +34,11 @@ from keylane_spark.adapters.layout_store import LayoutStore
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tests.torture.brokers import Brokers
     from tests.torture.configurations import Configuration
 
     from keylane.model.records import Layout, Watermark
+    from keylane_local.servers.kafka import Kafka
     from keylane_local.servers.redis_cluster import RedisCluster
     from keylane_local.servers.redis_node import RedisNode
 
@@ -58,13 +60,6 @@ KEYLANE_SLOT = routing.key_slot(b"{keylane}")
 NODE_TIMEOUT_MS = 1_500
 READY_WITHIN_S = 90
 REPAIRED_WITHIN_S = 60
-
-
-class TortureKafka(Kafka):
-    """A broker that soon aborts a transaction whose time is over."""
-
-    def more_settings(self) -> str:
-        return "transaction.abort.timed.out.transaction.cleanup.interval.ms=500\n"
 
 
 class Job:
@@ -128,7 +123,7 @@ class TortureStack:
     """All servers, running; `job` is the one that should be writing."""
 
     def __init__(
-        self, folder: Path, kafka: Kafka, cluster: RedisCluster, configuration: Configuration
+        self, folder: Path, kafka: Kafka | Brokers, cluster: RedisCluster, configuration: Configuration
     ) -> None:
         self.folder = folder
         self.configuration = configuration
@@ -146,8 +141,8 @@ class TortureStack:
         self.side_numbers = itertools.count()
         self.side_keys: set[tuple[str, bytes]] = set()
         for shape in configuration.shapes:
-            create_topic(kafka.bootstrap, shape.name, shape.partitions)
-        create_topic(kafka.bootstrap, SIDE, SIDE_PARTITIONS)
+            create_replicated(kafka, shape.name, shape.partitions)
+        create_replicated(kafka, SIDE, SIDE_PARTITIONS, unclean=True)
         self.job = self.new_job()
         self.job.wait_ready()
 
@@ -264,7 +259,7 @@ def running_stack(folder: Path, configuration: Configuration) -> Iterator[Tortur
     (folder / "keylane.toml").write_text(f"{job}{configuration.toml()}[topics.{SIDE}]\n")
     with (
         guarded(folder),
-        own_kafka(folder / "k", TortureKafka) as kafka,
+        running_brokers(folder / "k", configuration.brokers) as kafka,
         own_cluster(folder / "r", appendonly=True) as cluster,
     ):
         stack = TortureStack(folder, kafka, cluster, configuration)
@@ -273,7 +268,6 @@ def running_stack(folder: Path, configuration: Configuration) -> Iterator[Tortur
         finally:
             stack.close()
             cluster.stop()
-            kafka.stop()
 
 
 def wait_until(condition, within_s: float, what: str) -> None:

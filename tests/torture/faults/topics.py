@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+from functools import partial
 from typing import TYPE_CHECKING
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
-from tests.servers.own import CLOCK, create_topic
+from tests.servers.own import CLOCK
+from tests.torture.brokers import Brokers, create_replicated
 from tests.torture.stack import SIDE, SIDE_PARTITIONS, wait_until
 
 from keylane import routing
@@ -42,7 +44,7 @@ def recreate_topic(world: World, event: Event) -> None:
     admin = _admin(world)
     admin.delete_topics([SIDE])[SIDE].result(_TIMEOUT_S)
     wait_until(lambda: SIDE not in admin.list_topics(timeout=10).topics, _TIMEOUT_S, "the topic is deleted")
-    create_topic(world.stack.kafka.bootstrap, SIDE, SIDE_PARTITIONS + event.variant)
+    create_replicated(world.stack.kafka, SIDE, SIDE_PARTITIONS + event.variant, unclean=True)
     _write(world, _RECORDS * 2 if event.choice % 2 else _RECORDS // 4)
     _wait_agrees(world)
 
@@ -60,16 +62,27 @@ def grow_topic(world: World, _: Event) -> None:
 
 
 def lose_log(world: World, event: Event) -> None:
-    """Kill the broker and remove the topic's files: its log begins at 0 and may outgrow the old one."""
+    """Lose the end of the log in an unclean election, or all of it with a single broker's disk.
+
+    In the end the log is longer or shorter than what the job has read before.
+    """
     _write(world, _RECORDS)
     _wait_agrees(world)
     kafka = world.stack.kafka
-    kafka.kill()
-    for folder in (kafka.home / "data").glob(f"{SIDE}-*"):
-        shutil.rmtree(folder)
-    kafka.start()
-    kafka.wait_ready()
+    if isinstance(kafka, Brokers):
+        kafka.truncate(SIDE, _partitions(world), partial(_write_and_wait, world))
+    else:
+        kafka.kill()
+        for folder in (kafka.home / "data").glob(f"{SIDE}-*"):
+            shutil.rmtree(folder)
+        kafka.start()
+        kafka.wait_ready()
     _write(world, _RECORDS * 4 if event.variant else _RECORDS // 4)
+    _wait_agrees(world)
+
+
+def _write_and_wait(world: World) -> None:
+    _write(world, _RECORDS)
     _wait_agrees(world)
 
 

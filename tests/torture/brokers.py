@@ -78,8 +78,10 @@ def running_brokers(data: Path, count: int) -> Iterator[Kafka | Brokers]:
     """One broker, or a cluster."""
     if count == 1:
         with own_kafka(data, TortureKafka) as kafka:
-            yield kafka
-            kafka.stop()
+            try:
+                yield kafka
+            finally:
+                kafka.stop()
         return
     with own_kafka_cluster(data, count) as cluster:
         yield Brokers(cluster)

@@ -57,8 +57,13 @@ class Brokers:
     def stop(self) -> None:
         self.cluster.stop()
 
-    def truncate(self, topic: str, partitions: list[int], write: Callable[[], None]) -> None:
-        """Elect a leader that lacks what `write` wrote. All brokers run again, but may not be in sync yet."""
+    def truncate(
+        self, topic: str, partitions: list[int], write: Callable[[], None], write_again: Callable[[], None]
+    ) -> None:
+        """Elect a leader that lacks what `write` wrote, and `write_again` before the other brokers are back.
+
+        All brokers run in the end, but may not be in sync yet.
+        """
         leader = self.cluster.leader(topic)
         others = sorted(self.cluster.brokers.keys() - {leader})
         for number in others:
@@ -69,6 +74,7 @@ class Brokers:
         )
         write()
         self.cluster.elect(others[0], topic, within_s=_REPAIRED_WITHIN_S)
+        write_again()
         self.cluster.start()
         self.cluster.wait_ready()
 

@@ -69,15 +69,16 @@ def lose_log(world: World, event: Event) -> None:
     _write(world, _RECORDS)
     _wait_agrees(world)
     kafka = world.stack.kafka
+    write_again = partial(_write, world, _RECORDS * 4 if event.variant else _RECORDS // 4)
     if isinstance(kafka, Brokers):
-        kafka.truncate(SIDE, _partitions(world), partial(_write_and_wait, world))
+        kafka.truncate(SIDE, _partitions(world), partial(_write_and_wait, world), write_again)
     else:
         kafka.kill()
         for folder in (kafka.home / "data").glob(f"{SIDE}-*"):
             shutil.rmtree(folder)
         kafka.start()
         kafka.wait_ready()
-    _write(world, _RECORDS * 4 if event.variant else _RECORDS // 4)
+        write_again()
     _wait_agrees(world)
 
 

@@ -7,8 +7,9 @@ import time
 from functools import cache
 from typing import Any
 
-from keylane.drain.drain import drain
+from keylane.drain.drain import QueuedMessage, drain, pauses_s
 from keylane.drain.sqs_event import parse_messages, render_failures
+from keylane.errors import KeylaneError
 from keylane.ports import Deadline
 from keylane.wiring.drain import DrainParts, build_drain
 from keylane.wiring.metrics import build_meter
@@ -41,8 +42,20 @@ def lambda_handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
             "of %d messages %d are delivered again %s; records written: %d, dead: %s",
             *(len(received), len(drained.failed), dict(drained.retried), drained.written, dict(drained.dead)),
         )
+        _postpone(use, received, drained.failed)
     for metric, counts in (("RetriedMessages", drained.retried), ("DeadLetters", drained.dead)):
         for reason, count in counts.items():
             meter.count(metric, count, reason)
     meter.request("drain", OK, (time.perf_counter() - begun_s) * 1000)
     return render_failures(drained)
+
+
+def _postpone(use: DrainParts, received: list[QueuedMessage], failed: list[str]) -> None:
+    """Deliver failed messages again soon at first, and later each time: one of them blocks its group."""
+    pauses = pauses_s(received, failed)
+    if use.deliveries is None or not pauses:
+        return
+    try:
+        use.deliveries.postpone(pauses, Deadline.after_ms(MARGIN_MS / 2, use.clock))
+    except KeylaneError as error:
+        _log.warning("%d messages wait for the queue's own time: %s", len(pauses), error)

@@ -47,7 +47,8 @@ def main(arguments: list[str] | None = None, environment: Mapping[str, str] = os
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     try:
-        topics = load(given.config)
+        topics = _with_metrics(load(given.config), environment)
+        namespace = SETTINGS.read(environment, "KEYLANE_METRICS_NAMESPACE")
         kafka = partial(_kafka, environment, topics)
         connection, redis = kafka(), redis_settings(references.resolved(environment))
         kafka_options.options(connection)
@@ -62,7 +63,7 @@ def main(arguments: list[str] | None = None, environment: Mapping[str, str] = os
         broker = JobKafka(connection, renewed=renewed)
         clock = Clock()
         context = JobContext(
-            topics, spark, broker, redis, Path(checkpoint), clock, ClaimClock(clock), _say, _write
+            topics, spark, broker, redis, Path(checkpoint), clock, ClaimClock(clock), _say, _write, namespace
         )
         job.run(context, stop)
     except Fenced as error:
@@ -75,6 +76,14 @@ def main(arguments: list[str] | None = None, environment: Mapping[str, str] = os
         spark.stop()
     _say("stopped")
     return 0
+
+
+def _with_metrics(config: Config, environment: Mapping[str, str]) -> Config:
+    """The config, with the choice of KEYLANE_JOB_METRICS if there is one. Raises SettingsError."""
+    chosen = SETTINGS.read(environment, "KEYLANE_JOB_METRICS")
+    if not chosen:
+        return config
+    return config.model_copy(update={"job": config.job.model_copy(update={"metrics": chosen})})
 
 
 def _kafka(environment: Mapping[str, str], topics: Config) -> Connection:

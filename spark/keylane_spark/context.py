@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from keylane_spark.adapters.function_library import FunctionLibrary, WriteOptions
 from keylane_spark.engine.leader_epochs import epoch_ends
+from keylane_spark.telemetry.metrics import NAMESPACE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -25,7 +26,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class JobContext:
-    """The config and the outside world. `say` prints log lines, `write` prints metrics."""
+    """The config and the outside world.
+
+    `say` prints log lines, `write` prints metrics; `metrics_namespace` is theirs in CloudWatch.
+    """
 
     config: Config
     spark: SparkSession
@@ -36,6 +40,7 @@ class JobContext:
     claim_clock: ClaimClock
     say: Callable[[str], None]
     write: Callable[[str], None] = lambda _: None
+    metrics_namespace: str = NAMESPACE
 
     @property
     def write_options(self) -> WriteOptions:

@@ -40,7 +40,8 @@ def run(context: JobContext, stop: threading.Event) -> None:
         failures.append(error)
         stop.set()
 
-    metrics = JobMetrics(context.clock, context.write if job.metrics == "emf" else None)
+    write = context.write if job.metrics == "emf" else None
+    metrics = JobMetrics(context.clock, write, context.metrics_namespace)
     views = Views(context, ownership, stop, metrics, sweep=lambda name: sweeper.look_at([name]), failed=fail)
     sweeper.start()
     views.start()

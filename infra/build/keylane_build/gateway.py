@@ -23,8 +23,12 @@ if TYPE_CHECKING:
 
 BEGIN, END = "# begin: made by `make openapi`", "# end: made by `make openapi`"
 _INDENT = " " * 10
-_SECURITY = "security: !If [IsOpen, !Ref AWS::NoValue, [{caller: []}]]"
-_URI = "arn:${AWS::Partition}:apigateway:${AWS::Region}:lambda:path/2015-03-31/functions/${%s}/invocations"
+# Not AWS::NoValue, which SAM's local API does not resolve here.
+_SECURITY = "security: !If [IsOpen, [], [{caller: []}]]"
+_URI = "arn:${AWS::Partition}:apigateway:${AWS::Region}:lambda:path/2015-03-31/functions/%s/invocations"
+_ARN = "${%sFunction.Arn}"
+# SAM's local API finds the function in a single Sub only, by its name.
+_ARN_OF_ALIAS = "arn:${AWS::Partition}:lambda:${AWS::Region}:${AWS::AccountId}:function:${%sFunction}${Live}"
 
 
 def render_paths() -> Iterator[str]:
@@ -55,11 +59,10 @@ def _render_operations(route: Route) -> Iterator[str]:
 
 def render_target(function: str) -> str:
     """Return the URI that invokes a function; with provisioned concurrency, that of query's alias."""
-    arn = f"{function.capitalize()}Function.Arn"
-    plain = f'!Sub "{_URI % arn}"'
+    name = function.capitalize()
     if function != "query":
-        return plain
-    return f'!If [IsProvisioned, !Sub "{_URI % "QueryFunctionAliaslive"}", {plain}]'
+        return f'!Sub "{_URI % (_ARN % name)}"'
+    return f'!Sub ["{_URI % (_ARN_OF_ALIAS % name)}", {{Live: !If [IsProvisioned, ":live", ""]}}]'
 
 
 def insert_paths(template: str) -> str:

@@ -41,8 +41,9 @@ class JobMetrics:
     Windows, Late, Invalid, Restarts.
     """
 
-    def __init__(self, clock: Clock, write: Callable[[str], None] | None) -> None:
+    def __init__(self, clock: Clock, write: Callable[[str], None] | None, namespace: str = NAMESPACE) -> None:
         self._clock = clock
+        self._namespace = namespace
         self._write = write
         self._lock = threading.Lock()
         self._counts: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
@@ -109,14 +110,14 @@ class JobMetrics:
         if self._write is None:
             return
         for kind, name in sorted(counts.keys() | gauges.keys()):
-            self._write(_line(kind, name, counts[kind, name], gauges.get((kind, name), {})))
+            self._write(self._line(kind, name, counts[kind, name], gauges.get((kind, name), {})))
 
-
-def _line(kind: str, name: str, counts: Mapping[str, int], gauges: Mapping[str, int]) -> str:
-    metrics = EphemeralMetrics(namespace=NAMESPACE)
-    metrics.add_dimension(kind, name)
-    for metric in _COUNTS[kind]:
-        metrics.add_metric(metric, MetricUnit.Count, counts.get(metric, 0))
-    for metric, value in gauges.items():
-        metrics.add_metric(metric, MetricUnit.Milliseconds if metric in _TIMES else MetricUnit.Count, value)
-    return json.dumps(metrics.serialize_metric_set())
+    def _line(self, kind: str, name: str, counts: Mapping[str, int], gauges: Mapping[str, int]) -> str:
+        metrics = EphemeralMetrics(namespace=self._namespace)
+        metrics.add_dimension(kind, name)
+        for metric in _COUNTS[kind]:
+            metrics.add_metric(metric, MetricUnit.Count, counts.get(metric, 0))
+        for metric, value in gauges.items():
+            unit = MetricUnit.Milliseconds if metric in _TIMES else MetricUnit.Count
+            metrics.add_metric(metric, unit, value)
+        return json.dumps(metrics.serialize_metric_set())

@@ -13,6 +13,7 @@ from tests.servers.own import create_topic, eventually, messages_of, records_of
 from tests.support.builders import a_topic, an_event, load_handler
 
 from keylane import routing
+from keylane.drain import drain
 from keylane.drain.drain import REASON, TOPIC
 from keylane.produce import message_codec
 from keylane_local.process.ports import HOST, Ports
@@ -28,11 +29,19 @@ VISIBILITY_S = 1
 class Log:
     """A queue with its dead letters, the functions on both of its sides, and the broker."""
 
-    def __init__(self, aws: Aws, kafka: str, patch: pytest.MonkeyPatch, *, fifo: bool) -> None:
+    def __init__(
+        self,
+        aws: Aws,
+        kafka: str,
+        patch: pytest.MonkeyPatch,
+        *,
+        fifo: bool,
+        visibility_s: int = VISIBILITY_S,
+    ) -> None:
         self.aws = aws
         self.kafka = kafka
         self.dead = aws.queue(fifo=fifo, visibility_s=VISIBILITY_S)
-        self.url = aws.queue(fifo=fifo, visibility_s=VISIBILITY_S, dead=self.dead, receives=3)
+        self.url = aws.queue(fifo=fifo, visibility_s=visibility_s, dead=self.dead, receives=3)
         self.bucket = aws.bucket()
         variables = {
             "KEYLANE_KAFKA_BOOTSTRAP": kafka,
@@ -44,6 +53,7 @@ class Log:
         }
         for name, value in variables.items():
             patch.setenv(name, value)
+        patch.setattr(drain, "DELIVERIES_OF_UNKNOWN", 3)
         self._produce = load_handler("produce")
         self._drain = load_handler("drain")
         self.mapping = Mapping(aws, self.url, lambda event: dict(self._drain.lambda_handler(event, None)))
@@ -83,6 +93,7 @@ class Log:
         self._produce.parts().writer.wal.bucket.close()
         self._drain.parts().dead_letters.close()
         self._drain.parts().bucket.close()
+        self._drain.parts().deliveries.close()
 
 
 @pytest.fixture(params=["moto", "localstack"])
@@ -164,13 +175,17 @@ def test_an_unknown_topic_ends_in_the_dead_letters_and_holds_up_nothing(wal: Log
     assert len(wal.mapping.again) == 2  # it had three chances
 
 
-def test_a_topic_that_comes_to_be_in_time_gets_its_records(wal: Log, kafka: str):
+def test_a_topic_that_comes_to_be_in_time_gets_its_records_long_before_the_queue_s_own_time_is_over(
+    aws: Aws, kafka: str, monkeypatch: pytest.MonkeyPatch
+):
+    wal = Log(aws, kafka, monkeypatch, fifo=True, visibility_s=600)
     late = a_topic()
     wal.push({"topic": late, "key": "k", "data": "1"})
     wal.drain()
     create_topic(kafka, late, 1)
     wal.drain_until_empty()
     assert records_of(kafka, late, 0) == [(b"k", b"1")]
+    wal.close()
 
 
 def test_a_record_over_its_topics_limit_is_the_only_dead_one_of_its_message(wal: Log, topic: str, kafka: str):

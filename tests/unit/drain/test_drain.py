@@ -8,10 +8,20 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.cloudformation import template
 from tests.support.fakes import FakeBucket, FakeLog, FakeQueue, FakeTime
 
 from keylane.drain import sqs_event
-from keylane.drain.drain import DETAIL, REASON, TOPIC, Drained, QueuedMessage, drain
+from keylane.drain.drain import (
+    DELIVERIES_OF_UNKNOWN,
+    DETAIL,
+    REASON,
+    TOPIC,
+    Drained,
+    QueuedMessage,
+    drain,
+    pauses_s,
+)
 from keylane.errors import KeylaneError, LogUnavailable, ProduceFailed, TooLarge, UnknownPartition
 from keylane.model.records import NewRecord
 from keylane.ports import Deadline
@@ -158,14 +168,14 @@ def test_a_message_with_a_retriable_failure_comes_again_whole_before_anything_of
 
 def test_an_unknown_topic_or_partition_has_three_chances(log: ScriptedLog):
     log.errors[b"p"] = UnknownPartition("t", 9)
-    for deliveries in (1, 2, 3):
+    for deliveries in range(1, DELIVERIES_OF_UNKNOWN + 1):
         dead = FakeQueue()
         messages = [
             a_message(1, NewRecord("unknown", b"k", b"v"), deliveries=deliveries),
             a_message(2, v(b"p"), group="h", deliveries=deliveries),
         ]
         drained = run(log, *messages, dead=dead)
-        assert drained.failed == ([] if deliveries == 3 else ["m1", "m2"])
+        assert drained.failed == ([] if deliveries == DELIVERIES_OF_UNKNOWN else ["m1", "m2"])
     reasons = [letter.attributes[REASON] for letter in dead.messages]
     assert reasons == ["UNKNOWN_TOPIC_OR_PARTITION"] * 2
 
@@ -246,7 +256,7 @@ def test_an_event_of_lambda_is_read_and_answered():
         "messageAttributes": {},
         "eventSource": "aws:sqs",
     }
-    assert sqs_event.parse_messages({"Records": [record]}) == [QueuedMessage("m1", "b", "g", 4)]
+    assert sqs_event.parse_messages({"Records": [record]}) == [QueuedMessage("m1", "b", "g", 4, "r")]
     answer = sqs_event.render_failures(Drained(["m1"], 0, {}, {}))
     assert answer == {"batchItemFailures": [{"itemIdentifier": "m1"}]}
 
@@ -255,3 +265,28 @@ def test_an_event_of_lambda_is_read_and_answered():
 def test_an_event_of_another_source_fails_as_a_whole(event: dict):
     with pytest.raises(ValueError, match="not an event"):
         sqs_event.parse_messages(event)
+
+
+def test_pause_before_a_message_is_delivered_again_doubles_up_to_six_minutes():
+    deliveries = [1, 2, 3, 8, 9, 110]
+    received = [QueuedMessage(f"m{each}", "", None, each, f"r{each}") for each in deliveries]
+    pauses = pauses_s(received, [each.id for each in received])
+    assert list(pauses.values()) == [2, 4, 8, 256, 360, 360]
+    assert list(pauses) == [f"r{each}" for each in deliveries]
+
+
+def test_messages_of_a_group_wait_as_long_as_its_first_one():
+    received = [
+        QueuedMessage("m1", "", "g", 1, "r1"),
+        QueuedMessage("m2", "", "g", 5, "r2"),
+        QueuedMessage("m3", "", "g", 1, "r3"),
+        QueuedMessage("m4", "", "h", 2, "r4"),
+        QueuedMessage("m5", "", "h", 1),
+    ]
+    assert pauses_s(received, ["m2", "m3", "m4", "m5"]) == {"r2": 32, "r3": 32, "r4": 4}
+
+
+def test_ten_hours_without_kafka_are_within_the_deliveries_of_the_template():
+    policy = template()["Resources"]["LogQueue"]["Properties"]["RedrivePolicy"]
+    received = [QueuedMessage("m", "", "g", each, "r") for each in range(1, policy["maxReceiveCount"] + 1)]
+    assert sum(pauses_s([each], ["m"])["r"] for each in received) > 10 * 3600

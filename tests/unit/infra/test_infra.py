@@ -41,17 +41,35 @@ def test_no_subnet_has_a_route_to_the_internet():
     assert not kinds & {"AWS::EC2::InternetGateway", "AWS::EC2::NatGateway", "AWS::EC2::Route"}
 
 
-def test_a_failed_job_is_restarted_with_growing_pauses_and_never_beside_a_running_one():
-    definition = PIPELINE["Resources"]["Starter"]["Properties"]["Definition"]
-    states = definition["States"]
-    order, at = [], definition["StartAt"]
+def states_after(first: str) -> list[str]:
+    """Names of the states from one on, by Next or by the first choice."""
+    states = PIPELINE["Resources"]["Starter"]["Properties"]["Definition"]["States"]
+    order, at = [], first
     while at:
         order.append(at)
         at = states[at].get("Next") or (states[at].get("Choices") or [{}])[0].get("Next")
-    assert order == ["Failed", "BackOff", "Living", "IsNeeded", "Start", "Done"]
+    return order
+
+
+def test_a_failed_job_is_restarted_with_growing_pauses_and_never_beside_a_running_one():
+    definition = PIPELINE["Resources"]["Starter"]["Properties"]["Definition"]
+    states = definition["States"]
+    order = states_after(definition["StartAt"])
+    assert order == ["IsWanted", "Failed", "BackOff", "Living", "IsNeeded", "Start", "Done"]
     assert states["IsNeeded"]["Default"] == "Done"
     assert "RUNNING" in states["Living"]["Arguments"]["States"]
     assert states["Start"]["Arguments"]["Mode"] == "STREAMING"
+
+
+def test_runs_of_a_job_that_should_not_run_are_cancelled():
+    states = PIPELINE["Resources"]["Starter"]["Properties"]["Definition"]["States"]
+    [wanted] = states["IsWanted"]["Choices"]
+    assert wanted["Condition"] == "{% '${Running}' = 'true' %}"
+    assert states_after(states["IsWanted"]["Default"]) == ["ToCancel", "Cancel", "Done"]
+    assert states["ToCancel"]["Arguments"]["States"] == states["Living"]["Arguments"]["States"]
+    resource = states["Cancel"]["ItemProcessor"]["States"]["CancelRun"]["Resource"]
+    assert resource.endswith(":emrserverless:cancelJobRun")
+    assert "emr-serverless:CancelJobRun" in json.dumps(PIPELINE["Resources"]["StarterRole"])
 
 
 def test_the_starters_definition_gets_all_variables_that_it_uses():
@@ -61,20 +79,31 @@ def test_the_starters_definition_gets_all_variables_that_it_uses():
 
 
 def test_the_starter_runs_when_a_run_fails_and_regularly():
-    rules = [each["Properties"] for each in of_type(PIPELINE, "AWS::Events::Rule").values()]
-    assert [
-        rule for rule in rules if rule.get("EventPattern", {}).get("detail", {}).get("state") == ["FAILED"]
-    ]
-    assert [rule for rule in rules if rule.get("ScheduleExpression")]
-    for rule in rules:
-        assert rule["State"] == {"Fn::If": ["IsRunning", "ENABLED", "DISABLED"]}
+    failed, regularly = (PIPELINE["Resources"][name]["Properties"] for name in ("WhenFailed", "Regularly"))
+    assert failed["EventPattern"]["detail"]["state"] == ["FAILED"]
+    assert failed["State"] == {"Fn::If": ["IsRunning", "ENABLED", "DISABLED"]}
+    # It also cancels what should not run.
+    assert regularly["ScheduleExpression"]
+    assert regularly["State"] == "ENABLED"
 
 
 def test_both_engines_give_the_job_the_same_variables():
     text = json.dumps(PIPELINE["Resources"]["Starter"])
     of_emr = set(re.findall(r"driverEnv\.(KEYLANE_\w+)=", text))
     [container] = PIPELINE["Resources"]["Task"]["Properties"]["ContainerDefinitions"]
-    assert {each["Name"] for each in container["Environment"]} == of_emr
+    variables = {each["Name"] for each in container["Environment"]}
+    assert variables - {"SPARK_DRIVER_MEMORY"} == of_emr
+    assert {"KEYLANE_JOB_METRICS", "KEYLANE_METRICS_NAMESPACE", "KEYLANE_KAFKA_SECURITY_PROTOCOL"} < of_emr
+
+
+def test_each_size_of_the_job_has_a_heap_that_leaves_room_for_python():
+    sizes = PIPELINE["Parameters"]["MemoryGiB"]["AllowedValues"]
+    heaps = PIPELINE["Mappings"]["Heap"]
+    assert [str(size) for size in sizes] == list(heaps)
+    for size in sizes:
+        heap = int(heaps[str(size)]["Size"].removesuffix("g"))
+        assert size * 0.45 <= heap <= size * 0.76, size
+    assert template()["Parameters"]["JobMemoryGiB"]["AllowedValues"] == sizes
 
 
 def test_stars_are_allowed_only_for_actions_without_resources():

@@ -13,6 +13,8 @@ from keylane_spark.telemetry import metrics as job
 
 FOUND = template("infra/observability.yaml")
 ALARMS = of_type(FOUND, "AWS::CloudWatch::Alarm")
+NAMESPACE = '"${Namespace}"'
+"""That of the stack: another stack's job must not hide that this one is silent."""
 GAUGES = {"Lag", "Age", "IncompletePartitions"}
 """Of the job, beside what it counts: `Meter.gauge`."""
 
@@ -29,19 +31,19 @@ def queried() -> set[tuple[str, tuple[str, ...]]]:
     for alarm in ALARMS.values():
         for each in alarm["Properties"].get("Metrics", ()):
             name, schema = re.fullmatch(
-                r"SELECT [A-Z]+\((\w+)\) FROM SCHEMA\((.+)\)", each["Expression"]
+                r"SELECT [A-Z]+\((\w+)\) FROM SCHEMA\((.+)\)", each["Expression"]["Fn::Sub"]
             ).groups()
             namespace, *dimensions = schema.replace(" ", "").split(",")
-            assert namespace == f'"{job.NAMESPACE}"'
+            assert namespace == NAMESPACE
             found.add((name, tuple(dimensions)))
     for widget in dashboard()["widgets"]:
         for each in widget["properties"]["metrics"]:
             if isinstance(each[0], dict):
                 place, name = re.match(
-                    r"SEARCH\('\{([\w,]+)\} MetricName=\"(\w+)\"'", each[0]["expression"]
+                    r"SEARCH\('\{([\w,\"${}]+)\} MetricName=\"(\w+)\"'", each[0]["expression"]
                 ).groups()
                 namespace, *dimensions = place.split(",")
-                assert namespace == job.NAMESPACE
+                assert namespace == NAMESPACE
                 found.add((name, tuple(dimensions)))
     return found
 
@@ -70,6 +72,19 @@ def test_the_alarm_on_replaced_writers_matches_the_jobs_log_line():
     alarm = ALARMS["WriterFenced"]["Properties"]
     assert alarm["MetricName"] == transformation["MetricName"]
     assert alarm["Namespace"] == transformation["MetricNamespace"]
+
+
+def test_job_and_functions_write_to_the_namespace_of_the_stack():
+    main = template()
+    namespace = {"Fn::Sub": "Keylane/${AWS::StackName}"}
+    functions = main["Globals"]["Function"]["Environment"]["Variables"]
+    assert functions["KEYLANE_METRICS_NAMESPACE"] == namespace
+    assert main["Resources"]["Observed"]["Properties"]["Parameters"]["Namespace"] == namespace
+    assert main["Resources"]["Pipeline"]["Properties"]["Parameters"]["MetricsNamespace"] == namespace
+    [container] = template("infra/pipeline.yaml")["Resources"]["Task"]["Properties"]["ContainerDefinitions"]
+    given = {each["Name"]: each["Value"] for each in container["Environment"]}
+    assert given["KEYLANE_METRICS_NAMESPACE"] == {"Ref": "MetricsNamespace"}
+    assert given["KEYLANE_JOB_METRICS"] == "emf"
 
 
 def test_widgets_do_not_overlap():

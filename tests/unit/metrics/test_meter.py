@@ -13,12 +13,13 @@ from keylane.adapters.kafka.metrics import KafkaMetrics
 from keylane.api import router
 from keylane.api.guarded_write import GuardedWrite
 from keylane.api.response import Response
-from keylane.errors import LogUnavailable, ProduceFailed, UnknownTopic
+from keylane.errors import LogUnavailable, ProduceFailed, SettingsError, UnknownTopic
 from keylane.metrics.catalogue import COUNTER, GAUGE, HISTOGRAM, METRICS
 from keylane.metrics.meter import BURST, LABELS_LIMIT, NO_METER, OTHER, Meter
 from keylane.model.records import NewRecord, Position
 from keylane.produce.guards import Guards
 from keylane.produce.rate_limits import Rate, RateLimits, Rule
+from keylane.wiring.metrics import build_meter, check_metrics
 
 
 class Written:
@@ -243,3 +244,18 @@ def test_a_push_is_named_as_kprf_names_it_even_where_it_fails(written, body, met
     function.lambda_handler(an_event("POST", "/push", body=json.dumps(body).encode()), None)
     written.meter.flush()
     assert [(line["method"], line["code"]) for line in written.of("RequestDuration")] == [(method, code)]
+
+
+def test_lines_are_in_the_namespace_of_the_deployment(monkeypatch, capsys):
+    monkeypatch.setenv("KEYLANE_METRICS_NAMESPACE", "Keylane/orders")
+    meter = build_meter()
+    meter.count("ColdStarts", 1, "query")
+    meter.flush()
+    [directive] = json.loads(capsys.readouterr().out)["_aws"]["CloudWatchMetrics"]
+    assert directive["Namespace"] == "Keylane/orders"
+
+
+def test_wrong_namespace_is_named_at_the_first_request(monkeypatch):
+    monkeypatch.setenv("KEYLANE_METRICS_NAMESPACE", "a b")
+    with pytest.raises(SettingsError, match="KEYLANE_METRICS_NAMESPACE is not a namespace"):
+        check_metrics()

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from tests.support.fakes import FakeTime
 
+from keylane.errors import SettingsError
+from keylane_spark.__main__ import _with_metrics
+from keylane_spark.config.topics import Config
 from keylane_spark.telemetry.metrics import JobMetrics
 from keylane_spark.telemetry.tally import Tally
 
@@ -67,3 +71,24 @@ def test_the_gauges_of_a_topic_that_is_gone_are_dropped():
         metrics.flush()
     assert [json.loads(line)["topic"] for line in lines[:2]] == ["deleted", "served"]
     assert [json.loads(line)["topic"] for line in lines[-2:]] == ["served", "served"]
+
+
+def test_lines_are_in_the_namespace_of_the_deployment():
+    time, lines = FakeTime(), []
+    metrics = JobMetrics(time.clock, lines.append, "Keylane/orders")
+    metrics.count_restart(["orders"])
+    metrics.flush()
+    [directive] = json.loads(lines[0])["_aws"]["CloudWatchMetrics"]
+    assert directive["Namespace"] == "Keylane/orders"
+
+
+@pytest.mark.parametrize(("given", "expected"), [({}, "none"), ({"KEYLANE_JOB_METRICS": "emf"}, "emf")])
+def test_environment_turns_metrics_on_whatever_the_file_says(given, expected):
+    config = Config.model_validate({"topics": {"orders": {}}})
+    assert _with_metrics(config, given).job.metrics == expected
+
+
+def test_wrong_choice_of_metrics_is_named():
+    config = Config.model_validate({"topics": {"orders": {}}})
+    with pytest.raises(SettingsError, match="KEYLANE_JOB_METRICS is 'statsd'"):
+        _with_metrics(config, {"KEYLANE_JOB_METRICS": "statsd"})

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from keylane.errors import KeylaneError
     from keylane.model.kafka import At, KafkaCluster, KafkaTopic, LogBatch, LogRange, OffsetFound
@@ -94,6 +94,16 @@ class Queue(Protocol):
 
         When a message fails, the later ones of its group are not sent and fail with the same error:
         QueueUnavailable, or Unconfirmed if the message may be in the queue all the same.
+        """
+
+
+class Deliveries(Protocol):
+    """A durable queue, as its reader sees it."""
+
+    def postpone(self, pauses_s: Mapping[str, int], deadline: Deadline) -> None:
+        """Deliver messages again after pauses in seconds, by receipt; without it the queue's own time passes.
+
+        Raises QueueUnavailable.
         """
 
 

@@ -42,13 +42,17 @@ class QueueSettings:
 
 @dataclass(frozen=True, slots=True)
 class DrainSettings:
-    """Settings of the drain function, apart from Kafka's. `timeout_ms` bounds one batch."""
+    """Settings of the drain function, apart from Kafka's. `timeout_ms` bounds one batch.
+
+    `url`: the queue that it drains, None where messages are delivered again after the queue's own time.
+    """
 
     dead_letters_url: str
     aws: AwsSettings
     limit_bytes: int
     bucket: str | None
     timeout_ms: int
+    url: str | None = None
 
 
 def queue_settings(environment: Mapping[str, str], timeout_ms: int) -> QueueSettings | None:
@@ -83,6 +87,7 @@ def drain_settings(environment: Mapping[str, str]) -> DrainSettings:
         limit_bytes=LOG.read(environment, "KEYLANE_QUEUE_LIMIT_BYTES"),
         bucket=LOG.read(environment, "KEYLANE_QUEUE_BUCKET"),
         timeout_ms=timeout_ms,
+        url=LOG.read(environment, _URL),
     )
 
 

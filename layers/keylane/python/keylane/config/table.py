@@ -84,6 +84,13 @@ READS = SettingsTable(
     Integer("KEYLANE_EXPLORE_TIMEOUT_MS", "explore", 5_000, "The longest time that one request asks Kafka."),
     Integer("KEYLANE_HEALTH_TIMEOUT_MS", "explore", 2_000, "The same for `/health`, for each cluster."),
     Switch("KEYLANE_METRICS", "all functions", True, "Whether functions write metrics to their logs."),
+    Pattern(
+        "KEYLANE_METRICS_NAMESPACE",
+        "all functions, job",
+        "Keylane",
+        "The namespace of metrics in CloudWatch. `template.yaml` sets one for each stack.",
+        form=("a namespace of CloudWatch", r"[A-Za-z0-9_./#-]{1,255}"),
+    ),
 )
 
 REGISTRY = SettingsTable(
@@ -127,9 +134,9 @@ WRITES = SettingsTable(
 LOG = SettingsTable(
     Pattern(
         "KEYLANE_QUEUE_URL",
-        "produce",
+        _WRITERS,
         None,
-        "The SQS queue. It is FIFO if its name ends with `.fifo`.",
+        "The SQS queue. It is FIFO if its name ends with `.fifo`. drain needs it for pauses that grow.",
         form=_QUEUE,
     ),
     ExactChoice(
@@ -225,6 +232,14 @@ ACCESS = SettingsTable(
 )
 
 JOB_AND_BUILD = SettingsTable(
+    ExactChoice(
+        "KEYLANE_JOB_METRICS",
+        "job",
+        "",
+        "Whether the job prints metrics for CloudWatch (`emf`), whatever `keylane.toml` says.",
+        words=("none", "emf"),
+        shown="`metrics` of `[job]`",
+    ),
     Raw(
         "KEYLANE_CHECKPOINT",
         "job",

@@ -36,8 +36,10 @@ if TYPE_CHECKING:
     from keylane.ports import AppendResult, Bucket, Deadline, Log, Queue
     from keylane.produce.message_codec import MessageBatch
 
-DELIVERIES_OF_UNKNOWN = 3
-"""After this many deliveries an unknown topic or partition is an error; before, it may be new."""
+DELIVERIES_OF_UNKNOWN = 8
+"""After this many deliveries (four minutes) an unknown topic or partition is an error; it may be new."""
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 2, 360
+"""The pause before a message is delivered again doubles with each delivery."""
 REASON, DETAIL, TOPIC = "keylane-reason", "keylane-detail", "keylane-topic"
 """Attributes of a dead letter: the error's name, a sentence, and the topic if it is known."""
 DETAIL_CHARACTERS = 400
@@ -47,12 +49,13 @@ HELD_BACK = "HELD_BACK"
 
 @dataclass(frozen=True, slots=True)
 class QueuedMessage:
-    """A message as the queue delivers it; `deliveries` includes this one."""
+    """A message as the queue delivers it; `deliveries` includes this one. `receipt` names this delivery."""
 
     id: str
     body: str
     group: str | None = None
     deliveries: int = 1
+    receipt: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +129,20 @@ def drain(
         dead=dead,
         retried=Counter(_retry_reason(state) for state in states if state.failed),
     )
+
+
+def pauses_s(received: Sequence[QueuedMessage], failed: Sequence[str]) -> dict[str, int]:
+    """How long each failed message waits until it is delivered again, in seconds, by its receipt.
+
+    All messages of a group wait as long as its first one, so that they become visible in their order.
+    """
+    found: dict[str, int] = {}
+    of_group: dict[str, int] = {}
+    for message in received:
+        if message.id in failed and message.receipt:
+            own = min(FIRST_PAUSE_S << min(message.deliveries - 1, 10), LONGEST_PAUSE_S)
+            found[message.receipt] = own if message.group is None else of_group.setdefault(message.group, own)
+    return found
 
 
 def _open(message: QueuedMessage, bucket: Bucket | None, deadline: Deadline) -> _MessageState:

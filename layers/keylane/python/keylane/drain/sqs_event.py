@@ -27,6 +27,7 @@ def _parse_message(record: Mapping[str, Any]) -> QueuedMessage:
         body=record["body"],
         group=attributes.get("MessageGroupId"),
         deliveries=int(attributes.get("ApproximateReceiveCount", 1)),
+        receipt=record.get("receiptHandle") or "",
     )
 
 

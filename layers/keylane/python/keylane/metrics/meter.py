@@ -82,9 +82,13 @@ class Meter:
     """
 
     def __init__(
-        self, write: Callable[[str], object] | None = None, now_s: Callable[[], float] = time.time
+        self,
+        write: Callable[[str], object] | None = None,
+        now_s: Callable[[], float] = time.time,
+        namespace: str = NAMESPACE,
     ) -> None:
         self._write = write
+        self._namespace = namespace
         self._now_s = now_s
         self._notes: list[tuple[str, tuple[str, ...], float, int]] = []
         self._numbers: dict[tuple[str, ...], float] = {}
@@ -156,22 +160,24 @@ class Meter:
         self._sum_up()
         numbers, self._numbers = self._numbers, {}
         distributions, self._distributions = self._distributions, {}
-        rendered = {series: found.render() for series, found in distributions.items()}
+        described = {series: found.render() for series, found in distributions.items()}
         lines: dict[tuple[tuple[str, ...], tuple[str, ...]], dict[str, Any]] = {}
-        for (name, *values), found in (*numbers.items(), *rendered.items()):
+        for (name, *values), found in (*numbers.items(), *described.items()):
             lines.setdefault((METRICS[name].labels, tuple(values)), {})[name] = found
         if lines and self._write is not None:
             now_ms = round(self._now_s() * 1000)
-            self._write("".join(f"{_line(now_ms, *labels, found)}\n" for labels, found in lines.items()))
+            rendered = (self._line(now_ms, *labels, found) for labels, found in lines.items())
+            self._write("".join(f"{line}\n" for line in rendered))
 
-
-def _line(now_ms: int, labels: tuple[str, ...], values: tuple[str, ...], found: dict[str, Any]) -> str:
-    billed = [{"Name": name, "Unit": METRICS[name].unit} for name in found if METRICS[name].is_billed]
-    directive = {"Namespace": NAMESPACE, "Dimensions": [labels], "Metrics": billed}
-    head = {"Timestamp": now_ms, "CloudWatchMetrics": [directive] if billed else []}
-    return json.dumps(
-        {"_aws": head, **dict(zip(labels, values, strict=True)), "version": __version__, **found}
-    )
+    def _line(
+        self, now_ms: int, labels: tuple[str, ...], values: tuple[str, ...], found: dict[str, Any]
+    ) -> str:
+        billed = [{"Name": name, "Unit": METRICS[name].unit} for name in found if METRICS[name].is_billed]
+        directive = {"Namespace": self._namespace, "Dimensions": [labels], "Metrics": billed}
+        head = {"Timestamp": now_ms, "CloudWatchMetrics": [directive] if billed else []}
+        return json.dumps(
+            {"_aws": head, **dict(zip(labels, values, strict=True)), "version": __version__, **found}
+        )
 
 
 def write_to_stdout(lines: str) -> None:

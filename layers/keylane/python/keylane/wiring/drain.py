@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from keylane.config.queue import DrainSettings
     from keylane.metrics.meter import Meter
     from keylane.model.clusters import Clusters
-    from keylane.ports import Bucket, Log, Queue
+    from keylane.ports import Bucket, Deliveries, Log, Queue
 
 RECORD_TIMEOUT_FACTOR = 2
 """How many times longer than a batch librdkafka may try to write one record of it."""
@@ -29,13 +29,14 @@ RECORD_TIMEOUT_FACTOR = 2
 
 @dataclass(frozen=True, slots=True)
 class DrainParts:
-    """What the drain function works with; `bucket` is None where none is set."""
+    """What the drain function works with; `bucket` and `deliveries` are None where none is set."""
 
     settings: DrainSettings
     clock: Clock
     log: Log
     dead_letters: Queue
     bucket: Bucket | None
+    deliveries: Deliveries | None = None
 
 
 def build_drain(meter: Meter) -> DrainParts:
@@ -46,7 +47,8 @@ def build_drain(meter: Meter) -> DrainParts:
     dead_letters = SqsQueue(settings.dead_letters_url, settings.limit_bytes, settings.aws)
     bucket = S3Bucket(settings.bucket, settings.aws) if settings.bucket else None
     meter.count("ColdStarts", 1, "drain")
-    return DrainParts(settings, Clock(), log, dead_letters, bucket)
+    deliveries = SqsQueue(settings.url, settings.limit_bytes, settings.aws) if settings.url else None
+    return DrainParts(settings, Clock(), log, dead_letters, bucket, deliveries)
 
 
 def _read_clusters() -> Clusters[KafkaSettings]:

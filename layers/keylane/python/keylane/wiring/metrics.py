@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 
 from keylane.config.table import SETTINGS
-from keylane.metrics.meter import Meter, write_to_stdout
+from keylane.metrics.meter import NAMESPACE, Meter, write_to_stdout
 
 
 def build_meter() -> Meter:
     """Return a meter that writes to the function's log, or one that is off where KEYLANE_METRICS is false."""
     is_off = os.environ.get("KEYLANE_METRICS", "").strip().lower() == "false"
-    return Meter(None if is_off else write_to_stdout)
+    namespace = os.environ.get("KEYLANE_METRICS_NAMESPACE", "").strip() or NAMESPACE
+    return Meter(None if is_off else write_to_stdout, namespace=namespace)
 
 
 def check_metrics() -> None:
-    """Raise SettingsError where KEYLANE_METRICS is neither true nor false."""
-    SETTINGS.read(os.environ, "KEYLANE_METRICS")
+    """Raise SettingsError where a setting of the meter is wrong, which was made without a check."""
+    for name in ("KEYLANE_METRICS", "KEYLANE_METRICS_NAMESPACE"):
+        SETTINGS.read(os.environ, name)

@@ -1,4 +1,4 @@
-"""The port `Queue` over SQS, standard or FIFO."""
+"""The ports `Queue` and `Deliveries` over SQS, standard or FIFO."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from keylane.adapters.aws.client import AwsRefused, client, translate_aws_errors
 from keylane.errors import KeylaneError, QueueUnavailable, Unconfirmed
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from keylane.adapters.aws.settings import AwsSettings
     from keylane.ports import Deadline, Message
@@ -40,6 +40,21 @@ class SqsQueue:
                 deadline.clock.pause_s(min(pause_s, deadline.remaining_s))
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
         return sending.errors
+
+    def postpone(self, pauses_s: Mapping[str, int], deadline: Deadline) -> None:
+        """See `ports.Deliveries`; a receipt that has expired is ignored: its message is visible already."""
+        if self._client is None:
+            self._client = client("sqs", self._settings)
+        entries = [
+            {"Id": str(index), "ReceiptHandle": receipt, "VisibilityTimeout": pause_s}
+            for index, (receipt, pause_s) in enumerate(pauses_s.items())
+        ]
+        for first in range(0, len(entries), BATCH_MESSAGES):
+            if not deadline.remaining_s:
+                raise QueueUnavailable("the queue did not answer in time")
+            batch = entries[first : first + BATCH_MESSAGES]
+            with translate_aws_errors():
+                self._client.change_message_visibility_batch(QueueUrl=self._url, Entries=batch)
 
     def close(self) -> None:
         """Close its connections."""

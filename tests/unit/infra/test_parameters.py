@@ -1,0 +1,144 @@
+"""Parameters of the template: combinations that deploy, and those that its Rules refuse."""
+
+from __future__ import annotations
+
+import tomllib
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.support.cloudformation import ROOT, template
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+FOUND = template()
+OWN_SUBNETS = {"SubnetIds": "subnet-1,subnet-2,subnet-3", "SecurityGroupIds": "sg-functions"}
+OWN_KAFKA = {"KafkaBootstrap": "b-1.example:9096", "KafkaSaslMechanism": "SCRAM-SHA-512"}
+OWN_REDIS = {"RedisNodes": "clustercfg.example:6379"}
+BACKEND = {"BackendGroupId": "sg-backend"}
+FARGATE = {"Job": "FARGATE", "JobImage": "ecr/keylane-job:1"}
+
+
+def values(given: dict[str, Any]) -> dict[str, Any]:
+    """All parameters as CloudFormation has them in Rules: text, or a list of texts."""
+    found = {}
+    for name, described in FOUND["Parameters"].items():
+        text = str(given.get(name, described.get("Default", "")))
+        allowed = described.get("AllowedValues")
+        assert allowed is None or text in map(str, allowed), f"{name}={text}"
+        found[name] = text.split(",") if described["Type"] == "CommaDelimitedList" else text
+    assert given.keys() <= found.keys()
+    return found
+
+
+def evaluate(node: Any, parameters: dict[str, Any]) -> Any:
+    """The value of a rule function."""
+    if isinstance(node, list):
+        return [evaluate(each, parameters) for each in node]
+    if not isinstance(node, dict):
+        return node
+    [(name, arguments)] = node.items()
+    if name == "Ref":
+        return parameters[arguments]
+    return FUNCTIONS[name](*evaluate(arguments, parameters))
+
+
+def _contains(listed: list[str], text: str) -> bool:
+    assert isinstance(listed, list)
+    return text in listed
+
+
+FUNCTIONS: dict[str, Callable[..., bool]] = {
+    "Fn::Not": lambda one: not one,
+    "Fn::And": lambda *all_: all(all_),
+    "Fn::Or": lambda *any_: any(any_),
+    "Fn::Equals": lambda one, other: one == other,
+    "Fn::Contains": _contains,
+}
+
+
+def refusals(given: dict[str, Any]) -> list[str]:
+    """The sentences of the assertions that fail."""
+    parameters = values(given)
+    return [
+        assertion["AssertDescription"]
+        for rule in FOUND["Rules"].values()
+        if evaluate(rule["RuleCondition"], parameters)
+        for assertion in rule["Assertions"]
+        if not evaluate(assertion["Assert"], parameters)
+    ]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        FARGATE,
+        FARGATE | {"JobCores": 16, "JobMemoryGiB": 120},
+        OWN_KAFKA | OWN_REDIS | OWN_SUBNETS,
+        OWN_KAFKA | OWN_REDIS,
+        OWN_KAFKA | OWN_REDIS | OWN_SUBNETS | BACKEND | FARGATE | {"JobKafkaSecretArn": "arn"},
+        OWN_KAFKA | OWN_SUBNETS | BACKEND,
+        OWN_SUBNETS | BACKEND,
+        {"KafkaMode": "SERVERLESS"} | FARGATE,
+        {"Job": "EMR_SERVERLESS", "JobPackage": "s3://b/f", "JobPackageBucketArn": "arn", "JobCores": 1},
+        {"Authorization": "LAMBDA", "Access": "secretsmanager:keylane-access"},
+        {"ProvisionedConcurrency": 5, "Release": "1"},
+    ],
+    ids=str,
+)
+def test_combination_that_works_is_accepted(given: dict[str, Any]):
+    assert refusals(given) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "word"),
+    [
+        (OWN_SUBNETS | {"SecurityGroupIds": ""} | BACKEND, "SecurityGroupIds"),
+        (OWN_SUBNETS, "BackendGroupId"),
+        (OWN_KAFKA | OWN_SUBNETS, "BackendGroupId"),
+        (OWN_KAFKA | OWN_REDIS | OWN_SUBNETS | FARGATE | {"JobKafkaSecretArn": "arn"}, "BackendGroupId"),
+        (OWN_KAFKA, "KafkaBootstrap"),
+        (OWN_REDIS, "RedisNodes"),
+        (OWN_KAFKA | OWN_SUBNETS | BACKEND | FARGATE, "JobKafkaSecretArn"),
+        (FARGATE | {"JobCores": 1}, "2 to 8"),
+        (FARGATE | {"JobCores": 16}, "32, 48"),
+        (FARGATE | {"JobCores": 2, "JobMemoryGiB": 24}, "4 to 16"),
+        (FARGATE | {"JobMemoryGiB": 4}, "8 to 30"),
+        (FARGATE | {"JobCores": 8, "JobMemoryGiB": 12}, "16, 24"),
+        ({"Job": "FARGATE"}, "JobImage"),
+        ({"Job": "EMR_SERVERLESS"}, "JobPackage"),
+        ({"Authorization": "LAMBDA"}, "Access"),
+        ({"Authorization": "COGNITO"}, "UserPoolArn"),
+        ({"ProvisionedConcurrency": 5}, "Release"),
+    ],
+    ids=str,
+)
+def test_combination_that_could_not_work_is_refused_with_what_is_missing(given: dict[str, Any], word: str):
+    [sentence] = refusals(given)
+    assert word in sentence
+
+
+@pytest.mark.parametrize(
+    ("cores", "least", "most", "step"),
+    [(1, 2, 8, 1), (2, 4, 16, 1), (4, 8, 30, 1), (8, 16, 60, 4), (16, 32, 120, 8)],
+)
+def test_every_size_that_the_rules_accept_is_one_of_fargate(cores: int, least: int, most: int, step: int):
+    """https://docs.aws.amazon.com/AmazonECS/latest/developerguide/fargate-tasks-services.html"""
+    sizes = FOUND["Parameters"]["JobMemoryGiB"]["AllowedValues"]
+    accepted = [size for size in sizes if not refusals(FARGATE | {"JobCores": cores, "JobMemoryGiB": size})]
+    assert accepted
+    assert all(size in range(least, most + 1, step) for size in accepted)
+
+
+def test_stacks_of_both_environments_of_samconfig_fit_into_one_account():
+    config = tomllib.loads((ROOT / "samconfig.toml").read_text(encoding="utf-8"))
+    names = {}
+    for environment in ("default", "prod"):
+        given = config[environment]["deploy"]["parameters"]["parameter_overrides"]
+        overrides = dict(each.split("=", 1) for each in given)
+        found = values(overrides)
+        names[environment] = (config[environment]["global"]["parameters"]["stack_name"], found["CacheName"])
+        assert refusals(overrides) == []
+    for one, other in zip(names["default"], names["prod"], strict=True):
+        assert one != other

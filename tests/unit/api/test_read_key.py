@@ -30,14 +30,22 @@ def respond(
     *,
     if_none_match: str | None = None,
     envelope: bool = False,
+    as_bytes: bool = False,
     now_ms: int = NOW_MS,
     options: Options = PLAIN,
     **watermark: Any,
 ) -> Response[Any]:
     answer = Answer(a_layout("flights", options=options), 5, record, a_watermark(**watermark))
-    known = None if if_none_match is None else KnownTags.parse(if_none_match)
+    known = None if if_none_match is None else KnownTags.parse(if_none_match, as_bytes=as_bytes)
     request = ReadKeyRequest(
-        "flights", b"N14228", ReadTerms(), Wait(), known=known, envelope=envelope, request_id="request-1"
+        "flights",
+        b"N14228",
+        ReadTerms(),
+        Wait(),
+        known=known,
+        envelope=envelope,
+        as_bytes=as_bytes,
+        request_id="request-1",
     )
     decoder = ValueDecoder(lambda: pytest.fail("no value here needs a schema"), Clock(), 1_000)
     return render_record(answer, request, decoder, now_ms)
@@ -222,7 +230,7 @@ def test_last_modified_is_never_in_the_future():
 def test_envelope_holds_json_and_its_metadata():
     response = respond(envelope=True)
     assert response.headers["Content-Type"] == "application/json"
-    assert response.headers["ETag"] == '"3-42"'
+    assert response.headers["ETag"] == 'W/"3-42"'
     assert json.loads(response.body) == {
         "topic": "flights",
         "partition": 3,
@@ -261,3 +269,10 @@ def test_written_position_is_in_body_and_header():
     assert response.status_code == 201
     assert json.loads(str(response.body)) == {"partition": 3, "offset": 7, "position": "3:7"}
     assert response.headers["Keylane-Position"] == "3:7"
+
+
+@pytest.mark.parametrize(("as_bytes", "tag"), [(False, '"3-42"'), (True, '"3-42-bytes"')])
+def test_bytes_and_decoded_value_have_tags_of_their_own(as_bytes: bool, tag: str):
+    assert respond(as_bytes=as_bytes).headers["ETag"] == tag
+    for known, status in ((tag, 304), ('"3-42"' if as_bytes else '"3-42-bytes"', 200)):
+        assert respond(as_bytes=as_bytes, if_none_match=known).status_code == status

@@ -3,7 +3,8 @@
 The response is the record's own bytes, or a JSON document. Headers of 200, 304, 404 `key-absent`, 422
 (`value-left-in-kafka`, `value-not-decodable`), and 503 `registry-unavailable`:
 
-    ETag                "partition-offset" of the record (not on 404)
+    ETag                "partition-offset" of the record (not on 404); with application/octet-stream
+                        "partition-offset-bytes"; weak with an envelope, whose age changes
     Last-Modified       the record's timestamp (not on 404, nor where the record has none)
     Keylane-Position    partition:offset of the record (not on 404)
     Keylane-Timestamp   the record's timestamp in ms since 1970 (not on 404)
@@ -73,20 +74,21 @@ _NO_CHOICE = [each.default for each in _CHOICES]
 
 
 class KnownTags(NamedTuple):
-    """The ETags that the client has, from `If-None-Match`."""
+    """The ETags that the client has, from `If-None-Match`. `as_bytes`: as in `etag_of`."""
 
     tags: frozenset[str]
     is_any: bool
+    as_bytes: bool
 
     @classmethod
-    def parse(cls, header: str) -> KnownTags:
+    def parse(cls, header: str, *, as_bytes: bool = False) -> KnownTags:
         """Parse a list of tags or `*`; the comparison of RFC 9110 is weak here."""
         tags = frozenset(tag.strip().removeprefix("W/") for tag in header.split(","))
-        return cls(tags, header.strip() == "*")
+        return cls(tags, header.strip() == "*", as_bytes)
 
     def has_record(self, record: Record) -> bool:
         """Return whether the client has the record already."""
-        return self.is_any or etag_of(record) in self.tags
+        return self.is_any or etag_of(record, as_bytes=self.as_bytes) in self.tags
 
     def has_answer(self, answer: Answer) -> bool:
         """Return whether the client has the answer's record already; it has no absent one."""
@@ -125,7 +127,8 @@ def parse_read_key(event: Event, topic: str, key: str, settings: QuerySettings) 
         raise BadRequest("as_of reads the history: it can't wait for a position", "as_of")
     name, data = topic_of(topic), key_of(key, query)
     if_none_match = IF_NONE_MATCH.of(headers)
-    known = KnownTags.parse(if_none_match) if if_none_match else None
+    as_bytes = prefers_bytes(headers.get("accept"))
+    known = KnownTags.parse(if_none_match, as_bytes=as_bytes) if if_none_match else None
     wait_ms = settings.wait_default_ms if preferred_ms is None else min(preferred_ms, settings.wait_max_ms)
     is_waiting = as_of is None and (wanted, max_age_ms, if_none_match) != (None, None, None)
     return ReadKeyRequest(
@@ -137,7 +140,7 @@ def parse_read_key(event: Event, topic: str, key: str, settings: QuerySettings) 
         known,
         envelope,
         fields,
-        prefers_bytes(headers.get("accept")),
+        as_bytes,
         f"wait={wait_ms / 1000:g}" if preferred_ms is not None and is_waiting else None,
         request_id_of(event),
     )
@@ -165,7 +168,8 @@ def render_record(
         record = answer.record
         if record is None:
             raise KeyAbsent(answer.layout.topic)
-        headers["ETag"] = etag_of(record)
+        tag = etag_of(record, as_bytes=request.as_bytes)
+        headers["ETag"] = f"W/{tag}" if request.envelope else tag
         headers["Keylane-Position"] = str(record.position)
         headers["Keylane-Timestamp"] = str(record.timestamp_ms)
         if 0 < record.timestamp_ms <= LAST_HTTP_DATE_MS:
@@ -228,6 +232,6 @@ def _content_of(record: Record, fields: str | None) -> tuple[str, str | bytes]:
     return content_type, record.value if text is None else text
 
 
-def etag_of(record: Record) -> str:
-    """Return the record's strong tag: `"partition-offset"`."""
-    return f'"{record.partition}-{record.offset}"'
+def etag_of(record: Record, *, as_bytes: bool) -> str:
+    """Return the record's tag. `as_bytes`: of the bytes in Kafka, which may differ from the decoded value."""
+    return f'"{record.partition}-{record.offset}{"-bytes" if as_bytes else ""}"'

@@ -6,7 +6,7 @@ COPY layers layers
 COPY spark spark
 COPY infra infra
 COPY functions functions
-RUN pip install --no-cache-dir --constraint constraints.txt --editable ".[local]"
+RUN pip install --no-cache-dir --constraint constraints.txt --editable ".[front]"
 USER 1000:1000
 EXPOSE 8080
 ENTRYPOINT ["python", "-m", "keylane_local.front.server", "--host", "0.0.0.0", "--port", "8080", "--function-log", "/dev/stderr"]

@@ -28,11 +28,11 @@ class Leaders:
     def __init__(
         self, context: JobContext, counts: Mapping[str, int], epochs: Mapping[TopicPartition, int]
     ) -> None:
-        """`counts`: partition counts by topic; `epochs`: the known leader epochs."""
+        """`counts`: partition counts by topic; `epochs`: the known leader epochs, of other topics too."""
         self._broker = context.broker
         self._clock = context.clock
         self._counts = counts
-        self._epochs = epochs
+        self._epochs = {source: epoch for source, epoch in epochs.items() if source[0] in counts}
 
     def end_offsets(self) -> dict[TopicPartition, int]:
         """The end offset of each partition, from the same leaders as before.

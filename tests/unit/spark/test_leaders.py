@@ -49,6 +49,12 @@ def test_a_new_leader_ends_the_query():
         leaders.end_offsets()
 
 
+def test_the_leaders_of_topics_that_the_query_does_not_read_are_not_asked_for():
+    assert leaders_of(FakeBroker([LogEnd(10, 5)]), {SOURCE: 5, ("others", 3): 1}).end_offsets() == {
+        SOURCE: 10
+    }
+
+
 def test_a_former_leader_is_not_believed():
     broker = FakeBroker([LogEnd(10, 4)])
     with pytest.raises(LogUnavailable, match="a former leader"):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from tests.torture.counting import check_counts, counted
 from tests.torture.excuses import Excuses
 from tests.torture.oracle import is_same, show
 from tests.torture.past import check_as_of, check_history
@@ -17,6 +18,7 @@ from tests.torture.stack import slot_of
 from keylane import routing
 
 if TYPE_CHECKING:
+    from collections import Counter
     from collections.abc import Iterator
 
     from tests.torture.acknowledged import Acknowledged
@@ -67,7 +69,9 @@ def check_seen(seen: list[list[Seen]], facts: Facts) -> Iterator[str]:
     for own in seen:
         reader = _Reader(facts)
         for now in own:
-            if now.error is None:
+            if now.counts is not None:
+                yield from reader.check_view(now)
+            elif now.error is None:
                 yield from reader.check(now)
             elif not excuses.explain(now):
                 took_s = now.ended_s - now.began_s
@@ -81,6 +85,21 @@ class _Reader:
     facts: Facts
     lanes: dict[tuple[str, int, int], Seen] = field(default_factory=dict)
     floors: dict[tuple[str, bytes], tuple[Seen, Logged]] = field(default_factory=dict)
+    counts: dict[tuple[str, bytes], Seen] = field(default_factory=dict)
+    ends: dict[tuple[str, bytes], Counter[tuple[int | None, int | None]]] = field(default_factory=dict)
+
+    def check_view(self, now: Seen) -> Iterator[str]:
+        """A view is written later than its topic: it may go back after any trouble of Redis."""
+        before = self.counts.get((now.view, now.key))
+        self.counts[now.view, now.key] = now
+        shards = range(self.facts.stack.cluster.shards)
+        if before and any(self.facts.in_trouble(shard, before.began_s, now.ended_s) for shard in shards):
+            before = None
+        in_the_end = self.ends.get((now.view, now.key))
+        if in_the_end is None:
+            in_the_end = self.ends[now.view, now.key] = counted(now.view, self.facts.log, now.key)
+        for fault in check_counts(now, before, in_the_end):
+            yield f"{_where(now)}: {fault}"
 
     def check(self, now: Seen) -> Iterator[str]:
         assert now.answer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections import Counter
 from typing import TYPE_CHECKING
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.torture.oracle import Log
+    from tests.torture.reading import Seen
     from tests.torture.stack import TortureStack
 
 REACHED_WITHIN_S = 120
@@ -32,15 +34,9 @@ Counts = dict[tuple[bytes, int | None, int | None], int]
 def check_view(view: str, log: Log, stack: TortureStack, prefix: bytes) -> Iterator[str]:
     """Wait until the view has the counts of all keys with a prefix; yields what differs at the end."""
     wanted: Counts = {}
-    for (topic, key), key_log in log.keys.items():
+    for topic, key in list(log.keys):
         if topic == PLAIN and key.startswith(prefix):
-            times_ms = [
-                record.timestamp_ms
-                for records in key_log.records.values()
-                for record in records
-                if record.value is not None
-            ]
-            wanted |= {(key, *window): count for window, count in COUNTED[view](times_ms).items()}
+            wanted |= {(key, *window): count for window, count in counted(view, log, key).items()}
     found: Counts | str = {}
 
     def is_equal() -> bool:
@@ -57,6 +53,29 @@ def check_view(view: str, log: Log, stack: TortureStack, prefix: bytes) -> Itera
         for window in wanted.keys() | found.keys():
             if wanted.get(window) != found.get(window):
                 yield f"view {view} has {found.get(window)} of {window}, the log {wanted.get(window)}"
+
+
+def counted(view: str, log: Log, key: bytes) -> Counter[tuple[int | None, int | None]]:
+    """What the log has of a key, by the windows of a view."""
+    records = itertools.chain.from_iterable(log.of(PLAIN, key).records.values())
+    return COUNTED[view]([record.timestamp_ms for record in records if record.value is not None])
+
+
+def check_counts(
+    now: Seen, before: Seen | None, in_the_end: Counter[tuple[int | None, int | None]]
+) -> Iterator[str]:
+    """No window of fixed bounds has more than the log in the end, or less than the same reader saw before."""
+    assert now.counts is not None
+    if now.view == SESSIONS:
+        if sum(now.counts.values()) > in_the_end.total():
+            yield f"view {now.view} counts {now.counts}, more than the log has"
+        return
+    for window, count in now.counts.items():
+        if count > in_the_end[window]:
+            yield f"view {now.view} has {count} of {window}, the log has {in_the_end[window]} in the end"
+    for window, count in (before.counts if before and before.counts else {}).items():
+        if count > now.counts.get(window, 0):
+            yield f"view {now.view} had {count} of {window}, then {now.counts.get(window)}"
 
 
 def _in_all(times_ms: list[int]) -> Counter[tuple[int | None, int | None]]:

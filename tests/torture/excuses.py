@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tests.torture.stack import KEYLANE_SLOT, slot_of
 
-from keylane.errors import LaneBuilding, StateUnavailable, UnknownTopic
+from keylane.errors import LaneBuilding, StateUnavailable, UnknownTopic, UnknownView
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -44,7 +44,7 @@ class Excuses:
         if isinstance(now.error, StateUnavailable):
             concerned = is_of_lane or trouble.shard == of_layouts
             return trouble.unreachable and concerned and now.began_s <= trouble.ended_s
-        if isinstance(now.error, UnknownTopic):
+        if isinstance(now.error, UnknownTopic | UnknownView):
             # Each part of the cluster has a copy of the layouts.
             return self._all_lost(now)
         return isinstance(now.error, LaneBuilding) and trouble.lost_data and is_of_lane

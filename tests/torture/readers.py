@@ -16,9 +16,9 @@ from keylane.query.layouts import Layouts
 from keylane.query.store import Store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
-    from tests.torture.schedule import Shape
+    from tests.torture.configurations import Configuration
 
     from keylane.adapters.redis.cluster import Cluster
     from keylane.model.records import Position
@@ -32,9 +32,9 @@ _PAUSE_S = 0.003
 class Readers:
     """Threads with their own clients: some read at random, some wait for positions that writes returned."""
 
-    def __init__(self, connect: Callable[[], Cluster], shapes: Mapping[str, Shape], seed: int) -> None:
+    def __init__(self, connect: Callable[[], Cluster], configuration: Configuration, seed: int) -> None:
         self._connect = connect
-        self._shapes = shapes
+        self._configuration = configuration
         self._keys: list[tuple[str, bytes]] = []
         self._positions: queue.Queue[tuple[str, bytes, Position]] = queue.Queue()
         self._seen: list[list[Seen]] = [[] for _ in range(READERS + WAITERS)]
@@ -74,7 +74,7 @@ class Readers:
 
     def _run(self, number: int, seed: int) -> None:
         state = RedisState(self._connect())
-        reads = Reads(number, Store(state, Layouts(state, CLOCK, LAYOUT_TTL_S), CLOCK), self._shapes)
+        reads = Reads(number, Store(state, Layouts(state, CLOCK, LAYOUT_TTL_S), CLOCK), self._configuration)
         source = random.Random(f"{seed}/{number}")
         try:
             while not self._stop.is_set():

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+import json
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from tests.servers.own import CLOCK
+from tests.torture.configurations import PLAIN, Configuration
 
 from keylane.errors import HistoryTooShort, KeylaneError
 from keylane.model.records import Answer
@@ -18,13 +21,12 @@ from keylane.query.range_rows import RangeScan
 from keylane.query.ranges import read_range
 from keylane.query.span import Span
 from keylane.query.store import ReadTerms
+from keylane.query.views import WindowScan, read_windows
 from keylane.state.lanes import lane_of_key
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Mapping, Sequence
-
-    from tests.torture.schedule import Shape
 
     from keylane.model.records import HistoryEntry, Position
     from keylane.query.store import Store, Watermarks
@@ -44,6 +46,7 @@ class Seen(NamedTuple):
 
     Times in monotonic seconds, `ended_ms` by the wall clock. `exact`: the read is of one moment; others are
     as new as their watermark or newer. `entries`: a history, newest first. `as_of_ms`: it is as of then.
+    `counts`: what a view counts of the key, by start and end of the window.
     """
 
     reader: int
@@ -59,20 +62,23 @@ class Seen(NamedTuple):
     exact: bool = True
     entries: tuple[HistoryEntry, ...] | None = None
     as_of_ms: int | None = None
+    view: str = ""
+    counts: Mapping[tuple[int | None, int | None], int] | None = None
 
     @property
     def is_wide(self) -> bool:
         """Whether the read met the lanes of other keys too."""
-        return self.kind in ("many", "range")
+        return self.kind in ("many", "range", "view")
 
 
 class Reads:
     """One reader's reads."""
 
-    def __init__(self, number: int, store: Store, shapes: Mapping[str, Shape]) -> None:
+    def __init__(self, number: int, store: Store, configuration: Configuration) -> None:
         self._number = number
         self._store = store
-        self._shapes = shapes
+        self._shapes = {shape.name: shape for shape in configuration.shapes}
+        self._views = configuration.views
 
     def read_any(self, source: random.Random, keys: Sequence[tuple[str, bytes]]) -> list[Seen]:
         """Read one of the keys in a way that its topic allows; half of the reads are the simplest."""
@@ -91,6 +97,8 @@ class Reads:
         if options.has_history:
             at_ms = CLOCK.now_ms() - source.randrange(_BACK_MS)
             ways += [lambda: self._history(topic, key), lambda: self._as_of(topic, key, at_ms)]
+        if topic == PLAIN:
+            ways += [functools.partial(self._windows, view, key) for view in self._views]
         return source.choice(ways)()
 
     def read_one(self, topic: str, key: bytes, position: Position | None = None) -> Seen:
@@ -168,6 +176,17 @@ class Reads:
         except KeylaneError as error:
             return [seen(error=error)]
         return [seen(answer)._replace(exact=False, as_of_ms=at_ms)]
+
+    def _windows(self, view: str, key: bytes) -> list[Seen]:
+        seen = self._timed("view", PLAIN, key)
+        try:
+            page = read_windows(self._store, WindowScan(view, key, limit=1_000), TERMS)
+        except KeylaneError as error:
+            return [seen(error=error)]
+        counts = {
+            (window.start_ms, window.end_ms): int(json.loads(window.columns)["n"]) for window in page.rows
+        }
+        return [seen()._replace(view=view, counts=counts)]
 
     def _timed(self, kind: str, topic: str, key: bytes) -> Callable[..., Seen]:
         """Begin a read; returns what makes an observation of its result."""

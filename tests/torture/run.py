@@ -62,7 +62,7 @@ class Tormentor:
 
     @classmethod
     def of(cls, stack: TortureStack, seed: int) -> Tormentor:
-        readers = Readers(stack.reader_cluster, stack.shapes, seed)
+        readers = Readers(stack.reader_cluster, stack.configuration, seed)
         producers = Producers(stack.kafka.bootstrap, stack.shapes, readers.wait_for)
         tormentor = cls(stack, producers, readers, Log(stack.kafka.bootstrap, stack.shapes))
         tormentor._warm_up()
@@ -136,7 +136,7 @@ class Tormentor:
         )
 
     def _warm_up(self) -> None:
-        """Let each mixed topic have its first stray: nobody can foresee it, so no promise holds before."""
+        """Let each mixed topic have its first stray, which nobody can foresee, and each view begin."""
         for topic in (shape for shape in self.stack.configuration.shapes if shape.mixed):
             key = b"warm-up/000"
             strange = (routing.partition_for(key, topic.partitions) + 1) % topic.partitions
@@ -145,6 +145,8 @@ class Tormentor:
         written_ms = CLOCK.now_ms()
         missing = self._wait_reached(self.log.read_on(), written_ms, REACHED_WITHIN_S)
         assert not missing, missing
+        for view in self.stack.configuration.views:
+            assert not list(check_view(view, self.log, self.stack, b"warm-up/"))
 
     def _carry_out(self, schedule: Schedule, nemesis: Nemesis, log: list[dict[str, Any]]) -> None:
         """`log` gets what each step did; events are still going on when this returns."""

@@ -356,3 +356,16 @@ def test_a_history_that_lacks_a_record_or_is_out_of_order_is_told(offsets):
 def test_a_record_as_of_a_time_is_the_newest_by_then(as_of_ms, offset, is_right):
     found = faults(seen(1, 8, offset)._replace(exact=False, as_of_ms=as_of_ms))
     assert (found == []) is is_right
+
+
+def viewed(at_s: float, count: int | None = None) -> Seen:
+    """What a view without windows counts of the key."""
+    found = {} if count is None else {(None, None): count}
+    return Seen(0, "plain", KEY, at_s, at_s, None, None, kind="view", view="counts", counts=found)
+
+
+def test_a_view_has_no_more_than_the_log_in_the_end_and_never_less_than_before():
+    assert faults(viewed(1), viewed(2, 1), viewed(3, 2), viewed(4, 2)) == []
+    assert "in the end" in faults(viewed(1, 3))[0]
+    assert "then" in faults(viewed(1, 2), viewed(2, 1))[0]
+    assert faults(viewed(1, 2), viewed(2, 1), troubles=(Trouble("lose-writes", 0, 1.5, 1.6),)) == []

@@ -119,6 +119,8 @@ def _read(client: redis.Redis, names: Collection[bytes]) -> dict[bytes, Content]
             contents.zrange(name, 0, -1, withscores=True)
         elif kind == "hash":
             contents.hgetall(name)
+        elif kind == "list":
+            contents.lrange(name, 0, -1)
         else:
             contents.get(name)
     found = contents.execute(raise_on_error=False)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from keylane.errors import Fenced, LaneBehind, TopicChanged, Unavailable, UnknownTopic
 from keylane_spark.generations.ownership import Ownership
+from keylane_spark.generations.record_keeper import RecordKeeper
 from keylane_spark.generations.sweeper import Sweeper
 from keylane_spark.serving.open_topics import open_topics
 from keylane_spark.serving.switch import Serving
@@ -32,8 +33,9 @@ def run(context: JobContext, stop: threading.Event) -> None:
     WriterError, CorruptState.
     """
     job = context.config.job
-    ownership = Ownership(context.redis, context.clock)
-    sweeper = Sweeper(context.redis, ownership, context.clock, job.sweep_keys_per_s, context.say)
+    ownership = Ownership(context.redis, context.clock, context.write_options, context.say)
+    sweeper = Sweeper(context.redis, ownership, context.clock, context.config, context.say)
+    keeper = RecordKeeper(ownership, context.say)
     failures: list[KeylaneError] = []
 
     def fail(error: KeylaneError) -> None:
@@ -44,6 +46,7 @@ def run(context: JobContext, stop: threading.Event) -> None:
     metrics = JobMetrics(context.clock, write, context.metrics_namespace)
     views = Views(context, ownership, stop, metrics, sweep=lambda name: sweeper.look_at([name]), failed=fail)
     sweeper.start()
+    keeper.start()
     views.start()
     try:
         _serve(context, ownership, sweeper, stop, metrics)
@@ -55,6 +58,7 @@ def run(context: JobContext, stop: threading.Event) -> None:
         stop.set()
         views.join()
         sweeper.stop()
+        keeper.stop()
         ownership.close()
 
 

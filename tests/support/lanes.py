@@ -119,6 +119,12 @@ def write(
     lanes.flush()
 
 
+def complete(lanes: LaneWriter, lane: LaneTarget, next_offset: int, now_ms: int) -> None:
+    """Declare that the lane holds everything that the log had at this time."""
+    lanes.apply(lane, OffsetRange(next_offset, next_offset, now_ms, next_offset))
+    lanes.flush()
+
+
 def held(nodes: str, lane: LaneTarget, keys: Sequence[bytes]) -> tuple[dict[bytes, Record], Watermark | None]:
     """What the lane holds of these keys, and its watermark."""
     names = [lane.watermark_key, *(lane.key_prefix + key for key in keys)]

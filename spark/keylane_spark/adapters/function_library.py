@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from keylane.errors import KeylaneError
     from keylane.ports import Clock
 
-_FILES = ("watermark", "records", "writes", "merge", "lanes", "layouts", "views")
+_FILES = ("watermark", "records", "writes", "merge", "lanes", "layouts", "views", "removal")
 """The library's source, in this order: a file may use what those before it define."""
 
 
@@ -47,6 +47,7 @@ _NAMES = ("apply", "whole", "strays", "open", "gave", "mark", "epoch", "layout",
 APPLY, APPLY_UNLESS_LOST, STRAYS, OPEN, GAVE, MARK, EPOCH, LAYOUT, COMMIT = (
     f"keylane_{name}_{VERSION}".encode() for name in _NAMES
 )
+RETIRE, REMOVE, FORGET = (f"keylane_{name}_{VERSION}".encode() for name in ("retire", "remove", "forget"))
 
 FENCED, BEHIND, LOST, CORRUPT, WRONGTYPE = "FENCED", "BEHIND", "LOST", "CORRUPT", "WRONGTYPE"
 """The codes with which the library refuses a call; WRONGTYPE is Redis' own."""

@@ -5,6 +5,7 @@ Every change of a record names the epoch of its writer, and is refused where a n
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -17,12 +18,13 @@ from keylane.errors import CorruptState
 from keylane.ports import Deadline
 from keylane.state import codec, redis_keys
 from keylane_spark.adapters import function_library as library
-from keylane_spark.adapters.function_library import CallRefused, FunctionLibrary, WriteOptions
+from keylane_spark.adapters.function_library import DEFAULTS, CallRefused, WriteOptions
 from keylane_spark.adapters.lane import LaneTarget
+from keylane_spark.adapters.record_copies import SLOTS, RecordCopies
 from keylane_spark.adapters.topic_record import TopicRecord, topic_key
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from keylane.adapters.redis.cluster import Cluster, Node
     from keylane.model.records import Layout
@@ -35,37 +37,66 @@ _KEYS_PER_CALL = 1000
 
 
 class LayoutStore:
-    """Layouts, records and epochs in the cluster. All methods raise StateUnavailable. Not thread-safe."""
+    """Layouts, records and epochs in the cluster. All methods raise StateUnavailable. Not thread-safe.
 
-    def __init__(self, cluster: Cluster, clock: Clock) -> None:
+    `options`: how many replicas must have a change; `notify` gets a line when they do not.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        clock: Clock,
+        options: WriteOptions = DEFAULTS,
+        notify: Callable[[str], None] = lambda _: None,
+    ) -> None:
         self._cluster = cluster
         self._clock = clock
-        self._library = FunctionLibrary(cluster, clock, WriteOptions(retry_budget_s=_TIMEOUT_MS / 1000))
+        self._copies = RecordCopies(cluster, clock, options, notify)
 
     def get(self, topic: str) -> Layout | None:
         """The topic's layout; None when it has none yet. Raises CorruptState."""
-        return self._read(redis_keys.layout_key(topic), codec.decode_layout)
+        record = self.record(topic)
+        if record and record.revision:
+            return record.serving
+        key = redis_keys.layout_key(topic)
+        data = self._command(key, b"GET", key)
+        return None if data is None else _decoded(key, data, codec.decode_layout)
 
     def record(self, topic: str) -> TopicRecord | None:
-        """The topic's record; None when it has none yet. Raises CorruptState."""
-        return self._read(topic_key(topic), TopicRecord.from_json)
-
-    def _read(self, key: bytes, decode: Callable[[bytes], T]) -> T | None:
-        data = self._command(key, b"GET", key)
-        try:
-            return None if data is None else decode(data)
-        except codec.CodecError as error:
-            raise CorruptState(key.decode(), str(error)) from error
+        """The newest of the topic's records; None when it has none. Raises CorruptState if none is valid."""
+        found = self._copies.call(
+            lambda tag: encode_command(b"GET", topic_key(topic, tag)), writes=False
+        ).items()
+        records, faults = [], []
+        for tag, data in found:
+            if data is not None:
+                try:
+                    records.append(_decoded(topic_key(topic, tag), data, TopicRecord.from_json))
+                except CorruptState as error:
+                    faults.append(error)
+        if faults and not records:
+            raise faults[0]
+        return max(records, key=lambda record: record.version, default=None)
 
     def change(
         self, topic: str, epoch: int, *, layout: Layout | None = None, record: TopicRecord | None = None
     ) -> None:
-        """Set what is given, both at once. Raises Fenced where a newer epoch than `epoch` has begun."""
-        keys = redis_keys.epoch_key(topic), redis_keys.layout_key(topic), topic_key(topic)
-        new_layout = codec.encode_layout(layout) if layout else b""
-        new_record = record.to_json() if record else b""
-        arguments = b"%d" % epoch, new_layout, new_record
-        self._call(topic, epoch, library.LAYOUT, b"3", *keys, *arguments)
+        """Set what is given, both at once, in each copy. Raises Fenced where a newer epoch has begun.
+
+        A layout must reach the copy that readers go by. The layout of a record (`serving`) is set too, so
+        that each copy is complete.
+        """
+        stored = layout or (record.serving if record else None)
+        arguments = (
+            b"%d" % epoch,
+            codec.encode_layout(stored) if stored else b"",
+            record.to_json() if record else b"",
+        )
+        with _refusals(topic, epoch):
+            self._copies.call(
+                lambda tag: encode_command(b"FCALL", library.LAYOUT, b"3", *_keys(topic, tag), *arguments),
+                for_readers=layout is not None,
+            )
 
     def next_epoch(self, topic: str, expected: int = -1, above: int = 0, run: str = "") -> int:
         """Return a new epoch: higher than all earlier ones of the topic, and than `above`.
@@ -74,12 +105,55 @@ class LayoutStore:
         Fenced if another run has taken a newer epoch: a writer that was replaced can't take over from its
         successor.
         """
-        key = redis_keys.epoch_key(topic)
-        arguments = b"%d" % expected, b"%d" % above, run.encode()
-        return int(self._call(topic, expected, library.EPOCH, b"1", key, *arguments))
+        with _refusals(topic, expected):
+            epochs = self._copies.call(lambda tag: _take(topic, tag, expected, above, run))
+            epoch = max(map(int, epochs.values()))
+            for tag, own in epochs.items():
+                if int(own) < epoch:
+                    self._copies.call_one(tag, _take(topic, tag, expected, epoch - 1, run))
+        return epoch
+
+    def repair(self, record: TopicRecord, topic: str, epoch: int, run: str) -> list[str]:
+        """Write the record again where a copy lacks it or has an older one; returns the tags of such copies.
+
+        Raises Fenced where a newer writer has begun.
+        """
+        data, layout = record.to_json(), codec.encode_layout(record.serving) if record.serving else b""
+        repaired = []
+        with _refusals(topic, epoch):
+            for tag in SLOTS:
+                keys = _keys(topic, tag)
+                counter, *stored = self._copies.call_one(tag, encode_command(b"MGET", *keys))
+                if int((counter or b"0").partition(b" ")[0]) < epoch:
+                    self._copies.call_one(tag, _take(topic, tag, epoch, epoch - 1, run))
+                if stored == [layout or stored[0], data]:
+                    continue
+                arguments = b"%d" % epoch, layout, data
+                self._copies.call_one(tag, encode_command(b"FCALL", library.LAYOUT, b"3", *keys, *arguments))
+                repaired.append(tag.decode())
+        return repaired
+
+    def hide(self, topic: str, epoch: int) -> None:
+        """Remove the layout that readers go by, in each copy. Raises Fenced."""
+        self._drop(topic, epoch, redis_keys.layout_key)
+
+    def forget(self, topic: str, epoch: int) -> None:
+        """Remove all records of a topic that has no generation any more. Raises Fenced."""
+        self._drop(topic, epoch, redis_keys.layout_key, topic_key, redis_keys.strays_key)
+
+    def _drop(self, topic: str, epoch: int, *names: Callable[[str, bytes], bytes]) -> None:
+        with _refusals(topic, epoch):
+            self._copies.call(
+                lambda tag: encode_command(
+                    *(b"FCALL", library.FORGET, b"%d" % (len(names) + 1), redis_keys.epoch_key(topic, tag)),
+                    *(name(topic, tag) for name in names),
+                    b"%d" % epoch,
+                ),
+                for_readers=True,
+            )
 
     def free_generation(self, layout: Layout, first: int) -> tuple[Layout, list[int]]:
-        """The layout with the first generation, from `first` on, whose lanes have no watermark.
+        """The layout with the first generation, from `first` on, that no lane of it is in use by.
 
         And the generations skipped: their lanes were left behind when the topic's records were lost.
         """
@@ -89,7 +163,7 @@ class LayoutStore:
         return candidate, used
 
     def _is_used(self, layout: Layout) -> bool:
-        """Whether any lane of the layout has a watermark."""
+        """Whether the generation has a lane, of this layout or another, in any slot of the layout's lanes."""
         deadline = Deadline.after_ms(_TIMEOUT_MS, self._clock)
         with translate_redis_errors():
             self._cluster.refresh(deadline)
@@ -97,7 +171,9 @@ class LayoutStore:
             for partition in range(layout.partition_count):
                 for stripe in range(layout.stripes):
                     lane = LaneTarget.of(layout, partition, stripe)
-                    command = encode_command(b"EXISTS", lane.watermark_key)
+                    tag = routing.hash_tag(lane.slot)
+                    opened = redis_keys.writer_key(tag, layout.topic, layout.generation)
+                    command = encode_command(b"EXISTS", lane.watermark_key, opened)
                     by_node.setdefault(self._cluster.primary(lane.slot), []).append(command)
             for node, commands in by_node.items():
                 for first in range(0, len(commands), _KEYS_PER_CALL):
@@ -131,13 +207,6 @@ class LayoutStore:
         if names:
             self._command(key, b"HDEL", key, *names)
 
-    def _call(self, topic: str, epoch: int, function: bytes, *arguments: bytes) -> Any:
-        key = redis_keys.epoch_key(topic)
-        try:
-            return self._library.call(routing.key_slot(key), encode_command(b"FCALL", function, *arguments))
-        except CallRefused as refused:
-            raise refused.for_lane(topic, key, epoch) from refused
-
     def _command(self, key: bytes, *words: bytes) -> Any:
         """The reply to a plain command, which is tried once: the callers have their own retries."""
         deadline = Deadline.after_ms(_TIMEOUT_MS, self._clock)
@@ -152,3 +221,28 @@ class LayoutStore:
                 self._cluster.refresh(deadline)
                 raise
             return reply
+
+
+def _keys(topic: str, tag: bytes) -> tuple[bytes, bytes, bytes]:
+    return redis_keys.epoch_key(topic, tag), redis_keys.layout_key(topic, tag), topic_key(topic, tag)
+
+
+def _take(topic: str, tag: bytes, expected: int, above: int, run: str) -> bytes:
+    arguments = b"%d" % expected, b"%d" % above, run.encode()
+    return encode_command(b"FCALL", library.EPOCH, b"1", redis_keys.epoch_key(topic, tag), *arguments)
+
+
+def _decoded(key: bytes, data: bytes, decode: Callable[[bytes], T]) -> T:
+    try:
+        return decode(data)
+    except codec.CodecError as error:
+        raise CorruptState(key.decode(), str(error)) from error
+
+
+@contextmanager
+def _refusals(topic: str, epoch: int) -> Iterator[None]:
+    """Raise the error of the library's refusals."""
+    try:
+        yield
+    except CallRefused as refused:
+        raise refused.for_lane(topic, redis_keys.epoch_key(topic), epoch) from refused

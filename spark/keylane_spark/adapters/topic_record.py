@@ -1,15 +1,16 @@
-"""The writer's own record of a topic, `{keylane}:topic:T`: what the readers' layout record does not hold.
+"""The writer's own record of a topic, `{keylane}:topic:T`, from which the readers' one can be restored.
 
-JSON with the fields of `TopicRecord`; the layout that is being built has the form of a layout record.
+JSON with the fields of `TopicRecord`; layouts have the form of a layout record.
 """
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from keylane.state import codec
+from keylane.state.redis_keys import RECORD_TAG
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -21,9 +22,9 @@ Lineage = tuple[tuple[int, int], ...]
 """Leader epochs of a partition and the offsets at which they began, both rising: `generations.lineage`."""
 
 
-def topic_key(topic: str) -> bytes:
+def topic_key(topic: str, tag: bytes = RECORD_TAG) -> bytes:
     """Key of a topic's record."""
-    return b"{keylane}:topic:" + topic.encode()
+    return b"{%b}:topic:%b" % (tag, topic.encode())
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,9 @@ class TopicRecord:
     `topic_id`: Kafka's, a new one when a topic is deleted and created again. `began`: the oldest offset of
     each partition when the topic's state began. `building`: the layout whose generation is being built
     beside the one that is served. `remove`: the generations to be removed. `lineages`: for each partition the
-    leader epochs of the log that the state was read from; empty where they are not known.
+    leader epochs of the log that the state was read from; empty where they are not known. `serving`: the
+    layout that readers go by. `revision`: the number of the change within the owner's run; 0: of a writer that
+    stored no `serving`.
     """
 
     topic_id: str
@@ -52,6 +55,19 @@ class TopicRecord:
     building: Layout | None = None
     remove: tuple[int, ...] = ()
     lineages: tuple[Lineage, ...] = ()
+    serving: Layout | None = None
+    revision: int = 0
+
+    @property
+    def version(self) -> tuple[int, int]:
+        """Of two records of a topic the one with the higher version is the newer one."""
+        return self.owner.epoch, self.revision
+
+    @property
+    def generations(self) -> set[int]:
+        """The generations that the record names."""
+        used = {layout.generation for layout in (self.serving, self.building) if layout}
+        return used | set(self.remove)
 
     def removing(self, generations: Iterable[int]) -> Self:
         """The record with these generations added to its list."""
@@ -71,9 +87,11 @@ class TopicRecord:
             "topic_id": self.topic_id,
             "began": list(self.began),
             "owner": {name: getattr(self.owner, name) for name in Owner.__slots__},
-            "building": json.loads(codec.encode_layout(self.building)) if self.building else None,
+            "building": _fields_of(self.building),
             "remove": list(self.remove),
             "lineages": self.lineages,
+            "serving": _fields_of(self.serving),
+            "revision": self.revision,
         }
         return json.dumps(fields, sort_keys=True).encode()
 
@@ -82,19 +100,29 @@ class TopicRecord:
         """Parse `to_json`; unknown fields, of a newer writer, are ignored. Raises CodecError."""
         try:
             fields = json.loads(data)
-            building, owner = fields["building"], fields["owner"]
+            owner = fields["owner"]
             return cls(
                 topic_id=str(fields["topic_id"]),
                 began=tuple(map(int, fields["began"])),
                 owner=Owner(
                     str(owner["host"]), int(owner["pid"]), int(owner["since_ms"]), int(owner["epoch"])
                 ),
-                building=codec.decode_layout(json.dumps(building).encode()) if building else None,
+                building=_layout_of(fields["building"]),
                 remove=tuple(map(int, fields["remove"])),
                 lineages=tuple(
                     tuple((int(epoch), int(began)) for epoch, began in lineage)
                     for lineage in fields.get("lineages", ())
                 ),
+                serving=_layout_of(fields.get("serving")),
+                revision=int(fields.get("revision", 0)),
             )
         except codec.ODD_JSON as error:
             raise codec.CodecError(f"this is not a topic record: {error!r}") from error
+
+
+def _fields_of(layout: Layout | None) -> Any:
+    return json.loads(codec.encode_layout(layout)) if layout else None
+
+
+def _layout_of(fields: Any) -> Layout | None:
+    return codec.decode_layout(json.dumps(fields).encode()) if fields else None

@@ -4,6 +4,7 @@
     small_batch_records = 20000
     metrics = "emf"                print metrics for CloudWatch; default "none"
     sweep_keys_per_s = 20000       how fast old generations are removed
+    forget_topics = ["orders"]     topics whose state is removed
     [spark]                        settings of Spark; they override Keylane's
     "spark.driver.memory" = "2g"
     [topics.flights]               one table for each topic
@@ -39,7 +40,7 @@ from pydantic import AfterValidator, Field, ValidationError, field_validator, mo
 from keylane.errors import BadConfig
 from keylane.model.records import WHOLE_KEY, Options, is_topic_name
 from keylane.routing import separator_of
-from keylane.state.windows import NAME_LIMIT
+from keylane.state.windows import NAME_LIMIT, state_name
 from keylane_spark.config.table import ConfigTable, Milliseconds, SomeMilliseconds
 from keylane_spark.config.views import ViewConfig
 
@@ -64,6 +65,9 @@ class JobConfig(ConfigTable):
     isolation: Literal["read_committed", "read_uncommitted"] = "read_committed"
     sweep_keys_per_s: Annotated[int, Field(ge=1)] = 20_000
     """How fast unused generations are removed from Redis."""
+    forget_topics: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    forget_views: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    """Topics and views that are no longer in the config, and whose state is removed from Redis."""
     metrics: Literal["none", "emf"] = "none"
     """"emf": print metrics for CloudWatch every ten seconds, see keylane_spark.telemetry.metrics."""
 
@@ -143,6 +147,29 @@ class Config(ConfigTable):
             if not is_topic_name(name) or len(name) > NAME_LIMIT:
                 raise ValueError(f"{name!r} is not a valid view name: use letters, digits, . _ -")
         return views
+
+    @model_validator(mode="after")
+    def _forgets_what_is_unused(self) -> Self:
+        for setting, named, served in (
+            ("forget_topics", self.job.forget_topics, self.topics.keys()),
+            ("forget_views", self.job.forget_views, self.views.keys()),
+        ):
+            for name in named:
+                if not is_topic_name(name):
+                    raise ValueError(f"[job] {setting}: {name!r} is not a valid name")
+                if name in served:
+                    raise ValueError(f"[job] {setting}: {name!r} has a table in this file: remove that first")
+        return self
+
+    @property
+    def state_names(self) -> frozenset[str]:
+        """The names in Redis of all topics and views."""
+        return frozenset([*self.topics, *map(state_name, self.views)])
+
+    @property
+    def forgotten(self) -> list[str]:
+        """The names in Redis of the topics and views whose state is removed."""
+        return [*self.job.forget_topics, *map(state_name, self.job.forget_views)]
 
 
 def load(path: Path) -> Config:

@@ -127,25 +127,34 @@ def begin_state(
     `unusable`: why the stored state can't be used, "" if no reason is known yet. Raises Fenced, WriterError.
     """
     name = state.name
-    kept, record = ownership.layout(name), ownership.record(name)
-    last_layout, last_record = ownership.remembered(name)
+    kept, record = ownership.known(name)
     unusable = state.why_unusable(kept, record) or unusable
     listed = record.remove if record else ()
     building = record.building if record else None
-    taken = {*listed, *(layout.generation for layout in (kept, last_layout, building) if layout)}
+    taken = {*listed, *(layout.generation for layout in (kept, building) if layout)}
     generations = _FreeGenerations(ownership, taken)
     planned = plan(state.wanted(kept), kept, record, unusable=unusable, free=generations.find)
     if planned.why:
         say(f"{state.title}: {planned.why}")
-    began, lineages = _began(state, last_record, record), tuple[Lineage, ...]()
+    began, lineages = _began(state, record), tuple[Lineage, ...]()
+    if record is None and generations.skipped:
+        # The topic had a state, whose records are lost: it may have held what the log no longer has.
+        began = (0,) * len(began)
     if not unusable:
-        lineages = _lineages(state, last_record, record)
+        lineages = _lineages(state, record)
     if kept and kept.generation != planned.serving.generation:
         # It holds another topic's records: readers that have its layout must ask for the new one.
         state.supersede(kept)
-    new = TopicRecord(state.topic_id, began, ownership.owner(epoch), planned.building, lineages=lineages)
+    new = TopicRecord(
+        state.topic_id,
+        began,
+        ownership.owner(epoch),
+        planned.building,
+        lineages=lineages,
+        serving=planned.serving,
+    )
     new = new.removing([*listed, *planned.remove, *generations.skipped])
-    ownership.change(name, layout=planned.serving, record=new)
+    ownership.change(name, new, layout=None if planned.serving == kept else planned.serving)
     return BegunState(planned, began, kept, lineages)
 
 

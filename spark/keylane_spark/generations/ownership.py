@@ -10,36 +10,45 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from keylane.adapters.redis.cluster import Cluster
-from keylane.errors import Fenced, KeylaneError
+from keylane.errors import Fenced, KeylaneError, called
+from keylane_spark.adapters.function_library import DEFAULTS
 from keylane_spark.adapters.layout_store import LayoutStore
-from keylane_spark.adapters.topic_record import Owner
+from keylane_spark.adapters.topic_record import Owner, TopicRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from keylane.adapters.redis.cluster import RedisSettings
     from keylane.model.records import Layout
     from keylane.ports import Clock
-    from keylane_spark.adapters.topic_record import Lineage, TopicRecord
+    from keylane_spark.adapters.function_library import WriteOptions
+    from keylane_spark.adapters.topic_record import Lineage
 
 
 class Ownership:
     """Epochs and records of topics. Thread-safe.
 
-    It remembers what it stored, so that generations are not numbered from 1 again when Redis was emptied,
-    and a rebuild knows where the state had begun.
+    It remembers what it stored, so that it continues with the same generations when Redis was emptied, and
+    knows where the state had begun. `options`: how many replicas must have a change; `notify` gets a line
+    when they do not.
     """
 
-    def __init__(self, redis: RedisSettings, clock: Clock) -> None:
+    def __init__(
+        self,
+        redis: RedisSettings,
+        clock: Clock,
+        options: WriteOptions = DEFAULTS,
+        notify: Callable[[str], None] = lambda _: None,
+    ) -> None:
         self._lock = threading.RLock()
         self._clock = clock
         self._cluster = Cluster(redis)
-        self._store = LayoutStore(self._cluster, clock)
+        self._store = LayoutStore(self._cluster, clock, options, notify)
         self._since_ms = clock.now_ms()
         self._held: dict[str, int] = {}
         self._run = uuid.uuid4().hex
-        self._layouts: dict[str, Layout] = {}
         self._records: dict[str, TopicRecord] = {}
+        self._revision = 0
         self.has_begun = False
         """Whether this run has opened its topics: from then on it must not take over from a newer writer."""
 
@@ -73,40 +82,58 @@ class Ownership:
         """This run, as records name it."""
         return Owner(socket.gethostname(), os.getpid(), self._since_ms, epoch)
 
-    def layout(self, topic: str) -> Layout | None:
-        """The topic's layout as it is stored: the one that readers go by."""
+    def epoch(self, topic: str) -> int:
+        """The epoch that this run holds."""
         with self._lock:
-            return self._store.get(topic)
+            return self._held[topic]
 
     def record(self, topic: str) -> TopicRecord | None:
         """The topic's record as it is stored."""
         with self._lock:
             return self._store.record(topic)
 
-    def remembered(self, topic: str) -> tuple[Layout | None, TopicRecord | None]:
-        """The layout and the record that this run last stored, even if they are lost."""
-        return self._layouts.get(topic), self._records.get(topic)
+    def known(self, topic: str) -> tuple[Layout | None, TopicRecord | None]:
+        """The layout that readers go by and the topic's record, as this run stored them if they are lost."""
+        with self._lock:
+            stored, last = self._store.record(topic), self._records.get(topic)
+            if last and (stored is None or last.version > stored.version):
+                return last.serving, last
+            return self._store.get(topic), stored
 
     def free(self, layout: Layout, taken: Iterable[int]) -> tuple[Layout, list[int]]:
         """The layout with the first unused generation above `taken`, and the used ones that were skipped."""
         with self._lock:
             return self._store.free_generation(layout, max(taken, default=0) + 1)
 
-    def change(self, topic: str, *, layout: Layout | None = None, record: TopicRecord | None = None) -> None:
-        """Store the layout, the record, or both at once. Raises Fenced."""
+    def change(self, topic: str, record: TopicRecord, *, layout: Layout | None = None) -> None:
+        """Store the record and, at once with it, the layout that readers must switch to. Raises Fenced.
+
+        Without `layout` the readers' layout is written again as it is, where it can be reached.
+        """
         with self._lock:
+            self._revision += 1
+            record = replace(record, serving=layout or record.serving, revision=self._revision)
             self._store.change(topic, self._held[topic], layout=layout, record=record)
-            if layout:
-                self._layouts[topic] = layout
-            if record:
-                self._records[topic] = record
+            self._records[topic] = record
+
+    def repair(self) -> list[str]:
+        """Write again what copies of this run's records lack; returns a line for each. Raises Fenced."""
+        lines = []
+        for topic in sorted(self._records):
+            with self._lock:
+                if record := self._records.get(topic):
+                    repaired = self._store.repair(record, topic, self._held[topic], self._run)
+                    lines += [
+                        f"{called(topic)}: its records in {{{tag}}} are written again" for tag in repaired
+                    ]
+        return lines
 
     def switch(self, topic: str, old: int, layout: Layout) -> None:
         """Direct readers to a layout, and put the old generation on the list for removal. Raises Fenced."""
         with self._lock:
             record = self._store.record(topic)
             if record:
-                self.change(topic, layout=layout, record=record.switched(old))
+                self.change(topic, record.switched(old), layout=layout)
 
     def note_lineages(self, topic: str, lineages: tuple[Lineage, ...]) -> None:
         """Store the leader epochs of the log that the state is read from. Raises Fenced."""
@@ -120,7 +147,45 @@ class Ownership:
         with self._lock:
             record = self._store.record(topic)
             if record:
-                self.change(topic, record=record.removed(generation))
+                self.change(topic, record.removed(generation))
+
+    def note_leftovers(self, topic: str, found: Collection[int]) -> TopicRecord | None:
+        """Put generations that the record does not name on its list for removal. Raises Fenced.
+
+        Returns the record; None if this run has none.
+        """
+        with self._lock:
+            record = self._store.record(topic)
+            if record is None or not self.holds(record):
+                return None
+            if leftovers := set(found) - record.generations:
+                record = record.removing(leftovers)
+                self.change(topic, record)
+            return record
+
+    def begin_forgetting(self, topic: str, found: Collection[int]) -> bool:
+        """Take a topic from readers, and list all its generations for removal; False if there is nothing.
+
+        `found`: generations that have lanes. The record names none to continue with from then on.
+        """
+        with self._lock:
+            layout, record = self.known(topic)
+            if record is None and layout is None and not found:
+                return False
+            epoch = self.take([topic])
+            self._store.hide(topic, epoch)
+            generations = {*found, *(record.generations if record else ())}
+            if layout:
+                generations.add(layout.generation)
+            topic_id = record.topic_id if record else ""
+            self.change(topic, TopicRecord(topic_id, (), self.owner(epoch)).removing(generations))
+            return True
+
+    def end_forgetting(self, topic: str) -> None:
+        """Remove the records of a topic whose generations are removed. Raises Fenced."""
+        with self._lock:
+            self._store.forget(topic, self._held[topic])
+            self._records.pop(topic, None)
 
     def add_strays(self, layout: Layout, counts: Mapping[str, int]) -> None:
         """Add to the stray totals of the layout's generation."""

@@ -1,6 +1,9 @@
-"""Removes generations that are no longer used, in the background and at a bounded rate.
+"""Removes generations and topics that are no longer used, in the background and at a bounded rate.
 
-A generation stays listed on its topic's record until it is removed, so a restarted job continues.
+A generation stays listed on its topic's record until it is removed, so a restarted job continues. After a
+start one search over all keys finds what no record lists: generations whose topic's records were lost, and
+topics that are not in the config. The former are removed. The latter are named in the log, and removed only
+if the config says so.
 """
 
 from __future__ import annotations
@@ -10,23 +13,24 @@ from typing import TYPE_CHECKING
 
 from keylane.adapters.redis.cluster import Cluster
 from keylane.errors import called
-from keylane_spark.adapters.sweep import remove_generation
+from keylane_spark.adapters.function_library import FunctionLibrary
+from keylane_spark.adapters.sweep import FoundGenerations, remove_generation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from keylane.adapters.redis.cluster import RedisSettings
     from keylane.ports import Clock
+    from keylane_spark.config.topics import Config
     from keylane_spark.generations.ownership import Ownership
 
 _SCAN_COST = 0.1
 """The cost of a key that is scanned and kept; a key that is removed costs 1."""
 _RETRY_S = 5.0
-_OWNER_CHECK_S = 1.0
 
 
 class Sweeper:
-    """Removes the unused generations of the topics passed to `look_at`, up to `keys_per_s` keys a second.
+    """Removes unused generations of the topics passed to `look_at`, and topics that the config forgets.
 
     It runs in its own thread, with its own connections. `notify` takes a line for the log after each removal
     and each failure; failures are retried.
@@ -37,15 +41,17 @@ class Sweeper:
         redis: RedisSettings,
         ownership: Ownership,
         clock: Clock,
-        keys_per_s: int,
+        config: Config,
         notify: Callable[[str], None],
     ) -> None:
         self._ownership = ownership
         self._clock = clock
-        self._keys_per_s = keys_per_s
+        self._config = config
         self._notify = notify
-        self._cluster = Cluster(redis)
+        self._functions = FunctionLibrary(Cluster(redis), clock)
         self._topics: set[str] = set()
+        self._unlisted: dict[str, set[int]] = {}
+        self._is_searched = False
         self._wake = threading.Event()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="sweeper", daemon=True)
@@ -64,40 +70,89 @@ class Sweeper:
         self._stop.set()
         self._wake.set()
         self._thread.join(timeout=30)
-        self._cluster.close()
+        self._functions.cluster.close()
 
     def _run(self) -> None:
         while not self._stop.is_set():
             self._wake.wait()
             self._wake.clear()
             for topic in sorted(self._topics):
-                if self._stop.is_set():
-                    return
-                try:
-                    self._sweep(topic)
-                except Exception as error:  # noqa: BLE001 (the thread goes on: the next start would find the same)
-                    self._notify(f"removing an old generation of {called(topic)} is delayed: {error}")
-                    self._wake.set()
-                    self._stop.wait(_RETRY_S)
+                self._attempt(f"removing an old generation of {called(topic)}", self._sweep, topic)
+            if not self._is_searched:
+                self._attempt("looking for state that is not in use", self._search)
 
-    def _sweep(self, topic: str) -> None:
+    def _attempt(self, title: str, action: Callable[..., object], *arguments: str) -> None:
+        """Do it now or, after a failure, in the next round."""
+        if self._stop.is_set():
+            return
+        try:
+            action(*arguments)
+        except Exception as error:  # noqa: BLE001 (the thread goes on: the next start would find the same)
+            self._notify(f"{title} is delayed: {error}")
+            self._wake.set()
+            self._stop.wait(_RETRY_S)
+
+    def _sweep(self, topic: str) -> int:
+        """Remove the generations that are listed; returns how many keys."""
         record = self._ownership.record(topic)
-        for generation in record.remove if record else ():
-            removed = 0
-            check_s = self._clock.monotonic_s() + _OWNER_CHECK_S
-            for looked, gone in remove_generation(self._cluster, self._clock, topic, generation):
-                removed += gone
-                # No longer listed: a successor owns the state, or it was lost and begun again.
-                if self._clock.monotonic_s() >= check_s:
-                    if not self._is_still_owned(topic, generation):
-                        return
-                    check_s = self._clock.monotonic_s() + _OWNER_CHECK_S
-                if self._stop.wait(max(gone, looked * _SCAN_COST) / self._keys_per_s):
-                    return
+        if record is None or not self._ownership.holds(record):
+            return 0
+        if topic in self._unlisted:
+            record = self._ownership.note_leftovers(topic, self._unlisted.pop(topic)) or record
+        removed = 0
+        for generation in record.remove:
+            gone = self._paced(
+                remove_generation(self._functions, topic, generation, self._ownership.epoch(topic))
+            )
+            if self._stop.is_set():
+                break
             self._ownership.forget_strays(topic, generation)
             self._ownership.note_removed(topic, generation)
-            self._notify(f"{called(topic)}: generation {generation} is removed, {removed:,} keys")
+            self._notify(f"{called(topic)}: generation {generation} is removed, {gone:,} keys")
+            removed += gone
+        return removed
 
-    def _is_still_owned(self, topic: str, generation: int) -> bool:
-        record = self._ownership.record(topic)
-        return record is not None and generation in record.remove and self._ownership.holds(record)
+    def _search(self) -> None:
+        """Look for generations that no record lists, and for topics that are not in the config."""
+        found = FoundGenerations()
+        self._paced(found.search(self._functions.cluster, self._clock))
+        if self._stop.is_set():
+            return
+        for topic in self._config.forgotten:
+            self._forget(topic, found.by_topic.pop(topic, set()))
+        for topic, generations in sorted(found.by_topic.items()):
+            if topic in self._config.state_names:
+                self._unlisted[topic] = generations
+            else:
+                self._report(topic, len(generations))
+        self._is_searched = True
+        self._wake.set()
+
+    def _forget(self, topic: str, generations: set[int]) -> None:
+        if not self._ownership.begin_forgetting(topic, generations):
+            self._notify(f"{called(topic)} has no state: it need not be listed in {_setting(topic)}")
+            return
+        removed = self._sweep(topic)
+        if not self._stop.is_set():
+            self._ownership.end_forgetting(topic)
+            self._notify(f"{called(topic)} is forgotten: {removed:,} keys are removed")
+
+    def _report(self, topic: str, generations: int) -> None:
+        name = topic.removeprefix("~")
+        self._notify(
+            f"{called(topic)} is not in this job's config but has state in Redis, {generations} generations: "
+            f'if no other job serves it, [job] {_setting(topic)} = ["{name}"] removes it'
+        )
+
+    def _paced(self, steps: Iterator[tuple[int, int]]) -> int:
+        """Take the steps at the rate of the config, until they or the sweeper end; returns what went."""
+        removed = 0
+        for looked, gone in steps:
+            removed += gone
+            if self._stop.wait(max(gone, looked * _SCAN_COST) / self._config.job.sweep_keys_per_s):
+                break
+        return removed
+
+
+def _setting(topic: str) -> str:
+    return "forget_views" if topic.startswith("~") else "forget_topics"

@@ -255,7 +255,7 @@ def test_a_redis_that_was_emptied_is_filled_from_the_topics_and_reads_say_so(
     eventually(lambda: holds(state, expected), PATIENCE_S)
     assert jobs.values_of(reader, list(expected)) == expected
     reader.close()
-    assert state.layout.generation == 2
+    assert state.layout.generation == 1
     assert job.process.poll() is None
 
 

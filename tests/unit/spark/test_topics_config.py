@@ -76,3 +76,28 @@ def test_a_fault_names_line_and_field(tmp_path, text, faults):
 def test_a_missing_file_is_named_by_its_path(tmp_path):
     with pytest.raises(BadConfig, match=r"nowhere\.toml: can't be read"):
         load(tmp_path / "nowhere.toml")
+
+
+@pytest.mark.parametrize(
+    ("job", "reason"),
+    [
+        ('forget_topics = ["orders"]', "'orders' has a table in this file: remove that first"),
+        ('forget_views = ["daily"]', "'daily' has a table in this file: remove that first"),
+        ('forget_topics = ["no topic"]', "'no topic' is not a valid name"),
+    ],
+)
+def test_what_is_served_can_not_be_forgotten(tmp_path, job, reason):
+    path = tmp_path / "keylane.toml"
+    path.write_text(
+        f'[job]\n{job}\n[topics.orders]\n[views.daily]\ntopic = "orders"\ncolumns = {{ n = "count()" }}\n'
+    )
+    with pytest.raises(BadConfig, match=reason):
+        load(path)
+
+
+def test_forgotten_topics_and_views_have_their_names_in_redis(tmp_path):
+    path = tmp_path / "keylane.toml"
+    path.write_text('[job]\nforget_topics = ["old"]\nforget_views = ["daily"]\n[topics.orders]\n')
+    config = load(path)
+    assert config.forgotten == ["old", "~daily"]
+    assert config.state_names == {"orders"}

@@ -111,6 +111,11 @@ end
 -- the lane may lack strays.
 local function open(keys, args)
   local epoch, oldest = tonumber(args[1]), tonumber(args[2])
+  local writer_key = writer_key_of(keys[1], tonumber(args[4]))
+  local fenced = newer_writer(writer_key, epoch)
+  if fenced then
+    return fenced
+  end
   local stored = redis.call('GET', keys[1])
   local flags, next_offset, owner, newest, complete, log_end = tonumber(args[3]) * INCOMPLETE, oldest, 0, 0, 0, 0
   if stored then
@@ -132,7 +137,8 @@ local function open(keys, args)
   if complete == 0 or redis.call('GET', lineage_key) ~= present then
     flags = bit.bor(flags, MAY_LACK_STRAYS)
   end
-  redis.call('MSET', keys[1], encode(flags, next_offset, epoch, newest, complete, log_end), lineage_key, present)
+  redis.call('MSET', keys[1], encode(flags, next_offset, epoch, newest, complete, log_end), lineage_key, present,
+    writer_key, args[1])
   local incomplete, has_strays = bit.band(flags, INCOMPLETE) / INCOMPLETE, bit.band(flags, HAS_STRAYS) / HAS_STRAYS
   return { next_offset, incomplete, has_strays, complete, taken, given, bit.band(flags, MAY_LACK_STRAYS) }
 end

@@ -52,6 +52,20 @@ local function key_of(watermark_key, prefix, kind)
   return string.sub(watermark_key, 1, prefix - 2) .. kind .. ':' .. string.sub(watermark_key, prefix + 1)
 end
 
+-- Returns the key of the last epoch that opened a lane of this generation in this slot, `{tag}:T:g:e`; `prefix`: as in
+-- key_of.
+local function writer_key_of(watermark_key, prefix)
+  return string.sub(watermark_key, 1, prefix - 2) .. 'e'
+end
+
+-- Returns nil; or an error reply where a newer writer than this epoch has opened a lane of the generation in this slot.
+local function newer_writer(writer_key, epoch)
+  local writer = tonumber(redis.call('GET', writer_key) or 0)
+  if writer > epoch then
+    return redis.error_reply(string.format('FENCED %.0f', writer))
+  end
+end
+
 -- Returns the id of this node's history of writes. A promoted replica begins another one, and so does a restarted
 -- node: writes that were acknowledged before may then be lost.
 local function lineage()

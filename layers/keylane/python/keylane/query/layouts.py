@@ -36,10 +36,7 @@ class Layouts:
 
     def refresh(self, topic: str, deadline: Deadline) -> Layout:
         """Read the topic's layout from Redis. Raises UnknownTopic, CorruptState, StateUnavailable."""
-        key = redis_keys.layout_key(topic)
-        (data,) = self._state.read(routing.key_slot(key), [key], deadline)
-        if data is None:
-            raise UnknownTopic(topic)
+        key, data = self._read(topic, deadline)
         try:
             layout = codec.decode_layout(data)
             routing.check_partitioning(layout.partition_count, layout.partitioner)
@@ -49,3 +46,12 @@ class Layouts:
             raise CorruptState(printable(key), str(error)) from error
         self._kept[topic] = (layout, self._clock.monotonic_s() + self._ttl_s)
         return layout
+
+    def _read(self, topic: str, deadline: Deadline) -> tuple[bytes, bytes]:
+        """Return key and bytes of the layout record or, where its shard has lost it, of a copy."""
+        for tag in (redis_keys.RECORD_TAG, *redis_keys.COPY_TAGS):
+            key = redis_keys.layout_key(topic, tag)
+            (data,) = self._state.read(routing.key_slot(key), [key], deadline)
+            if data is not None:
+                return key, data
+        raise UnknownTopic(topic)

@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+RECORD_TAG = b"keylane"
+"""The hash tag of a topic's records: layout, writer's record, epoch counter, stray totals. Slot 16203."""
+COPY_TAGS = (b"keylane-v", b"keylane-h")
+"""The hash tags under which the records are kept again, without the stray totals: slots 5307 and 10052.
+
+The three slots lie a third of the cluster apart, so three shards or more have one record each.
+"""
+
 
 def value_key_prefix(tag: bytes, topic: str, generation: int) -> bytes:
     """Return the part before the record's own key: `{tag}:T:g:v:`."""
@@ -38,19 +46,24 @@ def lane_key(tag: bytes, topic: str, generation: int, kind: bytes, lane: bytes) 
     return b"{%b}:%b:%d:%b:%b" % (tag, topic.encode(), generation, kind, lane)
 
 
-def layout_key(topic: str) -> bytes:
+def writer_key(tag: bytes, topic: str, generation: int) -> bytes:
+    """Return the key of the last epoch that opened a lane of the generation in this slot: `{tag}:T:g:e`."""
+    return b"{%b}:%b:%d:e" % (tag, topic.encode(), generation)
+
+
+def layout_key(topic: str, tag: bytes = RECORD_TAG) -> bytes:
     """Return the key of a topic's layout record."""
-    return b"{keylane}:layout:" + topic.encode()
+    return b"{%b}:layout:%b" % (tag, topic.encode())
 
 
-def strays_key(topic: str) -> bytes:
+def strays_key(topic: str, tag: bytes = RECORD_TAG) -> bytes:
     """Return the key of a topic's stray totals: a hash of `GENERATION.strays` and `GENERATION.PARTITIONER`.
 
     The latter counts the strays that are where that partitioner puts them.
     """
-    return b"{keylane}:strays:" + topic.encode()
+    return b"{%b}:strays:%b" % (tag, topic.encode())
 
 
-def epoch_key(topic: str) -> bytes:
+def epoch_key(topic: str, tag: bytes = RECORD_TAG) -> bytes:
     """Return the key of the counter that numbers a topic's writers."""
-    return b"{keylane}:epoch:" + topic.encode()
+    return b"{%b}:epoch:%b" % (tag, topic.encode())

@@ -11,7 +11,7 @@ from tests.torture.stack import SIDE
 
 from keylane.errors import KeylaneError
 from keylane.state import windows
-from keylane.state.lanes import lane_at, lane_of_key
+from keylane.state.lanes import lane_at, lane_of_key, lanes_of_topic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -24,9 +24,10 @@ if TYPE_CHECKING:
 SETTLED_WITHIN_S = 30
 """How long a replica may be behind, and a removed generation's last keys may stay."""
 _OF_LANE = re.compile(
-    rb"\{(?P<tag>[0-9a-z]{1,4})\}:(?P<name>[^:]+):(?P<generation>\d+):(?P<kind>.):(?P<rest>.*)", re.DOTALL
+    rb"\{(?P<tag>[0-9a-z]{1,4})\}:(?P<name>[^:]+):(?P<generation>\d+):(?P<kind>.)(?::(?P<rest>.*))?",
+    re.DOTALL,
 )
-_OF_TOPIC = re.compile(rb"\{keylane\}:[a-z]+:(?P<name>[^:]+)", re.DOTALL)
+_OF_TOPIC = re.compile(rb"\{keylane(?:-[hv])?\}:[a-z]+:(?P<name>[^:]+)", re.DOTALL)
 _LANE = re.compile(rb"(\d+)\.(\d+)")
 
 Content = tuple[str, Any]
@@ -68,7 +69,9 @@ def explains(redis_key: bytes, layouts: Mapping[str, Layout], known: KnownKeys) 
     try:
         if match["kind"] in b"vh":
             return _explains_record(match["rest"], match["tag"], layout, known)
-        lane = _LANE.fullmatch(match["rest"])
+        if match["kind"] == b"e":
+            return match["rest"] is None and any(lane.tag == match["tag"] for lane in lanes_of_topic(layout))
+        lane = _LANE.fullmatch(match["rest"] or b"")
         return lane is not None and lane_at(layout, int(lane[1]), int(lane[2])).tag == match["tag"]
     except (KeylaneError, ValueError):
         return False

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import os
+import signal
+from dataclasses import replace
 
 import pytest
 import redis
+from tests.servers.own import eventually, own_cluster, primary_and_replica
 from tests.support import lanes as t
 from tests.support.begun import Run
 from tests.support.jobs import State
 
 from keylane import routing
-from keylane.errors import Fenced, UnknownTopic
+from keylane.errors import Fenced, StateUnavailable, UnknownTopic
 from keylane.model.records import Layout
 from keylane.state import redis_keys
 from keylane.state.redis_keys import COPY_TAGS, RECORD_TAG
@@ -212,3 +217,40 @@ def test_records_wait_for_replicas_as_the_config_says_and_missing_ones_are_repor
     too_many.take([topic])
     assert said == ["1 of 5 replicas have the records of the topics"]
     too_many.close()
+
+
+@pytest.mark.parametrize("tag", [RECORD_TAG, COPY_TAGS[0]])
+def test_two_copies_suffice_while_the_shard_of_the_third_is_away(tmp_path, tag):
+    with own_cluster(tmp_path) as cluster:
+        topic = f"lost-{next(NUMBERS)}"
+        layout = Layout(topic, 3, generation=1)
+        first = Run(cluster.addresses, topic)
+        first.begin(layout)
+        nodes = primary_and_replica(cluster, routing.key_slot(b"{%b}" % tag))
+        second = Ownership(t.settings(cluster.addresses), t.CLOCK)
+        pids = [node.program.process.pid for node in nodes if node.program.process]
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            epoch = second.take([topic])
+            known, record = second.known(topic)
+            assert (known, epoch > first.epoch) == (layout, True)
+            second.change(topic, replace(record, owner=second.owner(epoch)).removing([7]))
+            with pytest.raises(Fenced):
+                first.ownership.note_removed(topic, 1)
+        finally:
+            for pid in pids:
+                os.kill(pid, signal.SIGCONT)
+        expected = f"topic '{topic}': its records in {{{tag.decode()}}} are written again"
+        lines: list[str] = []
+
+        def is_repaired() -> bool:
+            with contextlib.suppress(StateUnavailable):
+                lines.extend(second.repair())
+            return expected in lines
+
+        eventually(is_repaired, 60)
+        with pytest.raises(Fenced):
+            first.ownership.take([topic])
+        for each in (first, second):
+            each.close()

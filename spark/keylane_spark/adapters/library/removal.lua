@@ -50,6 +50,6 @@ local function forget(keys, args)
   return 0
 end
 
-redis.register_function('keylane_retire_' .. VERSION, retire)
-redis.register_function('keylane_remove_' .. VERSION, remove)
-redis.register_function('keylane_forget_' .. VERSION, forget)
+register('retire', retire)
+register('remove', remove)
+register('forget', forget)

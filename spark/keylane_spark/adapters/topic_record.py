@@ -43,10 +43,10 @@ class TopicRecord:
 
     `topic_id`: Kafka's, a new one when a topic is deleted and created again. `began`: the oldest offset of
     each partition when the topic's state began. `building`: the layout whose generation is being built
-    beside the one that is served. `remove`: the generations to be removed. `lineages`: for each partition the
-    leader epochs of the log that the state was read from; empty where they are not known. `serving`: the
-    layout that readers go by. `revision`: the number of the change within the owner's run; 0: of a writer that
-    stored no `serving`.
+    beside the one that is served. `remove`: the generations to be removed. `lineages`: for each partition
+    the leader epochs of the log that the state was read from; empty where they are not known. `serving`: the
+    layout that readers go by. `revision`: the number of the change within the owner's run; 0: of a writer
+    that stored no `serving`.
     """
 
     topic_id: str

@@ -70,6 +70,19 @@ class JobKafka:
             found = self._admin.request_once(self._deadline(), AdminSession.describe_topics, topics)
         return {name: TopicShape(each.topic_id, len(each.partitions)) for name, each in found.items()}
 
+    def is_compacted(self, topic: str) -> bool | None:
+        """Whether compaction may remove records of a topic; None: Kafka refuses to say.
+
+        Raises UnknownTopic, LogUnavailable, ConnectionRejected.
+        """
+        try:
+            settings = self._admin.request_once(self._deadline(), AdminSession.topic_settings, topic)
+        except ConnectionRejected:
+            raise
+        except LogRefused:
+            return None
+        return "compact" in settings.get("cleanup.policy", "")
+
     def oldest_offsets(self, counts: Mapping[str, int]) -> dict[TopicPartition, int]:
         """The oldest offset of each partition, for partition counts by topic.
 

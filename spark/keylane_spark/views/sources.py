@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,46 +11,93 @@ from pyspark.sql import functions as f
 from keylane_spark.views.partials import parse_partials, partials
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from pyspark.sql import Column, DataFrame
 
     from keylane.state.windows import Definition
+    from keylane_spark.adapters.lane import LaneTarget
+    from keylane_spark.adapters.view_lanes import ViewLanes
     from keylane_spark.views.closings import Offsets, Stretch
     from keylane_spark.views.partials import PartialWindow
 
 
 @dataclass(frozen=True, slots=True)
-class BatchRows:
-    """The rows of a batch, exactly those of [begin, end)."""
+class GapCheck:
+    """Marks the lanes of a view over a compacted topic as incomplete where offsets have no record.
 
-    rows: DataFrame
-    view: Definition
-    begin: Offsets
-    end: Offsets
+    Compaction may have removed it. Nothing shows whether it has: markers of transactions leave gaps too.
+    `partitions` collects those with gaps.
+    """
 
-    def read(self, stretch: Stretch) -> list[PartialWindow]:
-        """Fold the rows of a stretch."""
-        rows = self.rows
-        if (stretch.begin, stretch.end) != (self.begin, self.end):
-            rows = rows.where((f.col("offset") >= _of(stretch.begin)) & (f.col("offset") < _of(stretch.end)))
-        return _fold(rows, self.view, stretch)
+    lanes: ViewLanes
+    targets: Collection[LaneTarget]
+    partitions: set[int]
+    say: Callable[[str], None]
+
+    def check(self, rows: DataFrame, stretch: Stretch) -> None:
+        """Look at rows that were read and not counted yet. Raises Fenced, CorruptState, StateUnavailable."""
+        counts = {row["partition"]: row["count"] for row in rows.groupBy("partition").count().collect()}
+        pairs = enumerate(zip(stretch.begin, stretch.end, strict=True))
+        missing = {p: end - begin - counts.get(p, 0) for p, (begin, end) in pairs}
+        short = {partition: count for partition, count in missing.items() if count > 0}
+        if not short:
+            return
+        self.lanes.mark_incomplete(self.targets)
+        for partition in short.keys() - self.partitions:
+            self.say(
+                f"INCOMPLETE: partition {partition}: {short[partition]:,} offsets have no record, "
+                "and the topic is compacted: what was removed is not counted"
+            )
+        self.partitions.update(short)
 
 
 @dataclass(frozen=True, slots=True)
-class LogRows:
-    """The rows of the log; `rows` reads those of [begin, end)."""
+class RowSource(ABC):
+    """Rows of the topic. `gaps`: None where every offset without a record never had one."""
 
-    rows: Callable[[Offsets, Offsets], DataFrame]
     view: Definition
+    gaps: GapCheck | None
+
+    @abstractmethod
+    def rows_of(self, stretch: Stretch) -> DataFrame:
+        """Return the rows of a stretch."""
 
     def read(self, stretch: Stretch) -> list[PartialWindow]:
-        """Read the rows of a stretch and fold them."""
-        return _fold(self.rows(stretch.begin, stretch.end), self.view, stretch)
+        """Fold the rows of a stretch. Errors as `GapCheck.check`."""
+        rows = self.rows_of(stretch)
+        found = parse_partials(partials(rows, self.view, stretch.watermark_ms).toArrow(), self.view)
+        if self.gaps is not None:
+            # After the rows were read: what was removed before that is missing now.
+            self.gaps.check(rows, stretch)
+        return found
 
 
-def _fold(rows: DataFrame, view: Definition, stretch: Stretch) -> list[PartialWindow]:
-    return parse_partials(partials(rows, view, stretch.watermark_ms).toArrow(), view)
+@dataclass(frozen=True, slots=True)
+class BatchRows(RowSource):
+    """The rows of a batch, exactly those of [begin, end)."""
+
+    rows: DataFrame
+    begin: Offsets
+    end: Offsets
+
+    def rows_of(self, stretch: Stretch) -> DataFrame:
+        """Return the rows of a stretch of the batch."""
+        if (stretch.begin, stretch.end) == (self.begin, self.end):
+            return self.rows
+        own = (f.col("offset") >= _of(stretch.begin)) & (f.col("offset") < _of(stretch.end))
+        return self.rows.where(own)
+
+
+@dataclass(frozen=True, slots=True)
+class LogRows(RowSource):
+    """The rows of the log; `read_log` reads those of [begin, end)."""
+
+    read_log: Callable[[Offsets, Offsets], DataFrame]
+
+    def rows_of(self, stretch: Stretch) -> DataFrame:
+        """Read the rows of a stretch."""
+        return self.read_log(stretch.begin, stretch.end)
 
 
 def _of(offsets: Offsets) -> Column:

@@ -13,12 +13,15 @@ from keylane_spark.stream.freshness import ObservedEnds, topic_complete_as_of_ms
 from keylane_spark.stream.leaders import Leaders
 from keylane_spark.stream.offset_log import batch_ends
 from keylane_spark.views.partials import partials
-from keylane_spark.views.sources import BatchRows, LogRows
+from keylane_spark.views.sources import BatchRows, GapCheck, LogRows
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from pyspark.sql import DataFrame
 
     from keylane.model.topic_partition import TopicPartition
+    from keylane_spark.adapters.lane import LaneTarget
     from keylane_spark.context import JobContext
     from keylane_spark.telemetry.metrics import JobMetrics
     from keylane_spark.views.closings import Offsets
@@ -48,16 +51,24 @@ class ViewQuery(BatchQuery):
         self._positions: Offsets = opening.writer.furthest
         self._leaders = Leaders(context, {self._topic: len(self._positions)}, opening.leader_epochs)
         self._freshness = ObservedEnds()
+        self._is_compacted: bool | None = False
+        self._gaps: set[int] = set()
         self.complete_as_of_ms = 0
         """The time as of which all lanes have been marked complete; 0: not yet."""
 
     def start(self) -> None:
         """Bring all lanes to the offsets of the furthest one, then start the query."""
         context, writer = self._context, self._opening.writer
+        self._is_compacted = context.broker.is_compacted(self._topic)
+        if self._is_compacted is None:
+            self.say(
+                f"Kafka refuses to say whether topic {self._topic!r} is compacted: if it is, "
+                "records that were removed are not counted, and lanes are not marked incomplete"
+            )
         writer.share_closings()
         for offsets, lanes in writer.behind.items():
             self.say(f"{len(lanes)} of the lanes are behind the others: they catch up first")
-            source = LogRows(self._read_log, self._opening.view)
+            source = LogRows(self._opening.view, self._gap_check(lanes), self._read_log)
             self._report(writer.fold(source, offsets, self._positions, lanes), 0)
         positions = self._by_partition(self._positions)
         rows = session.source(context.spark, context.broker.connection, positions, self._job)
@@ -107,7 +118,7 @@ class ViewQuery(BatchQuery):
             self._opening.name,
             lag=self._freshness.lag(self._by_partition(self._positions)),
             age_ms=self._context.claim_clock.now_ms() - complete_ms if complete_ms else None,
-            incomplete=len(self._opening.incomplete),
+            incomplete=len(self._gaps.union(self._opening.incomplete)),
             kind="view",
         )
 
@@ -128,11 +139,17 @@ class ViewQuery(BatchQuery):
         caught_up = self._caught_up(self._leaders.wait(ends, self.is_ending), end)
         count = sum(end) - sum(self._positions)
         begin, writer = self._positions, self._opening.writer
-        source = BatchRows(self._in_few_tasks(rows), self._opening.view, begin, end)
+        gaps = self._gap_check(self._opening.lanes.lanes)
+        source = BatchRows(self._opening.view, gaps, self._in_few_tasks(rows), begin, end)
         counts = writer.fold(source, begin, end)
         writer.close_windows(caught_up)
         self._positions = end
         self._report(counts, count, f" in {(clock.monotonic_s() - began_s) * 1000:.0f} ms")
+
+    def _gap_check(self, lanes: Collection[LaneTarget]) -> GapCheck | None:
+        if not self._is_compacted:
+            return None
+        return GapCheck(self._opening.lanes, lanes, self._gaps, self.say)
 
     def _read_log(self, begin: Offsets, end: Offsets) -> DataFrame:
         context = self._context

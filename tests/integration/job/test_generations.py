@@ -8,20 +8,17 @@ import signal
 import socket
 
 import pytest
-from confluent_kafka import OFFSET_END, Consumer, Producer, TopicPartition
+from confluent_kafka import OFFSET_END, Producer, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
     NewPartitions,
 )
 from tests.servers.own import create_topic, eventually
 from tests.support import jobs
 from tests.support import lanes as t
+from tests.support.compaction import compact
 from tests.support.jobs import State, Traffic
 
-from keylane import routing
 from keylane.errors import LaneBuilding, UnknownTopic
 from keylane.model.records import Layout, Options
 from keylane_spark.adapters.lane import LaneTarget
@@ -155,13 +152,12 @@ def test_offsets_without_records_cost_no_repair(job, kafka, state_of, names):
     """Transactions committed and aborted, an aborted one last; and a log that was really compacted."""
     topic = names["gappy"]
     state = state_of(topic)
-    admin = AdminClient({"bootstrap.servers": kafka})
     eventually(lambda: serves(state, 1), PATIENCE_S)
     epoch = state.record.owner.epoch
     transactions(kafka, topic)
     expected = {b"t-%d" % number: b"committed" for number in range(20)}
     eventually(lambda: holds(state, expected), PATIENCE_S)
-    compact(kafka, admin, topic)
+    compact(kafka, topic, 2)
     produce(kafka, topic, {b"last": b"1"})
     eventually(lambda: holds(state, {**expected, b"hot": b"cold", b"last": b"1"}), PATIENCE_S)
     assert state.record.owner.epoch == epoch
@@ -184,53 +180,6 @@ def transactions(kafka: str, topic: str) -> None:
             producer.abort_transaction(30)
         else:
             producer.commit_transaction(30)
-
-
-def compact(kafka: str, admin: AdminClient, topic: str) -> None:
-    """Write one key many times, and wait until the broker has left out the most of it."""
-    configure(admin, ConfigResource.Type.BROKER, "1", {"log.cleaner.backoff.ms": "200"})
-    settings = {
-        "cleanup.policy": "compact",
-        "segment.ms": "100",
-        "min.cleanable.dirty.ratio": "0.001",
-        "max.compaction.lag.ms": "100",
-    }
-    configure(admin, ConfigResource.Type.TOPIC, topic, settings)
-    numbers = itertools.count()
-
-    def is_compacted() -> bool:
-        # Each write ends the segment before it: the one that is written to is never compacted.
-        produce(kafka, topic, {b"hot": b"%d" % next(numbers)})
-        return len(hot_offsets(kafka, topic)) < next(numbers) / 4
-
-    eventually(is_compacted, 60)
-    produce(kafka, topic, {b"hot": b"cold"})
-
-
-def configure(admin: AdminClient, kind: ConfigResource.Type, name: str, settings: dict[str, str]) -> None:
-    entries = [
-        ConfigEntry(field, value, incremental_operation=AlterConfigOpType.SET)
-        for field, value in settings.items()
-    ]
-    resource = ConfigResource(kind, name, incremental_configs=entries)
-    admin.incremental_alter_configs([resource])[resource].result(30)
-
-
-def hot_offsets(kafka: str, topic: str) -> list[int]:
-    """Where the records of the key lie that are still there."""
-    consumer = Consumer({"bootstrap.servers": kafka, "group.id": "tests", "enable.auto.commit": False})
-    place = TopicPartition(topic, routing.partition_for(b"hot", 2), 0)
-    end = consumer.get_watermark_offsets(place, timeout=10)[1]
-    consumer.assign([place])
-    found = []
-    while (message := consumer.poll(10)) is not None:
-        assert not message.error()
-        if message.key() == b"hot":
-            found.append(message.offset())
-        if message.offset() + 1 >= end:
-            break
-    consumer.close()
-    return found
 
 
 def test_the_job_tells_its_metrics_in_cloudwatch_s_format(job, names):

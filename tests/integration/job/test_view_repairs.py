@@ -1,4 +1,4 @@
-"""Views whose lanes lose what they had acknowledged: what was reported final stays as it was."""
+"""Views whose lanes or topics lose records: final windows stay as they were, missing records are reported."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from tests.servers.own import create_topic
 from tests.support import jobs
 from tests.support import lanes as t
+from tests.support.compaction import compact
 from tests.support.views import Event, Query, StoredLane, eventually_equal, produce
 
 from keylane import routing
@@ -102,3 +103,22 @@ def test_a_final_window_stays_as_it_was_though_a_failover_takes_back_the_commits
         eventually_equal(lambda name=name: lanes_hold(query, name, 3, late=1), True)
     eventually_equal(lambda: windows_of(query, view, ANN), [(BEGIN_MS, True, 1)])
     eventually_equal(lambda: windows_of(query, visits, ANN), [(BEGIN_MS + 1_000, True, 1)])
+    assert not query.ask(f"/views/{view}")[1]["incomplete"]
+
+
+def test_a_view_over_a_compacted_topic_is_incomplete_once_records_are_missing(
+    kafka, redis_cluster, tmp_path, query
+):
+    names = {"topic": "compacted", "view": "compacted-view"}
+    create_topic(kafka, names["topic"], 1)
+    produce(kafka, names["topic"], [of_one(ANN, BEGIN_MS + 1_000 + number) for number in range(5)])
+    compact(kafka, names["topic"], 1)
+    running = jobs.start(kafka, redis_cluster, tmp_path, TABLES.format(**names))
+    try:
+        eventually_equal(lambda: windows_of(query, names["view"], ANN), [(BEGIN_MS, False, 1)])
+        line = running.wait_for(f"view {names['view']!r}: INCOMPLETE: partition 0: ")
+        assert "the topic is compacted" in line
+        _, document = query.ask(f"/views/{names['view']}/keys/{ANN}")
+        assert document["incomplete"] is True
+    finally:
+        running.end()

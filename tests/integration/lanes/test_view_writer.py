@@ -14,7 +14,7 @@ from keylane.adapters.redis.cluster import Cluster
 from keylane.errors import LaneBehind
 from keylane.model.records import Layout, Options
 from keylane.state.lanes import decode_watermark
-from keylane.state.windows import Column, Definition, Progress, is_final
+from keylane.state.windows import Closing, Column, Definition, Progress, is_final
 from keylane_spark.adapters.function_library import FunctionLibrary
 from keylane_spark.adapters.view_lanes import ViewLanes
 from keylane_spark.views import view_writer
@@ -211,10 +211,9 @@ class Schedule:
     def watch(self) -> None:
         """What a lane reports as final is what it reported when it first did."""
         for lane in self.lanes.lanes:
-            data = self.client.get(lane.watermark_key)
-            if data is None:
+            if not self.client.exists(lane.watermark_key):
                 continue
-            watermark_ms = decode_watermark(lane.watermark_key, data).newest_timestamp_ms
+            watermark_ms = self.event_time(lane)
             final = {name: own for name, own in self.windows(lane).items() if is_final(own[0], watermark_ms)}
             seen_ms, seen = self.reported[lane]
             known_ms = min(watermark_ms, seen_ms)
@@ -223,6 +222,10 @@ class Schedule:
                 self.reported[lane] = watermark_ms, final
             dumps = {key: dump for key in self.keys_of(lane) if (dump := self.client.dump(key))}
             self.before[lane].append(dumps)
+
+    def event_time(self, lane: LaneTarget) -> int:
+        data = self.client.get(lane.watermark_key)
+        return decode_watermark(lane.watermark_key, data).newest_timestamp_ms
 
     def windows(self, lane: LaneTarget) -> Final:
         names = self.client.zrange(self.key_of(lane, b"i"), 0, -1)
@@ -245,6 +248,53 @@ class Schedule:
 
 def until(final: Final, watermark_ms: int) -> Final:
     return {name: own for name, own in final.items() if own[0] <= watermark_ms}
+
+
+@pytest.fixture
+def schedule(redis_cluster):
+    found = Schedule(redis_cluster, VIEWS["tumbling"], 0)
+    yield found
+    found.close()
+
+
+def test_no_lane_reports_a_window_as_final_before_every_lane_has_what_closed_it(schedule):
+    schedule.log.records[0] = [(key, 1000) for key in KEYS] + [(KEYS[0], 1014)]
+    schedule.open()
+    schedule.writer.fold(schedule.log, (0, 0, 0), (6, 0, 0))
+    schedule.kill_after(1)
+    with pytest.raises(Killed):
+        schedule.writer.close_windows({0, 1, 2})
+    assert {schedule.event_time(lane) for lane in schedule.lanes.lanes} == {0}
+    schedule.open()
+    for _ in range(2):
+        schedule.writer.mark_complete(0, {0, 1, 2})
+    assert {schedule.event_time(lane) for lane in schedule.lanes.lanes} == {1010}
+
+
+def test_while_records_are_read_again_nothing_more_is_decided(schedule):
+    first, *others = schedule.lanes.lanes
+    schedule.log.records = [[(KEYS[0], 1000 + number)] * 2 for number in (0, 20, 40)]
+    schedule.open()
+    schedule.watch()
+    begun = {lane: schedule.before[lane][-1] for lane in schedule.lanes.lanes}
+    schedule.writer.fold(schedule.log, (0, 0, 0), (2, 2, 2))
+    schedule.writer.close_windows({0, 1, 2})
+    for lane in others:
+        schedule.restore(lane, begun[lane])
+    with pytest.raises(Killed):
+        # Each has the closing then, and nothing else.
+        schedule.open(kill_after=len(others))
+    schedule.restore(first, begun[first])
+    schedule.open()
+    closings = [Closing((2, 2, 2), 1036)]
+    schedule.writer.fold(schedule.log, (0, 0, 0), (2, 1, 1))
+    schedule.writer.mark_complete(0, {0, 1})
+    assert {schedule.event_time(lane) for lane in schedule.lanes.lanes} == {0}
+    schedule.writer.fold(schedule.log, (2, 1, 1), (2, 2, 2))
+    schedule.writer.mark_complete(0, {0, 1, 2})
+    assert {schedule.event_time(lane) for lane in schedule.lanes.lanes} == {1036}
+    schedule.open()
+    assert {state.closings for state in schedule.writer.states.values()} <= {tuple(closings), ()}
 
 
 @pytest.mark.parametrize("kind", VIEWS)

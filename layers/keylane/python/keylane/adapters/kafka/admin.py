@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
 from confluent_kafka import IsolationLevel, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec  # type: ignore[attr-defined]
 
 from keylane.adapters.kafka.clients import (
     RejectionListener,
@@ -121,6 +121,12 @@ class AdminSession:
             except UnknownTopic:
                 continue
         return found
+
+    def topic_settings(self, topic: str) -> dict[str, str]:
+        """The topic's settings, as Kafka names them, those of the broker that apply to it included."""
+        resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+        futures = self._client.describe_configs([resource], request_timeout=self._deadline.remaining_s)
+        return {name: each.value for name, each in self._result(futures[resource], topic).items()}
 
     def list_offsets(self, queries: Sequence[OffsetQuery], isolation: str) -> list[OffsetFound | None]:
         """The offset of each query, None where the partition has no such record."""

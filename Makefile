@@ -5,12 +5,13 @@ PYTEST_ARGS ?=
 KEYLANE_ARGS ?=
 BENCH_ARGS ?=
 TORTURE_ARGS ?=
+MODEL_ARGS ?=
 N ?= 200
 SEED ?=
 
 .PHONY: help setup setup-python setup-check setup-tests setup-localstack demo test unit integration e2e check
 .PHONY: lint-infra openapi settings tour events layer layer-requirements sizing package-job build
-.PHONY: up down status deploy-local clean torture torture-mutants
+.PHONY: up down status deploy-local clean torture torture-mutants model model-mutants
 .PHONY: bench bench-lookup bench-ingest bench-freshness bench-coldstart bench-read bench-write bench-outage bench-wait
 
 help:  ## This list
@@ -105,6 +106,12 @@ torture: setup  ## Random trouble on real servers against a fold of the log (N=2
 
 torture-mutants: setup  ## Remove each guard in turn: the torture must fail
 	@$(BIN)/python -m tests.torture.mutants $(TORTURE_ARGS)
+
+model: setup  ## Every state that a few steps of the protocol can reach, on a real Redis (MODEL_ARGS="--steps 6 --faults 2")
+	@$(BIN)/python -m tests.model $(MODEL_ARGS)
+
+model-mutants: setup  ## Remove each guard in turn: the model must fail
+	@$(BIN)/python -m tests.model.mutants $(MODEL_ARGS)
 
 clean:  ## Stop the local stack; delete its data and everything that set-up and tools made
 	@if [ -x $(BIN)/keylane ] && [ -d .keylane ]; then $(BIN)/keylane down --wipe; fi

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import threading
 import traceback
+import uuid
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
@@ -30,7 +31,10 @@ class BatchQuery(ABC):
     def __init__(self, name: str, title: str, checkpoint: Path) -> None:
         self._name = name
         self._title = title
-        self._checkpoint = checkpoint.absolute() / name
+        self._folder = checkpoint.absolute() / name
+        # Each query has a folder of its own: with what an earlier one left, Spark would go on at its offsets
+        # instead of the lanes'.
+        self._checkpoint = self._folder / uuid.uuid4().hex
         self._batch_lock = threading.Lock()
         self._is_stopping = False
         self._is_over = False
@@ -50,9 +54,9 @@ class BatchQuery(ABC):
 
     def start_reading(self, rows: DataFrame, every: str | None = None) -> None:
         """Start the query; `every`: the interval of its batches, None: one after the other."""
-        # Only this query's own offset log is ever read (batch_ends). The folder's name is ours: the folder
-        # that the environment names may hold other things.
-        shutil.rmtree(self._checkpoint, ignore_errors=True)
+        # Earlier queries' offset logs are never read (batch_ends). The folder's name is ours: the folder that
+        # the environment names may hold other things.
+        shutil.rmtree(self._folder, ignore_errors=True)
         writer = rows.writeStream.foreachBatch(self._write_batch).queryName(self._name)
         writer = writer.option("checkpointLocation", self._checkpoint.as_uri())
         self._query = (writer.trigger(processingTime=every) if every else writer).start()

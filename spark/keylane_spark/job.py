@@ -67,11 +67,11 @@ def _serve(
 ) -> None:
     totals = StrayTotals(ownership)
     pauses = RestartPauses(context, stop)
-    reported = ""
+    reported, openings = "", None
     while not stop.is_set():
         pauses.begin()
         try:
-            openings = open_topics(context, ownership)
+            openings = open_topics(context, ownership, openings.parked if openings else None)
             reported = ""
             sweeper.look_at(openings.shapes)
             _report_incomplete(context, openings)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from redis.exceptions import NoPermissionError
+from redis.exceptions import NoPermissionError, RedisError
 
 from keylane.adapters.redis.errors import translate_redis_errors
 from keylane.adapters.redis.resp import encode_command
 from keylane.errors import BadConfig
 from keylane.ports import Deadline
+from keylane.routing import SLOTS
 
 if TYPE_CHECKING:
     from keylane.adapters.redis.cluster import Cluster
@@ -22,8 +23,10 @@ _POLICY = re.compile(rb"^maxmemory_policy:(\S+)", re.MULTILINE)
 
 
 def check_eviction_policy(cluster: Cluster, clock: Clock) -> None:
-    """Raise BadConfig where a primary may evict keys, StateUnavailable where Redis is away.
+    """Raise BadConfig where a primary may evict keys, StateUnavailable where no node answers.
 
+    A primary that does not answer is checked when the lanes are opened again: its own are parked until
+    then.
     The policies that evict only keys with an expiry are refused, too: tombstone markers and the values of
     topics with a `ttl` have one. A user who may not run INFO is trusted.
     """
@@ -31,8 +34,11 @@ def check_eviction_policy(cluster: Cluster, clock: Clock) -> None:
     with translate_redis_errors():
         deadline = Deadline.after_ms(_TIMEOUT_MS, clock)
         cluster.refresh(deadline)
-        for node in cluster.primaries():
-            (reply,) = cluster.roundtrip(node, info, 1, deadline)
+        for node in {nodes[0] for slot in range(SLOTS) if (nodes := cluster.nodes_of(slot))}:
+            try:
+                (reply,) = cluster.roundtrip(node, info, 1, Deadline.after_ms(_TIMEOUT_MS, clock))
+            except (RedisError, OSError):
+                continue
             if isinstance(reply, NoPermissionError):
                 continue
             if isinstance(reply, Exception):

@@ -103,6 +103,12 @@ def checked(reply: Any) -> Any:
     return reply
 
 
+def cause_of(error: Exception | None) -> Exception | None:
+    """What a call met: the error of the client library, where StateUnavailable was made of one."""
+    cause = error.__cause__ if isinstance(error, StateUnavailable) else None
+    return cause if isinstance(cause, Exception) else error
+
+
 class FunctionLibrary:
     """Calls the library over one cluster. `notify` gets a sentence for each pause. Not thread-safe."""
 
@@ -122,13 +128,20 @@ class FunctionLibrary:
         """The deadline of one exchange that begins now."""
         return Deadline.after_ms(self.options.attempt_timeout_s * 1000, self.clock)
 
-    def call(self, slot: int, packed: bytes, error: Exception | None = None) -> Any:
+    def budget(self) -> Deadline:
+        """The deadline of repeats that begin now."""
+        return Deadline.after_ms(self.options.retry_budget_s * 1000, self.clock)
+
+    def call(
+        self, slot: int, packed: bytes, error: Exception | None = None, budget: Deadline | None = None
+    ) -> Any:
         """The reply to one encoded command, from the slot's primary.
 
-        `error`: what an earlier attempt of the same call met. Raises CallRefused, and StateUnavailable once
-        the retry budget is spent.
+        `error`: what an earlier attempt of the same call met. `budget`: until when the call is repeated,
+        after a first attempt. Raises CallRefused, and StateUnavailable (from its cause) once the budget is
+        spent.
         """
-        budget = Deadline.after_ms(self.options.retry_budget_s * 1000, self.clock)
+        budget = budget or self.budget()
         pause_s = _FIRST_PAUSE_S
         while True:
             try:
@@ -139,7 +152,7 @@ class FunctionLibrary:
                     (reply,) = self.cluster.roundtrip(primary, packed, 1, self.attempt())
                     return checked(reply)
             except StateUnavailable as unavailable:
-                error = unavailable.__cause__ if isinstance(unavailable.__cause__, Exception) else unavailable
+                error = cause_of(unavailable) or unavailable
                 if budget.remaining_s <= 0:
                     spent = f"Redis accepted no writes for {self.options.retry_budget_s:.0f} s: {error}"
                     raise StateUnavailable(spent, 10) from error

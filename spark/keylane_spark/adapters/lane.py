@@ -104,12 +104,14 @@ def lost_strays(starts: Mapping[LaneTarget, LaneStart]) -> Iterator[tuple[LaneTa
     """Lanes that lack strays they were given: lane, source partition, offset from which to read it again.
 
     A failover of a lane's shard may lose acknowledged strays. The partition that they came from lies in
-    another shard, and its watermark does not show the loss.
+    another shard, and its watermark does not show the loss. Lanes that are not opened are not looked at.
     """
     by_name = {(lane.topic, lane.name): lane for lane in starts}
     for source, start in starts.items():
         for name, to in start.given.items():
-            lane = by_name[source.topic, name]
+            lane = by_name.get((source.topic, name))
+            if lane is None:
+                continue
             has = starts[lane].taken.get(source.partition, 0)
             if has < to:
                 yield lane, source.partition, has

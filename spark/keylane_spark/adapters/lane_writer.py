@@ -7,8 +7,9 @@ How a chunk gets into its lane:
    library refuses a chunk that does not follow the one before. So many may be in flight at once, and a lost
    chunk stops those behind it. The strays of a partition are such a chain of their own in each lane.
 3. After a transient error (a broken connection, a node that is loading or full, a migrating slot, a missing
-   library) everything without a reply is sent again, first chunk first, until the retry budget is spent. The
-   library skips records that are in the lane already, so repeating does no harm.
+   library) what has no reply is sent again, first chunk first, until the retry budget is spent: see
+   `call_pipeline`. The library skips records that are in the lane already, so repeating does no harm. A lane
+   whose calls get no reply is parked.
 4. If the library refuses a call, the writer raises at once Fenced (FENCED), LaneBehind (BEHIND), StraysLost
    (LOST) or CorruptState (CORRUPT, WRONGTYPE).
 5. `flush` returns once every chunk has its reply and, with `wait_replicas`, once the replicas have them.
@@ -18,42 +19,21 @@ Not thread-safe, as `Cluster`.
 
 from __future__ import annotations
 
-from collections import deque
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-
-from redis.exceptions import RedisError
 
 from keylane.adapters.redis.resp import encode_command
 from keylane.errors import StateUnavailable
 from keylane.state import codec
 from keylane_spark.adapters import function_library as library
-from keylane_spark.adapters.function_library import CallRefused
+from keylane_spark.adapters.call_pipeline import CallPipeline, LaneCall
 from keylane_spark.adapters.lane import LaneStart, LaneTarget, OffsetRange, option_arguments
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-    from keylane.adapters.redis.cluster import Node
     from keylane_spark.adapters.function_library import FunctionLibrary
+    from keylane_spark.adapters.parked_slots import ParkedSlots
     from keylane_spark.columns.chunks import Chunk
-
-IN_FLIGHT = 16
-"""Chunks without a reply on one connection: enough to hide a round trip, few enough for Redis' buffers."""
-
-
-@dataclass(slots=True)
-class _Call:
-    """One call in flight. Its reply is stored in `replies` under its lane; None: the reply is not needed."""
-
-    lane: LaneTarget
-    begin_offset: int
-    packed: bytes
-    replies: dict[LaneTarget, Any] | None = None
-
-    def settle(self, reply: Any) -> None:
-        if self.replies is not None:
-            self.replies[self.lane] = reply
 
 
 class LaneWriter:
@@ -61,14 +41,13 @@ class LaneWriter:
 
     With `wait_replicas` a flush waits for this many replicas. If they are too slow, the flush returns without
     them, and calls the library's `notify`: once, until they have caught up.
+    `parked`: where it leaves out and notes slots that take no writes; None: it raises StateUnavailable.
     """
 
-    def __init__(self, library_: FunctionLibrary, epoch: int) -> None:
+    def __init__(self, library_: FunctionLibrary, epoch: int, parked: ParkedSlots | None = None) -> None:
         self._library = library_
-        self._cluster = library_.cluster
         self._epoch = epoch
-        self._in_flight: dict[Node, deque[_Call]] = {}
-        self._written: set[Node] = set()
+        self._pipeline = CallPipeline(library_, epoch, parked)
         self._is_short_of_replicas = False
 
     def open(
@@ -76,24 +55,26 @@ class LaneWriter:
     ) -> dict[LaneTarget, LaneStart]:
         """Take each lane for this epoch; the int is the partition's oldest offset. Return the lanes' states.
 
-        A new lane in `incomplete` is marked as having lost records. A superseded lane serves again.
+        A new lane in `incomplete` is marked as having lost records. A superseded lane serves again. Parked
+        lanes have no state.
 
         Raises Fenced (a writer has this epoch or a newer one), CorruptState, StateUnavailable.
         """
         replies: dict[LaneTarget, Any] = {}
-        ready: set[Node | None] = set()
+        ready = set()
         for lane, oldest in lanes:
+            if self.is_parked(lane):
+                continue
             prefix = b"%d" % len(lane.key_prefix)
             packed = self._command(library.OPEN, lane, b"%d" % oldest, b"%d" % (lane in incomplete), prefix)
-            call = _Call(lane, oldest, packed, replies)
-            if self._node_of(lane) in ready:
-                self._send(call)
+            call = LaneCall(lane, oldest, packed, replies)
+            if self._pipeline.node_of(lane) in ready:
+                self._pipeline.send(call)
                 continue
             # The first lane of each node is opened alone, because the node may lack the library. Lanes in
             # flight would then be opened a second time, and be refused for their own epoch.
-            self.flush()
-            self._recover(None, call)
-            ready.add(self._node_of(lane))
+            self._pipeline.send_alone(call)
+            ready.add(self._pipeline.node_of(lane))
         self.flush()
         return {lane: LaneStart.of_reply(reply) for lane, reply in replies.items()}
 
@@ -110,7 +91,7 @@ class LaneWriter:
 
     def _mark(self, lanes: Iterable[LaneTarget], flag: int) -> None:
         for lane in lanes:
-            self._send(_Call(lane, 0, self._command(library.MARK, lane, b"%d" % flag)))
+            self._pipeline.send(LaneCall(lane, 0, self._command(library.MARK, lane, b"%d" % flag)))
         self.flush()
 
     def apply(
@@ -138,7 +119,7 @@ class LaneWriter:
             b"%d" % (chunk.has_tombstones if chunk else 0),
             *option_arguments(lane.options, len(lane.key_prefix)),
         )
-        self._send(_Call(lane, covered.begin, _with_records(head, chunk)))
+        self._pipeline.send(LaneCall(lane, covered.begin, _with_records(head, chunk)))
 
     def put_strays(self, lane: LaneTarget, chunk: Chunk, source_partition: int, after: int = 0) -> None:
         """Send records of another partition to the lane where readers look for their keys.
@@ -155,7 +136,7 @@ class LaneWriter:
             b"%d" % after,
             b"%d" % chunk.end_offset,
         )
-        self._send(_Call(lane, after, _with_records(head, chunk)))
+        self._pipeline.send(LaneCall(lane, after, _with_records(head, chunk)))
 
     def note_strays(self, source: LaneTarget, given: Mapping[LaneTarget, int]) -> None:
         """Note in a partition's first lane up to which offset each other lane was given its strays.
@@ -164,26 +145,27 @@ class LaneWriter:
         """
         pairs = [part for lane, to in given.items() for part in (lane.name.encode(), b"%d" % to)]
         packed = self._command(library.GAVE, source, b"%d" % len(source.key_prefix), *pairs)
-        self._send(_Call(source, 0, packed))
+        self._pipeline.send(LaneCall(source, 0, packed))
+
+    def is_parked(self, lane: LaneTarget) -> bool:
+        """Whether calls for this lane do nothing."""
+        return self._pipeline.is_parked(lane)
 
     def flush(self) -> None:
-        """Wait until everything that was sent has its reply; errors as `apply`."""
-        while self._in_flight:
-            self._receive(next(iter(self._in_flight)), leave=0)
-        if self._library.options.wait_replicas and self._written:
+        """Wait until everything that was sent has its reply, or its lane is parked; errors as `apply`."""
+        self._pipeline.flush()
+        if self._library.options.wait_replicas and self._pipeline.written:
             self._wait_for_replicas()
-            self._written.clear()
+            self._pipeline.written.clear()
 
     def abandon(self) -> None:
         """Forget what is in flight: after an error, when the batch will be written again."""
-        for node in self._in_flight:
-            self._cluster.drop(node)
-        self._in_flight.clear()
+        self._pipeline.abandon()
 
     def _wait_for_replicas(self) -> None:
         wanted = self._library.options.wait_replicas
         try:
-            reached = self._library.count_replicas(self._written)
+            reached = self._library.count_replicas(self._pipeline.written)
             trouble = f"{reached} of {wanted} replicas have the writes" if reached < wanted else ""
         except StateUnavailable as error:
             trouble = f"can't tell whether {wanted} replicas have the writes: {error}"
@@ -191,65 +173,8 @@ class LaneWriter:
             self._library.notify(trouble)
         self._is_short_of_replicas = bool(trouble)
 
-    def _node_of(self, lane: LaneTarget) -> Node | None:
-        return next(iter(self._cluster.nodes_of(lane.slot)), None)
-
     def _command(self, function: bytes, lane: LaneTarget, *arguments: bytes) -> bytes:
         return encode_command(b"FCALL", function, b"1", lane.watermark_key, b"%d" % self._epoch, *arguments)
-
-    def _send(self, call: _Call) -> None:
-        """Send a call; read replies first where too many are in flight."""
-        try:
-            node = self._cluster.primary(call.lane.slot)
-        except StateUnavailable as error:
-            self._recover(error, call)
-            return
-        calls = self._in_flight.setdefault(node, deque())
-        calls.append(call)
-        self._written.add(node)
-        try:
-            self._cluster.send(node, call.packed, self._library.attempt())
-        except (RedisError, OSError) as error:
-            self._recover(error)
-            return
-        if len(calls) > IN_FLIGHT:
-            self._receive(node, leave=IN_FLIGHT // 2)
-
-    def _receive(self, node: Node, leave: int) -> None:
-        """Read replies of a node until `leave` calls are in flight."""
-        calls = self._in_flight[node]
-        try:
-            while len(calls) > leave:
-                reply = library.checked(self._cluster.receive_next(node, self._library.attempt()))
-                calls.popleft().settle(reply)
-        except CallRefused as refused:
-            self.abandon()
-            raise self._error_for(refused, calls[0]) from refused
-        except (RedisError, OSError) as error:
-            self._recover(error)
-            return
-        if not calls:
-            self._in_flight.pop(node, None)
-
-    def _recover(self, error: Exception | None, *more: _Call) -> None:
-        """Send everything without a reply again, wherever its lanes are now, and wait for the replies.
-
-        The calls of all nodes, not just of the failed one: the slot map may change, and the chunks of a lane
-        must stay in order.
-        """
-        calls = [*(call for of_node in self._in_flight.values() for call in of_node), *more]
-        self.abandon()
-        for call in calls:
-            try:
-                reply = self._library.call(call.lane.slot, call.packed, error)
-            except CallRefused as refused:
-                raise self._error_for(refused, call) from refused
-            error = None
-            self._written.add(self._cluster.primary(call.lane.slot))
-            call.settle(reply)
-
-    def _error_for(self, refused: CallRefused, call: _Call) -> Exception:
-        return refused.for_lane(str(call.lane), call.lane.watermark_key, self._epoch, call.begin_offset)
 
 
 def _with_records(head: bytes, chunk: Chunk | None) -> bytes:

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+TOTALS_SLOT = routing.key_slot(redis_keys.strays_key(""))
+"""The slot of all stray totals."""
 _TIMEOUT_MS = 5000
 _KEYS_PER_CALL = 1000
 

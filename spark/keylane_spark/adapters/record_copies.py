@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 SLOTS = {tag: routing.key_slot(b"{%b}" % tag) for tag in (*COPY_TAGS, RECORD_TAG)}
 """The slot of each tag, in the order of writing."""
-_MAJORITY = 2
+MAJORITY = 2
+"""As many copies suffice."""
 _PATIENT_S = 5.0
 _BRIEF_S = 1.0
 _REST_S = 10.0
@@ -66,7 +67,7 @@ class RecordCopies:
                 except StateUnavailable:
                     self._resting_until_s[tag] = self._clock.monotonic_s() + _REST_S
         for tag, slot in SLOTS.items():
-            if len(replies) < _MAJORITY and tag not in replies:
+            if len(replies) < MAJORITY and tag not in replies:
                 replies[tag] = self._patient.call(slot, command(tag))
         if writes:
             self._wait_for_replicas(replies)

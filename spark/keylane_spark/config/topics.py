@@ -57,8 +57,8 @@ class JobConfig(ConfigTable):
     fetch_max_wait_ms: Annotated[int, Field(ge=1, le=60_000)] = 5
     """Kafka's fetch.max.wait.ms. With Kafka's default of 500 every batch waits for half a second."""
     heartbeat_ms: Annotated[int, Field(ge=50, le=60_000)] = 500
-    redis_patience_s: Annotated[float, Field(gt=0)] = 60.0
-    """The retry budget of writes to Redis; once it is spent, the query restarts."""
+    redis_patience_s: Annotated[float, Field(gt=0)] = 10.0
+    """The retry budget of writes to Redis, longer than a failover; once it is spent, lanes are parked."""
     wait_replicas: Annotated[int, Field(ge=0, le=5)] = 0
     """How many replicas must have a batch before it counts as written (Redis' WAIT)."""
     wait_timeout_ms: Annotated[int, Field(ge=1, le=60_000)] = 1000

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from keylane_spark.engine import kafka_options
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from pyspark.sql import DataFrame
 
@@ -89,23 +89,28 @@ def source(
     positions: Mapping[TopicPartition, int],
     config: JobConfig,
     *,
-    headers: bool = False,
+    columns: Collection[str] = (),
+    only_these: bool = False,
 ) -> DataFrame:
     """A stream of all topics' rows from the given positions on.
 
-    There is a column `topic` where there are several topics, and `headers` where a topic keeps them.
+    Each row has partition, offset, timestamp, key, value, and `columns` (topic, headers). `only_these`: no
+    other partitions of the topics are read than those with a position.
     """
     topics = sorted({topic for topic, _ in positions})
-    columns = ["partition", "offset", "timestamp", "key", "value", *(["headers"] if headers else [])]
-    return (
+    reader = (
         spark.readStream.format("kafka")
-        .options(**_options(connection, topics, config))
+        .options(**_options(connection, config))
         .option("startingOffsets", _offsets(positions))
         .option("maxOffsetsPerTrigger", config.max_batch_records)
-        .option("includeHeaders", headers)
-        .load()
-        .select(*(["topic"] if len(topics) > 1 else []), *columns)
+        .option("includeHeaders", "headers" in columns)
     )
+    if only_these:
+        of_topic = {name: [p for topic, p in sorted(positions) if topic == name] for name in topics}
+        reader = reader.option("assign", json.dumps(of_topic))
+    else:
+        reader = reader.option("subscribe", ",".join(topics))
+    return reader.load().select("partition", "offset", "timestamp", "key", "value", *columns)
 
 
 def read_range(
@@ -119,7 +124,8 @@ def read_range(
     topics = sorted({topic for topic, _ in begins})
     return (
         spark.read.format("kafka")
-        .options(**_options(connection, topics, config))
+        .options(**_options(connection, config))
+        .option("subscribe", ",".join(topics))
         .option("startingOffsets", _offsets(begins))
         .option("endingOffsets", _offsets(ends))
         .load()
@@ -134,10 +140,9 @@ def _offsets(positions: Mapping[TopicPartition, int]) -> str:
     return json.dumps(by_topic)
 
 
-def _options(connection: Connection, topics: list[str], config: JobConfig) -> dict[str, str]:
+def _options(connection: Connection, config: JobConfig) -> dict[str, str]:
     return {
         **kafka_options.options(connection),
-        "subscribe": ",".join(topics),
         "kafka.isolation.level": config.isolation,
         # Reading a deleted topic must not create it again.
         "kafka.allow.auto.create.topics": "false",

@@ -12,6 +12,9 @@ The steps of a start; after a crash at any of them the next start does the same 
 4. The lanes of what is served, then the lanes of what is built.
 5. The comparison of what the lanes hold with the log: see `generations.lineage`. A state that holds records
    which the log has lost begins again, as a new generation. Else the present leaders go on record.
+
+Where a shard takes no writes, its lanes are parked, and all others are opened. A partition is read if any of
+its lanes is open; in a topic with strays, if its first lane is: it notes the strays that the partition gives.
 """
 
 from __future__ import annotations
@@ -21,10 +24,11 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from keylane.adapters.redis.cluster import Cluster
-from keylane.errors import UnknownTopic
+from keylane.errors import StateUnavailable, UnknownTopic
 from keylane_spark.adapters.eviction import check_eviction_policy
 from keylane_spark.adapters.lane import LaneTarget, lost_strays
 from keylane_spark.adapters.old_libraries import remove_old_libraries
+from keylane_spark.adapters.parked_slots import ParkedSlots
 from keylane_spark.generations.epochs import (
     RECREATED,
     StateAhead,
@@ -35,6 +39,7 @@ from keylane_spark.generations.epochs import (
 )
 from keylane_spark.generations.lineage import LogCheck, last_epochs
 from keylane_spark.generations.plan import wanted_layout
+from keylane_spark.serving.parking import writable_slots
 from keylane_spark.stream.openings import Opening, Openings, WriterSpec, lanes_of
 
 if TYPE_CHECKING:
@@ -43,6 +48,7 @@ if TYPE_CHECKING:
     from keylane.model.records import Layout
     from keylane.model.topic_partition import TopicPartition
     from keylane_spark.adapters.kafka_admin import TopicShape
+    from keylane_spark.adapters.lane import LaneStart
     from keylane_spark.adapters.lane_writer import LaneWriter
     from keylane_spark.adapters.topic_record import TopicRecord
     from keylane_spark.config.topics import TopicConfig
@@ -51,8 +57,13 @@ if TYPE_CHECKING:
     from keylane_spark.generations.ownership import Ownership
 
 
-def open_topics(context: JobContext, ownership: Ownership) -> Openings:
+def open_topics(
+    context: JobContext, ownership: Ownership, parked_before: ParkedSlots | None = None
+) -> Openings:
     """Open the lanes of all topics of the config that exist.
+
+    `parked_before`: the parked slots of the opening before this one. Those that still take no writes are left
+    out at once.
 
     Raises UnknownTopic (at the first start if any topic is missing, later if all are), BadConfig for a Redis
     that evicts keys, Fenced, LogUnavailable, StateUnavailable, CorruptState, WriterError.
@@ -67,7 +78,7 @@ def open_topics(context: JobContext, ownership: Ownership) -> Openings:
     cluster = Cluster(context.redis)
     try:
         check_eviction_policy(cluster, context.clock)
-        opener = _TopicsOpener(context, ownership, cluster, shapes)
+        opener = _TopicsOpener(context, ownership, cluster, shapes, _still_parked(context, parked_before))
         openings = open_with_epoch(ownership, shapes, opener, has_begun=ownership.has_begun)
         if not ownership.has_begun:
             remove_old_libraries(cluster, context.clock)
@@ -107,6 +118,7 @@ class _TopicsOpener:
     ownership: Ownership
     cluster: Cluster
     shapes: Mapping[str, TopicShape]
+    parked: ParkedSlots
     had_strays: set[str] = field(default_factory=set)
     """Topics with strays whose state begins again: what one partition has lost, any lane may lack."""
 
@@ -162,15 +174,6 @@ class _TopicsOpener:
         `lost`: partitions, or whole topics, that have lost their first records.
         """
         layouts = spec.layouts
-        lanes = [
-            (LaneTarget.of(layouts[topic], partition, stripe), offset)
-            for (topic, partition), offset in oldest.items()
-            if topic in layouts
-            for stripe in range(layouts[topic].stripes)
-        ]
-        incomplete_lanes = {
-            lane for lane, _ in lanes if lane.topic in lost or (lane.topic, lane.partition) in lost
-        }
         positions: dict[TopicPartition, int] = {}
         held: Counter[TopicPartition] = Counter()
         incomplete: set[TopicPartition] = set()
@@ -178,10 +181,10 @@ class _TopicsOpener:
         strays = {
             topic
             for topic, layout in layouts.items()
-            if layout.options.guarded or self.ownership.has_strays(layout)
+            if layout.options.guarded or self._may_have_strays(layout)
         }
-        writer = self._lane_writer(spec)
-        starts = writer.open(lanes, incomplete_lanes)
+        writer = spec.lanes(self.cluster, self.context.clock, self.context.say, self.parked)
+        starts = self._start_lanes(writer, layouts, oldest, lost)
         for lane, start in starts.items():
             own = lane.topic, lane.partition
             positions[own] = min(start.next_offset, positions.get(own, start.next_offset))
@@ -195,6 +198,7 @@ class _TopicsOpener:
             is_beyond = lane.partition >= layouts[lane.topic].partition_count
             if start.has_strays or start.given or is_beyond:
                 strays.add(lane.topic)
+        unread = self._unread(starts, {source for source in oldest if source[0] in layouts}, strays)
         for lane, source_partition, offset in lost_strays(starts):
             source = lane.topic, source_partition
             self.context.say(
@@ -204,7 +208,57 @@ class _TopicsOpener:
             if offset < oldest[source] and source in lost:
                 writer.mark_incomplete([lane])
                 incomplete.add((lane.topic, lane.partition))
-        return Opening(spec, positions, sorted(incomplete), frozenset(strays), frozenset(lacking), held)
+        for partition in unread:
+            positions.pop(partition, None)
+        return Opening(
+            spec,
+            positions,
+            sorted(incomplete),
+            frozenset(strays),
+            frozenset(lacking - unread),
+            held,
+            parked=self.parked,
+            unread=unread,
+        )
+
+    def _may_have_strays(self, layout: Layout) -> bool:
+        try:
+            return self.ownership.has_strays(layout)
+        except StateUnavailable:
+            # The shard of the totals is away, and perhaps the lanes that would say so.
+            return True
+
+    def _start_lanes(
+        self,
+        writer: LaneWriter,
+        layouts: Mapping[str, Layout],
+        oldest: Mapping[TopicPartition, int],
+        lost: Collection[TopicPartition | str],
+    ) -> dict[LaneTarget, LaneStart]:
+        """Open the lanes. Raises StateUnavailable if all of them are parked."""
+        lanes = [
+            (LaneTarget.of(layouts[topic], partition, stripe), offset)
+            for (topic, partition), offset in oldest.items()
+            if topic in layouts
+            for stripe in range(layouts[topic].stripes)
+        ]
+        incomplete = {lane for lane, _ in lanes if lane.topic in lost or (lane.topic, lane.partition) in lost}
+        starts = writer.open(lanes, incomplete)
+        if lanes and not starts:
+            why = next(iter(self.parked.reasons.values()), "")
+            raise StateUnavailable(f"no lane can be opened: {why}", 10)
+        return starts
+
+    @staticmethod
+    def _unread(
+        starts: Collection[LaneTarget], partitions: Collection[TopicPartition], strays: Collection[str]
+    ) -> frozenset[TopicPartition]:
+        """Return the partitions that can't be read."""
+        opened = {(lane.topic, lane.partition) for lane in starts}
+        opened_first = {(lane.topic, lane.partition) for lane in starts if lane.stripe == 0}
+        return frozenset(
+            source for source in partitions if source not in (opened_first if source[0] in strays else opened)
+        )
 
     def _spec(self, layouts: Mapping[str, Layout], epoch: int) -> WriterSpec:
         return WriterSpec(self.context.redis, layouts, epoch, self.context.write_options)
@@ -231,11 +285,21 @@ class _TopicsOpener:
         extended = check.extend()
         if extended != lineages:
             check.confirm(self.context.broker.ends(counts))
+        # What a parked lane holds is not known: it is compared later, by the lineage that it has now.
+        parked = {source for opening in openings for source in opening.parked_partitions}
+        known = extended | {source: lineages.get(source, ()) for source in parked}
         for topic, count in counts.items():
-            of_topic = tuple(extended[topic, partition] for partition in range(count))
+            of_topic = tuple(known.get((topic, partition), ()) for partition in range(count))
             self.ownership.note_lineages(topic, of_topic)
         epochs = last_epochs(extended)
         return [replace(opening, leader_epochs=epochs) for opening in openings]
+
+
+def _still_parked(context: JobContext, before: ParkedSlots | None) -> ParkedSlots:
+    if not before:
+        return ParkedSlots()
+    slots = before.reasons.keys()
+    return before.only(slots - writable_slots(context.redis, context.clock, slots))
 
 
 def _incomplete(lost: Collection[TopicPartition], mixed: Collection[str]) -> set[TopicPartition | str]:

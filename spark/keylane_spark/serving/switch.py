@@ -13,6 +13,8 @@ The steps of a switch, once the next generation is complete but for the last sec
 No read goes back in time. Before step 4 no reader uses the next generation, which holds everything that the
 old one ever returned. After it no reader uses the old one, because its lanes are marked. A crash after any
 step leaves a state that the next start can open: `open` removes the marks of lanes that serve.
+
+While a lane is parked, there is no switch: it could not be marked, and the next generation lacks records.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from typing import TYPE_CHECKING
 
 from keylane.adapters.redis.cluster import Cluster
 from keylane.errors import Fenced, TopicChanged
+from keylane_spark.serving.parking import ParkingWatch
 from keylane_spark.stream.openings import lanes_of
 from keylane_spark.stream.topic_query import TopicQuery
 
@@ -56,6 +59,7 @@ class Serving:
         self._ownership = ownership
         self._openings = openings
         self._metrics = metrics
+        self._parking = ParkingWatch(context, openings)
         self._serving = TopicQuery(
             context, openings.serving, totals, metrics, check_topics=self._check_topics
         )
@@ -78,6 +82,7 @@ class Serving:
             while not stop.wait(_POLL_S):
                 for query in queries:
                     query.check()
+                self._parking.check()
                 if self._metrics.is_due:
                     self._serving.report_gauges()
                     self._metrics.flush()
@@ -119,6 +124,8 @@ class Serving:
     def _is_near(self, building: TopicQuery) -> bool:
         """Whether it is nearly as complete as the serving one, which an open transaction holds up too."""
         complete_ms = building.complete_as_of_ms
+        if self._openings.serving.parked:
+            return False
         now_ms = self._context.claim_clock.now_ms()
         needed_ms = min(now_ms, self._serving.complete_as_of_ms or now_ms)
         return complete_ms > 0 and needed_ms - complete_ms < _NEAR_MS
@@ -132,6 +139,8 @@ class Serving:
         if not self._serving.stop():
             raise TopicChanged("the batch in progress did not end: the switch is tried again")
         self._serving.raise_failure()
+        if self._openings.serving.parked:
+            raise TopicChanged("lanes have been parked: the switch is tried again")
         reached = {source: end for source, end in self._serving.positions.items() if source[0] in layouts}
         while not self._covers(building, reached):
             building.check()

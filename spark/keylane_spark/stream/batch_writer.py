@@ -46,13 +46,16 @@ class BatchWriter:
     2. a note of which lanes were given them;
     3. its own chunks, which move its watermark.
 
-    So a watermark never claims strays that could still get lost.
+    So a watermark never claims strays that could still get lost. A partition with a stray for a parked lane
+    is held back: its watermark stays where it is. Rows of partitions without a range are skipped.
     """
 
     lanes: LaneWriter
     layouts: Mapping[str, Layout]
     ranges: Mapping[TopicPartition, OffsetRange]
     tallies: dict[TopicPartition, Tally] = field(default_factory=dict)
+    held_back: dict[TopicPartition, str] = field(default_factory=dict)
+    """Partitions that go no further, each with the parked lane for which it has a stray."""
     _targets: dict[tuple[str, int, int], LaneTarget] = field(default_factory=dict)
     _folders: dict[LaneTarget, Folder] = field(default_factory=dict)
     _stray_folders: dict[TopicPartition, dict[LaneTarget, Folder]] = field(default_factory=dict)
@@ -75,6 +78,8 @@ class BatchWriter:
             for topic, of_topic in self._split_by_topic(batch):
                 partitions = of_topic.column("partition").to_numpy(zero_copy_only=False)
                 for partition in np.unique(partitions).tolist():
+                    if (topic, partition) not in self.ranges:
+                        continue
                     mask = partitions == partition
                     own = of_topic if mask.all() else of_topic.filter(pa.array(mask))
                     self._write_partition((topic, partition), own)
@@ -183,6 +188,12 @@ class BatchWriter:
             self.lanes.flush()
             self._has_unacknowledged_strays = False
         if given := self._unnoted_strays.pop(source, None):
+            for each in given:
+                if self.lanes.is_parked(each):
+                    self.held_back.setdefault(source, str(each))
+        if source in self.held_back:
+            return
+        if given:
             self.lanes.note_strays(self._lane(*source, 0), given)
         begin = self._written_to.get(lane, self.ranges[source].begin)
         chunk = folded.encode(lane.key_prefix) if folded else None

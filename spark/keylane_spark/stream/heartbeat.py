@@ -2,6 +2,9 @@
 
 It runs in its own thread with its own connections. It moves no watermark. It raises the time as of which a
 lane is complete once the job has written all records below an observed end offset.
+
+It waits for no node: a lane that it can't reach is tried again with the next beat, and the others are beaten
+meanwhile. A slot that it has not reached for `redis_patience_s` is parked.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from keylane.adapters.redis.cluster import Cluster
 from keylane.errors import KeylaneError, Unavailable
 from keylane_spark.adapters.claim_clock import LARGE_SKEW_MS
 from keylane_spark.adapters.lane import LaneTarget, OffsetRange
+from keylane_spark.adapters.parked_slots import ParkedSlots
 from keylane_spark.stream.freshness import topic_complete_as_of_ms
 from keylane_spark.stream.restarts import unexpected
 
@@ -33,7 +37,19 @@ class HeartbeatQuery(Protocol):
 
     @property
     def positions(self) -> dict[TopicPartition, int]:
-        """The next offset of each partition."""
+        """The next offset of each partition that is read, or was read until it was parked or held back."""
+
+    @property
+    def stuck(self) -> Collection[TopicPartition]:
+        """Those of them that go no further, because their lanes are parked, or a stray's lane is."""
+
+    @property
+    def unread(self) -> Collection[TopicPartition]:
+        """Partitions without a position: they have been parked since the lanes were opened."""
+
+    @property
+    def parked(self) -> ParkedSlots:
+        """Slots whose lanes are left out."""
 
     @property
     def strays(self) -> Collection[str]:
@@ -73,7 +89,9 @@ class Heartbeat:
         self._query = query
         self._next_check_s = self._clock.monotonic_s() + _CHECK_TOPICS_S
         self._cluster = Cluster(writer.redis)
-        self._lanes = writer.lanes(self._cluster, self._clock, query.say, durable=False)
+        self._missed = ParkedSlots()
+        self._missed_since_s: dict[int, float] = {}
+        self._patience_s = context.config.job.redis_patience_s
         self._slots = {
             LaneTarget.of(writer.layouts[topic], partition, stripe).slot
             for topic, partition in query.positions
@@ -107,7 +125,6 @@ class Heartbeat:
                 self._beat()
                 reported = ""
             except Unavailable as error:
-                self._lanes.abandon()
                 if str(error) != reported:
                     reported = str(error)
                     self._query.say(f"heartbeat: {reported}")
@@ -119,7 +136,8 @@ class Heartbeat:
                 return
 
     def _compare_clocks(self) -> None:
-        self._claim_clock.compare(self._cluster, self._slots)
+        parked = self._query.parked
+        self._claim_clock.compare(self._cluster, [slot for slot in self._slots if slot not in parked])
         largest = self._claim_clock.largest_skew()
         is_large = largest is not None and abs(largest[1]) > LARGE_SKEW_MS
         if largest and is_large and not self._has_reported_skew:
@@ -140,22 +158,58 @@ class Heartbeat:
         if self._freshness.observe(seen_ms, ends, before):
             # Most likely the topic was deleted and created again.
             self._query.check_topics()
-        positions, strays = self._query.positions, frozenset(self._query.strays)
+        positions, began_s = self._query.positions, self._clock.monotonic_s()
+        all_ms = self._beat_lanes(positions)
+        self._park_missed(began_s)
+        self._freshness.reached(positions)
+        self._note_complete(all_ms)
+
+    def _beat_lanes(self, positions: dict[TopicPartition, int]) -> list[int]:
+        """Mark the lanes that can be reached; return the time as of which each partition is complete."""
+        strays, stuck = frozenset(self._query.strays), self._query.stuck
         lacking = frozenset(self._query.lacking)
         bounded = strays | {topic for topic, _ in lacking}
         of_topic_ms = topic_complete_as_of_ms(self._freshness, positions, bounded)
+        of_topic_ms |= {topic: 0 for topic, _ in self._query.unread if topic in bounded}
+        self._missed = self._query.parked.copy()
+        lanes = self._writer.heartbeat_lanes(self._cluster, self._clock, self._missed)
         all_ms = []
-        for (topic, partition), position in positions.items():
-            complete_ms = self._freshness.complete_as_of_ms((topic, partition), position)
-            if topic in strays or (topic, partition) in lacking:
-                complete_ms = min(complete_ms, of_topic_ms[topic])
-            all_ms.append(complete_ms)
-            layout = self._writer.layouts[topic]
-            seen = OffsetRange(position, position, complete_ms, self._freshness.end((topic, partition)))
-            for stripe in range(layout.stripes):
-                lane = LaneTarget.of(layout, partition, stripe)
-                self._lanes.apply(lane, seen, unless_strays_lost=topic in strays)
-        self._lanes.flush()
-        self._freshness.reached(positions)
+        try:
+            for (topic, partition), position in positions.items():
+                complete_ms = self._freshness.complete_as_of_ms((topic, partition), position)
+                if topic in strays or (topic, partition) in lacking:
+                    complete_ms = min(complete_ms, of_topic_ms[topic])
+                all_ms.append(complete_ms)
+                if (topic, partition) in stuck:
+                    continue
+                layout = self._writer.layouts[topic]
+                seen = OffsetRange(position, position, complete_ms, self._freshness.end((topic, partition)))
+                for stripe in range(layout.stripes):
+                    lane = LaneTarget.of(layout, partition, stripe)
+                    lanes.apply(lane, seen, unless_strays_lost=topic in strays)
+            lanes.flush()
+        except BaseException:
+            lanes.abandon()
+            raise
         self._query.lacking.difference_update(each for each in lacking if of_topic_ms[each[0]])
+        return all_ms
+
+    def _park_missed(self, began_s: float) -> None:
+        """Park the slots that no beat has reached for too long; `began_s`: when this beat began."""
+        parked = self._query.parked
+        missed = {slot: why for slot, why in self._missed.reasons.items() if slot not in parked}
+        self._missed_since_s = {slot: self._missed_since_s.get(slot, began_s) for slot in missed}
+        latest_s = self._clock.monotonic_s() - self._patience_s
+        overdue = [slot for slot, since_s in self._missed_since_s.items() if since_s <= latest_s]
+        for why in {missed[slot] for slot in overdue}:
+            parked.park([slot for slot in overdue if missed[slot] == why], why)
+
+    def _note_complete(self, all_ms: list[int]) -> None:
+        """Lanes that were not reached are as complete as they were."""
+        parked = self._query.parked
+        if self._missed:
+            parked.complete_as_of_ms = parked.complete_as_of_ms or self.complete_as_of_ms
+            all_ms = [each for each in all_ms if each] + [parked.complete_as_of_ms]
+        elif not parked:
+            parked.complete_as_of_ms = 0
         self.complete_as_of_ms = min(all_ms, default=0)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from keylane_spark.adapters.function_library import FunctionLibrary, WriteOptions
 from keylane_spark.adapters.lane import LaneTarget
 from keylane_spark.adapters.lane_writer import LaneWriter
+from keylane_spark.adapters.parked_slots import ParkedSlots
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
     from keylane.model.topic_partition import TopicPartition
     from keylane.ports import Clock
     from keylane_spark.adapters.kafka_admin import TopicShape
+
+
+_BEAT_TIMEOUT_S = 1.0
+"""A heartbeat gives a node that is silent for longer up: the next beat tries again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +34,19 @@ class WriterSpec:
     options: WriteOptions
 
     def lanes(
-        self, cluster: Cluster, clock: Clock, notify: Callable[[str], None], *, durable: bool = True
+        self,
+        cluster: Cluster,
+        clock: Clock,
+        notify: Callable[[str], None],
+        parked: ParkedSlots | None = None,
     ) -> LaneWriter:
-        """A lane writer over the calling thread's own cluster; unless `durable` it waits for no replicas."""
-        options = self.options if durable else replace(self.options, wait_replicas=0)
-        return LaneWriter(FunctionLibrary(cluster, clock, options, notify), self.epoch)
+        """A lane writer over the calling thread's own cluster; `parked`: as of LaneWriter."""
+        return LaneWriter(FunctionLibrary(cluster, clock, self.options, notify), self.epoch, parked)
+
+    def heartbeat_lanes(self, cluster: Cluster, clock: Clock, parked: ParkedSlots) -> LaneWriter:
+        """A lane writer that waits for no replicas, and not for a node that is away."""
+        options = replace(self.options, wait_replicas=0, retry_budget_s=0, attempt_timeout_s=_BEAT_TIMEOUT_S)
+        return LaneWriter(FunctionLibrary(cluster, clock, options), self.epoch, parked)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +56,9 @@ class Opening:
     `incomplete`: partitions that have lost records. `strays`: topics whose lanes may hold records of other
     partitions than their own. `lacking`: partitions with lanes that may lack such records, whether or not
     anything says that the topic has them. `held`: the highest offset of each partition below which the lanes
-    hold records, strays included. `leader_epochs`: of the leaders that had all these records.
+    hold records, strays included. `leader_epochs`: of the leaders that had all these records. `parked`: the
+    slots whose lanes could not be opened. `unread`: partitions that are not read, because their lanes are
+    parked; they have no position.
     """
 
     writer: WriterSpec
@@ -53,6 +68,23 @@ class Opening:
     lacking: frozenset[TopicPartition] = frozenset()
     held: Mapping[TopicPartition, int] = field(default_factory=dict)
     leader_epochs: Mapping[TopicPartition, int] = field(default_factory=dict)
+    parked: ParkedSlots = field(default_factory=ParkedSlots)
+    unread: frozenset[TopicPartition] = frozenset()
+
+    @property
+    def parked_partitions(self) -> dict[TopicPartition, str]:
+        """The partitions of which any lane is parked, and why."""
+        reasons = self.parked.reasons
+        if not reasons:
+            return {}
+        unread = dict.fromkeys(self.unread, "its lanes are parked")
+        return unread | {
+            (lane.topic, lane.partition): reasons[lane.slot]
+            for layout in self.writer.layouts.values()
+            for partition in range(layout.partition_count)
+            for lane in (LaneTarget.of(layout, partition, stripe) for stripe in range(layout.stripes))
+            if lane.slot in reasons
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +94,22 @@ class Openings:
     serving: Opening
     building: Opening | None
     shapes: Mapping[str, TopicShape]
+
+    @property
+    def parked(self) -> ParkedSlots:
+        """The parked slots that hold any of the lanes."""
+        return self.serving.parked.only({lane.slot for lane in self._lanes()})
+
+    @property
+    def parked_partitions(self) -> dict[TopicPartition, str]:
+        """The partitions of which any lane is parked, and why."""
+        building = self.building.parked_partitions if self.building else {}
+        return building | self.serving.parked_partitions
+
+    def _lanes(self) -> Iterator[LaneTarget]:
+        for opening in (self.serving, *([self.building] if self.building else [])):
+            for layout in opening.writer.layouts.values():
+                yield from lanes_of(layout)
 
 
 def lanes_of(layout: Layout) -> Iterator[LaneTarget]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import json
 import sys
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ import pyarrow as pa
 from keylane.adapters.redis.cluster import Cluster, RedisSettings
 from keylane.errors import Fenced
 from keylane.ports import Clock
+from keylane_spark.adapters.parked_slots import ParkedSlots
 from keylane_spark.stream.batch_writer import BatchWriter
 from keylane_spark.telemetry.tally import Tally
 
@@ -25,10 +27,14 @@ if TYPE_CHECKING:
 
 _COUNTS = [field.name for field in fields(Tally)]
 TALLY_SCHEMA = ", ".join(
-    ["topic string", "partition int", "newer_epoch long", *(f"{name} long" for name in _COUNTS)]
+    [
+        *("topic string", "partition int", "newer_epoch long", "held_back string", "parked string"),
+        *(f"{name} long" for name in _COUNTS),
+    ]
 )
 _ARROW_SCHEMA = pa.schema(
     [("topic", pa.string()), ("partition", pa.int32()), ("newer_epoch", pa.int64())]
+    + [("held_back", pa.string()), ("parked", pa.string())]
     + [(name, pa.int64()) for name in _COUNTS]
 )
 
@@ -52,16 +58,20 @@ def _cluster(settings: RedisSettings) -> Cluster:
 class PartitionWriter:
     """A function for `mapInArrow`: writes rows, and returns one row of tallies for each partition.
 
-    A fence is returned in a row (`newer_epoch`): raised, Spark would retry the task.
+    A fence is returned in a row (`newer_epoch`): raised, Spark would retry the task. A partition that is held
+    back has the stray's lane in `held_back`, else "". `parked`: the reasons of slots that the task
+    has parked, as JSON: `{reason: [slot, ...]}`.
     """
 
     writer: WriterSpec
     ranges: Mapping[TopicPartition, OffsetRange]
+    parked: Mapping[int, str]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write all batches of one task."""
         _freeze_imports()
-        lanes = self.writer.lanes(_cluster(self.writer.redis), Clock(), _say)
+        parked = ParkedSlots(dict(self.parked))
+        lanes = self.writer.lanes(_cluster(self.writer.redis), Clock(), _say, parked)
         batch_writer = BatchWriter(lanes, self.writer.layouts, self.ranges)
         newer_epoch = 0
         try:
@@ -73,11 +83,28 @@ class PartitionWriter:
         except BaseException:
             lanes.abandon()
             raise
+        new = json.dumps(by_reason(parked, self.parked))
         rows = [
-            {"topic": topic, "partition": partition, "newer_epoch": newer_epoch, **asdict(tally)}
+            {
+                "topic": topic,
+                "partition": partition,
+                "newer_epoch": newer_epoch,
+                "parked": new,
+                "held_back": batch_writer.held_back.get((topic, partition), ""),
+                **asdict(tally),
+            }
             for (topic, partition), tally in batch_writer.tallies.items()
         ]
         yield pa.RecordBatch.from_pylist(rows, schema=_ARROW_SCHEMA)
+
+
+def by_reason(parked: ParkedSlots, before: Mapping[int, str]) -> dict[str, list[int]]:
+    """The slots that have been parked since, by reason."""
+    found: dict[str, list[int]] = {}
+    for slot, why in parked.reasons.items():
+        if slot not in before:
+            found.setdefault(why, []).append(slot)
+    return found
 
 
 def _say(text: str) -> None:

@@ -6,16 +6,24 @@ The steps of a batch; each may be repeated at any time, for lanes skip what they
 2. The rows go into their lanes, chunk by chunk; each chunk moves its lane's watermark.
 3. The watermark of every stripe moves to the batch's end, with the time as of which it is complete.
 4. Spark commits the batch. Nothing depends on that: the next query begins at the watermarks.
+
+Where a shard takes no writes, its lanes are parked: Spark reads on, and their rows are skipped until all
+lanes are opened again. The position of a partition stays where it is from the batch on that
+
+- could not be written into any of its lanes, or
+- has a stray for a parked lane: the partition is held back.
 """
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from typing import TYPE_CHECKING
 
 from keylane.adapters.redis.cluster import Cluster
 from keylane.errors import Fenced, TopicChanged
-from keylane_spark.adapters.lane import OffsetRange
+from keylane_spark.adapters.lane import LaneTarget, OffsetRange
+from keylane_spark.adapters.layout_store import TOTALS_SLOT
 from keylane_spark.engine import session
 from keylane_spark.stream.batch_query import BatchQuery
 from keylane_spark.stream.batch_writer import BatchWriter
@@ -29,7 +37,7 @@ from keylane_spark.telemetry.partitioner_audit import PartitionerAudit
 from keylane_spark.telemetry.tally import Tally
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Mapping
 
     from pyspark.sql import DataFrame
 
@@ -68,7 +76,10 @@ class TopicQuery(BatchQuery):
         self._positions: dict[TopicPartition, int] = dict(opening.positions)
         self._freshness = ObservedEnds()
         self._cluster = Cluster(context.redis)
-        self._lanes = self._writer.lanes(self._cluster, context.clock, self.say)
+        self.parked = opening.parked
+        self.unread = opening.unread
+        self._held_back: set[TopicPartition] = set()
+        self._lanes = self._writer.lanes(self._cluster, context.clock, self.say, self.parked)
         self._reported_null_keys: set[str] = set()
         self._audit = PartitionerAudit(opening.writer.layouts)
         self._share = DriverShare(context.config.job.small_batch_records)
@@ -77,7 +88,7 @@ class TopicQuery(BatchQuery):
         self.check_topics = check_topics
         self.strays = set(opening.strays)
         self.lacking = set(opening.lacking)
-        counts = Counter(topic for topic, _ in opening.positions)
+        counts = Counter(topic for topic, _ in (*opening.positions, *opening.unread))
         self._leaders = Leaders(context, counts, opening.leader_epochs)
         self._heartbeat = Heartbeat(context, self._writer, self._freshness, self._leaders, self)
 
@@ -87,8 +98,17 @@ class TopicQuery(BatchQuery):
         if self._building:
             smaller = min(job.max_batch_records, _BUILDING_BATCH_RECORDS)
             job = job.model_copy(update={"max_batch_records": smaller})
-        headers = any(layout.options.headers for layout in self._writer.layouts.values())
-        rows = session.source(context.spark, context.broker.connection, self._positions, job, headers=headers)
+        layouts = self._writer.layouts
+        headers = any(layout.options.headers for layout in layouts.values())
+        columns = [*(["topic"] if len(layouts) > 1 else []), *(["headers"] if headers else [])]
+        rows = session.source(
+            context.spark,
+            context.broker.connection,
+            self._positions,
+            job,
+            columns=columns,
+            only_these=bool(self.unread),
+        )
         self.start_reading(rows)
         self._heartbeat.start()
 
@@ -105,6 +125,28 @@ class TopicQuery(BatchQuery):
         return self._positions.copy()
 
     @property
+    def stuck(self) -> set[TopicPartition]:
+        """Partitions that go no further: those held back, and those whose lanes are all parked."""
+        if not self.parked:
+            return set()
+        return self._held_back | {source for source in self._positions if self._count_parked(source, all)}
+
+    def _count_parked(self, source: TopicPartition, which: Callable[[Iterable[bool]], bool]) -> bool:
+        """Whether `which` (all, any) of the partition's lanes are parked."""
+        topic, partition = source
+        layout = self._writer.layouts[topic]
+        lanes = (LaneTarget.of(layout, partition, stripe) for stripe in range(layout.stripes))
+        return which(lane.slot in self.parked for lane in lanes)
+
+    @property
+    def left_out(self) -> set[TopicPartition]:
+        """Partitions of which any lane is parked, and those held back: their lanes are behind."""
+        if not self.parked:
+            return set()
+        parked = {source for source in self._positions if self._count_parked(source, any)}
+        return parked | self._held_back | self.unread
+
+    @property
     def complete_as_of_ms(self) -> int:
         """The time as of which all lanes have been marked complete; 0: not all of them yet."""
         return self._heartbeat.complete_as_of_ms
@@ -114,6 +156,7 @@ class TopicQuery(BatchQuery):
         complete_ms = self.complete_as_of_ms
         claim_clock = self._context.claim_clock
         largest = claim_clock.largest_skew()
+        left_out = self.left_out
         for topic in self._writer.layouts:
             self._metrics.gauge(
                 topic,
@@ -121,6 +164,7 @@ class TopicQuery(BatchQuery):
                 age_ms=claim_clock.now_ms() - complete_ms if complete_ms else None,
                 incomplete=sum(name == topic for name, _ in self._opening.incomplete),
                 skew_ms=largest[1] if largest else None,
+                parked=sum(name == topic for name, _ in left_out),
             )
 
     def say(self, text: str) -> None:
@@ -150,10 +194,13 @@ class TopicQuery(BatchQuery):
         self.strays |= {topic for (topic, _), tally in batch.tallies.items() if tally.strays}
         # A task has finished its own partitions; the others, which may have no row, are finished here.
         batch.finish(sorted(moved))
+        self._hold_back(batch.held_back)
+        stuck = self.stuck
         for partition, covered in ranges.items():
-            self._positions[partition] = covered.end
+            if partition not in stuck:
+                self._positions[partition] = covered.end
         self._freshness.reached(self._positions)
-        self._totals.add(self._writer.layouts, batch.tallies)
+        self._totals.add(self._writer.layouts, batch.tallies, later=TOTALS_SLOT in self.parked)
         self._metrics.count_batch(batch.tallies)
         self._report(batch_id, batch.tallies, self._context.clock.monotonic_s() - began_s)
 
@@ -163,8 +210,10 @@ class TopicQuery(BatchQuery):
         new = sorted(ends.keys() - self._positions.keys())
         if new:
             raise TopicChanged(f"there are new partitions: {new}")
-        ranges = {}
+        ranges, stuck = {}, self.stuck
         for partition, begin in self._positions.items():
+            if partition in stuck:
+                continue
             # Lanes of a topic with strays are marked by the heartbeat, once all partitions are written.
             is_alone = partition[0] not in self.strays and partition not in self.lacking
             complete_ms = self._freshness.complete_as_of_ms(partition, ends[partition]) if is_alone else 0
@@ -173,11 +222,26 @@ class TopicQuery(BatchQuery):
         return ranges
 
     def _write_in_tasks(self, rows: DataFrame, batch: BatchWriter) -> None:
-        write = PartitionWriter(self._writer, batch.ranges)
-        for topic, partition, newer_epoch, *counts in rows.mapInArrow(write, TALLY_SCHEMA).collect():
+        write = PartitionWriter(self._writer, batch.ranges, self.parked.reasons)
+        for topic, partition, newer_epoch, held_back, parked, *counts in rows.mapInArrow(
+            write, TALLY_SCHEMA
+        ).collect():
             if newer_epoch:
                 raise Fenced(f"{topic}/{partition}", self._writer.epoch, newer_epoch)
             batch.tallies[topic, partition] = Tally(*counts)
+            for why, slots in json.loads(parked).items():
+                self.parked.park(slots, why)
+            if held_back:
+                batch.held_back[topic, partition] = held_back
+
+    def _hold_back(self, partitions: Mapping[TopicPartition, str]) -> None:
+        """Skip these partitions from now on."""
+        for (topic, partition), lane in partitions.items():
+            self.say(
+                f"holds partition {partition} of topic {topic!r} back: it has a stray for lane {lane}, "
+                f"which is parked"
+            )
+        self._held_back |= partitions.keys()
 
     def _report(self, batch_id: int, tallies: dict[TopicPartition, Tally], took_s: float) -> None:
         for (topic, _), tally in tallies.items():

@@ -36,9 +36,9 @@ class JobMetrics:
     """Counters and gauges of topics and views, written every ten seconds. Thread-safe.
 
     Gauges: Lag (records), Age (ms, absent while a lane is being built), IncompletePartitions, and of a topic
-    ClockSkew (ms by which the driver's clock is ahead of the Redis node's that differs most). Counters since
-    the last line: of a topic Records, Batches, Strays, LeftInKafka, Restarts; of a view Records, Batches,
-    Windows, Late, Invalid, Restarts.
+    ParkedPartitions and ClockSkew (ms by which the driver's clock is ahead of the Redis node's that differs
+    most). Counters since the last line: of a topic Records, Batches, Strays, LeftInKafka, Restarts; of a view
+    Records, Batches, Windows, Late, Invalid, Restarts.
     """
 
     def __init__(self, clock: Clock, write: Callable[[str], None] | None, namespace: str = NAMESPACE) -> None:
@@ -80,19 +80,21 @@ class JobMetrics:
 
     def gauge(
         self,
-        topic: str,
+        name: str,
         *,
         lag: int,
         age_ms: int | None,
         incomplete: int,
         skew_ms: int | None = None,
-        kind: str = "topic",
+        parked: int | None = None,
     ) -> None:
-        """Set the gauges of a topic or a view."""
+        """Set the gauges of a topic or, without `parked`, of a view."""
         with self._lock:
-            gauges = {"Lag": lag, "IncompletePartitions": incomplete, "Age": age_ms, "ClockSkew": skew_ms}
-            known = {name: value for name, value in gauges.items() if value is not None}
-            self._gauges[kind, topic] = self._clock.monotonic_s(), known
+            gauges = {"Lag": lag, "IncompletePartitions": incomplete, "ParkedPartitions": parked}
+            gauges |= {"Age": age_ms, "ClockSkew": skew_ms}
+            known = {gauge: value for gauge, value in gauges.items() if value is not None}
+            kind = "view" if parked is None else "topic"
+            self._gauges[kind, name] = self._clock.monotonic_s(), known
 
     @property
     def is_due(self) -> bool:

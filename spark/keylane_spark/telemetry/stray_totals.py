@@ -25,14 +25,21 @@ class StrayTotals:
         self._ownership = ownership
         self._pending: dict[Layout, Counter[str]] = {}
 
-    def add(self, layouts: Mapping[str, Layout], tallies: Mapping[TopicPartition, Tally]) -> None:
-        """Add a batch's strays, at least once: a batch that is repeated counts again."""
+    def add(
+        self, layouts: Mapping[str, Layout], tallies: Mapping[TopicPartition, Tally], *, later: bool = False
+    ) -> None:
+        """Add a batch's strays, at least once: a batch that is repeated counts again.
+
+        `later`: Redis is known not to take them now.
+        """
         for (topic, _), tally in tallies.items():
             if tally.strays:
                 counts = self._pending.setdefault(layouts[topic], Counter())
                 counts["strays"] += tally.strays
                 for name in EXPLANATIONS:
                     counts[name] += getattr(tally, name)
+        if later:
+            return
         with suppress(Unavailable):
             for layout in list(self._pending):
                 self._ownership.add_strays(layout, +self._pending[layout])

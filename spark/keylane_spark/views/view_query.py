@@ -119,7 +119,6 @@ class ViewQuery(BatchQuery):
             lag=self._freshness.lag(self._by_partition(self._positions)),
             age_ms=self._context.claim_clock.now_ms() - complete_ms if complete_ms else None,
             incomplete=len(self._gaps.union(self._opening.incomplete)),
-            kind="view",
         )
 
     def stop(self) -> bool:

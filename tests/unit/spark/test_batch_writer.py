@@ -29,6 +29,10 @@ class NotedLanes:
     """A LaneWriter's double: every call in order, payloads decoded."""
 
     calls: list[tuple] = field(default_factory=list)
+    parked: set[LaneTarget] = field(default_factory=set)
+
+    def is_parked(self, lane) -> bool:
+        return lane in self.parked
 
     def apply(self, lane, covered, chunk=None) -> None:
         newest_ms = chunk.newest_timestamp_ms if chunk else 0
@@ -167,6 +171,28 @@ def test_strays_of_all_partitions_are_waited_for_at_once():
     writer.finish([("orders", 0), ("orders", 1)])
     kinds = [call[0] for call in lanes.calls]
     assert kinds == ["strays", "strays", "flush", "note", "apply", "note", "apply", "flush"]
+
+
+def test_a_partition_with_a_stray_for_a_parked_lane_is_held_back_and_the_others_go_on():
+    layout = Layout("orders", 3, stripes=2)
+    lanes, writer = a_writer(layout)
+    (key,) = keys_of(2, 1)
+    lanes.parked.add(LaneTarget.of(layout, 2, routing.stripe_for(key, 2)))
+    writer.write(a_batch((key, b"x"), partition=0))
+    writer.write(a_batch((keys_of(1, 1)[0], b"y"), partition=1))
+    writer.finish([("orders", 0), ("orders", 1)])
+    assert {lane.partition for _, lane, *_ in lanes.named("apply")} == {1}
+    assert not lanes.named("note")
+    assert writer.held_back == {("orders", 0): f"orders/2.{routing.stripe_for(key, 2)}"}
+
+
+def test_rows_of_a_partition_without_a_range_are_skipped():
+    lanes, writer = a_writer()
+    writer.write(a_batch((keys_of(0, 1)[0], b"x"), partition=7))
+    writer.finish([("orders", 0)])
+    ((_, lane, _, _, records, _),) = lanes.named("apply")
+    assert (lane.partition, records) == (0, [])
+    assert not writer.tallies
 
 
 def test_a_part_of_the_key_decides_on_lane_and_stray():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,14 +12,16 @@ from tests.support.fakes import FakeTime
 from keylane.errors import Fenced, LaneBehind, TopicChanged
 from keylane.model.records import Layout
 from keylane_spark.adapters.kafka_admin import TopicShape
+from keylane_spark.adapters.parked_slots import ParkedSlots
+from keylane_spark.adapters.record_copies import SLOTS as RECORD_SLOTS
 from keylane_spark.adapters.topic_record import Owner, TopicRecord
-from keylane_spark.serving import switch
+from keylane_spark.serving import parking, switch
 from keylane_spark.serving.switch import Serving
 from keylane_spark.stream.openings import Opening, Openings
 from keylane_spark.telemetry.metrics import JobMetrics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
 OLD = Layout("orders", 2, generation=1)
 NEXT = replace(OLD, stripes=2, generation=2)
@@ -111,6 +114,7 @@ class Scene:
         self.next = FakeQuery(self.events, "next", {("orders", 0): 50, ("orders", 1): 69}, now_ms)
         self.ownership = FakeOwnership(self.events)
         self.stop = FakeStop(self.time)
+        self.parked = ParkedSlots()
 
     def run(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(
@@ -127,7 +131,7 @@ class Scene:
 
     def opening(self, layout: Layout) -> Opening:
         writer: Any = FakeWriter(self.events, {"orders": layout})
-        return Opening(writer, {}, [], frozenset())
+        return Opening(writer, {}, [], frozenset(), parked=self.parked)
 
     @property
     def is_switched(self) -> bool:
@@ -143,6 +147,7 @@ class FakeContext:
     def __init__(self, time: FakeTime) -> None:
         self.clock = self.claim_clock = time.clock
         self.say = lambda _: None
+        self.redis = None
 
 
 def test_a_switch_stops_the_old_waits_for_the_next_marks_all_lanes_and_names_it_last(monkeypatch):
@@ -181,6 +186,39 @@ def test_a_generation_that_is_not_complete_or_was_so_long_ago_is_not_switched_to
         with pytest.raises(LaneBehind):
             scene.run(monkeypatch)
         assert not scene.is_switched
+
+
+def test_there_is_no_switch_while_a_lane_is_parked_and_all_are_opened_when_it_takes_writes_again(monkeypatch):
+    scene = Scene()
+    scene.next.positions["orders", 1] = 70
+    scene.parked.park([0], "its node is away")
+    asked_s: list[float] = []
+
+    def writable_slots(_: object, __: object, slots: Collection[int]) -> set[int]:
+        asked_s.append(scene.time.seconds)
+        return set(slots) if len(asked_s) > 5 else set()
+
+    monkeypatch.setattr(parking, "writable_slots", writable_slots)
+    with pytest.raises(TopicChanged, match="take writes again"):
+        scene.run(monkeypatch)
+    assert not scene.is_switched
+    pauses = [round(after - before) for before, after in itertools.pairwise(asked_s[:6])]
+    assert pauses == [2, 4, 8, 15, 15]
+
+
+def test_lanes_are_not_opened_again_while_two_copies_of_the_records_take_no_writes(monkeypatch):
+    scene = Scene()
+    scene.parked.park([0], "its node is away")
+    away = set([*RECORD_SLOTS.values()][:2])
+    monkeypatch.setattr(parking, "writable_slots", lambda _, __, slots: set(slots) - away)
+
+    def the_old_breaks() -> None:
+        if scene.stop.waits == 500:
+            scene.old.failure = LaneBehind("orders/0.0", 1, 2)
+
+    scene.stop.on_wait = the_old_breaks
+    with pytest.raises(LaneBehind):
+        scene.run(monkeypatch)
 
 
 def test_a_next_generation_that_does_not_catch_up_is_left_for_another_time(monkeypatch):

@@ -1,0 +1,257 @@
+"""A shard that takes no writes parks its own lanes; the job goes on with all others."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import Producer
+from tests.servers.own import SlotMove, create_topic, eventually, own_cluster, primary_and_replica
+from tests.support import jobs
+from tests.support import lanes as t
+from tests.support.jobs import RunningJob, State
+
+from keylane import routing
+from keylane.errors import KeylaneError
+from keylane.model.records import Layout
+from keylane.routing import SLOTS
+from keylane_spark.adapters.lane import LaneTarget
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from keylane_local.servers.redis_cluster import RedisCluster
+    from keylane_local.servers.redis_node import RedisNode
+
+NUMBERS = itertools.count()
+PARTITIONS = 6
+"""Two of each shard: 0 and 1 in shard 0, 2 and 3 in shard 1, 4 and 5 (and `{keylane}`) in shard 2."""
+LOST, HEALTHY = (0, 1), (2, 3, 4, 5)
+ALL = (*LOST, *HEALTHY)
+PATIENCE_S = 3
+FRESH_MS = 6_000
+"""An age that only a beating job reaches: far below the time for which the shard is away."""
+AWAY_S = 25
+
+
+@pytest.fixture(scope="module")
+def one_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisCluster]:
+    with own_cluster(tmp_path_factory.mktemp("lost-shard"), appendonly=True) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def breaking(one_cluster: RedisCluster) -> RedisCluster:
+    """A cluster to break, repaired before each test."""
+    one_cluster.start()
+    one_cluster.wait_ready()
+    return one_cluster
+
+
+@dataclass
+class Served:
+    """A topic with a job over it: one key in each partition, and what was last written under it."""
+
+    kafka: str
+    cluster: RedisCluster
+    folder: Path
+    options: str = ""
+    topic: str = field(default_factory=lambda: f"lost-{next(NUMBERS)}")
+    written: dict[int, bytes] = field(default_factory=dict)
+    running: RunningJob | None = None
+
+    def __post_init__(self) -> None:
+        create_topic(self.kafka, self.topic, PARTITIONS)
+        self.state = State(self.cluster.addresses, self.topic)
+        # Layouts lie in shard 2, which may be the lost one.
+        self.reader = self.state.reader(layout_ttl_s=3600)
+        self.keys = {routing.partition_for(key, PARTITIONS): key for key in (b"k%d" % n for n in range(200))}
+        self.producer = Producer({"bootstrap.servers": self.kafka, "linger.ms": 1})
+
+    def start(self) -> RunningJob:
+        config = f"[job]\nheartbeat_ms = 200\nredis_patience_s = {PATIENCE_S}\n{self.options}\n"
+        config += f"[topics.{self.topic}]\n"
+        self.running = jobs.start(self.kafka, self.cluster.addresses, self.folder, config)
+        return self.running
+
+    def write(self, partitions: tuple[int, ...], lies_in: Mapping[int, int] | None = None) -> None:
+        """Write a new value under the key of each partition; `lies_in`: where its record goes instead."""
+        for partition in partitions:
+            self.written[partition] = b"%d" % next(NUMBERS)
+            self.producer.produce(
+                self.topic,
+                key=self.keys[partition],
+                value=self.written[partition],
+                partition=(lies_in or {}).get(partition, partition),
+            )
+        assert self.producer.flush(30) == 0
+
+    def has(self, partitions: tuple[int, ...]) -> bool:
+        try:
+            return all(self.reader.value(self.keys[p]) == self.written[p] for p in partitions)
+        except KeylaneError:
+            return False
+
+    def ages_ms(self, partitions: tuple[int, ...]) -> dict[int, int]:
+        layout = Layout(self.topic, PARTITIONS, generation=1)
+        ages_ms = {}
+        for partition in partitions:
+            mark = t.held(self.cluster.addresses, LaneTarget.of(layout, partition, 0), [])[1]
+            assert mark
+            ages_ms[partition] = t.CLOCK.now_ms() - mark.complete_as_of_ms
+        return ages_ms
+
+    def is_fresh(self, partitions: tuple[int, ...]) -> bool:
+        try:
+            return max(self.ages_ms(partitions).values()) < FRESH_MS
+        except KeylaneError:
+            return False
+
+    def stays_fresh(self, partitions: tuple[int, ...]) -> None:
+        """New writes are readable and the ages small, again and again, for as long as a shard is away."""
+        until = time.monotonic() + AWAY_S
+        while time.monotonic() < until:
+            self.write(partitions)
+            eventually(lambda: self.has(partitions), 15)
+            assert self.is_fresh(partitions), self.ages_ms(partitions)
+
+    def close(self) -> None:
+        if self.running:
+            self.running.end()
+        self.reader.close()
+        self.state.close()
+
+
+@pytest.fixture
+def served(kafka: str, breaking: RedisCluster, tmp_path: Path) -> Iterator[Served]:
+    one = Served(kafka, breaking, tmp_path)
+    yield one
+    bring_back(breaking, breaking.nodes)
+    one.close()
+
+
+def lose(cluster: RedisCluster, slot: int, signal_: signal.Signals = signal.SIGKILL) -> list[RedisNode]:
+    """Kill or stop primary and replica of the slot's shard."""
+    nodes = [*primary_and_replica(cluster, slot)]
+    for node in nodes:
+        if signal_ == signal.SIGKILL:
+            node.kill()
+        elif process := node.program.process:
+            os.kill(process.pid, signal_)
+    return nodes
+
+
+def bring_back(cluster: RedisCluster, nodes: list[RedisNode]) -> None:
+    for node in nodes:
+        if process := node.program.process:
+            os.kill(process.pid, signal.SIGCONT)
+    cluster.start()
+
+
+@pytest.mark.parametrize(
+    ("lost", "signal_", "options"),
+    [
+        (LOST, signal.SIGKILL, ""),
+        (LOST, signal.SIGKILL, "small_batch_records = 0"),
+        ((4, 5), signal.SIGKILL, ""),
+        (LOST, signal.SIGSTOP, ""),
+    ],
+    ids=["killed", "killed under tasks", "killed with the layouts", "hanging"],
+)
+def test_the_loss_of_a_shard_leaves_the_lanes_of_all_others_fresh_and_it_catches_up(
+    served: Served, lost: tuple[int, int], signal_: signal.Signals, options: str
+):
+    served.options = options
+    job = served.start()
+    job.wait_for("keylane: ready: epoch ")
+    served.write(ALL)
+    eventually(lambda: served.has(ALL), 90)
+    nodes = lose(served.cluster, lost[0] * SLOTS // PARTITIONS, signal_)
+    others = tuple(sorted({*ALL} - {*lost}))
+    served.write(ALL)
+    eventually(lambda: served.has(others) and served.is_fresh(others), 30)
+    served.stays_fresh(others)
+    assert f"partitions {lost[0]}, {lost[1]} of" in job.wait_for("parked: ")
+    assert not any("restarts in" in line for line in job.lines)
+    bring_back(served.cluster, nodes)
+    eventually(lambda: served.has(ALL) and served.is_fresh(ALL), 60)
+
+
+def test_a_job_that_starts_while_the_shard_of_the_layouts_is_away_writes_the_others(served: Served):
+    """It can't know which topics have strays, so it claims nothing."""
+    job = served.start()
+    job.wait_for("keylane: ready: epoch ")
+    served.write(ALL)
+    eventually(lambda: served.has(ALL), 90)
+    job.end()
+    lose(served.cluster, 16_203)
+    job = served.start()
+    job.wait_for("keylane: ready: epoch ")
+    others = (0, 1, 2, 3)
+    until = time.monotonic() + AWAY_S
+    while time.monotonic() < until:
+        served.write(others)
+        eventually(lambda: served.has(others), 15)
+    served.cluster.start()
+    eventually(lambda: served.has(ALL) and served.is_fresh(ALL), 60)
+
+
+def test_a_job_that_starts_while_a_shard_is_away_serves_the_others(served: Served):
+    job = served.start()
+    job.wait_for("keylane: ready: epoch ")
+    served.write(ALL)
+    eventually(lambda: served.has(ALL), 90)
+    job.end()
+    served.write(ALL)
+    lose(served.cluster, 0)
+    job = served.start()
+    job.wait_for("keylane: ready: epoch ")
+    served.write(LOST)
+    served.stays_fresh(HEALTHY)
+    served.cluster.start()
+    eventually(lambda: served.has(ALL) and served.is_fresh(ALL), 60)
+
+
+def test_a_migration_that_is_stuck_stops_its_own_lane_alone(served: Served):
+    job = served.start()
+    job.wait_for("keylane: ready: epoch ")
+    served.write(ALL)
+    eventually(lambda: served.has(ALL), 90)
+    lane = LaneTarget.of(Layout(served.topic, PARTITIONS, generation=1), 0, 0)
+    move = SlotMove(served.cluster, lane.slot)
+    move.begin()
+    move.move(lane.watermark_key)
+    others = (1, *HEALTHY)
+    try:
+        served.write((0, *others))
+        eventually(lambda: served.has(others) and served.is_fresh(others), 20)
+        served.stays_fresh(others)
+        assert "partitions 0 of" in job.wait_for("parked: ")
+    finally:
+        move.undo()
+    eventually(lambda: served.has((0, *others)) and served.is_fresh((0, *others)), 60)
+
+
+def test_a_stray_for_a_lost_lane_holds_its_own_partition_back_and_arrives_later(served: Served):
+    job = served.start()
+    job.wait_for("keylane: ready: epoch ")
+    served.write(ALL, lies_in={0: 3})
+    eventually(lambda: served.has(ALL), 90)
+    lose(served.cluster, 0)
+    served.write((2,))
+    served.write((0,), lies_in={0: 2})
+    others = (3, 4, 5)
+    until = time.monotonic() + AWAY_S
+    while time.monotonic() < until:
+        served.write(others)
+        eventually(lambda: served.has(others), 15)
+    assert min(served.ages_ms(others).values()) > FRESH_MS, "a stray for them may lie in a partition unread"
+    served.write((2,))
+    served.cluster.start()
+    eventually(lambda: served.has((0, 2, *others)) and served.is_fresh(ALL), 60)

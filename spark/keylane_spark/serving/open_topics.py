@@ -136,7 +136,7 @@ class _TopicsOpener:
         mixed = {
             topic
             for topic, layout in served.items()
-            if counts[topic] > layout.partition_count or self.ownership.has_strays(layout)
+            if counts[topic] > layout.partition_count or self._may_have_strays(layout)
         }
         mixed |= self.had_strays
         serving = self._open_lanes(self._spec(served, epoch), oldest, _incomplete(lost, mixed))

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from keylane.adapters.aws import references
 from keylane.config import kafka as kafka_config
 from keylane.config.functions import redis_settings
+from keylane.config.settings import is_set
 from keylane.config.table import SETTINGS
 from keylane.errors import BadConfig, Fenced, KeylaneError, SettingsError, SettingsUnavailable
 from keylane.ports import Clock
@@ -47,7 +48,7 @@ def main(arguments: list[str] | None = None, environment: Mapping[str, str] = os
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     try:
-        topics = _with_metrics(load(given.config), environment)
+        topics = _with_environment(load(given.config), environment)
         namespace = SETTINGS.read(environment, "KEYLANE_METRICS_NAMESPACE")
         kafka = partial(_kafka, environment, topics)
         connection, redis = kafka(), redis_settings(references.resolved(environment))
@@ -78,12 +79,14 @@ def main(arguments: list[str] | None = None, environment: Mapping[str, str] = os
     return 0
 
 
-def _with_metrics(config: Config, environment: Mapping[str, str]) -> Config:
-    """The config, with the choice of KEYLANE_JOB_METRICS if there is one. Raises SettingsError."""
-    chosen = SETTINGS.read(environment, "KEYLANE_JOB_METRICS")
-    if not chosen:
-        return config
-    return config.model_copy(update={"job": config.job.model_copy(update={"metrics": chosen})})
+def _with_environment(config: Config, environment: Mapping[str, str]) -> Config:
+    """The config, with what the environment says of `[job]` instead. Raises SettingsError."""
+    chosen: dict[str, object] = {}
+    if metrics := SETTINGS.read(environment, "KEYLANE_JOB_METRICS"):
+        chosen["metrics"] = metrics
+    if is_set(environment, "KEYLANE_CREATE_TOPICS"):
+        chosen["create_topics"] = SETTINGS.read(environment, "KEYLANE_CREATE_TOPICS")
+    return config.model_copy(update={"job": config.job.model_copy(update=chosen)})
 
 
 def _kafka(environment: Mapping[str, str], topics: Config) -> Connection:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from confluent_kafka import KafkaException
 
 from keylane.adapters.kafka.admin import AdminSession, KafkaAdmin
-from keylane.errors import ConnectionRejected, LogRefused, LogUnavailable
+from keylane.errors import BadConfig, ConnectionRejected, LogRefused, LogUnavailable
 from keylane.model.kafka import EARLIEST, LATEST, READ_UNCOMMITTED, OffsetQuery
 from keylane.ports import Clock, Deadline
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from keylane.adapters.kafka.options import Connection
-    from keylane.model.kafka import At
+    from keylane.model.kafka import At, NewTopic
     from keylane.model.topic_partition import TopicPartition
 
 
@@ -69,6 +69,15 @@ class JobKafka:
         with retriable_errors():
             found = self._admin.request_once(self._deadline(), AdminSession.describe_topics, topics)
         return {name: TopicShape(each.topic_id, len(each.partitions)) for name, each in found.items()}
+
+    def create_topics(self, topics: Mapping[str, NewTopic]) -> None:
+        """Create topics. Raises LogUnavailable, BadConfig with Kafka's reason if it refuses one."""
+        try:
+            self._admin.request_once(self._deadline(), AdminSession.create_topics, topics)
+        except LogRefused as error:
+            cause = error.__cause__
+            words = cause.args[0].str() if isinstance(cause, KafkaException) else str(error)
+            raise BadConfig(f"topics {', '.join(topics)} can't be created: {words}") from error
 
     def is_compacted(self, topic: str) -> bool | None:
         """Whether compaction may remove records of a topic; None: Kafka refuses to say.

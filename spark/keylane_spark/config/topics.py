@@ -21,7 +21,8 @@
     max_value_bytes = 4194304      larger values are left in Kafka
     tombstone_marker = "24h"       "0s": none
     value_format = "registry"      Confluent's wire format; or "json", "text", "bytes"; default "auto"
-    partitions = 9                 used by `keylane up` only, to create a missing topic
+    partitions = 9                 with which a missing topic is created (`create_topics`, `keylane up`)
+    kafka = { "cleanup.policy" = "compact" }   Kafka's settings of a topic that is created
     [views.delays]                 one table for each view, see keylane_spark.config.views
     topic = "flights"
     columns = { flights = "count()", worst = "max(dep_delay)" }
@@ -38,6 +39,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from pydantic import AfterValidator, Field, ValidationError, field_validator, model_validator
 
 from keylane.errors import BadConfig
+from keylane.model.kafka import NewTopic
 from keylane.model.records import WHOLE_KEY, Options, is_topic_name
 from keylane.routing import separator_of
 from keylane.state.windows import NAME_LIMIT, state_name
@@ -65,6 +67,8 @@ class JobConfig(ConfigTable):
     isolation: Literal["read_committed", "read_uncommitted"] = "read_committed"
     sweep_keys_per_s: Annotated[int, Field(ge=1)] = 20_000
     """How fast unused generations are removed from Redis."""
+    create_topics: bool = False
+    """Whether a start creates the topics that Kafka does not have."""
     forget_topics: Annotated[tuple[str, ...], Field(strict=False)] = ()
     forget_views: Annotated[tuple[str, ...], Field(strict=False)] = ()
     """Topics and views that are no longer in the config, and whose state is removed from Redis."""
@@ -73,6 +77,8 @@ class JobConfig(ConfigTable):
 
 
 SparkValue = str | int | float | bool
+DEFAULT_PARTITIONS = 9
+"""Of a topic that is created."""
 
 
 def _partition_by(text: str) -> str:
@@ -87,6 +93,7 @@ class TopicConfig(ConfigTable):
     partition_by: Annotated[str, AfterValidator(_partition_by)] = WHOLE_KEY
     stripes: Annotated[int, Field(ge=1, le=16384)] = 1
     partitions: Annotated[int, Field(ge=1, le=16384)] | None = None
+    kafka: Annotated[dict[str, SparkValue], Field(default_factory=dict)]
     ttl: SomeMilliseconds | None = None
     history_count: Annotated[int, Field(ge=1, le=100_000)] | None = None
     history_age: SomeMilliseconds | None = None
@@ -103,6 +110,15 @@ class TopicConfig(ConfigTable):
         if self.insert_once and (self.history_count or self.history_age):
             raise ValueError("insert_once keeps only the first value: remove history_count and history_age")
         return self
+
+    @property
+    def created_as(self) -> NewTopic:
+        """How the topic is created if Kafka does not have it."""
+        settings = {
+            name: str(value).lower() if isinstance(value, bool) else str(value)
+            for name, value in self.kafka.items()
+        }
+        return NewTopic(self.partitions or DEFAULT_PARTITIONS, settings)
 
     @property
     def options(self) -> Options:

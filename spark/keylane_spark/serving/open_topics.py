@@ -57,6 +57,10 @@ if TYPE_CHECKING:
     from keylane_spark.generations.ownership import Ownership
 
 
+_CREATED_WITHIN_S = 10.0
+_CREATED_POLL_S = 0.1
+
+
 def open_topics(
     context: JobContext, ownership: Ownership, parked_before: ParkedSlots | None = None
 ) -> Openings:
@@ -71,6 +75,9 @@ def open_topics(
     topics = context.config.topics
     shapes = context.broker.describe(topics)
     missing = [topic for topic in topics if topic not in shapes]
+    if missing and context.config.job.create_topics and not ownership.has_begun:
+        shapes = _create(context, set(missing))
+        missing = [topic for topic in topics if topic not in shapes]
     if missing and not (ownership.has_begun and shapes):
         raise UnknownTopic(missing[0], "Kafka has no topic of this name")
     for topic in missing:
@@ -86,6 +93,20 @@ def open_topics(
         cluster.close()
     ownership.has_begun = True
     return openings
+
+
+def _create(context: JobContext, missing: set[str]) -> dict[str, TopicShape]:
+    """Create topics, and return the shapes of all topics once the brokers know these."""
+    topics = {name: context.config.topics[name].created_as for name in sorted(missing)}
+    context.broker.create_topics(topics)
+    for name, each in topics.items():
+        context.say(f"topic {name!r} is created with {each.partition_count} partitions")
+    until_s = context.clock.monotonic_s() + _CREATED_WITHIN_S
+    while True:
+        shapes = context.broker.describe(context.config.topics)
+        if not missing - shapes.keys() or context.clock.monotonic_s() > until_s:
+            return shapes
+        context.clock.pause_s(_CREATED_POLL_S)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import pytest
 from tests.support.fakes import FakeTime
 
 from keylane.errors import SettingsError
-from keylane_spark.__main__ import _with_metrics
+from keylane_spark.__main__ import _with_environment
 from keylane_spark.config.topics import Config
 from keylane_spark.telemetry.metrics import JobMetrics
 from keylane_spark.telemetry.tally import Tally
@@ -87,10 +87,17 @@ def test_lines_are_in_the_namespace_of_the_deployment():
 @pytest.mark.parametrize(("given", "expected"), [({}, "none"), ({"KEYLANE_JOB_METRICS": "emf"}, "emf")])
 def test_environment_turns_metrics_on_whatever_the_file_says(given, expected):
     config = Config.model_validate({"topics": {"orders": {}}})
-    assert _with_metrics(config, given).job.metrics == expected
+    assert _with_environment(config, given).job.metrics == expected
 
 
 def test_wrong_choice_of_metrics_is_named():
     config = Config.model_validate({"topics": {"orders": {}}})
     with pytest.raises(SettingsError, match="KEYLANE_JOB_METRICS is 'statsd'"):
-        _with_metrics(config, {"KEYLANE_JOB_METRICS": "statsd"})
+        _with_environment(config, {"KEYLANE_JOB_METRICS": "statsd"})
+
+
+@pytest.mark.parametrize(("given", "expected"), [(None, True), ("false", False), ("true", True)])
+def test_environment_decides_whether_topics_are_created(given, expected):
+    config = Config.model_validate({"job": {"create_topics": True}, "topics": {"orders": {}}})
+    environment = {} if given is None else {"KEYLANE_CREATE_TOPICS": given}
+    assert _with_environment(config, environment).job.create_topics is expected

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from keylane.errors import BadConfig
+from keylane.model.kafka import NewTopic
 from keylane.model.records import Options
 from keylane_spark.config.topics import load
 
@@ -101,3 +102,16 @@ def test_forgotten_topics_and_views_have_their_names_in_redis(tmp_path):
     config = load(path)
     assert config.forgotten == ["old", "~daily"]
     assert config.state_names == {"orders"}
+
+
+def test_a_topic_says_how_it_is_created(tmp_path):
+    path = tmp_path / "keylane.toml"
+    path.write_text(
+        "[job]\ncreate_topics = true\n[topics.a]\n[topics.b]\npartitions = 3\n"
+        '[topics.b.kafka]\n"cleanup.policy" = "compact"\n"retention.ms" = 60000\n"preallocate" = true\n'
+    )
+    config = load(path)
+    assert config.job.create_topics
+    assert config.topics["a"].created_as == NewTopic(9, {})
+    settings = {"cleanup.policy": "compact", "retention.ms": "60000", "preallocate": "true"}
+    assert config.topics["b"].created_as == NewTopic(3, settings)

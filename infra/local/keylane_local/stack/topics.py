@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, cimpl
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 
 from keylane.errors import BadConfig
 from keylane.model.records import WHOLE_KEY
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
 
     from keylane_spark.config.topics import TopicConfig
 
-DEFAULT_PARTITIONS = 9
 _TIMEOUT_S = 20.0
 
 
@@ -45,7 +43,7 @@ def create_missing(bootstrap: str, topics: Mapping[str, TopicConfig]) -> list[st
     try:
         present = admin.list_topics(timeout=_TIMEOUT_S).topics
         missing = [
-            NewTopic(name, topic.partitions or DEFAULT_PARTITIONS)
+            cimpl.NewTopic(name, topic.created_as.partition_count, config=dict(topic.created_as.settings))
             for name, topic in topics.items()
             if name not in present
         ]

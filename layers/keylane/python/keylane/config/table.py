@@ -232,6 +232,13 @@ ACCESS = SettingsTable(
 )
 
 JOB_AND_BUILD = SettingsTable(
+    Switch(
+        "KEYLANE_CREATE_TOPICS",
+        "job",
+        False,
+        "Whether the job creates topics that Kafka does not have, whatever `keylane.toml` says.",
+        shown="`create_topics` of `[job]`",
+    ),
     ExactChoice(
         "KEYLANE_JOB_METRICS",
         "job",

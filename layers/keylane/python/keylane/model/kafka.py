@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 READ_COMMITTED = "read_committed"
 READ_UNCOMMITTED = "read_uncommitted"
@@ -116,3 +119,10 @@ class LogBatch:
 
     records: tuple[LogRecord, ...]
     next_offset: int
+
+
+class NewTopic(NamedTuple):
+    """A topic to be created; `settings` are Kafka's. It has as many replicas as the brokers' default says."""
+
+    partition_count: int
+    settings: Mapping[str, str]

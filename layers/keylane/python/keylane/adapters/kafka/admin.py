@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
-from confluent_kafka import IsolationLevel, TopicCollection, TopicPartition
+from confluent_kafka import IsolationLevel, TopicCollection, TopicPartition, cimpl
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec  # type: ignore[attr-defined]
 
 from keylane.adapters.kafka.clients import (
@@ -31,10 +31,10 @@ from keylane.model.kafka import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from concurrent.futures import Future
 
-    from keylane.model.kafka import At, OffsetQuery
+    from keylane.model.kafka import At, NewTopic, OffsetQuery
     from keylane.ports import Deadline
 
 Found = TypeVar("Found")
@@ -127,6 +127,20 @@ class AdminSession:
         resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
         futures = self._client.describe_configs([resource], request_timeout=self._deadline.remaining_s)
         return {name: each.value for name, each in self._result(futures[resource], topic).items()}
+
+    def create_topics(self, topics: Mapping[str, NewTopic]) -> None:
+        """Create topics; one that exists by now stays as it is."""
+        wanted = [
+            cimpl.NewTopic(name, each.partition_count, -1, config=dict(each.settings))
+            for name, each in topics.items()
+        ]
+        futures = self._client.create_topics(wanted, request_timeout=self._deadline.remaining_s)
+        for name, future in futures.items():
+            try:
+                self._result(future, name)
+            except LogRefused as error:
+                if error.code != "TOPIC_ALREADY_EXISTS":
+                    raise
 
     def list_offsets(self, queries: Sequence[OffsetQuery], isolation: str) -> list[OffsetFound | None]:
         """The offset of each query, None where the partition has no such record."""

@@ -6,7 +6,7 @@ import itertools
 import os
 import signal
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,6 +23,7 @@ from keylane.model.records import Layout
 from keylane_spark.adapters.claim_clock import ClaimClock
 from keylane_spark.adapters.function_library import WriteOptions
 from keylane_spark.adapters.lane import LaneTarget
+from keylane_spark.adapters.parked_slots import ParkedSlots
 from keylane_spark.config.topics import Config
 from keylane_spark.stream.freshness import ObservedEnds
 from keylane_spark.stream.heartbeat import Heartbeat
@@ -136,19 +137,22 @@ def test_a_driver_s_clock_that_is_behind_makes_ages_larger_and_never_takes_a_cla
 
 @dataclass
 class TopicRecreated:
-    """A broker whose topic ends below what the state has, and a query that looks at its topics."""
+    """Leaders by whom a topic ends below what the state has, and a query that looks at its topics."""
 
     topic: str
     ends: list[int]
     checks: int = 0
     strays: tuple[str, ...] = ()
+    stuck: tuple[tuple[str, int], ...] = ()
+    unread: tuple[tuple[str, int], ...] = ()
+    lacking: set[tuple[str, int]] = field(default_factory=set)
+    parked: ParkedSlots = field(default_factory=ParkedSlots)
 
     @property
     def positions(self) -> dict[tuple[str, int], int]:
         return {(self.topic, 0): 5}
 
-    def end_offsets(self, counts: dict[str, int]) -> dict[tuple[str, int], int]:
-        assert counts == {self.topic: 1}
+    def end_offsets(self) -> dict[tuple[str, int], int]:
         return {(self.topic, 0): self.ends.pop(0)}
 
     def check_topics(self) -> None:
@@ -164,13 +168,12 @@ def test_a_log_that_ends_below_the_state_proves_nothing_and_is_looked_at_at_once
     t.writer(redis_cluster, 1).open([(lane, 5)])
     query: Any = TopicRecreated(layout.topic, [5, 4, 5])
     context: Any = SimpleNamespace(
-        broker=query,
         clock=t.CLOCK,
         claim_clock=ClaimClock(t.CLOCK),
         config=Config.model_validate({"topics": {layout.topic: {}}}),
     )
     spec = WriterSpec(t.settings(redis_cluster), {layout.topic: layout}, 1, WriteOptions())
-    beating = Heartbeat(context, spec, ObservedEnds(), query)
+    beating = Heartbeat(context, spec, ObservedEnds(), query, query)
     claims = []
     for _ in range(3):
         beating._beat()

@@ -34,10 +34,10 @@ PARTITIONS = 6
 """Two of each shard: 0 and 1 in shard 0, 2 and 3 in shard 1, 4 and 5 (and `{keylane}`) in shard 2."""
 LOST, HEALTHY = (0, 1), (2, 3, 4, 5)
 ALL = (*LOST, *HEALTHY)
-PATIENCE_S = 3
-FRESH_MS = 6_000
+PATIENCE_S = 2
+FRESH_MS = 4_000
 """An age that only a beating job reaches: far below the time for which the shard is away."""
-AWAY_S = 25
+AWAY_S = 9
 
 
 @pytest.fixture(scope="module")

@@ -155,7 +155,7 @@ class World:
             openings = open_topics.open_topics(
                 self.context, ownership.Ownership(self.context.redis, self.context.clock)
             )
-            totals: Any = SimpleNamespace(add=lambda *_: None)
+            totals: Any = SimpleNamespace(add=lambda *_, **__: None)
             metrics = JobMetrics(self.context.clock, None)
             self.query = topic_query.TopicQuery(self.context, openings.serving, totals, metrics)
         except KeylaneError as error:
@@ -216,7 +216,6 @@ class World:
         try:
             self.query._heartbeat._beat()
         except KeylaneError:
-            self.query._heartbeat._lanes.abandon()
             self.query = None
         return True
 

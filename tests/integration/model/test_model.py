@@ -25,7 +25,7 @@ def test_no_state_that_three_steps_and_a_fault_can_reach_breaks_a_promise(world)
     report = explore(world, BOUNDS)
     assert report.broken == []
     assert report.is_complete
-    assert report.logs == 20
+    assert report.logs == 36
     assert report.states > 1000
     assert report.recoveries > 300
 
@@ -33,4 +33,4 @@ def test_no_state_that_three_steps_and_a_fault_can_reach_breaks_a_promise(world)
 def test_the_model_sees_that_strays_which_a_shard_lost_are_not_read_again(world, monkeypatch):
     monkeypatch.setattr(open_topics, "lost_strays", lambda _: ())
     (trace,) = explore(world, BOUNDS).broken
-    assert trace[-1] == "after everything was repaired the key is absent, not record 0"
+    assert trace[-1].startswith("after everything was repaired the key is absent, not record ")

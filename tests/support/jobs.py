@@ -26,7 +26,7 @@ from keylane.query.layouts import Layouts
 from keylane.query.store import ReadTerms, Store
 from keylane.state import codec
 from keylane_local.tools import tools_dir
-from keylane_spark.adapters.lane import LaneTarget
+from keylane_spark.adapters.lane import lanes_of
 from keylane_spark.adapters.layout_store import LayoutStore
 
 if TYPE_CHECKING:
@@ -138,11 +138,9 @@ class State:
         assert layout
         state = RedisState(self._cluster)
         found = {}
-        for partition in range(layout.partition_count):
-            for stripe in range(layout.stripes):
-                lane = LaneTarget.of(layout, partition, stripe)
-                (data,) = state.read(lane.slot, [lane.watermark_key], t.Deadline.after_ms(5000, t.CLOCK))
-                found[partition, stripe] = data and codec.decode_watermark(data)
+        for lane in lanes_of(layout):
+            (data,) = state.read(lane.slot, [lane.watermark_key], t.Deadline.after_ms(5000, t.CLOCK))
+            found[lane.partition, lane.stripe] = data and codec.decode_watermark(data)
         return found
 
     def keys_of(self, generation: int) -> set[bytes]:

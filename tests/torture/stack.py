@@ -28,7 +28,7 @@ from keylane_local.process.processes import stop_now, tail
 from keylane_local.process.program import Program
 from keylane_local.stack.parts import READY
 from keylane_local.tools import find_java, project_root, tools_dir
-from keylane_spark.adapters.lane import LaneTarget
+from keylane_spark.adapters.lane import lanes_of
 from keylane_spark.adapters.layout_store import LayoutStore
 
 if TYPE_CHECKING:
@@ -207,12 +207,7 @@ class TortureStack:
     def watermarks(self, layouts: dict[str, Layout]) -> dict[tuple[str, int, int], Watermark | None]:
         """The watermarks of all lanes, read from primaries, by topic, partition and stripe."""
         found = {}
-        lanes = [
-            LaneTarget.of(layout, partition, stripe)
-            for layout in layouts.values()
-            for partition in range(layout.partition_count)
-            for stripe in range(layout.stripes)
-        ]
+        lanes = [lane for layout in layouts.values() for lane in lanes_of(layout)]
         with self.primaries() as clients:
             for lane in lanes:
                 data = clients[self.shard_of(lane.slot)].get(lane.watermark_key)

@@ -43,6 +43,11 @@ class LaneTarget:
             layout.options,
         )
 
+    @classmethod
+    def of_partition(cls, layout: Layout, partition: int) -> list[LaneTarget]:
+        """The lanes of all stripes of a partition."""
+        return [cls.of(layout, partition, stripe) for stripe in range(layout.stripes)]
+
     @property
     def name(self) -> str:
         """Its name within the topic, as in Redis keys: "partition.stripe"."""
@@ -50,6 +55,12 @@ class LaneTarget:
 
     def __str__(self) -> str:
         return f"{self.topic}/{self.name}"
+
+
+def lanes_of(layout: Layout) -> Iterator[LaneTarget]:
+    """The lanes of a layout in which readers look for keys."""
+    for partition in range(layout.partition_count):
+        yield from LaneTarget.of_partition(layout, partition)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from keylane.ports import Deadline
 from keylane.state import codec, redis_keys
 from keylane_spark.adapters import function_library as library
 from keylane_spark.adapters.function_library import DEFAULTS, CallRefused, WriteOptions
-from keylane_spark.adapters.lane import LaneTarget
+from keylane_spark.adapters.lane import lanes_of
 from keylane_spark.adapters.record_copies import SLOTS, RecordCopies
 from keylane_spark.adapters.topic_record import TopicRecord, topic_key
 
@@ -170,13 +170,11 @@ class LayoutStore:
         with translate_redis_errors():
             self._cluster.refresh(deadline)
             by_node: dict[Node, list[bytes]] = {}
-            for partition in range(layout.partition_count):
-                for stripe in range(layout.stripes):
-                    lane = LaneTarget.of(layout, partition, stripe)
-                    tag = routing.hash_tag(lane.slot)
-                    opened = redis_keys.writer_key(tag, layout.topic, layout.generation)
-                    command = encode_command(b"EXISTS", lane.watermark_key, opened)
-                    by_node.setdefault(self._cluster.primary(lane.slot), []).append(command)
+            for lane in lanes_of(layout):
+                tag = routing.hash_tag(lane.slot)
+                opened = redis_keys.writer_key(tag, layout.topic, layout.generation)
+                command = encode_command(b"EXISTS", lane.watermark_key, opened)
+                by_node.setdefault(self._cluster.primary(lane.slot), []).append(command)
             for node, commands in by_node.items():
                 for first in range(0, len(commands), _KEYS_PER_CALL):
                     some = commands[first : first + _KEYS_PER_CALL]

@@ -15,11 +15,11 @@ from keylane.adapters.redis.resp import encode_command
 from keylane.errors import CorruptState, LaneBehind
 from keylane.model.keys import printable
 from keylane.state import codec, redis_keys, windows
-from keylane.state.lanes import decode_watermark, lanes_of_topic
+from keylane.state.lanes import decode_watermark
 from keylane.state.windows import Closing, Progress
 from keylane_spark.adapters import function_library as library
 from keylane_spark.adapters.function_library import CallRefused
-from keylane_spark.adapters.lane import LaneTarget
+from keylane_spark.adapters.lane import LaneTarget, lanes_of
 from keylane_spark.adapters.lane_writer import LaneWriter
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class ViewLanes:
     def __init__(
         self, layout: Layout, library_: FunctionLibrary, epoch: int, *, ttl_ms: int | None = None
     ) -> None:
-        self.lanes = [LaneTarget.of(layout, lane.partition, lane.stripe) for lane in lanes_of_topic(layout)]
+        self.lanes = list(lanes_of(layout))
         self._layout = layout
         self._library = library_
         self._epoch = epoch

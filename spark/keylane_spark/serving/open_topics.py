@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 from keylane.adapters.redis.cluster import Cluster
 from keylane.errors import StateUnavailable, UnknownTopic
 from keylane_spark.adapters.eviction import check_eviction_policy
-from keylane_spark.adapters.lane import LaneTarget, lost_strays
+from keylane_spark.adapters.lane import LaneTarget, lanes_of, lost_strays
 from keylane_spark.adapters.old_libraries import remove_old_libraries
 from keylane_spark.adapters.parked_slots import ParkedSlots
 from keylane_spark.generations.epochs import (
@@ -40,7 +40,7 @@ from keylane_spark.generations.epochs import (
 from keylane_spark.generations.lineage import LogCheck, last_epochs
 from keylane_spark.generations.plan import wanted_layout
 from keylane_spark.serving.parking import writable_slots
-from keylane_spark.stream.openings import Opening, Openings, WriterSpec, lanes_of
+from keylane_spark.stream.openings import Opening, Openings, WriterSpec
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -258,10 +258,10 @@ class _TopicsOpener:
     ) -> dict[LaneTarget, LaneStart]:
         """Open the lanes. Raises StateUnavailable if all of them are parked."""
         lanes = [
-            (LaneTarget.of(layouts[topic], partition, stripe), offset)
+            (lane, offset)
             for (topic, partition), offset in oldest.items()
             if topic in layouts
-            for stripe in range(layouts[topic].stripes)
+            for lane in LaneTarget.of_partition(layouts[topic], partition)
         ]
         incomplete = {lane for lane, _ in lanes if lane.topic in lost or (lane.topic, lane.partition) in lost}
         starts = writer.open(lanes, incomplete)

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING
 
 from keylane.adapters.redis.cluster import Cluster
 from keylane.errors import Fenced, TopicChanged
+from keylane_spark.adapters.lane import lanes_of
 from keylane_spark.serving.parking import ParkingWatch
-from keylane_spark.stream.openings import lanes_of
 from keylane_spark.stream.topic_query import TopicQuery
 
 if TYPE_CHECKING:

@@ -93,9 +93,9 @@ class Heartbeat:
         self._missed_since_s: dict[int, float] = {}
         self._patience_s = context.config.job.redis_patience_s
         self._slots = {
-            LaneTarget.of(writer.layouts[topic], partition, stripe).slot
+            lane.slot
             for topic, partition in query.positions
-            for stripe in range(writer.layouts[topic].stripes)
+            for lane in LaneTarget.of_partition(writer.layouts[topic], partition)
         }
         self._has_reported_skew = False
         self._stop = threading.Event()
@@ -182,10 +182,8 @@ class Heartbeat:
                 all_ms.append(complete_ms)
                 if (topic, partition) in stuck:
                     continue
-                layout = self._writer.layouts[topic]
                 seen = OffsetRange(position, position, complete_ms, self._freshness.end((topic, partition)))
-                for stripe in range(layout.stripes):
-                    lane = LaneTarget.of(layout, partition, stripe)
+                for lane in LaneTarget.of_partition(self._writer.layouts[topic], partition):
                     lanes.apply(lane, seen, unless_strays_lost=topic in strays)
             lanes.flush()
         except BaseException:

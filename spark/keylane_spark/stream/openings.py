@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from keylane_spark.adapters.function_library import FunctionLibrary, WriteOptions
-from keylane_spark.adapters.lane import LaneTarget
+from keylane_spark.adapters.lane import lanes_of
 from keylane_spark.adapters.lane_writer import LaneWriter
 from keylane_spark.adapters.parked_slots import ParkedSlots
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from keylane.model.topic_partition import TopicPartition
     from keylane.ports import Clock
     from keylane_spark.adapters.kafka_admin import TopicShape
+    from keylane_spark.adapters.lane import LaneTarget
 
 
 _BEAT_TIMEOUT_S = 1.0
@@ -81,8 +82,7 @@ class Opening:
         return unread | {
             (lane.topic, lane.partition): reasons[lane.slot]
             for layout in self.writer.layouts.values()
-            for partition in range(layout.partition_count)
-            for lane in (LaneTarget.of(layout, partition, stripe) for stripe in range(layout.stripes))
+            for lane in lanes_of(layout)
             if lane.slot in reasons
         }
 
@@ -110,10 +110,3 @@ class Openings:
         for opening in (self.serving, *([self.building] if self.building else [])):
             for layout in opening.writer.layouts.values():
                 yield from lanes_of(layout)
-
-
-def lanes_of(layout: Layout) -> Iterator[LaneTarget]:
-    """The lanes of a layout in which readers look for keys."""
-    for partition in range(layout.partition_count):
-        for stripe in range(layout.stripes):
-            yield LaneTarget.of(layout, partition, stripe)

@@ -134,8 +134,7 @@ class TopicQuery(BatchQuery):
     def _count_parked(self, source: TopicPartition, which: Callable[[Iterable[bool]], bool]) -> bool:
         """Whether `which` (all, any) of the partition's lanes are parked."""
         topic, partition = source
-        layout = self._writer.layouts[topic]
-        lanes = (LaneTarget.of(layout, partition, stripe) for stripe in range(layout.stripes))
+        lanes = LaneTarget.of_partition(self._writer.layouts[topic], partition)
         return which(lane.slot in self.parked for lane in lanes)
 
     @property

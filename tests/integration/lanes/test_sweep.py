@@ -15,8 +15,8 @@ from keylane.errors import Fenced, LaneBuilding
 from keylane.model.records import Layout, Watermark
 from keylane.state import codec, redis_keys
 from keylane_spark.adapters.function_library import FunctionLibrary
+from keylane_spark.adapters.lane import lanes_of
 from keylane_spark.adapters.sweep import FoundGenerations, remove_generation
-from keylane_spark.stream.openings import lanes_of
 
 NUMBERS = itertools.count()
 

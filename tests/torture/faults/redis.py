@@ -15,13 +15,14 @@ from tests.torture.stack import KEYLANE_SLOT, is_primary, settle, wait_until
 
 from keylane.adapters.redis.replicas import UNHEALTHY_FOR_S
 from keylane.state import codec
-from keylane_spark.adapters.lane import LaneTarget
+from keylane_spark.adapters.lane import lanes_of
 
 if TYPE_CHECKING:
     from tests.torture.faults.world import World
     from tests.torture.schedule import Event
 
     from keylane_local.servers.redis_node import RedisNode
+    from keylane_spark.adapters.lane import LaneTarget
 
 _FAILOVER_S = 6
 """Redis gives up a manual failover after 5 s."""
@@ -112,9 +113,8 @@ def _lanes(world: World, shard: int) -> list[LaneTarget]:
     return [
         lane
         for layout in world.stack.layouts().values()
-        for partition in range(layout.partition_count)
-        for stripe in range(layout.stripes)
-        if world.stack.shard_of((lane := LaneTarget.of(layout, partition, stripe)).slot) == shard
+        for lane in lanes_of(layout)
+        if world.stack.shard_of(lane.slot) == shard
     ]
 
 

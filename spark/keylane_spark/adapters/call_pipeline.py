@@ -69,7 +69,7 @@ class CallPipeline:
 
     def node_of(self, lane: LaneTarget) -> Node | None:
         """The lane's primary, None where none is known."""
-        return next(iter(self._cluster.nodes_of(lane.slot)), None)
+        return self._cluster.known_primary(lane.slot)
 
     def send_alone(self, call: LaneCall) -> None:
         """Send a call and wait for its reply."""
@@ -194,7 +194,7 @@ class CallPipeline:
             self._parked.park([lane.slot], f"slot {lane.slot} is migrating")
             return
         node = self.node_of(lane)
-        alike = (slot for slot in range(SLOTS) if next(iter(self._cluster.nodes_of(slot)), None) == node)
+        alike = (slot for slot in range(SLOTS) if self._cluster.known_primary(slot) == node)
         name = f"{node.host}:{node.port}" if node else "no node"
         self._parked.park(alike, f"{name} takes no writes: {library.cause_of(error)}")
 

@@ -55,7 +55,7 @@ class ClaimClock:
         if not cluster.nodes:
             with translate_redis_errors():
                 cluster.refresh(Deadline.after_ms(_REFRESH_MS, self._clock))
-        primaries = sorted({nodes[0] for slot in slots if (nodes := cluster.nodes_of(slot))})
+        primaries = sorted({node for slot in slots if (node := cluster.known_primary(slot))})
         limit = Deadline.after_ms(_REPLIES_MS, self._clock)
         sent_ms: dict[Node, float] = {}
         for node in primaries:

@@ -34,7 +34,7 @@ def check_eviction_policy(cluster: Cluster, clock: Clock) -> None:
     with translate_redis_errors():
         deadline = Deadline.after_ms(_TIMEOUT_MS, clock)
         cluster.refresh(deadline)
-        for node in {nodes[0] for slot in range(SLOTS) if (nodes := cluster.nodes_of(slot))}:
+        for node in {node for slot in range(SLOTS) if (node := cluster.known_primary(slot))}:
             try:
                 (reply,) = cluster.roundtrip(node, info, 1, Deadline.after_ms(_TIMEOUT_MS, clock))
             except (RedisError, OSError):

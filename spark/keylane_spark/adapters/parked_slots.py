@@ -69,7 +69,7 @@ def writable(library_: FunctionLibrary, slots: Iterable[int]) -> set[int]:
     found: set[int] = set()
     away: set[Node | None] = set()
     for slot in sorted(slots):
-        node = next(iter(library_.cluster.nodes_of(slot)), None)
+        node = library_.cluster.known_primary(slot)
         if node in away and node is not None:
             continue
         key = b"{%b}:probe" % hash_tag(slot)
@@ -77,7 +77,7 @@ def writable(library_: FunctionLibrary, slots: Iterable[int]) -> set[int]:
             library_.call(slot, encode_command(b"FCALL", library.MARK, b"1", key, b"0", b"0"))
         except StateUnavailable as unavailable:
             if not is_of_slot(unavailable.__cause__):
-                away |= {node, next(iter(library_.cluster.nodes_of(slot)), None)}
+                away |= {node, library_.cluster.known_primary(slot)}
         else:
             found.add(slot)
     return found

@@ -92,10 +92,15 @@ class Cluster:
 
     def primary(self, slot: int) -> Node:
         """The node that takes the slot's writes. Raises StateUnavailable when none is known."""
-        nodes = self._slots[slot]
-        if not nodes:
+        node = self.known_primary(slot)
+        if node is None:
             raise StateUnavailable(f"no Redis node is known to serve slot {slot}")
-        return nodes[0]
+        return node
+
+    def known_primary(self, slot: int) -> Node | None:
+        """The node that takes the slot's writes, None when the slot map does not list the slot."""
+        nodes = self._slots[slot]
+        return nodes[0] if nodes else None
 
     def primaries(self) -> list[Node]:
         """All nodes that take writes. Raises StateUnavailable when none is known for a slot."""

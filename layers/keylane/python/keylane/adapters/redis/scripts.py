@@ -64,7 +64,7 @@ class Scripts:
 
     def node_of(self, key: bytes) -> Node | None:
         """Return the node to which the key's script would be sent; None if it is not known."""
-        return next(iter(self._cluster.nodes_of(routing.key_slot(key))), None)
+        return self._cluster.known_primary(routing.key_slot(key))
 
     def run(self, runs: Sequence[Run], deadline: Deadline) -> list[Any]:
         """Return the replies in the order of `runs`; a run without a reply has a StateUnavailable instead."""

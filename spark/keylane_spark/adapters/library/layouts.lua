@@ -10,6 +10,17 @@ local function last_epoch(key)
   return tonumber(epoch), run
 end
 
+-- Returns nil; or an error reply where a newer run than this epoch's has taken the topic, or its counter is corrupt.
+local function newer_run(counter_key, epoch)
+  local last, fault = last_epoch(counter_key)
+  if not last then
+    return fault
+  end
+  if last > epoch then
+    return redis.error_reply(string.format('FENCED %.0f', last))
+  end
+end
+
 -- Issues an epoch that is higher than all earlier ones.
 -- KEYS: a topic's epoch counter. ARGV: the epoch that this run holds (-1: none yet), a number to exceed, the run's
 -- name ('': none).
@@ -34,12 +45,9 @@ end
 -- KEYS: the topic's epoch counter, layout record, writer's record. ARGV: epoch, the new layout record, the new
 -- writer's record; an empty one leaves the record unchanged. Returns 0. Errors: FENCED epoch, CORRUPT.
 local function set_layout(keys, args)
-  local last, fault = last_epoch(keys[1])
-  if not last then
-    return fault
-  end
-  if last > tonumber(args[1]) then
-    return redis.error_reply(string.format('FENCED %.0f', last))
+  local refused = newer_run(keys[1], tonumber(args[1]))
+  if refused then
+    return refused
   end
   local changed = {}
   for i = 2, 3 do

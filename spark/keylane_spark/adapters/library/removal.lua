@@ -39,12 +39,9 @@ end
 -- Removes records of a topic.
 -- KEYS: the topic's epoch counter, the records. ARGV: epoch. Returns 0. Errors: FENCED epoch, CORRUPT.
 local function forget(keys, args)
-  local last, fault = last_epoch(keys[1])
-  if not last then
-    return fault
-  end
-  if last > tonumber(args[1]) then
-    return redis.error_reply(string.format('FENCED %.0f', last))
+  local refused = newer_run(keys[1], tonumber(args[1]))
+  if refused then
+    return refused
   end
   redis.call('DEL', unpack(keys, 2))
   return 0

@@ -90,6 +90,15 @@ class LogCheck:
             for (topic, partition), how in truncated.items()
         }
 
+    def continued(
+        self, observe: Callable[[], Mapping[TopicPartition, LogEnd]]
+    ) -> dict[TopicPartition, Lineage]:
+        """`extend`, confirmed by a second observation if any lineage has changed. Errors as of both."""
+        extended = self.extend()
+        if extended != self.lineages:
+            self.confirm(observe())
+        return extended
+
     def extend(self) -> dict[TopicPartition, Lineage]:
         """The lineages with the present leaders' epochs, so that the states may be read further.
 

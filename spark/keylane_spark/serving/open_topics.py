@@ -154,13 +154,10 @@ class _TopicsOpener:
             began = begun[topic].began
             lost |= {(topic, partition) for partition in range(count) if first[partition] > began[partition]}
         served = {topic: each.plan.serving for topic, each in begun.items()}
-        mixed = {
-            topic
-            for topic, layout in served.items()
-            if counts[topic] > layout.partition_count or self._may_have_strays(layout)
-        }
-        mixed |= self.had_strays
-        serving = self._open_lanes(self._spec(served, epoch), oldest, _incomplete(lost, mixed))
+        noted = self._may_have_strays(served)
+        grown = {topic for topic, layout in served.items() if counts[topic] > layout.partition_count}
+        mixed = noted | grown | self.had_strays
+        serving = self._open_lanes(self._spec(served, epoch), oldest, _incomplete(lost, mixed), noted)
         built = {topic: each.plan.building for topic, each in begun.items() if each.plan.building}
         if not built:
             (serving,) = self._checked([serving], begun)
@@ -168,7 +165,8 @@ class _TopicsOpener:
         mixed = set(serving.strays) | {
             topic for topic, new in built.items() if _moves_keys(served[topic], new)
         }
-        building = self._open_lanes(self._spec(built, epoch), oldest, _incomplete(lost, mixed))
+        noted = self._may_have_strays(built)
+        building = self._open_lanes(self._spec(built, epoch), oldest, _incomplete(lost, mixed), noted)
         serving, building = self._checked([serving, building], begun)
         return Openings(serving, building, self.shapes)
 
@@ -189,21 +187,19 @@ class _TopicsOpener:
         spec: WriterSpec,
         oldest: Mapping[TopicPartition, int],
         lost: Collection[TopicPartition | str],
+        noted: Collection[str],
     ) -> Opening:
         """Open all lanes of the layouts, and those of partitions by which a topic has grown.
 
-        `lost`: partitions, or whole topics, that have lost their first records.
+        `lost`: partitions, or whole topics, that have lost their first records. `noted`: topics that may have
+        strays, as far as the totals say.
         """
         layouts = spec.layouts
         positions: dict[TopicPartition, int] = {}
         held: Counter[TopicPartition] = Counter()
         incomplete: set[TopicPartition] = set()
         lacking: set[TopicPartition] = set()
-        strays = {
-            topic
-            for topic, layout in layouts.items()
-            if layout.options.guarded or self._may_have_strays(layout)
-        }
+        strays = {topic for topic, layout in layouts.items() if layout.options.guarded} | set(noted)
         writer = spec.lanes(self.cluster, self.context.clock, self.context.say, self.parked)
         starts = self._start_lanes(writer, layouts, oldest, lost)
         for lane, start in starts.items():
@@ -242,12 +238,13 @@ class _TopicsOpener:
             unread=unread,
         )
 
-    def _may_have_strays(self, layout: Layout) -> bool:
+    def _may_have_strays(self, layouts: Mapping[str, Layout]) -> set[str]:
+        """The topics of which the totals have strays; all, where the totals can't be read."""
         try:
-            return self.ownership.has_strays(layout)
+            return {topic for topic, layout in layouts.items() if self.ownership.has_strays(layout)}
         except StateUnavailable:
             # The shard of the totals is away, and perhaps the lanes that would say so.
-            return True
+            return set(layouts)
 
     def _start_lanes(
         self,
@@ -303,9 +300,7 @@ class _TopicsOpener:
         if truncated:
             self.had_strays.update(truncated.keys() & openings[0].strays)
             raise StateAhead(truncated)
-        extended = check.extend()
-        if extended != lineages:
-            check.confirm(self.context.broker.ends(counts))
+        extended = check.continued(lambda: self.context.broker.ends(counts))
         # What a parked lane holds is not known: it is compared later, by the lineage that it has now.
         parked = {source for opening in openings for source in opening.parked_partitions}
         known = extended | {source: lineages.get(source, ()) for source in parked}

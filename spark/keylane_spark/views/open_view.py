@@ -142,14 +142,11 @@ class _ViewOpener:
         held = {(topic, partition): offset for partition, offset in enumerate(opening.writer.furthest)}
         lineages = {(topic, partition): lineage for partition, lineage in enumerate(stored)}
         counts = {topic: self.shape.partition_count}
-        ends = self.context.broker.ends(counts)
-        check = LogCheck(held, lineages, ends, self.context.epoch_ends)
+        check = LogCheck(held, lineages, self.context.broker.ends(counts), self.context.epoch_ends)
         truncated = check.find_truncated()
         if truncated:
             raise StateAhead({self.name: truncated[topic]})
-        extended = check.extend()
-        if extended != lineages:
-            check.confirm(self.context.broker.ends(counts))
+        extended = check.continued(lambda: self.context.broker.ends(counts))
         self.ownership.note_lineages(state_name(self.name), tuple(extended[source] for source in held))
         return last_epochs(extended)
 

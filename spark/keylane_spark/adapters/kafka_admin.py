@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from keylane.adapters.kafka.options import Connection
+    from keylane.errors import KeylaneError
     from keylane.model.kafka import At, NewTopic
     from keylane.model.topic_partition import TopicPartition
 
@@ -75,8 +76,7 @@ class JobKafka:
         try:
             self._admin.request_once(self._deadline(), AdminSession.create_topics, topics)
         except LogRefused as error:
-            cause = error.__cause__
-            words = cause.args[0].str() if isinstance(cause, KafkaException) else str(error)
+            words = _words_of(error) or str(error)
             raise BadConfig(f"topics {', '.join(topics)} can't be created: {words}") from error
 
     def is_compacted(self, topic: str) -> bool | None:
@@ -143,6 +143,11 @@ def retriable_errors() -> Iterator[None]:
     except ConnectionRejected:
         raise
     except (LogRefused, LogUnavailable) as error:
-        cause = error.__cause__
-        words = f": {cause.args[0].str()}" if isinstance(cause, KafkaException) else ""
-        raise LogUnavailable(f"{error}{words}", 2) from error
+        words = _words_of(error)
+        raise LogUnavailable(f"{error}: {words}" if words else str(error), 2) from error
+
+
+def _words_of(error: KeylaneError) -> str:
+    """The words of librdkafka, "" for an error without any."""
+    cause = error.__cause__
+    return str(cause.args[0].str()) if isinstance(cause, KafkaException) else ""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from keylane.access.grants import Grant
 from keylane.config.table import ACCESS
 from keylane.errors import SettingsError
+from keylane.model.patterns import are_patterns
 from keylane.model.routes import PermissionKind
 
 if TYPE_CHECKING:
@@ -37,9 +38,7 @@ def _grant(number: int, digest: str, given: Any) -> Grant:
     if not isinstance(name, str) or not name:
         raise SettingsError(_VARIABLE, f"has a grant (number {number}) without a name")
     lists = [given.get(kind.value, []) for kind in PermissionKind]
-    if not all(
-        isinstance(each, list) and all(isinstance(one, str) and one for one in each) for each in lists
-    ):
+    if not all(map(are_patterns, lists)):
         raise SettingsError(
             _VARIABLE, f"has a grant (number {number}) with a field that is not an array of patterns"
         )

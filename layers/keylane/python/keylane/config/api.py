@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Self
 
 from keylane.config.table import API
 from keylane.errors import SettingsError
+from keylane.model.patterns import are_patterns
 from keylane.model.served_topics import ALL, ALL_TOPICS, ServedTopics
 
 if TYPE_CHECKING:
@@ -40,6 +41,6 @@ def _served_topics(environment: Mapping[str, str]) -> ServedTopics:
     for name in given.keys() - set(_FIELDS):
         raise SettingsError(_TOPICS, f"has {name[:100]!r}: its fields are read and write")
     for name, patterns in given.items():
-        if not isinstance(patterns, list) or not all(isinstance(each, str) and each for each in patterns):
+        if not are_patterns(patterns):
             raise SettingsError(_TOPICS, f"has a field {name} that is not an array of patterns")
     return ServedTopics(*(tuple(given[name]) if name in given else ALL for name in _FIELDS))

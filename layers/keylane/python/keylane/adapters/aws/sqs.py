@@ -29,12 +29,11 @@ class SqsQueue:
 
     def send(self, messages: Sequence[Message], deadline: Deadline) -> list[KeylaneError | None]:
         """See `ports.Queue`; transient errors are retried until the deadline."""
-        if self._client is None:
-            self._client = client("sqs", self._settings)
+        sqs = self._connected()
         sending = _Sending(messages, self._limit_bytes, is_fifo=self._is_fifo)
         pause_s = _FIRST_PAUSE_S
         while (batch := sending.next_batch()) and deadline.remaining_s:
-            if self._send(sending, batch):
+            if self._send(sqs, sending, batch):
                 pause_s = _FIRST_PAUSE_S
             else:
                 deadline.clock.pause_s(min(pause_s, deadline.remaining_s))
@@ -43,8 +42,7 @@ class SqsQueue:
 
     def postpone(self, pauses_s: Mapping[str, int], deadline: Deadline) -> None:
         """See `ports.Deliveries`; a receipt that has expired is ignored: its message is visible already."""
-        if self._client is None:
-            self._client = client("sqs", self._settings)
+        sqs = self._connected()
         entries = [
             {"Id": str(index), "ReceiptHandle": receipt, "VisibilityTimeout": pause_s}
             for index, (receipt, pause_s) in enumerate(pauses_s.items())
@@ -54,7 +52,7 @@ class SqsQueue:
                 raise QueueUnavailable("the queue did not answer in time")
             batch = entries[first : first + BATCH_MESSAGES]
             with translate_aws_errors():
-                self._client.change_message_visibility_batch(QueueUrl=self._url, Entries=batch)
+                sqs.change_message_visibility_batch(QueueUrl=self._url, Entries=batch)
 
     def close(self) -> None:
         """Close its connections."""
@@ -62,12 +60,18 @@ class SqsQueue:
             self._client.close()
             self._client = None
 
-    def _send(self, sending: _Sending, batch: Sequence[int]) -> bool:
+    def _connected(self) -> Any:
+        """The client of AWS, made at the first call."""
+        if self._client is None:
+            self._client = client("sqs", self._settings)
+        return self._client
+
+    def _send(self, sqs: Any, sending: _Sending, batch: Sequence[int]) -> bool:
         """Send these messages once; return whether no message needs a retry."""
         entries = [self._entry(index, sending.messages[index]) for index in batch]
         try:
             with translate_aws_errors():
-                response = self._client.send_message_batch(QueueUrl=self._url, Entries=entries)
+                response = sqs.send_message_batch(QueueUrl=self._url, Entries=entries)
         except QueueUnavailable as error:
             for index in batch:
                 sending.fail(index, error, retry=not isinstance(error, AwsRefused))

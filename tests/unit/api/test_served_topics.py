@@ -77,6 +77,13 @@ def test_every_read_of_a_topic_that_is_not_served_is_refused(
         assert status(served) == (500, "misconfigured")
 
 
+@pytest.mark.parametrize("path", ["/metadata/partitions", "/join/k"])
+def test_request_that_names_no_topic_is_left_to_its_handler(
+    ask: Callable[..., tuple[int, dict[str, Any]]], path: str
+):
+    assert ask("query", "GET", path)[1]["type"] == "urn:keylane:problem:misconfigured"
+
+
 def test_answer_names_the_topic_and_the_setting(ask: Callable[..., tuple[int, dict[str, Any]]]):
     _, problem = ask("query", "GET", "/topics/payments/keys/k")
     assert problem["detail"].startswith("topic 'payments' can't be read here")

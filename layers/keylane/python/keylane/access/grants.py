@@ -61,19 +61,12 @@ def need_of(method: str, path: str, query: Mapping[str, Sequence[str]]) -> Need 
     match = route_for(method, path)
     if match is None or not all(match.parts):
         return None
-    kind, names = match.route.permission
-    if names is Names.PATH:
-        return Need(kind, (unquote(match.parts[0]),))
-    if names is Names.ALL:
-        return Need(kind, None)
-    return Need(kind, () if names is Names.NONE else _listed(query, names.value))
+    kind, place = match.route.permission
+    names = match.names(query)
+    return Need(kind, tuple(map(unquote, names)) if names and place is Names.PATH else names)
 
 
 def grant_of(grants: Mapping[str, Grant], authorization: str) -> Grant | None:
     """Return the grant of the token in an Authorization header, None without a known token."""
     bearer = _BEARER.fullmatch(authorization)
     return grants.get(hashlib.sha256(bearer[1].encode()).hexdigest()) if bearer else None
-
-
-def _listed(query: Mapping[str, Sequence[str]], name: str) -> tuple[str, ...]:
-    return tuple(part for value in query.get(name) or () for part in value.split(","))

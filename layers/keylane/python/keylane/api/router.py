@@ -17,10 +17,10 @@ from keylane.config.api import ApiSettings
 from keylane.errors import BadRequest, NullKey, TooLarge
 from keylane.metrics.meter import NO_METER, Meter
 from keylane.model import routes
-from keylane.model.routes import Names, PermissionKind
+from keylane.model.routes import Match, PermissionKind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from keylane.api.event import Event
     from keylane.api.parameters import Parameter
@@ -96,29 +96,31 @@ class Resolver:
             found = self._operation_at(method, path)
             if found is None:
                 return self._refuse(method, path, request_id_of(event))
-            route, handler, parts = found
+            match, handler = found
             name = handler.__name__
-            if route.permission.kind is PermissionKind.READ:
-                for topic in _topics_of(route, parts, event):
+            if match.route.permission.kind is PermissionKind.READ:
+                # Of a repeated parameter the handler reads the last value, too.
+                query = {parameter: [value] for parameter, value in query_of(event).items()}
+                for topic in match.names(query) or ():
                     settings.topics.check(topic)
-            response = _within_bounds(handler(event, *parts), event)
+            response = _within_bounds(handler(event, *match.parts), event)
         except Exception as error:  # noqa: BLE001 (all are answered, the unforeseen ones logged)
             response = problems.response_to(error, request_id_of(event))
         response.method = response.method or name
         return response
 
-    def _operation_at(self, method: str, path: str) -> tuple[Route, Handler, tuple[str, ...]] | None:
-        """Return this function's route for a method and path, its handler, and the variable parts."""
+    def _operation_at(self, method: str, path: str) -> tuple[Match, Handler] | None:
+        """Return this function's route for a method and path, and its handler."""
         key_path = routes.KEY_PATTERN.fullmatch(path)
         if key_path:
             # The route that has to be fast: the table's other patterns are not tried.
             found = self._key_operations.get(method)
             parts = key_path.groups()
-            return (found.route, found.handler, parts) if found and all(parts) else None
+            return (Match(found.route, parts), found.handler) if found and all(parts) else None
         match = routes.route_for(method, path)
         if match is None or match.route.name not in self.operations:
             return None
-        return match.route, self.operations[match.route.name].handler, match.parts
+        return match, self.operations[match.route.name].handler
 
     def _refuse(self, method: str, path: str, request_id: str) -> Response[str]:
         """Return the problem of a path and method for which this function has no handler."""
@@ -168,16 +170,6 @@ def _within_bounds(response: Response[Any], event: Event) -> Response[Any]:
     problem = problems.response_to(TooLarge("answer", size, ANSWER_LIMIT_BYTES), request_id_of(event))
     problem.ages, problem.method = response.ages, response.method
     return problem
-
-
-def _topics_of(route: Route, parts: tuple[str, ...], event: Event) -> Sequence[str]:
-    """Return the topics that a request names in its path or query; handlers check the names themselves."""
-    names = route.permission.names
-    if names is Names.PATH:
-        return parts[:1]
-    if names is Names.ALL or names is Names.NONE:
-        return ()
-    return query_of(event).get(names.value, "").split(",")
 
 
 def _topic_and_key(path: str) -> tuple[str, bool, str]:

@@ -10,7 +10,10 @@ import re
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 QUERY, EXPLORE, PRODUCE = "query", "explore", "produce"
 FUNCTIONS = (QUERY, PRODUCE, EXPLORE)
@@ -74,6 +77,20 @@ class Match(NamedTuple):
 
     route: Route
     parts: tuple[str, ...]
+
+    def names(self, query: Mapping[str, Sequence[str]]) -> tuple[str, ...] | None:
+        """Return the topics or views that a request names; None: it may be about all of them.
+
+        Names in a path are percent-encoded. `query`: the values of each parameter.
+        """
+        names = self.route.permission.names
+        if names is Names.PATH:
+            return self.parts[:1]
+        if names is Names.ALL:
+            return None
+        if names is Names.NONE:
+            return ()
+        return tuple(part for value in query.get(names.value) or () for part in value.split(","))
 
 
 _READ = Permission(PermissionKind.READ)

@@ -110,6 +110,13 @@ def fill(addresses: str, entries: Mapping[bytes, bytes]) -> None:
             client.wait(1, 5_000, target_nodes=client.get_node_from_key(key.decode("latin-1")))
 
 
+def repair(cluster: RedisCluster) -> RedisCluster:
+    """Start the nodes that a test has killed, wait until all are ready, and return the cluster."""
+    cluster.start()
+    cluster.wait_ready()
+    return cluster
+
+
 def primary_and_replica(cluster: RedisCluster, slot: int) -> tuple[RedisNode, RedisNode]:
     """Return the slot's primary and replica, as the cluster's client sees them."""
     by_port = {node.port: node for node in cluster.nodes}

@@ -19,7 +19,7 @@ from tests.support import lanes as t
 from keylane import routing
 from keylane.adapters.redis.cluster import Cluster
 from keylane.adapters.redis.state import RedisState
-from keylane.errors import KeylaneError
+from keylane.errors import KeylaneError, LaneBuilding, UnknownTopic
 from keylane.model.records import Position
 from keylane.query.latest import Wait, read_latest
 from keylane.query.layouts import Layouts
@@ -151,6 +151,16 @@ class State:
 
     def reader(self, layout_ttl_s: float = 30) -> Reader:
         return Reader(RedisState(Cluster(t.settings(self._nodes))), self._topic, layout_ttl_s)
+
+    def holds(self, values: dict[bytes, bytes | None]) -> bool:
+        """Whether a reader gets just these values."""
+        reader = self.reader(layout_ttl_s=0)
+        try:
+            return values_of(reader, list(values)) == values
+        except (LaneBuilding, UnknownTopic):
+            return False
+        finally:
+            reader.close()
 
     def close(self) -> None:
         self._cluster.close()

@@ -19,7 +19,7 @@ from tests.support import lanes as t
 from tests.support.compaction import compact
 from tests.support.jobs import State, Traffic
 
-from keylane.errors import LaneBuilding, UnknownTopic
+from keylane.errors import LaneBuilding
 from keylane.model.records import Layout, Options
 from keylane_spark.adapters.lane import LaneTarget
 
@@ -31,13 +31,13 @@ PATIENCE_S = 200
 @pytest.fixture(scope="module")
 def names() -> dict[str, str]:
     """The topics of the job that all tests but those of restarts share."""
-    return {name: f"gen-{name}" for name in ("growing", "short", "gappy", "anew")}
+    return {name: f"gen-{name}" for name in ("growing", "short", "gappy", "rebuilt")}
 
 
 @pytest.fixture(scope="module")
 def job(kafka, redis_cluster, names, tmp_path_factory):
     create_topic(kafka, names["growing"], 9)
-    for name in ("short", "gappy", "anew"):
+    for name in ("short", "gappy", "rebuilt"):
         create_topic(kafka, names[name], 2)
     config = JOB + 'metrics = "emf"\n' + "".join(f"[topics.{name}]\n" for name in names.values())
     running = jobs.start(kafka, redis_cluster, tmp_path_factory.mktemp("job"), config)
@@ -82,17 +82,6 @@ def produce(kafka: str, topic: str, values: dict[bytes, bytes | None], **options
     assert producer.flush(60) == 0
 
 
-def holds(state: State, values: dict[bytes, bytes | None]) -> bool:
-    """Whether a reader gets just these values."""
-    reader = state.reader(layout_ttl_s=0)
-    try:
-        return jobs.values_of(reader, list(values)) == values
-    except (LaneBuilding, UnknownTopic):
-        return False
-    finally:
-        reader.close()
-
-
 def test_a_topic_that_grows_is_read_all_the_while_and_no_key_is_lost(job, kafka, state_of, names):
     topic = names["growing"]
     state = state_of(topic)
@@ -115,7 +104,7 @@ def test_a_generation_built_without_records_that_retention_removed_is_incomplete
     topic = names["short"]
     state = state_of(topic)
     produce(kafka, topic, {b"old-%d" % number: b"1" for number in range(50)})
-    eventually(lambda: holds(state, {b"old-1": b"1"}), PATIENCE_S)
+    eventually(lambda: state.holds({b"old-1": b"1"}), PATIENCE_S)
     ends = [TopicPartition(topic, partition, OFFSET_END) for partition in range(2)]
     admin = AdminClient({"bootstrap.servers": kafka})
     for future in admin.delete_records(ends).values():
@@ -128,10 +117,10 @@ def test_a_generation_built_without_records_that_retention_removed_is_incomplete
 
 
 def test_a_deleted_topic_is_waited_for_and_never_mixed_with_one_created_again(job, kafka, state_of, names):
-    topic = names["anew"]
+    topic = names["rebuilt"]
     state = state_of(topic)
     produce(kafka, topic, {b"a-%d" % number: b"first" for number in range(50)})
-    eventually(lambda: holds(state, {b"a-1": b"first"}), PATIENCE_S)
+    eventually(lambda: state.holds({b"a-1": b"first"}), PATIENCE_S)
     reader = state.reader()
     assert reader.value(b"a-1") == b"first"
     admin = AdminClient({"bootstrap.servers": kafka})
@@ -140,7 +129,7 @@ def test_a_deleted_topic_is_waited_for_and_never_mixed_with_one_created_again(jo
     assert reader.value(b"a-1") == b"first"
     create_topic(kafka, topic, 2)
     produce(kafka, topic, {b"a-2": b"second", b"b-1": b"second"})
-    eventually(lambda: holds(state, {b"a-1": None, b"a-2": b"second", b"b-1": b"second"}), PATIENCE_S)
+    eventually(lambda: state.holds({b"a-1": None, b"a-2": b"second", b"b-1": b"second"}), PATIENCE_S)
     job.wait_for(f"topic '{topic}': it was deleted and created again")
     assert reader.value(b"a-1") is None
     reader.close()
@@ -156,10 +145,10 @@ def test_offsets_without_records_cost_no_repair(job, kafka, state_of, names):
     epoch = state.record.owner.epoch
     transactions(kafka, topic)
     expected = {b"t-%d" % number: b"committed" for number in range(20)}
-    eventually(lambda: holds(state, expected), PATIENCE_S)
+    eventually(lambda: state.holds(expected), PATIENCE_S)
     compact(kafka, topic, 2)
     produce(kafka, topic, {b"last": b"1"})
-    eventually(lambda: holds(state, {**expected, b"hot": b"cold", b"last": b"1"}), PATIENCE_S)
+    eventually(lambda: state.holds({**expected, b"hot": b"cold", b"last": b"1"}), PATIENCE_S)
     assert state.record.owner.epoch == epoch
     assert not any("restarts in" in line for line in job.lines)
     assert not any(mark.incomplete for mark in state.watermarks().values())
@@ -201,7 +190,7 @@ def test_a_redis_that_was_emptied_is_filled_from_the_topics_and_reads_say_so(
         client.flushall(target_nodes="primaries")
     with pytest.raises(LaneBuilding):
         reader.value(b"last")
-    eventually(lambda: holds(state, expected), PATIENCE_S)
+    eventually(lambda: state.holds(expected), PATIENCE_S)
     assert jobs.values_of(reader, list(expected)) == expected
     reader.close()
     assert state.layout.generation == 1

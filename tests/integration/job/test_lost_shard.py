@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import Producer
-from tests.servers.own import SlotMove, create_topic, eventually, own_cluster, primary_and_replica
+from tests.servers.own import SlotMove, create_topic, eventually, own_cluster, primary_and_replica, repair
 from tests.support import jobs
 from tests.support import lanes as t
 from tests.support.jobs import RunningJob, State
@@ -49,9 +49,7 @@ def one_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisClust
 @pytest.fixture
 def breaking(one_cluster: RedisCluster) -> RedisCluster:
     """A cluster to break, repaired before each test."""
-    one_cluster.start()
-    one_cluster.wait_ready()
-    return one_cluster
+    return repair(one_cluster)
 
 
 @dataclass
@@ -79,6 +77,14 @@ class Served:
         config += f"[topics.{self.topic}]\n"
         self.running = jobs.start(self.kafka, self.cluster.addresses, self.folder, config)
         return self.running
+
+    def begin(self, lies_in: Mapping[int, int] | None = None) -> RunningJob:
+        """Start the job, and wait until it has written a value of each partition."""
+        job = self.start()
+        job.wait_for("keylane: ready: epoch ")
+        self.write(ALL, lies_in)
+        eventually(lambda: self.has(ALL), 90)
+        return job
 
     def write(self, partitions: tuple[int, ...], lies_in: Mapping[int, int] | None = None) -> None:
         """Write a new value under the key of each partition; `lies_in`: where its record goes instead."""
@@ -168,10 +174,7 @@ def test_the_loss_of_a_shard_leaves_the_lanes_of_all_others_fresh_and_it_catches
     served: Served, lost: tuple[int, int], signal_: signal.Signals, options: str
 ):
     served.options = options
-    job = served.start()
-    job.wait_for("keylane: ready: epoch ")
-    served.write(ALL)
-    eventually(lambda: served.has(ALL), 90)
+    job = served.begin()
     nodes = lose(served.cluster, lost[0] * SLOTS // PARTITIONS, signal_)
     others = tuple(sorted({*ALL} - {*lost}))
     served.write(ALL)
@@ -185,10 +188,7 @@ def test_the_loss_of_a_shard_leaves_the_lanes_of_all_others_fresh_and_it_catches
 
 def test_a_job_that_starts_while_the_shard_of_the_layouts_is_away_writes_the_others(served: Served):
     """It can't know which topics have strays, so it claims nothing."""
-    job = served.start()
-    job.wait_for("keylane: ready: epoch ")
-    served.write(ALL)
-    eventually(lambda: served.has(ALL), 90)
+    job = served.begin()
     job.end()
     lose(served.cluster, 16_203)
     job = served.start()
@@ -203,10 +203,7 @@ def test_a_job_that_starts_while_the_shard_of_the_layouts_is_away_writes_the_oth
 
 
 def test_a_job_that_starts_while_a_shard_is_away_serves_the_others(served: Served):
-    job = served.start()
-    job.wait_for("keylane: ready: epoch ")
-    served.write(ALL)
-    eventually(lambda: served.has(ALL), 90)
+    job = served.begin()
     job.end()
     served.write(ALL)
     lose(served.cluster, 0)
@@ -219,10 +216,7 @@ def test_a_job_that_starts_while_a_shard_is_away_serves_the_others(served: Serve
 
 
 def test_a_migration_that_is_stuck_stops_its_own_lane_alone(served: Served):
-    job = served.start()
-    job.wait_for("keylane: ready: epoch ")
-    served.write(ALL)
-    eventually(lambda: served.has(ALL), 90)
+    job = served.begin()
     lane = LaneTarget.of(Layout(served.topic, PARTITIONS, generation=1), 0, 0)
     move = SlotMove(served.cluster, lane.slot)
     move.begin()
@@ -239,10 +233,7 @@ def test_a_migration_that_is_stuck_stops_its_own_lane_alone(served: Served):
 
 
 def test_a_stray_for_a_lost_lane_holds_its_own_partition_back_and_arrives_later(served: Served):
-    job = served.start()
-    job.wait_for("keylane: ready: epoch ")
-    served.write(ALL, lies_in={0: 3})
-    eventually(lambda: served.has(ALL), 90)
+    served.begin(lies_in={0: 3})
     lose(served.cluster, 0)
     served.write((2,))
     served.write((0,), lies_in={0: 2})

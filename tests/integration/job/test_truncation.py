@@ -12,8 +12,6 @@ from tests.servers.own import create_topic, eventually, records_of
 from tests.support import jobs
 from tests.support.jobs import State
 
-from keylane.errors import LaneBuilding, UnknownTopic
-
 NUMBERS = itertools.count()
 JOB = "[job]\nheartbeat_ms = 100\nsweep_keys_per_s = 1000000\n"
 PATIENCE_S = 150
@@ -70,22 +68,12 @@ class Scene:
         self.brokers.elect(other, self.topic)
         return other
 
-    def holds(self, values: dict[bytes, bytes | None]) -> bool:
-        """Whether a reader gets these values."""
-        reader = self.state.reader(layout_ttl_s=0)
-        try:
-            return jobs.values_of(reader, list(values)) == values
-        except (LaneBuilding, UnknownTopic):
-            return False
-        finally:
-            reader.close()
-
     def holds_the_log(self) -> bool:
         """Whether the state is the fold of the log as it is now."""
         fold: dict[bytes, bytes | None] = dict(records_of(self.brokers.bootstrap, self.topic, 0))
         generation = self.state.layout.generation if self.state.layout else 0
         stored = {key.rpartition(b":v:")[2] for key in self.state.keys_of(generation) if b":v:" in key}
-        return stored == fold.keys() and self.holds(fold)
+        return stored == fold.keys() and self.state.holds(fold)
 
     def view_counts_the_log(self) -> bool:
         """Whether the view of the topic's name has the keys that the log has, and no others."""
@@ -117,7 +105,7 @@ def values(name: str, count: int) -> dict[bytes, bytes]:
 
 
 def wait_for_values(scene: Scene, expected: dict[bytes, bytes]) -> None:
-    eventually(lambda: scene.holds(expected), PATIENCE_S)
+    eventually(lambda: scene.state.holds(expected), PATIENCE_S)
 
 
 def test_a_log_that_grew_past_the_watermark_while_the_job_was_down_is_noticed(scene):
@@ -125,13 +113,13 @@ def test_a_log_that_grew_past_the_watermark_while_the_job_was_down_is_noticed(sc
     scene.produce(values("kept", 20))
     leader = scene.isolate_leader()
     scene.produce(values("lost", 20))
-    eventually(lambda: scene.holds(values("kept", 20) | values("lost", 20)), PATIENCE_S)
+    eventually(lambda: scene.state.holds(values("kept", 20) | values("lost", 20)), PATIENCE_S)
     job.end()
     scene.elect_another(leader)
     scene.produce(values("new", 50))
     scene.start_job()
     eventually(scene.holds_the_log, PATIENCE_S)
-    assert scene.holds(values("new", 50) | dict.fromkeys(values("lost", 20)))
+    assert scene.state.holds(values("new", 50) | dict.fromkeys(values("lost", 20)))
     assert not scene.state.watermarks()[0, 0].incomplete
 
 
@@ -142,7 +130,7 @@ def test_a_log_that_is_truncated_and_grows_under_a_running_job_is_noticed(scene)
     scene.produce(values("kept", 20))
     leader = scene.isolate_leader()
     scene.produce(values("lost", 20))
-    eventually(lambda: scene.holds(values("lost", 20)), PATIENCE_S)
+    eventually(lambda: scene.state.holds(values("lost", 20)), PATIENCE_S)
     eventually(scene.view_counts_the_log, PATIENCE_S)
     scene.elect_another(leader)
     scene.produce(values("new", 50))
@@ -157,7 +145,7 @@ def test_two_elections_that_bring_back_the_first_log_are_noticed(scene):
     scene.produce(values("kept", 10))
     first = scene.isolate_leader()
     scene.produce(values("first", 40))
-    eventually(lambda: scene.holds(values("first", 40)), PATIENCE_S)
+    eventually(lambda: scene.state.holds(values("first", 40)), PATIENCE_S)
     scene.elect_another(first)
     scene.produce(values("second", 20))
     eventually(scene.holds_the_log, PATIENCE_S)
@@ -165,24 +153,24 @@ def test_two_elections_that_bring_back_the_first_log_are_noticed(scene):
     scene.brokers.elect(first, scene.topic)
     scene.start_job()
     eventually(scene.holds_the_log, PATIENCE_S)
-    assert scene.holds(values("first", 40) | dict.fromkeys(values("second", 20)))
+    assert scene.state.holds(values("first", 40) | dict.fromkeys(values("second", 20)))
 
 
 def test_what_retention_removed_is_missing_from_a_rebuilt_state_and_reads_say_so(scene):
     job = scene.start_job()
     scene.produce(values("old", 10))
     scene.produce(values("kept", 10))
-    eventually(lambda: scene.holds(values("old", 10) | values("kept", 10)), PATIENCE_S)
+    eventually(lambda: scene.state.holds(values("old", 10) | values("kept", 10)), PATIENCE_S)
     admin = AdminClient({"bootstrap.servers": scene.brokers.bootstrap})
     for future in admin.delete_records([TopicPartition(scene.topic, 0, 10)]).values():
         future.result(30)
     assert not scene.state.watermarks()[0, 0].incomplete
     leader = scene.isolate_leader()
     scene.produce(values("lost", 10))
-    eventually(lambda: scene.holds(values("lost", 10)), PATIENCE_S)
+    eventually(lambda: scene.state.holds(values("lost", 10)), PATIENCE_S)
     scene.elect_another(leader)
     eventually(scene.holds_the_log, PATIENCE_S)
-    assert scene.holds(dict.fromkeys([*values("old", 10), *values("lost", 10)]))
+    assert scene.state.holds(dict.fromkeys([*values("old", 10), *values("lost", 10)]))
     assert scene.state.watermarks()[0, 0].incomplete
     job.wait_for("INCOMPLETE: partition 0")
 
@@ -192,15 +180,15 @@ def test_in_a_topic_with_strays_any_lane_may_lack_what_retention_removed(scene):
     """The producer places keys by another hash than the topic is declared with."""
     scene.start_job()
     scene.produce(values("old", 40))
-    eventually(lambda: scene.holds(values("old", 40)), PATIENCE_S)
+    eventually(lambda: scene.state.holds(values("old", 40)), PATIENCE_S)
     admin = AdminClient({"bootstrap.servers": scene.brokers.bootstrap})
     for future in admin.delete_records([TopicPartition(scene.topic, 0, 1)]).values():
         future.result(30)
     leader = scene.isolate_leader()
     scene.produce(values("lost", 40))
-    eventually(lambda: scene.holds(values("lost", 40)), PATIENCE_S)
+    eventually(lambda: scene.state.holds(values("lost", 40)), PATIENCE_S)
     scene.elect_another(leader)
-    eventually(lambda: scene.holds(dict.fromkeys(values("lost", 40))), PATIENCE_S)
+    eventually(lambda: scene.state.holds(dict.fromkeys(values("lost", 40))), PATIENCE_S)
     assert all(mark.incomplete for mark in scene.state.watermarks().values())
 
 
@@ -221,6 +209,6 @@ def test_leaders_that_change_in_order_cost_no_rebuild(scene):
     scene.brokers.brokers[leader].stop()
     scene.produce(values("down", 20))
     scene.start_job()
-    eventually(lambda: scene.holds(written | values("down", 20)), PATIENCE_S)
+    eventually(lambda: scene.state.holds(written | values("down", 20)), PATIENCE_S)
     assert scene.state.layout.generation == 1
     assert not scene.state.watermarks()[0, 0].incomplete

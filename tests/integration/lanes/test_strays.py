@@ -229,14 +229,19 @@ def test_what_was_given_and_taken_never_goes_back_by_a_repeated_call(redis_clust
     assert (start.taken, start.given) == ({7: 30}, {"4.0": 30})
 
 
-def test_strays_that_are_read_again_bring_back_nothing_that_was_deleted_since(redis_cluster):
-    """Their partition's shard was emptied. The marker of the deletion, which would outrank them, is gone."""
-    lane = new_lane(marker_ms=1)
-    lanes = opened(redis_cluster, lane)
+def delete_without_a_trace(redis_cluster, lanes, lane):
+    """A stray of partition 7 at offset 30, its deletion, and the end of the deletion's marker."""
     put(lanes, lane, b"a", b"x", source=7, offset=30, time=400)
     apply(lanes, lane, b"a", None, offset=0, time=500)
     with t.client(redis_cluster) as client:
         eventually(lambda: not client.exists(lane.key_prefix + b"a"))
+
+
+def test_strays_that_are_read_again_bring_back_nothing_that_was_deleted_since(redis_cluster):
+    """Their partition's shard was emptied. The marker of the deletion, which would outrank them, is gone."""
+    lane = new_lane(marker_ms=1)
+    lanes = opened(redis_cluster, lane)
+    delete_without_a_trace(redis_cluster, lanes, lane)
     put(lanes, lane, b"a", b"x", source=7, offset=30, time=400)
     assert value_of(redis_cluster, lane) is None
     lanes = opened(redis_cluster, lane, epoch=2)
@@ -249,10 +254,7 @@ def test_strays_that_are_read_again_bring_back_nothing_that_was_deleted_since(re
 def test_of_a_chunk_of_strays_the_lane_drops_only_what_it_has(redis_cluster):
     lane = new_lane(marker_ms=1)
     lanes = opened(redis_cluster, lane)
-    put(lanes, lane, b"a", b"x", source=7, offset=30, time=400)
-    apply(lanes, lane, b"a", None, offset=0, time=500)
-    with t.client(redis_cluster) as client:
-        eventually(lambda: not client.exists(lane.key_prefix + b"a"))
+    delete_without_a_trace(redis_cluster, lanes, lane)
     rows = [(key, codec.encode_record(b"y", offset, 400, 7)) for key, offset in ((b"a", 30), (b"b", 31))]
     lanes.put_strays(lane, t.chunk_of(lane, *rows, end_offset=32), 7)
     lanes.flush()

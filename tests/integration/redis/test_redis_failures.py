@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import redis
-from tests.servers.own import SlotMove, deadline, eventually, fill, own_cluster, primary_and_replica
+from tests.servers.own import SlotMove, deadline, eventually, fill, own_cluster, primary_and_replica, repair
 from tests.support.builders import a_lane, a_layout, a_topic, an_event, body_of, headers_of, load_handler
 
 from keylane import routing
@@ -37,9 +37,7 @@ def one_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisClust
 @pytest.fixture
 def breaking(one_cluster: RedisCluster) -> RedisCluster:
     """A cluster to break, repaired before each test."""
-    one_cluster.start()
-    one_cluster.wait_ready()
-    return one_cluster
+    return repair(one_cluster)
 
 
 @pytest.fixture

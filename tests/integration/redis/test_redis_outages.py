@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.servers.own import CLOCK, deadline, eventually, fill, own_cluster, primary_and_replica
+from tests.servers.own import CLOCK, deadline, eventually, fill, own_cluster, primary_and_replica, repair
 from tests.support.builders import a_topic
 from tests.support.steady import SteadyReads
 
@@ -42,9 +42,7 @@ def one_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisClust
 @pytest.fixture
 def repaired(one_cluster: RedisCluster) -> RedisCluster:
     """A cluster to break, repaired before each test."""
-    one_cluster.start()
-    one_cluster.wait_ready()
-    return one_cluster
+    return repair(one_cluster)
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from keylane.adapters.aws import references
 from keylane.config import kafka as kafka_config
-from keylane.config.functions import redis_settings
+from keylane.config.functions import redis_settings, renewable
 from keylane.config.settings import is_set
 from keylane.config.table import SETTINGS
 from keylane.errors import BadConfig, Fenced, KeylaneError, SettingsError, SettingsUnavailable
@@ -51,7 +51,8 @@ def main(arguments: list[str] | None = None, environment: Mapping[str, str] = os
         topics = _with_environment(load(given.config), environment)
         namespace = SETTINGS.read(environment, "KEYLANE_METRICS_NAMESPACE")
         kafka = partial(_kafka, environment, topics)
-        connection, redis = kafka(), redis_settings(references.resolved(environment))
+        connection = kafka()
+        redis = renewable(redis_settings(references.resolved(environment)), environment)
         kafka_options.options(connection)
     except (BadConfig, SettingsUnavailable) as error:
         _say(str(error))

@@ -23,15 +23,18 @@ from keylane.errors import StateUnavailable
 from keylane.ports import Deadline
 from keylane.routing import SLOTS
 from keylane_spark.adapters import function_library as library
+from keylane_spark.adapters.chunk_transactions import ChunkTransactions
 from keylane_spark.adapters.function_library import CallRefused
 from keylane_spark.adapters.parked_slots import is_of_slot
 
 if TYPE_CHECKING:
     from keylane.adapters.redis.cluster import Node
     from keylane.errors import KeylaneError
+    from keylane_spark.adapters.chunk_transactions import SetChunk
     from keylane_spark.adapters.function_library import FunctionLibrary
     from keylane_spark.adapters.lane import LaneTarget
     from keylane_spark.adapters.parked_slots import ParkedSlots
+    from keylane_spark.columns.chunks import Chunk
 
 IN_FLIGHT = 16
 """Chunks without a reply on one connection: enough to hide a round trip, few enough for Redis' buffers."""
@@ -39,17 +42,35 @@ IN_FLIGHT = 16
 
 @dataclass(slots=True)
 class LaneCall:
-    """One call in flight. Its reply is stored in `replies` under its lane; None: the reply is not needed."""
+    """A call for a lane, and where it begins. Its reply is stored in `replies` under its lane, if needed.
+
+    `head`: the encoded command, but for the records of `chunk`. `plain`: the same chunk, if a transaction may
+    apply it instead.
+    """
 
     lane: LaneTarget
     begin_offset: int
-    packed: bytes
+    head: bytes
+    chunk: Chunk | None = None
+    plain: SetChunk | None = None
     replies: dict[LaneTarget, Any] | None = None
+
+    @property
+    def packed(self) -> bytes:
+        """The encoded command with the chunk's records, which its RESP header must count."""
+        if self.chunk is None:
+            return self.head
+        own, _, rest = self.head.partition(b"\r\n")
+        return b"".join((b"*%d\r\n" % (int(own[1:]) + 2 * self.chunk.count), rest, self.chunk.arguments))
 
     def settle(self, reply: Any) -> None:
         """Store the reply, if it is needed."""
         if self.replies is not None:
             self.replies[self.lane] = reply
+
+
+class _NotApplied(Exception):
+    """A transaction did nothing, or nobody knows: its call follows."""
 
 
 class CallPipeline:
@@ -60,6 +81,7 @@ class CallPipeline:
         self._cluster = library_.cluster
         self._epoch = epoch
         self._parked = parked
+        self._transactions = ChunkTransactions(library_, epoch)
         self._in_flight: dict[Node, deque[LaneCall]] = {}
         self.written: set[Node] = set()
 
@@ -84,8 +106,12 @@ class CallPipeline:
     def abandon(self) -> None:
         """Forget what is in flight."""
         for node in self._in_flight:
-            self._cluster.drop(node)
+            self._drop(node)
         self._in_flight.clear()
+
+    def _drop(self, node: Node) -> None:
+        self._cluster.drop(node)
+        self._transactions.forget(node)
 
     def send(self, call: LaneCall) -> None:
         """Send a call; read replies first where too many are in flight."""
@@ -96,9 +122,14 @@ class CallPipeline:
         except StateUnavailable as error:
             self._recover(error, None, call)
             return
+        self.written.add(node)
+        if call.plain or self._transactions.is_sent(node):
+            self._receive(node, leave=0)
+        if call.plain and self._transactions.begin(node, call.plain):
+            self._in_flight[node] = deque([call])
+            return
         calls = self._in_flight.setdefault(node, deque())
         calls.append(call)
-        self.written.add(node)
         try:
             self._cluster.send(node, call.packed, self._library.attempt())
         except (RedisError, OSError) as error:
@@ -109,6 +140,8 @@ class CallPipeline:
 
     def _receive(self, node: Node, leave: int) -> None:
         """Read replies of a node until `leave` calls are in flight."""
+        if node not in self._in_flight:
+            return
         error = self._read_replies(node, leave)
         if error is not None:
             self._recover(error, node)
@@ -119,6 +152,10 @@ class CallPipeline:
         """As `_receive`, but returns a transient error, after which the first call has no reply."""
         calls = self._in_flight[node]
         try:
+            if self._transactions.is_sent(node) and (plain := calls[0].plain):
+                if not self._transactions.finish(node, plain):
+                    return _NotApplied()
+                calls.popleft()
             while len(calls) > leave:
                 reply = library.checked(self._cluster.receive_next(node, self._library.attempt()))
                 calls.popleft().settle(reply)
@@ -143,9 +180,10 @@ class CallPipeline:
                 failed.remove(other)
         calls = [*(call for each in failed for call in self._in_flight[each]), *more]
         for each in failed:
-            self._cluster.drop(each)
+            self._drop(each)
         self._in_flight.clear()
-        left = [(call, error) for call in calls]
+        met = None if isinstance(error, _NotApplied) else error
+        left = [(call, met) for call in calls]
         # Once each, so that a lane in trouble delays no other; then what is left, with the whole budget.
         left = self._repeat(left, Deadline.after_ms(0, self._library.clock))
         left = self._repeat(left, budget)

@@ -90,7 +90,7 @@ class JobKafka:
             raise
         except LogRefused:
             return None
-        return "compact" in settings.get("cleanup.policy", "")
+        return "compact" in (settings.get("cleanup.policy") or "")
 
     def oldest_offsets(self, counts: Mapping[str, int]) -> dict[TopicPartition, int]:
         """The oldest offset of each partition, for partition counts by topic.

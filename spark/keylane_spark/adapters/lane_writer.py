@@ -26,6 +26,7 @@ from keylane.errors import StateUnavailable
 from keylane.state import codec
 from keylane_spark.adapters import function_library as library
 from keylane_spark.adapters.call_pipeline import CallPipeline, LaneCall
+from keylane_spark.adapters.chunk_transactions import SetChunk
 from keylane_spark.adapters.lane import LaneStart, LaneTarget, OffsetRange, option_arguments
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ class LaneWriter:
                 continue
             prefix = b"%d" % len(lane.key_prefix)
             packed = self._command(library.OPEN, lane, b"%d" % oldest, b"%d" % (lane in incomplete), prefix)
-            call = LaneCall(lane, oldest, packed, replies)
+            call = LaneCall(lane, oldest, packed, replies=replies)
             if self._pipeline.node_of(lane) in ready:
                 self._pipeline.send(call)
                 continue
@@ -119,7 +120,11 @@ class LaneWriter:
             b"%d" % (chunk.has_tombstones if chunk else 0),
             *option_arguments(lane.options, len(lane.key_prefix)),
         )
-        self._pipeline.send(LaneCall(lane, covered.begin, _with_records(head, chunk)))
+        # Only the function bounds the time of which a lane is complete by its node's clock.
+        needs_function = lane.options.compared or unless_strays_lost or covered.complete_as_of_ms
+        is_plain = chunk and chunk.count and not chunk.has_tombstones and not needs_function
+        plain = SetChunk(lane, covered, chunk) if chunk and is_plain else None
+        self._pipeline.send(LaneCall(lane, covered.begin, head, chunk, plain))
 
     def put_strays(self, lane: LaneTarget, chunk: Chunk, source_partition: int, after: int = 0) -> None:
         """Send records of another partition to the lane where readers look for their keys.
@@ -136,7 +141,7 @@ class LaneWriter:
             b"%d" % after,
             b"%d" % chunk.end_offset,
         )
-        self._pipeline.send(LaneCall(lane, after, _with_records(head, chunk)))
+        self._pipeline.send(LaneCall(lane, after, head, chunk))
 
     def note_strays(self, source: LaneTarget, given: Mapping[LaneTarget, int]) -> None:
         """Note in a partition's first lane up to which offset each other lane was given its strays.
@@ -175,11 +180,3 @@ class LaneWriter:
 
     def _command(self, function: bytes, lane: LaneTarget, *arguments: bytes) -> bytes:
         return encode_command(b"FCALL", function, b"1", lane.watermark_key, b"%d" % self._epoch, *arguments)
-
-
-def _with_records(head: bytes, chunk: Chunk | None) -> bytes:
-    """The encoded command with a chunk's records as further arguments, which its RESP header must count."""
-    if chunk is None:
-        return head
-    own, _, rest = head.partition(b"\r\n")
-    return b"".join((b"*%d\r\n" % (int(own[1:]) + 2 * chunk.count), rest, chunk.arguments))

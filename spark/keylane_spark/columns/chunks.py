@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from keylane_spark.columns.records import Records
 
-MAX_RECORDS = 1000
+MAX_RECORDS = 2000
 MAX_BYTES = 512 * 1024
 COMPARED_RECORDS = 200
 """The same where each record is compared with what is stored, which takes five to twenty times as long."""

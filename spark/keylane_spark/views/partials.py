@@ -116,10 +116,13 @@ def _windowed(
     if view.size_ms is None:
         return rows.groupBy("partition", "k"), f.lit(0), f.lit(None).cast("bigint")
     if view.is_session:
-        window = f.session_window("t", f"{view.size_ms} milliseconds").alias("w")
-        start, end = f.unix_millis(f.col("w.start")), f.unix_millis(f.col("w.end"))
+        # Spark joins records that are exactly one gap apart. Here a window's end is never part of it: a final
+        # session can't grow, and how rows are divided into batches makes no difference.
+        window = f.session_window("t", f"{view.size_ms * 1000 - 1} microseconds").alias("w")
+        start, end = f.unix_millis(f.col("w.start")), f.unix_millis(f.col("w.end")) + 1
         is_late = f.unix_millis("t") + view.size_ms <= f.lit(watermark_ms)
-        return rows.withColumn("late", is_late).groupBy("partition", "k", "late", window), start, end
+        whole = rows.withColumn("t", f.timestamp_millis(f.unix_millis("t"))).withColumn("late", is_late)
+        return whole.groupBy("partition", "k", "late", window), start, end
     every_ms = view.every_ms or view.size_ms
     at = f.unix_millis("t")
     last = at - f.pmod(at, f.lit(every_ms))

@@ -6,15 +6,25 @@ renders the result of each record.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from keylane.api import kprf, preferences, problems, rest_proxy, rest_proxy_answers, router, write_key
+from keylane.api import (
+    kprf,
+    preferences,
+    problems,
+    rest_proxy,
+    rest_proxy_answers,
+    rest_proxy_v3,
+    router,
+    write_key,
+)
 from keylane.api.event import KEY_FORMAT, Event, request_id_of
 from keylane.api.guarded_write import GuardedWrite
 from keylane.api.idempotency import IDEMPOTENCY_KEY
 from keylane.api.rest_proxy_avro import AvroSchemas
-from keylane.errors import KeylaneError
+from keylane.api.rest_proxy_v3_reports import render_reports
 from keylane.model.routes import PermissionKind
 from keylane.produce.put import put_all
 from keylane.wiring.api import read_api_settings
@@ -22,7 +32,11 @@ from keylane.wiring.metrics import build_meter
 from keylane.wiring.produce import ProduceParts, build_produce, preload_clients
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from keylane.api.response import Response
+    from keylane.model.records import NewRecord
+    from keylane.ports import RecordResult
 
 meter = build_meter()
 app = router.Resolver("produce", meter, cache(read_api_settings))
@@ -41,7 +55,7 @@ def parts() -> ProduceParts:
     answer="Written",
     status=201,
     accepted="Accepted",
-    refusals=(403, 409, 413, 422, 429, 502),
+    refusals=(403, 409, 413, 415, 422, 429, 502),
 )
 def put_key(event: Event, topic: str, key: str) -> Response[str]:
     """Write the body as the key's value."""
@@ -63,7 +77,7 @@ def delete_key(event: Event, topic: str, key: str) -> Response[str]:
     parameters=(IDEMPOTENCY_KEY,),
     body=kprf.BODY,
     answer="Pushed",
-    refusals=(403, 409, 413, 422, 429, 502),
+    refusals=(403, 409, 413, 415, 422, 429, 502),
     reports_failures=True,
 )
 def push(event: Event) -> Response[str]:
@@ -81,8 +95,9 @@ def _push(event: Event, request: kprf.PushRequest) -> Response[str]:
     use = parts()
     with GuardedWrite(use.guards, event, request.records) as write:
         if not write.is_replayed:
-            results = put_all(use.writer, request.records, refused=write.refused, is_async=request.is_async)
-            write.respond(results, kprf.render_push(results, request_id_of(event)))
+            results = _put(use, event, request.records, write, is_async=request.is_async)
+            rendered = kprf.render_push(results, request_id_of(event), as_kprf=use.pushes_as_kprf)
+            write.respond(results, rendered)
     return write.response
 
 
@@ -93,6 +108,7 @@ _rest_proxy = app.operation(
     accepted="Offsets",
     answer_type=rest_proxy_answers.JSON,
     refusals=(403, 409, 413, 415, 422, 429),
+    render_error=rest_proxy_answers.render_failure,
 )
 
 
@@ -108,33 +124,60 @@ def post_records_to_partition(event: Event, topic: str, partition: str) -> Respo
     return _post(event, topic, partition)
 
 
+@app.operation(
+    parameters=(IDEMPOTENCY_KEY,),
+    bodies=rest_proxy_v3.BODIES,
+    answer="V3Report",
+    refusals=(409, 413, 415, 422, 429),
+    render_error=rest_proxy_answers.render_failure,
+)
+def post_v3_records(event: Event, cluster: str, topic: str) -> Response[str]:
+    """Write a stream of records to the topic, as with REST Proxy v3."""
+    use = parts()
+    request = rest_proxy_v3.parse_stream(event, cluster, topic, use.writer.clock.now_ms())
+    records = request.records
+    with GuardedWrite(use.guards, event, records) as write:
+        if not write.is_replayed:
+            results = _put(use, event, records, write, is_async=False)
+            write.respond(results, render_reports(request, results, request_id_of(event)))
+    return write.response
+
+
 def _write_key(event: Event, request: write_key.WriteKeyRequest, status: int) -> Response[str]:
     use = parts()
     with GuardedWrite(use.guards, event, [request.record]) as write:
         if not write.is_replayed:
-            results = put_all(use.writer, [request.record], refused=write.refused, is_async=request.is_async)
+            results = _put(use, event, [request.record], write, is_async=request.is_async)
             write.respond(results, write_key.render_write(request, results[0], status))
     return write.response
 
 
 def _post(event: Event, topic: str, partition: str | None = None) -> Response[str]:
-    request_id = request_id_of(event)
     is_async = preferences.wants_async(event)
-    try:
-        request = rest_proxy.parse_request(event, topic, partition)
-        # Before the body, which may register a schema for the topic.
-        app.settings().topics.check(request.topic, PermissionKind.WRITE)
-        schemas = _avro_schemas() if request.media_type == rest_proxy.AVRO else None
-        request, records = rest_proxy.parse_body(event, request, schemas)
-        use = parts()
-        with GuardedWrite(use.guards, event, records) as write:
-            if not write.is_replayed:
-                results = put_all(use.writer, records, refused=write.refused, is_async=is_async)
-                rendered = rest_proxy_answers.render_results(request, results, request_id, is_async=is_async)
-                write.respond(results, rendered)
-    except KeylaneError as error:
-        return rest_proxy_answers.render_error(error, request_id)
+    request = rest_proxy.parse_request(event, topic, partition)
+    # Before the body, which may register a schema for the topic.
+    app.settings().topics.check(request.topic, PermissionKind.WRITE)
+    schemas = _avro_schemas() if request.media_type == rest_proxy.AVRO else None
+    request, records = rest_proxy.parse_body(event, request, schemas)
+    use = parts()
+    with GuardedWrite(use.guards, event, records) as write:
+        if not write.is_replayed:
+            results = _put(use, event, records, write, is_async=is_async)
+            rendered = rest_proxy_answers.render_results(
+                request, results, request_id_of(event), is_async=is_async
+            )
+            write.respond(results, rendered)
     return write.response
+
+
+def _put(
+    use: ProduceParts, event: Event, records: Sequence[NewRecord], write: GuardedWrite, *, is_async: bool
+) -> list[RecordResult]:
+    """Write the records that no limit refuses, with the header that names their request, if one is set."""
+    if use.request_id_header:
+        header = (use.request_id_header, request_id_of(event).encode())
+        records = [replace(each, headers=(*each.headers, header)) for each in records]
+    return put_all(use.writer, records, refused=write.refused, is_async=is_async)
 
 
 def _avro_schemas() -> AvroSchemas | None:

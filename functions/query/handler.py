@@ -9,13 +9,12 @@ from keylane.api import read_key, read_many, read_pages, router
 from keylane.api import topics as topics_api
 from keylane.api import views as views_api
 from keylane.api.envelope import Envelopes
-from keylane.api.event import Event, topic_of
 from keylane.query.history import read_as_of, read_history
 from keylane.query.join import read_joined
 from keylane.query.latest import read_latest
 from keylane.query.multi_get import read_many as read_many_keys
 from keylane.query.ranges import read_range
-from keylane.query.topics import describe_topic, partitions_by_node
+from keylane.query.topics import partitions_by_node
 from keylane.query.views import describe_view, read_windows
 from keylane.wiring.api import read_api_settings
 from keylane.wiring.metrics import build_meter
@@ -23,6 +22,7 @@ from keylane.wiring.query import QueryParts, build_query
 
 if TYPE_CHECKING:
     from keylane.api.common_parameters import ValueOptions
+    from keylane.api.event import Event
     from keylane.api.response import Response
 
 meter = build_meter()
@@ -69,7 +69,9 @@ def get_history(event: Event, topic: str, key: str) -> Response[Any]:
     return read_pages.render_history(page, request, _envelopes(query, request.values))
 
 
-@app.operation(parameters=read_many.MANY, body=read_many.MANY_BODY, answer="Records", refusals=(413, 414))
+@app.operation(
+    parameters=read_many.MANY, body=read_many.MANY_BODY, answer="Records", refusals=(413, 414, 415)
+)
 def read_keys(event: Event, topic: str) -> Response[Any]:
     """Answer with the latest records of many keys."""
     query = parts()
@@ -87,14 +89,6 @@ def join_topics(event: Event, key: str) -> Response[Any]:
     request = read_many.parse_join(event, key, query.settings)
     answers = read_joined(query.store, request.topics, request.key, request.terms, atomic=request.atomic)
     return read_many.render_join(request.key, answers, _envelopes(query, request.values))
-
-
-@app.operation(answer="Topic")
-def get_topic(event: Event, topic: str) -> Response[Any]:
-    """Answer with a topic's layout, and with each lane's node and progress."""
-    query = parts()
-    found = describe_topic(query.store, topic_of(topic), query.settings.state_timeout_ms)
-    return topics_api.render_topic(found, query.now_ms)
 
 
 @app.operation(parameters=views_api.KEY, answer="Windows", refusals=(413,))

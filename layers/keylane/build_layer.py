@@ -2,7 +2,8 @@
 
 The wheels fit Lambda, whatever machine builds the layer: pip downloads them for a platform and a Python
 version, and compiles nothing. KEYLANE_ARCHITECTURE (default x86_64) and KEYLANE_RUNTIME (default python3.13)
-choose them; `sam build` passes the template's parameters to the Makefile beside this. Standard library only.
+choose them, and must be the template's parameters Architecture and Runtime. A file of the layer
+names both: `make build` and the functions read it. Standard library only.
 """
 
 from __future__ import annotations
@@ -52,6 +53,8 @@ def build(folder: Path, architecture: str, runtime: str) -> None:
     shutil.copytree(
         HERE / "python" / "keylane", target / "keylane", ignore=shutil.ignore_patterns("__pycache__")
     )
+    # keylane.BUILT_FOR
+    (target / "keylane" / "built_for").write_text(f"{runtime} {architecture}\n", encoding="utf-8")
     _compile(target, runtime)
     total = size_of(target)
     if total > MAX_BYTES:
@@ -60,7 +63,16 @@ def build(folder: Path, architecture: str, runtime: str) -> None:
 
 def _install(target: Path, architecture: str, version: str) -> None:
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
-    command += ["--no-compile", "--only-binary=:all:", "--implementation", "cp", "--python-version", version]
+    # Wheels whose hash is not in the requirements are refused.
+    command += [
+        "--require-hashes",
+        "--no-compile",
+        "--only-binary=:all:",
+        "--implementation",
+        "cp",
+        "--python-version",
+        version,
+    ]
     command += ["--target", str(target), "--requirement", str(HERE / "requirements.txt")]
     for platform in PLATFORMS:
         command += ["--platform", f"{platform}_{ARCHITECTURES[architecture]}"]

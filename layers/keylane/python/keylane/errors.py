@@ -4,12 +4,18 @@
     ├── BadRequest                  the request is invalid
     │   ├── NullKey                 a null or empty key belongs to no lane
     │   ├── BadField                a field of the body is missing or invalid: nothing was written
+    │   │   ├── BadValue            its value has another type than the field, or can't be decoded
     │   │   └── SchemaFault         or does not match its schema, or the schema is invalid
-    │   └── UnsupportedMediaType    the body's media type is not supported
+    │   ├── RecordRejected          one record of a stream is invalid; the others are written
+    │   ├── UnsupportedMediaType    the body's media type is not supported
+    │   └── UnsupportedEncoding     the body's content coding is not supported
+    ├── NotAcceptable               no answer has a media type that the request accepts
+    ├── PreconditionFailed          the record is not one that the request's condition expects
     ├── NotFound
     │   ├── UnknownTopic            no layout, or not a topic of the broker
     │   ├── UnknownPartition        the topic has no partition of this number
     │   ├── UnknownView             no view of this name
+    │   ├── UnknownCluster          no Kafka cluster of this id
     │   ├── OffsetOutOfRange        the partition has no record at this offset: not yet, or no longer
     │   └── KeyAbsent               the topic exists, the key does not
     ├── TopicNotServed              the deployment does not serve the topic
@@ -54,6 +60,7 @@ Clients may see the messages: they contain no secret and no address.
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import Self
 
 
@@ -95,6 +102,10 @@ class BadField(BadRequest):
         self.index = index
 
 
+class BadValue(BadField):
+    """A field's value has another type than the field, or can't be decoded."""
+
+
 class SchemaFault(BadField):
     """A schema is invalid, or a key or value does not match it; `error_code` is REST Proxy's."""
 
@@ -103,11 +114,48 @@ class SchemaFault(BadField):
         self.error_code = error_code
 
 
+class RecordRejected(BadRequest):
+    """One record of a stream is invalid; `error_code` is REST Proxy's."""
+
+    def __init__(self, message: str, error_code: int = 400) -> None:
+        super().__init__(message, "body")
+        self.error_code = error_code
+
+
 class UnsupportedMediaType(BadRequest):
     """The body's media type is not supported."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, "Content-Type")
+
+
+class UnsupportedEncoding(BadRequest):
+    """The body's content coding is not supported; `headers` name those that are."""
+
+    headers = MappingProxyType({"Accept-Encoding": "gzip"})
+
+    def __init__(self, coding: str) -> None:
+        super().__init__(
+            f"the body's Content-Encoding is {coding[:50]!r}: gzip is supported, and none at all",
+            "Content-Encoding",
+        )
+
+
+class NotAcceptable(KeylaneError):
+    """What the request accepts is not what there is; `media_types` name that."""
+
+    parameter = "Accept"
+
+    def __init__(self, accept: str, media_types: str) -> None:
+        super().__init__(f"the request accepts {accept[:100]!r}, the answer is {media_types}")
+
+
+class PreconditionFailed(KeylaneError):
+    """The record is not one that the request's condition expects; `parameter` is the condition's header."""
+
+    def __init__(self, header: str, found: str) -> None:
+        super().__init__(f"{header} is not met: {found}")
+        self.parameter = header
 
 
 class NotFound(KeylaneError):
@@ -136,6 +184,13 @@ class UnknownView(NotFound):
 
     def __init__(self, view: str) -> None:
         super().__init__(f"view {view!r} is unknown: is it in keylane.toml, and is the job running?")
+
+
+class UnknownCluster(NotFound):
+    """No Kafka cluster of the service has this id."""
+
+    def __init__(self, cluster: str) -> None:
+        super().__init__(f"cluster {cluster[:100]!r} is unknown: `/clusters` lists the ids")
 
 
 class TopicNotServed(KeylaneError):

@@ -10,7 +10,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from keylane.errors import KeylaneError
-    from keylane.model.kafka import At, KafkaCluster, KafkaTopic, LogBatch, LogRange, OffsetFound
+    from keylane.model.kafka import (
+        ApiVersion,
+        At,
+        Broker,
+        KafkaCluster,
+        KafkaTopic,
+        LogBatch,
+        LogRange,
+        OffsetFound,
+    )
     from keylane.model.records import NewRecord, Position, Queued
 
 
@@ -136,11 +145,28 @@ class Metadata(Protocol):
     def cluster(self, deadline: Deadline) -> KafkaCluster:
         """Return the cluster and its brokers."""
 
+    def api_versions(self, broker: Broker, deadline: Deadline) -> tuple[ApiVersion, ...]:
+        """Return what a broker of the cluster supports, in the order of the APIs' keys."""
+
     def topics(self, deadline: Deadline) -> dict[str, int]:
         """Return all topics: name -> partition count."""
 
     def topic(self, topic: str, deadline: Deadline) -> KafkaTopic:
         """Return one topic. Raises UnknownTopic."""
+
+
+class TopicDetails(Protocol):
+    """What Kafka's brokers know of topics. Both methods raise LogUnavailable and LogRefused."""
+
+    def describe(self, topics: Sequence[str], deadline: Deadline) -> dict[str, KafkaTopic]:
+        """Return the topics that exist, by name."""
+
+    def settings(self, topic: str, deadline: Deadline) -> dict[str, str | None]:
+        """Return a topic's settings by Kafka's names, the brokers' for it too. Raises UnknownTopic."""
+
+
+class DetailedMetadata(Metadata, TopicDetails, Protocol):
+    """Both in one: Kafka's cluster, and all that it knows of topics."""
 
 
 class LogReader(Protocol):
@@ -193,17 +219,22 @@ class Decoder:
     decode: Callable[[bytes], str]
 
 
+class SchemaRefused(ValueError):
+    """The registry does not have a schema under its subject, or does not accept it there."""
+
+
 class SchemaWriter(Protocol):
     """A Schema Registry, as a writer of Avro sees it.
 
-    Both methods raise RegistryUnavailable, and ValueError, whose sentence says why, for an unusable schema.
+    Both methods raise RegistryUnavailable, SchemaRefused, and ValueError for a schema that is unusable in
+    itself; the sentence of the last two says why.
     """
 
     def registered(self, subject: str, schema: str, deadline: Deadline) -> tuple[int, Callable[[Any], bytes]]:
         """Register a schema under a subject; return its id and its encoder of JSON (raises NotOfSchema)."""
 
-    def encoder(self, schema_id: int, deadline: Deadline) -> Callable[[Any], bytes]:
-        """Return the encoder of JSON by a registered schema."""
+    def encoder(self, subject: str, schema_id: int, deadline: Deadline) -> Callable[[Any], bytes]:
+        """Return the encoder of JSON by a schema that is a version of the subject."""
 
 
 class Schemas(Protocol):

@@ -9,7 +9,10 @@ from keylane.api.event import from_base64, headers_of, query_of
 from keylane.api.parameters import (
     FIELD_CHARACTERS,
     FIELDS_LIMIT,
+    FIELDS_PATTERN,
+    TIME_PATTERN,
     Parameter,
+    header,
     integer,
     position,
     read_as_of,
@@ -40,24 +43,26 @@ ENVELOPE = switch("envelope", "answer with one JSON document of value and metada
 PARTIAL = switch("partial", "answer from lanes that are still being built, too")
 MAX_AGE_MS = integer("max_age_ms", "refuse a state that may be older, in milliseconds", 0, 10**12)
 LIMIT = integer("limit", "the most records of a page", 1, 1000, 100)
-CURSOR = text("cursor", "`next` of the page before; the bounds must be the same", cursors.LONGEST_CHARACTERS)
+CURSOR = text(
+    "cursor",
+    "`next` of the page before; the bounds must be the same",
+    cursors.LONGEST_CHARACTERS,
+    "[A-Za-z0-9_-]{22,}",
+)
 FIELDS = Parameter(
     "fields",
     "of values that are JSON objects these fields alone, as in a,b.c",
-    {"type": "string", "maxLength": FIELDS_LIMIT * (FIELD_CHARACTERS + 1)},
+    {"type": "string", "maxLength": FIELDS_LIMIT * (FIELD_CHARACTERS + 1), "pattern": f"^{FIELDS_PATTERN}$"},
     read_fields,
 )
 AS_OF = Parameter(
     "as_of",
     "the record as of a time (ms since 1970 or ISO 8601) or of a position",
-    {"type": "string", "examples": ["2026-11-21T10:00:00Z", "3:1042"]},
+    {"type": "string", "pattern": f"^{TIME_PATTERN}$", "examples": ["2026-11-21T10:00:00Z", "3:1042"]},
     read_as_of,
 )
-IF_NONE_MATCH = text(
-    "If-None-Match",
-    "ETags of records that the client has; with Prefer: wait the answer waits for a change",
-    4_000,
-    place="header",
+IF_NONE_MATCH = header(
+    "If-None-Match", "ETags of records that the client has; with Prefer: wait the answer waits for a change"
 )
 READ_TERMS = (PARTIAL, MAX_AGE_MS, FIELDS)
 """What all reads of several records take."""

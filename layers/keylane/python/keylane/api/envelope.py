@@ -34,8 +34,8 @@ class Envelopes:
             return json.dumps({**render_key(key), "absent": True})
         return self.render(answer, self._decoder.decode_or_explain(answer.layout, answer.record))
 
-    def render(self, answer: Answer, record: Record) -> str:
-        """Render a record whose value is decoded."""
+    def render(self, answer: Answer, record: Record, picked: str | None = None) -> str:
+        """Render a record whose value is decoded; `picked`: its fields, if they are rendered already."""
         # By identity: to hash a watermark takes as long as to render it. It is kept, so its id stays its own.
         common = self._common.get(id(answer.watermark))
         if common is None:
@@ -51,7 +51,7 @@ class Envelopes:
         )
         if answer.layout.options.headers:
             head += f', "headers": {json.dumps(render_headers(record))}'
-        return render_value(head, record, self._fields)
+        return render_value(head, record, self._fields, picked)
 
     def render_entry(self, layout: Layout, entry: HistoryEntry) -> str:
         """Render a record of a history; a tombstone has `"deleted": true` instead of a value."""
@@ -78,10 +78,10 @@ def render_key(key: bytes) -> dict[str, str]:
     return {"key": text, "key_format": key_format}
 
 
-def render_value(head: str, record: Record, fields: Fields | None) -> str:
+def render_value(head: str, record: Record, fields: Fields | None, picked: str | None = None) -> str:
     """Complete a JSON object, given without its last brace, with the value or with these fields of it.
 
-    Where the value has no fields, `no_fields` and the value as it is.
+    Where the value has no fields, `no_fields` and the value as it is. `picked`: the fields' JSON, if known.
     """
     if fields is None and record.form is None and record.left_in_kafka_bytes is None:
         value, value_format = rendering.as_json(record)
@@ -89,7 +89,7 @@ def render_value(head: str, record: Record, fields: Fields | None) -> str:
     if record.left_in_kafka_bytes is not None:
         left = {"value": None, "value_format": "left-in-kafka", "value_bytes": record.left_in_kafka_bytes}
         return f"{head}, {json.dumps(left)[1:]}"
-    picked = rendering.pick_fields(record, fields)
+    picked = rendering.pick_fields(record, fields) if picked is None else picked
     if picked is not None:
         value, value_format = picked, "json"
     else:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
+from keylane.api.content_coding import inflate
 from keylane.api.parameters import choice
 from keylane.errors import BadRequest, NullKey
 from keylane.model.records import is_topic_name
@@ -47,6 +48,11 @@ def topic_of(raw: str) -> str:
             f"{raw[:250]!r} is percent-encoded: write a topic's name as it is, it needs no encoding", "topic"
         )
     return topic_name(raw, "topic")
+
+
+def cluster_of(raw: str) -> str:
+    """Return the id of a Kafka cluster in a path; which ids there are, Kafka says."""
+    return unquote_to_bytes(raw).decode(errors="replace")
 
 
 def topic_name(topic: str, parameter: str) -> str:
@@ -103,14 +109,19 @@ def from_base64(given: bytes, parameter: str) -> bytes:
 
 
 def body_of(event: Event) -> bytes:
-    """Return the body's bytes; a missing body is empty."""
+    """Return the body's bytes, inflated where the client compressed it; a missing body is empty.
+
+    Raises BadRequest, UnsupportedEncoding, TooLarge.
+    """
     body: str = event.get("body") or ""
     try:
-        return base64.b64decode(body, validate=True) if event.get("isBase64Encoded") else body.encode()
+        data = base64.b64decode(body, validate=True) if event.get("isBase64Encoded") else body.encode()
     except ValueError as error:
         raise BadRequest(
             "the body is marked as base64 in the event, but is not valid base64", "body"
         ) from error
+    coding = headers_of(event).get("content-encoding")
+    return inflate(data, coding) if coding else data
 
 
 def request_id_of(event: Event) -> str:

@@ -8,18 +8,18 @@ from urllib.parse import unquote_to_bytes
 
 from keylane.api.event import Event, query_of, topic_of
 from keylane.api.json_response import render_json
-from keylane.api.parameters import Parameter, choice, integer, read_moment, text
+from keylane.api.parameters import TIME_PATTERN, Parameter, choice, integer, read_moment, switch, text
 from keylane.errors import BadRequest, KeylaneError
 from keylane.explore.topics import TopicsRequest
 from keylane.model.kafka import EARLIEST, ISOLATIONS, LATEST, MAX, LogRange, OffsetQuery
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from keylane.api.response import Response
     from keylane.explore.health import PartHealth
     from keylane.explore.topics import TopicList, TopicPlacement
-    from keylane.model.kafka import At, KafkaCluster, KafkaPartition, OffsetFound
+    from keylane.model.kafka import ApiVersion, At, KafkaCluster, KafkaPartition, OffsetFound
 
 _NUMBER = re.compile(r"\d{1,10}")
 LAST_PARTITION = 2**31 - 1
@@ -50,7 +50,12 @@ AT = Parameter(
     "at",
     "which offset: earliest, latest, max (of the highest timestamp), or the first at or after a time "
     "(ms since 1970 or ISO 8601)",
-    {"type": "string", "examples": [EARLIEST, LATEST, MAX, "1795257709908"], "default": LATEST},
+    {
+        "type": "string",
+        "pattern": f"^({EARLIEST}|{LATEST}|{MAX}|{TIME_PATTERN})$",
+        "examples": [EARLIEST, LATEST, MAX, "1795257709908"],
+        "default": LATEST,
+    },
     _parse_at,
     LATEST,
 )
@@ -69,6 +74,8 @@ MAX_BYTES = integer(
 TOPICS = (PREFIX, AFTER, TOPICS_LIMIT)
 OFFSETS = (AT, ISOLATION)
 RECORDS = (OFFSET, LIMIT, MAX_BYTES, ISOLATION)
+API_VERSIONS = switch("api_versions", "ask each broker which versions of Kafka's APIs it supports")
+CLUSTERS = (API_VERSIONS,)
 
 
 class OffsetRequest(NamedTuple):
@@ -172,15 +179,29 @@ def render_offset(request: OffsetRequest, found: OffsetFound | None) -> Response
     )
 
 
-def render_clusters(clusters: Mapping[str, KafkaCluster | KeylaneError]) -> Response[str]:
+def parse_clusters(event: Event) -> bool:
+    """Return whether a GET of the clusters asks for the versions of APIs. Raises BadRequest."""
+    return bool(API_VERSIONS.of(query_of(event)))
+
+
+def render_clusters(
+    clusters: Mapping[str, KafkaCluster | KeylaneError],
+    versions: Mapping[tuple[str, int], Sequence[ApiVersion] | KeylaneError] | None = None,
+) -> Response[str]:
     """`{"clusters": [{"name": "default", "cluster_id": ..., "controller": 1, "brokers": [{"id": 1, ...}]}]}`.
 
-    A cluster that does not answer has no id, no brokers, and `why`.
+    A cluster that does not answer has no id, no brokers, and `why`. With `versions` each broker has
+    `"api_versions": [{"api_key": 0, "min_version": 0, "max_version": 11}, ...]`, or null and `why`.
     """
-    return render_json({"clusters": [_render_cluster(name, each) for name, each in clusters.items()]})
+    found = [_render_cluster(name, each, versions) for name, each in clusters.items()]
+    return render_json({"clusters": found})
 
 
-def _render_cluster(name: str, cluster: KafkaCluster | KeylaneError) -> dict[str, Any]:
+def _render_cluster(
+    name: str,
+    cluster: KafkaCluster | KeylaneError,
+    versions: Mapping[tuple[str, int], Sequence[ApiVersion] | KeylaneError] | None,
+) -> dict[str, Any]:
     if isinstance(cluster, KeylaneError):
         return {"name": name, "cluster_id": None, "controller": None, "brokers": [], "why": str(cluster)}
     return {
@@ -189,9 +210,16 @@ def _render_cluster(name: str, cluster: KafkaCluster | KeylaneError) -> dict[str
         "controller": cluster.controller,
         "brokers": [
             {"id": broker.number, "host": broker.host, "port": broker.port, "rack": broker.rack}
+            | ({} if versions is None else _render_versions(versions[name, broker.number]))
             for broker in cluster.brokers
         ],
     }
+
+
+def _render_versions(found: Sequence[ApiVersion] | KeylaneError) -> dict[str, Any]:
+    if isinstance(found, KeylaneError):
+        return {"api_versions": None, "why": str(found)}
+    return {"api_versions": [each._asdict() for each in found]}
 
 
 def render_health(parts: Mapping[str, PartHealth]) -> Response[str]:

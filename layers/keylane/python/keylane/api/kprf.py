@@ -12,7 +12,9 @@ counts as missing, as in librdkafka. Fields that kprf doesn't know are ignored, 
 `errors` is empty, or has an entry for each record. kprf's code responds like this; its README shows another
 form. Keylane adds `positions`, and to an entry `status` ("ok", "queued" or "error") and, where the record
 failed, the fields of `record_results`. The HTTP status is 200 or that of the most severe failure, where kprf
-always responds 500.
+always responds 500. Clients repeat a request by its status alone, so a push of which a part was written has
+none that they would repeat, and no `Retry-After`: 422 takes the place of 429 and 5xx. With
+KEYLANE_PUSH_COMPATIBILITY=kprf the status is 500, and the message of a rate-limited record kprf's.
 
 `wait_for_send` is false by default. kprf responds to such a request before it sends anything. A function is
 frozen once it has responded, and whatever its client still buffers is lost. So Keylane responds once the
@@ -28,6 +30,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from keylane.api.problems import SERVER_ERROR
 from keylane.api.record_bodies import RECORDS_LIMIT, check_topics, kind_of, parse_document, parse_records
 from keylane.api.record_results import (
     RETRY_LATER,
@@ -39,7 +42,7 @@ from keylane.api.record_results import (
 )
 from keylane.api.rendering import JSON
 from keylane.api.response import Response
-from keylane.errors import BadField, KeylaneError
+from keylane.errors import BadField, KeylaneError, RateLimited
 from keylane.model.records import NewRecord, Position, Queued
 
 if TYPE_CHECKING:
@@ -50,6 +53,10 @@ if TYPE_CHECKING:
     from keylane.ports import RecordResult
 
 ANY_PARTITION = -1
+PARTLY_WRITTEN = 422
+"""Replaces a status that invites clients to repeat the request, which would write some records twice."""
+KPRF_STATUS, KPRF_RATE_LIMITED = 500, "ratelimit"
+"""kprf's status of a push with a failed record, and its message for a record over a rate limit."""
 _INT32 = 2**31
 
 BODY: dict[str, Any] = {
@@ -101,29 +108,42 @@ def _parse_record(fields: RecordFields) -> NewRecord:
     return NewRecord(topic, fields.string("key"), fields.required_string("data"), partition)
 
 
-def render_push(results: Sequence[RecordResult], request_id: str) -> Response[str]:
-    """Render the result of each record."""
+def render_push(results: Sequence[RecordResult], request_id: str, *, as_kprf: bool = False) -> Response[str]:
+    """Render the result of each record. `as_kprf`: with the status and text that kprf has for failures."""
     log_failures(results, request_id)
     failed = [result for result in results if isinstance(result, KeylaneError)]
     document = {
         "status": "err" if failed else "ok",
-        "errors": [_render_entry(index, result) for index, result in enumerate(results)] if failed else [],
+        "errors": [_render_entry(index, result, as_kprf=as_kprf) for index, result in enumerate(results)]
+        if failed
+        else [],
         "positions": [str(result) if isinstance(result, Position) else None for result in results],
     }
     queued = [result.id if isinstance(result, Queued) else None for result in results]
     if any(queued):
         document["queued"] = queued
     headers = {"Cache-Control": "no-store"}
-    status = max(map(status_of, failed), default=200)
+    status = _status_of_push(failed, is_part=len(failed) < len(results))
+    if as_kprf and failed:
+        status = KPRF_STATUS
     if status in RETRY_LATER:
         headers["Retry-After"] = str(max(map(retry_after_s, failed)))
     return Response(status, JSON, json.dumps(document), headers)
 
 
-def _render_entry(index: int, result: RecordResult) -> dict[str, Any]:
+def _status_of_push(failed: Sequence[KeylaneError], *, is_part: bool) -> int:
+    """Return the push's status. `is_part`: other records of it were written, or queued."""
+    status = max(map(status_of, failed), default=200)
+    is_inviting = status in RETRY_LATER or status >= SERVER_ERROR
+    return PARTLY_WRITTEN if is_part and is_inviting else status
+
+
+def _render_entry(index: int, result: RecordResult, *, as_kprf: bool) -> dict[str, Any]:
     if isinstance(result, Position):
         return {"status": "ok", "error": False, "message": None}
     if isinstance(result, Queued):
         return {"status": "queued", "error": False, "message": None}
-    entry = {"status": "error", "error": True, "message": message_of(index, result)}
+    is_short = as_kprf and isinstance(result, RateLimited)
+    message = KPRF_RATE_LIMITED if is_short else message_of(index, result)
+    entry = {"status": "error", "error": True, "message": message}
     return entry | describe_failure(index, result, value_field="data")

@@ -20,6 +20,10 @@ FIELD_CHARACTERS = 200
 
 LONGEST_TIME = 64
 """Characters; the pattern below would take the square of the length."""
+TIME_PATTERN = rf"[0-9].{{0,{LONGEST_TIME - 1}}}"
+"""What every time matches: ISO 8601 has more forms than a pattern should list."""
+_FIELD = r"\s*[^,.\s][^,.]*((\.[^,.]+)*\.\s*[^,.\s][^,.]*)?"
+FIELDS_PATTERN = rf"{_FIELD}(,{_FIELD}){{0,{FIELDS_LIMIT - 1}}}"
 _SPACED_ZONE = re.compile(r"(.*T.*\d) (\d\d:?\d\d)")
 _POSITION = re.compile(r"\d+:\d+")
 
@@ -106,6 +110,11 @@ def text(name: str, description: str, longest: int, pattern: str = "", **more: A
     return Parameter(name, description, schema, read, **more)
 
 
+def header(name: str, description: str) -> Parameter:
+    """Make a header of any text and length."""
+    return Parameter(name, description, {"type": "string"}, str, place="header")
+
+
 def position(name: str, description: str, **more: Any) -> Parameter:
     """Make a parameter that is a position, as in 3:1042."""
 
@@ -121,7 +130,8 @@ def position(name: str, description: str, **more: Any) -> Parameter:
 
 def moment(name: str, description: str) -> Parameter:
     """Make a parameter that is a time: ms since 1970, or ISO 8601; a time without a zone is UTC."""
-    return Parameter(name, description, {"type": "string", "examples": ["2026-11-21T10:00:00Z"]}, read_moment)
+    schema = {"type": "string", "pattern": f"^{TIME_PATTERN}$", "examples": ["2026-11-21T10:00:00Z"]}
+    return Parameter(name, description, schema, read_moment)
 
 
 def read_moment(given: str) -> int:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from keylane.api.event import Event, headers_of
 from keylane.api.parameters import text
 from keylane.errors import BadRequest
 
-_BYTES = "application/octet-stream"
+_ANY, _BYTES, _JSON = "*/*", "application/octet-stream", "application/json"
 _Q_VALUE = re.compile(r"[01](\.\d{0,3})?")
 _WAIT = re.compile(r"\d{1,9}(\.\d{1,9})?")
 
@@ -47,11 +48,43 @@ def prefers_bytes(accept: str | None) -> bool:
     """Return whether `Accept` gives bytes by name a higher weight than JSON."""
     if not accept or _BYTES not in accept.lower():
         return False
+    weights = weights_of(accept)
+    return weights.get(_BYTES, 0) > weights.get(_JSON, 0)
+
+
+def accepts(accept: str | None, media_type: str) -> bool:
+    """Return whether `Accept` fits a media type: the most specific of its ranges counts (12.5.1).
+
+    Without a range that is one, it fits all.
+    """
+    if not accept or accept == _ANY:
+        return True
+    weights = weights_of(accept)
+    media_type = media_type.partition(";")[0]
+    ranges = (media_type, f"{media_type.partition('/')[0]}/*", _ANY)
+    found = next((weights[each] for each in ranges if each in weights), None)
+    return not weights if found is None else found > 0
+
+
+def accepts_document(accept: str | None) -> bool:
+    """Return whether `Accept` fits a JSON document, by any of JSON's types.
+
+    Bytes fit too: they ask for a document with values that are not decoded.
+    """
+    if accepts(accept, _JSON) or accepts(accept, _BYTES):
+        return True
+    return any(name.endswith("+json") and weight > 0 for name, weight in weights_of(accept or "").items())
+
+
+@lru_cache(maxsize=128)
+def weights_of(accept: str) -> dict[str, float]:
+    """Return the weight of each media range of an `Accept` header, by its name in lower case."""
     weights: dict[str, float] = {}
     for media_range in accept.split(","):
         name, *parameters = media_range.split(";")
-        weights[name.strip().lower()] = min([1.0, *map(_weight, parameters)])
-    return weights.get(_BYTES, 0) > weights.get("application/json", 0)
+        if "/" in name:
+            weights[name.strip().lower()] = min([1.0, *map(_weight, parameters)])
+    return weights
 
 
 def _weight(parameter: str) -> float:

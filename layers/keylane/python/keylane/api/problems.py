@@ -65,10 +65,17 @@ KINDS: dict[type[errors.KeylaneError], Problem] = {
     errors.BadRequest: Problem(400, "bad-request", "The request is invalid"),
     errors.NullKey: Problem(400, "empty-key", "The key is empty"),
     errors.BadField: Problem(400, "bad-request", "The request is invalid"),
+    errors.BadValue: Problem(400, "bad-request", "The request is invalid"),
+    errors.RecordRejected: Problem(400, "bad-request", "The request is invalid"),
     errors.SchemaFault: Problem(400, "bad-request", "The request is invalid"),
     errors.UnsupportedMediaType: Problem(
         415, "unsupported-media-type", "The body's media type is not supported"
     ),
+    errors.UnsupportedEncoding: Problem(
+        415, "unsupported-encoding", "The body's content coding is not supported"
+    ),
+    errors.NotAcceptable: Problem(406, "not-acceptable", "No answer has a media type that is accepted"),
+    errors.PreconditionFailed: Problem(412, "precondition-failed", "The request's condition is not met"),
     errors.NotFound: Problem(404, "not-found", "The resource does not exist"),
     errors.TopicNotServed: Problem(
         403, "topic-not-served", "The topic is not served here", "TOPIC_AUTHORIZATION_FAILED"
@@ -81,6 +88,7 @@ KINDS: dict[type[errors.KeylaneError], Problem] = {
     errors.OffsetOutOfRange: Problem(
         404, "offset-out-of-range", "The partition has no such offset", "OFFSET_OUT_OF_RANGE"
     ),
+    errors.UnknownCluster: Problem(404, "unknown-cluster", "The service has no such Kafka cluster"),
     errors.KeyAbsent: Problem(404, "key-absent", "The topic holds no record under this key"),
     errors.TooLarge: VALUE_TOO_LARGE,
     errors.NotKept: Problem(409, "not-kept", "The topic is not configured to keep this"),
@@ -138,6 +146,11 @@ PRODUCE_STATUS = {
 """Statuses of Kafka's refusals that are the request's fault; others are 503 if retriable, else 502."""
 
 
+def correlated(request_id: str) -> dict[str, str]:
+    """Fields of a log line, for Lambda's JSON format: the request's id as API Gateway's access log has it."""
+    return {"correlation_id": request_id}
+
+
 def kind_of(error: Exception) -> Problem:
     """Look up an error's kind; errors that Keylane did not raise are internal."""
     if isinstance(error, errors.TooLarge):
@@ -158,16 +171,20 @@ def response_to(error: Exception, request_id: str, headers: Mapping[str, str] | 
     kind = kind_of(error)
     headers = dict(headers or {})
     if kind is MISCONFIGURED:
-        _log.error("request %s: invalid settings: %s", request_id, error)
+        _log.error("request %s: invalid settings: %s", request_id, error, extra=correlated(request_id))
         detail = "an environment variable is missing or invalid: the logs name it"
         return problem(kind, detail, request_id, headers=headers)
     if not isinstance(error, errors.KeylaneError) or kind is INTERNAL:
-        _log.error("request %s: unexpected error", request_id, exc_info=error)
+        _log.error("request %s: unexpected error", request_id, exc_info=error, extra=correlated(request_id))
         return problem(
             kind, "an unexpected error: the logs have the details under this request's id", request_id
         )
     if kind.status >= SERVER_ERROR:
-        _log.warning("request %s: %s: %s; cause: %r", request_id, kind.name, error, error.__cause__)
+        _log.warning(
+            "request %s: %s: %s; cause: %r",
+            *(request_id, kind.name, error, error.__cause__),
+            extra=correlated(request_id) | {"problem": kind.name},
+        )
     headers |= getattr(error, "headers", {})
     retry_after_s = getattr(error, "retry_after_s", 1 if kind.status == UNAVAILABLE else None)
     if retry_after_s is not None:

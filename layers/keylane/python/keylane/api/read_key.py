@@ -46,13 +46,21 @@ from keylane.api.common_parameters import (
     MIN_POSITION,
     PARTIAL,
 )
+from keylane.api.conditions import CONDITIONS, Conditions
 from keylane.api.envelope import Envelopes, render_watermark
 from keylane.api.event import KEY_FORMAT, Event, headers_of, key_of, query_of, request_id_of, topic_of
 from keylane.api.http_date import LAST_HTTP_DATE_MS, http_date
-from keylane.api.preferences import PREFER, preferred_wait_ms, prefers_bytes
-from keylane.api.rendering import JSON
+from keylane.api.preferences import PREFER, accepts, preferred_wait_ms, prefers_bytes
+from keylane.api.rendering import BYTES, JSON
 from keylane.api.response import Response
-from keylane.errors import BadRequest, KeyAbsent, KeylaneError, NoJsonObject, ValueLeftInKafka
+from keylane.errors import (
+    BadRequest,
+    KeyAbsent,
+    KeylaneError,
+    NoJsonObject,
+    NotAcceptable,
+    ValueLeftInKafka,
+)
 from keylane.query.latest import Wait
 from keylane.query.store import ReadTerms
 
@@ -66,7 +74,7 @@ if TYPE_CHECKING:
 
 READ = (
     *(KEY_FORMAT, MIN_OFFSET, ENVELOPE, PARTIAL, MAX_AGE_MS, FIELDS, AS_OF),
-    *(MIN_POSITION, PREFER, IF_NONE_MATCH),
+    *(MIN_POSITION, PREFER, IF_NONE_MATCH, *CONDITIONS),
 )
 """What a read of one key takes."""
 _CHOICES = (ENVELOPE, PARTIAL, MAX_AGE_MS, FIELDS, AS_OF)
@@ -112,6 +120,8 @@ class ReadKeyRequest(NamedTuple):
     as_bytes: bool = False
     preference_applied: str | None = None
     request_id: str = ""
+    conditions: Conditions | None = None
+    accept: str | None = None
 
 
 def parse_read_key(event: Event, topic: str, key: str, settings: QuerySettings) -> ReadKeyRequest:
@@ -127,7 +137,8 @@ def parse_read_key(event: Event, topic: str, key: str, settings: QuerySettings) 
         raise BadRequest("as_of reads the history: it can't wait for a position", "as_of")
     name, data = topic_of(topic), key_of(key, query)
     if_none_match = IF_NONE_MATCH.of(headers)
-    as_bytes = prefers_bytes(headers.get("accept"))
+    accept = headers.get("accept")
+    as_bytes = prefers_bytes(accept)
     known = KnownTags.parse(if_none_match, as_bytes=as_bytes) if if_none_match else None
     wait_ms = settings.wait_default_ms if preferred_ms is None else min(preferred_ms, settings.wait_max_ms)
     is_waiting = as_of is None and (wanted, max_age_ms, if_none_match) != (None, None, None)
@@ -143,6 +154,8 @@ def parse_read_key(event: Event, topic: str, key: str, settings: QuerySettings) 
         as_bytes,
         f"wait={wait_ms / 1000:g}" if preferred_ms is not None and is_waiting else None,
         request_id_of(event),
+        Conditions.parse(headers),
+        accept,
     )
 
 
@@ -159,8 +172,8 @@ def render_record(
 ) -> Response[Any]:
     """Render 200, 304 where the client has this record already, 404 `key-absent`, 422 `value-left-in-kafka`.
 
-    Render 409 `no-json-object` if the request names `fields` and the value is not a JSON object. An error of
-    `decoder` becomes its problem.
+    Render 406 and 412 as the request's headers demand, and 409 `no-json-object` if the request names `fields`
+    and the value is not a JSON object. An error of `decoder` becomes its problem.
     """
     age_ms = None if answer.is_building else answer.age_ms(now_ms)
     headers = _freshness(answer, age_ms)
@@ -172,18 +185,22 @@ def render_record(
         headers["ETag"] = f"W/{tag}" if request.envelope else tag
         headers["Keylane-Position"] = str(record.position)
         headers["Keylane-Timestamp"] = str(record.timestamp_ms)
+        modified_ms: int | None = None
         if 0 < record.timestamp_ms <= LAST_HTTP_DATE_MS:
-            headers["Last-Modified"] = http_date(min(record.timestamp_ms, now_ms))
-        if request.known and request.known.has_record(record):
+            modified_ms = min(record.timestamp_ms, now_ms) // 1000 * 1000
+            headers["Last-Modified"] = http_date(modified_ms)
+        is_known = request.known is not None and request.known.has_record(record)
+        conditions = request.conditions
+        if is_known and not conditions:
             response: Response[Any] = Response(304, None, "", headers)
         else:
-            record = decoder.decode(answer.layout, record)
-            fields = _pick_fields(record, request.fields)
-            if request.envelope:
-                body = Envelopes(now_ms, request.fields, decoder).render(answer, record)
-                response = Response(200, JSON, body, headers)
-            else:
-                response = Response(200, *_content_of(record, fields), headers)
+            response = _render_found(answer, decoder.decode(answer.layout, record), request, decoder, now_ms)
+            if conditions:
+                # They count for an answer that would be a success without them (RFC 9110, 13.2.1).
+                conditions.check(headers["ETag"], modified_ms)
+                if is_known or conditions.has_record(modified_ms):
+                    response = Response(304, None, "")
+            response.headers = headers | response.headers
     except KeylaneError as error:
         if isinstance(error, ValueLeftInKafka):
             headers["Keylane-Value-Bytes"] = str(error.size_bytes)
@@ -193,6 +210,23 @@ def render_record(
     if request.preference_applied:
         response.headers["Preference-Applied"] = request.preference_applied
     return response
+
+
+def _render_found(
+    answer: Answer, record: Record, request: ReadKeyRequest, decoder: ValueDecoder, now_ms: int
+) -> Response[Any]:
+    """Render a decoded record without its headers. Raises ValueLeftInKafka, NoJsonObject, NotAcceptable."""
+    fields = _pick_fields(record, request.fields)
+    if request.envelope:
+        body: str | bytes = Envelopes(now_ms, request.fields, decoder).render(answer, record, fields)
+        content_type = JSON
+    else:
+        content_type, body = _content_of(record, fields)
+    if not request.as_bytes and not accepts(request.accept, content_type):
+        if request.envelope or fields is not None or not accepts(request.accept, BYTES):
+            raise NotAcceptable(request.accept or "", f"{content_type}, or application/octet-stream")
+        content_type = BYTES
+    return Response(200, content_type, body)
 
 
 def _freshness(answer: Answer, age_ms: int | None) -> dict[str, str]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from keylane.api import event as event_api
 from keylane.api.common_parameters import (
+    KEY_CHARACTERS,
     READ_TERMS,
     TOPIC_PATTERN,
     ValueOptions,
@@ -18,6 +19,7 @@ from keylane.api.common_parameters import (
 from keylane.api.envelope import render_key
 from keylane.api.json_response import freshness_of_lanes, freshness_of_topics, render_fresh
 from keylane.api.parameters import Parameter, switch, text
+from keylane.api.record_bodies import parse_json
 from keylane.errors import BadRequest
 
 if TYPE_CHECKING:
@@ -45,7 +47,7 @@ MANY_BODY: dict[str, Any] = {
     "properties": {
         "keys": {
             "type": "array",
-            "items": {"type": "string", "minLength": 1},
+            "items": {"type": "string", "minLength": 1, "maxLength": KEY_CHARACTERS},
             "minItems": 1,
             "maxItems": KEYS_LIMIT,
         },
@@ -109,10 +111,7 @@ def parse_join(event: Event, key: str, settings: QuerySettings) -> JoinRequest:
 
 
 def _parse_keys(body: bytes) -> tuple[bytes, ...]:
-    try:
-        document = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise BadRequest('the body is not valid JSON: it looks like {"keys": ["a", "b"]}', "body") from error
+    document = parse_json(body, ': it looks like {"keys": ["a", "b"]}')
     keys = document.get("keys") if isinstance(document, dict) else None
     if not isinstance(keys, list) or not 1 <= len(keys) <= KEYS_LIMIT:
         raise BadRequest(f"keys is not an array of 1 to {KEYS_LIMIT} keys", "keys")

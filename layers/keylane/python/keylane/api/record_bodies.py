@@ -5,14 +5,13 @@ The complete body is checked before the first record is written.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from itertools import starmap
 from typing import TYPE_CHECKING, Any
 
 from keylane.api.event import body_of
-from keylane.errors import BadField, BadRequest, TooLarge
-from keylane.formats.json_text import finite, no_constant
+from keylane.errors import BadField, BadRequest, BadValue, TooLarge
+from keylane.formats import json_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -28,9 +27,6 @@ BODY_LIMIT_BYTES = 6 * 1024 * 1024
 LAST_PARTITION = 2**31 - 1
 
 
-_decoder = json.JSONDecoder(parse_constant=no_constant, parse_float=finite)
-
-
 @dataclass(slots=True)
 class RecordFields:
     """A record of a request: the fields of its JSON object, and its index in `records`.
@@ -44,6 +40,10 @@ class RecordFields:
     def fault(self, field: str, fault: str) -> BadField:
         """The error that reports this fault of a field."""
         return BadField(fault, field, self.index)
+
+    def bad_value(self, field: str, fault: str) -> BadValue:
+        """The error that reports a value of another type than the field's, or one that can't be decoded."""
+        return BadValue(fault, field, self.index)
 
     def string(self, field: str) -> bytes | None:
         """An optional string, as UTF-8."""
@@ -61,10 +61,9 @@ class RecordFields:
         found = self.by_name.get(field)
         if isinstance(found, str):
             return found
-        raise self.fault(
-            field,
-            "is missing: a string is required" if found is None else f"is {kind_of(found)}, not a string",
-        )
+        if found is None:
+            raise self.fault(field, "is missing: a string is required")
+        raise self.bad_value(field, f"is {kind_of(found)}, not a string")
 
     def integer(self, field: str, least: int, most: int) -> int | None:
         """Return an optional integer, None if it is missing or null.
@@ -74,7 +73,9 @@ class RecordFields:
         found = self.by_name.get(field)
         if found is None:
             return None
-        if isinstance(found, bool) or not isinstance(found, int) or not least <= found <= most:
+        if isinstance(found, bool) or not isinstance(found, int):
+            raise self.bad_value(field, f"is not an integer from {least} to {most}")
+        if not least <= found <= most:
             raise self.fault(field, f"is not an integer from {least} to {most}")
         return found
 
@@ -83,21 +84,30 @@ class RecordFields:
         try:
             return text.encode()
         except UnicodeEncodeError as error:
-            raise self.fault(field, "holds characters that are not valid Unicode") from error
+            raise self.bad_value(field, "holds characters that are not valid Unicode") from error
 
 
 def parse_document(event: Event) -> dict[str, Any]:
-    """Parse the body, a JSON object. Raises BadRequest, TooLarge."""
+    """Parse the body, a JSON object. Raises BadRequest, BadField if it is empty or null, TooLarge."""
     body = body_of(event)
     if len(body) > BODY_LIMIT_BYTES:
         raise TooLarge("body", len(body), BODY_LIMIT_BYTES)
-    try:
-        document = _decoder.decode(body.decode())
-    except (ValueError, RecursionError) as error:
-        raise BadRequest("the body is not valid JSON; no record was written", "body") from error
+    document = parse_json(body, "; no record was written") if body.strip() else None
+    if document is None:
+        raise BadField("is empty or null: it must be a JSON object", "body")
     if not isinstance(document, dict):
         raise BadRequest(f"the body is {kind_of(document)}, not an object; no record was written", "body")
     return document
+
+
+def parse_json(body: bytes, consequence: str = "") -> Any:
+    """Parse a body. Raises BadRequest, whose message says what is wrong, and then the consequence."""
+    try:
+        return json_text.parse(body)
+    except json_text.NestedTooDeeply as error:
+        raise BadRequest(f"the body {error}{consequence}", "body") from error
+    except ValueError as error:
+        raise BadRequest(f"the body is not valid JSON{consequence}", "body") from error
 
 
 def parse_records(document: Mapping[str, Any], least: int) -> list[RecordFields]:
@@ -106,12 +116,16 @@ def parse_records(document: Mapping[str, Any], least: int) -> list[RecordFields]
     Raises BadField unless there are `least` to RECORDS_LIMIT objects.
     """
     records = document.get("records")
-    if not isinstance(records, list) or not least <= len(records) <= RECORDS_LIMIT:
-        found = f"has {len(records)} records" if isinstance(records, list) else "is not an array"
-        raise BadField(f"{found}: {least} to {RECORDS_LIMIT} are allowed", "records")
+    allowed = f"{least} to {RECORDS_LIMIT} are allowed"
+    if records is None:
+        raise BadField(f"is not an array: {allowed}", "records")
+    if not isinstance(records, list):
+        raise BadValue(f"is not an array: {allowed}", "records")
+    if not least <= len(records) <= RECORDS_LIMIT:
+        raise BadField(f"has {len(records)} records: {allowed}", "records")
     for index, record in enumerate(records):
         if not isinstance(record, dict):
-            raise BadField(f"is {kind_of(record)}, not an object", "", index)
+            raise BadValue(f"is {kind_of(record)}, not an object", "", index)
     return list(starmap(RecordFields, enumerate(records)))
 
 

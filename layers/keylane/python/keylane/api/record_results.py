@@ -70,7 +70,8 @@ def log_failures(results: Iterable[RecordResult], request_id: str) -> None:
             line = f"{result}; cause: {result.__cause__!r}"
             counts[line] = counts.get(line, 0) + 1
     for line, count in counts.items():
-        _log.warning("request %s: %d records failed: %s", request_id, count, line)
+        fields = problems.correlated(request_id)
+        _log.warning("request %s: %d records failed: %s", request_id, count, line, extra=fields)
 
 
 def _is_uncertain(error: errors.KeylaneError) -> bool:

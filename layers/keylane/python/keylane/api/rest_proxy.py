@@ -6,7 +6,7 @@ With `application/vnd.kafka.json.v2+json` a key or value is any JSON, written as
 string keeps its quotes, in keys too, unless `key_format=text` asks for the bare string. Numbers with a
 fraction are 64-bit floats, as in REST Proxy. With `application/vnd.kafka.binary.v2+json` both are base64; see
 `rest_proxy_avro` for `application/vnd.kafka.avro.v2+json`. A record with a null key has no key; one with a
-null value is a tombstone.
+null value is a tombstone. Scalars are read as REST Proxy's parser does, see `rest_proxy_scalars`.
 Keylane adds `timestamp` (milliseconds since 1970, or ISO 8601) and `headers`, [{"name": ..., "value": ...,
 "value_format": ...}] as reads show them; `value_format` is text for JSON and base64 for binary by default.
 An unknown field is rejected: with a misspelt `value` the record would be a tombstone.
@@ -22,7 +22,9 @@ from keylane.api.event import from_base64, headers_of, query_of, topic_of
 from keylane.api.parameters import LAST_MS, choice, read_moment
 from keylane.api.record_bodies import LAST_PARTITION, RECORDS_LIMIT, kind_of, parse_document, parse_records
 from keylane.api.rest_proxy_avro import MEDIA_TYPE as AVRO
-from keylane.errors import BadField, BadRequest, UnsupportedMediaType
+from keylane.api.rest_proxy_avro import NO_REGISTRY
+from keylane.api.rest_proxy_scalars import INT32_MOST, INTEGER_TEXT, read_integer
+from keylane.errors import BadField, BadRequest, SchemaFault, UnsupportedMediaType
 from keylane.model.records import NewRecord
 
 if TYPE_CHECKING:
@@ -46,6 +48,11 @@ _RECORD_FIELDS = frozenset({"key", "value", "partition", "timestamp", "headers"}
 _BODY_FIELDS = frozenset({"records", "key_schema", "key_schema_id", "value_schema", "value_schema_id"})
 
 
+def _integer(least: int, **more: Any) -> dict[str, Any]:
+    kinds = ["integer", "string", "null"]
+    return {"type": kinds, "minimum": least, "maximum": INT32_MOST, "pattern": INTEGER_TEXT, **more}
+
+
 def _body_schema(content: dict[str, Any]) -> dict[str, Any]:
     header = {
         "type": "object",
@@ -60,7 +67,7 @@ def _body_schema(content: dict[str, Any]) -> dict[str, Any]:
     fields = {
         "key": content,
         "value": content,
-        "partition": {"type": ["integer", "null"], "minimum": 0, "maximum": LAST_PARTITION},
+        "partition": _integer(0),
         "timestamp": {"type": ["integer", "null"], "minimum": 1, "maximum": LAST_MS},
         "headers": {"type": ["array", "null"], "items": header, "maxItems": HEADERS_LIMIT},
     }
@@ -77,7 +84,8 @@ def _body_schema(content: dict[str, Any]) -> dict[str, Any]:
 def _with_schemas(body: dict[str, Any]) -> dict[str, Any]:
     for field in ("key_schema", "value_schema"):
         body["properties"][field] = {"type": ["string", "null"], "description": "an Avro schema's text"}
-        body["properties"][f"{field}_id"] = {"type": ["integer", "null"], "minimum": 1, "maximum": 2**31 - 1}
+        described = "the id of a version of the topic's subject; not beside the schema's text"
+        body["properties"][f"{field}_id"] = _integer(1, description=described)
     return body
 
 
@@ -123,7 +131,8 @@ def parse_body(
     """
     is_avro = request.media_type == AVRO
     if is_avro and schemas is None:
-        raise UnsupportedMediaType(f"{AVRO} needs a Schema Registry, and the service has none")
+        fault = f"is {AVRO}, which needs a Schema Registry: the service has none"
+        raise SchemaFault(fault, "Content-Type", NO_REGISTRY)
     is_json = request.media_type == JSON
     key_as_text = KEY_FORMAT.of(query_of(event)) == "text" and is_json
     document = parse_document(event)
@@ -180,7 +189,12 @@ class _RecordParser:
         )
 
     def _parse_partition(self, fields: RecordFields) -> int | None:
-        own = fields.integer("partition", 0, LAST_PARTITION)
+        try:
+            own = read_integer(fields.by_name.get("partition"))
+        except ValueError as error:
+            raise fields.bad_value("partition", f"{error}") from error
+        if own is not None and own < 0:
+            raise fields.fault("partition", f"is not an integer from 0 to {LAST_PARTITION}")
         if own is not None and self._partition is not None and own != self._partition:
             raise fields.fault("partition", f"is not that of the path, {self._partition}")
         return self._partition if own is None else own
@@ -198,31 +212,37 @@ class _RecordParser:
         try:
             text = _compact(found)
         except RecursionError as error:
-            raise fields.fault(field, "is nested too deeply") from error
+            raise fields.bad_value(field, "is nested too deeply") from error
         return fields.to_utf8(field, text)
 
     def _parse_headers(self, fields: RecordFields) -> tuple[tuple[str, bytes | None], ...]:
         found = fields.by_name.get("headers")
         if found is None:
             return ()
-        if not isinstance(found, list) or len(found) > HEADERS_LIMIT:
-            raise fields.fault("headers", f"is not an array of at most {HEADERS_LIMIT} headers")
+        if not isinstance(found, list):
+            raise fields.bad_value("headers", f"is {kind_of(found)}, not an array")
+        if len(found) > HEADERS_LIMIT:
+            raise fields.fault("headers", f"has {len(found)} headers: {HEADERS_LIMIT} at most are accepted")
         return tuple(
             self._parse_header(fields, f"headers[{index}]", header) for index, header in enumerate(found)
         )
 
     def _parse_header(self, fields: RecordFields, where: str, header: Any) -> tuple[str, bytes | None]:
-        if not isinstance(header, dict) or not header.keys() <= {"name", "value", "value_format"}:
+        if not isinstance(header, dict):
+            raise fields.bad_value(where, f"is {kind_of(header)}, not an object")
+        if not header.keys() <= {"name", "value", "value_format"}:
             raise fields.fault(where, "is not an object of name, value and value_format")
         name, value = header.get("name"), header.get("value")
         value_format = header.get("value_format", "base64" if self._is_binary else "text")
+        if name is None:
+            raise fields.fault(f"{where}.name", "is missing: a string is required")
         if not isinstance(name, str):
-            raise fields.fault(f"{where}.name", f"is {kind_of(name)}, not a string")
+            raise fields.bad_value(f"{where}.name", f"is {kind_of(name)}, not a string")
         fields.to_utf8(f"{where}.name", name)
         if not isinstance(value, str | None):
-            raise fields.fault(f"{where}.value", f"is {kind_of(value)}, not a string")
+            raise fields.bad_value(f"{where}.value", f"is {kind_of(value)}, not a string")
         if value_format not in ("text", "base64"):
-            raise fields.fault(f"{where}.value_format", "is neither text nor base64")
+            raise fields.bad_value(f"{where}.value_format", "is neither text nor base64")
         if value is None:
             return name, None
         data = fields.to_utf8(f"{where}.value", value)
@@ -233,7 +253,7 @@ def _decode_base64(fields: RecordFields, field: str, data: bytes) -> bytes:
     try:
         return from_base64(data, field)
     except BadRequest as error:
-        raise fields.fault(field, "is not base64") from error
+        raise fields.bad_value(field, "is not base64") from error
 
 
 def _parse_timestamp_ms(fields: RecordFields) -> int | None:
@@ -246,7 +266,7 @@ def _parse_timestamp_ms(fields: RecordFields) -> int | None:
     try:
         moment = read_moment(found)
     except ValueError as error:
-        raise fields.fault("timestamp", f"is {error}") from error
+        raise fields.bad_value("timestamp", f"is {error}") from error
     if not moment:
         raise fields.fault("timestamp", f"is not a time from 1 to {LAST_MS} ms since 1970")
     return moment

@@ -1,48 +1,58 @@
 """Responses of the routes that Confluent's REST Proxy v2 has too.
 
     {"offsets": [{"partition": 3, "offset": 1042, "error_code": null, "error": null},
-                 {"partition": null, "offset": null, "error_code": 1, "error": "...", ...}],
+                 {"partition": null, "offset": null, "error_code": 50002, "error": "...", ...}],
      "key_schema_id": null, "value_schema_id": null}
 
-A record's `error_code` is 2 if another attempt may succeed, and 1 if it can't. A failed record also has the
-fields of `record_results`; a record in the write-ahead log has `"status": "queued"` and its `id`, and no
-offset. The HTTP status is 200 whatever the results of single records are, as with REST Proxy, and 202 if all
-records are queued.
+A record's `error_code` is 50003 if another attempt may succeed, 40301 if access is denied, else 50002. A
+failed record also has the fields of `record_results`; a record in the write-ahead log has
+`"status": "queued"` and its `id`, and no offset. The HTTP status is 200 whatever the results of single
+records are, as with REST Proxy, and 202 if all records are queued.
 
 An error of the whole request is a problem document with two more members of REST Proxy: `error_code` and
 `message`. It is also the response if all records failed for one reason that is not theirs: the topic is
-unknown (40401) or has no such partition (40402), its rate limit is reached (429), Kafka can't be reached
-(50003) or denies access (40301). Then `offsets` is present too.
+unknown (40401) or has no such partition (40402), its rate limit is reached (429), or Kafka can't be reached
+(50003); and if access is denied to any (40301). Then the members above are present too.
+
+Statuses and codes are those of REST Proxy's source (kafka-rest 8): 400 for a body that is not JSON, for a
+value of the wrong type, and for one that its schema rejects; 422 for an empty body, for a field that is
+missing, unknown or out of its bounds, for a schema that is not usable (42205), and for one that the registry
+refuses, or can't be asked for (42207).
 """
 
 from __future__ import annotations
 
 import json
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from keylane import errors
 from keylane.api import preferences, problems
+from keylane.api.event import request_id_of
 from keylane.api.record_results import describe_failure, is_retriable, log_failures, message_of, status_of
 from keylane.api.response import Response
+from keylane.api.rest_proxy_avro import NOT_OF_SCHEMA, REFUSED
 from keylane.model.records import Position, Queued
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
+    from keylane.api.event import Event
     from keylane.api.rest_proxy import RestProxyRequest
     from keylane.ports import RecordResult
 
 JSON = "application/vnd.kafka.v2+json"
-FATAL, RETRIABLE = 1, 2
-ERROR_CODES = {
+FATAL, RETRIABLE = 50002, 50003
+ERROR_CODES: dict[type[Any], int] = {
     errors.UnknownTopic: 40401,
     errors.UnknownPartition: 40402,
     errors.LogUnavailable: 50003,
-    errors.Unacknowledged: 50003,
+    errors.RegistryUnavailable: REFUSED,
 }
 """REST Proxy's own codes; of other errors the code is the status."""
+NO_CODES: Mapping[type[errors.KeylaneError], int] = MappingProxyType({})
 FORBIDDEN, NOT_AUTHORIZED = 403, 40301
-UNPROCESSABLE = 422
+BAD_REQUEST, UNPROCESSABLE = 400, 422
 
 
 def render_results(
@@ -50,15 +60,15 @@ def render_results(
 ) -> Response[str]:
     """Render the result of each record. `is_async`: the client asked not to wait."""
     offsets = [_render_offset(index, result) for index, result in enumerate(results)]
-    reason = _common_reason(results, in_path=request.partition is not None)
-    if reason is not None:
-        return render_error(reason, request_id, {"offsets": offsets})
-    log_failures(results, request_id)
     document = {
         "offsets": offsets,
         "key_schema_id": request.key_schema_id,
         "value_schema_id": request.value_schema_id,
     }
+    reason = _common_reason(results, in_path=request.partition is not None)
+    if reason is not None:
+        return render_error(reason, request_id, document)
+    log_failures(results, request_id)
     headers = {"Cache-Control": "no-store"}
     if all(isinstance(result, Queued) for result in results):
         applied = preferences.ASYNC_APPLIED if is_async else {}
@@ -67,26 +77,58 @@ def render_results(
 
 
 def render_error(
-    error: errors.KeylaneError, request_id: str, more: dict[str, Any] | None = None
+    error: errors.KeylaneError,
+    request_id: str,
+    more: dict[str, Any] | None = None,
+    codes: Mapping[type[errors.KeylaneError], int] = NO_CODES,
 ) -> Response[str]:
-    """Render the problem document with REST Proxy's members; a wrong field is a 422, as with REST Proxy."""
+    """Render the problem document with REST Proxy's members and its status.
+
+    `more`: further members. `codes`: error codes that differ from those of v2.
+    """
     response = problems.response_to(error, request_id)
     document = json.loads(response.body or "{}")
-    if isinstance(error, errors.BadField):
-        response.status_code = document["status"] = UNPROCESSABLE
-    code = getattr(error, "error_code", ERROR_CODES.get(type(error), response.status_code))
+    response.status_code = document["status"] = _status(error) or response.status_code
+    code = getattr(error, "error_code", code_of(error, codes) or response.status_code)
     document["error_code"] = NOT_AUTHORIZED if code == FORBIDDEN else code
     document["message"] = document["detail"]
     response.body = json.dumps(document | (more or {}))
     return response
 
 
+def render_failure(
+    event: Event, error: Exception, codes: Mapping[type[errors.KeylaneError], int] = NO_CODES
+) -> Response[str]:
+    """Render what a handler raised. Errors that are not Keylane's own have no code of REST Proxy's."""
+    if isinstance(error, errors.KeylaneError):
+        return render_error(error, request_id_of(event), codes=codes)
+    return problems.response_to(error, request_id_of(event))
+
+
+def code_of(
+    error: errors.KeylaneError, codes: Mapping[type[errors.KeylaneError], int] = NO_CODES
+) -> int | None:
+    """REST Proxy's own code for this kind of error, None where the code is the status."""
+    known = {**ERROR_CODES, **codes}
+    return next((known[each] for each in type(error).__mro__ if each in known), None)
+
+
+def _status(error: errors.KeylaneError) -> int | None:
+    """REST Proxy's status of an error, None where it is that of the problem."""
+    if isinstance(error, errors.BadValue) or getattr(error, "error_code", 0) == NOT_OF_SCHEMA:
+        return BAD_REQUEST
+    return UNPROCESSABLE if isinstance(error, errors.BadField | errors.RegistryUnavailable) else None
+
+
 def _common_reason(results: Sequence[RecordResult], *, in_path: bool) -> errors.KeylaneError | None:
-    """The reason why no record was written, if it is not a single record's fault.
+    """The reason why no record was written, if it is not a single record's fault; or access was denied.
 
     `in_path`: the request's path names the partition.
     """
     failed = [result for result in results if isinstance(result, errors.KeylaneError)]
+    denied = next((each for each in failed if status_of(each) == FORBIDDEN), None)
+    if denied is not None:
+        return denied
     if len(failed) < len(results):
         return None
     kinds: list[type[errors.KeylaneError]] = [errors.UnknownTopic, errors.RateLimited, errors.LogUnavailable]
@@ -94,7 +136,7 @@ def _common_reason(results: Sequence[RecordResult], *, in_path: bool) -> errors.
     if any(all(isinstance(each, kind) for each in failed) for kind in kinds):
         # An unacknowledged record comes first: that some may have been written is the graver news.
         return next((each for each in failed if isinstance(each, errors.Unacknowledged)), failed[0])
-    return failed[0] if {status_of(each) for each in failed} == {FORBIDDEN} else None
+    return None
 
 
 def _render_offset(index: int, result: RecordResult) -> dict[str, Any]:
@@ -105,6 +147,11 @@ def _render_offset(index: int, result: RecordResult) -> dict[str, Any]:
     if isinstance(result, Queued):
         # Clients of REST Proxy look at `error_code`: a queued record has none.
         return {**no_position, "error_code": None, "error": None, "status": "queued", "id": result.id}
-    error_code = RETRIABLE if is_retriable(result) else FATAL
-    entry = {**no_position, "error_code": error_code, "error": message_of(index, result)}
+    entry = {**no_position, "error_code": _record_code(result), "error": message_of(index, result)}
     return entry | describe_failure(index, result, value_field="value")
+
+
+def _record_code(error: errors.KeylaneError) -> int:
+    if status_of(error) == FORBIDDEN:
+        return NOT_AUTHORIZED
+    return RETRIABLE if is_retriable(error) else FATAL

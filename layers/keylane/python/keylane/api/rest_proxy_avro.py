@@ -4,19 +4,20 @@ r"""`application/vnd.kafka.avro.v2+json` of Confluent's REST Proxy: keys and val
 
 The request gives one schema for all keys (`key_schema`, its text, or `key_schema_id`) and one for all values.
 A text is registered under the topic's subject, `TOPIC-key` or `TOPIC-value`; the response has the schema's
-id, which the next request can give instead. Keys and values are in Avro's JSON encoding, and are written in
-Confluent's wire format.
+id, which the next request can give instead. An id must be that of a version of this subject. Keys and values
+are in Avro's JSON encoding, and are written in Confluent's wire format.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from keylane.errors import SchemaFault
+from keylane.api.rest_proxy_scalars import read_integer, read_string
+from keylane.errors import BadValue, SchemaFault
 from keylane.formats import confluent
 from keylane.formats.avro_writer import NotOfSchema
-from keylane.ports import Deadline
+from keylane.ports import Deadline, SchemaRefused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -26,10 +27,10 @@ if TYPE_CHECKING:
 
     Encode = Callable[[Any], bytes]
 
+Scalar = TypeVar("Scalar")
 MEDIA_TYPE = "application/vnd.kafka.avro.v2+json"
 MISSING = {"key": 42201, "value": 42202}
-NOT_OF_SCHEMA, NO_SCHEMA = 42203, 42205
-_LARGEST_ID = 2**31 - 1
+NOT_OF_SCHEMA, NO_SCHEMA, NO_REGISTRY, REFUSED = 42203, 42205, 42206, 42207
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,24 +79,31 @@ class AvroSchemas:
         deadline: Deadline,
     ) -> FieldEncoder:
         text_field, id_field = f"{field}_schema", f"{field}_schema_id"
-        text, schema_id = document.get(text_field), document.get(id_field)
+        text, schema_id = (
+            _scalar(document, text_field, read_string),
+            _scalar(document, id_field, read_integer),
+        )
         if text is None and schema_id is None:
             if any(record.by_name.get(field) is not None for record in records):
                 fault = f"is missing, and so is {id_field}: records have a {field}"
                 raise SchemaFault(fault, text_field, MISSING[field])
             return FieldEncoder(field)
+        if text is not None and schema_id is not None:
+            raise BadValue(f"is given beside {id_field}: a request has one of them", text_field)
         at_fault = id_field if text is None else text_field
+        subject = f"{topic}-{field}"
         try:
-            if text is None:
-                return FieldEncoder(field, schema_id, self._by_id(id_field, schema_id, deadline))
-            if not isinstance(text, str):
-                raise SchemaFault("is not a string", text_field, NO_SCHEMA)
-            return FieldEncoder(field, *self._registry().registered(f"{topic}-{field}", text, deadline))
+            if schema_id is not None:
+                return FieldEncoder(field, schema_id, self._registry().encoder(subject, schema_id, deadline))
+            return FieldEncoder(field, *self._registry().registered(subject, text or "", deadline))
+        except SchemaRefused as error:
+            raise SchemaFault(f"can't be used: {error}", at_fault, REFUSED) from error
         except ValueError as error:
             raise SchemaFault(f"can't be used: {error}", at_fault, NO_SCHEMA) from error
 
-    def _by_id(self, field: str, schema_id: Any, deadline: Deadline) -> Encode:
-        is_integer = isinstance(schema_id, int) and not isinstance(schema_id, bool)
-        if not is_integer or not 0 < schema_id <= _LARGEST_ID:
-            raise SchemaFault(f"is not an integer from 1 to {_LARGEST_ID}", field, NO_SCHEMA)
-        return self._registry().encoder(schema_id, deadline)
+
+def _scalar(document: Mapping[str, Any], field: str, read: Callable[[Any], Scalar]) -> Scalar:
+    try:
+        return read(document.get(field))
+    except ValueError as error:
+        raise BadValue(f"{error}", field) from error

@@ -11,10 +11,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from keylane.api import problems
-from keylane.api.event import query_of, request_id_of
+from keylane.api.event import headers_of, query_of, request_id_of
+from keylane.api.preferences import accepts_document
 from keylane.api.response import ANSWER_LIMIT_BYTES, Response, to_proxy_response
+from keylane.api.unknown_parameters import refuse_unknown
 from keylane.config.api import ApiSettings
-from keylane.errors import BadRequest, NullKey, TooLarge
+from keylane.errors import BadRequest, NotAcceptable, NullKey, TooLarge
 from keylane.metrics.meter import NO_METER, Meter
 from keylane.model import routes
 from keylane.model.routes import Match, PermissionKind
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
 
 FITS_SURELY = ANSWER_LIMIT_BYTES // 12
 """A text of this many characters fits into a response, however many of them JSON escapes."""
+RECORD = "Record"
+"""The schema of the answer that is a record's own value, of any media type."""
 BYTES: dict[str, Any] = {}
 """The schema of a body that may be any bytes."""
 _KEY_METHODS = [method for each in routes.ROUTES if each.path == routes.KEY_PATH for method in each.methods]
@@ -44,7 +48,8 @@ class Operation:
     `answer` names the schema of the answer, `status` and `answer_type` are its own; `refusals` are the
     statuses of problems that this route alone may answer with, beside those that all have.
     `reports_failures`: an answer of the same schema may report a failure, too. `accepted` names the schema of
-    a 202.
+    a 202. `other_answers`: schemas of answers of further media types, among which `Accept` chooses.
+    `render_error` makes the response to an error that the handler raises, as `problems.response_to` if None.
     """
 
     route: Route
@@ -58,6 +63,27 @@ class Operation:
     answer_type: str = "application/json"
     reports_failures: bool = False
     accepted: str = ""
+    other_answers: dict[str, str] = field(default_factory=dict)
+    render_error: Callable[[Event, Exception], Response[str]] | None = None
+    query_names: frozenset[str] = field(init=False)
+    """The names of its query parameters."""
+
+    def __post_init__(self) -> None:
+        names = frozenset(each.name for each in self.parameters if each.place == "query")
+        object.__setattr__(self, "query_names", names)
+
+    def check(self, event: Event) -> None:
+        """Raise BadRequest for an unknown query parameter, NotAcceptable where no JSON document is accepted.
+
+        A write is answered in JSON whatever is accepted, and a record's answer depends on its value.
+        """
+        if query := query_of(event):
+            refuse_unknown(query, self.query_names)
+        if self.answer == RECORD or self.route.permission.kind is PermissionKind.WRITE:
+            return
+        accept = headers_of(event).get("accept")
+        if not accepts_document(accept):
+            raise NotAcceptable(accept or "", self.answer_type)
 
 
 class Resolver:
@@ -89,38 +115,45 @@ class Resolver:
 
     def resolve(self, event: Event) -> Response[Any]:
         """Answer one event; an exception of its handler becomes a problem document."""
-        name = ""
+        name, settings, operation = "", None, None
         try:
             settings = self.settings()
             method, path = event["httpMethod"], settings.path_of(event["path"])
             found = self._operation_at(method, path)
             if found is None:
-                return self._refuse(method, path, request_id_of(event))
-            match, handler = found
-            name = handler.__name__
-            if match.route.permission.kind is PermissionKind.READ:
-                # Of a repeated parameter the handler reads the last value, too.
-                query = {parameter: [value] for parameter, value in query_of(event).items()}
-                for topic in match.names(query) or ():
-                    settings.topics.check(topic)
-            response = _within_bounds(handler(event, *match.parts), event)
+                response: Response[Any] = self._refuse(method, path, request_id_of(event))
+            else:
+                match, operation = found
+                name = operation.route.name
+                operation.check(event)
+                if match.route.permission.kind is PermissionKind.READ:
+                    # Of a repeated parameter the handler reads the last value, too.
+                    query = {parameter: [value] for parameter, value in query_of(event).items()}
+                    for topic in match.names(query) or ():
+                        settings.topics.check(topic)
+                response = _within_bounds(operation.handler(event, *match.parts), event)
         except Exception as error:  # noqa: BLE001 (all are answered, the unforeseen ones logged)
-            response = problems.response_to(error, request_id_of(event))
+            if operation is not None and operation.render_error is not None:
+                response = operation.render_error(event, error)
+            else:
+                response = problems.response_to(error, request_id_of(event))
         response.method = response.method or name
+        if settings and settings.cors_headers:
+            response.headers.update(settings.cors_headers)
         return response
 
-    def _operation_at(self, method: str, path: str) -> tuple[Match, Handler] | None:
-        """Return this function's route for a method and path, and its handler."""
+    def _operation_at(self, method: str, path: str) -> tuple[Match, Operation] | None:
+        """Return this function's route for a method and path, and its operation."""
         key_path = routes.KEY_PATTERN.fullmatch(path)
         if key_path:
             # The route that has to be fast: the table's other patterns are not tried.
             found = self._key_operations.get(method)
             parts = key_path.groups()
-            return (Match(found.route, parts), found.handler) if found and all(parts) else None
+            return (Match(found.route, parts), found) if found and all(parts) else None
         match = routes.route_for(method, path)
         if match is None or match.route.name not in self.operations:
             return None
-        return match, self.operations[match.route.name].handler
+        return match, self.operations[match.route.name]
 
     def _refuse(self, method: str, path: str, request_id: str) -> Response[str]:
         """Return the problem of a path and method for which this function has no handler."""

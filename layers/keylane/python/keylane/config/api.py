@@ -1,8 +1,8 @@
-"""What the API serves, and under which path: KEYLANE_TOPICS and KEYLANE_BASE_PATH."""
+"""What the API serves, under which path, and to whose pages: KEYLANE_TOPICS, _BASE_PATH and _CORS_ORIGIN."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
 from keylane.config.table import API
@@ -19,21 +19,32 @@ _FIELDS = ("read", "write")
 
 @dataclass(frozen=True, slots=True)
 class ApiSettings:
-    """`base_path`: what precedes the routes in a path, "" for nothing. `topics`: those that are served."""
+    """What the API serves.
+
+    `base_path`: what precedes the routes in a path, "" for nothing. `topics`: those that are served.
+    `cors_headers`: what lets a browser's pages of an origin read each answer; none by default.
+    """
 
     base_path: str = ""
     topics: ServedTopics = ALL_TOPICS
+    cors_headers: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Self:
         """Read all settings. Raises SettingsError."""
-        return cls(API.read(environment, "KEYLANE_BASE_PATH"), _served_topics(environment))
+        base_path = API.read(environment, "KEYLANE_BASE_PATH")
+        origin = API.read(environment, "KEYLANE_CORS_ORIGIN")
+        return cls(base_path, _served_topics(environment), _cors_headers(origin) if origin else {})
 
     def path_of(self, path: str) -> str:
         """Return a request's path without the base path, which requests by another domain lack."""
         if self.base_path and path.startswith(f"{self.base_path}/"):
             return path[len(self.base_path) :]
         return path
+
+
+def _cors_headers(origin: str) -> dict[str, str]:
+    return {"Access-Control-Allow-Origin": origin, "Access-Control-Expose-Headers": "*"}
 
 
 def _served_topics(environment: Mapping[str, str]) -> ServedTopics:

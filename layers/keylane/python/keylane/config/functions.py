@@ -5,7 +5,7 @@ Each reader imports its adapter where it is called, so that a function loads no 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
 from keylane.config.settings import is_set
@@ -52,11 +52,15 @@ class QuerySettings:
 
 @dataclass(frozen=True, slots=True)
 class ProduceSettings:
-    """Settings of the functions that write. `timeout_ms` bounds one request."""
+    """Settings of the functions that write. `timeout_ms` bounds one request.
+
+    `pushes_as_kprf`: failed pushes are answered as kprf answers them.
+    """
 
     clusters: Clusters[KafkaSettings]
     timeout_ms: int = 5_000
     value_limit_bytes: int = 1_048_576
+    pushes_as_kprf: bool = False
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Self:
@@ -64,7 +68,12 @@ class ProduceSettings:
         from keylane.config import kafka  # noqa: PLC0415
 
         clusters = kafka.clusters(environment, _kafka_settings)
-        return cls(clusters, clusters.default.timeout_ms, clusters.default.value_limit_bytes)
+        return cls(
+            clusters,
+            clusters.default.timeout_ms,
+            clusters.default.value_limit_bytes,
+            SETTINGS.read(environment, "KEYLANE_PUSH_COMPATIBILITY") == "kprf",
+        )
 
 
 def _kafka_settings(environment: Mapping[str, str]) -> KafkaSettings:
@@ -128,6 +137,30 @@ def redis_settings(environment: Mapping[str, str]) -> RedisSettings:
     fields = REDIS.fields(environment, "KEYLANE_REDIS_")
     fields["nodes"] = tuple(Node(*address) for address in fields["nodes"])
     return RedisSettings(**fields)
+
+
+@dataclass(frozen=True, slots=True)
+class RedisRenewal:
+    """Reads how to connect to Redis again, with the present values of the references."""
+
+    environment: Mapping[str, str]
+
+    def __call__(self) -> RedisSettings:
+        """Return the settings. Raises SettingsError, SettingsUnavailable."""
+        from keylane.adapters.aws import references  # noqa: PLC0415
+
+        return redis_settings(references.resolved(self.environment))
+
+
+def renewable(redis: RedisSettings, environment: Mapping[str, str]) -> RedisSettings:
+    """Return settings that are read again where a node rejects them, if the environment refers to secrets.
+
+    The environment is copied, as far as Redis needs it: the job's settings travel to Spark's workers.
+    """
+    from keylane.adapters.aws import references  # noqa: PLC0415
+
+    own = {name: environment[name] for name in REDIS if name in environment}
+    return replace(redis, renewed=RedisRenewal(own)) if references.has_references(own) else redis
 
 
 def registry_settings(environment: Mapping[str, str]) -> RegistrySettings:

@@ -84,6 +84,14 @@ CLIENT = SettingsTable(
         "The client's name in quotas and logs of brokers.",
         shown="`keylane-produce`, `keylane-explore`",
     ),
+    Setting(
+        "KEYLANE_KAFKA_CLIENT_RACK",
+        "explore",
+        None,
+        "The rack or availability zone of the function: raw records are read from a replica there, if the "
+        "brokers have a replica selector. Such a replica may be behind its leader.",
+        shown="none: from the leader",
+    ),
     Integer(
         "KEYLANE_KAFKA_SOCKET_TIMEOUT_MS",
         _ALL,

@@ -60,6 +60,13 @@ API = SettingsTable(
         "The base path of a custom domain, which API Gateway leaves in the path.",
         form=("a path like /kafka, without a slash at the end", r"(/[A-Za-z0-9._~-]+)+"),
     ),
+    Pattern(
+        "KEYLANE_CORS_ORIGIN",
+        "query, explore, produce",
+        "",
+        "The origin whose pages may call the API from a browser: a header of every answer. * for all.",
+        form=("* or an origin like https://app.example.org", r"\*|https?://[A-Za-z0-9.-]+(:\d+)?"),
+    ),
 )
 
 READS = SettingsTable(
@@ -122,6 +129,22 @@ WRITES = SettingsTable(
         1_048_576,
         "The largest value, without its key. Key and batch have another 128 KiB.",
         bounds=(1, LARGEST_VALUE_BYTES),
+    ),
+    Pattern(
+        "KEYLANE_REQUEST_ID_HEADER",
+        "produce",
+        None,
+        "A header that every record gets, with the id of the request that wrote it: that of the access log.",
+        form=("a header's name of letters, digits, dot, dash and underscore", r"[A-Za-z0-9._-]{1,100}"),
+    ),
+    ExactChoice(
+        "KEYLANE_PUSH_COMPATIBILITY",
+        "produce",
+        "",
+        "`kprf`: a push of which a record failed is 500, as in kprf, and a rate-limited record's message is "
+        "`ratelimit`. Clients that repeat a push after 500 then write its other records twice.",
+        words=("kprf",),
+        shown="none",
     ),
     JsonObject(
         "KEYLANE_SCHEMAS",
@@ -262,6 +285,8 @@ JOB_AND_BUILD = SettingsTable(
         shown="the deployment's",
     ),
     Raw("KEYLANE_DATA", "`keylane`", ".keylane", "The folder of the local stack's data."),
+    Raw("KEYLANE_API_KEY", "`keylane smoke`", None, "The API key of its requests."),
+    Raw("KEYLANE_AUTHORIZATION", "`keylane smoke`", None, "The header `Authorization` of its requests."),
     Raw("KEYLANE_TOOLS", "set-up", ".keylane-tools", "The folder of the servers and jars that it fetches."),
     Raw("KEYLANE_IVY_SETTINGS", "set-up", None, "An Ivy settings file, to fetch jars from a mirror."),
     Raw("KEYLANE_ARCHITECTURE", "build of the layer", "x86_64", "`x86_64` or `arm64`."),

@@ -10,7 +10,7 @@ from keylane.explore.topics import check_partition
 from keylane.model.kafka import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED, LogBatch
 
 if TYPE_CHECKING:
-    from keylane.model.kafka import LogRange, OffsetFound, OffsetQuery
+    from keylane.model.kafka import KafkaTopic, LogRange, OffsetFound, OffsetQuery
     from keylane.ports import Deadline, LogReader, Metadata
 
 
@@ -35,6 +35,15 @@ def find_offset(
     return found
 
 
+def find_ends(reader: LogReader, topic: KafkaTopic, partition: int, deadline: Deadline) -> tuple[int, int]:
+    """The partition's first offset, and the one after its last.
+
+    Raises UnknownTopic, UnknownPartition, LogUnavailable, LogRefused.
+    """
+    check_partition(topic, partition)
+    return _span(reader, topic.name, partition, READ_UNCOMMITTED, deadline)
+
+
 def read_records(
     metadata: Metadata, reader: LogReader, wanted: LogRange, begin: str | None, deadline: Deadline
 ) -> RecordPage:
@@ -44,7 +53,7 @@ def read_records(
     Raises UnknownTopic, UnknownPartition, OffsetOutOfRange, LogUnavailable, LogRefused.
     """
     check_partition(metadata.topic(wanted.topic, deadline), wanted.partition)
-    low, high = _span(reader, wanted, wanted.isolation, deadline)
+    low, high = _span(reader, wanted.topic, wanted.partition, wanted.isolation, deadline)
     first = {EARLIEST: low, LATEST: high}.get(begin or "", wanted.offset)
     wanted = replace(wanted, offset=first, end=high)
     if low <= first < high:
@@ -52,17 +61,19 @@ def read_records(
             batch = reader.read(wanted, deadline)
         except OffsetOutOfRange:
             # Retention has removed the record since.
-            raise _out_of_range(wanted, *_span(reader, wanted, wanted.isolation, deadline)) from None
+            span = _span(reader, wanted.topic, wanted.partition, wanted.isolation, deadline)
+            raise _out_of_range(wanted, *span) from None
         return RecordPage(batch, low, max(high, batch.next_offset))
     if first == high or _is_in_open_transaction(reader, wanted, deadline):
         return RecordPage(LogBatch((), first), low, high)
     raise _out_of_range(wanted, low, high)
 
 
-def _span(reader: LogReader, wanted: LogRange, isolation: str, deadline: Deadline) -> tuple[int, int]:
+def _span(
+    reader: LogReader, topic: str, partition: int, isolation: str, deadline: Deadline
+) -> tuple[int, int]:
     """The partition's first offset and the one after its last, as a reader of that isolation sees them."""
-    ends = (EARLIEST, LATEST)
-    low, high = reader.offsets(wanted.topic, wanted.partition, ends, isolation, deadline)
+    low, high = reader.offsets(topic, partition, (EARLIEST, LATEST), isolation, deadline)
     return (low.offset if low else 0), (high.offset if high else 0)
 
 
@@ -70,7 +81,8 @@ def _is_in_open_transaction(reader: LogReader, wanted: LogRange, deadline: Deadl
     """Whether the offset exists, but lies behind the start of a transaction that has not ended."""
     if wanted.isolation != READ_COMMITTED or wanted.offset < wanted.end:
         return False
-    return wanted.offset <= _span(reader, wanted, READ_UNCOMMITTED, deadline)[1]
+    _, high = _span(reader, wanted.topic, wanted.partition, READ_UNCOMMITTED, deadline)
+    return wanted.offset <= high
 
 
 def _out_of_range(wanted: LogRange, low: int, high: int) -> OffsetOutOfRange:

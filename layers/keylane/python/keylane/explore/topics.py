@@ -12,11 +12,11 @@ from keylane.ports import Deadline
 from keylane.state import lanes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from keylane.model.kafka import KafkaCluster, KafkaTopic
+    from keylane.model.kafka import ApiVersion, KafkaCluster, KafkaTopic
     from keylane.model.served_topics import ServedTopics
-    from keylane.ports import Metadata
+    from keylane.ports import DetailedMetadata, Metadata
     from keylane.query.store import Store
 
 KEPT, NOT_KEPT, UNAVAILABLE, NOT_CONFIGURED = "kept", "not-kept", "unavailable", "not-configured"
@@ -35,6 +35,13 @@ class TopicList(NamedTuple):
 
     topics: list[tuple[str, int]]
     next_after: str | None
+
+
+class DescribedTopic(NamedTuple):
+    """A topic, and its settings by Kafka's names."""
+
+    topic: KafkaTopic
+    settings: Mapping[str, str | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +80,27 @@ def describe_clusters(
     return found
 
 
+def describe_api_versions(
+    clusters: Mapping[str, Metadata], found: Mapping[str, KafkaCluster | KeylaneError], deadline: Deadline
+) -> dict[tuple[str, int], Sequence[ApiVersion] | KeylaneError]:
+    """What each broker supports, by the cluster's name and the broker's number; or why it does not answer."""
+    versions: dict[tuple[str, int], Sequence[ApiVersion] | KeylaneError] = {}
+    asked = [
+        (name, broker)
+        for name, cluster in found.items()
+        if not isinstance(cluster, KeylaneError)
+        for broker in cluster.brokers
+    ]
+    for index, (name, broker) in enumerate(asked):
+        share_ms = deadline.remaining_s * 1000 / (len(asked) - index)
+        try:
+            own = Deadline.after_ms(share_ms, deadline.clock)
+            versions[name, broker.number] = clusters[name].api_versions(broker, own)
+        except KeylaneError as error:
+            versions[name, broker.number] = error
+    return versions
+
+
 def list_topics(
     metadata: Metadata, served: ServedTopics, request: TopicsRequest, deadline: Deadline
 ) -> TopicList:
@@ -81,13 +109,27 @@ def list_topics(
     Raises LogUnavailable, LogRefused.
     """
     counts = metadata.topics(deadline)
-    names = sorted(
+    names = [
         name
-        for name in counts
-        if name.startswith(request.prefix) and name > request.after and served.is_served(name)
-    )
+        for name in _served_names(counts, served)
+        if name.startswith(request.prefix) and name > request.after
+    ]
     page = [(name, counts[name]) for name in names[: request.limit]]
     return TopicList(page, page[-1][0] if len(names) > request.limit else None)
+
+
+def list_names(metadata: Metadata, served: ServedTopics, deadline: Deadline) -> list[str]:
+    """The names of all topics that may be read here, in order. Raises LogUnavailable, LogRefused."""
+    return _served_names(metadata.topics(deadline), served)
+
+
+def _served_names(names: Iterable[str], served: ServedTopics) -> list[str]:
+    return sorted(name for name in names if served.is_served(name))
+
+
+def describe_kafka_topic(metadata: DetailedMetadata, topic: str, deadline: Deadline) -> DescribedTopic:
+    """A topic as Kafka knows it. Raises UnknownTopic, LogUnavailable, LogRefused."""
+    return DescribedTopic(metadata.topic(topic, deadline), metadata.settings(topic, deadline))
 
 
 def locate_topic(
@@ -112,6 +154,13 @@ def locate_topic(
         return replace(unplaced, state=NOT_KEPT)
     except (StateUnavailable, CorruptState):
         return replace(unplaced, state=UNAVAILABLE)
+
+
+def find_partition(metadata: Metadata, topic: str, partition: int, deadline: Deadline) -> KafkaTopic:
+    """The partition's topic. Raises UnknownTopic, UnknownPartition, LogUnavailable, LogRefused."""
+    found = metadata.topic(topic, deadline)
+    check_partition(found, partition)
+    return found
 
 
 def check_partition(topic: KafkaTopic, partition: int) -> None:

@@ -4,6 +4,23 @@ from __future__ import annotations
 
 import json
 import math
+import re
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MAX_NESTING = 1_000
+"""Levels of arrays and objects in a document, as Jackson takes them: Kafka's Java tools parse with it."""
+_RECURSION_LIMIT = 4 * MAX_NESTING
+
+
+class NestedTooDeeply(ValueError):
+    """A document with more than MAX_NESTING levels."""
+
+    def __init__(self) -> None:
+        super().__init__(f"is nested deeper than {MAX_NESTING:,} levels")
 
 
 def no_constant(name: str) -> None:
@@ -17,6 +34,65 @@ def finite(text: str) -> float:
     if not math.isfinite(number):
         raise ValueError(f"the number {text[:20]} is too large")
     return number
+
+
+_decoder = json.JSONDecoder(parse_constant=no_constant, parse_float=finite)
+_SPACE = re.compile(r"[ \t\r\n]*")
+
+
+def parse(data: bytes) -> Any:
+    """Parse a document in UTF-8, with or without a byte order mark.
+
+    Raises NestedTooDeeply, and ValueError where it is not valid JSON.
+    """
+    text = data.decode("utf-8-sig")
+    _allow_nesting()
+    try:
+        document = _decoder.decode(text)
+    except RecursionError:
+        raise NestedTooDeeply from None
+    if text.count("[") + text.count("{") > MAX_NESTING:
+        _check_nesting(document)
+    return document
+
+
+def parse_stream(data: bytes) -> Iterator[Any]:
+    """Parse documents that follow one another, with or without white space between them; else as `parse`.
+
+    The documents before a faulty one are returned.
+    """
+    text = data.decode("utf-8-sig")
+    _allow_nesting()
+    begin = _after_space(text, 0)
+    while begin < len(text):
+        try:
+            document, end = _decoder.raw_decode(text, begin)
+        except RecursionError:
+            raise NestedTooDeeply from None
+        if text.count("[", begin, end) + text.count("{", begin, end) > MAX_NESTING:
+            _check_nesting(document)
+        yield document
+        begin = _after_space(text, end)
+
+
+def _after_space(text: str, index: int) -> int:
+    found = _SPACE.match(text, index)
+    return found.end() if found else index
+
+
+def _allow_nesting() -> None:
+    if sys.getrecursionlimit() < _RECURSION_LIMIT:
+        # It stays: Python counts each level of C's parser and encoder, which writes the value again later.
+        sys.setrecursionlimit(_RECURSION_LIMIT)
+
+
+def _check_nesting(document: Any) -> None:
+    nodes, depth = [document], 0
+    while nodes := [node for node in nodes if isinstance(node, dict | list)]:
+        depth += 1
+        if depth > MAX_NESTING:
+            raise NestedTooDeeply
+        nodes = [child for node in nodes for child in (node.values() if isinstance(node, dict) else node)]
 
 
 # Numbers are not converted: however many digits they have, only validity matters.

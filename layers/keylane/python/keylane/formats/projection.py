@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from keylane.formats.json_text import no_constant
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 Fields = tuple[tuple[str, ...], ...]
 """Paths of fields, as in (("a",), ("b", "c"))."""
 
 
-class _Number(str):
-    """A number's digits."""
+class _Verbatim(str):
+    """JSON that is written as it is, such as a number's digits."""
 
     __slots__ = ()
 
 
-_decoder = json.JSONDecoder(parse_float=_Number, parse_int=_Number, parse_constant=no_constant)
+_END = object()
+_decoder = json.JSONDecoder(parse_float=_Verbatim, parse_int=_Verbatim, parse_constant=no_constant)
 
 
 def project(value: bytes, fields: Fields) -> str | None:
@@ -27,9 +31,15 @@ def project(value: bytes, fields: Fields) -> str | None:
     """
     try:
         found = _decoder.decode(value.decode())
-        return _text(_pick(found, fields)) if isinstance(found, dict) else None
     except (ValueError, RecursionError):
         return None
+    if not isinstance(found, dict):
+        return None
+    picked = _pick(found, fields)
+    try:
+        return _text(picked)
+    except RecursionError:
+        return _deep_text(picked)
 
 
 def _pick(found: dict[str, Any], fields: Fields) -> dict[str, Any]:
@@ -51,8 +61,37 @@ def _put(picked: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
     picked[path[-1]] = value
 
 
+def _deep_text(value: Any) -> str:
+    """As `_text`, for values of any depth: a stack of iterators replaces the calls."""
+    written: list[str] = []
+    left = [iter((value,))]
+    while left:
+        item = next(left[-1], _END)
+        if item is _END:
+            left.pop()
+        elif isinstance(item, dict | list) and item:
+            left.append(_parts(item))
+        else:
+            written.append(_text(item))
+    return "".join(written)
+
+
+def _parts(item: dict[str, Any] | list[Any]) -> Iterator[Any]:
+    """Return what an object or array is written as: its values, and the JSON around them."""
+    if isinstance(item, dict):
+        for number, (name, each) in enumerate(item.items()):
+            yield _Verbatim(f"{', ' if number else '{'}{json.dumps(name)}: ")
+            yield each
+        yield _Verbatim("}")
+    else:
+        for number, each in enumerate(item):
+            yield _Verbatim(", " if number else "[")
+            yield each
+        yield _Verbatim("]")
+
+
 def _text(value: Any) -> str:
-    if isinstance(value, _Number):
+    if isinstance(value, _Verbatim):
         return str(value)
     if isinstance(value, dict):
         return "{" + ", ".join(f"{json.dumps(name)}: {_text(each)}" for name, each in value.items()) + "}"

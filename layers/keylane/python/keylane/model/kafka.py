@@ -32,6 +32,14 @@ class Broker:
     rack: str | None = None
 
 
+class ApiVersion(NamedTuple):
+    """The versions of one of Kafka's APIs that a broker supports; `api_key` is the API's number."""
+
+    api_key: int
+    min_version: int
+    max_version: int
+
+
 @dataclass(frozen=True, slots=True)
 class KafkaCluster:
     """A cluster. `controller`: the number of the broker that is the controller, None without one."""

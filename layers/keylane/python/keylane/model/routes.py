@@ -21,7 +21,10 @@ READS = ("GET", "HEAD")
 KEY_PATH = "/topics/{topic}/keys/{key}"
 KEY_PATTERN = re.compile(r"/topics/([^/]*)/keys/([^/]*)/*")
 """Matches a key's path with an empty topic or key, and with slashes behind it, too."""
+NAMED_BY = ("topic", "view")
+V3_TOPIC = "/v3/clusters/{cluster}/topics/{topic}"
 _PART = re.compile(r"\\\{\w+\\\}")
+_NAME = re.compile(r"{(\w+)}")
 
 
 class PermissionKind(Enum):
@@ -36,7 +39,7 @@ class Names(Enum):
     """Where a request names the topics or views that it is about."""
 
     PATH = "path"
-    """The first variable part of its path."""
+    """The variable part of its path that is called topic or view."""
     TOPIC = "topic"
     """The query parameter of this name."""
     TOPICS = "topics"
@@ -71,6 +74,11 @@ class Route:
             return KEY_PATTERN
         return re.compile(_PART.sub("([^/]+)", re.escape(self.path)))
 
+    @cached_property
+    def name_index(self) -> int:
+        """Which variable part of the path names the topic or view."""
+        return next(index for index, part in enumerate(_NAME.findall(self.path)) if part in NAMED_BY)
+
 
 class Match(NamedTuple):
     """A route at a path, and the variable parts of the path, percent-encoded."""
@@ -85,7 +93,8 @@ class Match(NamedTuple):
         """
         names = self.route.permission.names
         if names is Names.PATH:
-            return self.parts[:1]
+            index = self.route.name_index
+            return self.parts[index : index + 1]
         if names is Names.ALL:
             return None
         if names is Names.NONE:
@@ -109,23 +118,32 @@ ROUTES = (
     Route("get_history", "/topics/{topic}/keys/{key}/history", READS, QUERY, _READ),
     Route("read_keys", "/topics/{topic}/keys:read", ("POST",), QUERY, _READ),
     Route("join_topics", "/join/{key}", READS, QUERY, _READ_OF_TOPICS),
-    Route("get_topic", "/topics/{topic}", READS, QUERY, _READ),
     Route("get_windows", "/views/{view}/keys/{key}", READS, QUERY, _VIEWS),
     Route("get_view_keys", "/views/{view}/keys", READS, QUERY, _VIEWS),
     Route("get_view", "/views/{view}", READS, QUERY, _VIEWS),
     Route("get_partitions", "/metadata/partitions", READS, QUERY, _READ_OF_TOPIC),
     Route("get_topics", "/topics", READS, EXPLORE, _READ_ALL),
+    Route("get_topic", "/topics/{topic}", READS, EXPLORE, _READ),
     Route("get_kafka_topic", "/topics/{topic}/partitions", READS, EXPLORE, _READ),
     Route("get_kafka_partition", "/topics/{topic}/partitions/{partition}", READS, EXPLORE, _READ),
     Route("get_offset", "/topics/{topic}/partitions/{partition}/offsets", READS, EXPLORE, _READ),
     Route("get_records", "/topics/{topic}/partitions/{partition}/records", READS, EXPLORE, _READ),
     Route("get_clusters", "/clusters", READS, EXPLORE, _READ_ALL),
+    Route("get_brokers", "/brokers", READS, EXPLORE, _READ_ALL),
     Route("get_health", "/health", READS, EXPLORE, _ANYONE),
+    Route("get_v3_clusters", "/v3/clusters", READS, EXPLORE, _READ_ALL),
+    Route("get_v3_cluster", "/v3/clusters/{cluster}", READS, EXPLORE, _READ_ALL),
+    Route("get_v3_topics", "/v3/clusters/{cluster}/topics", READS, EXPLORE, _READ_ALL),
+    Route("get_v3_topic", V3_TOPIC, READS, EXPLORE, _READ),
+    Route("get_v3_partitions", f"{V3_TOPIC}/partitions", READS, EXPLORE, _READ),
+    Route("get_v3_partition", f"{V3_TOPIC}/partitions/{{partition}}", READS, EXPLORE, _READ),
+    Route("get_v3_offsets", f"{V3_TOPIC}/partitions/{{partition}}/offset", READS, EXPLORE, _READ),
     Route("put_key", KEY_PATH, ("PUT",), PRODUCE, _WRITE),
     Route("delete_key", KEY_PATH, ("DELETE",), PRODUCE, _WRITE),
     Route("push", "/push", ("POST",), PRODUCE, _WRITE_ALL),
     Route("post_records", "/topics/{topic}", ("POST",), PRODUCE, _WRITE),
     Route("post_records_to_partition", "/topics/{topic}/partitions/{partition}", ("POST",), PRODUCE, _WRITE),
+    Route("post_v3_records", f"{V3_TOPIC}/records", ("POST",), PRODUCE, _WRITE),
 )
 BY_NAME = {route.name: route for route in ROUTES}
 

@@ -90,12 +90,15 @@ def read_as_of_position(
     name = _history_key(reading.layout, lane, key)
     best: HistoryEntry | None = None
     oldest: HistoryEntry | None = None
-    count = 0
+    count = seen = 0
+    last: bytes | None = None
     is_over = False
     while not is_over:
         members, is_over = _read_members(
-            reading, lane, name, (b"+inf", b"-inf"), skip=count, count=SCANNED_AT_ONCE
+            reading, lane, name, (b"+inf", b"-inf"), skip=seen, count=SCANNED_AT_ONCE
         )
+        seen += len(members)
+        members, last = _behind(members, last)
         for member in members:
             oldest = _decode(name, key, member, lane)
             at = oldest.position
@@ -110,7 +113,7 @@ def read_entries(
 ) -> tuple[list[HistoryEntry], bytes | None]:
     """Return a page's entries, newest first, tombstones too, and where it ended: None at the end."""
     name = _history_key(reading.layout, lane, key)
-    after = scan.after
+    last = scan.after
     found: list[bytes] = []
     seen = size_bytes = 0
     is_over = False
@@ -119,7 +122,7 @@ def read_entries(
         members, is_over = _read_members(reading, lane, name, scan.scores, skip=seen, count=count)
         seen += len(members)
         # Records of one timestamp may be on both sides of the page's end.
-        rest = [member for member in members if after is None or _order(member)[: len(after)] < after]
+        rest, last = _behind(members, last)
         found += rest
         size_bytes += sum(map(len, rest))
     kept = _first_that_fit(found[: scan.limit])
@@ -143,6 +146,15 @@ def _read_members(
             continue
         reading.watermarks.note(lane, watermark)
         return members, len(members) < count
+
+
+def _behind(members: list[bytes], last: bytes | None) -> tuple[list[bytes], bytes | None]:
+    """Return the members behind the last one that was read, and the order of the last of these.
+
+    What is written between two rounds moves members down: the next round returns some of them again.
+    """
+    rest = [member for member in members if last is None or _order(member)[: len(last)] < last]
+    return rest, _order(rest[-1]) if rest else last
 
 
 def _first_that_fit(members: list[bytes]) -> list[bytes]:

@@ -14,8 +14,10 @@ from keylane.state.lanes import decode_value, decode_watermark, lane_in_partitio
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from keylane.model.records import Layout
     from keylane.query.store import ReadTerms, Store
 
+_MIN_POSITION = "Keylane-Min-Position"
 FIRST_PAUSE_S = 0.002
 LAST_PAUSE_S = 0.010
 FIRST_POLL_PAUSE_S = 0.005
@@ -116,13 +118,32 @@ def _read_from(
 def _next_offset(store: Store, topic: str, key: bytes, partition: int, deadline: Deadline) -> int:
     """Return the next offset of the lane with this partition and the key's stripe; 0 before it begins.
 
-    A partition beyond the layout's count was added to the topic later: it has watermarks too.
+    A partition beyond the layout's count was added to the topic later: it has watermarks too, once the job
+    has seen it. Until then it is waited for, unless the topic would have to have doubled for it.
     """
     if partition >= MAX_LANES:
         raise BadRequest(
             f"partition {partition} can't exist: topic {topic!r} has {MAX_LANES} partitions at most",
-            "min_position",
+            _MIN_POSITION,
         )
-    lane = lane_in_partition(store.layouts.get(topic, deadline), partition, key)
+    layout = store.layouts.get(topic, deadline)
+    data, redis_key = _watermark_of(store, layout, partition, key, deadline)
+    if data is None and partition >= 2 * layout.partition_count:
+        # The kept layout may be older than the topic's growth.
+        layout = store.layouts.refresh(topic, deadline)
+        data, redis_key = _watermark_of(store, layout, partition, key, deadline)
+        if data is None and partition >= 2 * layout.partition_count:
+            raise BadRequest(
+                f"topic {topic!r} has no partition {partition}: its last one is {layout.partition_count - 1}",
+                _MIN_POSITION,
+            )
+    return 0 if data is None else decode_watermark(redis_key, data).next_offset
+
+
+def _watermark_of(
+    store: Store, layout: Layout, partition: int, key: bytes, deadline: Deadline
+) -> tuple[bytes | None, bytes]:
+    """Return the watermark record of the lane with this partition and the key's stripe, and its Redis key."""
+    lane = lane_in_partition(layout, partition, key)
     (data,) = store.state.read(lane.slot, (lane.watermark_key,), deadline)
-    return 0 if data is None else decode_watermark(lane.watermark_key, data).next_offset
+    return data, lane.watermark_key

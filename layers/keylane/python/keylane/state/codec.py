@@ -241,6 +241,20 @@ def decode_watermark(data: bytes) -> Watermark:
     )
 
 
+def advance_watermark(data: bytes, next_offset: int, newest_timestamp_ms: int, log_end: int) -> bytes:
+    """Return a valid watermark record with this next offset; the other two rise, flags and the rest stay."""
+    version, flags, _, epoch, newest_ms, complete_ms, known_end = _WATERMARK.unpack(data)
+    return _WATERMARK.pack(
+        version,
+        flags,
+        next_offset,
+        epoch,
+        max(newest_timestamp_ms, newest_ms),
+        complete_ms,
+        max(log_end, known_end),
+    )
+
+
 def encode_layout(layout: Layout) -> bytes:
     """Return JSON in UTF-8."""
     return json.dumps(

@@ -12,7 +12,9 @@ from keylane.adapters.kafka.clusters import ClusteredMetadata, ClusteredReader
 from keylane.adapters.kafka.reader import KafkaReader
 from keylane.adapters.redis.cluster import Cluster
 from keylane.adapters.redis.state import RedisState
-from keylane.config.functions import ExploreSettings
+from keylane.config.functions import ExploreSettings, renewable
+from keylane.errors import SettingsError
+from keylane.explore.clusters import ClusterDirectory
 from keylane.ports import Clock, Deadline
 from keylane.query.layouts import Layouts
 from keylane.query.store import Store
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     from keylane.adapters.kafka.admin import ReaderSettings
     from keylane.metrics.meter import Meter
     from keylane.model.clusters import Clusters
-    from keylane.ports import LogReader, Metadata
+    from keylane.ports import DetailedMetadata, LogReader, Metadata
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +36,22 @@ class ExploreParts:
 
     settings: ExploreSettings
     clock: Clock
-    metadata: Metadata
+    metadata: DetailedMetadata
     reader: LogReader
     clusters: Mapping[str, Metadata]
     store: Store | None = None
+
+    @property
+    def directory(self) -> ClusterDirectory:
+        """The clusters by id."""
+        return ClusterDirectory(self.clusters, self.settings.clusters.name_of, self.metadata)
+
+    @property
+    def state_store(self) -> Store:
+        """The state. Raises SettingsError where no Redis is set."""
+        if self.store is None:
+            raise SettingsError("KEYLANE_REDIS_NODES", "is not set: the function has no state to describe")
+        return self.store
 
     @property
     def deadline(self) -> Deadline:
@@ -53,7 +67,8 @@ def build_explore(meter: Meter) -> ExploreParts:
     admins = settings.clusters.map(_open_admin)
     metadata = admins.map(lambda _, admin: KafkaMetadata(admin))
     readers = admins.map(lambda _, admin: KafkaReader(admin))
-    state = RedisState(Cluster(settings.redis, meter)) if settings.redis else None
+    redis = renewable(settings.redis, os.environ) if settings.redis else None
+    state = RedisState(Cluster(redis, meter)) if redis else None
     store = Store(state, Layouts(state, clock, 0), clock) if state else None
     meter.count("ColdStarts", 1, "explore")
     kafka = ClusteredMetadata(metadata)

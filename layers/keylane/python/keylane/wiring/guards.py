@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from keylane.config.functions import redis_settings, registry_settings
+from keylane.config.functions import redis_settings, registry_settings, renewable
 from keylane.config.guards import GuardSettings
 from keylane.config.schemas import SCHEMAS, schema_rules
 from keylane.config.table import SETTINGS
@@ -62,7 +63,8 @@ class RedisGuards:
         from keylane.adapters.redis.cluster import Cluster  # noqa: PLC0415
         from keylane.adapters.redis.scripts import Scripts  # noqa: PLC0415
 
-        return Scripts(Cluster(redis_settings(self._environment), self._meter))
+        settings = renewable(redis_settings(self._environment), os.environ)
+        return Scripts(Cluster(settings, self._meter))
 
 
 def build_guards(environment: Mapping[str, str], clock: Clock, meter: Meter) -> Guards:

@@ -36,13 +36,17 @@ if TYPE_CHECKING:
 class ProduceParts:
     """What the produce function works with.
 
-    `schemas` opens the Schema Registry; it is None where no registry is set.
+    `schemas` opens the Schema Registry; it is None where no registry is set. `request_id_header`: the name of
+    the header that names a record's request. `pushes_as_kprf`: failed pushes are answered as kprf answers
+    them.
     """
 
     writer: RecordWriter
     guards: Guards = NO_GUARDS
     schemas: Callable[[], SchemaWriter] | None = None
     registry_timeout_ms: int = 2_000
+    request_id_header: str | None = None
+    pushes_as_kprf: bool = False
 
 
 def preload_clients() -> None:
@@ -73,7 +77,14 @@ def build_produce(meter: Meter) -> ProduceParts:
     )
     has_registry = is_set(environment, "KEYLANE_SCHEMA_REGISTRY_URL")
     registry_timeout_ms = SETTINGS.read(environment, "KEYLANE_SCHEMA_REGISTRY_TIMEOUT_MS")
-    return ProduceParts(writer, guards, cache(_open_schemas) if has_registry else None, registry_timeout_ms)
+    return ProduceParts(
+        writer,
+        guards,
+        cache(_open_schemas) if has_registry else None,
+        registry_timeout_ms,
+        SETTINGS.read(environment, "KEYLANE_REQUEST_ID_HEADER"),
+        settings.pushes_as_kprf,
+    )
 
 
 def _read_clusters() -> Clusters[KafkaSettings]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from keylane.adapters.aws import references
 from keylane.adapters.redis.cluster import Cluster
 from keylane.adapters.redis.state import RedisState
-from keylane.config.functions import QuerySettings, registry_settings
+from keylane.config.functions import QuerySettings, registry_settings, renewable
 from keylane.ports import Clock
 from keylane.query.decoding import ValueDecoder
 from keylane.query.layouts import Layouts
@@ -48,7 +48,7 @@ def build_query(meter: Meter) -> QueryParts:
     check_metrics()
     settings = QuerySettings.from_environment(references.resolved(os.environ))
     clock = Clock()
-    state = RedisState(Cluster(settings.redis, meter))
+    state = RedisState(Cluster(renewable(settings.redis, os.environ), meter))
     meter.count("ColdStarts", 1, "query")
     store = Store(state, Layouts(state, clock, settings.layout_ttl_s), clock)
     return QueryParts(settings, store, cache(_open_schemas))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol
 from confluent_kafka import IsolationLevel, TopicCollection, TopicPartition, cimpl
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec  # type: ignore[attr-defined]
 
+from keylane.adapters.kafka.api_versions import fetch_api_versions
 from keylane.adapters.kafka.clients import (
     RejectionListener,
     fetch_metadata,
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from concurrent.futures import Future
 
-    from keylane.model.kafka import At, NewTopic, OffsetQuery
+    from keylane.model.kafka import ApiVersion, At, NewTopic, OffsetQuery
     from keylane.ports import Deadline
 
 Found = TypeVar("Found")
@@ -122,7 +123,7 @@ class AdminSession:
                 continue
         return found
 
-    def topic_settings(self, topic: str) -> dict[str, str]:
+    def topic_settings(self, topic: str) -> dict[str, str | None]:
         """The topic's settings, as Kafka names them, those of the broker that apply to it included."""
         resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
         futures = self._client.describe_configs([resource], request_timeout=self._deadline.remaining_s)
@@ -242,7 +243,7 @@ class KafkaAdmin(Generic[Settings]):
 
 
 class KafkaMetadata:
-    """See `ports.Metadata`."""
+    """See `ports.Metadata` and `ports.TopicDetails`."""
 
     def __init__(self, admin: KafkaAdmin[ReaderSettings]) -> None:
         self._admin = admin
@@ -250,6 +251,10 @@ class KafkaMetadata:
     def cluster(self, deadline: Deadline) -> KafkaCluster:
         """See `ports.Metadata`."""
         return self._admin.request(deadline, AdminSession.describe_cluster)
+
+    def api_versions(self, broker: Broker, deadline: Deadline) -> tuple[ApiVersion, ...]:
+        """See `ports.Metadata`."""
+        return fetch_api_versions(broker, self._admin.settings.security, deadline)
 
     def topics(self, deadline: Deadline) -> dict[str, int]:
         """See `ports.Metadata`."""
@@ -261,6 +266,14 @@ class KafkaMetadata:
         if topic not in found:
             raise UnknownTopic(topic, "Kafka has no topic of this name")
         return found[topic]
+
+    def describe(self, topics: Sequence[str], deadline: Deadline) -> dict[str, KafkaTopic]:
+        """See `ports.TopicDetails`."""
+        return self._admin.request(deadline, AdminSession.describe_topics, topics) if topics else {}
+
+    def settings(self, topic: str, deadline: Deadline) -> dict[str, str | None]:
+        """See `ports.TopicDetails`."""
+        return self._admin.request(deadline, AdminSession.topic_settings, topic)
 
 
 def _topic(found: Any) -> KafkaTopic:

@@ -11,9 +11,18 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from keylane.model.clusters import Clusters
-    from keylane.model.kafka import At, KafkaCluster, KafkaTopic, LogBatch, LogRange, OffsetFound
+    from keylane.model.kafka import (
+        ApiVersion,
+        At,
+        Broker,
+        KafkaCluster,
+        KafkaTopic,
+        LogBatch,
+        LogRange,
+        OffsetFound,
+    )
     from keylane.model.records import NewRecord
-    from keylane.ports import AppendResult, Deadline, Log, LogReader, Metadata
+    from keylane.ports import AppendResult, Deadline, DetailedMetadata, Log, LogReader
 
 
 class ClusteredLog:
@@ -49,14 +58,18 @@ def _append(log: Log, records: Sequence[NewRecord], deadline: Deadline) -> list[
 
 
 class ClusteredMetadata:
-    """See `ports.Metadata`; `cluster` is the default one."""
+    """See `ports.Metadata` and `ports.TopicDetails`; `cluster` is the default one."""
 
-    def __init__(self, metadata: Clusters[Metadata]) -> None:
+    def __init__(self, metadata: Clusters[DetailedMetadata]) -> None:
         self._metadata = metadata
 
     def cluster(self, deadline: Deadline) -> KafkaCluster:
         """See `ports.Metadata`."""
         return self._metadata.default.cluster(deadline)
+
+    def api_versions(self, broker: Broker, deadline: Deadline) -> tuple[ApiVersion, ...]:
+        """See `ports.Metadata`."""
+        return self._metadata.default.api_versions(broker, deadline)
 
     def topics(self, deadline: Deadline) -> dict[str, int]:
         """See `ports.Metadata`: of each cluster the topics that are assigned to it."""
@@ -70,6 +83,18 @@ class ClusteredMetadata:
     def topic(self, topic: str, deadline: Deadline) -> KafkaTopic:
         """See `ports.Metadata`."""
         return self._metadata.of(topic).topic(topic, deadline)
+
+    def describe(self, topics: Sequence[str], deadline: Deadline) -> dict[str, KafkaTopic]:
+        """See `ports.TopicDetails`."""
+        found: dict[str, KafkaTopic] = {}
+        for name, metadata in self._metadata.by_name().items():
+            own = [topic for topic in topics if self._metadata.name_of(topic) == name]
+            found |= metadata.describe(own, deadline)
+        return found
+
+    def settings(self, topic: str, deadline: Deadline) -> dict[str, str | None]:
+        """See `ports.TopicDetails`."""
+        return self._metadata.of(topic).settings(topic, deadline)
 
 
 class ClusteredReader:

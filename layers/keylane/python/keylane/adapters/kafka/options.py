@@ -104,6 +104,7 @@ class ClientOptions:
     """Options that producers, readers and admin clients share. An `idle_timeout_ms` of 0 means none."""
 
     client_id: str | None = None
+    client_rack: str | None = None
     socket_timeout_ms: int | None = None
     connect_timeout_ms: int | None = None
     idle_timeout_ms: int | None = None
@@ -116,6 +117,7 @@ class ClientOptions:
         return _set(
             {
                 "client.id": self.client_id,
+                "client.rack": self.client_rack,
                 "socket.timeout.ms": self.socket_timeout_ms,
                 "socket.connection.setup.timeout.ms": self.connect_timeout_ms,
                 "connections.max.idle.ms": self.idle_timeout_ms,

@@ -12,14 +12,14 @@ release renames the attribute, every exchange raises AttributeError and tests/in
 from __future__ import annotations
 
 import weakref
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from collections import Counter
+from typing import TYPE_CHECKING, Any
 
-from redis.connection import Connection, SSLConnection
+from redis.exceptions import AuthenticationError, InvalidResponse, RedisError, ResponseError
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import InvalidResponse, RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
+from keylane.adapters.redis.connections import Connector, Node, RedisSettings, seconds_left
 from keylane.adapters.redis.errors import CREDENTIALS, translate_redis_errors
 from keylane.adapters.redis.resp import INCOMPLETE, encode_command, new_reader
 from keylane.errors import StateUnavailable, TooLarge
@@ -28,41 +28,15 @@ from keylane.ports import Deadline
 from keylane.routing import SLOTS
 
 if TYPE_CHECKING:
-    import socket
     from collections.abc import Sequence
+
+    from keylane.adapters.redis.connections import Wire
+
+__all__ = ["REPLIES_LIMIT_BYTES", "Cluster", "Node", "RedisSettings", "announced", "seconds_left"]
 
 RECEIVE_BYTES = 65_536
 REPLIES_LIMIT_BYTES = 32 * 1024 * 1024
 """The most bytes of one node's replies in memory: no Lambda could return more."""
-
-
-class Node(NamedTuple):
-    """The address of a server of the cluster."""
-
-    host: str
-    port: int
-
-
-@dataclass(frozen=True, slots=True)
-class RedisSettings:
-    """How to reach the cluster. `nodes` are the seeds: the first that answers returns the slot map."""
-
-    nodes: tuple[Node, ...]
-    username: str | None = None
-    password: str | None = field(default=None, repr=False)
-    tls: bool = False
-    tls_ca_file: str | None = None
-    connect_timeout_s: float = 1.0
-
-
-class _Wire(Protocol):
-    """The part of redis-py's `Connection` that is used here; the class itself has no type hints."""
-
-    _sock: socket.socket
-
-    def connect(self) -> None: ...
-    def disconnect(self) -> None: ...
-    def read_response(self) -> Any: ...
 
 
 class Cluster:
@@ -78,9 +52,11 @@ class Cluster:
         self._settings = settings
         self._slots: list[tuple[Node, ...]] = [()] * SLOTS
         self._nodes: tuple[Node, ...] = ()
-        self._connections: dict[Node, _Wire] = {}
+        self._connections: dict[Node, Wire] = {}
+        self._opened: Counter[Node] = Counter()
         self._reader = new_reader()
         self._refreshes = 0
+        self._connector = Connector(settings)
         # Closes the sockets of a cluster that nobody closed, even one in a reference cycle: the garbage
         # collector finalizes the objects of a cycle in no order that would close them in time.
         weakref.finalize(self, _disconnect_all, self._connections).atexit = False
@@ -159,33 +135,17 @@ class Cluster:
         for node in self._connections.keys() - set(self._nodes):
             self.drop(node)
 
-    def _connection(self, node: Node, deadline: Deadline) -> _Wire:
+    def _connection(self, node: Node, deadline: Deadline) -> Wire:
         """The connection to `node`, made (with AUTH) when there is none."""
         connection = self._connections.get(node)
         if connection is None:
-            left_s = seconds_left(deadline)
-            connection = self._make_connection(node, min(left_s, self._settings.connect_timeout_s), left_s)
-            connection.connect()
-            self._connections[node] = connection
+            connection = self._connections[node] = self._connector.connect(node, deadline)
+            self._opened[node] += 1
         return connection
 
-    def _make_connection(self, node: Node, connect_timeout_s: float, timeout_s: float) -> _Wire:
-        # RESP2 without client info: without HELLO and CLIENT SETINFO a plain connection costs no round trip.
-        arguments: dict[str, Any] = {
-            "host": node.host,
-            "port": node.port,
-            "username": self._settings.username,
-            "password": self._settings.password,
-            "protocol": 2,
-            "driver_info": None,
-            "socket_connect_timeout": connect_timeout_s,
-            "socket_timeout": timeout_s,
-        }
-        if self._settings.tls:
-            arguments["ssl_ca_certs"] = self._settings.tls_ca_file
-        make: Any = SSLConnection if self._settings.tls else Connection
-        connection: _Wire = make(**arguments)
-        return connection
+    def connection_number(self, node: Node) -> int:
+        """Which connection to the node this is, 0 for none: what a server keeps of one ends with it."""
+        return self._opened[node] if node in self._connections else 0
 
     def is_connected(self, node: Node) -> bool:
         """Whether a connection is open on this side; the server may have closed it."""
@@ -247,6 +207,9 @@ class Cluster:
         except BaseException as error:
             self._failed(node, error)
             raise
+        if isinstance(replies[0], AuthenticationError):  # NOAUTH: this connection was made without a password
+            self.drop(node)
+            self._connector.renew(deadline)
         return replies
 
     def receive_next(self, node: Node, deadline: Deadline) -> Any:
@@ -284,7 +247,7 @@ class Cluster:
         _disconnect_all(self._connections)
 
 
-def _disconnect_all(connections: dict[Node, _Wire]) -> None:
+def _disconnect_all(connections: dict[Node, Wire]) -> None:
     while connections:
         connections.popitem()[1].disconnect()
 
@@ -293,11 +256,3 @@ def announced(host: bytes | str | None, port: int, asked: Node) -> Node:
     """The node that a reply names; an absent host ("", "?" or null) means the host that was asked."""
     name = host.decode() if isinstance(host, bytes) else host
     return Node(name if name and name != "?" else asked.host, int(port))
-
-
-def seconds_left(deadline: Deadline) -> float:
-    """A socket's timeout. Raises redis-py's TimeoutError at 0, which would make the socket non-blocking."""
-    left_s = deadline.remaining_s
-    if left_s <= 0:
-        raise RedisTimeoutError("the deadline has passed")
-    return left_s

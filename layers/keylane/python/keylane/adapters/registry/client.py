@@ -17,15 +17,19 @@ from urllib.parse import quote
 
 from keylane.adapters.registry.http import JsonHttp
 from keylane.errors import RegistryUnavailable
+from keylane.ports import SchemaRefused
 
 if TYPE_CHECKING:
     from keylane.adapters.registry.http import RegistrySettings
     from keylane.ports import Deadline
 
 REFERENCES_LIMIT = 200
+SCHEMA_CHARACTERS_LIMIT = 1024 * 1024
+"""Of a schema, and of all those that it refers to: about a second of reading."""
 FOREIGN_ID_MS = 10_000
 """How long an id counts as foreign to a subject; then the registry is asked again."""
 FOREIGN_IDS_LIMIT = 1_000
+VERSIONS_LIMIT = 10_000
 _OK, _NOT_FOUND = 200, 404
 _REJECTED = {409, 422}
 
@@ -55,11 +59,11 @@ class RegistryClient:
         self._foreign: dict[tuple[str, int], int] = {}
 
     def schema(self, schema_id: int, deadline: Deadline) -> RegisteredSchema:
-        """The schema of an id. Raises ValueError where the registry has none."""
+        """The schema of an id. Raises SchemaRefused where the registry has none."""
         return self._schema(f"/schemas/ids/{schema_id}", f"schema {schema_id}", deadline)
 
     def latest(self, subject: str, deadline: Deadline) -> RegisteredSchema:
-        """The latest version of a subject. Raises ValueError where the registry does not have the subject."""
+        """The latest version of a subject. Raises SchemaRefused where the registry does not have it."""
         return self._schema(f"{_versions_path(subject)}/latest", f"subject {subject!r}", deadline)
 
     def referenced(self, schema: RegisteredSchema, deadline: Deadline) -> list[tuple[str, str]]:
@@ -84,6 +88,8 @@ class RegistryClient:
             referenced = self._schema(f"{_versions_path(subject)}/{version}", what, deadline)
             self._follow(referenced, texts, seen, deadline)
             texts[name] = referenced.text
+            if sum(map(len, texts.values())) > SCHEMA_CHARACTERS_LIMIT:
+                raise ValueError(f"the schema refers to more than {SCHEMA_CHARACTERS_LIMIT} characters")
 
     def is_version(self, subject: str, schema_id: int, deadline: Deadline) -> bool:
         """Whether the schema is a version of the subject; once it is, it stays one."""
@@ -97,29 +103,36 @@ class RegistryClient:
         if not isinstance(versions, list | None):
             raise RegistryUnavailable("the Schema Registry's answer is not a list of versions")
         if any(isinstance(each, dict) and each.get("subject") == subject for each in versions or ()):
-            self._versions.add(pair)
+            self._keep_version(*pair)
             return True
         if len(self._foreign) >= FOREIGN_IDS_LIMIT:
             self._foreign.clear()
         self._foreign[pair] = now_ms + FOREIGN_ID_MS
         return False
 
+    def _keep_version(self, subject: str, schema_id: int) -> None:
+        if len(self._versions) >= VERSIONS_LIMIT:
+            self._versions.clear()
+        self._versions.add((subject, schema_id))
+
     def register(self, subject: str, schema: str, deadline: Deadline) -> int:
-        """Register a schema under a subject and return its id. Raises ValueError where that is rejected."""
+        """Register a schema under a subject and return its id. Raises SchemaRefused if that is rejected."""
         status, found = self._http.request(_versions_path(subject), deadline, {"schema": schema})
         if status in _REJECTED and _has_code(found):
-            raise ValueError(f"the Schema Registry rejects the schema: {str(found.get('message'))[:300]}")
+            reason = str(found.get("message"))[:300]
+            raise SchemaRefused(f"the Schema Registry rejects the schema: {reason}")
         if status != _OK:
             raise _unexpected(status)
         schema_id = found.get("id") if isinstance(found, dict) else None
         if not isinstance(schema_id, int):
             raise RegistryUnavailable("the Schema Registry answered without an id")
+        self._keep_version(subject, schema_id)
         return schema_id
 
     def _schema(self, path: str, what: str, deadline: Deadline) -> RegisteredSchema:
         found = self._get(path, deadline)
         if found is None:
-            raise ValueError(f"the Schema Registry does not have {what}")
+            raise SchemaRefused(f"the Schema Registry does not have {what}")
         try:
             references = [
                 SchemaReference(str(each["name"]), str(each["subject"]), int(each["version"]))
@@ -130,6 +143,8 @@ class RegistryClient:
             raise RegistryUnavailable("the Schema Registry's answer is not a schema") from error
         if not isinstance(schema.text, str):
             raise RegistryUnavailable("the Schema Registry's answer is not a schema")
+        if len(schema.text) > SCHEMA_CHARACTERS_LIMIT:
+            raise ValueError(f"{what} has more than {SCHEMA_CHARACTERS_LIMIT} characters")
         return schema
 
     def _get(self, path: str, deadline: Deadline) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from keylane.formats import avro_writer
+from keylane.ports import SchemaRefused
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,7 +27,7 @@ class RegistryEncoders:
 
     def __init__(self, client: RegistryClient) -> None:
         self._client = client
-        self._by_id: dict[int, Encode] = {}
+        self._by_id: dict[tuple[str, int], Encode] = {}
         self._by_text: dict[tuple[str, str], tuple[int, Encode]] = {}
 
     def registered(self, subject: str, schema: str, deadline: Deadline) -> tuple[int, Encode]:
@@ -39,17 +40,20 @@ class RegistryEncoders:
             self._by_text[subject, schema] = found
         return found
 
-    def encoder(self, schema_id: int, deadline: Deadline) -> Encode:
+    def encoder(self, subject: str, schema_id: int, deadline: Deadline) -> Encode:
         """See `ports.SchemaWriter`."""
-        found = self._by_id.get(schema_id)
+        found = self._by_id.get((subject, schema_id))
         if found is None:
             schema = self._client.schema(schema_id, deadline)
+            # The registry's rule of compatibility is the subject's: a schema of another one goes round it.
+            if not self._client.is_version(subject, schema_id, deadline):
+                raise SchemaRefused(f"schema {schema_id} is not a version of subject {subject!r}")
             if schema.kind != "AVRO":
                 raise ValueError(f"the schema's type is {schema.kind[:50]!r}, not AVRO")
             references = [text for _, text in self._client.referenced(schema, deadline)]
             found = avro_writer.encoder(schema.text, references)
             _make_room(self._by_id)
-            self._by_id[schema_id] = found
+            self._by_id[subject, schema_id] = found
         return found
 
 

@@ -39,7 +39,7 @@ def validator(schema: Any, references: Sequence[tuple[str, str]] = ()) -> Callab
     `references`: other schemas' names, as the schema's `$ref` has them, and texts. Raises ValueError, which
     says what is wrong, for an invalid schema.
     """
-    resources = [(uri, json.loads(text)) for name, text in references for uri in _uris(schema, name)]
+    resources = [(uri, json.loads(text)) for name, text in references for uri in uris(schema, name)]
     try:
         compiled = jsonschema_rs.validator_for(
             schema,
@@ -59,17 +59,18 @@ def validator(schema: Any, references: Sequence[tuple[str, str]] = ()) -> Callab
         except (ValueError, RecursionError):
             return Fault("", "the value is not valid JSON")
         try:
-            error = next(iter(compiled.iter_errors(document)), None)
+            # Not `iter_errors`, which collects all faults first: there may be millions.
+            compiled.validate(document)
+        except jsonschema_rs.ValidationError as error:
+            return Fault(_pointer(error.instance_path), error.message[:REASON_CHARACTERS])
         except ValueError:
             return Fault("", "the value is nested too deeply")
-        return (
-            None if error is None else Fault(_pointer(error.instance_path), error.message[:REASON_CHARACTERS])
-        )
+        return None
 
     return find_fault
 
 
-def _uris(schema: Any, name: str) -> set[str]:
+def uris(schema: Any, name: str) -> set[str]:
     """The URIs that a `$ref` to the name may resolve to: it is relative to the schema's own `$id`."""
     base = schema.get("$id", "") if isinstance(schema, dict) else ""
     return {name, urljoin(base, name)} if isinstance(base, str) else {name}

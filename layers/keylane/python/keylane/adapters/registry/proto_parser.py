@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _TOKEN = re.compile(
     r"""(?:\s+|//[^\n]*|/\*.*?\*/)*
     (?:(?P<text>"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')
+    |(?P<open>/\*|["'])
     |(?P<word>\.?[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)
     |(?P<number>-?\s*(?:0[xX][0-9a-fA-F]+|\d[\w.+]*))
     |(?P<sign>[^\s])
@@ -211,6 +212,8 @@ def _tokens(text: str) -> Iterator[str]:
     at = 0
     while (found := _TOKEN.match(text, at)) and found.lastgroup != "end":
         at = found.end()
+        if found.lastgroup == "open":  # to go on behind it would take the square of the text's length
+            raise ValueError(f"the .proto has {found['open']!r} that is never closed")
         yield found[found.lastgroup or 0]
     yield ""
 

@@ -18,6 +18,7 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.message import DecodeError
 
 from keylane.adapters.registry import proto_parser
+from keylane.adapters.registry.protobuf_budget import Budget
 from keylane.adapters.registry.protobuf_builtin import CONFLUENT_FILES
 from keylane.formats import confluent
 
@@ -58,15 +59,18 @@ def decoder(schema: str, references: Sequence[tuple[str, str]]) -> Callable[[byt
 
     try:
         add(file)
-        pool.FindFileByName(file.name)
+        budget = Budget(pool.FindFileByName(file.name))
     except (KeyError, TypeError) as error:
         raise ValueError(f"the schema is not a complete Protobuf file: {error}") from error
-    return lambda payload: _decode(file, pool, payload)
+    return lambda payload: _decode(file, pool, budget, payload)
 
 
-def _decode(file: FileDescriptorProto, pool: descriptor_pool.DescriptorPool, payload: bytes) -> str:
+def _decode(
+    file: FileDescriptorProto, pool: descriptor_pool.DescriptorPool, budget: Budget, payload: bytes
+) -> str:
     indexes, data = confluent.message_indexes(payload)
     message = _message_of(file, pool, indexes)
+    budget.check(message.DESCRIPTOR, data)
     try:
         message.ParseFromString(data)
         found = json_format.MessageToDict(

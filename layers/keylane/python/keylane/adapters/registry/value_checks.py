@@ -5,12 +5,13 @@ Imported where the settings name a schema, not before.
 
 from __future__ import annotations
 
-import json
 import logging
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from keylane.adapters.registry.decoders import make_decoder
 from keylane.adapters.registry.json_schema import Fault, validator
+from keylane.adapters.registry.json_schema_bounded import bounded_validator
 from keylane.errors import RegistryUnavailable, ValueInvalid
 from keylane.formats import confluent
 from keylane.model.patterns import fits
@@ -29,7 +30,18 @@ if TYPE_CHECKING:
 
 LATEST_MS = 60_000
 """How long a subject's latest schema counts as the latest."""
+CHECKS_MS = 5_000
+"""How long all checks of one call may take by schemas of a registry, which any writer may register."""
 _log = logging.getLogger("keylane")
+
+
+@dataclass(slots=True)
+class _Call:
+    """One call's time: for requests to the registry, and for everything. `unavailable`: by subject."""
+
+    requests: Deadline
+    checks: Deadline
+    unavailable: dict[str, RegistryUnavailable] = field(default_factory=dict)
 
 
 class ValueChecks:
@@ -51,13 +63,11 @@ class ValueChecks:
 
     def faults(self, records: Sequence[NewRecord]) -> list[KeylaneError | None]:
         """See `ports.Checks`."""
-        deadline = Deadline.after_ms(self._timeout_ms, self._clock)
-        unavailable: dict[str, RegistryUnavailable] = {}
-        return [self._fault(record, deadline, unavailable) for record in records]
+        requests = Deadline.after_ms(self._timeout_ms, self._clock)
+        call = _Call(requests, Deadline.after_ms(self._timeout_ms + CHECKS_MS, self._clock))
+        return [self._fault(record, call) for record in records]
 
-    def _fault(
-        self, record: NewRecord, deadline: Deadline, unavailable: dict[str, RegistryUnavailable]
-    ) -> KeylaneError | None:
+    def _fault(self, record: NewRecord, call: _Call) -> KeylaneError | None:
         if record.value is None:
             return None
         fitting = (pair for pair in self._rules if fits(pair[0].pattern, record.topic))
@@ -65,17 +75,19 @@ class ValueChecks:
         if rule is None:
             return None
         subject = rule.subject_of(record.topic)
-        if subject in unavailable:
-            return unavailable[subject]
+        if subject in call.unavailable:
+            return call.unavailable[subject]
         try:
             schema_id, fault = None, check(record.value) if check else None
-            if rule.subject and rule.is_plain:
-                fault = self._latest_validator(subject, deadline)(record.value)
+            if rule.subject and not call.checks.remaining_s:
+                fault = Fault("", "the checks before it took too long: send fewer records in a request")
+            elif rule.subject and rule.is_plain:
+                fault = self._latest_validator(subject, call.requests)(record.value)
             elif rule.subject:
-                schema_id, fault = self._check_framed(subject, record.value, deadline)
+                schema_id, fault = self._check_framed(subject, record.value, call.requests)
         except RegistryUnavailable as error:
             # One attempt a request: the next record would fare no better.
-            unavailable[subject] = error
+            call.unavailable[subject] = error
             return error
         return None if fault is None else ValueInvalid(record.topic, fault.path, fault.reason, schema_id)
 
@@ -128,7 +140,7 @@ class ValueChecks:
     def _compile(self, schema: RegisteredSchema, deadline: Deadline) -> Validator:
         """The check by a schema. Raises ValueError, RecursionError for one that cannot be used."""
         if schema.kind == "JSON":
-            return validator(json.loads(schema.text), self._client.referenced(schema, deadline))
+            return bounded_validator(schema.text, self._client.referenced(schema, deadline))
         decode = make_decoder(self._client, schema, deadline).decode
 
         def find_fault(payload: bytes) -> Fault | None:

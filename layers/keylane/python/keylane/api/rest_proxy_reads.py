@@ -1,0 +1,98 @@
+"""Kafka's topics and brokers as Confluent's REST Proxy v2 answers them, for clients whose `Accept` asks so.
+
+    /topics                                   ["flights", "orders"]
+    /topics/TOPIC                             {"name": "flights", "configs": {...}, "partitions": [...]}
+    /topics/TOPIC/partitions                  [{"partition": 0, "leader": 1, "replicas": [...]}, ...]
+    /topics/TOPIC/partitions/NUMBER           one of them
+    /topics/TOPIC/partitions/NUMBER/offsets   {"beginning_offset": 0, "end_offset": 42}
+    /brokers                                  {"brokers": [1, 2, 3]}
+
+A replica is {"broker": 1, "leader": true, "in_sync": true}; the leader is -1 while there is none. `Accept`
+names application/vnd.kafka.v2+json, application/vnd.kafka+json, or one of their kin, with a weight that is
+not below that of application/json. All other clients get Keylane's own documents.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+from keylane.api import problems
+from keylane.api.event import headers_of, request_id_of
+from keylane.api.preferences import weights_of
+from keylane.api.response import Response
+from keylane.api.rest_proxy_answers import JSON, render_failure
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from keylane.api.event import Event
+    from keylane.explore.topics import DescribedTopic
+    from keylane.model.kafka import KafkaCluster, KafkaPartition, KafkaTopic
+
+_V2 = re.compile(r"application/vnd\.kafka(\.(binary|json|avro|jsonschema|protobuf))?(\.v[12])?\+json")
+NO_LEADER = -1
+
+
+def wants_rest_proxy(event: Event) -> bool:
+    """Return whether the client prefers REST Proxy's documents to Keylane's."""
+    accept = headers_of(event).get("accept", "")
+    if "vnd.kafka" not in accept.lower():
+        return False
+    weights = weights_of(accept)
+    weight = max((weight for name, weight in weights.items() if _V2.fullmatch(name)), default=0.0)
+    return weight > 0 and weight >= weights.get("application/json", 0.0)
+
+
+def render_read_error(event: Event, error: Exception) -> Response[str]:
+    """Render an error of a read: with REST Proxy's members for its clients."""
+    if wants_rest_proxy(event):
+        return render_failure(event, error)
+    return problems.response_to(error, request_id_of(event))
+
+
+def render_names(names: Sequence[str]) -> Response[str]:
+    """Render the names of all topics."""
+    return _response(list(names))
+
+
+def render_topic(described: DescribedTopic) -> Response[str]:
+    """Render a topic with its settings and partitions."""
+    topic, settings = described
+    partitions = [_partition(each) for each in topic.partitions]
+    return _response({"name": topic.name, "configs": dict(settings), "partitions": partitions})
+
+
+def render_partitions(topic: KafkaTopic) -> Response[str]:
+    """Render a topic's partitions."""
+    return _response([_partition(each) for each in topic.partitions])
+
+
+def render_partition(topic: KafkaTopic, partition: int) -> Response[str]:
+    """Render one partition."""
+    return _response(_partition(topic.partitions[partition]))
+
+
+def render_ends(ends: tuple[int, int]) -> Response[str]:
+    """Render a partition's first offset, and the one after its last."""
+    return _response({"beginning_offset": ends[0], "end_offset": ends[1]})
+
+
+def render_brokers(cluster: KafkaCluster) -> Response[str]:
+    """Render the numbers of all brokers."""
+    return _response({"brokers": [broker.number for broker in cluster.brokers]})
+
+
+def _partition(partition: KafkaPartition) -> dict[str, Any]:
+    leader = NO_LEADER if partition.leader is None else partition.leader
+    replicas = [
+        {"broker": broker, "leader": broker == leader, "in_sync": broker in partition.in_sync}
+        for broker in partition.replicas
+    ]
+    return {"partition": partition.number, "leader": leader, "replicas": replicas}
+
+
+def _response(document: Any) -> Response[str]:
+    headers = {"Cache-Control": "no-cache", "Vary": "Accept", "X-Content-Type-Options": "nosniff"}
+    return Response(200, JSON, json.dumps(document), headers)

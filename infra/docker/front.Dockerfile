@@ -1,12 +1,15 @@
 # The HTTP front with the functions: docker build -f infra/docker/front.Dockerfile .
 FROM python:3.11.14-slim-bookworm
 WORKDIR /keylane
+RUN useradd --create-home --uid 1000 keylane
+# The packages, before the sources: a changed source needs no download. The install reads the version's file.
 COPY pyproject.toml constraints.txt README.md LICENSE ./
+COPY layers/keylane/python/keylane/__init__.py layers/keylane/python/keylane/
+RUN pip install --no-cache-dir --constraint constraints.txt --editable ".[front]"
 COPY layers layers
 COPY spark spark
 COPY infra infra
 COPY functions functions
-RUN pip install --no-cache-dir --constraint constraints.txt --editable ".[front]"
 USER 1000:1000
 EXPOSE 8080
 ENTRYPOINT ["python", "-m", "keylane_local.front.server", "--host", "0.0.0.0", "--port", "8080", "--function-log", "/dev/stderr"]

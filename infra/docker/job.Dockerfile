@@ -7,15 +7,19 @@ ENV JAVA_HOME=/opt/java PATH=/opt/java/bin:$PATH KEYLANE_JARS=/keylane/jars KEYL
 # Java takes a user's home from the list of users: without an entry Spark's Ivy begins with an error.
 RUN useradd --create-home --uid 1000 keylane
 COPY --from=java /opt/java/openjdk /opt/java
+# The packages, before the sources: a changed source needs no download. The install reads the version's file.
 COPY pyproject.toml constraints.txt README.md LICENSE pom.xml ./
+COPY layers/keylane/python/keylane/__init__.py layers/keylane/python/keylane/
+# The Ivy that PySpark includes downloads Spark's Kafka connector, and a broker, which stays outside like the cache.
+RUN pip install --no-cache-dir --constraint constraints.txt --editable ".[spark,registry,msk-iam]" boto3 \
+    && java -cp "$(python -c 'import pyspark; print(*pyspark.__path__)')/jars/*" org.apache.ivy.Main \
+    -ivy pom.xml -confs runtime -retrieve "/tmp/jars/[artifact]-[revision](-[classifier]).[ext]" -cache /tmp/ivy \
+    && mkdir jars && cd /tmp/jars \
+    && mv spark-sql-kafka-0-10* spark-token-provider-kafka-0-10* kafka-clients* commons-pool2* /keylane/jars \
+    && rm -r /tmp/ivy /tmp/jars
 COPY layers layers
 COPY spark spark
 COPY infra infra
-# The Ivy that PySpark includes downloads Spark's Kafka connector; its cache would be another 98 MB.
-RUN pip install --no-cache-dir --constraint constraints.txt --editable ".[spark,registry,msk-iam]" boto3 \
-    && java -cp "$(ls /usr/local/lib/python3.11/site-packages/pyspark/jars/ivy-*.jar)" org.apache.ivy.Main \
-    -ivy pom.xml -confs runtime -retrieve "jars/[artifact]-[revision](-[classifier]).[ext]" -cache /tmp/ivy \
-    && rm -r /tmp/ivy
 COPY keylane.toml ./
 USER 1000:1000
 ENTRYPOINT ["python", "-m", "keylane_spark", "--config", "keylane.toml"]

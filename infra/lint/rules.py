@@ -5,12 +5,14 @@ E9102  every queue and every target of an event rule has a dead-letter queue
 E9103  no policy allows `*` in actions or all resources, unless Metadata.Keylane.AllowStar says why
 E9104  everything that stores or transports data is encrypted
 E9105  Rules use only the functions that CloudFormation accepts there
+E9106  no functions where CloudFormation, or SAM, takes none
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from cfnlint.decode import decode
 from cfnlint.rules import CloudFormationLintRule, RuleMatch
 
 if TYPE_CHECKING:
@@ -44,6 +46,27 @@ RULE_FUNCTIONS = frozenset(
         "Fn::ValueOfAll",
         "Ref",
     }
+)
+TAKE_NO_FUNCTIONS = (
+    "AWSTemplateFormatVersion",
+    "Description",
+    "Mappings",
+    "Metadata",
+    "Parameters",
+    "Transform",
+)
+"""Sections of a template."""
+RESOURCE_TAKES_NO_FUNCTIONS = (
+    "Condition",
+    "CreationPolicy",
+    "DeletionPolicy",
+    "DependsOn",
+    "Type",
+    "UpdateReplacePolicy",
+)
+"""Attributes of a resource. Without AWS::LanguageExtensions, the policies are strings, too."""
+NOT_IN_CONDITIONS = frozenset(
+    {"Fn::Base64", "Fn::Cidr", "Fn::GetAtt", "Fn::GetAZs", "Fn::If", "Fn::ImportValue"}
 )
 _OFF = (None, False, "false", "PLAINTEXT", "TLS_PLAINTEXT")
 
@@ -201,17 +224,74 @@ class RulesUseRuleFunctions(KeylaneRule):
 
     def find(self, cfn: Template) -> Found:
         """Yield functions that Rules may not use."""
-        yield from self._functions(cfn.template.get("Rules") or {}, ["Rules"])
-
-    def _functions(self, node: Any, path: list[str | int]) -> Found:
-        if isinstance(node, dict):
-            for key, value in node.items():
+        for path, node in _objects(cfn.template.get("Rules"), ["Rules"]):
+            for key in node:
                 if (key.startswith("Fn::") or key == "Condition") and key not in RULE_FUNCTIONS:
                     yield [*path, key], f"{key} is not a rule function"
-                yield from self._functions(value, [*path, key])
-        elif isinstance(node, list):
-            for number, each in enumerate(node):
-                yield from self._functions(each, [*path, number])
+
+
+class FunctionsWhereTheyWork(KeylaneRule):
+    """Intrinsic functions stand only where they are resolved.
+
+    The template is read again as it is written: SAM's transform takes its Globals out before rules see them,
+    and leaves out, without an error, those that are functions.
+    """
+
+    id = "E9106"
+    shortdesc = "No functions where CloudFormation, or SAM, takes none"
+    description = (
+        "Sections other than Rules, Conditions, Resources and Outputs; names of conditions and dependencies"
+    )
+    source_url = (
+        "https://docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/intrinsic-function-reference.html"
+    )
+
+    def find(self, cfn: Template) -> Found:
+        """Yield functions in places where they are not resolved."""
+        template, _ = decode(cfn.filename)
+        if not isinstance(template, dict):
+            return
+        for section in TAKE_NO_FUNCTIONS:
+            for path, name in _functions(template.get(section), [section]):
+                yield path, f"{section} takes no functions, so not {name}"
+        for path, name in _functions(template.get("Conditions"), ["Conditions"]):
+            if name in NOT_IN_CONDITIONS:
+                yield path, f"{name} is not resolved in Conditions"
+        for kind, values in (template.get("Globals") or {}).items():
+            if str(kind).startswith("Fn::") or _is_function(values):
+                yield ["Globals", kind], f"SAM takes no function for Globals.{kind}, only for values in it"
+        for section in ("Resources", "Outputs"):
+            for name, element in (template.get(section) or {}).items():
+                yield from self._attributes(element, [section, name])
+
+    def _attributes(self, element: Any, path: list[str | int]) -> Found:
+        for name in (*RESOURCE_TAKES_NO_FUNCTIONS, "Description"):
+            if isinstance(element, dict):
+                for place, function in _functions(element.get(name), [*path, name]):
+                    yield place, f"{name} takes no functions, so not {function}"
+
+
+def _is_function(node: Any) -> bool:
+    return isinstance(node, dict) and len(node) == 1 and str(next(iter(node))).startswith(("Fn::", "Ref"))
+
+
+def _functions(node: Any, path: list[str | int]) -> Iterator[tuple[list[str | int], str]]:
+    """Yield path and name of all intrinsic functions below a node."""
+    for place, found in _objects(node, path):
+        for key in found:
+            if str(key).startswith("Fn::") or (key == "Ref" and len(found) == 1):
+                yield [*place, key], key
+
+
+def _objects(node: Any, path: list[str | int]) -> Iterator[tuple[list[str | int], dict[Any, Any]]]:
+    """Yield all objects at and below a node, with their paths."""
+    if isinstance(node, dict):
+        yield path, node
+        for key, value in node.items():
+            yield from _objects(value, [*path, key])
+    elif isinstance(node, list):
+        for number, each in enumerate(node):
+            yield from _objects(each, [*path, number])
 
 
 def _listed(value: Any) -> list[Any]:

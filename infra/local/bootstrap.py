@@ -2,7 +2,8 @@
 
 Default steps: python (.venv with all packages), java, redis, and jars (Kafka and Spark's Kafka connector).
 Further steps, only by name: registry (Apicurio's Schema Registry, for tests), archive (of Spark's classes,
-for faster starts), sam (AWS SAM and cfn-lint), localstack. Standard library only: nothing is installed yet.
+for faster starts), sam (AWS SAM and cfn-lint), lint (checkov and others), localstack. Standard library only:
+nothing is installed yet.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ REDIS_HINT = (
     " redis-server; macOS: brew install redis"
 )
 DEFAULT_STEPS = ("python", "java", "redis", "jars")
-STEP_CHAINS = ((*DEFAULT_STEPS, "registry", "archive"), ("sam", "localstack"))
+STEP_CHAINS = ((*DEFAULT_STEPS, "registry", "archive"), ("sam", "lint", "localstack"))
 """The steps of a chain run one after the other; the chains are independent and run in parallel."""
 
 
@@ -125,15 +126,11 @@ class Setup:
 
     def sam(self) -> None:
         """Create a virtual environment for AWS SAM, whose dependencies conflict with the project's."""
-        pins = self.root / "infra" / "sam" / "requirements.txt"
-        folder = self.tools / "sam"
-        stamp = Stamp(folder / "keylane-stamp", str(folder), sys.version, pins.read_text(encoding="utf-8"))
-        if stamp.is_current():
-            return
-        self._make_venv("sam", sys.executable, str(folder))
-        install = [str(folder / "bin" / "python"), *_PIP_INSTALL, "--no-deps", "-r", str(pins)]
-        self.runner.run("sam", "AWS SAM", install, attempts=ATTEMPTS)
-        stamp.write()
+        self._make_pinned_venv("sam", "AWS SAM")
+
+    def lint(self) -> None:
+        """Create a virtual environment for checkov and other linters, whose dependencies conflict, too."""
+        self._make_pinned_venv("lint", "checkov and other linters")
 
     def localstack(self) -> None:
         """Create virtual environments for LocalStack with its executor, and for its functions."""
@@ -180,6 +177,18 @@ class Setup:
             self.runner.run("archive", "Spark's classes", command)
         except SetupError:
             say("archive", "skipped: jobs start more slowly without it")
+        stamp.write()
+
+    def _make_pinned_venv(self, step: str, title: str) -> None:
+        """Install the packages of infra/STEP/requirements.txt into a virtual environment of their own."""
+        pins = self.root / "infra" / step / "requirements.txt"
+        folder = self.tools / step
+        stamp = Stamp(folder / "keylane-stamp", str(folder), sys.version, pins.read_text(encoding="utf-8"))
+        if stamp.is_current():
+            return
+        self._make_venv(step, sys.executable, str(folder))
+        install = [str(folder / "bin" / "python"), *_PIP_INSTALL, "--no-deps", "-r", str(pins)]
+        self.runner.run(step, title, install, attempts=ATTEMPTS)
         stamp.write()
 
     def _make_venv(self, step: str, python: str, folder: str) -> None:

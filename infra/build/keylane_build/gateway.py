@@ -22,13 +22,16 @@ if TYPE_CHECKING:
     from keylane.model.routes import Route
 
 BEGIN, END = "# begin: made by `make openapi`", "# end: made by `make openapi`"
-_INDENT = " " * 10
+_THROTTLES = "throttles, made by `make openapi`"
+_BEGIN_THROTTLES, _END_THROTTLES = f"# begin: {_THROTTLES}", f"# end: {_THROTTLES}"
+_INDENT, _INDENT_OF_THROTTLES = " " * 10, " " * 8
+_PARAMETERS = {"query": "Read", "produce": "Write"}
+"""Functions whose routes may be throttled apart from the stage, and how the parameters' names begin."""
 # Not AWS::NoValue, which SAM's local API does not resolve here.
 _SECURITY = "security: !If [IsOpen, [], [{caller: []}]]"
 _URI = "arn:${AWS::Partition}:apigateway:${AWS::Region}:lambda:path/2015-03-31/functions/%s/invocations"
-_ARN = "${%sFunction.Arn}"
 # SAM's local API finds the function in a single Sub only, by its name.
-_ARN_OF_ALIAS = "arn:${AWS::Partition}:lambda:${AWS::Region}:${AWS::AccountId}:function:${%sFunction}${Live}"
+_ARN = "arn:${AWS::Partition}:lambda:${AWS::Region}:${AWS::AccountId}:function:${%sFunction}${Live}"
 
 
 def render_paths() -> Iterator[str]:
@@ -44,6 +47,7 @@ def render_paths() -> Iterator[str]:
             for route in ROUTES:
                 if (route.path, route.function) == (path, function):
                     yield from _render_operations(route)
+        yield from _render_preflight()
 
 
 def _render_operations(route: Route) -> Iterator[str]:
@@ -57,17 +61,58 @@ def _render_operations(route: Route) -> Iterator[str]:
         yield f"      uri: {render_target(route.function)}"
 
 
+def _render_preflight() -> Iterator[str]:
+    """Yield the path's answer to a browser that asks whether a page of another origin may call it."""
+    headers = {
+        "Allow-Origin": """!Sub "'${CorsOrigin}'\"""",
+        "Allow-Methods": """"'GET,HEAD,PUT,POST,DELETE'\"""",
+        # The star does not include Authorization.
+        "Allow-Headers": """"'Authorization,*'\"""",
+        "Max-Age": """"'7200'\"""",
+    }
+    described = ", ".join(f"Access-Control-{name}: {{schema: {{type: string}}}}" for name in headers)
+    answers = ", ".join(
+        f"method.response.header.Access-Control-{name}: {value}" for name, value in headers.items()
+    )
+    yield "  options: !If"
+    yield "    - HasCors"
+    yield "    - security: []"
+    yield f'      responses: {{"204": {{description: preflight, headers: {{{described}}}}}}}'
+    yield "      x-amazon-apigateway-integration:"
+    yield "        type: mock"
+    # Without it the media type */* makes the request binary, and the template fails.
+    yield "        contentHandling: CONVERT_TO_TEXT"
+    yield """        requestTemplates: {application/json: '{"statusCode": 204}'}"""
+    yield f'        responses: {{default: {{statusCode: "204", responseParameters: {{{answers}}}}}}}'
+    yield "    - !Ref AWS::NoValue"
+
+
 def render_target(function: str) -> str:
-    """Return the URI that invokes a function; with provisioned concurrency, that of query's alias."""
-    name = function.capitalize()
-    if function != "query":
-        return f'!Sub "{_URI % (_ARN % name)}"'
-    return f'!Sub ["{_URI % (_ARN_OF_ALIAS % name)}", {{Live: !If [IsProvisioned, ":live", ""]}}]'
+    """Return the URI that invokes a function: the alias of its release, or what was deployed last."""
+    return f'!Sub ["{_URI % (_ARN % function.capitalize())}", {{Live: !If [IsReleased, ":live", ""]}}]'
+
+
+def render_throttles() -> Iterator[str]:
+    """Yield the stage's settings of methods. A method's own settings inherit none of the stage's."""
+    for route in sorted(ROUTES, key=lambda each: each.path):
+        if name := _PARAMETERS.get(route.function):
+            path = "/" + route.path.replace("/", "~1")
+            rate, burst = (
+                f"!If [Has{name}{what}, !Ref {name}Throttle{what}, !Ref Throttle{what}]"
+                for what in ("Rate", "Burst")
+            )
+            for method in route.methods:
+                yield (
+                    f'- {{ResourcePath: "{path}", HttpMethod: {method}, MetricsEnabled: true, '
+                    f"ThrottlingRateLimit: {rate}, ThrottlingBurstLimit: {burst}}}"
+                )
 
 
 def insert_paths(template: str) -> str:
     """Return the template with the routes of the code. Raises ValueError if it lacks the markers."""
-    return replace_between(template, BEGIN, _INDENT + END, (_INDENT + line for line in render_paths()))
+    routed = replace_between(template, BEGIN, _INDENT + END, (_INDENT + line for line in render_paths()))
+    throttles = (_INDENT_OF_THROTTLES + line for line in render_throttles())
+    return replace_between(routed, _BEGIN_THROTTLES, _INDENT_OF_THROTTLES + _END_THROTTLES, throttles)
 
 
 def write(path: Path) -> None:

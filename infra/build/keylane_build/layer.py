@@ -1,13 +1,20 @@
 """The layer's packages: `python -m keylane_build.layer` writes layers/keylane/requirements.txt.
 
 It pins every distribution that the functions' extras of pyproject.toml require, at the installed versions, so
-that the build of the layer resolves nothing. Packages of Lambda's runtime are left out.
+that the build of the layer resolves nothing. Packages of Lambda's runtime are left out. pip names the hashes
+of the wheels for each runtime and architecture of the template, and the build accepts no other files.
 """
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
+import tempfile
 import tomllib
+from collections import defaultdict
 from importlib import metadata
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from packaging.requirements import Requirement
@@ -16,7 +23,8 @@ from packaging.utils import canonicalize_name
 from keylane_local.tools import project_root
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
+    from typing import Any
 
 EXTRAS = ("produce", "registry", "msk-iam", "validation")
 """The extras that functions import."""
@@ -24,6 +32,10 @@ IN_THE_RUNTIME = frozenset({"boto3", "botocore", "s3transfer"})
 FOR_PROGRAMS = frozenset({"click"})
 """Required by the MSK signer's command line only."""
 _HEADER = "# Generated from pyproject.toml by `make layer-requirements`: all packages of the layer.\n"
+RUNTIMES = ("3.11", "3.12", "3.13")
+ARCHITECTURES = ("x86_64", "aarch64")
+PLATFORMS = ("manylinux_2_28", "manylinux2014", "manylinux_2_17")
+"""Those of layers/keylane/build_layer.py, which imports nothing of the project."""
 _LINUX = {"sys_platform": "linux", "platform_system": "Linux", "os_name": "posix"}
 
 
@@ -49,10 +61,42 @@ def pin_requirements(extras: Collection[str], without: Collection[str]) -> dict[
     return dict(sorted(found.items()))
 
 
-def render_requirements() -> str:
-    """Return the content of requirements.txt."""
-    found = pin_requirements(EXTRAS, IN_THE_RUNTIME | FOR_PROGRAMS)
-    return _HEADER + "".join(f"{name}=={version}\n" for name, version in found.items())
+def pin_layer() -> dict[str, str]:
+    """Return name and version of all packages of the layer."""
+    return pin_requirements(EXTRAS, IN_THE_RUNTIME | FOR_PROGRAMS)
+
+
+def render_requirements(pins: Mapping[str, str], hashes: Mapping[str, Collection[str]]) -> str:
+    """Return the content of requirements.txt, with the hashes of each package's wheels."""
+    lines = [_HEADER]
+    for name, version in pins.items():
+        parts = [f"{name}=={version}", *(f"--hash=sha256:{each}" for each in sorted(hashes[name]))]
+        lines.append(" \\\n    ".join(parts) + "\n")
+    return "".join(lines)
+
+
+def find_hashes(pins: Mapping[str, str]) -> dict[str, set[str]]:
+    """Return the SHA-256 of each package's wheels, as the package index gives them to pip."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for runtime in RUNTIMES:
+        for architecture in ARCHITECTURES:
+            for wheel in _choose_wheels(pins, runtime, architecture):
+                name = canonicalize_name(wheel["metadata"]["name"])
+                found[name].add(wheel["download_info"]["archive_info"]["hashes"]["sha256"])
+    return found
+
+
+def _choose_wheels(pins: Mapping[str, str], runtime: str, architecture: str) -> list[dict[str, Any]]:
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "report.json"
+        command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        command += ["--dry-run", "--ignore-installed", "--no-deps", "--only-binary=:all:"]
+        command += ["--target", folder, "--report", str(report), "--python-version", runtime]
+        command += [f"--platform={platform}_{architecture}" for platform in PLATFORMS]
+        command += [f"{name}=={version}" for name, version in pins.items()]
+        subprocess.run(command, check=True)
+        wheels: list[dict[str, Any]] = json.loads(report.read_text(encoding="utf-8"))["install"]
+        return wheels
 
 
 def _name_and_extras(requirement: Requirement) -> tuple[str, frozenset[str]]:
@@ -65,6 +109,7 @@ def _is_wanted(requirement: Requirement, extras: frozenset[str]) -> bool:
 
 
 if __name__ == "__main__":
+    pinned = pin_layer()
     (project_root() / "layers" / "keylane" / "requirements.txt").write_text(
-        render_requirements(), encoding="utf-8"
+        render_requirements(pinned, find_hashes(pinned)), encoding="utf-8"
     )

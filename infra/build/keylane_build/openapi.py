@@ -13,7 +13,7 @@ from keylane.api.router import BYTES
 from keylane.model.keys import KEY_LIMIT_BYTES
 from keylane.model.routes import FUNCTIONS, Names, PermissionKind
 from keylane.state.windows import NAME_LIMIT
-from keylane_build import openapi_explore, openapi_reads, openapi_writes
+from keylane_build import openapi_explore, openapi_reads, openapi_rest_proxy, openapi_writes
 from keylane_build.openapi_terms import TEXT, an_object
 from keylane_local.tools import project_root
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 SCHEMAS: dict[str, Any] = {
     **openapi_reads.SCHEMAS,
     **openapi_explore.SCHEMAS,
+    **openapi_rest_proxy.SCHEMAS,
     **openapi_writes.SCHEMAS,
     "Problem": an_object(
         ("type", "title", "status", "detail", "instance"),
@@ -40,7 +41,7 @@ SCHEMAS: dict[str, Any] = {
         instance=TEXT,
     ),
 }
-INTERNAL_ERROR = 500
+NOT_ACCEPTABLE, INTERNAL_ERROR = 406, 500
 _PROBLEMS = (400, 404, INTERNAL_ERROR, 503)
 """Statuses of problems that every route may return."""
 _PROBLEM = {
@@ -50,6 +51,7 @@ _PROBLEM = {
 _PATH_PARTS = {
     "topic": ("a topic's name", {"type": "string", "pattern": "^[a-zA-Z0-9._-]{1,249}$"}),
     "view": ("a view's name", {"type": "string", "pattern": f"^[a-zA-Z0-9._-]{{1,{NAME_LIMIT}}}$"}),
+    "cluster": ("a Kafka cluster's id", {"type": "string", "minLength": 1}),
     "partition": ("a partition's number", {"type": "integer", "minimum": 0, "maximum": LAST_PARTITION}),
     "key": (
         "a key, percent-encoded, or in base64 with key_format=base64",
@@ -139,6 +141,8 @@ def _parameter(parameter: Parameter) -> dict[str, Any]:
 
 def _responses(operation: Operation, method: str) -> dict[str, Any]:
     content = _content(operation.answer_type, operation.answer)
+    for media_type, schema in operation.other_answers.items():
+        content |= _content(media_type, schema)
     if operation.answer == "Record":
         # Without envelope=true the body is the value itself, of any type.
         any_of = {"anyOf": [_reference(operation.answer), {}]}
@@ -156,6 +160,7 @@ def _responses(operation: Operation, method: str) -> dict[str, Any]:
         *_PROBLEMS,
         *operation.refusals,
         *_forbidden(operation.route),
+        *([] if operation.route.permission.kind is PermissionKind.WRITE else [NOT_ACCEPTABLE]),
         *([414] if "{key}" in operation.route.path else []),
     }
     common = "Problem" if method != "HEAD" else "ProblemOfHead"

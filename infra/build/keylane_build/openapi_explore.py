@@ -89,7 +89,22 @@ SCHEMAS: dict[str, Any] = {
                 brokers={
                     "type": "array",
                     "items": an_object(
-                        ("id", "host", "port", "rack"), id=COUNT, host=TEXT, port=COUNT, rack=MAYBE_TEXT
+                        ("id", "host", "port", "rack"),
+                        id=COUNT,
+                        host=TEXT,
+                        port=COUNT,
+                        rack=MAYBE_TEXT,
+                        api_versions={
+                            "type": ["array", "null"],
+                            "description": "with api_versions=true; null if the broker did not answer",
+                            "items": an_object(
+                                ("api_key", "min_version", "max_version"),
+                                api_key=COUNT,
+                                min_version=COUNT,
+                                max_version=COUNT,
+                            ),
+                        },
+                        why={**TEXT, "description": "why the broker did not answer"},
                     ),
                 },
             ),

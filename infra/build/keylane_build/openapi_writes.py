@@ -51,15 +51,18 @@ SCHEMAS: dict[str, Any] = {
                 ("partition", "offset", "error_code", "error"),
                 partition=MAYBE_COUNT,
                 offset=MAYBE_COUNT,
-                error_code={"enum": [None, 1, 2], "description": "1: permanent; 2: try again"},
+                error_code={
+                    "enum": [None, 40301, 50002, 50003],
+                    "description": "40301: access denied; 50002: permanent; 50003: try again",
+                },
                 error=MAYBE_TEXT,
                 status={"enum": ["queued"], "description": "the record is in the write-ahead log"},
                 id=_ID,
                 **_RESULT,
             ),
         },
-        key_schema_id={"type": "null"},
-        value_schema_id={"type": "null"},
+        key_schema_id=MAYBE_COUNT,
+        value_schema_id=MAYBE_COUNT,
     ),
 }
 _COUNT = {"schema": {"type": "integer", "minimum": 0}}

@@ -1,17 +1,28 @@
-"""`python -m keylane_build.templates`: check the templates with cfn-lint, infra/lint and `sam validate`."""
+"""`python -m keylane_build.templates`: all checks of the templates that need no account.
+
+1. cfn-lint with the rules of infra/lint, and `sam validate`, on the templates as they are written.
+2. Each combination of parameters of infra/lint/combinations.toml, samconfig.toml and docs/operate/deploy.md,
+   after SAM's transform, with values for all conditions and functions: Rules, references, limits, cfn-lint.
+3. Generated combinations, in which every two values of two parameters meet.
+4. checkov, and parliament on all policies: what they find is fixed, or accepted in infra/lint/accepted.toml.
+"""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+import tempfile
+import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from keylane_build.stack import accepted, checks, matrix, scanners
+from keylane_build.stack.loading import load_template
 from keylane_local.tools import project_root, tools_dir
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
+    from collections.abc import Callable, Iterator, Sequence
 
 RULES = "infra/lint"
 # sam requires a region, although it calls no AWS service here.
@@ -38,15 +49,75 @@ def all_templates(root: Path) -> list[str]:
     return ["template.yaml", *sorted(str(each.relative_to(root)) for each in root.glob("infra/*.yaml"))]
 
 
-def main() -> int:
-    """Run the checks; return 1 if one of them fails."""
-    root = project_root()
-    commands = [
+def check_as_written(root: Path) -> Iterator[str]:
+    """Yield what cfn-lint, our rules and SAM find in the templates as they are written."""
+    for command in (
         cfn_lint(all_templates(root)),
         [program("sam"), "validate", "--lint", "--template", "template.yaml"],
-    ]
-    done = [subprocess.run(each, cwd=root, env=environment(), check=False).returncode for each in commands]
-    return 1 if any(done) else 0
+    ):
+        done = subprocess.run(
+            command, cwd=root, env=environment(), capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            yield done.stdout + done.stderr
+    for path in all_templates(root):
+        # Unlike those of resources, outputs and bytes, cfn-lint does not know this limit.
+        count = len(load_template(root / path).get("Parameters") or {})
+        if count > checks.MAX_PARAMETERS:
+            yield f"{path}: {count} parameters; CloudFormation takes {checks.MAX_PARAMETERS}"
+
+
+def check_combinations(root: Path) -> Iterator[str]:
+    """Yield what is wrong with the stacks that the combinations of parameters make."""
+    deployed = matrix.Matrix()
+    for name, stack in matrix.deploy(root, matrix.transform(root, program("python"))):
+        deployed.add(name, stack)
+    yield from sorted(deployed.problems)
+    yield from deployed.missing_branches()
+    with tempfile.TemporaryDirectory() as folder:
+        for text, name in deployed.templates.items():
+            (Path(folder) / name).write_text(text, encoding="utf-8")
+        yield from lint_resolved(Path(folder))
+    found = scanners.run_parliament(deployed.policies) | scanners.run_checkov(root, all_templates(root))
+    yield from accepted.compare(found, accepted.read_accepted(root))
+
+
+def lint_resolved(folder: Path) -> Iterator[str]:
+    """Yield the errors that cfn-lint finds in resolved templates. Warnings are for templates as written."""
+    names = sorted(path.name for path in folder.glob("*.json"))
+    command = [program("cfn-lint"), "--ignore-checks", "W", "I", "--regions", "eu-central-1"]
+    command += ["--format", "parseable", "--", *names]
+    done = subprocess.run(command, cwd=folder, env=environment(), capture_output=True, text=True, check=False)
+    if done.returncode and not done.stdout:
+        yield done.stderr
+    yield from done.stdout.splitlines()
+
+
+def check_pairs(root: Path) -> Iterator[str]:
+    """Yield what is wrong with the stacks of generated combinations."""
+    deployed = matrix.Matrix()
+    for name, stack in matrix.deploy(root, matrix.untransformed(root, pairs=True)):
+        deployed.add(name, stack)
+    yield from sorted(deployed.problems)
+
+
+CHECKS: dict[str, Callable[[Path], Iterator[str]]] = {
+    "the templates as written": check_as_written,
+    "combinations of parameters, checkov, parliament": check_combinations,
+    "every two values of two parameters": check_pairs,
+}
+
+
+def main() -> int:
+    """Run the checks; return 1 if one of them fails."""
+    failed = 0
+    for title, check in CHECKS.items():
+        begun = time.monotonic()
+        problems = list(check(project_root()))
+        failed += len(problems)
+        print(*problems, sep="\n", end="\n" if problems else "")
+        print(f"{title}: {len(problems) or 'no'} problems, {time.monotonic() - begun:.0f} s", flush=True)
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The command `keylane`: the local stack, a single function, and dead letters."""
+"""The command `keylane`: the local stack, a single function, dead letters, and a check of a deployment."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from keylane_local.commands import containers
+from keylane_local.commands.smoke import smoke
 from keylane_local.errors import BadInput, PartFailed, StackError
 from keylane_local.process.processes import tail
 from keylane_local.stack.plan import StackOptions
@@ -60,6 +62,9 @@ def keylane() -> None:
     """Kafka topics, queryable over HTTP: the local stack."""
 
 
+keylane.add_command(smoke)
+
+
 @keylane.command()
 @_data_dir
 @click.option(
@@ -72,6 +77,7 @@ def keylane() -> None:
 @click.option("--http-port", type=_port, help="Port of the HTTP front. Default: 8080, or a free one.")
 @click.option("--shards", type=click.IntRange(3), help="Primaries of the Redis Cluster. Default: 3.")
 @click.option("--replicas", type=click.IntRange(0, 5), help="Replicas of each primary. Default: 1.")
+@click.option("--host", help="Address of Kafka and Redis, for containers. They have no passwords.")
 @click.option("--no-job", is_flag=True, help="Do not start the Spark job.")
 @click.option("--localstack", is_flag=True, help="Also start LocalStack, and deploy template.yaml to it.")
 @click.option("--localstack-port", type=_port, help="LocalStack's port. Default: 4566, or a free one.")
@@ -84,6 +90,7 @@ def up(
     http_port: int | None,
     shards: int | None,
     replicas: int | None,
+    host: str | None,
     no_job: bool,
     localstack: bool,
     localstack_port: int | None,
@@ -99,6 +106,7 @@ def up(
         default_ports=True,
         localstack=localstack,
         localstack_port=localstack_port,
+        host=host,
     )
     config = _choose_config(data_dir, config, required=not no_job)
     stack = Stack(data_dir, config, options=options, progress=_Progress().show)
@@ -106,6 +114,7 @@ def up(
         _out.print("The stack is already running.")
     deployed = stack.deploy() if localstack else None
     _show(stack)
+    containers.explain(stack)
     if deployed:
         _show_deployed(deployed)
 

@@ -24,7 +24,7 @@ _EXIT_TIMEOUT_S = 5.0
 # awslambdaric's native module is built for Linux alone; elsewhere a replacement comes last on the path.
 _FALLBACK = {"darwin": (str(Path(__file__).parent / "fallback"),)}
 # Variables of the front's own environment that any process needs, and so every function gets.
-_PASSED = ("PATH", "HOME", "TMPDIR", "SSL_CERT_FILE", "VIRTUAL_ENV")
+_PASSED = ("AWS_LAMBDA_LOG_FORMAT", "PATH", "HOME", "TMPDIR", "SSL_CERT_FILE", "VIRTUAL_ENV")
 
 
 class TimedOut(Exception):

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 
 from keylane.model.routes import EXPLORE, FUNCTIONS, function_for
+from keylane_local.front.connections import FrontListener, to_web_response
 from keylane_local.front.environments import Function, TimedOut
 from keylane_local.front.function_metrics import FunctionMetrics
 from keylane_local.front.pool import Pool, Throttled
@@ -32,6 +33,7 @@ from keylane_local.front.proxy_events import (
     parse_function_response,
     render_message,
 )
+from keylane_local.front.refusals import unknown_coding
 from keylane_local.front.runtime_api import InitFailed
 from keylane_local.process.ports import HOST
 from keylane_local.tools import project_root
@@ -44,8 +46,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("keylane.front")
 # Lambda's limit for a synchronous event.
 MAX_EVENT_BYTES = 6 * 1024 * 1024
-# Room for a percent-encoded key of 64 KiB: longer ones are for the function to reject (API Gateway: 10 KiB).
-LINE_LIMIT_BYTES = 256 * 1024
+LOG_FORMAT = "%(asctime)s %(levelname)s %(message)s"
 METRICS_PATH = "/metrics"
 """Served by the front itself. On AWS the metrics go to CloudWatch."""
 PASSED_PREFIXES = (
@@ -66,9 +67,7 @@ class FrontServer:
         self.metrics = FunctionMetrics()
         self.pools = {name: Pool(function, self.metrics.take_line) for name, function in functions.items()}
         self._route = route
-        self._http = web.Server(
-            self._serve, access_log=None, auto_decompress=False, max_line_size=LINE_LIMIT_BYTES
-        )
+        self._http = FrontListener(self._serve, self.metrics.count_refusal)
         self._server: asyncio.Server | None = None
 
     async def open(self, port: int, host: str = HOST) -> int:
@@ -98,11 +97,6 @@ class FrontServer:
         request_id = str(uuid.uuid4())
         function = self._route(request.method, request.raw_path.partition("?")[0])
         response = await self._answer(request, request_id, function)
-        http = web.Response(status=response.status, body=response.body)
-        http.headers.popall("Content-Type", None)
-        for name, value in response.headers:
-            http.headers.add(name, value)
-        http.headers["x-amzn-RequestId"] = request_id
         _log.info(
             "%s %s %s %d %d B %.1f ms %s %s",
             request.remote,
@@ -114,7 +108,7 @@ class FrontServer:
             function,
             request_id,
         )
-        return http
+        return to_web_response(response, request_id)
 
     def _metrics(self, request: BaseRequest) -> web.Response:
         from keylane_local.front import openmetrics  # noqa: PLC0415 (the front starts faster without it)
@@ -127,6 +121,9 @@ class FrontServer:
         return render_message(status, text)
 
     async def _answer(self, request: BaseRequest, request_id: str, function: str) -> HttpResponse:
+        if refusal := unknown_coding(request.headers.get("Transfer-Encoding", "")):
+            self.metrics.count_refusal(refusal.kind.status)
+            return refusal.render(request_id)
         event = await _build_event(request, request_id)
         if event is None:
             return self._refuse(413, "Request Too Long")
@@ -220,7 +217,7 @@ def main() -> None:
     parser.add_argument("--function-log", type=Path, required=True, help="file for the functions' output")
     parser.add_argument("--max-environments", type=int, default=8, help="of each function; default: 8")
     options = parser.parse_args()
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(render_message)s")
+    logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
     functions = describe_functions(options.functions, options.function_log, options.max_environments)
     asyncio.run(_run(options.port, options.host, functions))
 

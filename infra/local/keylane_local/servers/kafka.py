@@ -1,4 +1,4 @@
-"""A Kafka broker: one KRaft node, broker and controller in one process, on the loopback address."""
+"""A Kafka broker: one KRaft node, broker and controller in one process, on one address of this machine."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ _MAX_BATCH_BYTES = 1024 * 1024 + 128 * 1024
 _SERVER = """\
 process.roles=broker,controller
 node.id=1
-controller.quorum.voters=1@{host}:{controller_port}
-listeners=PLAINTEXT://{host}:{port},CONTROLLER://{host}:{controller_port}
+controller.quorum.voters=1@{loopback}:{controller_port}
+listeners=PLAINTEXT://{host}:{port},CONTROLLER://{loopback}:{controller_port}
 advertised.listeners=PLAINTEXT://{host}:{port}
 controller.listener.names=CONTROLLER
 inter.broker.listener.name=PLAINTEXT
@@ -78,9 +78,12 @@ class Kafka(ProgramPart):
     cluster_id = ""
     """The id with which a new log folder is formatted; empty: a random one."""
 
-    def __init__(self, home: Path, *, run: Path, log: Path, port: int, controller_port: int) -> None:
-        """Set folder (`home`), folder of the pid file (`run`), log file and ports."""
+    def __init__(
+        self, home: Path, *, run: Path, log: Path, port: int, controller_port: int, host: str = HOST
+    ) -> None:
+        """Set folder (`home`), folder of the pid file (`run`), log file, ports and address."""
         self.home = home
+        self.host = host
         self.port = port
         self.controller_port = controller_port
         self.program = Program(
@@ -95,7 +98,7 @@ class Kafka(ProgramPart):
     @property
     def bootstrap(self) -> str:
         """The address for clients, "host:port"."""
-        return f"{HOST}:{self.port}"
+        return f"{self.host}:{self.port}"
 
     def more_settings(self) -> str:
         """Return further lines of server.properties, which override the others. Subclasses may have some."""
@@ -109,7 +112,8 @@ class Kafka(ProgramPart):
         self.home.mkdir(parents=True, exist_ok=True)
         server, data = self.home / "server.properties", self.home / "data"
         text = _SERVER.format(
-            host=HOST,
+            host=self.host,
+            loopback=HOST,
             port=self.port,
             controller_port=self.controller_port,
             data=_escaped(data),

@@ -119,6 +119,8 @@ class LocalStack(ProgramPart):
             "LAMBDA_RUNTIME_ENVIRONMENT_TIMEOUT": "60",
             # LocalStack's default, docker, can be chosen; its containers do not reach our loopback addresses.
             "LAMBDA_RUNTIME_EXECUTOR": os.environ.get("LAMBDA_RUNTIME_EXECUTOR", "process"),
+            # The patches of CloudFormation and API Gateway, without which the template cannot be updated.
+            "PROCESS_EXECUTOR_PATCHES": os.environ.get("PROCESS_EXECUTOR_PATCHES", "all"),
             "PROCESS_EXECUTOR_PYTHON": str(lambda_python()),
             "PROCESS_EXECUTOR_DIR": str(self.home / "lambda"),
         }

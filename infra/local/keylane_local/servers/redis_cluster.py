@@ -34,11 +34,11 @@ class RedisCluster:
         *,
         run: Path,
         logs: Path,
-        ports: Sequence[tuple[int, int]],
+        addresses: Sequence[tuple[str, int, int]],
         shards: int = 3,
         appendonly: bool = True,
     ) -> None:
-        """Set folders and ports: one (port, bus port) per node."""
+        """Set folders and addresses: one (host, port, bus port) per node."""
         self.shards = shards
         self.created = home / "created"
         self.nodes = [
@@ -46,11 +46,10 @@ class RedisCluster:
                 home / f"node-{index}",
                 run=run,
                 log=logs / f"redis-{index}.log",
-                port=port,
-                bus_port=bus_port,
+                address=address,
                 appendonly=appendonly,
             )
-            for index, (port, bus_port) in enumerate(ports)
+            for index, address in enumerate(addresses)
         ]
 
     @property

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import redis
 
 from keylane_local.errors import ToolMissing
-from keylane_local.process.ports import HOST
 from keylane_local.process.program import Program, ProgramPart
 from keylane_local.tools import MIN_REDIS, find_redis
 
@@ -46,10 +45,21 @@ class RedisNode(ProgramPart):
     """A server. Its folder holds redis.conf, nodes.conf and the data."""
 
     def __init__(
-        self, home: Path, *, run: Path, log: Path, port: int, bus_port: int, appendonly: bool
+        self,
+        home: Path,
+        *,
+        run: Path,
+        log: Path,
+        address: tuple[str, int, int],
+        appendonly: bool,
     ) -> None:
-        """Set folder, log and ports. The folder identifies the node; its ports may change between starts."""
+        """Set folder, log and address: host, port, bus port.
+
+        The folder identifies the node; its address may change between starts.
+        """
+        host, port, bus_port = address
         self.home = home
+        self.host = host
         self.port = port
         self.bus_port = bus_port
         self.appendonly = appendonly
@@ -58,12 +68,12 @@ class RedisNode(ProgramPart):
     @property
     def address(self) -> str:
         """The address for clients, "host:port"."""
-        return f"{HOST}:{self.port}"
+        return f"{self.host}:{self.port}"
 
     @property
     def bus_address(self) -> str:
         """The address in the form of nodes.conf, "host:port@busport"."""
-        return f"{HOST}:{self.port}@{self.bus_port}"
+        return f"{self.host}:{self.port}@{self.bus_port}"
 
     def start(self) -> None:
         """Start it, unless it runs; raise ToolMissing if no server is installed."""
@@ -79,7 +89,7 @@ class RedisNode(ProgramPart):
         config = self.home / "redis.conf"
         config.write_text(
             _CONFIG.format(
-                host=HOST,
+                host=self.host,
                 port=self.port,
                 bus_port=self.bus_port,
                 home=str(self.home.absolute()).replace("\\", "\\\\").replace('"', '\\"'),
@@ -95,7 +105,7 @@ class RedisNode(ProgramPart):
     def client(self) -> Any:
         """Yield a client of this node; replies are decoded to str."""
         with redis.Redis(
-            host=HOST, port=self.port, socket_timeout=_COMMAND_TIMEOUT_S, decode_responses=True
+            host=self.host, port=self.port, socket_timeout=_COMMAND_TIMEOUT_S, decode_responses=True
         ) as client:
             yield client
 

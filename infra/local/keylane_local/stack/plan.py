@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from keylane_local.errors import BadInput
-from keylane_local.process.ports import Ports
+from keylane_local.process.ports import HOST, Ports, is_own_address
 from keylane_local.servers.redis_cluster import MIN_SHARDS
 from keylane_local.stack.state import StackState
 from keylane_local.tools import project_root
@@ -20,7 +20,10 @@ DEFAULT_KAFKA, DEFAULT_REDIS, DEFAULT_HTTP, DEFAULT_LOCALSTACK = 9092, 7000, 808
 
 @dataclass(frozen=True, slots=True)
 class StackOptions:
-    """What the user requests. A port of None: any free one, but the default if `default_ports`."""
+    """What the user requests. A port of None: any free one, but the default if `default_ports`.
+
+    `host`: the address of Kafka and Redis, which nothing protects there; None: as before, at first loopback.
+    """
 
     kafka_port: int | None = None
     redis_port: int | None = None
@@ -34,6 +37,7 @@ class StackOptions:
     max_environments: int = 8
     localstack: bool = False
     localstack_port: int | None = None
+    host: str | None = None
 
 
 def plan_stack(
@@ -56,7 +60,8 @@ def plan_stack(
             f"{data} holds a cluster of {before.shards} shards with {before.replicas} replicas each;"
             " run `keylane down --wipe` first to change that"
         )
-    chosen = _ChosenPorts(options, before, running, Ports())
+    host = _choose_host(options, before, running)
+    chosen = _ChosenPorts(options, before, running, Ports(host))
     return StackState(
         kafka_port=chosen.port("kafka", "kafka_port", DEFAULT_KAFKA),
         controller_port=chosen.port("kafka", "controller_port", None),
@@ -72,7 +77,22 @@ def plan_stack(
             else None
         ),
         functions=str((options.functions or project_root() / "functions").absolute()),
+        host=host,
     )
+
+
+def _choose_host(options: StackOptions, before: StackState | None, running: Collection[str]) -> str:
+    present = before.host if before else HOST
+    if options.host is None or options.host == present:
+        return present
+    if {"kafka", "redis"} & set(running):
+        raise BadInput(f"Kafka and Redis run on {present} already; run `keylane down` first to move them")
+    if not is_own_address(options.host):
+        raise BadInput(
+            f"{options.host!r} is not an IPv4 address of this machine: `ip -4 address` (Linux) or"
+            " `ipconfig getifaddr en0` (macOS) prints those that it has"
+        )
+    return options.host
 
 
 def _choose_config(

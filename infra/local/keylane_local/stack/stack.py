@@ -93,12 +93,13 @@ class Stack:
             log=logs / "kafka.log",
             port=state.kafka_port,
             controller_port=state.controller_port,
+            host=state.host,
         )
         self.redis = RedisCluster(
             self.data / "redis",
             run=run,
             logs=logs,
-            ports=state.redis_ports,
+            addresses=[(state.host, *ports) for ports in state.redis_ports],
             shards=state.shards,
             appendonly=state.appendonly,
         )

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from keylane_local.errors import BadInput
+from keylane_local.process.ports import HOST
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,7 +18,7 @@ _VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class StackState:
-    """Ports and settings of the stack in one data folder."""
+    """Ports and settings of the stack in one data folder. `host`: the address of Kafka and Redis."""
 
     kafka_port: int
     controller_port: int
@@ -29,6 +30,7 @@ class StackState:
     config: str | None
     functions: str
     localstack_port: int | None = None
+    host: str = HOST
 
     def save(self, data: Path) -> None:
         """Write it to the folder `data`, atomically."""

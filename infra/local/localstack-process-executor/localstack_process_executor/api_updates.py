@@ -1,6 +1,6 @@
-"""CloudFormation updates of REST APIs, stages and deployments, which LocalStack 4.14.0 does not implement.
+"""CloudFormation updates of REST APIs, stages, deployments and aliases, which LocalStack 4.14.0 lacks.
 
-Without them a changed route makes the update of the whole stack fail.
+Without them a changed route, or a function's new version, makes the update of the whole stack fail.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ def apply() -> None:
         aws_apigateway_restapi,
         aws_apigateway_stage,
     )
+    from localstack.services.lambda_.resource_providers import lambda_alias
 
     aws_apigateway_restapi.ApiGatewayRestApiProvider.update = update_rest_api
     stage = aws_apigateway_stage.ApiGatewayStageProvider
@@ -31,6 +32,10 @@ def apply() -> None:
     deployment.SCHEMA = {**deployment.SCHEMA, "createOnlyProperties": []}
     deployment.update = update_deployment
     deployment.delete = delete_deployment
+    alias = lambda_alias.LambdaAliasProvider
+    # A function that has changed keeps its name, so its alias need not be replaced.
+    alias.SCHEMA = {**alias.SCHEMA, "createOnlyProperties": ["/properties/Name"]}
+    alias.update = update_alias
 
 
 def update_rest_api(_: Any, request: ResourceRequest) -> ProgressEvent:
@@ -66,6 +71,16 @@ def update_deployment(_: Any, request: ResourceRequest) -> ProgressEvent:
     """Change nothing: a deployment is a snapshot of the API."""
     model, before = request.desired_state, request.previous_state
     model["DeploymentId"] = before["DeploymentId"]
+    return _done(model)
+
+
+def update_alias(_: Any, request: ResourceRequest) -> ProgressEvent:
+    """Point the alias at the new version."""
+    model, before = request.desired_state, request.previous_state
+    model["Id"] = before["Id"]
+    request.aws_client_factory.lambda_.update_alias(
+        FunctionName=model["FunctionName"], Name=model["Name"], FunctionVersion=model["FunctionVersion"]
+    )
     return _done(model)
 
 

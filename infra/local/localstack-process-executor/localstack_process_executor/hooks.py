@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
+import os
+from importlib.metadata import version
+
 from localstack import config
 from localstack.runtime import hooks
 
-from localstack_process_executor import api_updates, patches, rollback
+from localstack_process_executor.patches import PATCHES
+from localstack_process_executor.patching import VARIABLE, apply_patches
 
 
 @hooks.on_infra_start()
 def prepare_process_executor() -> None:
-    """Patch LocalStack before its gateway listens; delete what a killed predecessor has left."""
-    patches.listen_where_told()
-    patches.forget_ended_threads()
-    patches.resolve_after_transforms()
-    patches.let_conditions_change()
-    patches.compare_as_text()
-    patches.keep_bodies()
-    api_updates.apply()
-    rollback.apply()
+    """Apply the chosen patches before the gateway listens; delete what a killed predecessor has left."""
+    apply_patches(os.environ.get(VARIABLE, ""), PATCHES, version("localstack-core"))
     if config.LAMBDA_RUNTIME_EXECUTOR == "process":
         from localstack_process_executor.executor import forget_predecessors
 

@@ -1,10 +1,16 @@
-"""Patches for LocalStack 4.14.0. Each function fixes one problem, which its docstring describes."""
+"""Patches for LocalStack 4.14. Each function fixes one problem, which its docstring describes.
+
+They import LocalStack when they are applied. PATCHES has the names by which they are chosen.
+"""
 
 from __future__ import annotations
 
 import functools
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def listen_where_told() -> None:
@@ -99,6 +105,32 @@ def keep_bodies() -> None:
     from localstack.services.apigateway.next_gen.execute_api.handlers import parse
 
     parse.restore_payload = lambda request: request.get_data(parse_form_data=False)
+
+
+def update_apis() -> None:
+    """Update REST APIs, stages and deployments: LocalStack's stacks fail at a changed route."""
+    from localstack_process_executor import api_updates
+
+    api_updates.apply()
+
+
+def roll_back() -> None:
+    """Roll back failed updates of stacks: LocalStack leaves half of an update, and the next one fails."""
+    from localstack_process_executor import rollback
+
+    rollback.apply()
+
+
+PATCHES: dict[str, Callable[[], None]] = {
+    "listen-address": listen_where_told,
+    "lambda-threads": forget_ended_threads,
+    "cloudformation-transforms": resolve_after_transforms,
+    "cloudformation-conditions": let_conditions_change,
+    "cloudformation-equals": compare_as_text,
+    "cloudformation-rollback": roll_back,
+    "apigateway-bodies": keep_bodies,
+    "apigateway-updates": update_apis,
+}
 
 
 def _text(value: Any) -> Any:

@@ -1,0 +1,89 @@
+"""`python -m keylane_build.audit`: what ships, and whether an advisory is known for it.
+
+For the layer and for the job it writes an SBOM (CycloneDX) into build/sbom and asks pip-audit. A known
+vulnerability fails. Advisories that cannot be reached do not: the output says what was not audited.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from keylane_build import job_package, layer
+from keylane_build.stack.scanners import program
+from keylane_local.tools import project_root
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+FOLDER = "build/sbom"
+
+
+def shipped() -> dict[str, list[str]]:
+    """Return the pinned packages of each thing that ships."""
+    pins = [f"{name}=={version}" for name, version in layer.pin_layer().items()]
+    return {"layer": pins, "job": job_package.list_requirements()}
+
+
+def write_sbom(requirements: Path, target: Path) -> None:
+    """Write a CycloneDX document of the packages in a requirements file. Raises CalledProcessError."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    command = [program("cyclonedx-py"), "requirements", str(requirements), "--of", "JSON", "-o", str(target)]
+    subprocess.run([*command, "--output-reproducible"], check=True)
+
+
+def run_audit(requirements: Path) -> str:
+    """Return the JSON of pip-audit, "" if it could not run."""
+    command = [program("pip-audit"), "--requirement", str(requirements), "--no-deps", "--disable-pip"]
+    command += ["--progress-spinner", "off", "--format", "json"]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout
+
+
+def describe_audit(output: str) -> tuple[list[str], list[str], list[str]]:
+    """Return audited packages, packages that could not be audited, and a sentence for each vulnerability."""
+    try:
+        dependencies: Sequence[dict[str, Any]] = json.loads(output)["dependencies"]
+    except ValueError:
+        return [], [], []
+    audited = [each["name"] for each in dependencies if "vulns" in each]
+    skipped = [each["name"] for each in dependencies if "vulns" not in each]
+    found = [
+        f"{each['name']} {each['version']} has {vulnerability['id']}: fixed in"
+        f" {', '.join(vulnerability['fix_versions']) or 'no version'}"
+        for each in dependencies
+        for vulnerability in each.get("vulns", ())
+    ]
+    return audited, skipped, found
+
+
+def render_audit(name: str, output: str) -> str:
+    """Return what the audit of the packages of `name` has shown."""
+    audited, skipped, found = describe_audit(output)
+    if not audited:
+        return (
+            f"{name}: NOT AUDITED: pip-audit could not reach the advisories. Run it where PyPI can be reached"
+        )
+    missing = f"; NOT AUDITED: {', '.join(skipped)}" if skipped else ""
+    return "\n".join([f"{name}: {len(audited)} packages, {len(found)} vulnerabilities{missing}", *found])
+
+
+def main() -> int:
+    """Write the SBOMs and run the audits; return 1 if a vulnerability is known."""
+    failed = False
+    for name, pins in shipped().items():
+        with tempfile.TemporaryDirectory() as folder:
+            requirements = Path(folder) / f"{name}.txt"
+            requirements.write_text("\n".join(pins) + "\n", encoding="utf-8")
+            write_sbom(requirements, project_root() / FOLDER / f"{name}.json")
+            output = run_audit(requirements)
+        failed |= bool(describe_audit(output)[2])
+        print(render_audit(name, output), flush=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

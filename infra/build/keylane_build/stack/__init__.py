@@ -1,0 +1,1 @@
+"""What CloudFormation would make of the templates with given parameters, without an account."""

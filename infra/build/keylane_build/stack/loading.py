@@ -1,0 +1,35 @@
+"""CloudFormation templates as Python: `!Ref X` is {"Ref": "X"}, `!GetAtt A.B` {"Fn::GetAtt": ["A", "B"]}."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class _Loader(yaml.SafeLoader):  # type: ignore[misc] # yaml has no types
+    """YAML with CloudFormation's short tags."""
+
+
+def _intrinsic(loader: _Loader, suffix: str, node: yaml.Node) -> dict[str, Any]:
+    if isinstance(node, yaml.ScalarNode):
+        value: Any = loader.construct_scalar(node)
+    elif isinstance(node, yaml.SequenceNode):
+        value = loader.construct_sequence(node, deep=True)
+    else:
+        value = loader.construct_mapping(node, deep=True)
+    if suffix == "GetAtt" and isinstance(value, str):
+        value = value.split(".", 1)
+    return {suffix if suffix in {"Ref", "Condition"} else f"Fn::{suffix}": value}
+
+
+_Loader.add_multi_constructor("!", _intrinsic)
+
+
+def load_template(path: Path) -> dict[str, Any]:
+    """Return the template in a file."""
+    found: dict[str, Any] = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)  # noqa: S506 (a SafeLoader)
+    return found

@@ -36,13 +36,40 @@ settings.register_profile("random", deadline=None, print_blob=True)
 settings.load_profile("keylane")
 
 
+LONGEST_FIRST = (
+    "tests/integration/torture",
+    "tests/integration/job",
+    "tests/e2e",
+    "tests/integration/model",
+    "tests/integration",
+    "tests/contract",
+)
+"""The order of folders where tests run side by side, so that no process is left with what takes longest."""
+SHARED = ("localstack", "stack")
+"""Servers that cost more to start twice than to wait for: their tests stay in one process."""
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests by their folder."""
+    """Mark tests by their folder and, for processes side by side (-n), by what stays in one of them."""
     for item in items:
         if TESTS / "integration" in item.path.parents:
             item.add_marker(pytest.mark.integration)
-        if TESTS / "e2e" in item.path.parents:
+        if {TESTS / "e2e", TESTS / "compat"} & set(item.path.parents):
             item.add_marker(pytest.mark.e2e)
+        shared = [name for name in SHARED if name in getattr(item, "fixturenames", ())]
+        item.add_marker(pytest.mark.xdist_group(shared[0] if shared else _file(item)))
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        items.sort(key=_turn)
+
+
+def _file(item: pytest.Item) -> str:
+    return item.nodeid.partition("::")[0]
+
+
+def _turn(item: pytest.Item) -> int:
+    turns = [turn for turn, folder in enumerate(LONGEST_FIRST) if _file(item).startswith(folder)]
+    return turns[0] if turns else len(LONGEST_FIRST)
 
 
 @pytest.fixture(scope="session")

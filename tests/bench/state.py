@@ -19,7 +19,7 @@ from keylane.state import codec
 from keylane.state import redis_keys as redis_keys_state
 from keylane_local.front.proxy_events import HttpRequest, build_proxy_event
 from keylane_local.process.guard import guarded
-from keylane_local.process.ports import Ports
+from keylane_local.process.ports import HOST, Ports
 from keylane_local.servers.redis_cluster import RedisCluster
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def cluster() -> Iterator[str]:
             data / "redis",
             run=data / "run",
             logs=data / "logs",
-            ports=[(ports.any(), ports.any()) for _ in range(6)],
+            addresses=[(HOST, ports.any(), ports.any()) for _ in range(6)],
         )
         try:
             servers.start()

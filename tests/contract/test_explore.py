@@ -19,7 +19,7 @@ from keylane.model.kafka import EARLIEST, LATEST, MAX, READ_COMMITTED, READ_UNCO
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from keylane.ports import LogReader, Metadata
+    from keylane.ports import DetailedMetadata, LogReader
 
 IN_TIME_MS = 15_000
 RECORDS = (
@@ -35,7 +35,7 @@ RECORDS = (
 class Held:
     """A Kafka, how to make a topic of so many partitions, and how to write to one of them."""
 
-    metadata: Metadata
+    metadata: DetailedMetadata
     reader: LogReader
     create: Callable[[str, int], None]
     write: Callable[[str, int, tuple[LogRecord, ...]], None]
@@ -47,6 +47,15 @@ class Held:
     def offset(self, topic: str, at: str | int, isolation: str = READ_COMMITTED) -> int | None:
         (found,) = self.reader.offsets(topic, 1, (at,), isolation, deadline(IN_TIME_MS))
         return found and found.offset
+
+
+def test_each_broker_reports_the_versions_of_its_apis(held: Held):
+    for broker in held.metadata.cluster(deadline(IN_TIME_MS)).brokers:
+        found = held.metadata.api_versions(broker, deadline(IN_TIME_MS))
+        assert list(found) == sorted(found)
+        produce = next(each for each in found if each.api_key == 0)
+        assert 0 <= produce.min_version < produce.max_version
+        assert any(each.api_key == 18 for each in found)
 
 
 def write(bootstrap: str, topic: str, partition: int, records: tuple[LogRecord, ...]) -> None:
@@ -90,6 +99,15 @@ def topic(held: Held) -> str:
     held.create(name, 3)
     held.write(name, 1, RECORDS)
     return name
+
+
+def test_topics_are_described_with_their_settings(held: Held, topic: str):
+    found = held.metadata.describe([topic, a_topic()], deadline(IN_TIME_MS))
+    assert found == {topic: held.metadata.topic(topic, deadline(IN_TIME_MS))}
+    assert held.metadata.describe([], deadline(IN_TIME_MS)) == {}
+    assert held.metadata.settings(topic, deadline(IN_TIME_MS))["cleanup.policy"] == "delete"
+    with pytest.raises(UnknownTopic):
+        held.metadata.settings(a_topic(), deadline(IN_TIME_MS))
 
 
 def test_topics_and_their_partitions_are_told(held: Held, topic: str):

@@ -172,3 +172,43 @@ def test_the_descriptor_of_a_proto_is_accepted_by_protobuf():
     pool.Add(FileDescriptorProto(name="a.proto", package="legs"))
     pool.Add(proto_parser.parse('import "a.proto"; message B { oneof o { int32 a = 1; } }', "b.proto"))
     assert pool.FindMessageTypeByName("B").oneofs_by_name["o"].fields[0].name == "a"
+
+
+NUMBERED = "".join(f"int32 field_number_{number} = {number + 1};" for number in range(2_000))
+MANY = f'syntax = "proto3"; import "google/protobuf/any.proto"; message Many {{ {NUMBERED} }}'
+SYMBOLS = f'syntax = "proto3"; message A {{ repeated E e = 1; }} enum E {{ {"x" * 20_000} = 0; }}'
+ENTRIES = b"".join(b"\x0a\x03\x08" + bytes([0x80 | key & 127, key >> 7]) for key in range(128, 9_000))
+
+
+@pytest.mark.parametrize("spell", [str, described], ids=["text", "descriptor"])
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        ("message A { repeated Many m = 1; } " + MANY, b"\x0a\0" * 20_000),
+        ("message A { map<int32, Many> m = 1; } " + MANY, ENTRIES),
+        ("message A { repeated google.protobuf.Any m = 1; } " + MANY, b"\x0a\x08\x0a\x06a/Many" * 5_000),
+        (SYMBOLS, b"\x0a\xff\x7f" + bytes(16_383)),
+        (SYMBOLS, b"\x08\0" * 16_383),
+    ],
+    ids=["messages", "map", "any", "packed symbols", "symbols"],
+)
+def test_a_small_value_does_not_become_gigabytes(spell, schema, value):
+    decode = protobuf.decoder(spell(schema), ())
+    with pytest.raises(ValueError, match=r"the value's (messages have|JSON has) more than"):
+        decode(b"\0" + value)
+
+
+def test_large_values_within_the_limits_are_read():
+    fields = "".join(f"int32 f{number} = {number + 10};" for number in range(100))
+    schema = f"""syntax = "proto3"; message A {{ repeated B b = 1; E e = 2; }}
+        message B {{ E e = 1; bytes data = 3; {fields} }} enum E {{ NONE = 0; }}"""
+    unknown = b"\x22\x02ab"
+    value = (b"\x0a\x46\x1a\x40" + b"x" * 64 + unknown) * 3_000 + b"\x10\0"
+    found = json.loads(protobuf.decoder(schema, ())(b"\0" + value))
+    assert (len(found["b"]), len(found["b"][0])) == (3_000, 102)
+
+
+@pytest.mark.parametrize("opened", ["/* ", '\\"', "' \n"])
+def test_what_is_never_closed_is_refused_at_once(opened):
+    with pytest.raises(ValueError, match="never closed"):
+        protobuf.decoder("message A {} " + opened * 200_000, ())

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tests.servers.own import eventually
+
 from keylane.model.records import NewRecord
 from keylane.model.routes import function_for
 from keylane.produce import message_codec
@@ -20,8 +22,12 @@ from keylane_local.front.proxy_events import HttpRequest, build_proxy_event
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tests.e2e.client import ApiResponse, Client
+
 EVENTS = Path(__file__).parents[2] / "events"
 REST_PROXY = "application/vnd.kafka.json.v2+json"
+NO_CLUSTER = "lkc-0"
+"""Kafka makes ids at random: no example can name one that is there. tests/compat does."""
 NOW_S = 1_795_257_709.908
 REQUEST_ID = "c6af9ac6-7b61-11e6-9a41-93e8deadbeef"
 
@@ -39,6 +45,11 @@ class Example:
     @property
     def function(self) -> str:
         return function_for(self.method, self.path.partition("?")[0])
+
+    def send(self, client: Client) -> ApiResponse:
+        """Send the request over HTTP."""
+        headers = {name.replace("-", "_"): value for name, value in self.headers.items()}
+        return client.request(self.method, self.path, self.body.encode() or None, **headers)
 
     def event(self) -> dict[str, Any]:
         """Return the event that API Gateway builds from the request."""
@@ -85,12 +96,27 @@ EXAMPLES = {
         json.dumps({"records": [RECORD]}),
         {"Content-Type": REST_PROXY},
     ),
+    "post_v3_records": Example(
+        "POST",
+        f"/v3/clusters/{NO_CLUSTER}/topics/flights/records",
+        **_json({"key": {"type": "STRING", "data": "N14228"}, "value": {"type": "JSON", "data": FLIGHT}}),
+    ),
     "get_topics": Example("GET", "/topics?prefix=fl"),
     "get_kafka_topic": Example("GET", "/topics/flights/partitions"),
     "get_kafka_partition": Example("GET", "/topics/flights/partitions/2"),
     "get_offset": Example("GET", "/topics/flights/partitions/2/offsets?at=latest"),
     "get_records": Example("GET", "/topics/flights/partitions/2/records?offset=earliest&limit=10"),
     "get_clusters": Example("GET", "/clusters"),
+    "get_brokers": Example("GET", "/brokers"),
+    "get_v3_clusters": Example("GET", "/v3/clusters"),
+    "get_v3_cluster": Example("GET", f"/v3/clusters/{NO_CLUSTER}", status=404),
+    "get_v3_topics": Example("GET", f"/v3/clusters/{NO_CLUSTER}/topics", status=404),
+    "get_v3_topic": Example("GET", f"/v3/clusters/{NO_CLUSTER}/topics/flights", status=404),
+    "get_v3_partitions": Example("GET", f"/v3/clusters/{NO_CLUSTER}/topics/flights/partitions", status=404),
+    "get_v3_partition": Example("GET", f"/v3/clusters/{NO_CLUSTER}/topics/flights/partitions/2", status=404),
+    "get_v3_offsets": Example(
+        "GET", f"/v3/clusters/{NO_CLUSTER}/topics/flights/partitions/2/offset", status=404
+    ),
     "get_health": Example("GET", "/health"),
 }
 
@@ -116,6 +142,20 @@ def events() -> dict[str, str]:
         name: json.dumps(event, indent=1) + "\n"
         for name, event in {**found, "drain/queued.json": queued()}.items()
     }
+
+
+def write_records(client: Client) -> None:
+    """Write the records that the examples read, and wait until they are readable."""
+    records = [
+        ("flights", b"N14228", b'{"dest": "IAH"}'),
+        ("flights", b"N24211", b'{"dest": "MIA"}'),
+        ("joined", b"N14228", b'{"amount": 1}'),
+        ("bookings", b"ann|2026-11-09", b'{"to": "Bern"}'),
+    ]
+    positions = [(topic, key, client.put(topic, key, value)) for topic, key, value in records]
+    for topic, key, position in positions:
+        assert client.get(topic, key, Keylane_Min_Position=position, Prefer="wait=20").status == 200
+    eventually(lambda: client.request("GET", "/views/puts/keys/N14228").status == 200, 60)
 
 
 def queued() -> dict[str, Any]:

@@ -6,8 +6,7 @@ import json
 
 import pytest
 from tests.e2e.client import Client
-from tests.e2e.examples import EVENTS, EXAMPLES
-from tests.servers.own import eventually
+from tests.e2e.examples import EVENTS, EXAMPLES, write_records
 
 from keylane_local.commands import invoke
 
@@ -16,18 +15,7 @@ from keylane_local.commands import invoke
 def filled(stack):
     """The stack, with the records that the examples read."""
     client = Client(stack.http_url)
-    positions = [
-        (topic, key, client.put(topic, key, value))
-        for topic, key, value in [
-            ("flights", b"N14228", b'{"dest": "IAH"}'),
-            ("flights", b"N24211", b'{"dest": "MIA"}'),
-            ("joined", b"N14228", b'{"amount": 1}'),
-            ("bookings", b"ann|2026-11-09", b'{"to": "Bern"}'),
-        ]
-    ]
-    for topic, key, position in positions:
-        assert client.get(topic, key, Keylane_Min_Position=position, Prefer="wait=20").status == 200
-    eventually(lambda: client.request("GET", "/views/puts/keys/N14228").status == 200, 60)
+    write_records(client)
     yield stack
     client.close()
 
@@ -35,8 +23,7 @@ def filled(stack):
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_example_is_answered_over_http(filled, client, name):
     example = EXAMPLES[name]
-    headers = {each.replace("-", "_"): value for each, value in example.headers.items()}
-    answer = client.request(example.method, example.path, example.body.encode() or None, **headers)
+    answer = example.send(client)
     assert answer.status == example.status, answer.body
 
 

@@ -53,7 +53,7 @@ def own_cluster(data: Path, *, appendonly: bool = False) -> Iterator[RedisCluste
             data / "redis",
             run=data / "run",
             logs=data / "logs",
-            ports=[(ports.any(), ports.any()) for _ in range(6)],
+            addresses=[(HOST, ports.any(), ports.any()) for _ in range(6)],
             appendonly=appendonly,
         )
         cluster.start()
@@ -159,7 +159,7 @@ class SlotMove:
         """Cancel the migration, and move the keys back."""
         self.source.command("CLUSTER", "SETSLOT", self.slot, "STABLE")
         with redis.Redis(port=self.target.port) as client:
-            keys = client.execute_command("CLUSTER GETKEYSINSLOT", self.slot, 100_000)
+            keys = client.execute_command("CLUSTER", "GETKEYSINSLOT", self.slot, 100_000)
         _migrate(self.target, self.source, keys)
         self.target.command("CLUSTER", "SETSLOT", self.slot, "STABLE")
 

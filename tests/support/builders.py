@@ -9,20 +9,27 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
+from tests.support.fakes import FakeState, FakeTime
+
 from keylane import routing
+from keylane.config.functions import QuerySettings
 from keylane.model.records import Layout, NewRecord, Position, Watermark
 from keylane.model.served_topics import ALL_TOPICS, ServedTopics
 from keylane.ports import Clock
 from keylane.produce.guards import NO_GUARDS
 from keylane.produce.put import RecordWriter
+from keylane.query.layouts import Layouts
+from keylane.query.store import Store
 from keylane.state import codec, redis_keys
 from keylane.wiring.produce import ProduceParts
+from keylane.wiring.query import QueryParts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
 
-    from keylane.ports import Checks, Deadline, Log
+    from keylane.ports import Checks, Deadline, Log, SchemaWriter
     from keylane.produce.enqueue import WriteAheadLog
     from keylane.produce.guards import Guards
 
@@ -156,6 +163,10 @@ def load_produce(
     guards: Guards = NO_GUARDS,
     checks: Checks | None = None,
     served: ServedTopics = ALL_TOPICS,
+    schemas: SchemaWriter | None = None,
+    *,
+    request_id_header: str | None = None,
+    pushes_as_kprf: bool = False,
 ) -> Callable[..., dict[str, Any]]:
     """The produce function over a log: `post(path, body, **event)`; a body that isn't bytes is JSON.
 
@@ -164,7 +175,10 @@ def load_produce(
     function = load_handler("produce")
     # A long timeout: on a busy machine ten thousand records take seconds.
     writer = RecordWriter(log, Clock(), 1_000, 5_000, wal, checks, served)
-    function.parts = lambda: ProduceParts(writer, guards)
+    opened = None if schemas is None else lambda: schemas
+    function.parts = lambda: ProduceParts(
+        writer, guards, opened, request_id_header=request_id_header, pushes_as_kprf=pushes_as_kprf
+    )
 
     def post(path: str, body: Any, method: str = "POST", **event: Any) -> dict[str, Any]:
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
@@ -173,6 +187,25 @@ def load_produce(
         return answer
 
     return post
+
+
+def load_query(*entries: dict[bytes, bytes], now_ms: int = NOW_MS) -> Callable[..., dict[str, Any]]:
+    """The query function over a state with these entries: `ask(method, path, **event)`."""
+    function = load_handler("query")
+    state, time = FakeState(), FakeTime(now_ms)
+    for each in entries:
+        state.entries |= each
+    nowhere: Any = None
+    store = Store(state, Layouts(state, time.clock, 30), time.clock)
+    settings = QuerySettings(nowhere, wait_default_ms=0)
+    function.parts = lambda: QueryParts(settings, store, lambda: pytest.fail("no value here has a schema"))
+
+    def ask(method: str, path: str, **event: Any) -> dict[str, Any]:
+        answer: dict[str, Any] = function.lambda_handler(an_event(method, path, **event), None)
+        json.dumps(answer)  # as the runtime does
+        return answer
+
+    return ask
 
 
 def body_of(answer: dict[str, Any]) -> bytes:

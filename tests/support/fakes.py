@@ -13,17 +13,20 @@ from keylane.errors import (
     OffsetOutOfRange,
     ProduceFailed,
     QueueUnavailable,
+    RegistryUnavailable,
     RequestInProgress,
     StateUnavailable,
     TooLarge,
     UnknownPartition,
     UnknownTopic,
 )
+from keylane.formats import avro_writer
 from keylane.model.kafka import (
     EARLIEST,
     LATEST,
     MAX,
     READ_UNCOMMITTED,
+    ApiVersion,
     Broker,
     KafkaCluster,
     KafkaPartition,
@@ -33,7 +36,7 @@ from keylane.model.kafka import (
     OffsetFound,
 )
 from keylane.model.records import NewRecord, Position
-from keylane.ports import Claimed, Clock
+from keylane.ports import Claimed, Clock, SchemaRefused
 from keylane.produce.rate_limits import RateLimitState
 
 if TYPE_CHECKING:
@@ -292,7 +295,7 @@ class FakePartition:
 
 @dataclass
 class FakeKafka:
-    """The ports Metadata and LogReader over lists of records: one broker, one partition list a topic.
+    """The ports Metadata, TopicDetails and LogReader over lists: one broker, one partition list a topic.
 
     `before_read` is called before each read.
     """
@@ -301,6 +304,7 @@ class FakeKafka:
     reads: list[LogRange] = field(default_factory=list)
     away: bool = False
     before_read: Callable[[], None] = lambda: None
+    cluster_id: str = "fake"
 
     def create(self, topic: str, partition_count: int) -> list[FakePartition]:
         self.logs[topic] = [FakePartition() for _ in range(partition_count)]
@@ -308,7 +312,12 @@ class FakeKafka:
 
     def cluster(self, deadline: Deadline) -> KafkaCluster:
         self._answer(deadline)
-        return KafkaCluster("fake", 1, (Broker(1, "kafka", 9092),))
+        return KafkaCluster(self.cluster_id, 1, (Broker(1, "kafka", 9092),))
+
+    def api_versions(self, broker: Broker, deadline: Deadline) -> tuple[ApiVersion, ...]:
+        self._answer(deadline)
+        assert broker.number == 1
+        return ApiVersion(0, 0, 11), ApiVersion(1, 4, 17), ApiVersion(18, 0, 4)
 
     def topics(self, deadline: Deadline) -> dict[str, int]:
         self._answer(deadline)
@@ -322,6 +331,13 @@ class FakeKafka:
         return KafkaTopic(
             topic, f"id of {topic}", False, tuple(KafkaPartition(n, 1, (1,), (1,)) for n in numbers)
         )
+
+    def describe(self, topics: Sequence[str], deadline: Deadline) -> dict[str, KafkaTopic]:
+        return {each: self.topic(each, deadline) for each in topics if each in self.logs}
+
+    def settings(self, topic: str, deadline: Deadline) -> dict[str, str | None]:
+        self.topic(topic, deadline)
+        return {"cleanup.policy": "delete"}
 
     def offsets(
         self, topic: str, partition: int, ats: Sequence[At], isolation: str, deadline: Deadline
@@ -367,6 +383,40 @@ class FakeKafka:
     def _answer(self, deadline: Deadline) -> None:
         if self.away or not deadline.remaining_s:
             raise LogUnavailable("Kafka did not answer in time")
+
+
+@dataclass
+class FakeSchemaWriter:
+    """The port SchemaWriter: `subjects` has the ids of each subject's versions, `texts` the schemas by id."""
+
+    subjects: dict[str, set[int]] = field(default_factory=dict)
+    texts: dict[int, str] = field(default_factory=dict)
+    rejects: bool = False
+    away: bool = False
+
+    def add(self, subject: str, schema: str) -> int:
+        known = {text: schema_id for schema_id, text in self.texts.items()}
+        schema_id = known.get(schema, len(self.texts) + 1)
+        self.texts[schema_id] = schema
+        self.subjects.setdefault(subject, set()).add(schema_id)
+        return schema_id
+
+    def registered(self, subject: str, schema: str, deadline: Deadline) -> tuple[int, Callable[[Any], bytes]]:
+        encode = avro_writer.encoder(schema)
+        self._answer(deadline)
+        if self.rejects:
+            raise SchemaRefused("the Schema Registry rejects the schema")
+        return self.add(subject, schema), encode
+
+    def encoder(self, subject: str, schema_id: int, deadline: Deadline) -> Callable[[Any], bytes]:
+        self._answer(deadline)
+        if schema_id not in self.subjects.get(subject, ()):
+            raise SchemaRefused(f"schema {schema_id} is not a version of subject {subject!r}")
+        return avro_writer.encoder(self.texts[schema_id])
+
+    def _answer(self, deadline: Deadline) -> None:
+        if self.away or not deadline.remaining_s:
+            raise RegistryUnavailable("the Schema Registry can't be reached")
 
 
 @dataclass

@@ -10,6 +10,7 @@ _COLUMNS = "spark/keylane_spark/columns/chunks.py"
 _FOLDING = "spark/keylane_spark/columns/fold.py"
 _WRITES = "spark/keylane_spark/adapters/library/writes.lua"
 _MERGE = "spark/keylane_spark/adapters/library/merge.lua"
+_TRANSACTIONS = "spark/keylane_spark/adapters/chunk_transactions.py"
 _STARTS = "spark/keylane_spark/adapters/lane.py"
 _HEARTBEAT = "spark/keylane_spark/stream/heartbeat.py"
 _FRESHNESS = "spark/keylane_spark/stream/freshness.py"
@@ -17,6 +18,9 @@ _STORE = "layers/keylane/python/keylane/query/store.py"
 _LATEST = "layers/keylane/python/keylane/query/latest.py"
 _ADMIN = "spark/keylane_spark/adapters/kafka_admin.py"
 _CLAIMS = "spark/keylane_spark/adapters/claim_clock.py"
+_LINEAGE = "spark/keylane_spark/generations/lineage.py"
+_LAYOUTS = "layers/keylane/python/keylane/query/layouts.py"
+_NODE = "infra/local/keylane_local/servers/redis_node.py"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,16 +60,29 @@ MUTANTS = (
             Replacement(
                 _LANES, "  if next_offset < to then\n    next_offset = to", "  do\n    next_offset = to"
             ),
+            Replacement(_TRANSACTIONS, "<= watermark.next_offset < covered.end", "<= watermark.next_offset"),
         ),
         focus=None,
     ),
     # Any writer is accepted, whatever its epoch.
     Mutant(
-        "epoch check", (Replacement(_WATERMARK, "if owner > epoch then", "if false then"),), focus="zombie"
+        "epoch check",
+        (
+            Replacement(_WATERMARK, "if owner > epoch then", "if false then"),
+            Replacement(_TRANSACTIONS, "if watermark.epoch != self._epoch or not ", "if not "),
+        ),
+        focus="zombie",
     ),
     # A chunk that begins beyond the lane's next offset is accepted: what a failover lost stays lost.
     Mutant(
-        "repair", (Replacement(_LANES, "if next_offset < from then", "if false then"),), focus="lose-writes"
+        "repair",
+        (
+            Replacement(_LANES, "if next_offset < from then", "if false then"),
+            Replacement(
+                _TRANSACTIONS, "not covered.begin <= watermark.next_offset", "not watermark.next_offset"
+            ),
+        ),
+        focus="lose-writes",
     ),
     # Within a chunk all sets come after all tombstones, as in a sink that sends deletes first.
     Mutant(
@@ -136,6 +153,7 @@ MUTANTS = (
             Replacement(
                 _LANES, "if args[9] == '1' or bit.band(flags, HAS_STRAYS) ~= 0 then", "if args[9] == '1' then"
             ),
+            Replacement(_TRANSACTIONS, "if watermark.has_strays:", "if False:"),
         ),
         topics=("mixed",),
     ),
@@ -234,5 +252,51 @@ MUTANTS = (
         focus="empty-shard",
         topics=("mixed",),
         configuration="forgetful",
+    ),
+    # What a transaction relies on may change before it is carried out.
+    Mutant(
+        "watch",
+        (
+            Replacement(
+                _TRANSACTIONS,
+                'return encode_command(b"WATCH", key) +',
+                'return encode_command(b"EXISTS", key) +',
+            ),
+        ),
+        focus="zombie",
+        topics=("plain",),
+    ),
+    # A log that has grown past what was read before anyone looked is taken for the log that was read.
+    Mutant(
+        "leader epochs",
+        (
+            Replacement(
+                _LINEAGE,
+                "        for partition, found in self.ask(asked).items():\n            epoch",
+                "        for partition, found in self.ask({}).items():\n            epoch",
+            ),
+        ),
+        focus="lose-log",
+        topics=("plain",),
+    ),
+    # Readers know the layout in the part of the cluster that has the first of its copies, and no other.
+    Mutant(
+        "copies of layouts",
+        (
+            Replacement(
+                _LAYOUTS,
+                "for tag in (redis_keys.RECORD_TAG, *redis_keys.COPY_TAGS):",
+                "for tag in (redis_keys.RECORD_TAG,):",
+            ),
+        ),
+        focus="empty-keylane-shard",
+        topics=("plain",),
+    ),
+    # Without a majority of primaries no node answers reads.
+    Mutant(
+        "reads when down",
+        (Replacement(_NODE, "cluster-allow-reads-when-down yes\n", ""),),
+        focus="kill-two-primaries",
+        topics=("plain",),
     ),
 )

@@ -12,13 +12,15 @@ import enum
 import threading
 from typing import TYPE_CHECKING
 
-from keylane.adapters.redis.cluster import Cluster, Node
+from keylane.adapters.redis.cluster import Cluster
+from keylane.adapters.redis.connections import Connector, Node
 from keylane_local.process.ports import HOST
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from keylane.adapters.redis.cluster import RedisSettings
+    from keylane.adapters.redis.connections import RedisSettings, Wire
+    from keylane.ports import Deadline
 
 _READ_BYTES = 65_536
 _DRIP_BYTES = 50
@@ -100,6 +102,7 @@ class Link:
                     await asyncio.sleep(self.delay_s)
                 while self.mode is Mode.DRIP and len(data) > _DRIP_BYTES:
                     target.write(data[:_DRIP_BYTES])
+                    await target.drain()  # raises once the other side has gone
                     data = data[_DRIP_BYTES:]
                     await asyncio.sleep(_DRIP_PAUSE_S)
                 target.write(data)
@@ -152,25 +155,29 @@ class Links:
             await asyncio.wait(others, timeout=5)
 
 
-class LinkedCluster(Cluster):
-    """A cluster's client that connects through links. `ports`: as `Links.ports`."""
+class LinkedConnector(Connector):
+    """Connects through links. `ports`: as `Links.ports`."""
 
     def __init__(self, settings: RedisSettings, ports: Mapping[int, int]) -> None:
         super().__init__(settings)
         self._ports = ports
 
-    def _make_connection(self, node: Node, connect_timeout_s: float, timeout_s: float):
-        return super()._make_connection(
-            Node(node.host, self._ports.get(node.port, node.port)), connect_timeout_s, timeout_s
-        )
+    def connect(self, node: Node, deadline: Deadline) -> Wire:
+        return super().connect(Node(node.host, self._ports.get(node.port, node.port)), deadline)
+
+
+class LinkedCluster(Cluster):
+    """A cluster's client that connects through links. `ports`: as `Links.ports`."""
+
+    def __init__(self, settings: RedisSettings, ports: Mapping[int, int]) -> None:
+        super().__init__(settings)
+        self._connector = LinkedConnector(settings, ports)
 
 
 def link_all_clusters(ports: Mapping[int, int]) -> None:
     """Let every `Cluster` of this process connect through links."""
-    connect: Callable = Cluster._make_connection
 
-    def _make_connection(self: Cluster, node: Node, connect_timeout_s: float, timeout_s: float):
-        linked = Node(node.host, ports.get(node.port, node.port))
-        return connect(self, linked, connect_timeout_s, timeout_s)
+    def connect(self: Connector, node: Node, deadline: Deadline, _connect: Callable = Connector.connect):
+        return _connect(self, Node(node.host, ports.get(node.port, node.port)), deadline)
 
-    Cluster._make_connection = _make_connection  # type: ignore[method-assign]
+    Connector.connect = connect  # type: ignore[method-assign]

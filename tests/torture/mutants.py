@@ -82,6 +82,8 @@ def run(mutant: Mutant, seed: int, bound: int) -> dict[str, Any]:
             },
             check=False,
         )
+        if not summary.exists():
+            raise SystemExit(f"without the {mutant.name}: the torture has ended without a summary, see above")
         return dict(json.loads(summary.read_text(encoding="utf-8")))
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 REACHED_WITHIN_S = 120
 REBUILT_PER_S = 1_000
 """The least speed at which an emptied Redis is rebuilt; the job's batches are small here."""
-MAX_FAULTS = 4
+MAX_FAULTS, MAX_CHARACTERS = 4, 2_000
 """Faults reported for one schedule: the first ones say most."""
 
 
@@ -95,7 +95,7 @@ class Tormentor:
             facts = Facts(self.log, self.producers.acknowledged, nemesis.troubles, self.stack)
             faults += _first(check_seen(seen, facts))
             if not missing:
-                faults += self._check_stored(schedule.keys, schedule.prefix)
+                faults += self._check_stored(self._keys_of(schedule), schedule.prefix)
             broken = bool(missing)
             faults += missing
         except Exception as error:  # noqa: BLE001 - a schedule that could not be carried out or checked has failed
@@ -123,6 +123,14 @@ class Tormentor:
         for topic, key in self.log.keys:
             keys.setdefault(topic, []).append(key)
         return self._check_stored(keys, b"")
+
+    def _keys_of(self, schedule: Schedule) -> dict[str, list[bytes]]:
+        """The schedule's keys, and those that only its events wrote."""
+        keys = {topic: set(own) for topic, own in schedule.keys.items()}
+        for topic, key in self.log.keys:
+            if key.startswith(schedule.prefix):
+                keys.setdefault(topic, set()).add(key)
+        return {topic: sorted(own) for topic, own in keys.items()}
 
     def _check_stored(self, keys: dict[str, list[bytes]], prefix: bytes) -> list[str]:
         """Compare the state of keys, then what else the nodes have; of records only keys with this prefix."""
@@ -206,4 +214,4 @@ def _since(began_s: float, note: dict[str, Any]) -> dict[str, Any]:
 
 
 def _first(faults: Iterable[str]) -> list[str]:
-    return list(itertools.islice(faults, MAX_FAULTS))
+    return [fault[:MAX_CHARACTERS] for fault in itertools.islice(faults, MAX_FAULTS)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 from tests.support.cloudformation import ROOT
 
+from keylane import BUILT_FOR
 from keylane.model.routes import FUNCTIONS
 from keylane_build import templates
 
@@ -39,6 +41,11 @@ def built(tmp_path_factory):
 
 def files_of(layer: Path) -> list[str]:
     return [str(each.relative_to(layer)) for each in layer.rglob("*") if each.is_file()]
+
+
+def test_the_layer_says_what_it_was_built_for(built):
+    content = (built / "KeylaneLayer" / "python" / "keylane" / BUILT_FOR).read_text()
+    assert content.split()[0] == RUNTIME
 
 
 def test_sam_builds_template_and_layer(built):
@@ -88,3 +95,15 @@ def test_the_layer_is_built_for_another_machine_and_python(tmp_path):
     for module in modules:
         assert module.read_bytes()[18:20] == ARM64, module
     assert [each for each in modules if "cpython-313-aarch64" in each.name]
+    assert (tmp_path / "python" / "keylane" / BUILT_FOR).read_text() == "python3.13 arm64\n"
+
+
+def test_a_function_with_the_layer_of_another_machine_says_what_to_build(tmp_path):
+    (tmp_path / "keylane").mkdir()
+    shutil.copy(ROOT / "layers" / "keylane" / "python" / "keylane" / "__init__.py", tmp_path / "keylane")
+    (tmp_path / "keylane" / BUILT_FOR).write_text("python3.13 riscv64")
+    code = LOAD.format(layer=str(tmp_path), code=str(ROOT / "functions" / "query"))
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=False, cwd="/"
+    )
+    assert "the layer was built for python3.13 on riscv64, this function runs" in done.stderr

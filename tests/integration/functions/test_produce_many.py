@@ -210,7 +210,7 @@ def test_rest_proxys_records_are_written_with_time_and_headers(post: Post, topic
 def test_rest_proxys_bytes_and_errors(post: Post, topic: str, kafka: str):
     body = {"records": [{"value": "/w==", "partition": 0}, {"value": "AA==", "partition": 9}]}
     good, bad = json.loads(post(f"/topics/{topic}", body, BINARY)["body"])["offsets"]
-    assert (good["offset"], bad["error_code"], bad["field"]) == (0, 1, "partition")
+    assert (good["offset"], bad["error_code"], bad["field"]) == (0, 50002, "partition")
     assert records_of(kafka, topic, 0) == [(None, b"\xff")]
     for path, code in ((f"/topics/{a_topic()}", 40401), (f"/topics/{topic}/partitions/9", 40402)):
         answer = post(path, {"records": [{"value": "AA=="}]}, BINARY)

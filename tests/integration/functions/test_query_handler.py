@@ -189,7 +189,7 @@ def test_topic_that_grew_is_read_by_its_new_layout(query: Query, layout: Layout,
         ("a", {"query": {"key_format": "base64"}}, "key"),
         ("k", {"query": {"envelope": "1"}}, "envelope"),
         ("k", {"query": {"min_offset": "x"}}, "min_offset"),
-        ("k", {"headers": {"Keylane-Min-Position": "99999:1"}}, "min_position"),
+        ("k", {"headers": {"Keylane-Min-Position": "99999:1"}}, "Keylane-Min-Position"),
     ],
 )
 def test_bad_requests_name_their_parameter(

@@ -226,8 +226,17 @@ def test_fields_of_objects_alone_are_shown(ask: Ask, layout: Layout, redis_clust
     assert problem(ask(path, query={"fields": "a,,b"})) == (400, "bad-request", "fields")
 
 
-def test_a_topic_lists_its_lanes_and_their_shards(ask: Ask, layout: Layout, redis_cluster: str):
-    document = json.loads(ask(f"/topics/{layout.topic}")["body"])
+def test_a_topic_lists_its_lanes_and_their_shards_without_kafka(
+    ask: Ask, layout: Layout, redis_cluster: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("KEYLANE_KAFKA_BOOTSTRAP", "127.0.0.1:1")
+    explore = load_handler("explore")
+
+    def describe(topic: str) -> dict[str, Any]:
+        answer: dict[str, Any] = explore.lambda_handler(an_event("GET", f"/topics/{topic}"), None)
+        return answer
+
+    document = json.loads(describe(layout.topic)["body"])
     begun = {lane_of(layout, key)[0] for key in KEYS}
     assert (document["partitions"], document["generation"]) == (9, 1)
     assert {lane["partition"] for lane in document["lanes"] if not lane["building"]} == begun
@@ -238,5 +247,6 @@ def test_a_topic_lists_its_lanes_and_their_shards(ask: Ask, layout: Layout, redi
     assert {lane["shard"] for lane in document["lanes"]} == set(hosts)
     for lane in document["lanes"]:
         assert lane["partition"] in hosts[lane["shard"]]
-    assert problem(ask("/topics/nowhere"))[:2] == (404, "unknown-topic")
+    assert problem(describe("nowhere"))[:2] == (404, "unknown-topic")
+    explore.parts().store.state.close()
     assert problem(ask("/metadata/partitions")) == (400, "bad-request", "topic")

@@ -59,7 +59,7 @@ def test_variables_for_containers_are_those_of_the_functions():
     assert unresolved <= VARIABLES.keys()
 
 
-def test_both_commands_use_these_variables_in_the_network_of_compose():
-    for command in ("local_invoke", "local_start_api"):
+def test_all_commands_use_these_variables_in_the_network_of_compose():
+    for command in ("local_invoke", "local_start_api", "local_start_lambda"):
         assert CONFIG[command]["parameters"]["env_vars"] == "events/env.json"
         assert CONFIG[command]["parameters"]["docker_network"] == "keylane_default"

@@ -87,6 +87,87 @@ BROKEN = {
     "a function that rules may not use": ("E9105", RULES % '!Equals [!Join ["", !Ref SubnetIds], ""]'),
     "a cache that is not encrypted at rest": ("E9104", CACHE % "TransitEncryptionEnabled: true"),
 }
+TOPIC = "  Topic: {Type: AWS::SNS::Topic, Properties: {KmsMasterKeyId: alias/own}}\n"
+MISPLACED = {
+    "a function in Globals": """
+Transform: AWS::Serverless-2016-10-31
+Globals: {Function: !If [IsHere, {Timeout: 10}, {Timeout: 20}]}
+Resources:
+""",
+    "a function in Metadata": "Metadata: {Made: !Ref AWS::Region}\nResources:\n",
+    "zones in Conditions": """
+Conditions: {IsFirst: !Equals [!Select [0, !GetAZs ""], !Ref AWS::Region]}
+Resources:
+""",
+}
+BROKEN |= {name: ("E9106", text + TOPIC) for name, text in MISPLACED.items()}
+TASK = """
+  Task:
+    Type: AWS::ECS::TaskDefinition
+    Properties:
+      Cpu: 1 vCPU
+      Memory: 16 GB
+      RequiresCompatibilities: [FARGATE]
+      NetworkMode: awsvpc
+      ContainerDefinitions: [{Name: a, Image: b}]
+"""
+CIRCLE = """
+  Topic: {Type: AWS::SNS::Topic, Properties: {KmsMasterKeyId: alias/own, TopicName: !GetAtt Other.TopicName}}
+  Other: {Type: AWS::SNS::Topic, Properties: {KmsMasterKeyId: alias/own, TopicName: !GetAtt Topic.TopicName}}
+"""
+LOGGED = (
+    FUNCTION
+    + "      LoggingConfig: {LogGroup: !Ref Group}\n%s"
+    + f"  Group:\n    Type: AWS::Logs::LogGroup\n{KEPT}    Properties: {{RetentionInDays: 7}}\n"
+)
+ALARM = """
+  Alarm:
+    Type: AWS::CloudWatch::Alarm
+    Properties:
+      AlarmName: %s
+      ComparisonOperator: GreaterThanThreshold
+      EvaluationPeriods: 1
+      Threshold: 1
+      Namespace: a
+      MetricName: b
+      Period: 60
+      Statistic: Sum
+"""
+# What cfn-lint itself finds: these fail if a newer one does not, or if its rule is switched off.
+BROKEN |= {
+    "a Fargate size that does not exist": ("E3047", TASK),
+    "a circle of references": ("E3004", CIRCLE),
+    "variables of more than 4 KB": (
+        "E3697",
+        LOGGED % f"      Environment: {{Variables: {{NAME: {'x' * 4096}}}}}\n",
+    ),
+    "a function that runs for an hour": ("E3717", LOGGED % "      Timeout: 3600\n"),
+    "a function's name of 65 characters": ("E3031", LOGGED % f"      FunctionName: {'f' * 65}\n"),
+    "a role's name of 65 characters": (
+        "E3033",
+        (ROLE % ('"sqs:SendMessage"', "!Sub 'arn:aws:sqs:${AWS::Region}:${AWS::AccountId}:q'")).replace(
+            "Properties:\n", f"Properties:\n      RoleName: {'r' * 65}\n", 1
+        ),
+    ),
+    "an alarm's name of 256 characters": ("E3033", ALARM % ("a" * 256)),
+    "501 resources": ("E3010", "".join(TOPIC.replace("Topic:", f"T{number}:") for number in range(501))),
+    "201 outputs": (
+        "E6010",
+        "Outputs:\n"
+        + "".join(f"  O{number}: {{Value: a}}\n" for number in range(201))
+        + "Resources:\n"
+        + TOPIC,
+    ),
+    "a megabyte": (
+        "E1002",
+        "".join(
+            TOPIC.replace("Topic:", f"T{number}:").replace(
+                "{Type", f"{{Metadata: {{A: {'x' * 3000}}}, Type", 1
+            )
+            for number in range(340)
+        ),
+    ),
+}
 ALLOWED = {
     "rule functions in rules": RULES % '!Contains [!Ref SubnetIds, ""]',
     "a star with its reason": (ROLE % ('["xray:PutTraceSegments"]', "'*'")).replace(

@@ -132,6 +132,18 @@ def test_records_are_written_and_read_by_each_way_in(
     no_secret()
 
 
+@pytest.mark.parametrize("way", ["plain", "unencrypted", "certificate"])
+def test_brokers_report_their_api_versions_by_each_way_in(
+    secure: SecureKafka, way: str, use: Callable[..., None], no_secret: Callable[..., str]
+):
+    use(**ways(secure)[way])
+    status, found = asking()("/clusters", api_versions="true")
+    (broker,) = found["clusters"][0]["brokers"]
+    assert (status, broker.get("why")) == (200, None)
+    assert {"api_key": 18, "min_version": 0, "max_version": 4} in broker["api_versions"]
+    no_secret()
+
+
 def faults(secure: SecureKafka, stranger: Authority) -> dict[str, dict[str, str]]:
     plain, scram, mutual = (ways(secure)[way] for way in ("plain", "scram-512", "certificate"))
     other = stranger.certify("stranger")

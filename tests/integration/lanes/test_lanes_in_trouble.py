@@ -112,7 +112,7 @@ def arrive(cluster: RedisCluster, move: SlotMove) -> None:
     """All that is left moves, and every node knows where the slot is."""
     if not is_known(cluster, move.slot, move.target):
         with redis.Redis(port=move.source.port) as client:
-            move.move(*client.execute_command("CLUSTER GETKEYSINSLOT", move.slot, 100_000))
+            move.move(*client.execute_command("CLUSTER", "GETKEYSINSLOT", move.slot, 100_000))
         move.finish()
         eventually(lambda: is_known(cluster, move.slot, move.target))
 

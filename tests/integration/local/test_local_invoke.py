@@ -54,3 +54,18 @@ def test_a_wrong_command_is_reported_in_one_sentence(tmp_path, arguments, told):
     assert done.returncode == 1
     assert told in done.stderr.replace("\n", " ")
     assert "Traceback" not in done.stderr
+
+
+def test_in_lambdas_json_format_a_line_has_the_requests_id_as_a_field(tmp_path, monkeypatch):
+    monkeypatch.setenv("KEYLANE_REDIS_NODES", "127.0.0.1:1")
+    monkeypatch.setenv("AWS_LAMBDA_LOG_FORMAT", "JSON")
+    done = keylane(tmp_path, "query", "--event", str(EVENT))
+    lines = [json.loads(line) for line in done.stderr.splitlines() if line.startswith("{")]
+    [line] = [each for each in lines if each.get("logger") == "keylane"]
+    metrics = [each for each in lines if "_aws" in each]
+    event = json.loads(EVENT.read_text())
+    assert line["correlation_id"] == event["requestContext"]["requestId"]
+    assert (line["level"], line["problem"]) == ("WARNING", "state-unavailable")
+    assert line["requestId"]
+    assert metrics
+    assert "message" not in metrics[0]

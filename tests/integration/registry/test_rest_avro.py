@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from confluent_kafka.schema_registry import Schema
 from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from tests.servers.own import create_topic, messages_of
@@ -99,24 +100,59 @@ def test_keys_have_a_schema_of_their_own_and_a_null_value_is_a_tombstone(post: P
     assert (deleted.key(), deleted.value()) == (written.key(), None)
 
 
-def test_faults_have_rest_proxys_error_codes_and_nothing_is_written(post: Post, topic: str, kafka: str):
+def test_faults_have_rest_proxys_statuses_and_codes_and_nothing_is_written(
+    post: Post, topic: str, kafka: str
+):
     good, bad = {"value": {"to": None, "days": 1}}, {"value": {"to": "Zug", "days": 1}}
     assert refused(post({"records": [good]})) == (422, 42202, "value_schema")
     assert refused(post({"value_schema": TRIP, "records": [{"key": 1}]})) == (422, 42201, "key_schema")
-    assert refused(post({"value_schema": TRIP, "records": [good, bad]})) == (
-        *(422, 42203),
-        "records[1].value.to",
-    )
-    for schema in ('{"type": "nothing"}', "{", 7):
+    answer = post({"value_schema": TRIP, "records": [good, bad]})
+    assert refused(answer) == (400, 42203, "records[1].value.to")
+    for schema in ('{"type": "nothing"}', "{", "", 7, True):
         assert refused(post({"value_schema": schema, "records": [good]})) == (422, 42205, "value_schema")
-    for schema_id in (2**31 - 1, 0, "1", True):
+    for schema in ({"type": "string"}, ["null", "string"]):
+        assert refused(post({"value_schema": schema, "records": [good]})) == (400, 400, "value_schema")
+    for schema_id in (2**31 - 1, str(2**31 - 1), 0, -1):
         answer = post({"value_schema_id": schema_id, "records": [good]})
-        assert refused(answer) == (422, 42205, "value_schema_id")
+        assert refused(answer) == (422, 42207, "value_schema_id")
+    for schema_id in ("one", 2**31, 1.5, True, [1]):
+        answer = post({"value_schema_id": schema_id, "records": [good]})
+        assert refused(answer) == (400, 400, "value_schema_id")
+    both = {"value_schema": TRIP, "value_schema_id": 1, "records": [good]}
+    assert refused(post(both)) == (400, 400, "value_schema")
     assert messages_of(kafka, topic, 0) == []
     assert messages_of(kafka, topic, 1) == []
 
 
-def test_without_an_answer_of_the_registry_a_new_schema_is_503_and_a_known_one_is_written(
+@pytest.mark.parametrize("field", ["key", "value"])
+def test_an_id_is_that_of_a_version_of_the_topics_own_subject(
+    post: Post, topic: str, kafka: str, registry: sr.Registry, field: str
+):
+    schema = Schema(
+        json.dumps({"type": "record", "name": topic, "fields": [{"name": "a", "type": "int"}]}), "AVRO"
+    )
+    schema_id = registry.client.register_schema(f"{a_topic()}-{field}", schema)
+    body = {f"{field}_schema_id": schema_id, "records": [{field: {"a": 1}, "partition": 0}]}
+    status, document = post(body)
+    assert (status, document["error_code"]) == (422, 42207)
+    assert document["parameter"] == f"{field}_schema_id"
+    assert f"is not a version of subject '{topic}-{field}'" in document["detail"]
+    assert messages_of(kafka, topic, 0) == []
+    # Registered for the topic by its text, the schema has the same id, which can be used at once.
+    status, document = post({f"{field}_schema": schema.schema_str, "records": [{field: {"a": 1}}]})
+    assert (status, document[f"{field}_schema_id"]) == (200, schema_id)
+    assert post({**body, f"{field}_schema_id": str(schema_id)})[0] == 200
+
+
+def test_a_schema_that_the_registry_rejects_is_42207(post: Post, registry: sr.Registry, topic: str):
+    assert post({"value_schema": USER, "records": [{"value": {"name": "a"}}]})[0] == 200
+    registry.client.set_compatibility(f"{topic}-value", level="FULL")
+    other = USER.replace('"string"', '"int"')
+    answer = post({"value_schema": other, "records": [{"value": {"name": 1}}]})
+    assert refused(answer) == (422, 42207, "value_schema")
+
+
+def test_without_an_answer_of_the_registry_a_new_schema_is_42207_and_a_known_one_is_written(
     post: Post, monkeypatch: pytest.MonkeyPatch, kafka: str, topic: str
 ):
     body = {"value_schema": TRIP, "records": [{"value": {"to": None, "days": 1}}]}
@@ -126,16 +162,16 @@ def test_without_an_answer_of_the_registry_a_new_schema_is_503_and_a_known_one_i
     )
     assert post(body)[0] == 200
     status, document = post({**body, "value_schema": USER})
-    assert (status, document["type"]) == (503, "urn:keylane:problem:registry-unavailable")
+    assert (status, document["error_code"]) == (422, 42207)
+    assert (document["status"], document["type"]) == (422, "urn:keylane:problem:registry-unavailable")
 
 
-def test_without_a_registry_the_media_type_is_not_supported(
-    kafka: str, topic: str, monkeypatch: pytest.MonkeyPatch
-):
+def test_without_a_registry_avro_is_422(kafka: str, topic: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("KEYLANE_KAFKA_BOOTSTRAP", kafka)
     monkeypatch.delenv("KEYLANE_SCHEMA_REGISTRY_URL", raising=False)
     function = load_handler("produce")
     event = an_event("POST", f"/topics/{topic}", body=b"{}", headers={"Content-Type": AVRO})
     answer = function.lambda_handler(event, None)
-    assert answer["statusCode"] == 415
-    assert "Schema Registry" in json.loads(answer["body"])["detail"]
+    document = json.loads(answer["body"])
+    assert (answer["statusCode"], document["error_code"]) == (422, 42206)
+    assert "Schema Registry" in document["detail"]

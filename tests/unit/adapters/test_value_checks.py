@@ -71,7 +71,7 @@ def test_rest_proxys_form_tells_the_place_too(post: Post, log: FakeLog):
     first, second, tombstone = json.loads(answer["body"])["offsets"]
     assert (answer["statusCode"], first["error_code"], tombstone["error_code"]) == (200, None, None)
     told = (second["error_code"], second["index"], second["field"], second["path"])
-    assert told == (1, 1, "value", "/n")
+    assert told == (50002, 1, "value", "/n")
     assert len(log.sent) == 2
 
 

@@ -14,6 +14,7 @@ from tests.support.fakes import FakeKafka, FakePartition, FakeState, FakeTime
 from keylane.adapters.kafka import reader
 from keylane.adapters.kafka.admin import ReaderSettings
 from keylane.config.functions import ExploreSettings
+from keylane.errors import LogUnavailable
 from keylane.model.clusters import DEFAULT, Clusters
 from keylane.model.kafka import LogRecord
 from keylane.query.layouts import Layouts
@@ -268,6 +269,25 @@ def test_clusters_tell_their_brokers(get: Get):
     assert document(get("/clusters")) == {
         "clusters": [{"name": "default", "cluster_id": "fake", "controller": 1, "brokers": [broker]}]
     }
+
+
+def test_clusters_report_the_versions_of_each_api_where_they_are_asked_for(get: Get):
+    (cluster,) = document(get("/clusters", api_versions="true"))["clusters"]
+    (broker,) = cluster["brokers"]
+    assert broker["api_versions"][1] == {"api_key": 1, "min_version": 4, "max_version": 17}
+    assert "why" not in broker
+
+
+def test_a_broker_that_does_not_report_its_versions_has_none_and_the_reason(
+    get: Get, world: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+):
+    def refuse(*_: Any) -> None:
+        raise LogUnavailable("broker 1 did not answer: TimeoutError")
+
+    monkeypatch.setattr(world.kafka, "api_versions", refuse)
+    (cluster,) = document(get("/clusters", api_versions="true"))["clusters"]
+    (broker,) = cluster["brokers"]
+    assert (broker["api_versions"], broker["why"]) == (None, "broker 1 did not answer: TimeoutError")
 
 
 def test_health_is_503_with_each_part_that_is_away(get: Get, world: SimpleNamespace):

@@ -38,7 +38,8 @@ def refused(parameter: str, **request: Any) -> str:
 def test_plain_request_has_defaults():
     terms = ReadTerms(None, False, SETTINGS.state_timeout_ms)
     wait = Wait(None, 5_000, None, 0)
-    assert parsed() == read_key.ReadKeyRequest("flights", b"k", terms, wait, request_id="request-1")
+    expected = read_key.ReadKeyRequest("flights", b"k", terms, wait, request_id="request-1", accept="*/*")
+    assert parsed() == expected
 
 
 @pytest.mark.parametrize("topic", ["a", "A.b_c-9", "...", "_", "x" * 249])

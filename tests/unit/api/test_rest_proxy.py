@@ -137,7 +137,7 @@ def test_timestamps_and_headers_are_written_too(post: Post, log: FakeLog):
 def test_one_records_error_does_not_hide_the_others(post: Post, log: FakeLog):
     records = [{"value": "x" * 1_000}, {"value": 1, "partition": 3}, {"key": "k" * 65_536}, {"value": 2}]
     large, elsewhere, long, good = offsets(post({"records": records}))
-    assert [each["error_code"] for each in (large, elsewhere, long, good)] == [1, 1, 1, None]
+    assert [each["error_code"] for each in (large, elsewhere, long, good)] == [50002, 50002, 50002, None]
     assert [each["offset"] for each in (large, elsewhere, long)] == [None] * 3
     assert (large["index"], large["field"], large["code"]) == (0, "value", "MESSAGE_TOO_LARGE")
     assert (elsewhere["field"], elsewhere["code"]) == ("partition", "UNKNOWN_TOPIC_OR_PARTITION")
@@ -145,10 +145,10 @@ def test_one_records_error_does_not_hide_the_others(post: Post, log: FakeLog):
     assert good["offset"] == 0
 
 
-def test_error_that_may_pass_has_code_2(post: Post, log: FakeLog):
+def test_error_that_may_pass_has_code_50003(post: Post, log: FakeLog):
     log.refusals["test"] = ProduceFailed("NOT_ENOUGH_REPLICAS", "Kafka refused the record", retriable=True)
     told = offsets(post({"records": [{"value": 1}, {"value": 2}]}))
-    assert [each["error_code"] for each in told] == [2, 2]
+    assert [each["error_code"] for each in told] == [50003, 50003]
     assert told[0]["error"].startswith("NOT_ENOUGH_REPLICAS")
 
 
@@ -157,7 +157,7 @@ def test_unknown_topic_is_theirs_40401(post: Post):
     assert problem(answer) == (404, 40401, None)
     document = json.loads(answer["body"])
     assert document["type"] == "urn:keylane:problem:unknown-topic"
-    assert [each["error_code"] for each in document["offsets"]] == [1, 1]
+    assert [each["error_code"] for each in document["offsets"]] == [50002, 50002]
 
 
 def test_unknown_partition_of_the_path_is_theirs_40402(post: Post):
@@ -173,13 +173,18 @@ def test_kafka_that_is_away_is_503_and_uncertain_records_are_reported(post: Post
     assert headers_of(answer)["Retry-After"] == "1"
     log.refusals["test"] = Unacknowledged()
     document = json.loads(post({"records": [{"value": 1}]})["body"])
-    assert (document["offsets"][0]["error_code"], document["offsets"][0]["uncertain"]) == (2, True)
+    assert (document["offsets"][0]["error_code"], document["offsets"][0]["uncertain"]) == (50003, True)
     assert "may or may not have been written" in document["message"]
 
 
 def test_topic_that_we_may_not_write_to_is_403(post: Post, log: FakeLog):
     log.refusals["test"] = ProduceFailed("TOPIC_AUTHORIZATION_FAILED", "Kafka refused it", retriable=False)
-    assert problem(post({"records": [{"value": 1}, {"value": 2}]})) == (403, 40301, None)
+    answer = post({"records": [{"value": 1}, {"value": 2}]})
+    assert problem(answer) == (403, 40301, None)
+    assert [each["error_code"] for each in json.loads(answer["body"])["offsets"]] == [40301, 40301]
+    mixed = post({"records": [{"value": "x" * 1_000}, {"value": 2}]})
+    assert problem(mixed) == (403, 40301, None)
+    assert [each["error_code"] for each in json.loads(mixed["body"])["offsets"]] == [50002, 40301]
 
 
 @pytest.mark.parametrize(
@@ -199,61 +204,114 @@ def test_media_types_may_have_parameters_and_capitals(post: Post):
     offsets(post({"records": [{"value": 1}]}, "Application/vnd.kafka.JSON.v2+json; charset=utf-8"))
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b"\xff", b"[1]", b'{"records": [{"value": 1e999}]}'])
+@pytest.mark.parametrize("body", [b"{", b"\xff", b"[1]", b"7", b'{"records": [{"value": 1e999}]}'])
 def test_body_that_is_no_json_object_is_400(post: Post, body: bytes):
     assert problem(post(body)) == (400, 400, "body")
+
+
+@pytest.mark.parametrize("body", [b"", b" \r\n", b"null"])
+@pytest.mark.parametrize("path", ["/topics/test", "/topics/test/partitions/0"])
+def test_empty_body_is_422(post: Post, body: bytes, path: str):
+    for media_type in (JSON, BINARY):
+        assert problem(post(body, media_type, path)) == (422, 422, "body")
+
+
+def test_body_may_begin_with_a_byte_order_mark(post: Post, log: FakeLog):
+    offsets(post(b"\xef\xbb\xbf" + json.dumps({"records": [{"value": "\ufeffa"}]}).encode()))
+    assert log.sent == [NewRecord("test", None, '"\ufeffa"'.encode())]
+
+
+def nested(levels: int) -> bytes:
+    """Return a body of that many levels: the document, `records`, and its record are three of them."""
+    inner = levels - 3
+    return b'{"records": [{"key": %s%s}]}' % (b"[" * inner, b"]" * inner)
+
+
+def test_a_body_of_1000_levels_is_written_and_a_deeper_one_is_called_so(post: Post, log: FakeLog):
+    offsets(post(nested(1_000)))
+    assert log.sent[0].key == b"[" * 997 + b"]" * 997
+    for levels in (1_001, 3_001, 100_001):
+        answer = post(nested(levels))
+        assert problem(answer) == (400, 400, "body")
+        detail = json.loads(answer["body"])["detail"]
+        assert detail == "the body is nested deeper than 1,000 levels; no record was written"
+    assert len(log.sent) == 1
 
 
 @pytest.mark.parametrize(
     ("body", "parameter"),
     [
         ({}, "records"),
+        ({"records": None}, "records"),
         ({"records": []}, "records"),
         ({"records": [{}] * 10_001}, "records"),
         ({"records": [{}], "record": 1}, "record"),
-        ({"records": [{}, None]}, "records[1]"),
         ({"records": [{}, {"vlaue": 1}]}, "records[1].vlaue"),
         ({"records": [{"partition": -1}]}, "records[0].partition"),
-        ({"records": [{"partition": "1"}]}, "records[0].partition"),
-        ({"records": [{"partition": 2**31}]}, "records[0].partition"),
-        ({"records": [{"value": "\ud800"}]}, "records[0].value"),
-        ({"records": [{"key": {"a": ["\udfff"]}}]}, "records[0].key"),
         ({"records": [{"timestamp": 0}]}, "records[0].timestamp"),
         ({"records": [{"timestamp": "1970-01-01"}]}, "records[0].timestamp"),
-        ({"records": [{"timestamp": "soon"}]}, "records[0].timestamp"),
-        ({"records": [{"timestamp": 1.5}]}, "records[0].timestamp"),
-        ({"records": [{"headers": {"a": "b"}}]}, "records[0].headers"),
         ({"records": [{"headers": [{"name": "a"}] * 101}]}, "records[0].headers"),
-        ({"records": [{"headers": ["a"]}]}, "records[0].headers[0]"),
         ({"records": [{"headers": [{"name": "a", "vlaue": "b"}]}]}, "records[0].headers[0]"),
         ({"records": [{"headers": [{"value": "b"}]}]}, "records[0].headers[0].name"),
-        ({"records": [{"headers": [{"name": "\ud800"}]}]}, "records[0].headers[0].name"),
-        (
-            {"records": [{"headers": [{"name": "a"}, {"name": "b", "value": 7}]}]},
-            "records[0].headers[1].value",
-        ),
-        (
-            {"records": [{"headers": [{"name": "a", "value": "*", "value_format": "base64"}]}]},
-            "records[0].headers[0].value",
-        ),
-        (
-            {"records": [{"headers": [{"name": "a", "value": "b", "value_format": ["text"]}]}]},
-            "records[0].headers[0].value_format",
-        ),
     ],
 )
-def test_wrong_field_is_422_with_its_place_and_nothing_is_written(
+def test_field_that_is_missing_or_unknown_or_out_of_bounds_is_422_and_nothing_is_written(
     post: Post, log: FakeLog, body: Any, parameter: str
 ):
     assert problem(post(body)) == (422, 422, parameter)
     assert not log.sent
 
 
+def with_header(**header: Any) -> dict[str, Any]:
+    return {"records": [{"headers": [{"name": "a"}, header]}]}
+
+
+@pytest.mark.parametrize(
+    ("body", "parameter"),
+    [
+        ({"records": "a"}, "records"),
+        ({"records": {"value": 1}}, "records"),
+        ({"records": [{}, None]}, "records[1]"),
+        ({"records": ["value"]}, "records[0]"),
+        ({"records": [{"partition": "one"}]}, "records[0].partition"),
+        ({"records": [{"partition": "1.0"}]}, "records[0].partition"),
+        ({"records": [{"partition": 1.5}]}, "records[0].partition"),
+        ({"records": [{"partition": True}]}, "records[0].partition"),
+        ({"records": [{"partition": [1]}]}, "records[0].partition"),
+        ({"records": [{"partition": 2**31}]}, "records[0].partition"),
+        ({"records": [{"value": "\ud800"}]}, "records[0].value"),
+        ({"records": [{"key": {"a": ["\udfff"]}}]}, "records[0].key"),
+        ({"records": [{"timestamp": "soon"}]}, "records[0].timestamp"),
+        ({"records": [{"timestamp": 1.5}]}, "records[0].timestamp"),
+        ({"records": [{"headers": {"a": "b"}}]}, "records[0].headers"),
+        ({"records": [{"headers": ["a"]}]}, "records[0].headers[0]"),
+        (with_header(name="\ud800"), "records[0].headers[1].name"),
+        (with_header(name=7), "records[0].headers[1].name"),
+        (with_header(name="b", value=7), "records[0].headers[1].value"),
+        (with_header(name="b", value="*", value_format="base64"), "records[0].headers[1].value"),
+        (with_header(name="b", value="c", value_format=["text"]), "records[0].headers[1].value_format"),
+    ],
+)
+def test_value_of_a_wrong_type_is_400_with_its_place_and_nothing_is_written(
+    post: Post, log: FakeLog, body: Any, parameter: str
+):
+    assert problem(post(body)) == (400, 400, parameter)
+    assert not log.sent
+
+
+@pytest.mark.parametrize("partition", [1, 1.0, "1", " 1 ", "+1", "01"])
+def test_numbers_are_read_as_jackson_reads_them(post: Post, log: FakeLog, partition: Any):
+    (written,) = offsets(post({"records": [{"value": 1, "partition": partition}]}))
+    assert written["partition"] == 1
+    offsets(post({"records": [{"value": 1, "partition": ""}]}))
+    assert log.sent[-1].partition is None
+
+
 @pytest.mark.parametrize("wrong", ["a", "*", 7, {"a": 1}, "YQ=", "YR=="])
-def test_binary_that_is_no_base64_is_422(post: Post, log: FakeLog, wrong: Any):
+def test_binary_that_is_no_base64_is_400(post: Post, log: FakeLog, wrong: Any):
     for field in ("key", "value"):
         answer = post({"records": [{"value": ""}, {field: wrong}]}, BINARY)
-        assert problem(answer) == (422, 422, f"records[1].{field}")
+        assert problem(answer) == (400, 400, f"records[1].{field}")
     assert not log.sent
 
 
@@ -286,8 +344,8 @@ def test_other_methods_are_405_with_the_methods_of_the_path(path: str, allow: st
     assert (answer["statusCode"], headers_of(answer)["Allow"]) == (405, allow)
 
 
-def test_query_function_names_the_method_that_another_function_has():
-    answer = load_handler("query").lambda_handler(an_event("DELETE", "/topics/t"), None)
+def test_explore_function_names_the_method_that_another_function_has():
+    answer = load_handler("explore").lambda_handler(an_event("DELETE", "/topics/t"), None)
     assert (answer["statusCode"], headers_of(answer)["Allow"]) == (405, "GET, HEAD, POST")
 
 

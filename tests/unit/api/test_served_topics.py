@@ -1,4 +1,4 @@
-"""KEYLANE_TOPICS and KEYLANE_BASE_PATH: what clients may read and write, and under which path.
+"""KEYLANE_TOPICS, _BASE_PATH, _CORS_ORIGIN: what clients may read and write, under which path, from where.
 
 Nothing else is set: a request that passes is answered 500 `misconfigured`, one that does not is answered 403.
 """
@@ -49,13 +49,17 @@ def ask(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, dict[str, A
         ("query", "GET", "/topics/{}/keys", None),
         ("query", "GET", "/topics/{}/keys/k/history", None),
         ("query", "POST", "/topics/{}/keys:read", None),
-        ("query", "GET", "/topics/{}", None),
+        ("explore", "GET", "/topics/{}", None),
         ("query", "GET", "/join/k", {"topics": "orders,{}"}),
         ("query", "GET", "/metadata/partitions", {"topic": "{}"}),
         ("explore", "GET", "/topics/{}/partitions", None),
         ("explore", "GET", "/topics/{}/partitions/0", None),
         ("explore", "GET", "/topics/{}/partitions/0/offsets", None),
         ("explore", "GET", "/topics/{}/partitions/0/records", None),
+        ("explore", "GET", "/v3/clusters/c/topics/{}", None),
+        ("explore", "GET", "/v3/clusters/c/topics/{}/partitions", None),
+        ("explore", "GET", "/v3/clusters/c/topics/{}/partitions/0", None),
+        ("explore", "GET", "/v3/clusters/c/topics/{}/partitions/0/offset", None),
     ],
 )
 def test_every_read_of_a_topic_that_is_not_served_is_refused(
@@ -201,3 +205,28 @@ def test_base_path_of_a_custom_domain_is_not_part_of_the_route(
 def test_wrong_base_path_is_named(given: str):
     with pytest.raises(SettingsError, match="KEYLANE_BASE_PATH is not a path like"):
         ApiSettings.from_environment({"KEYLANE_BASE_PATH": given})
+
+
+def headers_of(function: str, method: str, path: str) -> dict[str, list[str]]:
+    answer = load_handler(function).lambda_handler(an_event(method, path), None)
+    return dict(answer["multiValueHeaders"])
+
+
+@pytest.mark.parametrize("path", ["/topics/hidden/keys/k", "/nowhere", "/health"])
+def test_an_answer_names_the_origin_whose_pages_may_read_it_whatever_it_says(
+    monkeypatch: pytest.MonkeyPatch, path: str
+):
+    monkeypatch.setenv("KEYLANE_TOPICS", json.dumps({"read": []}))
+    assert "Access-Control-Allow-Origin" not in headers_of("query", "GET", path)
+    monkeypatch.setenv("KEYLANE_CORS_ORIGIN", "https://app.example.org")
+    found = headers_of("query", "GET", path)
+    assert found["Access-Control-Allow-Origin"] == ["https://app.example.org"]
+    assert found["Access-Control-Expose-Headers"] == ["*"]
+
+
+@pytest.mark.parametrize(
+    "given", ["app.example.org", "https://a.example/", "https://a.example,https://b.example"]
+)
+def test_wrong_origin_is_named(given: str):
+    with pytest.raises(SettingsError, match="KEYLANE_CORS_ORIGIN is not"):
+        ApiSettings.from_environment({"KEYLANE_CORS_ORIGIN": given})

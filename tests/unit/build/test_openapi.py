@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.support.builders import an_event, load_handler
 
-from keylane.model.routes import function_for
+from keylane.model.routes import FUNCTIONS, function_for
 from keylane_build import openapi
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from keylane.api.parameters import Parameter
 
 STORED = Path(__file__).parents[3] / "docs" / "openapi.json"
 
@@ -76,9 +78,67 @@ def test_an_invalid_bounded_parameter_is_named(
     real = (
         path.replace("{partition}", "0").replace("{topic}", "t").replace("{view}", "v").replace("{key}", "k")
     )
-    query = {"topics": "a,b", name: "wrong"}
+    query = ({"topics": "a,b"} if path.startswith("/join/") else {}) | {name: "wrong"}
     event = an_event(method.upper(), real, query=query, body=b'{"keys": ["k"]}' if method == "post" else None)
     answer = load_handler(function_for(method.upper(), real)).lambda_handler(event, None)
     assert answer["statusCode"] == 400
     if method != "head":
         assert json.loads(answer["body"])["parameter"] == name
+
+
+TEXTS = (
+    *("", " ", ",", ".", "a", "a.b,c", "a,,b", "a..b", ".a", "a, b", "first name", "a. ", "é"),
+    *(
+        "0",
+        "-1",
+        "1.5",
+        "1795257709908",
+        "2026-11-21",
+        "2026-11-21T10:00:00Z",
+        "20261121",
+        "yesterday",
+        "now",
+    ),
+    *(
+        "3:1042",
+        "3-1042",
+        "-1:3",
+        "earliest",
+        "latest",
+        "max",
+        "MAX",
+        "true",
+        "base64",
+        "!",
+        "AQ",
+        ",".join("a" * 51),
+    ),
+)
+STRINGS = {
+    parameter.name + (f" of {name}" if parameter.name in {"from", "to", "as_of"} else ""): parameter
+    for function in FUNCTIONS
+    for name, parameters in ((each.route.name, each.parameters) for each in openapi.operations_of(function))
+    for parameter in parameters
+    if parameter.schema["type"] == "string"
+}
+
+
+@pytest.mark.parametrize("parameter", STRINGS.values(), ids=list(STRINGS))
+def test_the_document_refuses_no_text_that_the_code_takes_and_takes_none_that_it_refuses(
+    parameter: Parameter,
+):
+    lenient = {"Prefer", "cursor", "topic", "topics"}  # other code reads what is in them
+    for text in TEXTS:
+        schema = parameter.schema
+        documented = re.search(schema.get("pattern", ""), text) is not None and text in schema.get(
+            "enum", [text]
+        )
+        try:
+            parameter.read(text)
+            taken = True
+        except ValueError:
+            taken = False
+        if parameter.name in lenient or (taken is False and re.match(r"[0-9]", text)):
+            # A pattern for each form of ISO 8601 would be unreadable.
+            continue
+        assert documented == taken, text

@@ -12,6 +12,7 @@ from keylane_build import gateway, layer, openapi
 
 TEMPLATE = ROOT / "template.yaml"
 FOUND = template()
+BESIDES = {"parameters", "options"}
 PATHS = FOUND["Resources"]["Api"]["Properties"]["DefinitionBody"]["paths"]
 
 
@@ -27,27 +28,24 @@ def test_a_template_without_markers_is_rejected():
 
 def test_every_operation_of_the_document_is_routed():
     operations = {(path, method) for path, found in openapi.document()["paths"].items() for method in found}
-    routed = {(path, method) for path, found in PATHS.items() for method in found if method != "parameters"}
+    routed = {(path, method) for path, found in PATHS.items() for method in found if method not in BESIDES}
     assert operations == routed
 
 
 def test_every_route_invokes_the_same_function_as_the_local_front():
     for path, methods in PATHS.items():
         for method, operation in methods.items():
-            if method == "parameters":
+            if method in BESIDES:
                 continue
             uri = str(operation["x-amazon-apigateway-integration"]["uri"])
             function = function_for(method.upper(), re.sub(r"{\w+}", "x", path))
-            name = (
-                "${QueryFunction}${Live}" if function == "query" else f"{function.capitalize()}Function.Arn"
-            )
-            assert name in uri, (path, method)
+            assert f":function:${{{function.capitalize()}Function}}${{Live}}/" in uri, (path, method)
 
 
 def test_every_route_requires_authorization_unless_the_api_is_open():
     for path, methods in PATHS.items():
         for method, operation in methods.items():
-            if method != "parameters":
+            if method not in BESIDES:
                 if_open, then, otherwise = operation["security"]["Fn::If"]
                 assert (if_open, then) == ("IsOpen", []), (path, method)
                 assert otherwise == [{"caller": []}]
@@ -64,12 +62,26 @@ def test_every_function_has_its_code_its_role_and_its_log():
         assert properties["LoggingConfig"] == {"LogGroup": {"Ref": f"{short}LogGroup"}}
 
 
-def test_the_layers_requirements_are_up_to_date():
+def stored_requirements():
+    """Each package of the layer's requirements with its version and its hashes."""
     stored = (ROOT / "layers" / "keylane" / "requirements.txt").read_text(encoding="utf-8")
-    assert stored == layer.render_requirements(), "make openapi layer-requirements"
+    lines = stored.replace("\\\n", "").splitlines()[1:]
+    return {line.split()[0]: re.findall(r"--hash=sha256:([0-9a-f]{64})\b", line) for line in lines}
+
+
+def test_the_layers_requirements_are_up_to_date():
+    pins = [f"{name}=={version}" for name, version in layer.pin_layer().items()]
+    assert list(stored_requirements()) == pins, "make layer-requirements"
+
+
+def test_the_layers_wheels_have_hashes_for_every_runtime_and_architecture():
+    found = stored_requirements()
+    assert all(found.values())
+    [compiled] = [hashes for name, hashes in found.items() if name.startswith("hiredis==")]
+    assert len(compiled) == len(layer.RUNTIMES) * len(layer.ARCHITECTURES)
 
 
 def test_the_layer_has_no_packages_of_lambda_or_of_the_job():
-    names = {line.partition("==")[0] for line in layer.render_requirements().splitlines()[1:]}
+    names = layer.pin_layer().keys()
     assert {"redis", "confluent-kafka", "aws-lambda-powertools"} <= names
     assert not names & {"boto3", "botocore", "pyspark", "pyarrow", "pandas", "numpy", "aiohttp", "pytest"}

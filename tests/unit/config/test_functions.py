@@ -98,10 +98,13 @@ def test_produce_reads_all_its_variables():
             "KEYLANE_MAX_VALUE_BYTES": "10",
             "KEYLANE_PARTITIONER": "crc32",
             "KEYLANE_PARTITION_BY": '{"trips": "prefix:|", "flights": "key"}',
+            "KEYLANE_PUSH_COMPATIBILITY": "kprf",
         }
     )
     kafka = KafkaSettings("one:9092,two:9092", "crc32", 10, 300, {"trips": "prefix:|"})
-    assert settings == ProduceSettings(Clusters(kafka), 300, 10)
+    assert settings == ProduceSettings(Clusters(kafka), 300, 10, pushes_as_kprf=True)
+    with pytest.raises(SettingsError, match="KEYLANE_PUSH_COMPATIBILITY"):
+        ProduceSettings.from_environment(KAFKA | {"KEYLANE_PUSH_COMPATIBILITY": "karapace"})
 
 
 def test_no_repr_shows_the_password():

@@ -13,7 +13,7 @@ from keylane_build import job_package
 
 COMPOSE = yaml.safe_load((ROOT / "compose.yaml").read_text(encoding="utf-8"))
 DOCKERFILES = sorted((ROOT / "infra" / "docker").glob("*.Dockerfile"))
-PINNED = re.compile(r"[\w./-]+:\d+\.\d+\.\d+[\w.-]*")
+PINNED = re.compile(r"[\w./-]+:\d+\.\d+\.\d+[\w.-]*(@sha256:[0-9a-f]{64})?")
 
 
 def test_images_are_pinned():
@@ -47,7 +47,7 @@ def test_a_dockerfile_is_pinned_copies_existing_files_and_does_not_run_as_root(d
         if name == "COPY" and not rest.startswith("--from"):
             for source in rest.split()[:-1]:
                 assert (ROOT / source).exists(), source
-                assert f"!{source}" in kept, source
+                assert f"!{source.partition('/')[0]}" in kept, source
     assert [rest for name, rest in instructions if name == "USER"] == ["1000:1000"]
 
 
@@ -74,6 +74,14 @@ def test_the_workflow_runs_the_two_commands_of_the_gate():
     workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8"))
     commands = [step["run"] for step in workflow["jobs"]["test"]["steps"] if "run" in step]
     assert commands[-2:] == ["make check", "make test"]
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / ".github").rglob("*.yml")), ids=lambda path: path.stem)
+def test_actions_are_pinned_by_commit_and_name_their_version(file):
+    """A tag can be moved: `git ls-remote --tags` of the action's repository has the commits."""
+    used = re.findall(r"\buses: *(.+)$", file.read_text(encoding="utf-8"), re.MULTILINE)
+    for each in used:
+        assert re.fullmatch(r"[\w./-]+@[0-9a-f]{40}  # v\d+\.\d+\.\d+", each), each
 
 
 def test_the_guide_names_parameters_that_the_template_has():

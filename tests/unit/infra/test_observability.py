@@ -30,6 +30,8 @@ def queried() -> set[tuple[str, tuple[str, ...]]]:
     found = set()
     for alarm in ALARMS.values():
         for each in alarm["Properties"].get("Metrics", ()):
+            if '"AWS/' in each["Expression"]["Fn::Sub"]:
+                continue
             name, schema = re.fullmatch(
                 r"SELECT [A-Z]+\((\w+)\) FROM SCHEMA\((.+)\)", each["Expression"]["Fn::Sub"]
             ).groups()
@@ -110,3 +112,18 @@ def test_the_used_outputs_of_nested_stacks_exist():
         outputs = template(stack["Properties"]["TemplateURL"]).get("Outputs", {})
         asked = set(re.findall(rf'"{name}", "Outputs\.(\w+)"|{name}\.Outputs\.(\w+)', text))
         assert {one or other for one, other in asked} <= outputs.keys(), name
+
+
+def test_all_functions_log_json_at_a_level_that_keeps_the_metrics():
+    """Metrics are lines without a level of their own: Lambda takes them as INFO."""
+    logging = template("template.yaml")["Globals"]["Function"]["LoggingConfig"]
+    assert logging == {"LogFormat": "JSON", "ApplicationLogLevel": "INFO", "SystemLogLevel": "INFO"}
+
+
+def test_the_access_log_joins_a_request_with_its_trace_and_its_function():
+    [stage] = of_type(template("template.yaml"), "AWS::Serverless::Api").values()
+    written = json.loads(stage["Properties"]["AccessLogSetting"]["Fn::If"][1]["Format"])
+    assert written["request"] == "$context.requestId"
+    assert written["extendedRequest"] == "$context.extendedRequestId"
+    assert written["lambdaRequest"] == "$context.integration.requestId"
+    assert written["trace"] == "$context.xrayTraceId"

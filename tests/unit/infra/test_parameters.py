@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import tomllib
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from tests.support.cloudformation import ROOT, template
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from keylane_build.stack import rule_functions
+from keylane_build.stack.parameters import read_parameters
 
 FOUND = template()
 OWN_SUBNETS = {"SubnetIds": "subnet-1,subnet-2,subnet-3", "SecurityGroupIds": "sg-functions"}
@@ -19,54 +19,9 @@ BACKEND = {"BackendGroupId": "sg-backend"}
 FARGATE = {"Job": "FARGATE", "JobImage": "ecr/keylane-job:1"}
 
 
-def values(given: dict[str, Any]) -> dict[str, Any]:
-    """All parameters as CloudFormation has them in Rules: text, or a list of texts."""
-    found = {}
-    for name, described in FOUND["Parameters"].items():
-        text = str(given.get(name, described.get("Default", "")))
-        allowed = described.get("AllowedValues")
-        assert allowed is None or text in map(str, allowed), f"{name}={text}"
-        found[name] = text.split(",") if described["Type"] == "CommaDelimitedList" else text
-    assert given.keys() <= found.keys()
-    return found
-
-
-def evaluate(node: Any, parameters: dict[str, Any]) -> Any:
-    """The value of a rule function."""
-    if isinstance(node, list):
-        return [evaluate(each, parameters) for each in node]
-    if not isinstance(node, dict):
-        return node
-    [(name, arguments)] = node.items()
-    if name == "Ref":
-        return parameters[arguments]
-    return FUNCTIONS[name](*evaluate(arguments, parameters))
-
-
-def _contains(listed: list[str], text: str) -> bool:
-    assert isinstance(listed, list)
-    return text in listed
-
-
-FUNCTIONS: dict[str, Callable[..., bool]] = {
-    "Fn::Not": lambda one: not one,
-    "Fn::And": lambda *all_: all(all_),
-    "Fn::Or": lambda *any_: any(any_),
-    "Fn::Equals": lambda one, other: one == other,
-    "Fn::Contains": _contains,
-}
-
-
 def refusals(given: dict[str, Any]) -> list[str]:
     """The sentences of the assertions that fail."""
-    parameters = values(given)
-    return [
-        assertion["AssertDescription"]
-        for rule in FOUND["Rules"].values()
-        if evaluate(rule["RuleCondition"], parameters)
-        for assertion in rule["Assertions"]
-        if not evaluate(assertion["Assert"], parameters)
-    ]
+    return rule_functions.refusals(FOUND, read_parameters(FOUND, given))
 
 
 @pytest.mark.parametrize(
@@ -84,6 +39,10 @@ def refusals(given: dict[str, Any]) -> list[str]:
         {"Job": "EMR_SERVERLESS", "JobPackage": "s3://b/f", "JobPackageBucketArn": "arn", "JobCores": 1},
         {"Authorization": "LAMBDA", "Access": "secretsmanager:keylane-access"},
         {"ProvisionedConcurrency": 5, "Release": "1"},
+        {"DeploymentType": "Canary10Percent5Minutes", "Release": "1"},
+        {"DomainName": "api.example.org", "CertificateArn": "arn", "HostedZoneId": "Z1", "WebAclArn": "arn"},
+        {"VpcEndpointIds": "vpce-1,vpce-2", "WebAclArn": "arn"},
+        {"Authorization": "API_KEY", "TierA": "trial:5:10:1000"},
     ],
     ids=str,
 )
@@ -111,6 +70,11 @@ def test_combination_that_works_is_accepted(given: dict[str, Any]):
         ({"Authorization": "LAMBDA"}, "Access"),
         ({"Authorization": "COGNITO"}, "UserPoolArn"),
         ({"ProvisionedConcurrency": 5}, "Release"),
+        ({"DeploymentType": "Linear10PercentEvery1Minute"}, "Release"),
+        ({"DomainName": "api.example.org"}, "CertificateArn"),
+        ({"DomainName": "api.example.org", "CertificateArn": "a", "VpcEndpointIds": "vpce-1"}, "private"),
+        ({"HostedZoneId": "Z1"}, "DomainName"),
+        ({"TierC": "trial:5:10:1000"}, "API_KEY"),
     ],
     ids=str,
 )
@@ -137,7 +101,7 @@ def test_stacks_of_both_environments_of_samconfig_fit_into_one_account():
     for environment in ("default", "prod"):
         given = config[environment]["deploy"]["parameters"]["parameter_overrides"]
         overrides = dict(each.split("=", 1) for each in given)
-        found = values(overrides)
+        found = read_parameters(FOUND, overrides)
         names[environment] = (config[environment]["global"]["parameters"]["stack_name"], found["CacheName"])
         assert refusals(overrides) == []
     for one, other in zip(names["default"], names["prod"], strict=True):

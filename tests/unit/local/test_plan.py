@@ -130,3 +130,16 @@ def test_a_state_without_localstack_port_is_loaded(tmp_path):
     del saved["localstack_port"]
     (tmp_path / "stack.json").write_text(json.dumps(saved))
     assert StackState.load(tmp_path) == state
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "203.0.113.7", "host.docker.internal", "::1", ""])  # noqa: S104
+def test_an_address_that_the_machine_does_not_have_is_refused(tmp_path, host):
+    with pytest.raises(BadInput, match="IPv4 address of this machine"):
+        _fresh(tmp_path, StackOptions(host=host))
+
+
+def test_servers_that_run_are_not_moved_and_keep_their_address(tmp_path):
+    before = replace(_fresh(tmp_path), host="127.0.0.2")
+    assert plan_stack(StackOptions(), tmp_path, CONFIG, before, {"kafka"}).host == "127.0.0.2"
+    with pytest.raises(BadInput, match="keylane down"):
+        plan_stack(StackOptions(host="127.0.0.1"), tmp_path, CONFIG, before, {"kafka"})

@@ -32,6 +32,8 @@ def test_names_are_unique_and_so_are_the_methods_of_a_path():
         ("DELETE", "/clusters", "explore"),
         ("PUT", "/topics/t/partitions/0", "explore"),
         ("POST", "/topics/t/partitions/0", "produce"),
+        ("GET", "/topics/t", "explore"),
+        ("GET", "/v3/clusters/c/topics/t", "explore"),
         ("GET", "/nowhere", "query"),
     ],
 )
@@ -50,3 +52,21 @@ def test_parts_stay_percent_encoded():
     match = route_for("GET", "/topics/t/keys/a%2Fb")
     assert match is not None
     assert match.parts == ("t", "a%2Fb")
+
+
+@pytest.mark.parametrize(
+    ("path", "names"),
+    [
+        ("/topics/t/keys/k", ("t",)),
+        ("/views/v/keys", ("v",)),
+        ("/v3/clusters/c/topics/t", ("t",)),
+        ("/v3/clusters/c/topics/t/partitions/0/offset", ("t",)),
+        ("/v3/clusters/c/topics", None),
+        ("/brokers", None),
+        ("/health", ()),
+    ],
+)
+def test_a_path_names_its_topic_or_view_wherever_it_is(path: str, names: tuple[str, ...] | None):
+    match = route_for("GET", path)
+    assert match is not None
+    assert match.names({}) == names

@@ -69,7 +69,7 @@ def test_topic_over_its_limit_refuses_all_its_records_and_no_others(
     post: Callable[..., dict[str, Any]], log: FakeLog, limiter: FakeRateLimiter
 ):
     answer = post("/push", {"records": [*records(2, "other"), *records(11), *records(1, "other")]})
-    assert (answer["statusCode"], headers_of(answer)["Retry-After"]) == (429, "13")
+    assert (answer["statusCode"], "Retry-After" in headers_of(answer)) == (422, False), "a part was written"
     document = json.loads(answer["body"])
     assert [entry["error"] for entry in document["errors"]] == [False] * 2 + [True] * 11 + [False]
     refused = document["errors"][2]

@@ -166,6 +166,43 @@ def test_what_is_written_between_pages_does_not_shift_them():
     assert [entry.timestamp_ms for entry in rest.entries] == [6, 5, 4]
 
 
+class Growing(FakeState):
+    """A state into which three newer records of the key are written behind each read of its history."""
+
+    kept: Kept
+
+    def run(self, calls: Any, deadline: Any) -> Any:
+        replies = super().run(calls, deadline)
+        for _ in range(3):
+            newest = 10_000 + len(self.sorted_sets[self.kept.name])
+            self.kept.add(Row(newest, newest, b"new"))
+        return replies
+
+
+def growing(first_offset: int, **options: Any) -> Kept:
+    kept = Kept(**options)
+    state = Growing(kept.state.entries)
+    state.sorted_sets, state.kept, kept.state = kept.state.sorted_sets, kept, state
+    kept.store = Store(state, Layouts(state, kept.time.clock, 30), kept.time.clock)
+    for offset in range(first_offset, 450):
+        kept.add(Row(offset, offset, b"v"))
+    return kept
+
+
+def test_what_is_written_between_the_rounds_of_a_page_shows_no_record_twice():
+    kept = growing(0, history_count=1_000)
+    page = kept.page(limit=1_000)
+    assert [entry.timestamp_ms for entry in page.entries if entry.timestamp_ms < 10_000] == [
+        *range(449, -1, -1)
+    ]
+    assert len({entry.position for entry in page.entries}) == len(page.entries)
+
+
+def test_what_is_written_while_a_history_is_looked_through_does_not_make_it_full():
+    kept = growing(5, history_count=450)
+    assert kept.as_of(Position(kept.partition, 2)) is None
+
+
 @given(rows=ROWS, moment=st.integers(0, 8))
 def test_the_record_as_of_a_time_is_the_newest_one_up_to_it(rows: list[Row], moment: int):
     newest = next((row for row in in_order(rows) if row.time <= moment), None)

@@ -367,7 +367,27 @@ def test_partition_that_no_topic_has_is_refused(layout: Layout):
     reader = Reader(a_lane(layout, KEY, b"v"))
     with pytest.raises(BadRequest, match="partition 16384 ") as caught:
         reader.latest(layout.topic, min_position=Position(16_384, 0), position_ms=1_000)
-    assert caught.value.parameter == "min_position"
+    assert caught.value.parameter == "Keylane-Min-Position"
+
+
+def test_position_in_a_partition_far_beyond_the_topics_is_refused_at_once(layout: Layout):
+    reader = Reader(a_lane(layout, KEY, b"v"))
+    with pytest.raises(BadRequest, match="no partition 18: its last one is 8") as caught:
+        reader.latest(layout.topic, min_position=Position(18, 1), position_ms=5_000)
+    assert caught.value.parameter == "Keylane-Min-Position"
+    assert not reader.time.pauses
+    # The topic may have grown a moment ago.
+    with pytest.raises(PositionNotReached):
+        reader.latest(layout.topic, min_position=Position(17, 1), position_ms=50)
+
+
+def test_position_in_a_partition_of_a_newer_layout_is_not_refused_by_the_kept_one(layout: Layout):
+    reader = Reader(a_lane(layout, KEY, b"v"))
+    reader.latest(layout.topic)
+    grown = replace(layout, partition_count=30)
+    reader.state.entries |= layout_entry(grown)
+    with pytest.raises((PositionNotReached, LaneBuilding)):
+        reader.latest(layout.topic, min_position=Position(29, 1), position_ms=50)
 
 
 def test_state_that_is_older_than_asked_for_is_refused_or_waited_for(layout: Layout):

@@ -262,9 +262,9 @@ def test_a_key_written_a_hundred_thousand_times_is_one_write():
     assert arguments_of(chunk)[1].endswith(b"99999")
 
 
-def test_different_keys_fill_chunks_of_a_thousand():
-    events = [Event(offset, b"%d" % offset, b"v") for offset in range(2500)]
-    assert [chunk.count for chunk in chunks(columns(events), b"")] == [1000, 1000, 500]
+def test_different_keys_fill_chunks_of_two_thousand():
+    events = [Event(offset, b"%d" % offset, b"v") for offset in range(4500)]
+    assert [chunk.count for chunk in chunks(columns(events), b"")] == [2000, 2000, 500]
 
 
 def test_an_open_chunk_keeps_no_batch_alive():

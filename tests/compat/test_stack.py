@@ -1,0 +1,50 @@
+"""The documented requests of REST Proxy, over HTTP on the whole stack."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import pytest
+from confluent_kafka.schema_registry import Schema
+from tests.compat.cases import check_answer, fill, load_cases, names_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Send = Callable[..., tuple[int, str, bytes]]
+
+CASES = load_cases("rest_proxy")
+
+
+@pytest.fixture(scope="module")
+def send(stack) -> Send:
+    def ask(method: str, path: str, body: bytes, headers: dict[str, str]) -> tuple[int, str, bytes]:
+        parts = urlsplit(stack.http_url)
+        connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=60)
+        connection.request(method, path, body if method == "POST" else None, headers)
+        answer = connection.getresponse()
+        found = answer.status, answer.headers["Content-Type"], answer.read()
+        connection.close()
+        return found
+
+    return ask
+
+
+@pytest.fixture(scope="module")
+def known(send: Send) -> dict[str, str]:
+    _, _, body = send("GET", "/v3/clusters", b"", {})
+    cluster = json.loads(body)["data"][0]["cluster_id"]
+    return {"topic": "flights", "avro_topic": "registered", "cluster": cluster}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_answer_is_the_documented_one(name: str, send: Send, known: dict[str, str], registry: Any):
+    case = CASES[name]
+    names = names_of(
+        case, known, lambda subject, text: registry.client.register_schema(subject, Schema(text, "AVRO"))
+    )
+    answer = send(case.method, fill(case.path, names), case.request_body(names), dict(case.headers))
+    check_answer(case, names, *answer)

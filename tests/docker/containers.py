@@ -1,0 +1,149 @@
+"""The stack of compose.yaml in containers, and `sam local` beside it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.docker.stand_ins import image_names
+from tests.e2e.client import Client
+from tests.servers.own import eventually
+
+from keylane_build import templates
+from keylane_local.process.ports import Ports
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parents[2]
+PROJECT = "keylane-test"
+NETWORK = f"{PROJECT}_default"
+BUILD_TIMEOUT_S = 1500.0
+
+
+def missing() -> str:
+    """Return why no containers can be run here; empty if they can."""
+    if not shutil.which("docker"):
+        return "docker is not installed"
+    for command, reason in (
+        (["docker", "info"], "no Docker engine answers"),
+        (["docker", "compose", "version"], "docker has no compose plugin"),
+    ):
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        if done.returncode:
+            return f"{reason}: {done.stderr.strip()}"
+    return ""
+
+
+class Compose:
+    """The project's compose.yaml as a project of its own, so that a user's own stack stays as it is."""
+
+    def __init__(self) -> None:
+        files = ("--file", "compose.yaml", "--file", "tests/docker/compose.yaml")
+        self._command = ["docker", "compose", "--project-name", PROJECT, *files]
+
+    def run(self, *arguments: str, timeout_s: float = 120) -> subprocess.CompletedProcess[str]:
+        """Run a subcommand of `docker compose`."""
+        return subprocess.run(
+            [*self._command, *arguments],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=timeout_s,
+        )
+
+    def inside(self, service: str, *command: str) -> subprocess.CompletedProcess[str]:
+        """Run a command in a service's container."""
+        return self.run("exec", "--no-TTY", service, *command)
+
+    def up(self) -> None:
+        """Build the images, start everything, and wait until all of it is healthy."""
+        done = self.run("up", "--build", "--wait", timeout_s=BUILD_TIMEOUT_S)
+        assert done.returncode == 0, f"{done.stderr[-4000:]}\n{self.run('logs', '--tail', '30').stdout}"
+
+    def down(self) -> None:
+        """Remove everything but the images."""
+        self.run("down", "--volumes", "--timeout", "5")
+
+    @property
+    def url(self) -> str:
+        """Where the front serves HTTP."""
+        return f"http://{self.run('port', 'front', '8080').stdout.strip()}"
+
+
+def build_functions() -> None:
+    """Build the layer and the functions, as `make build` does."""
+    path = f"{ROOT / '.venv' / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        [templates.program("sam"), "build"],
+        cwd=ROOT,
+        env=templates.environment() | {"PATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=BUILD_TIMEOUT_S,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def _sam_local(command: str, *arguments: str) -> list[str]:
+    """`sam local` in the tests' network; without asking a registry for an image that is there."""
+    lambda_image = next(name for name in image_names() if name.startswith("public.ecr.aws/lambda/"))
+    found = subprocess.run(["docker", "image", "inspect", lambda_image], capture_output=True, check=False)
+    pulled = [] if found.returncode else ["--skip-pull-image"]
+    return [templates.program("sam"), "local", command, *arguments, "--docker-network", NETWORK, *pulled]
+
+
+def invoke(function: str, event: Path) -> dict[str, object]:
+    """Return what a function answers to an event."""
+    done = subprocess.run(
+        _sam_local("invoke", f"{function.capitalize()}Function", "--event", str(event)),
+        cwd=ROOT,
+        env=templates.environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+@contextlib.contextmanager
+def start_api() -> Iterator[str]:
+    """Yield the URL of a running `sam local start-api`."""
+    port = Ports().any()
+    command = _sam_local("start-api", "--port", str(port))
+    with subprocess.Popen(
+        command, cwd=ROOT, env=templates.environment(), stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr
+        lines: list[str] = []
+        reader = threading.Thread(target=lines.extend, args=(process.stderr,), daemon=True)
+        reader.start()
+        try:
+            url = f"http://127.0.0.1:{port}"
+            eventually(lambda: process.poll() is not None or _answers(url), 120)
+            assert process.poll() is None, "".join(lines)
+            yield url
+        finally:
+            process.terminate()
+            process.wait(120)  # SAM stops its containers one after the other
+            reader.join(10)
+
+
+def _answers(url: str) -> bool:
+    client = Client(url)
+    try:
+        return client.request("GET", "/nothing/of/this/name").status > 0
+    except OSError:
+        return False
+    finally:
+        client.close()

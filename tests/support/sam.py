@@ -1,0 +1,18 @@
+"""template.yaml as CloudFormation gets it: expanded by SAM's own translator, for given parameters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.support.cloudformation import ROOT
+
+from keylane_build import templates
+from keylane_build.stack.loading import load_template
+from keylane_build.stack.matrix import MAIN, expand
+
+
+def expanded(**parameters: str) -> dict[str, Any]:
+    """The template with these parameters; the others have their defaults. Requires SAM's tools."""
+    [found] = expand(ROOT, templates.program("python"), load_template(ROOT / MAIN), [parameters])
+    assert "error" not in found, found
+    return found

@@ -1,0 +1,221 @@
+"""Metadata as REST Proxy's clients read it: v2 by negotiation, v3 by its paths, over fakes."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.support.builders import a_layout, an_event, headers_of, layout_entry, load_handler
+from tests.support.fakes import FakeKafka, FakeState, FakeTime
+
+from keylane.adapters.kafka.admin import ReaderSettings
+from keylane.config.api import ApiSettings
+from keylane.config.functions import ExploreSettings
+from keylane.model.clusters import DEFAULT, Clusters, Named
+from keylane.model.kafka import LogRecord
+from keylane.model.served_topics import ServedTopics
+from keylane.query.layouts import Layouts
+from keylane.query.store import Store
+from keylane.wiring.explore import ExploreParts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Get = Callable[..., tuple[int, Any]]
+
+V2 = "application/vnd.kafka.v2+json"
+REPLICA = {"broker": 1, "leader": True, "in_sync": True}
+PARTITIONS = [{"partition": number, "leader": 1, "replicas": [REPLICA]} for number in range(2)]
+
+
+@pytest.fixture
+def kafka() -> FakeKafka:
+    kafka = FakeKafka()
+    logs = kafka.create("t", 2)
+    logs[0].add(*(LogRecord(offset, b"k", b"v", 1_000, "CreateTime") for offset in range(3)))
+    kafka.create("_schemas", 1)
+    kafka.create("secret", 1)
+    return kafka
+
+
+@pytest.fixture
+def get(kafka: FakeKafka) -> Get:
+    other = FakeKafka(cluster_id="second")
+    other.create("eu.t", 1)
+    clock = FakeTime().clock
+    layout = a_layout("t", 2)
+    state = FakeState(layout_entry(layout))
+    reader = ReaderSettings("kafka:9092")
+    settings = ExploreSettings(Clusters(reader, (Named("eu", ("eu.*",), reader),)))
+    parts = ExploreParts(
+        settings,
+        clock,
+        kafka,
+        kafka,
+        {DEFAULT: kafka, "eu": other},
+        Store(state, Layouts(state, clock, 0), clock),
+    )
+    function = load_handler("explore")
+    function.parts = lambda: parts
+    function.app.settings = lambda: ApiSettings(topics=ServedTopics(("t", "nowhere", "eu.*")))
+
+    def ask(path: str, accept: str = V2, method: str = "GET") -> tuple[int, Any]:
+        event = an_event(method, path, headers={"Accept": accept})
+        answer = function.lambda_handler(event, None)
+        ask.headers = headers_of(answer)
+        return answer["statusCode"], json.loads(answer["body"])
+
+    return ask
+
+
+@pytest.mark.parametrize(
+    ("path", "document"),
+    [
+        ("/topics", ["t"]),
+        ("/topics/t", {"name": "t", "configs": {"cleanup.policy": "delete"}, "partitions": PARTITIONS}),
+        ("/topics/t/partitions", PARTITIONS),
+        ("/topics/t/partitions/1", PARTITIONS[1]),
+        ("/topics/t/partitions/0/offsets", {"beginning_offset": 0, "end_offset": 3}),
+        ("/brokers", {"brokers": [1]}),
+    ],
+)
+def test_v2_documents_are_those_of_the_reference(get: Get, path: str, document: Any):
+    assert get(path) == (200, document)
+    assert get.headers["Content-Type"] == V2
+    assert get.headers["Vary"] == "Accept"
+
+
+@pytest.mark.parametrize(
+    ("accept", "is_v2"),
+    [
+        ("application/vnd.kafka.v2+json", True),
+        ("application/vnd.kafka+json", True),
+        ("application/vnd.kafka.v1+json, application/vnd.kafka+json, application/json", True),
+        ("Application/Vnd.Kafka.JSON.v2+json", True),
+        ("application/vnd.kafka.v2+json; q=0.9, application/json; q=0.5", True),
+        ("application/vnd.kafka.v2+json; q=0.5, application/json", False),
+        ("application/vnd.kafka.v2+json; q=0, */*", False),
+        ("application/vnd.kafka.v3+json", False),
+        ("application/json", False),
+        ("*/*", False),
+    ],
+)
+def test_accept_chooses_between_the_two_documents(get: Get, accept: str, is_v2: bool):
+    status, document = get("/topics/t/partitions", accept)
+    assert (status, isinstance(document, list)) == (200, is_v2)
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "code"),
+    [
+        ("/topics/nowhere", 404, 40401),
+        ("/topics/nowhere/partitions", 404, 40401),
+        ("/topics/nowhere/partitions/0", 404, 40401),
+        ("/topics/t/partitions/2", 404, 40402),
+        ("/topics/t/partitions/2/offsets", 404, 40402),
+        ("/topics/secret", 403, 40301),
+        ("/topics/_schemas/partitions", 403, 40301),
+        ("/topics/t/partitions/x", 400, 400),
+    ],
+)
+def test_v2_errors_have_their_code(get: Get, path: str, status: int, code: int):
+    answered, document = get(path)
+    assert (answered, document["error_code"]) == (status, code)
+    assert document["message"] == document["detail"]
+    assert "error_code" not in get(path, "application/json")[1]
+
+
+def test_kafka_that_is_away_is_503_with_50003(get: Get, kafka: FakeKafka):
+    kafka.away = True
+    for path in ("/topics", "/brokers", "/v3/clusters/fake"):
+        status, document = get(path)
+        assert (status, document["error_code"]) == (503, 50003)
+
+
+def test_the_state_of_a_topic_is_described_while_kafka_is_away(get: Get, kafka: FakeKafka):
+    kafka.away = True
+    status, document = get("/topics/t", "application/json")
+    assert (status, document["topic"], len(document["lanes"])) == (200, "t", 2)
+
+
+BASE = "http://api.example.org/v3/clusters"
+
+
+def test_v3_clusters_are_resources_with_links(get: Get):
+    status, document = get("/v3/clusters", "*/*")
+    assert (status, document["kind"]) == (200, "KafkaClusterList")
+    assert document["metadata"] == {"self": BASE, "next": None}
+    first, second = document["data"]
+    assert (first["cluster_id"], second["cluster_id"]) == ("fake", "second")
+    assert first["metadata"] == {"self": f"{BASE}/fake", "resource_name": "crn:///kafka=fake"}
+    assert first["controller"] == {"related": f"{BASE}/fake/brokers/1"}
+    assert first["topics"] == {"related": f"{BASE}/fake/topics"}
+    assert get("/v3/clusters/fake") == (200, first)
+
+
+def test_v3_topics_are_those_of_their_cluster_that_are_served(get: Get):
+    status, document = get("/v3/clusters/fake/topics")
+    assert (status, document["kind"]) == (200, "KafkaTopicList")
+    (topic,) = document["data"]
+    assert topic == {
+        "kind": "KafkaTopic",
+        "metadata": {"self": f"{BASE}/fake/topics/t", "resource_name": "crn:///kafka=fake/topic=t"},
+        "cluster_id": "fake",
+        "topic_name": "t",
+        "is_internal": False,
+        "replication_factor": 1,
+        "partitions_count": 2,
+        "partitions": {"related": f"{BASE}/fake/topics/t/partitions"},
+        "configs": {"related": f"{BASE}/fake/topics/t/configs"},
+        "partition_reassignments": {"related": f"{BASE}/fake/topics/t/partitions/-/reassignment"},
+    }
+    assert get("/v3/clusters/fake/topics/t") == (200, topic)
+
+
+def test_v3_partitions_and_their_offsets(get: Get):
+    status, document = get("/v3/clusters/fake/topics/t/partitions")
+    assert (status, document["kind"], len(document["data"])) == (200, "KafkaPartitionList", 2)
+    one = f"{BASE}/fake/topics/t/partitions/1"
+    assert get("/v3/clusters/fake/topics/t/partitions/1") == (200, document["data"][1])
+    assert document["data"][1] == {
+        "kind": "KafkaPartition",
+        "metadata": {"self": one, "resource_name": "crn:///kafka=fake/topic=t/partition=1"},
+        "cluster_id": "fake",
+        "topic_name": "t",
+        "partition_id": 1,
+        "leader": {"related": f"{one}/replicas/1"},
+        "replicas": {"related": f"{one}/replicas"},
+        "reassignment": {"related": f"{one}/reassignment"},
+    }
+    status, offsets = get("/v3/clusters/fake/topics/t/partitions/0/offset")
+    assert (status, offsets["kind"]) == (200, "KafkaPartitionWithOffsets")
+    assert (offsets["earliest_offset"], offsets["latest_offset"]) == (0, 3)
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "code"),
+    [
+        ("/v3/clusters/none", 404, 404),
+        ("/v3/clusters/none/topics", 404, 404),
+        ("/v3/clusters/none/topics/t", 404, 404),
+        ("/v3/clusters/fake/topics/nowhere", 404, 40403),
+        ("/v3/clusters/fake/topics/eu.t", 404, 40403),
+        ("/v3/clusters/fake/topics/secret", 403, 40301),
+        ("/v3/clusters/fake/topics/secret/partitions/0/offset", 403, 40301),
+        ("/v3/clusters/fake/topics/t/partitions/2", 404, 404),
+    ],
+)
+def test_v3_errors_have_their_code(get: Get, path: str, status: int, code: int):
+    answered, document = get(path, "*/*")
+    assert (answered, document["error_code"]) == (status, code)
+    assert document["message"]
+
+
+def test_links_have_the_stage_of_api_gateways_own_host(kafka: FakeKafka):
+    from keylane.api.rest_proxy_v3_reads import Links  # noqa: PLC0415
+
+    event = an_event("GET", "/v3/clusters", headers={"Host": "a1.execute-api.eu-west-1.amazonaws.com"})
+    assert Links.of(event).url() == "https://a1.execute-api.eu-west-1.amazonaws.com/v1/v3/clusters"
+    event = an_event("GET", "/kafka/v3/clusters", headers={"X-Forwarded-Proto": "https"})
+    assert Links.of(event).url("c") == "https://api.example.org/kafka/v3/clusters/c"

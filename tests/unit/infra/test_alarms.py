@@ -1,0 +1,88 @@
+"""Alarms say what to do, exist where what they watch exists, and notify somebody."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from tests.support.cloudformation import ROOT, of_type, template
+
+FOUND = template("infra/observability.yaml")
+MAIN = template()
+ALARMS = of_type(FOUND, "AWS::CloudWatch::Alarm")
+PAGE = (ROOT / "docs" / "operate" / "troubleshooting.md").read_text(encoding="utf-8")
+QUERY_LIMIT = 2048
+"""Characters of a metric's expression: the API's reference of MetricDataQuery."""
+TOPIC = {"Fn::If": ["IsNewTopic", {"Ref": "Topic"}, {"Ref": "AlarmTopicArn"}]}
+
+
+@pytest.mark.parametrize("name", ALARMS)
+def test_an_alarm_says_what_to_do_and_where_its_section_is(name):
+    description = ALARMS[name]["Properties"]["AlarmDescription"]
+    found, action, link = re.fullmatch(
+        r"(.+?)\. (.+): docs/operate/troubleshooting\.md#(\w+)", description
+    ).groups()
+    assert found
+    assert action[0].isupper()
+    assert link == name.lower()
+    assert len(description) <= 1024
+    section = PAGE.partition(f"\n### {name}\n")[2].partition("\n###")[0]
+    assert "**Do:**" in section
+
+
+@pytest.mark.parametrize("name", ALARMS)
+def test_an_alarm_notifies_when_it_rings_and_when_it_is_over(name):
+    properties = ALARMS[name]["Properties"]
+    assert properties["AlarmActions"] == properties["OKActions"] == [TOPIC]
+
+
+def test_full_memory_is_seen_on_each_of_the_first_shards():
+    """Metrics Insights has no LIKE, so that each node is named."""
+    [metric] = ALARMS["CacheFills"]["Properties"]["Metrics"]
+    query = metric["Expression"]["Fn::Sub"]
+    nodes = re.findall(r"CacheClusterId = '\$\{CacheName\}-(\d{4})-001'", query)
+    assert nodes == [f"{number:04d}" for number in range(1, len(nodes) + 1)]
+    assert query.count(" OR ") == len(nodes) - 1
+    longest = query.replace("${CacheName}", "x" * 30)
+    assert len(nodes) >= 20
+    assert len(longest) <= QUERY_LIMIT
+
+
+@pytest.mark.parametrize(
+    ("alarm", "condition", "parameter", "exists"),
+    [
+        ("CacheFills", "HasCache", "CacheName", "IsNewCache"),
+        ("BrokerDiskFills", "HasBrokers", "KafkaCluster", "IsNewKafka"),
+        ("AuthorizerFails", "HasAuthorizer", "AuthorizerFunction", "IsAuthorized"),
+    ],
+)
+def test_an_alarm_exists_where_the_stack_made_what_it_watches(alarm, condition, parameter, exists):
+    assert ALARMS[alarm]["Condition"] == condition
+    assert FOUND["Conditions"][condition] == {"Fn::Not": [{"Fn::Equals": [{"Ref": parameter}, ""]}]}
+    made, _, otherwise = MAIN["Resources"]["Observed"]["Properties"]["Parameters"][parameter]["Fn::If"]
+    assert (made, otherwise) == (exists, "")
+
+
+def test_the_age_of_answers_is_watched_where_the_job_has_no_metrics_here():
+    assert ALARMS["AnswersTooOld"]["Condition"] == "HasNoJob"
+    assert FOUND["Conditions"]["HasNoJob"] == {"Fn::Not": [{"Condition": "HasJob"}]}
+    assert {ALARMS[name]["Condition"] for name in ("StateTooOld", "JobBehind", "JobSilent")} == {"HasJob"}
+    given = MAIN["Resources"]["Observed"]["Properties"]["Parameters"]["Job"]
+    assert given == {"Fn::If": ["HasJobMetrics", "true", "false"]}
+    reported = {"Fn::Equals": [{"Ref": "JobMetrics"}, "true"]}
+    assert MAIN["Conditions"]["HasJobMetrics"] == {"Fn::Or": [{"Condition": "HasJob"}, reported]}
+
+
+def test_throttles_of_every_function_that_clients_or_the_queue_need_are_watched():
+    watched = {
+        each["Properties"]["Dimensions"][0]["Value"]["Ref"]
+        for each in ALARMS.values()
+        if each["Properties"].get("MetricName") == "Throttles"
+    }
+    assert watched == {"QueryFunction", "ProduceFunction", "DrainFunction"}
+
+
+def test_the_disks_of_serverless_brokers_are_nobodys():
+    name = template("infra/kafka.yaml")["Outputs"]["ClusterName"]["Value"]
+    cluster = template("infra/kafka.yaml")["Resources"]["Cluster"]["Properties"]["ClusterName"]
+    assert name == {"Fn::If": ["IsProvisioned", cluster, ""]}

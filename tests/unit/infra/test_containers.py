@@ -1,0 +1,64 @@
+"""The files for containers, without an engine: what tests/docker shows with one, as far as reading can."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from tests.docker.stand_ins import image_names, stand_ins
+
+from keylane_spark.engine.session import CONNECTOR
+
+ROOT = Path(__file__).parents[3]
+SERVICES = yaml.safe_load((ROOT / "compose.yaml").read_text("utf-8"))["services"]
+RUNS_ONCE = {"cluster"}
+RECIPES = sorted((ROOT / "infra" / "docker").glob("*.Dockerfile"))
+
+
+def test_every_service_that_stays_says_when_it_is_ready():
+    assert {name for name, service in SERVICES.items() if "healthcheck" not in service} == RUNS_ONCE
+
+
+def test_no_health_check_starts_a_jvm():
+    """Kafka's own tools do, for a second of a core each time."""
+    for name, service in SERVICES.items():
+        assert not re.search(r"java|kafka-[a-z-]+\.sh", str(service.get("healthcheck"))), name
+
+
+def test_every_service_waits_for_those_that_it_needs():
+    for name in ("job", "front"):
+        assert SERVICES[name]["depends_on"] == {
+            "kafka": {"condition": "service_healthy"},
+            "cluster": {"condition": "service_completed_successfully"},
+        }
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
+def test_user_of_an_image_is_in_its_list_of_users(recipe):
+    """Without an entry Java's user.home is `?`, and Spark does not start."""
+    text = recipe.read_text("utf-8")
+    user = re.search(r"^USER (\d+):\1$", text, re.MULTILINE)
+    assert user, "the image runs as root"
+    assert re.search(rf"^RUN useradd --create-home --uid {user[1]} ", text, re.MULTILINE)
+
+
+def test_image_of_the_job_keeps_the_jars_that_spark_needs():
+    moved = re.search(r"&& mv (.*) /keylane/jars", (ROOT / "infra/docker/job.Dockerfile").read_text("utf-8"))
+    assert moved
+    assert moved[1].split() == [f"{name}*" for name in CONNECTOR]
+
+
+def test_addresses_for_sam_local_are_those_of_the_services():
+    variables = json.loads((ROOT / "events" / "env.json").read_text("utf-8"))["Parameters"]
+    given = SERVICES["job"]["environment"]
+    for name in ("KEYLANE_KAFKA_BOOTSTRAP", "KEYLANE_REDIS_NODES"):
+        assert variables[name] == given[name]
+        assert {each.partition(":")[0] for each in variables[name].split(",")} <= SERVICES.keys()
+
+
+def test_every_image_has_a_stand_in():
+    repositories = {each.repository for each in stand_ins(Path("jars"))}
+    assert {name.partition(":")[0] for name in image_names()} == repositories

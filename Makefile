@@ -2,16 +2,19 @@
 PY := python3
 BIN := .venv/bin
 PYTEST_ARGS ?=
+WORKERS ?= 0
 KEYLANE_ARGS ?=
 BENCH_ARGS ?=
 TORTURE_ARGS ?=
+COMPAT_ARGS ?=
 MODEL_ARGS ?=
 N ?= 200
 SEED ?=
 
-.PHONY: help setup setup-python setup-check setup-tests setup-localstack demo test unit integration e2e check
-.PHONY: lint-infra openapi settings tour events layer layer-requirements sizing package-job build
-.PHONY: up down status deploy-local clean torture torture-mutants model model-mutants
+.PHONY: help setup setup-python setup-check setup-sam setup-tests setup-localstack demo test unit integration e2e
+.PHONY: containers check
+.PHONY: lint-infra audit openapi settings tour events layer layer-requirements sizing package-job build
+.PHONY: up down status deploy-local clean torture torture-mutants model model-mutants compat
 .PHONY: bench bench-lookup bench-ingest bench-freshness bench-coldstart bench-read bench-write bench-outage bench-wait
 
 help:  ## This list
@@ -27,6 +30,9 @@ demo: setup  ## Real flights into Kafka, and their answers over HTTP (KEYLANE_AR
 	@$(BIN)/keylane demo $(KEYLANE_ARGS)
 
 setup-check:
+	@$(PY) infra/local/bootstrap.py python sam lint
+
+setup-sam:
 	@$(PY) infra/local/bootstrap.py python sam
 
 setup-tests:
@@ -35,11 +41,11 @@ setup-tests:
 setup-localstack: setup
 	@$(PY) infra/local/bootstrap.py localstack
 
-test: setup-tests  ## All tests, on real servers of their own
-	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+test: setup-tests  ## All tests, on real servers of their own (WORKERS=2: in two processes side by side)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder $(PYTEST_ARGS)
 
 unit: setup-python  ## The tests that need no server (under a minute)
-	@$(BIN)/python -m pytest tests/unit $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest tests/unit infra/local/localstack-process-executor/tests $(PYTEST_ARGS)
 
 integration: setup-tests  ## The tests on real servers: contracts, lanes, job, functions, local stack
 	@$(BIN)/python -m pytest tests/contract tests/integration $(PYTEST_ARGS)
@@ -47,14 +53,23 @@ integration: setup-tests  ## The tests on real servers: contracts, lanes, job, f
 e2e: setup-tests  ## The tests over HTTP, on the whole stack
 	@$(BIN)/python -m pytest tests/e2e $(PYTEST_ARGS)
 
-check: lint-infra  ## Lint, format, types, import rules, templates
+containers: setup-check  ## The tests in containers: images, compose.yaml, sam local; needs a Docker engine
+	@$(BIN)/python -m pytest -m docker tests/docker $(PYTEST_ARGS)
+
+compat: setup-tests  ## REST Proxy's documented requests and real clients (COMPAT_ARGS='--url URL': of a running one)
+	@$(BIN)/python -m tests.compat $(COMPAT_ARGS)
+
+check: lint-infra audit  ## Lint, format, types, import rules, templates, advisories
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-lint-infra: setup-check  ## cfn-lint with the rules of infra/lint, and sam validate
+lint-infra: setup-check  ## cfn-lint, sam validate, checkov and parliament on all combinations of parameters
 	$(BIN)/python -m keylane_build.templates
+
+audit: setup-check  ## SBOMs of layer and job into build/sbom, and pip-audit, where its advisories can be reached
+	$(BIN)/python -m keylane_build.audit
 
 openapi: setup-python  ## Write docs/openapi.json, and the template's routes, from the code
 	@$(BIN)/python -m keylane_build.openapi
@@ -78,8 +93,9 @@ layer: setup-python  ## Build the layer into build/layer (KEYLANE_ARCHITECTURE, 
 events: setup-python  ## Write events/, one for each operation
 	@$(BIN)/python -m tests.e2e.examples
 
-build: setup-check  ## sam build: the layer for KEYLANE_ARCHITECTURE and KEYLANE_RUNTIME, the template for sam deploy
+build: setup-sam  ## sam build: the layer for KEYLANE_ARCHITECTURE and KEYLANE_RUNTIME, the template for sam deploy
 	@PATH="$(CURDIR)/$(BIN):$$PATH" "$${KEYLANE_TOOLS:-.keylane-tools}/sam/bin/sam" build
+	@$(BIN)/python -m keylane_build.built_template .aws-sam/build
 
 tour: setup-tests  ## Write docs/tour.md: every kind of read, as a real stack answers it
 	@$(BIN)/python -m tests.tour

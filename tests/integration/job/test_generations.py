@@ -137,6 +137,30 @@ def test_a_deleted_topic_is_waited_for_and_never_mixed_with_one_created_again(jo
     assert job.process.poll() is None
 
 
+def test_a_topic_deleted_while_a_batch_reads_it_does_not_hold_up_the_others(
+    kafka, redis_cluster, state_of, tmp_path
+):
+    """The consumers of the batch wait for records that are gone, and nothing interrupts them."""
+    gone, kept = f"gone-{next(NUMBERS)}", f"kept-{next(NUMBERS)}"
+    for topic in (gone, kept):
+        create_topic(kafka, topic, 2)
+    produce(kafka, gone, {b"%d" % number: b"x" * 20_000 for number in range(6_000)})
+    config = f"{JOB}[topics.{gone}]\n[topics.{kept}]\n"
+    job = jobs.start(kafka, redis_cluster, tmp_path, config)
+    half_read, state = state_of(gone), state_of(kept)
+    try:
+        eventually(lambda: any(b":v:" in key for key in half_read.keys_of(1)), PATIENCE_S)
+        job.signal(signal.SIGSTOP)
+        admin = AdminClient({"bootstrap.servers": kafka})  # it must live until it has the result
+        admin.delete_topics([gone])[gone].result(30)
+        job.signal(signal.SIGCONT)
+        produce(kafka, kept, {b"key": b"value"})
+        eventually(lambda: state.holds({b"key": b"value"}), 60)
+        assert job.process.poll() is None
+    finally:
+        job.end()
+
+
 def test_offsets_without_records_cost_no_repair(job, kafka, state_of, names):
     """Transactions committed and aborted, an aborted one last; and a log that was really compacted."""
     topic = names["gappy"]

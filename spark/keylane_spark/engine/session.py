@@ -58,6 +58,11 @@ LOCAL_SETTINGS = {
 }
 """Used without spark-submit, which has its own."""
 
+_POLL_MS, _REQUEST_MS = 10_000, 15_000
+"""How long a task waits for a record, and then for its log's ends. Nothing can interrupt it meanwhile. With the
+defaults of 120 s and twice 60 s, the tasks of a topic that was deleted under them kept the others' from running.
+"""
+
 
 def start(jars: Path | None, extra: Mapping[str, object]) -> SparkSession:
     """Start a session: on this machine's cores, or as spark-submit has configured it.
@@ -149,6 +154,9 @@ def _options(connection: Connection, config: JobConfig) -> dict[str, str]:
         "kafka.fetch.max.wait.ms": str(config.fetch_max_wait_ms),
         "kafka.max.partition.fetch.bytes": str(4 * 1024 * 1024),
         "kafka.max.poll.records": "5000",
+        "kafkaConsumer.pollTimeoutMs": str(_POLL_MS),
+        "kafka.request.timeout.ms": str(_REQUEST_MS),
+        "kafka.default.api.timeout.ms": str(_REQUEST_MS),
         # Records removed by retention must stop the query: the next start marks the lanes incomplete.
         "failOnDataLoss": "true",
     }

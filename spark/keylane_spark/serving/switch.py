@@ -22,7 +22,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from keylane.adapters.redis.cluster import Cluster
-from keylane.errors import Fenced, TopicChanged
+from keylane.errors import Fenced, KeylaneError, TopicChanged
 from keylane_spark.adapters.lane import lanes_of
 from keylane_spark.serving.parking import ParkingWatch
 from keylane_spark.stream.topic_query import TopicQuery
@@ -89,6 +89,11 @@ class Serving:
                 if self._building and self._is_near(self._building):
                     self._switch(self._building, stop)
                     return
+        except KeylaneError as error:
+            # One that fails ends the other too, and neither waits for its batch.
+            for query in queries:
+                query.fail(error)
+            raise
         finally:
             for query in queries:
                 query.stop()

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 _STOP_TIMEOUT_S = 20.0
+_FAILED_STOP_S = 2.0
+"""After a failure the batch in progress is repeated, and it may wait for what is gone."""
 
 
 class BatchQuery(ABC):
@@ -65,7 +67,7 @@ class BatchQuery(ABC):
         """Stop after the batch in progress; returns whether that batch ended in time."""
         # Stopping a query interrupts its thread, which does no harm between batches.
         self._is_stopping = True
-        held = self._batch_lock.acquire(timeout=_STOP_TIMEOUT_S)
+        held = self._batch_lock.acquire(timeout=_FAILED_STOP_S if self._failure else _STOP_TIMEOUT_S)
         self._is_over = True
         if held:
             # Released before the query stops: a batch that has just begun must see that all is over.

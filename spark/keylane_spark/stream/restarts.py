@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from keylane_spark.context import JobContext
 
 _FIRST_PAUSE_S = 1.0
-_LAST_PAUSE_S = 30.0
+_LAST_PAUSE_S = 10.0
 _LONGEST_REASON = 300
 
 

@@ -210,9 +210,11 @@ class _Drawing:
         return Produce(topic.name, self._writes(topic, 5_000, (0, 60)), source.choice((None, None, "commit")))
 
     def _writes(self, topic: Shape, count: int, sizes: tuple[int, int]) -> tuple[Write, ...]:
-        return tuple(self._write(topic, sizes) for _ in range(count))
+        # Chunks without a tombstone take another way into Redis.
+        tombstones = 0.0 if self._source.random() < 1 / 3 else 0.2
+        return tuple(self._write(topic, sizes, tombstones) for _ in range(count))
 
-    def _write(self, topic: Shape, sizes: tuple[int, int]) -> Write:
+    def _write(self, topic: Shape, sizes: tuple[int, int], tombstones: float) -> Write:
         source = self._source
         self._serial += 1
         # The clocks of several producers: mostly forward, many ties, sometimes back.
@@ -226,7 +228,7 @@ class _Drawing:
             placed_by = source.choice(
                 ("murmur2", "murmur2", "crc32", "fnv1a", source.randrange(topic.partitions))
             )
-        size = None if source.random() < 0.2 else source.randint(*sizes)
+        size = None if source.random() < tombstones else source.randint(*sizes)
         # A tombstone that is forgotten takes its order with it: where times go back, the result would depend
         # on when its marker expired.
         time_ms = self._newest_ms if topic.is_forgetful else self._time_ms

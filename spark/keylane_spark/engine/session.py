@@ -65,8 +65,9 @@ LOCAL_SETTINGS = {
 """Used without spark-submit, which has its own."""
 
 _POLL_MS, _REQUEST_MS = 10_000, 15_000
-"""How long a task waits for a record, and then for its log's ends. Nothing can interrupt it meanwhile. With the
-defaults of 120 s and twice 60 s, the tasks of a topic that was deleted under them kept the others' from running.
+"""How long a task waits for a record, and then for its log's ends. Nothing can interrupt it meanwhile.
+
+With the defaults of 120 s and twice 60 s, the tasks of a deleted topic kept the others' from running.
 """
 
 

@@ -25,6 +25,7 @@ from keylane.adapters.redis.cluster import Cluster
 from keylane.errors import Fenced, KeylaneError, TopicChanged
 from keylane_spark.adapters.lane import lanes_of
 from keylane_spark.serving.parking import ParkingWatch
+from keylane_spark.stream.batch_query import FAILED_STOP_S, STOP_S
 from keylane_spark.stream.topic_query import TopicQuery
 
 if TYPE_CHECKING:
@@ -75,32 +76,34 @@ class Serving:
         Raises what breaks a query: TopicChanged, Unavailable, LaneBehind, Fenced, CorruptState.
         """
         queries = [self._serving, *([self._building] if self._building else [])]
+        within_s = STOP_S
         try:
-            for query in queries:
-                query.start()
-            self._say_ready()
-            while not stop.wait(_POLL_S):
-                for query in queries:
-                    query.check()
-                self._parking.check()
-                if self._metrics.is_due:
-                    self._serving.report_gauges()
-                    self._metrics.flush()
-                if self._building and self._is_near(self._building):
-                    self._switch(self._building, stop)
-                    return
-        except KeylaneError as error:
-            # One that fails ends the other too, and neither waits for its batch.
-            for query in queries:
-                query.fail(error)
+            self._run(queries, stop)
+        except KeylaneError:
+            within_s = FAILED_STOP_S
             raise
         finally:
             for query in queries:
-                query.stop()
+                query.stop(within_s)
             for query in queries:
                 # A fence is raised even if another error came first: it is the cause of most of them.
                 if isinstance(query.failure, Fenced):
                     raise query.failure
+
+    def _run(self, queries: list[TopicQuery], stop: threading.Event) -> None:
+        for query in queries:
+            query.start()
+        self._say_ready()
+        while not stop.wait(_POLL_S):
+            for query in queries:
+                query.check()
+            self._parking.check()
+            if self._metrics.is_due:
+                self._serving.report_gauges()
+                self._metrics.flush()
+            if self._building and self._is_near(self._building):
+                self._switch(self._building, stop)
+                return
 
     def _say_ready(self) -> None:
         opening = self._openings.serving

@@ -19,9 +19,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
-_STOP_TIMEOUT_S = 20.0
-_FAILED_STOP_S = 2.0
-"""After a failure the batch in progress is repeated, and it may wait for what is gone."""
+STOP_S = 20.0
+"""How long the batch in progress is waited for."""
+FAILED_STOP_S = 2.0
+"""The same after a failure: the batch is repeated anyway, and it may wait for what is gone."""
 
 
 class BatchQuery(ABC):
@@ -63,11 +64,11 @@ class BatchQuery(ABC):
         writer = writer.option("checkpointLocation", self._checkpoint.as_uri())
         self._query = (writer.trigger(processingTime=every) if every else writer).start()
 
-    def stop(self) -> bool:
+    def stop(self, within_s: float = STOP_S) -> bool:
         """Stop after the batch in progress; returns whether that batch ended in time."""
         # Stopping a query interrupts its thread, which does no harm between batches.
         self._is_stopping = True
-        held = self._batch_lock.acquire(timeout=_FAILED_STOP_S if self._failure else _STOP_TIMEOUT_S)
+        held = self._batch_lock.acquire(timeout=within_s)
         self._is_over = True
         if held:
             # Released before the query stops: a batch that has just begun must see that all is over.

@@ -25,7 +25,7 @@ from keylane.errors import Fenced, TopicChanged
 from keylane_spark.adapters.lane import LaneTarget, OffsetRange
 from keylane_spark.adapters.layout_store import TOTALS_SLOT
 from keylane_spark.engine import session
-from keylane_spark.stream.batch_query import BatchQuery
+from keylane_spark.stream.batch_query import STOP_S, BatchQuery
 from keylane_spark.stream.batch_writer import BatchWriter
 from keylane_spark.stream.driver_share import DriverShare
 from keylane_spark.stream.freshness import ObservedEnds
@@ -112,9 +112,9 @@ class TopicQuery(BatchQuery):
         self.start_reading(rows)
         self._heartbeat.start()
 
-    def stop(self) -> bool:
+    def stop(self, within_s: float = STOP_S) -> bool:
         """Stop after the batch in progress; returns whether that batch ended in time."""
-        held = super().stop()
+        held = super().stop(within_s)
         self._heartbeat.stop()
         self._cluster.close()
         return held

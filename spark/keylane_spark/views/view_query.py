@@ -8,7 +8,7 @@ from pyspark.errors import AnalysisException
 
 from keylane.errors import TopicChanged, WriterError
 from keylane_spark.engine import session
-from keylane_spark.stream.batch_query import BatchQuery
+from keylane_spark.stream.batch_query import STOP_S, BatchQuery
 from keylane_spark.stream.freshness import ObservedEnds, topic_complete_as_of_ms
 from keylane_spark.stream.leaders import Leaders
 from keylane_spark.stream.offset_log import batch_ends
@@ -121,9 +121,9 @@ class ViewQuery(BatchQuery):
             incomplete=len(self._gaps.union(self._opening.incomplete)),
         )
 
-    def stop(self) -> bool:
+    def stop(self, within_s: float = STOP_S) -> bool:
         """Stop after the batch in progress; returns whether that batch ended in time."""
-        held = super().stop()
+        held = super().stop(within_s)
         self._opening.cluster.close()
         return held
 

@@ -140,7 +140,7 @@ def test_a_deleted_topic_is_waited_for_and_never_mixed_with_one_created_again(jo
 def test_a_topic_deleted_while_a_batch_reads_it_does_not_hold_up_the_others(
     kafka, redis_cluster, state_of, tmp_path
 ):
-    """Its tasks wait for records that are gone, nothing interrupts them, and they fill all of Spark's slots."""
+    """Its tasks wait for records that are gone, can't be interrupted, and fill all of Spark's slots."""
     gone, kept = f"gone-{next(NUMBERS)}", f"kept-{next(NUMBERS)}"
     create_topic(kafka, gone, 40)
     create_topic(kafka, kept, 2)

@@ -24,7 +24,7 @@ def test_pauses_grow_while_restarts_fail_and_a_lane_that_is_behind_is_repaired_a
     for _ in range(5):
         pauses.begin()
         pauses.pause(away)
-    assert waited[-1] == 30
+    assert waited[-1] == 10
     pauses.begin()
     time.move(31)
     pauses.pause(away)

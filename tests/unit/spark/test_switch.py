@@ -17,6 +17,7 @@ from keylane_spark.adapters.record_copies import SLOTS as RECORD_SLOTS
 from keylane_spark.adapters.topic_record import Owner, TopicRecord
 from keylane_spark.serving import parking, switch
 from keylane_spark.serving.switch import Serving
+from keylane_spark.stream.batch_query import FAILED_STOP_S, STOP_S
 from keylane_spark.stream.openings import Opening, Openings
 from keylane_spark.telemetry.metrics import JobMetrics
 
@@ -39,6 +40,7 @@ class FakeQuery:
     ends_its_batch: bool = True
     failure: Exception | None = None
     fails_at_stop: Exception | None = None
+    stopped_within_s: float | None = None
 
     def start(self) -> None:
         self.events.append(f"{self.name} starts")
@@ -46,7 +48,8 @@ class FakeQuery:
     def check(self) -> None:
         self.raise_failure()
 
-    def stop(self) -> bool:
+    def stop(self, within_s: float = STOP_S) -> bool:
+        self.stopped_within_s = within_s
         if f"{self.name} stops" not in self.events:
             self.events.append(f"{self.name} stops")
         self.failure = self.failure or self.fails_at_stop
@@ -258,6 +261,14 @@ def test_what_failed_while_it_was_stopped_is_raised_and_nothing_switched(monkeyp
     with pytest.raises(LaneBehind):
         scene.run(monkeypatch)
     assert not scene.is_switched
+
+
+def test_a_query_that_fails_ends_the_other_and_no_batch_is_waited_for(monkeypatch):
+    scene = Scene()
+    scene.old.failure = TopicChanged("topic 'orders' was deleted")
+    with pytest.raises(TopicChanged, match="was deleted"):
+        scene.run(monkeypatch)
+    assert (scene.old.stopped_within_s, scene.next.stopped_within_s) == (FAILED_STOP_S, FAILED_STOP_S)
 
 
 def test_a_fence_is_raised_even_if_another_error_came_first(monkeypatch):

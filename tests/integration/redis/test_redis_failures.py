@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
@@ -42,11 +42,16 @@ def breaking(one_cluster: RedisCluster) -> RedisCluster:
 
 @pytest.fixture
 def state(breaking: RedisCluster) -> Iterator[RedisState]:
-    cluster = Cluster(redis_settings({"KEYLANE_REDIS_NODES": breaking.addresses}))
-    eventually(lambda: cluster.refresh(deadline()) is None and len(cluster.nodes) == 6)
-    state = RedisState(cluster)
+    state = a_state(breaking)
     yield state
     state.close()
+
+
+def a_state(breaking: RedisCluster) -> RedisState:
+    """A reader that has seen nothing yet but the slot map."""
+    cluster = Cluster(redis_settings({"KEYLANE_REDIS_NODES": breaking.addresses}))
+    eventually(lambda: cluster.refresh(deadline()) is None and len(cluster.nodes) == 6)
+    return RedisState(cluster)
 
 
 @contextmanager
@@ -274,6 +279,33 @@ def test_replica_is_not_trusted_about_an_absent_key_of_a_migrating_slot(
         assert state.read(slot, [there, here], deadline()) == [there, here]
     finally:
         move.undo()
+
+
+def test_replica_is_not_trusted_about_an_absent_key_by_a_reader_that_has_not_seen_the_migration(
+    breaking: RedisCluster, state: RedisState
+):
+    """The primary hangs from the first read on, so nobody answers ASK."""
+    here, there = filled(breaking, 2)
+    slot = routing.key_slot(here)
+    absent = here + b"-absent"
+    move = SlotMove(breaking, slot)
+    move.begin()
+    move.move(there)
+    try:
+        with stopped(move.source):
+            for read in (lambda: state.read(slot, [there], deadline(500)), lambda: mget(state, there)):
+                with pytest.raises(StateUnavailable):
+                    read()
+            assert state.read(slot, [here], deadline()) == [here]
+    finally:
+        move.undo()
+    with closing(a_state(breaking)) as another, stopped(move.source):
+        eventually(lambda: another.read(slot, [there, absent], deadline()) == [there, None])
+
+
+def mget(state: RedisState, key: bytes) -> list[bytes | None]:
+    (values,) = state.run([Call(routing.key_slot(key), (b"MGET", key))], deadline(500))
+    return values
 
 
 def test_key_that_has_left_to_a_node_that_hangs_is_unavailable_not_absent(

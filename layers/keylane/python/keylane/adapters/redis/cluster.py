@@ -52,6 +52,8 @@ class Cluster:
         self._settings = settings
         self._slots: list[tuple[Node, ...]] = [()] * SLOTS
         self._nodes: tuple[Node, ...] = ()
+        self.shards: tuple[tuple[Node, ...], ...] = ()
+        """The nodes of each shard, its primary first; empty before the first refresh."""
         self._connections: dict[Node, Wire] = {}
         self._opened: Counter[Node] = Counter()
         self._reader = new_reader()
@@ -131,7 +133,8 @@ class Cluster:
             nodes = tuple(announced(member[0], member[1], asked) for member in members)
             slots[start : end + 1] = [nodes] * (end + 1 - start)
         self._slots = slots
-        self._nodes = tuple(dict.fromkeys(node for nodes in dict.fromkeys(slots) for node in nodes))
+        self.shards = tuple(dict.fromkeys(slots))
+        self._nodes = tuple(dict.fromkeys(node for nodes in self.shards for node in nodes))
         for node in self._connections.keys() - set(self._nodes):
             self.drop(node)
 

@@ -7,8 +7,8 @@ While a slot migrates key by key, its primary answers a read with
    the keys one by one, the last one first, each from the node that has it at that moment.
 3. MOVED: the slot has arrived at the target node. The reader re-reads the slot map.
 
-A replica does not know that keys have left. So while a slot is known to migrate, a replica's reply counts
-only if it has a value for every key.
+A replica does not know that keys have left. So a replica's reply that lacks a key counts only if no other
+shard has keys of the slot, which it has while the slot migrates to it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ UNHEALTHY_FOR_S = 1.0
 """For this long after a failed read a node is tried last: a hanging primary must not slow every read."""
 
 MIGRATING_FOR_S = 10.0
-"""A slot counts as migrating for this long after the last ASK or TRYAGAIN."""
+"""A slot counts as migrating for this long after the last ASK, TRYAGAIN, or keys of it in another shard."""
 
 ATTEMPT_SHARE = 3
 """One attempt may take a third of the remaining time, so that a hanging node leaves time for another."""
@@ -79,7 +79,7 @@ class SlotReader:
                         raise
                     cause = error
                     continue
-                if self._migrating and self._may_have_left(slot, node, deadline) and any(map(lacks, replies)):
+                if self._may_have_left(slot, node, replies, deadline):
                     continue
                 if cause:
                     self._refresh_quickly(deadline, node)
@@ -155,7 +155,6 @@ class SlotReader:
             if remedy is Remedy.FOLLOW_MOVED:
                 self._refresh_quickly(deadline, node)
                 self._cluster.learn(slot, node)
-                self._migrating.pop(slot, None)
                 prefix = b""
             else:
                 self._note_migrating(slot, deadline)
@@ -179,12 +178,32 @@ class SlotReader:
     def _note_migrating(self, slot: int, deadline: Deadline) -> None:
         self._migrating[slot] = deadline.clock.monotonic_s() + MIGRATING_FOR_S
 
-    def _may_have_left(self, slot: int, node: Node, deadline: Deadline) -> bool:
-        """Whether a key that this replica lacks may have migrated to another node."""
-        until_s = self._migrating.get(slot)
-        if until_s is None or self._is_primary(node, slot):
+    def _may_have_left(self, slot: int, node: Node, replies: list[Any], deadline: Deadline) -> bool:
+        """Whether a key that these replies lack may have migrated: they are a replica's."""
+        if self._is_primary(node, slot) or not any(map(lacks, replies)):
             return False
-        return deadline.clock.monotonic_s() < until_s
+        if self._migrating.get(slot, 0.0) <= deadline.clock.monotonic_s():
+            if not self._is_elsewhere(slot, deadline):
+                return False
+            self._note_migrating(slot, deadline)
+        return True
+
+    def _is_elsewhere(self, slot: int, deadline: Deadline) -> bool:
+        """Whether another shard has keys of the slot. One of which no node answers has lost what it took."""
+        own = self._cluster.nodes_of(slot)
+        return any(self._has_keys(shard, slot, deadline) for shard in self._cluster.shards if shard != own)
+
+    def _has_keys(self, shard: Sequence[Node], slot: int, deadline: Deadline) -> bool:
+        packed = encode_command(b"CLUSTER", b"COUNTKEYSINSLOT", b"%d" % slot)
+        for node in sorted(shard, key=self._unhealthy.__contains__):
+            attempt_ms = min(UNHEALTHY_ATTEMPT_MS, deadline.remaining_s * 1000)
+            try:
+                count = self._roundtrip(node, b"", packed, Deadline.after_ms(attempt_ms, deadline.clock))
+            except (RedisError, OSError):
+                self._mark_unhealthy(node, deadline)
+                continue
+            return isinstance(count, int) and count > 0
+        return False
 
     def _is_primary(self, node: Node, slot: int) -> bool:
         return self._cluster.nodes_of(slot)[:1] == (node,)

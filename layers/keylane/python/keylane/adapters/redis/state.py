@@ -12,7 +12,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
 
 from keylane.adapters.redis.errors import is_transient, translate_redis_errors
-from keylane.adapters.redis.replicas import SlotReader, lacks
+from keylane.adapters.redis.replicas import SlotReader
 from keylane.adapters.redis.resp import READONLY, encode_command
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ class RedisState(SlotReader):
             for error in errors:
                 if not is_transient(error):
                     raise error
-            if errors or (self._may_have_left(slot, node, deadline) and any(map(lacks, own))):
+            if errors or self._may_have_left(slot, node, own, deadline):
                 left[slot] = numbers
                 continue
             for number, reply in zip(numbers, own, strict=True):

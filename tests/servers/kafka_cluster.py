@@ -48,6 +48,10 @@ class KafkaNode(Kafka):
         self.cluster_id = cluster.cluster_id
         self._cluster = cluster
 
+    @property
+    def is_controller(self) -> bool:
+        return self.number == _CONTROLLER_ID
+
     def more_settings(self) -> str:
         """See `Kafka.more_settings`."""
         common = _COMMON.format(
@@ -56,9 +60,8 @@ class KafkaNode(Kafka):
             controller_port=self.controller_port,
             brokers=self._cluster.broker_count,
         )
-        is_controller = self.number == _CONTROLLER_ID
-        role, listener = ("controller", "CONTROLLER") if is_controller else ("broker", "PLAINTEXT")
-        port = self.controller_port if is_controller else self.port
+        role, listener = ("controller", "CONTROLLER") if self.is_controller else ("broker", "PLAINTEXT")
+        port = self.controller_port if self.is_controller else self.port
         address = f"{listener}://{HOST}:{port}"
         return (
             f"{common}process.roles={role}\nnode.id={self.number}\n"
@@ -69,14 +72,14 @@ class KafkaNode(Kafka):
 class KafkaCluster:
     """Brokers 1 to `broker_count`, and a controller in a process of its own, which no test stops."""
 
-    def __init__(self, data: Path, broker_count: int = 3) -> None:
+    def __init__(self, data: Path, broker_count: int = 3, node: type[KafkaNode] = KafkaNode) -> None:
         ports = Ports()
         self.data = data
         self.broker_count = broker_count
         self.controller_port = ports.any()
         self.cluster_id = new_cluster_id()
-        self.controller = KafkaNode(self, _CONTROLLER_ID, ports.any())
-        self.brokers = {number: KafkaNode(self, number, ports.any()) for number in range(1, broker_count + 1)}
+        self.controller = node(self, _CONTROLLER_ID, ports.any())
+        self.brokers = {number: node(self, number, ports.any()) for number in range(1, broker_count + 1)}
 
     @property
     def bootstrap(self) -> str:
@@ -133,10 +136,12 @@ class KafkaCluster:
 
 
 @contextlib.contextmanager
-def own_kafka_cluster(data: Path, broker_count: int = 3) -> Iterator[KafkaCluster]:
+def own_kafka_cluster(
+    data: Path, broker_count: int = 3, node: type[KafkaNode] = KafkaNode
+) -> Iterator[KafkaCluster]:
     """Yield a cluster that accepts writes; its nodes are killed in the end."""
     with guarded(data):
-        cluster = KafkaCluster(data / "kafka", broker_count)
+        cluster = KafkaCluster(data / "kafka", broker_count, node)
         cluster.start()
         try:
             cluster.wait_ready()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 import uuid
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import redis
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from keylane_local.servers.redis_node import RedisNode
 
 CLOCK = Clock()
+K = TypeVar("K", bound=Kafka)
 
 
 def deadline(milliseconds: float = 2_000) -> Deadline:
@@ -62,7 +63,7 @@ def own_cluster(data: Path, *, appendonly: bool = False) -> Iterator[RedisCluste
 
 
 @contextlib.contextmanager
-def own_kafka(data: Path, kind: type[Kafka] = Kafka) -> Iterator[Kafka]:
+def own_kafka(data: Path, kind: type[K] = Kafka) -> Iterator[K]:  # type: ignore[assignment]
     """Yield a separate broker."""
     ports = Ports()
     with guarded(data):

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from tests.servers.kafka_cluster import UNCLEAN, KafkaCluster, own_kafka_cluster
+from tests.servers.kafka_cluster import UNCLEAN, KafkaCluster, KafkaNode, own_kafka_cluster
 from tests.servers.own import create_topic, eventually, own_kafka
+from tests.torture.links import Links, Mode
 
+from keylane_local.process.ports import HOST, Ports
 from keylane_local.servers.kafka import Kafka
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from keylane_local.process.program import Program
@@ -20,11 +23,65 @@ if TYPE_CHECKING:
 _REPAIRED_WITHIN_S = 90
 
 
+class JobListener:
+    """A broker's listener for the job alone, which reaches it over a link."""
+
+    def __init__(self) -> None:
+        self._port = Ports().any()
+        self.links = Links([self._port])
+
+    @property
+    def bootstrap(self) -> str:
+        return f"{HOST}:{self.links.ports[self._port]}"
+
+    def settings(self, listener: str, *others: str) -> str:
+        """Lines of server.properties. Only `listener` is advertised to clients besides this one."""
+        listeners = ",".join((listener, *others, f"JOB://{HOST}:{self._port}"))
+        return (
+            f"listeners={listeners}\nadvertised.listeners={listener},JOB://{self.bootstrap}\n"
+            "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,JOB:PLAINTEXT\n"
+        )
+
+    def set(self, mode: Mode, delay_s: float) -> AbstractContextManager[None]:
+        return self.links.set(self._port, mode, delay_s)
+
+
 class TortureKafka(Kafka):
     """A broker that soon aborts a transaction whose time is over."""
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.job_listener = JobListener()
+
+    @property
+    def job_bootstrap(self) -> str:
+        """The address for the job."""
+        return self.job_listener.bootstrap
+
     def more_settings(self) -> str:
-        return "transaction.abort.timed.out.transaction.cleanup.interval.ms=500\n"
+        """See `Kafka.more_settings`."""
+        listener = f"PLAINTEXT://{self.host}:{self.port}"
+        listeners = self.job_listener.settings(listener, f"CONTROLLER://{HOST}:{self.controller_port}")
+        return f"transaction.abort.timed.out.transaction.cleanup.interval.ms=500\n{listeners}"
+
+    def link_to(self, _: int) -> JobListener:
+        """The job's link to a broker of this number."""
+        return self.job_listener
+
+
+class TortureNode(KafkaNode):
+    """A broker of a cluster, with a listener for the job."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.job_listener = JobListener()
+
+    def more_settings(self) -> str:
+        """See `Kafka.more_settings`."""
+        settings = super().more_settings()
+        if self.is_controller:
+            return settings
+        return settings + self.job_listener.settings(f"PLAINTEXT://{HOST}:{self.port}")
 
 
 class Brokers:
@@ -38,6 +95,19 @@ class Brokers:
     @property
     def bootstrap(self) -> str:
         return self.cluster.bootstrap
+
+    @property
+    def job_bootstrap(self) -> str:
+        """The addresses for the job."""
+        return ",".join(listener.bootstrap for listener in self._listeners())
+
+    def link_to(self, number: int) -> JobListener:
+        """The job's link to a broker of this number."""
+        listeners = self._listeners()
+        return listeners[number % len(listeners)]
+
+    def _listeners(self) -> list[JobListener]:
+        return [node.job_listener for node in self.cluster.brokers.values() if isinstance(node, TortureNode)]
 
     @property
     def program(self) -> Program:
@@ -80,7 +150,7 @@ class Brokers:
 
 
 @contextlib.contextmanager
-def running_brokers(data: Path, count: int) -> Iterator[Kafka | Brokers]:
+def running_brokers(data: Path, count: int) -> Iterator[TortureKafka | Brokers]:
     """One broker, or a cluster."""
     if count == 1:
         with own_kafka(data, TortureKafka) as kafka:
@@ -88,12 +158,20 @@ def running_brokers(data: Path, count: int) -> Iterator[Kafka | Brokers]:
                 yield kafka
             finally:
                 kafka.stop()
+                kafka.job_listener.links.close()
         return
-    with own_kafka_cluster(data, count) as cluster:
-        yield Brokers(cluster)
+    with own_kafka_cluster(data, count, TortureNode) as cluster:
+        try:
+            yield Brokers(cluster)
+        finally:
+            for node in (cluster.controller, *cluster.brokers.values()):
+                if isinstance(node, TortureNode):
+                    node.job_listener.links.close()
 
 
-def create_replicated(kafka: Kafka | Brokers, topic: str, partitions: int, *, unclean: bool = False) -> None:
+def create_replicated(
+    kafka: TortureKafka | Brokers, topic: str, partitions: int, *, unclean: bool = False
+) -> None:
     """Create a topic with a replica on each broker."""
     replication = kafka.cluster.broker_count if isinstance(kafka, Brokers) else 1
     config = UNCLEAN if unclean else None

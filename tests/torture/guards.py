@@ -185,7 +185,7 @@ MUTANTS = (
                 "        if self._freshness.observe(seen_ms, ends, before):\n",
             ),
         ),
-        focus="pause-broker",
+        focus="part-kafka",
     ),
     # Lanes are complete up to the last stable offset, which hides acknowledged records behind it.
     Mutant(

@@ -50,6 +50,7 @@ FAULTS: dict[str, tuple[str, Callable[[World, Event], None]]] = {
     "part-job": ("redis", network.part_job),
     "part-readers": ("redis", network.part_readers),
     "slow-links": ("redis", network.slow_links),
+    "part-kafka": ("broker", network.part_kafka),
 }
 """The part that each kind of event breaks, and what carries it out."""
 

@@ -40,6 +40,7 @@ EVENTS = {
     "reshard": 6,  # a lane's slot moves to another shard and back
     "flush-functions": 4,
     "out-of-memory": 6,
+    "part-kafka": 10,  # the job's connections to a broker are cut, slow, or hold what they are given
     "clock-jump": 6,  # of the job
     "hang-transaction": 8,  # open beside plain records, then committed, aborted or expired
     "recreate-topic": 4,  # the side topic, which only these three write

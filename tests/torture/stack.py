@@ -34,11 +34,10 @@ from keylane_spark.adapters.layout_store import LayoutStore
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.torture.brokers import Brokers
+    from tests.torture.brokers import Brokers, TortureKafka
     from tests.torture.configurations import Configuration
 
     from keylane.model.records import Layout, Watermark
-    from keylane_local.servers.kafka import Kafka
     from keylane_local.servers.redis_cluster import RedisCluster
     from keylane_local.servers.redis_node import RedisNode
 
@@ -123,7 +122,7 @@ class TortureStack:
     """All servers, running; `job` is the one that should be writing."""
 
     def __init__(
-        self, folder: Path, kafka: Kafka | Brokers, cluster: RedisCluster, configuration: Configuration
+        self, folder: Path, kafka: TortureKafka | Brokers, cluster: RedisCluster, configuration: Configuration
     ) -> None:
         self.folder = folder
         self.configuration = configuration
@@ -152,7 +151,7 @@ class TortureStack:
             self.jobs += 1
             number = self.jobs
         environment = {
-            "KEYLANE_KAFKA_BOOTSTRAP": self.kafka.bootstrap,
+            "KEYLANE_KAFKA_BOOTSTRAP": self.kafka.job_bootstrap,
             "KEYLANE_REDIS_NODES": self.cluster.addresses,
             "KEYLANE_JARS": str(tools_dir() / "jars"),
             "PYTHONPATH": os.pathsep.join(filter(None, (str(project_root()), os.environ.get("PYTHONPATH")))),

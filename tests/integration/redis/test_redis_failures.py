@@ -303,6 +303,21 @@ def test_replica_is_not_trusted_about_an_absent_key_by_a_reader_that_has_not_see
         eventually(lambda: another.read(slot, [there, absent], deadline()) == [there, None])
 
 
+def test_absent_keys_of_many_slots_are_absent_while_a_primary_hangs(
+    breaking: RedisCluster, state: RedisState
+):
+    """Other shards are asked whether they have keys of its slots, but not while they still owe replies."""
+    keys = [filled(breaking)[0] for _ in range(12)]
+    slots = [routing.key_slot(key) for key in keys]
+    calls = [Call(slot, (b"MGET", key, key + b"-absent")) for slot, key in zip(slots, keys, strict=True)]
+    expected = [[key, None] for key in keys]
+    assert state.run(calls, deadline()) == expected
+    for shard in range(3):
+        with stopped(breaking.nodes[shard]):
+            assert state.run(calls, deadline()) == expected
+            assert state.run(calls, deadline()) == expected
+
+
 def mget(state: RedisState, key: bytes) -> list[bytes | None]:
     (values,) = state.run([Call(routing.key_slot(key), (b"MGET", key))], deadline(500))
     return values

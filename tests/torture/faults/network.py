@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tests.torture.schedule import Event
 
 _BROKEN = (Mode.CUT, Mode.HOLD, Mode.HOLD_REPLIES, Mode.HOLD)
+_BROKEN_KAFKA = ((Mode.CUT, 0.0), (Mode.HOLD, 0.0), (Mode.HOLD_REPLIES, 0.0), (Mode.SLOW, 0.1))
 _SLOW_S = (0.02, 0.08, 0.3)
 
 
@@ -22,6 +23,12 @@ def part_job(world: World, event: Event) -> None:
     """Part the job from a primary. Reads go on: they need no excuse."""
     node = world.stack.shard(event.shard)[0]
     with world.stack.job_links.set(node.port, _BROKEN[event.choice]):
+        time.sleep(event.seconds * 5)
+
+
+def part_kafka(world: World, event: Event) -> None:
+    """Part the job from a broker. Ages grow: nothing else that a reader sees may change."""
+    with world.stack.kafka.link_to(event.shard).set(*_BROKEN_KAFKA[event.choice]):
         time.sleep(event.seconds * 5)
 
 

@@ -16,7 +16,7 @@ from keylane.adapters.redis.replicas import SlotReader
 from keylane.adapters.redis.resp import READONLY, encode_command
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from keylane.adapters.redis.cluster import Node
     from keylane.ports import Call, Deadline
@@ -107,11 +107,27 @@ class RedisState(SlotReader):
                         # Counted from here: the replies may have arrived while slower nodes were read.
                         attempt = self._attempt(node, next(iter(slots)), deadline, count)
                         found = self._cluster.receive(node, count, attempt)
-                left |= self._take(node, slots, found, replies, deadline)
+                left |= self._take(node, slots, found, replies)
         finally:
             for node in unread:
                 self._cluster.drop(node)
-        return left
+        return left | self._doubtful(by_node, left, replies, deadline)
+
+    def _doubtful(
+        self, by_node: Mapping[Node, Slots], left: Slots, replies: Sequence[Any], deadline: Deadline
+    ) -> Slots:
+        """The slots of which a replica lacks keys that may have migrated.
+
+        Other nodes are asked about it, so no reply may be outstanding.
+        """
+        found: Slots = {}
+        for node, slots in by_node.items():
+            for slot, numbers in slots.items():
+                if slot in left or self._is_primary(node, slot):
+                    continue
+                if self._may_have_left(slot, node, [replies[number] for number in numbers], deadline):
+                    found[slot] = numbers
+        return found
 
     @contextmanager
     def _note_failure(self, node: Node, deadline: Deadline, *, was_connected: bool) -> Iterator[None]:
@@ -127,9 +143,7 @@ class RedisState(SlotReader):
             if not (was_connected and isinstance(error, RedisConnectionError)):
                 self._mark_unhealthy(node, deadline)
 
-    def _take(
-        self, node: Node, slots: Slots, found: list[Any], replies: list[Any], deadline: Deadline
-    ) -> Slots:
+    def _take(self, node: Node, slots: Slots, found: list[Any], replies: list[Any]) -> Slots:
         """Keep a node's replies, all of a slot or none; returns the slots to be asked again."""
         count = sum(map(len, slots.values()))
         if len(found) < count:
@@ -145,7 +159,7 @@ class RedisState(SlotReader):
             for error in errors:
                 if not is_transient(error):
                     raise error
-            if errors or self._may_have_left(slot, node, own, deadline):
+            if errors:
                 left[slot] = numbers
                 continue
             for number, reply in zip(numbers, own, strict=True):

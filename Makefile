@@ -42,7 +42,8 @@ setup-localstack: setup
 	@$(PY) infra/local/bootstrap.py localstack
 
 test: setup-tests  ## All tests, on real servers of their own (WORKERS=2: in two processes side by side)
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder \
+		--durations 40 --durations-min 5 $(PYTEST_ARGS)
 
 unit: setup-python  ## The tests that need no server (under a minute)
 	@$(BIN)/python -m pytest tests/unit infra/local/localstack-process-executor/tests $(PYTEST_ARGS)

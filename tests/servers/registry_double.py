@@ -5,6 +5,7 @@ Its regular answers follow docs.confluent.io, "Schema Registry API Reference".
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 import threading
@@ -26,9 +27,16 @@ class RegistryDouble:
         self.answers: dict[str, Answer | Callable[[Any], None]] = {}
         self.asked: list[str] = []
         self.credentials: list[str | None] = []
+        self.login: tuple[str, str] | None = None
+        """The only user and password that are accepted; None for all requests."""
 
     def has(self, path: str, document: Any, status: int = 200) -> None:
         self.answers[path] = status, json.dumps(document).encode()
+
+    def accepts(self, given: str | None) -> bool:
+        if self.login is None:
+            return True
+        return given == f"Basic {base64.b64encode(':'.join(self.login).encode()).decode()}"
 
     def lacks(self, path: str) -> None:
         self.has(path, {"error_code": 40403, "message": "Schema not found"}, 404)
@@ -43,6 +51,8 @@ def serve_double(context: ssl.SSLContext | None = None) -> Iterator[RegistryDoub
             served.asked.append(self.path)
             served.credentials.append(self.headers["Authorization"])
             answer = served.answers.get(self.path, (404, b"<html>not here</html>"))
+            if not served.accepts(self.headers["Authorization"]):
+                answer = 401, b'{"error_code": 401, "message": "Unauthorized"}'
             if callable(answer):
                 with contextlib.suppress(OSError):
                     answer(self.wfile)

@@ -1,8 +1,10 @@
-"""The rights that infra/cache.yaml gives its users, on a real cluster: enough for their work, and no more."""
+"""The users of infra/cache.yaml and docs/operate/security.md: rights enough for their work, and no more."""
 
 from __future__ import annotations
 
+import itertools
 import json
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -11,7 +13,7 @@ import redis
 from tests.servers.own import fill
 from tests.support import lanes as t
 from tests.support.builders import a_layout, a_topic, an_event, layout_entry, load_handler
-from tests.support.cloudformation import of_type, template
+from tests.support.cloudformation import ROOT, of_type, template
 
 from keylane.adapters.redis.cluster import Cluster
 from keylane.adapters.redis.rate_limits import RedisRateLimiter
@@ -28,10 +30,35 @@ if TYPE_CHECKING:
 PASSWORD = "throw-away"
 PARTIAL = {"partial": "true"}
 """This lane has never been marked as complete."""
+SECURITY_PAGE = (ROOT / "docs" / "operate" / "security.md").read_text(encoding="utf-8")
+DOCUMENTED = dict(re.findall(r"^ACL SETUSER (\S+) on >PASSWORD (.+)$", SECURITY_PAGE, re.MULTILINE))
 USERS = {
     each["Properties"]["UserName"]: each["Properties"]["AccessString"]
     for each in of_type(template("infra/cache.yaml"), "AWS::ElastiCache::User").values()
-}
+} | {name: f"on {rights}" for name, rights in DOCUMENTED.items()}
+READERS = ("reader", "keylane-functions")
+COUNTERS = ("counter", "keylane-functions", "keylane-produce")
+WRITERS = ("writer", "keylane-job")
+FORBIDDEN_TO_READERS = (
+    ("SET", "{a}key", "1"),
+    ("DEL", "{a}key"),
+    ("EVAL", "return 1", "1", "{a}key"),
+    ("FUNCTION", "FLUSH"),
+    ("FLUSHALL",),
+    ("KEYS", "*"),
+    ("CONFIG", "GET", "*"),
+)
+FORBIDDEN_TO_COUNTERS = (
+    ("GET", "{a}key"),
+    ("SET", "{keylane}:layout:orders", "{}"),
+    ("FUNCTION", "FLUSH"),
+)
+FORBIDDEN_TO_WRITERS = (
+    ("CONFIG", "SET", "maxmemory", "1"),
+    ("FLUSHALL",),
+    ("ACL", "LIST"),
+    ("CLUSTER", "FORGET", "x" * 40),
+)
 
 
 @pytest.fixture(scope="module")
@@ -51,18 +78,23 @@ def cluster_as(name: str, nodes: str) -> Cluster:
     return Cluster(replace(t.settings(nodes), username=name, password=PASSWORD))
 
 
-def test_the_writer_writes_lanes_and_the_reader_reads_them(users, monkeypatch):
+def test_the_page_names_a_user_for_the_functions_and_one_for_the_job():
+    assert DOCUMENTED.keys() == {"keylane-functions", "keylane-job", "keylane-produce"}
+
+
+@pytest.mark.parametrize(("writer_name", "reader_name"), [*zip(WRITERS, READERS, strict=True)])
+def test_the_writer_writes_lanes_and_the_reader_reads_them(users, monkeypatch, writer_name, reader_name):
     layout = a_layout(a_topic(), 1, options=Options(index=True, history_count=5))
     lane = LaneTarget.of(layout, 0, 0)
     events = [t.Event(0, b"ann", b'{"n": 1}'), t.Event(1, b"bob", b'{"n": 2}')]
-    cluster = cluster_as("writer", users)
+    cluster = cluster_as(writer_name, users)
     writer = t.writer_over(cluster, 1)
     writer.open([(lane, 0)])
     t.write(writer, lane, 0, events, 2, options=layout.options)
     cluster.close()
     fill(users, layout_entry(layout))
     monkeypatch.setenv("KEYLANE_REDIS_NODES", users)
-    monkeypatch.setenv("KEYLANE_REDIS_USERNAME", "reader")
+    monkeypatch.setenv("KEYLANE_REDIS_USERNAME", reader_name)
     monkeypatch.setenv("KEYLANE_REDIS_PASSWORD", PASSWORD)
     function = load_handler("query")
     try:
@@ -79,8 +111,9 @@ def test_the_writer_writes_lanes_and_the_reader_reads_them(users, monkeypatch):
         function.parts().store.state.close()
 
 
-def test_the_counter_counts_limits(users):
-    scripts = Scripts(cluster_as("counter", users))
+@pytest.mark.parametrize("name", COUNTERS)
+def test_the_counter_counts_limits(users, name):
+    scripts = Scripts(cluster_as(name, users))
     found = RedisRateLimiter(scripts, t.CLOCK, 5_000).take(
         [RateLimitSubject(TOPIC, a_topic(), (Rate("requests", 60, 60),), RequestLoad(1, 1, 1))]
     )
@@ -91,20 +124,9 @@ def test_the_counter_counts_limits(users):
 @pytest.mark.parametrize(
     ("name", "command"),
     [
-        ("reader", ("SET", "{a}key", "1")),
-        ("reader", ("DEL", "{a}key")),
-        ("reader", ("EVAL", "return 1", "1", "{a}key")),
-        ("reader", ("FUNCTION", "FLUSH")),
-        ("reader", ("FLUSHALL",)),
-        ("reader", ("KEYS", "*")),
-        ("reader", ("CONFIG", "GET", "*")),
-        ("counter", ("GET", "{a}key")),
-        ("counter", ("SET", "{keylane}:layout:orders", "{}")),
-        ("counter", ("FUNCTION", "FLUSH")),
-        ("writer", ("CONFIG", "SET", "maxmemory", "1")),
-        ("writer", ("FLUSHALL",)),
-        ("writer", ("ACL", "LIST")),
-        ("writer", ("CLUSTER", "FORGET", "x" * 40)),
+        *itertools.product(READERS, FORBIDDEN_TO_READERS),
+        *itertools.product(("counter", "keylane-produce"), FORBIDDEN_TO_COUNTERS),
+        *itertools.product(WRITERS, FORBIDDEN_TO_WRITERS),
     ],
 )
 def test_user_may_not(users, name, command):

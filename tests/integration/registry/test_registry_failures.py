@@ -18,7 +18,7 @@ from tests.support.certificates import certify
 
 from keylane.adapters.registry.client import RegistryClient
 from keylane.adapters.registry.decoders import RegistryDecoders
-from keylane.adapters.registry.http import RegistrySettings
+from keylane.adapters.registry.login import RegistrySettings
 from keylane.errors import RegistryUnavailable
 from keylane.formats import confluent
 from keylane.model.records import Options

@@ -22,7 +22,7 @@ from tests.support.served import Served
 from keylane.adapters.redis.cluster import Cluster
 from keylane.adapters.registry.client import RegistryClient
 from keylane.adapters.registry.decoders import RegistryDecoders
-from keylane.adapters.registry.http import RegistrySettings
+from keylane.adapters.registry.login import RegistrySettings
 from keylane.formats import confluent
 from keylane.model.records import Options
 

@@ -13,7 +13,7 @@ from tests.support.builders import a_topic
 from tests.support.fakes import FakeTime
 
 from keylane.adapters.registry.client import FOREIGN_ID_MS, RegistryClient
-from keylane.adapters.registry.http import RegistrySettings
+from keylane.adapters.registry.login import RegistrySettings
 from keylane.adapters.registry.value_checks import LATEST_MS, ValueChecks
 from keylane.errors import RegistryUnavailable, ValueInvalid
 from keylane.formats import confluent

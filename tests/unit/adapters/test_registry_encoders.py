@@ -7,7 +7,7 @@ from tests.servers.registry_double import RegistryDouble, serve_double
 
 from keylane.adapters.registry.client import RegistryClient
 from keylane.adapters.registry.encoders import RegistryEncoders
-from keylane.adapters.registry.http import RegistrySettings
+from keylane.adapters.registry.login import RegistrySettings
 from keylane.ports import Clock, Deadline, SchemaRefused
 
 

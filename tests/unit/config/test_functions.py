@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import TYPE_CHECKING
 
 import pytest
 from tests.support.builders import FUNCTIONS
 
+from keylane.adapters.aws import references
 from keylane.adapters.kafka.admin import ReaderSettings
 from keylane.adapters.kafka.options import KafkaSettings
 from keylane.adapters.redis.cluster import Node, RedisSettings
@@ -18,9 +20,13 @@ from keylane.config.functions import (
     SettingsError,
     redis_settings,
     registry_settings,
+    renewable_registry,
 )
 from keylane.config.kafka import bootstrap
 from keylane.model.clusters import Clusters
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 REDIS = {"KEYLANE_REDIS_NODES": "one:7001,two:7002"}
 KAFKA = {"KEYLANE_KAFKA_BOOTSTRAP": "one:9092,two:9092"}
@@ -185,6 +191,22 @@ def test_registry_settings_are_read_and_their_repr_shows_no_password():
     assert (settings.url, settings.ca_file) == (REGISTRY["KEYLANE_SCHEMA_REGISTRY_URL"], "ca.pem")
     assert (settings.username, settings.password) == ("reader", "hunter2")
     assert "hunter2" not in repr(settings)
+
+
+def test_a_registrys_login_is_read_again_where_it_refers_to_a_secret(monkeypatch: pytest.MonkeyPatch):
+    assert renewable_registry(REGISTRY).renewed is None
+    passwords = iter(["old", "new"])
+
+    def resolve(environment: Mapping[str, str]) -> Mapping[str, str]:
+        assert "OTHER" not in environment
+        return {**environment, "KEYLANE_SCHEMA_REGISTRY_PASSWORD": next(passwords)}
+
+    monkeypatch.setattr(references, "resolved", resolve)
+    secret = {"KEYLANE_SCHEMA_REGISTRY_PASSWORD": "secretsmanager:registry#password", "OTHER": "x"}
+    settings = renewable_registry(REGISTRY | secret)
+    assert settings.password == "old"
+    assert settings.renewed is not None
+    assert settings.renewed().credentials == ("reader", "new")
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from keylane.adapters.kafka.admin import ReaderSettings
     from keylane.adapters.kafka.options import KafkaSettings
     from keylane.adapters.redis.cluster import RedisSettings
-    from keylane.adapters.registry.http import RegistrySettings
+    from keylane.adapters.registry.login import RegistrySettings
     from keylane.model.clusters import Clusters
 
 
@@ -170,7 +170,7 @@ def registry_settings(environment: Mapping[str, str]) -> RegistrySettings:
     """
     from urllib.parse import urlsplit  # noqa: PLC0415
 
-    from keylane.adapters.registry.http import RegistrySettings  # noqa: PLC0415
+    from keylane.adapters.registry.login import RegistrySettings  # noqa: PLC0415
 
     variable = "KEYLANE_SCHEMA_REGISTRY_URL"
     url = SETTINGS.read(environment, variable)
@@ -192,3 +192,28 @@ def registry_settings(environment: Mapping[str, str]) -> RegistrySettings:
         password=SETTINGS.read(environment, "KEYLANE_SCHEMA_REGISTRY_PASSWORD"),
         ca_file=SETTINGS.read(environment, "KEYLANE_SCHEMA_REGISTRY_CA_FILE"),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class RegistryRenewal:
+    """Reads how to connect to the Schema Registry again, with the present values of the references."""
+
+    environment: Mapping[str, str]
+
+    def __call__(self) -> RegistrySettings:
+        """Return the settings. Raises SettingsError, SettingsUnavailable."""
+        from keylane.adapters.aws import references  # noqa: PLC0415
+
+        return registry_settings(references.resolved(self.environment))
+
+
+def renewable_registry(environment: Mapping[str, str]) -> RegistrySettings:
+    """Read how to connect to the Schema Registry, and again where it rejects the login.
+
+    Raises SettingsError, SettingsUnavailable.
+    """
+    from keylane.adapters.aws import references  # noqa: PLC0415
+
+    own = {name: value for name, value in environment.items() if name.startswith("KEYLANE_SCHEMA_REGISTRY_")}
+    settings = registry_settings(references.resolved(own))
+    return replace(settings, renewed=RegistryRenewal(own)) if references.has_references(own) else settings

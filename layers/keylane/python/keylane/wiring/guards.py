@@ -6,7 +6,7 @@ import os
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from keylane.config.functions import redis_settings, registry_settings, renewable
+from keylane.config.functions import redis_settings, renewable, renewable_registry
 from keylane.config.guards import GuardSettings
 from keylane.config.schemas import SCHEMAS, schema_rules
 from keylane.config.table import SETTINGS
@@ -86,7 +86,7 @@ def build_checks(environment: Mapping[str, str], clock: Clock) -> Checks | None:
     from keylane.adapters.registry.value_checks import ValueChecks  # noqa: PLC0415
 
     has_subject = any(rule.subject for rule in rules)
-    client = RegistryClient(registry_settings(environment)) if has_subject else None
+    client = RegistryClient(renewable_registry(os.environ)) if has_subject else None
     timeout_ms = SETTINGS.read(environment, "KEYLANE_SCHEMA_REGISTRY_TIMEOUT_MS")
     try:
         return ValueChecks(rules, client, clock, timeout_ms)

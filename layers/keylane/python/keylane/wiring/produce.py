@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import keylane.adapters.kafka.producer  # noqa: F401 (the client library loads in the init phase)
 from keylane.adapters.aws import references
-from keylane.config.functions import ProduceSettings, registry_settings
+from keylane.config.functions import ProduceSettings, renewable_registry
 from keylane.config.queue import queue_settings
 from keylane.config.settings import is_set
 from keylane.config.table import SETTINGS
@@ -95,7 +95,7 @@ def _open_schemas() -> SchemaWriter:
     from keylane.adapters.registry.client import RegistryClient  # noqa: PLC0415
     from keylane.adapters.registry.encoders import RegistryEncoders  # noqa: PLC0415
 
-    return RegistryEncoders(RegistryClient(registry_settings(references.resolved(os.environ))))
+    return RegistryEncoders(RegistryClient(renewable_registry(os.environ)))
 
 
 def _open_wal(settings: QueueSettings) -> WriteAheadLog:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from keylane.adapters.aws import references
 from keylane.adapters.redis.cluster import Cluster
 from keylane.adapters.redis.state import RedisState
-from keylane.config.functions import QuerySettings, registry_settings, renewable
+from keylane.config.functions import QuerySettings, renewable, renewable_registry
 from keylane.ports import Clock
 from keylane.query.decoding import ValueDecoder
 from keylane.query.layouts import Layouts
@@ -58,4 +58,4 @@ def _open_schemas() -> Schemas:
     from keylane.adapters.registry.client import RegistryClient  # noqa: PLC0415
     from keylane.adapters.registry.decoders import RegistryDecoders  # noqa: PLC0415
 
-    return RegistryDecoders(RegistryClient(registry_settings(references.resolved(os.environ))))
+    return RegistryDecoders(RegistryClient(renewable_registry(os.environ)))

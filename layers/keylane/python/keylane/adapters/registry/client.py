@@ -20,7 +20,7 @@ from keylane.errors import RegistryUnavailable
 from keylane.ports import SchemaRefused
 
 if TYPE_CHECKING:
-    from keylane.adapters.registry.http import RegistrySettings
+    from keylane.adapters.registry.login import RegistrySettings
     from keylane.ports import Deadline
 
 REFERENCES_LIMIT = 200

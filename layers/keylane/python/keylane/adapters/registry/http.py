@@ -13,32 +13,24 @@ import io
 import json
 import ssl
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from keylane.adapters.registry.login import RegistryLogin
 from keylane.errors import RegistryUnavailable
 
 if TYPE_CHECKING:
     import socket
     from collections.abc import Iterator
 
+    from keylane.adapters.registry.login import RegistrySettings
     from keylane.ports import Deadline
 
 BODY_LIMIT_BYTES = 4 * 1024 * 1024
+_UNAUTHORIZED = 401
 _READ_BYTES = 64 * 1024
 _ACCEPTED_TYPES = "application/vnd.schemaregistry.v1+json, application/json"
 _SENT_TYPE = "application/vnd.schemaregistry.v1+json"
-
-
-@dataclass(frozen=True, slots=True)
-class RegistrySettings:
-    """How to reach the registry. `url`: http or https, with the path of its API."""
-
-    url: str
-    username: str | None = None
-    password: str | None = field(default=None, repr=False)
-    ca_file: str | None = None
 
 
 class JsonHttp:
@@ -52,22 +44,30 @@ class JsonHttp:
         self._is_tls = parts.scheme == "https"
         self._ca_file = settings.ca_file
         self._context: ssl.SSLContext | None = None
-        self._headers = {"Accept": _ACCEPTED_TYPES}
-        if settings.username is not None:
-            pair = f"{settings.username}:{settings.password or ''}".encode()
-            self._headers["Authorization"] = f"Basic {base64.b64encode(pair).decode()}"
+        self._login = RegistryLogin(settings)
 
     def request(
         self, path: str, deadline: Deadline, document: dict[str, Any] | None = None
     ) -> tuple[int, Any]:
         """GET the path, or POST a document to it; return the status and the body's JSON, None if it has none.
 
-        Raises RegistryUnavailable.
+        Where the registry rejects the login, the request is repeated with one that was read again. Raises
+        RegistryUnavailable.
         """
-        method, sent, headers = "GET", None, self._headers
+        answer: tuple[int, Any] = (_UNAUTHORIZED, None)
+        for settings in self._login.attempts(deadline):
+            answer = self._exchange(path, deadline, document, settings)
+            if answer[0] != _UNAUTHORIZED:
+                break
+        return answer
+
+    def _exchange(
+        self, path: str, deadline: Deadline, document: dict[str, Any] | None, settings: RegistrySettings
+    ) -> tuple[int, Any]:
+        method, sent, headers = "GET", None, _headers(settings)
         if document is not None:
             method, sent = "POST", json.dumps(document).encode()
-            headers = {**headers, "Content-Type": _SENT_TYPE}
+            headers["Content-Type"] = _SENT_TYPE
         with (
             translate_http_errors(),
             closing(self._connect(deadline)) as connection,
@@ -115,6 +115,14 @@ def translate_http_errors() -> Iterator[None]:
         ) from error
     except (OSError, http.client.HTTPException, ValueError) as error:
         raise RegistryUnavailable("the Schema Registry can't be reached") from error
+
+
+def _headers(settings: RegistrySettings) -> dict[str, str]:
+    headers = {"Accept": _ACCEPTED_TYPES}
+    if settings.username is not None:
+        pair = f"{settings.username}:{settings.password or ''}".encode()
+        headers["Authorization"] = f"Basic {base64.b64encode(pair).decode()}"
+    return headers
 
 
 def _remaining_s(deadline: Deadline) -> float:

@@ -1,0 +1,134 @@
+"""What a first deployment into an empty account needs, and what a failed one leaves behind."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from tests.support.cloudformation import ROOT, of_type, template
+
+from keylane_build.stack.combinations import read_combinations
+
+MAIN = template()
+RESOURCES = MAIN["Resources"]
+TEMPLATES = sorted(each.name for each in (ROOT / "infra").glob("*.yaml"))
+NO_VALUE = {"Ref": "AWS::NoValue"}
+OF_THE_ACCOUNT = {"GatewayAccount", "GatewayLogRoleOfAccount"}
+"""They outlive even a failed first deployment: other APIs of the account may use them by then."""
+
+
+def decrypts(statement: object) -> bool:
+    return statement == {
+        "Fn::If": [
+            "HasSecretKeys",
+            {"Effect": "Allow", "Action": "kms:Decrypt", "Resource": {"Ref": "SecretKeyArns"}},
+            NO_VALUE,
+        ]
+    }
+
+
+def test_functions_and_job_may_decrypt_secrets_with_keys_of_the_account():
+    """MSK's SCRAM secrets always have such a key."""
+    statements = RESOURCES["SecretsPolicy"]["Properties"]["PolicyDocument"]["Statement"]
+    assert any(map(decrypts, statements))
+    policies = template("infra/pipeline.yaml")["Resources"]["JobRole"]["Properties"]["Policies"]
+    secrets = policies[0]["Fn::If"][1]
+    assert secrets["PolicyName"] == "secrets"
+    assert any(map(decrypts, secrets["PolicyDocument"]["Statement"]))
+
+
+def test_the_commands_of_the_page_list_every_secret_that_they_name():
+    pages = {name: each for name, each in read_combinations(ROOT).items() if name.startswith("deploy-page")}
+    named = 0
+    for given in pages.values():
+        listed = re.findall(r":secret:([\w-]+)-\w{6}(?:,|$)", given.get("SecretArns", ""))
+        secrets = {
+            found[1] for each in given.values() if (found := re.match(r"secretsmanager:([\w-]+)", each))
+        }
+        assert secrets <= set(listed)
+        named += len(secrets)
+    assert named >= 2
+
+
+def test_the_job_creates_the_topics_of_a_new_kafka_only():
+    wanted = {"Fn::If": ["IsNewKafka", "true", "false"]}
+    assert RESOURCES["Pipeline"]["Properties"]["Parameters"]["CreateTopics"] == wanted
+
+
+def test_outputs_say_how_to_reach_what_is_new():
+    conditions = {name: each.get("Condition") for name, each in MAIN["Outputs"].items()}
+    assert conditions.items() >= {
+        ("KafkaBootstrap", "IsNewKafka"),
+        ("KafkaSecretArn", "IsNewScram"),
+        ("RedisNodes", "IsNewCache"),
+        ("NetworkSubnetIds", "IsNewNetwork"),
+        ("JobSecurityGroup", "IsNewNetwork"),
+    }
+
+
+def test_the_stage_waits_for_the_accounts_role_without_which_it_may_have_no_access_log():
+    variables = RESOURCES["Api"]["Properties"]["Variables"]
+    assert {"Fn::If": ["HasGatewayLogRole", {"Ref": "GatewayAccount"}, "existing"]} in variables.values()
+
+
+def test_drain_may_shorten_the_time_for_which_a_failed_message_blocks_its_group():
+    policies = json.dumps(RESOURCES["DrainRole"]["Properties"]["Policies"])
+    assert "sqs:ChangeMessageVisibility" in policies
+
+
+@pytest.mark.parametrize("path", ["template.yaml", *(f"infra/{name}" for name in TEMPLATES)])
+def test_a_failed_first_deployment_leaves_nothing_behind(path):
+    kept = {
+        name for name, each in template(path)["Resources"].items() if each.get("DeletionPolicy") == "Retain"
+    }
+    assert kept == (OF_THE_ACCOUNT if path == "template.yaml" else set())
+
+
+def test_a_401_names_the_scheme_and_every_other_refusal_is_a_problem_document():
+    responses = RESOURCES["Api"]["Properties"]["DefinitionBody"]["x-amazon-apigateway-gateway-responses"]
+    unauthorized = responses["UNAUTHORIZED"]["responseParameters"]
+    assert unauthorized["gatewayresponse.header.WWW-Authenticate"] == "'Bearer'"
+    problem = "'application/problem+json'"
+    assert responses["DEFAULT_4XX"]["responseParameters"]["gatewayresponse.header.Content-Type"] == problem
+
+
+def test_the_role_of_the_flow_logs_has_all_actions_that_flow_logs_use():
+    [role] = of_type(template("infra/network.yaml"), "AWS::IAM::Role").values()
+    statements = role["Properties"]["Policies"][0]["PolicyDocument"]["Statement"]
+    allowed = {
+        action
+        for each in statements
+        for action in ([each["Action"]] if isinstance(each["Action"], str) else each["Action"])
+    }
+    assert allowed == {
+        f"logs:{each}"
+        for each in (
+            "CreateLogGroup",
+            "CreateLogStream",
+            "DescribeLogGroups",
+            "DescribeLogStreams",
+            "PutLogEvents",
+        )
+    }
+
+
+@pytest.mark.parametrize("function", ["Query", "Produce"])
+@pytest.mark.parametrize("name", ["Url", "Username", "Password"])
+def test_functions_get_the_registrys_address_and_login(function, name):
+    variables = RESOURCES[f"{function}Function"]["Properties"]["Environment"]["Variables"]
+    assert variables[f"KEYLANE_SCHEMA_REGISTRY_{name.upper()}"] == {"Ref": f"SchemaRegistry{name}"}
+    assert MAIN["Parameters"]["SchemaRegistryPassword"]["NoEcho"] is True
+
+
+def test_emr_serverless_is_marked_as_experimental():
+    release = template("infra/pipeline.yaml")["Parameters"]["ReleaseLabel"]
+    assert release["Description"].startswith("Experimental")
+    assert "experimental" in (ROOT / "docs" / "operate" / "deploy.md").read_text(encoding="utf-8")
+
+
+def test_the_first_cluster_of_an_account_needs_a_role_that_page_and_workflow_make():
+    command = "aws iam create-service-linked-role --aws-service-name ecs.amazonaws.com"
+    for path in ("docs/operate/deploy.md", ".github/workflows/smoke.yml"):
+        assert command in Path(ROOT / path).read_text(encoding="utf-8")

@@ -13,7 +13,7 @@ from keylane_local.process.ports import HOST, Ports
 from keylane_local.servers.kafka import Kafka, new_cluster_id
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from confluent_kafka.admin import PartitionMetadata
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 UNCLEAN = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
 """Configuration of a topic whose records a replica may lose that was not in sync, and is elected."""
 
+NEAR_REPLICAS = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 _CONTROLLER_ID = 100
 _COMMON = """\
 controller.quorum.voters={controller_id}@{host}:{controller_port}
@@ -57,6 +58,9 @@ class KafkaNode(Kafka):
             brokers=self._cluster.broker_count,
         )
         is_controller = self.number == _CONTROLLER_ID
+        rack = "" if is_controller else self._cluster.racks.get(self.number, "")
+        if rack:
+            common += f"broker.rack={rack}\nreplica.selector.class={NEAR_REPLICAS}\n"
         role, listener = ("controller", "CONTROLLER") if is_controller else ("broker", "PLAINTEXT")
         port = self.controller_port if is_controller else self.port
         address = f"{listener}://{HOST}:{port}"
@@ -69,9 +73,11 @@ class KafkaNode(Kafka):
 class KafkaCluster:
     """Brokers 1 to `broker_count`, and a controller in a process of its own, which no test stops."""
 
-    def __init__(self, data: Path, broker_count: int = 3) -> None:
+    def __init__(self, data: Path, broker_count: int = 3, racks: Mapping[int, str] | None = None) -> None:
+        """`racks`: by broker; with them consumers that name one of them read from a replica there."""
         ports = Ports()
         self.data = data
+        self.racks = racks or {}
         self.broker_count = broker_count
         self.controller_port = ports.any()
         self.cluster_id = new_cluster_id()
@@ -133,10 +139,12 @@ class KafkaCluster:
 
 
 @contextlib.contextmanager
-def own_kafka_cluster(data: Path, broker_count: int = 3) -> Iterator[KafkaCluster]:
+def own_kafka_cluster(
+    data: Path, broker_count: int = 3, racks: Mapping[int, str] | None = None
+) -> Iterator[KafkaCluster]:
     """Yield a cluster that accepts writes; its nodes are killed in the end."""
     with guarded(data):
-        cluster = KafkaCluster(data / "kafka", broker_count)
+        cluster = KafkaCluster(data / "kafka", broker_count, racks)
         cluster.start()
         try:
             cluster.wait_ready()

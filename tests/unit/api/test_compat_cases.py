@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.compat.cases import check_answer, fill, load_cases, names_of
+from tests.compat.targets import SCHEMA_TOPICS
 from tests.support.builders import an_event, body_of, headers_of, load_handler, load_produce
 from tests.support.fakes import FakeKafka, FakeLog, FakeSchemaWriter, FakeState, FakeTime
 
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 CASES = load_cases("rest_proxy")
-KNOWN = {"topic": "flights", "avro_topic": "registered", "cluster": "fake"}
-TOPICS = {"flights": 9, "registered": 3}
+KNOWN = {"topic": "flights", **SCHEMA_TOPICS, "cluster": "fake"}
+TOPICS = {"flights": 9, "registered": 3, "something": 2, "anything": 2}
 
 
 @pytest.fixture

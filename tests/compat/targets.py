@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 TESTS = Path(__file__).parents[1]
 SCHEMA_TOPICS = {"avro_topic": "registered", "json_topic": "something", "proto_topic": "anything"}
 """Topics of keylane-test.toml, each with schemas of one type."""
+WARM_UP = {"AVRO": '"string"', "JSON": "{}", "PROTOBUF": 'syntax = "proto3"; message A { int32 a = 1; }'}
+"""A JVM that has just started takes longer for its first schemas than a function waits by default."""
 LIMITED = "limited-compat"
 RATE_LIMITS = '{"topics": {"limited-*": {"records_per_minute": 6}}}'
 SPENDING = {"records": [{"topic": LIMITED, "data": "1"}] * 12}
@@ -100,7 +102,10 @@ def started(*, on_localstack: bool) -> Iterator[Target]:
         if on_localstack:
             localstack = running.enter_context(_localstack(data))
             urls = {mode: _deploy(localstack, stack, registry.url, mode) for mode in ("", "kprf")}
-        target = Target(urls, Registrar(registry.client), is_prepared=True, is_localstack=on_localstack)
+        registrar = Registrar(registry.client)
+        for kind, schema in WARM_UP.items():
+            registrar.register(f"warm-up-{kind}", schema, kind)
+        target = Target(urls, registrar, is_prepared=True, is_localstack=on_localstack)
         ask(target.url, "POST", "/push", json.dumps(SPENDING).encode())
         yield target
 

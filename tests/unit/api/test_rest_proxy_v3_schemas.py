@@ -7,9 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.support.builders import load_produce
-from tests.support.fakes import FakeLog, FakeSchemaWriter
+from tests.support.fakes import FakeLog, FakeSchemaWriter, FakeTime
 
+from keylane.api.rest_proxy_schemas import CHECKS_MS, RequestSchemas
+from keylane.api.rest_proxy_v3_schemas import RecordSchemas
+from keylane.errors import RecordRejected
 from keylane.formats import confluent
+from keylane.model.served_topics import ALL_TOPICS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -177,3 +181,23 @@ def test_no_schema_is_registered_for_a_topic_that_is_not_served(
     report = json.loads(function(PATH, body, headers=JSON)["body"])
     assert report["error_code"] == 40301
     assert (schemas.subjects, log.sent) == ({}, [])
+
+
+def test_a_requests_schemas_and_its_checks_are_bounded_in_time(schemas: FakeSchemaWriter):
+    time = FakeTime()
+    request = RequestSchemas(lambda: schemas, time.clock, 2_000)
+    found = RecordSchemas(request, "test", ALL_TOPICS)
+    checked = {"type": "JSONSCHEMA", "schema": OBJECT, "data": GOOD}
+    avro = {"type": "AVRO", "schema": TRIP, "data": GOOD}
+    found.encode(checked, "value")
+    found.encode(avro, "key")
+    asked = schemas.requests
+    time.move(2)
+    with pytest.raises(RecordRejected, match="the request's time for its schemas is over") as refused:
+        found.encode({**checked, "schema": "{}"}, "value")
+    assert (refused.value.error_code, schemas.requests) == (42207, asked)
+    found.encode(checked, "value")
+    time.move(CHECKS_MS / 1000)
+    with pytest.raises(RecordRejected, match=r"value\.data was not checked: .* send fewer records"):
+        found.encode(checked, "value")
+    assert found.encode(avro, "key")[1] == confluent.join(2, ENCODED["AVRO"])

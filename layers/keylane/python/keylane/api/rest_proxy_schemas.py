@@ -34,6 +34,8 @@ MEDIA_TYPES = {
     "application/vnd.kafka.protobuf.v2+json": PROTOBUF,
 }
 """Media type of v2 -> the type of its schemas, as registries call it."""
+CHECKS_MS = 5_000
+"""How long all checks of a request by JSON Schemas may take: any writer may register one."""
 MISSING = {"key": 42201, "value": 42202}
 NOT_OF_SCHEMA, NO_SCHEMA, NO_REGISTRY, REFUSED = 42203, 42205, 42206, 42207
 
@@ -44,6 +46,7 @@ class FieldEncoder:
 
     field: str
     schema: SchemaEncoder | None = None
+    checks: Deadline | None = None
 
     @property
     def schema_id(self) -> int | None:
@@ -59,7 +62,7 @@ class FieldEncoder:
         if found is None or self.schema is None:
             return None
         try:
-            return confluent.join(self.schema.schema_id, self.schema.encode(found))
+            return encode(self.schema, found, self.checks)
         except NotOfSchema as error:
             path = f"{self.field}.{error.path}" if error.path else self.field
             raise SchemaFault(f"{error}", path.replace(".[", "["), NOT_OF_SCHEMA, fields.index) from None
@@ -81,7 +84,7 @@ class RequestSchemas:
 
         Raises SchemaFault, RegistryUnavailable.
         """
-        choice = _SchemaChoice(kind, document, self.open(), self.deadline())
+        choice = _SchemaChoice(kind, document, self.open(), self.deadline(), self.checks_deadline())
         key, value = (choice.encoder(f"{topic}-{field}", records, field) for field in ("key", "value"))
         return key, value
 
@@ -93,6 +96,10 @@ class RequestSchemas:
         """The end of a request's time with the registry."""
         return Deadline.after_ms(self._timeout_ms, self._clock)
 
+    def checks_deadline(self) -> Deadline:
+        """The end of a request's time for the registry and the checks by its JSON Schemas."""
+        return Deadline.after_ms(self._timeout_ms + CHECKS_MS, self._clock)
+
 
 @dataclass(frozen=True, slots=True)
 class _SchemaChoice:
@@ -102,6 +109,7 @@ class _SchemaChoice:
     document: Mapping[str, Any]
     registry: SchemaWriter
     deadline: Deadline
+    checks: Deadline
 
     def encoder(self, subject: str, records: Sequence[RecordFields], field: str) -> FieldEncoder:
         text_field, id_field = f"{field}_schema", f"{field}_schema_id"
@@ -123,11 +131,21 @@ class _SchemaChoice:
             else:
                 schema = self.registry.encoder(subject, schema_id, self.deadline)
             check_kind(schema, self.kind)
-            return FieldEncoder(field, schema)
+            return FieldEncoder(field, schema, self.checks)
         except SchemaRefused as error:
             raise SchemaFault(f"can't be used: {error}", at_fault, REFUSED) from error
         except ValueError as error:
             raise SchemaFault(f"can't be used: {error}", at_fault, NO_SCHEMA) from error
+
+
+def encode(schema: SchemaEncoder, value: Any, checks: Deadline | None) -> bytes:
+    """The value in Confluent's wire format. Raises NotOfSchema, RegistryUnavailable.
+
+    One check by a JSON Schema may take a second: those of a request end with `checks`.
+    """
+    if schema.kind == JSON and checks is not None and not checks.remaining_s:
+        raise NotOfSchema("was not checked: the checks before it took too long, send fewer records")
+    return confluent.join(schema.schema_id, schema.encode(value))
 
 
 def check_kind(schema: SchemaEncoder, kind: str) -> None:

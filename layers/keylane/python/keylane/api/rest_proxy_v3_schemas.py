@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from keylane import errors
 from keylane.api.rest_proxy_answers import NOT_AUTHORIZED, UNPROCESSABLE
 from keylane.api.rest_proxy_scalars import read_integer, read_string
-from keylane.api.rest_proxy_schemas import AVRO, JSON, NO_REGISTRY, NO_SCHEMA, PROTOBUF, REFUSED
+from keylane.api.rest_proxy_schemas import AVRO, JSON, NO_REGISTRY, NO_SCHEMA, PROTOBUF, REFUSED, encode
 from keylane.errors import RecordMalformed, RecordRejected
-from keylane.formats import confluent
 from keylane.formats.avro_schema import NotOfSchema
 from keylane.model.routes import PermissionKind
 from keylane.ports import SchemaRefused
@@ -72,6 +71,7 @@ class RecordSchemas:
     served: ServedTopics
     _found: dict[tuple[str, _Choice], SchemaEncoder | RecordRejected] = field(default_factory=dict)
     _deadline: Deadline | None = None
+    _checks: Deadline | None = None
 
     def encode(self, content: Mapping[str, Any], name: str) -> tuple[DataForm, bytes | None]:
         """Return the form and the bytes of a `key` or `value`. Raises RecordRejected."""
@@ -84,7 +84,7 @@ class RecordSchemas:
         if data is None:
             return form, None
         try:
-            return form, confluent.join(schema.schema_id, schema.encode(data))
+            return form, encode(schema, data, self._checks)
         except NotOfSchema as error:
             path = f"{name}.data.{error.path}" if error.path else f"{name}.data"
             raise RecordRejected(f"{path.replace('.[', '[')} {error}") from None
@@ -118,7 +118,12 @@ class RecordSchemas:
             )
         # Before a schema may be registered for the topic.
         self.served.check(self.topic, PermissionKind.WRITE)
-        deadline = self._deadline = self._deadline or self.requests.deadline()
+        if self._deadline is None:
+            self._deadline, self._checks = self.requests.deadline(), self.requests.checks_deadline()
+        deadline = self._deadline
+        if not deadline.remaining_s:
+            # Records may name any number of schemas, and each takes time to be read.
+            raise errors.RegistryUnavailable("the request's time for its schemas is over")
         registry = self.requests.open()
         if choice.text is not None and choice.kind is not None:
             return registry.registered(subject, choice.kind, choice.text, deadline)

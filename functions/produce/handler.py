@@ -17,14 +17,17 @@ from keylane.api import (
     rest_proxy,
     rest_proxy_answers,
     rest_proxy_v3,
+    rest_proxy_v3_batch,
     router,
     write_key,
 )
-from keylane.api.event import KEY_FORMAT, Event, request_id_of
+from keylane.api.event import KEY_FORMAT, Event, request_id_of, topic_of
 from keylane.api.guarded_write import GuardedWrite
 from keylane.api.idempotency import IDEMPOTENCY_KEY
-from keylane.api.rest_proxy_avro import AvroSchemas
+from keylane.api.rest_proxy_schemas import MEDIA_TYPES, RequestSchemas
+from keylane.api.rest_proxy_v3_records import RecordParser
 from keylane.api.rest_proxy_v3_reports import render_reports
+from keylane.api.rest_proxy_v3_schemas import RecordSchemas
 from keylane.model.routes import PermissionKind
 from keylane.produce.put import put_all
 from keylane.wiring.api import read_api_settings
@@ -32,7 +35,7 @@ from keylane.wiring.metrics import build_meter
 from keylane.wiring.produce import ProduceParts, build_produce, preload_clients
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from keylane.api.response import Response
     from keylane.model.records import NewRecord
@@ -133,13 +136,39 @@ def post_records_to_partition(event: Event, topic: str, partition: str) -> Respo
 )
 def post_v3_records(event: Event, cluster: str, topic: str) -> Response[str]:
     """Write a stream of records to the topic, as with REST Proxy v3."""
-    use = parts()
-    request = rest_proxy_v3.parse_stream(event, cluster, topic, use.writer.clock.now_ms())
-    records = request.records
+    request = rest_proxy_v3.parse_stream(event, cluster, topic, _v3_parser(topic))
+    return _post_v3(event, request, render_reports)
+
+
+@app.operation(
+    parameters=(IDEMPOTENCY_KEY,),
+    bodies=rest_proxy_v3_batch.BODIES,
+    answer="V3Batch",
+    status=rest_proxy_v3_batch.MULTI_STATUS,
+    refusals=(409, 413, 415, 422, 429),
+    render_error=rest_proxy_answers.render_failure,
+)
+def post_v3_batch(event: Event, cluster: str, topic: str) -> Response[str]:
+    """Write a batch of records, each with an id, to the topic, as with REST Proxy v3."""
+    request = rest_proxy_v3_batch.parse_batch(event, cluster, topic, _v3_parser(topic))
+    return _post_v3(event, request, rest_proxy_v3_batch.render_batch)
+
+
+def _v3_parser(topic: str) -> RecordParser:
+    schemas = RecordSchemas(_schemas(), topic_of(topic), app.settings().topics)
+    return RecordParser(schemas, parts().writer.clock.now_ms())
+
+
+def _post_v3(
+    event: Event,
+    request: rest_proxy_v3.StreamRequest,
+    render: Callable[[rest_proxy_v3.StreamRequest, Sequence[RecordResult], str], Response[str]],
+) -> Response[str]:
+    use, records = parts(), request.records
     with GuardedWrite(use.guards, event, records) as write:
         if not write.is_replayed:
             results = _put(use, event, records, write, is_async=False)
-            write.respond(results, render_reports(request, results, request_id_of(event)))
+            write.respond(results, render(request, results, request_id_of(event)))
     return write.response
 
 
@@ -157,7 +186,7 @@ def _post(event: Event, topic: str, partition: str | None = None) -> Response[st
     request = rest_proxy.parse_request(event, topic, partition)
     # Before the body, which may register a schema for the topic.
     app.settings().topics.check(request.topic, PermissionKind.WRITE)
-    schemas = _avro_schemas() if request.media_type == rest_proxy.AVRO else None
+    schemas = _schemas() if request.media_type in MEDIA_TYPES else None
     request, records = rest_proxy.parse_body(event, request, schemas)
     use = parts()
     with GuardedWrite(use.guards, event, records) as write:
@@ -180,9 +209,9 @@ def _put(
     return put_all(use.writer, records, refused=write.refused, is_async=is_async)
 
 
-def _avro_schemas() -> AvroSchemas | None:
+def _schemas() -> RequestSchemas | None:
     use = parts()
-    return AvroSchemas(use.schemas, use.writer.clock, use.registry_timeout_ms) if use.schemas else None
+    return RequestSchemas(use.schemas, use.writer.clock, use.registry_timeout_ms) if use.schemas else None
 
 
 def lambda_handler(event: dict[str, Any], context: Any) -> dict[str, Any]:

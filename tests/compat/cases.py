@@ -2,10 +2,11 @@
 
     {"name": ..., "source": where the answer is documented, "method": "POST", "path": "/topics/{topic}",
      "headers": {...}, "body": JSON, or "text": as it is sent, "status": 200, "answer_type": ...,
-     "answer": the document, or "reports": the documents of a stream, "mode": of the service, as "kprf"}
+     "answer": the document, or "reports": the documents of a stream, "mode": of the service, as "kprf",
+     "behind_gateway": {"reason": why API Gateway answers before a function does, "status": ..., ...}}
 
-`{topic}`, `{avro_topic}`, `{cluster}` and the names in `setup` are filled in. A name in `setup` is the id of
-the schema that is registered there: [subject, schema]. An answer may have more members than the case.
+A name in `setup` is the id of the schema that is registered there: [subject, schema], or with its type behind
+them. `needs` names what the service must have besides. An answer may have more members than the case.
 "$string", "$integer", "$boolean" and "$array" stand for any value of the type, "$position" for a position,
 "$any" for anything; ["$all", X] is an array of at least one X, ["$contains", X] one that has X.
 """
@@ -14,13 +15,14 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
+SCHEMA_TOPICS = ("avro_topic", "json_topic", "proto_topic")
 CASES = Path(__file__).parent / "cases"
 _POSITION = re.compile(r"\d+:\d+")
 KINDS: dict[str, Callable[[Any], bool]] = {
@@ -41,13 +43,28 @@ class CompatCase:
     path: str
     status: int
     headers: Mapping[str, str] = field(default_factory=dict)
-    setup: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    setup: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    needs: Sequence[str] = ()
     body: Any = None
     text: str | None = None
     answer_type: str = ""
     answer: Any = None
     reports: list[Any] | None = None
     mode: str = ""
+    behind_gateway: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def needs_registry(self) -> bool:
+        """Whether the answer depends on a Schema Registry."""
+        return bool(self.setup) or "registry" in self.needs or any(map(self.names, SCHEMA_TOPICS))
+
+    def names(self, name: str) -> bool:
+        """Whether the request has a name to fill in."""
+        return f"{{{name}}}" in f"{self.path} {self.text} {json.dumps(self.body)}"
+
+    def as_behind_gateway(self) -> CompatCase:
+        """The case with what the API Gateway answers: that is checked as strictly."""
+        return replace(self, **{name: each for name, each in self.behind_gateway.items() if name != "reason"})
 
     def request_body(self, names: Mapping[str, Any]) -> bytes:
         if self.text is not None:
@@ -64,13 +81,11 @@ def load_cases(product: str) -> dict[str, CompatCase]:
     }
 
 
-def names_of(
-    case: CompatCase, known: Mapping[str, str], register: Callable[[str, str], int]
-) -> dict[str, Any]:
+def names_of(case: CompatCase, known: Mapping[str, str], register: Callable[..., int]) -> dict[str, Any]:
     """Return what the case's names stand for; `register` registers a schema and returns its id."""
     names: dict[str, Any] = dict(known)
-    for name, (subject, schema) in case.setup.items():
-        names[name] = register(fill(subject, names), schema)
+    for name, (subject, *schema) in case.setup.items():
+        names[name] = register(fill(subject, names), *schema)
     return names
 
 

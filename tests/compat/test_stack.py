@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import pytest
-from confluent_kafka.schema_registry import Schema
 from tests.compat.cases import check_answer, fill, load_cases, names_of
+from tests.compat.targets import SCHEMA_TOPICS, Registrar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,14 +37,12 @@ def send(stack) -> Send:
 def known(send: Send) -> dict[str, str]:
     _, _, body = send("GET", "/v3/clusters", b"", {})
     cluster = json.loads(body)["data"][0]["cluster_id"]
-    return {"topic": "flights", "avro_topic": "registered", "cluster": cluster}
+    return {"topic": "flights", **SCHEMA_TOPICS, "cluster": cluster}
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_answer_is_the_documented_one(name: str, send: Send, known: dict[str, str], registry: Any):
     case = CASES[name]
-    names = names_of(
-        case, known, lambda subject, text: registry.client.register_schema(subject, Schema(text, "AVRO"))
-    )
+    names = names_of(case, known, Registrar(registry.client).register)
     answer = send(case.method, fill(case.path, names), case.request_body(names), dict(case.headers))
     check_answer(case, names, *answer)

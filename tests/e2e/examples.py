@@ -101,6 +101,12 @@ EXAMPLES = {
         f"/v3/clusters/{NO_CLUSTER}/topics/flights/records",
         **_json({"key": {"type": "STRING", "data": "N14228"}, "value": {"type": "JSON", "data": FLIGHT}}),
     ),
+    "post_v3_batch": Example(
+        "POST",
+        f"/v3/clusters/{NO_CLUSTER}/topics/flights/records:batch",
+        **_json({"entries": [{"id": "first", "value": {"type": "JSON", "data": FLIGHT}}]}),
+        status=207,
+    ),
     "get_topics": Example("GET", "/topics?prefix=fl"),
     "get_kafka_topic": Example("GET", "/topics/flights/partitions"),
     "get_kafka_partition": Example("GET", "/topics/flights/partitions/2"),

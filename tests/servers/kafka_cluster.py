@@ -13,7 +13,7 @@ from keylane_local.process.ports import HOST, Ports
 from keylane_local.servers.kafka import Kafka, new_cluster_id
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from confluent_kafka.admin import PartitionMetadata
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 UNCLEAN = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
 """Configuration of a topic whose records a replica may lose that was not in sync, and is elected."""
 
+NEAR_REPLICAS = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 _CONTROLLER_ID = 100
 _COMMON = """\
 controller.quorum.voters={controller_id}@{host}:{controller_port}
@@ -60,6 +61,9 @@ class KafkaNode(Kafka):
             controller_port=self.controller_port,
             brokers=self._cluster.broker_count,
         )
+        rack = "" if self.is_controller else self._cluster.racks.get(self.number, "")
+        if rack:
+            common += f"broker.rack={rack}\nreplica.selector.class={NEAR_REPLICAS}\n"
         role, listener = ("controller", "CONTROLLER") if self.is_controller else ("broker", "PLAINTEXT")
         port = self.controller_port if self.is_controller else self.port
         address = f"{listener}://{HOST}:{port}"
@@ -72,9 +76,18 @@ class KafkaNode(Kafka):
 class KafkaCluster:
     """Brokers 1 to `broker_count`, and a controller in a process of its own, which no test stops."""
 
-    def __init__(self, data: Path, broker_count: int = 3, node: type[KafkaNode] = KafkaNode) -> None:
+    def __init__(
+        self,
+        data: Path,
+        broker_count: int = 3,
+        node: type[KafkaNode] = KafkaNode,
+        *,
+        racks: Mapping[int, str] | None = None,
+    ) -> None:
+        """`racks`: by broker; with them consumers that name one of them read from a replica there."""
         ports = Ports()
         self.data = data
+        self.racks = racks or {}
         self.broker_count = broker_count
         self.controller_port = ports.any()
         self.cluster_id = new_cluster_id()
@@ -137,11 +150,15 @@ class KafkaCluster:
 
 @contextlib.contextmanager
 def own_kafka_cluster(
-    data: Path, broker_count: int = 3, node: type[KafkaNode] = KafkaNode
+    data: Path,
+    broker_count: int = 3,
+    node: type[KafkaNode] = KafkaNode,
+    *,
+    racks: Mapping[int, str] | None = None,
 ) -> Iterator[KafkaCluster]:
     """Yield a cluster that accepts writes; its nodes are killed in the end."""
     with guarded(data):
-        cluster = KafkaCluster(data / "kafka", broker_count, node)
+        cluster = KafkaCluster(data / "kafka", broker_count, node, racks=racks)
         cluster.start()
         try:
             cluster.wait_ready()

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from keylane import routing
+from keylane.adapters.registry.encoders import make_encoder
 from keylane.errors import (
     IdempotencyKeyReused,
     KeylaneError,
@@ -20,7 +21,6 @@ from keylane.errors import (
     UnknownPartition,
     UnknownTopic,
 )
-from keylane.formats import avro_writer
 from keylane.model.kafka import (
     EARLIEST,
     LATEST,
@@ -36,7 +36,7 @@ from keylane.model.kafka import (
     OffsetFound,
 )
 from keylane.model.records import NewRecord, Position
-from keylane.ports import Claimed, Clock, SchemaRefused
+from keylane.ports import Claimed, Clock, SchemaEncoder, SchemaRefused
 from keylane.produce.rate_limits import RateLimitState
 
 if TYPE_CHECKING:
@@ -387,34 +387,47 @@ class FakeKafka:
 
 @dataclass
 class FakeSchemaWriter:
-    """The port SchemaWriter: `subjects` has the ids of each subject's versions, `texts` the schemas by id."""
+    """The port SchemaWriter: `subjects` has the ids of a subject's versions, `schemas` types and texts."""
 
-    subjects: dict[str, set[int]] = field(default_factory=dict)
-    texts: dict[int, str] = field(default_factory=dict)
+    subjects: dict[str, list[int]] = field(default_factory=dict)
+    schemas: dict[int, tuple[str, str]] = field(default_factory=dict)
     rejects: bool = False
     away: bool = False
+    requests: int = 0
 
-    def add(self, subject: str, schema: str) -> int:
-        known = {text: schema_id for schema_id, text in self.texts.items()}
-        schema_id = known.get(schema, len(self.texts) + 1)
-        self.texts[schema_id] = schema
-        self.subjects.setdefault(subject, set()).add(schema_id)
+    def add(self, subject: str, schema: str, kind: str = "AVRO") -> int:
+        known = {each: schema_id for schema_id, each in self.schemas.items()}
+        schema_id = known.get((kind, schema), len(self.schemas) + 1)
+        self.schemas[schema_id] = kind, schema
+        versions = self.subjects.setdefault(subject, [])
+        if schema_id not in versions:
+            versions.append(schema_id)
         return schema_id
 
-    def registered(self, subject: str, schema: str, deadline: Deadline) -> tuple[int, Callable[[Any], bytes]]:
-        encode = avro_writer.encoder(schema)
+    def registered(self, subject: str, kind: str, schema: str, deadline: Deadline) -> SchemaEncoder:
+        make_encoder(kind, schema)
         self._answer(deadline)
         if self.rejects:
             raise SchemaRefused("the Schema Registry rejects the schema")
-        return self.add(subject, schema), encode
+        return self.encoder(subject, self.add(subject, schema, kind), deadline)
 
-    def encoder(self, subject: str, schema_id: int, deadline: Deadline) -> Callable[[Any], bytes]:
+    def encoder(self, subject: str, schema_id: int, deadline: Deadline) -> SchemaEncoder:
         self._answer(deadline)
-        if schema_id not in self.subjects.get(subject, ()):
+        versions = self.subjects.get(subject, [])
+        if schema_id not in versions:
             raise SchemaRefused(f"schema {schema_id} is not a version of subject {subject!r}")
-        return avro_writer.encoder(self.texts[schema_id])
+        kind, schema = self.schemas[schema_id]
+        return SchemaEncoder(kind, schema_id, versions.index(schema_id) + 1, make_encoder(kind, schema))
+
+    def id_of(self, subject: str, version: int | None, deadline: Deadline) -> int:
+        self._answer(deadline)
+        versions = self.subjects.get(subject, [])
+        if not versions or (version or 1) > len(versions):
+            raise SchemaRefused(f"the Schema Registry does not have subject {subject!r}")
+        return versions[-1 if version is None else version - 1]
 
     def _answer(self, deadline: Deadline) -> None:
+        self.requests += 1
         if self.away or not deadline.remaining_s:
             raise RegistryUnavailable("the Schema Registry can't be reached")
 

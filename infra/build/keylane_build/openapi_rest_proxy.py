@@ -8,9 +8,22 @@ from keylane_build.openapi_terms import COUNT, FLAG, TEXT, a_list, an_object
 
 _SIZED = an_object(
     ("type", "size"),
-    type={"enum": ["BINARY", "JSON", "STRING"]},
+    type={"enum": ["BINARY", "JSON", "STRING", "AVRO", "JSONSCHEMA", "PROTOBUF"]},
+    subject=TEXT,
+    schema_id={"type": "integer"},
+    schema_version={"type": "integer"},
     size={"type": "integer", "minimum": -1, "description": "bytes; -1 for null"},
 )
+_WRITTEN: dict[str, Any] = {
+    "cluster_id": TEXT,
+    "topic_name": TEXT,
+    "partition_id": COUNT,
+    "offset": COUNT,
+    "timestamp": TEXT,
+    "key": _SIZED,
+    "value": _SIZED,
+    "status": {"enum": ["queued"], "description": "the record is in the write-ahead log"},
+}
 
 _PARTITION: dict[str, Any] = {
     "partition": COUNT,
@@ -45,17 +58,17 @@ SCHEMAS: dict[str, Any] = {
             ("error_code",),
             error_code={"type": "integer", "description": "200, or why the record was not written"},
             message=TEXT,
-            cluster_id=TEXT,
-            topic_name=TEXT,
-            partition_id=COUNT,
-            offset=COUNT,
-            timestamp=TEXT,
-            key=_SIZED,
-            value=_SIZED,
-            status={"enum": ["queued"], "description": "the record is in the write-ahead log"},
             id=TEXT,
+            **_WRITTEN,
         ),
     },
+    "V3Batch": an_object(
+        ("successes", "failures"), successes=a_list("V3Success"), failures=a_list("V3Failure")
+    ),
+    "V3Success": an_object(("id", "cluster_id", "topic_name"), id=TEXT, record_id=TEXT, **_WRITTEN),
+    "V3Failure": an_object(
+        ("id", "error_code", "message"), id=TEXT, error_code={"type": "integer"}, message=TEXT
+    ),
     "TopicNames": {"type": "array", "items": TEXT},
     "TopicWithConfigs": an_object(
         ("name", "configs", "partitions"),

@@ -33,7 +33,8 @@ def test_a_schema_is_used_for_the_subject_that_has_it_and_for_no_other(
     encoders: RegistryEncoders, served: RegistryDouble
 ):
     for _ in range(2):
-        assert encoders.encoder("orders-value", 7, deadline())(3) == b"\x06"
+        found = encoders.encoder("orders-value", 7, deadline())
+        assert (found.kind, found.schema_id, found.version, found.encode(3)) == ("AVRO", 7, 1, b"\x06")
     assert served.asked == ["/schemas/ids/7", "/schemas/ids/7/versions"]
     for subject in ("payments-value", "orders-key"):
         with pytest.raises(SchemaRefused, match=f"schema 7 is not a version of subject '{subject}'"):

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.compat.cases import check_answer, fill, load_cases, names_of
-from tests.support.builders import an_event, body_of, headers_of, load_handler, load_produce
+from tests.compat.targets import SCHEMA_TOPICS
+from tests.support.builders import an_event, body_of, headers_of, load_handler, load_produce, load_query
 from tests.support.fakes import FakeKafka, FakeLog, FakeSchemaWriter, FakeState, FakeTime
 
 from keylane.adapters.kafka.admin import ReaderSettings
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 CASES = load_cases("rest_proxy")
-KNOWN = {"topic": "flights", "avro_topic": "registered", "cluster": "fake"}
-TOPICS = {"flights": 9, "registered": 3}
+KNOWN = {"topic": "flights", **SCHEMA_TOPICS, "cluster": "fake"}
+TOPICS = {"flights": 9, "registered": 3, "something": 2, "anything": 2}
 
 
 @pytest.fixture
@@ -43,8 +44,11 @@ def send(schemas: FakeSchemaWriter) -> Callable[..., dict[str, Any]]:
     produce = load_produce(log, schemas=schemas)
 
     def ask(method: str, path: str, body: bytes, headers: dict[str, str]) -> dict[str, Any]:
-        if function_for(method, path) == "produce":
+        name = function_for(method, path)
+        if name == "produce":
             return produce(path, body, method, headers=headers)
+        if name == "query":
+            return load_query()(method, path, headers=headers)
         answer: dict[str, Any] = explore.lambda_handler(an_event(method, path, headers=headers), None)
         return answer
 

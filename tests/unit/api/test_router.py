@@ -10,6 +10,7 @@ from tests.support.builders import an_event, headers_of, load_handler
 
 from keylane.api import router
 from keylane.api.response import Response
+from keylane.model.routes import function_for
 from keylane_local.front.runtime_api import MAX_RESPONSE_BYTES
 
 if TYPE_CHECKING:
@@ -116,3 +117,23 @@ def test_what_lambda_would_refuse_is_told_with_its_size(body: str | bytes):
     answer = answer_with(body)
     assert problem(answer) == (413, "answer-too-large")
     assert "the limit is 6000000" in json.loads(answer["body"])["detail"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "word"),
+    [
+        ("POST", "/consumers/group", 404, "raw records"),
+        ("DELETE", "/consumers/group/instances/me", 404, "raw records"),
+        ("GET", "/v3/clusters/c/acls", 404, "REST Proxy v3"),
+        ("POST", "/v3/clusters/c/topics", 405, "GET, HEAD"),
+    ],
+)
+def test_what_rest_proxy_has_and_keylane_has_not_is_refused_with_rest_proxys_members(
+    method: str, path: str, status: int, word: str
+):
+    function = load_handler(function_for(method, path))
+    answer = function.lambda_handler(an_event(method, path, body=b"{}"), None)
+    document = json.loads(answer["body"])
+    assert (answer["statusCode"], document["error_code"]) == (status, status)
+    assert document["message"] == document["detail"]
+    assert word in document["detail"]

@@ -7,6 +7,8 @@
     │   │   ├── BadValue            its value has another type than the field, or can't be decoded
     │   │   └── SchemaFault         or does not match its schema, or the schema is invalid
     │   ├── RecordRejected          one record of a stream is invalid; the others are written
+    │   │   └── RecordMalformed     it does not have the form of one
+    │   ├── BatchRefused            the ids of a batch's entries, or their number, are invalid
     │   ├── UnsupportedMediaType    the body's media type is not supported
     │   └── UnsupportedEncoding     the body's content coding is not supported
     ├── NotAcceptable               no answer has a media type that the request accepts
@@ -120,6 +122,16 @@ class RecordRejected(BadRequest):
     def __init__(self, message: str, error_code: int = 400) -> None:
         super().__init__(message, "body")
         self.error_code = error_code
+
+
+class RecordMalformed(RecordRejected):
+    """A record of a stream does not have the form of one: a batch with it is refused as a whole."""
+
+
+class BatchRefused(BadField):
+    """A batch of records is refused as a whole for its entries' ids or their number."""
+
+    error_code = 42208
 
 
 class UnsupportedMediaType(BadRequest):

@@ -223,18 +223,33 @@ class SchemaRefused(ValueError):
     """The registry does not have a schema under its subject, or does not accept it there."""
 
 
-class SchemaWriter(Protocol):
-    """A Schema Registry, as a writer of Avro sees it.
+class SchemaEncoder(NamedTuple):
+    """Encodes JSON by a schema of a registry. `kind`: AVRO, JSON or PROTOBUF; `version`: of its subject.
 
-    Both methods raise RegistryUnavailable, SchemaRefused, and ValueError for a schema that is unusable in
+    `encode` returns what follows the schema's id in a value. It raises NotOfSchema, RegistryUnavailable.
+    """
+
+    kind: str
+    schema_id: int
+    version: int
+    encode: Callable[[Any], bytes]
+
+
+class SchemaWriter(Protocol):
+    """A Schema Registry, as a writer sees it.
+
+    All methods raise RegistryUnavailable, SchemaRefused, and ValueError for a schema that is unusable in
     itself; the sentence of the last two says why.
     """
 
-    def registered(self, subject: str, schema: str, deadline: Deadline) -> tuple[int, Callable[[Any], bytes]]:
-        """Register a schema under a subject; return its id and its encoder of JSON (raises NotOfSchema)."""
+    def registered(self, subject: str, kind: str, schema: str, deadline: Deadline) -> SchemaEncoder:
+        """Register a schema, an Avro, JSON or Protobuf one, under a subject."""
 
-    def encoder(self, subject: str, schema_id: int, deadline: Deadline) -> Callable[[Any], bytes]:
-        """Return the encoder of JSON by a schema that is a version of the subject."""
+    def encoder(self, subject: str, schema_id: int, deadline: Deadline) -> SchemaEncoder:
+        """Return the encoder by a schema that is a version of the subject."""
+
+    def id_of(self, subject: str, version: int | None, deadline: Deadline) -> int:
+        """Return the id of a version of the subject; None: of the latest."""
 
 
 class Schemas(Protocol):

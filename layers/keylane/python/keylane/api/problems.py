@@ -67,6 +67,8 @@ KINDS: dict[type[errors.KeylaneError], Problem] = {
     errors.BadField: Problem(400, "bad-request", "The request is invalid"),
     errors.BadValue: Problem(400, "bad-request", "The request is invalid"),
     errors.RecordRejected: Problem(400, "bad-request", "The request is invalid"),
+    errors.RecordMalformed: Problem(400, "bad-request", "The request is invalid"),
+    errors.BatchRefused: Problem(400, "bad-request", "The request is invalid"),
     errors.SchemaFault: Problem(400, "bad-request", "The request is invalid"),
     errors.UnsupportedMediaType: Problem(
         415, "unsupported-media-type", "The body's media type is not supported"

@@ -5,8 +5,8 @@
 With `application/vnd.kafka.json.v2+json` a key or value is any JSON, written as compact JSON in UTF-8: a
 string keeps its quotes, in keys too, unless `key_format=text` asks for the bare string. Numbers with a
 fraction are 64-bit floats, as in REST Proxy. With `application/vnd.kafka.binary.v2+json` both are base64; see
-`rest_proxy_avro` for `application/vnd.kafka.avro.v2+json`. A record with a null key has no key; one with a
-null value is a tombstone. Scalars are read as REST Proxy's parser does, see `rest_proxy_scalars`.
+`rest_proxy_schemas` for the formats with schemas. A record with a null key has no key; one with a null value
+is a tombstone. Scalars are read as REST Proxy's parser does, see `rest_proxy_scalars`.
 Keylane adds `timestamp` (milliseconds since 1970, or ISO 8601) and `headers`, [{"name": ..., "value": ...,
 "value_format": ...}] as reads show them; `value_format` is text for JSON and base64 for binary by default.
 An unknown field is rejected: with a misspelt `value` the record would be a tombstone.
@@ -21,20 +21,18 @@ from typing import TYPE_CHECKING, Any
 from keylane.api.event import from_base64, headers_of, query_of, topic_of
 from keylane.api.parameters import LAST_MS, choice, read_moment
 from keylane.api.record_bodies import LAST_PARTITION, RECORDS_LIMIT, kind_of, parse_document, parse_records
-from keylane.api.rest_proxy_avro import MEDIA_TYPE as AVRO
-from keylane.api.rest_proxy_avro import NO_REGISTRY
 from keylane.api.rest_proxy_scalars import INT32_MOST, INTEGER_TEXT, read_integer
+from keylane.api.rest_proxy_schemas import MEDIA_TYPES, NO_REGISTRY
 from keylane.errors import BadField, BadRequest, SchemaFault, UnsupportedMediaType
 from keylane.model.records import NewRecord
 
 if TYPE_CHECKING:
     from keylane.api.event import Event
     from keylane.api.record_bodies import RecordFields
-    from keylane.api.rest_proxy_avro import AvroSchemas, FieldEncoder
+    from keylane.api.rest_proxy_schemas import FieldEncoder, RequestSchemas
 
 JSON = "application/vnd.kafka.json.v2+json"
 BINARY = "application/vnd.kafka.binary.v2+json"
-_OTHER_SCHEMAS = ("jsonschema", "protobuf")
 HEADERS_LIMIT = 100
 _compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
@@ -83,7 +81,7 @@ def _body_schema(content: dict[str, Any]) -> dict[str, Any]:
 
 def _with_schemas(body: dict[str, Any]) -> dict[str, Any]:
     for field in ("key_schema", "value_schema"):
-        body["properties"][field] = {"type": ["string", "null"], "description": "an Avro schema's text"}
+        body["properties"][field] = {"type": ["string", "null"], "description": "a schema's text"}
         described = "the id of a version of the topic's subject; not beside the schema's text"
         body["properties"][f"{field}_id"] = _integer(1, description=described)
     return body
@@ -92,7 +90,12 @@ def _with_schemas(body: dict[str, Any]) -> dict[str, Any]:
 BODIES: dict[str, Any] = {
     JSON: _body_schema({"description": "any JSON; null: none"}),
     BINARY: _body_schema({"type": ["string", "null"], "contentEncoding": "base64"}),
-    AVRO: _with_schemas(_body_schema({"description": "in Avro's JSON encoding; null: none"})),
+    **{
+        media_type: _with_schemas(
+            _body_schema({"description": f"JSON that fits a schema ({kind}); null: none"})
+        )
+        for media_type, kind in MEDIA_TYPES.items()
+    },
 }
 """Media type -> JSON Schema of the body."""
 
@@ -101,7 +104,7 @@ BODIES: dict[str, Any] = {
 class RestProxyRequest:
     """Where records go, and how their fields are read. `partition` is that of the path, if it names one.
 
-    The schema ids are those of Avro keys and values, None without one.
+    The schema ids are those of keys and values, None without one.
     """
 
     topic: str
@@ -122,16 +125,16 @@ def parse_request(event: Event, topic: str, partition: str | None = None) -> Res
 
 
 def parse_body(
-    event: Event, request: RestProxyRequest, schemas: AvroSchemas | None
+    event: Event, request: RestProxyRequest, schemas: RequestSchemas | None
 ) -> tuple[RestProxyRequest, list[NewRecord]]:
     """Parse the body; return the request with the ids of its schemas, and its records.
 
-    `schemas`: for a body in Avro, None without a Schema Registry.
+    `schemas`: for a body of a type with schemas, None without a Schema Registry.
     Raises BadRequest, BadField, SchemaFault, UnsupportedMediaType, TooLarge, RegistryUnavailable.
     """
-    is_avro = request.media_type == AVRO
-    if is_avro and schemas is None:
-        fault = f"is {AVRO}, which needs a Schema Registry: the service has none"
+    kind = MEDIA_TYPES.get(request.media_type)
+    if kind and schemas is None:
+        fault = f"is {request.media_type}, which needs a Schema Registry: the service has none"
         raise SchemaFault(fault, "Content-Type", NO_REGISTRY)
     is_json = request.media_type == JSON
     key_as_text = KEY_FORMAT.of(query_of(event)) == "text" and is_json
@@ -140,8 +143,8 @@ def parse_body(
         raise BadField("is not a field of this request", field[:100])
     fields = parse_records(document, 1)
     parser = _RecordParser(request, key_as_text=key_as_text)
-    if is_avro and schemas is not None:
-        key, value = schemas.encoders(document, request.topic, fields)
+    if kind and schemas is not None:
+        key, value = schemas.encoders(kind, document, request.topic, fields)
         request = replace(request, key_schema_id=key.schema_id, value_schema_id=value.schema_id)
         parser.encoders = {"key": key, "value": value}
     return request, [parser.parse(each) for each in fields]
@@ -158,14 +161,12 @@ def _parse_media_type(event: Event) -> str:
     media_type = given.partition(";")[0].strip().lower()
     if media_type not in BODIES:
         found = f"is {given[:100]!r}" if given else "is missing"
-        has_schema = any(f".{name}." in media_type for name in _OTHER_SCHEMAS)
-        more = "; formats with other schemas are not supported" if has_schema else ""
-        raise UnsupportedMediaType(f"Content-Type {found}: it must be one of {', '.join(BODIES)}{more}")
+        raise UnsupportedMediaType(f"Content-Type {found}: it must be one of {', '.join(BODIES)}")
     return media_type
 
 
 class _RecordParser:
-    """Parses the records of one request. `encoders`: of its Avro keys and values."""
+    """Parses the records of one request. `encoders`: of keys and values with schemas."""
 
     def __init__(self, request: RestProxyRequest, *, key_as_text: bool) -> None:
         self._topic = request.topic

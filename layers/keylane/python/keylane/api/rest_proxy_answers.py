@@ -31,7 +31,7 @@ from keylane.api import preferences, problems
 from keylane.api.event import request_id_of
 from keylane.api.record_results import describe_failure, is_retriable, log_failures, message_of, status_of
 from keylane.api.response import Response
-from keylane.api.rest_proxy_avro import NOT_OF_SCHEMA, REFUSED
+from keylane.api.rest_proxy_schemas import NOT_OF_SCHEMA, REFUSED
 from keylane.model.records import Position, Queued
 
 if TYPE_CHECKING:

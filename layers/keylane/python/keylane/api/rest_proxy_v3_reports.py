@@ -1,7 +1,8 @@
 """The response to records of REST Proxy v3: a report for each, in their order, each followed by CR and LF.
 
     {"error_code": 200, "cluster_id": ..., "topic_name": "flights", "partition_id": 1, "offset": 42,
-     "timestamp": "2021-02-05T19:14:42Z", "key": {"type": "STRING", "size": 6}, "value": {...}}
+     "timestamp": "2021-02-05T19:14:42Z", "key": {"type": "STRING", "size": 6},
+     "value": {"type": "AVRO", "subject": "flights-value", "schema_id": 7, "schema_version": 1, "size": 9}}
     {"error_code": 400, "message": "..."}
 
 The status is 200 whatever the reports say, as with REST Proxy. A record in the write-ahead log has the code
@@ -24,7 +25,8 @@ from keylane.model.records import Queued
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from keylane.api.rest_proxy_v3 import StreamedRecord, StreamRequest
+    from keylane.api.rest_proxy_v3 import StreamRequest
+    from keylane.api.rest_proxy_v3_records import StreamedRecord
     from keylane.ports import RecordResult
 
 OK, QUEUED = 200, 202
@@ -36,16 +38,22 @@ _CODES = {400: 40002, 413: 413, 414: 413, 429: 429}
 
 def render_reports(request: StreamRequest, results: Sequence[RecordResult], request_id: str) -> Response[str]:
     """Render the report of each record; `results`: those of the valid ones, in their order."""
+    body = "".join(f"{json.dumps(each)}\r\n" for each in describe_results(request, results, request_id))
+    return Response(200, JSON, body, {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"})
+
+
+def describe_results(
+    request: StreamRequest, results: Sequence[RecordResult], request_id: str
+) -> list[dict[str, Any]]:
+    """The reports of `render_reports`."""
     log_failures(results, request_id)
     found = iter(results)
-    reports = [
+    return [
         _rejected(index, entry)
         if isinstance(entry, errors.RecordRejected)
         else _report(request, index, entry, next(found))
         for index, entry in enumerate(request.entries)
     ]
-    body = "".join(f"{json.dumps(report)}\r\n" for report in reports)
-    return Response(200, JSON, body, {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"})
 
 
 def _report(
@@ -64,12 +72,13 @@ def _report(
     else:
         report |= {"partition_id": result.partition, "offset": result.offset}
     report["timestamp"] = _instant(record.timestamp_ms or 0)
-    for name, data_format, data in (
-        ("key", streamed.key_format, record.key),
-        ("value", streamed.value_format, record.value),
+    for name, form, data in (
+        ("key", streamed.key_form, record.key),
+        ("value", streamed.value_form, record.value),
     ):
-        if data_format is not None:
-            report[name] = {"type": data_format, "size": NULL_SIZE if data is None else len(data)}
+        if form is not None:
+            described = {each: value for each, value in form._asdict().items() if value is not None}
+            report[name] = {**described, "size": NULL_SIZE if data is None else len(data)}
     return report
 
 

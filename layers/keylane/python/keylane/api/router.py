@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from keylane.api import problems
+from keylane.api import problems, unknown_routes
 from keylane.api.event import headers_of, query_of, request_id_of
 from keylane.api.preferences import accepts_document
 from keylane.api.response import ANSWER_LIMIT_BYTES, Response, to_proxy_response
@@ -160,16 +160,16 @@ class Resolver:
         found = [match.route for match in routes.routes_at(path)]
         own = [each for each in found if each.name in self.operations]
         if own and own[0].path != routes.KEY_PATH:
-            return _wrong_method([method for each in (*own, *found) for method in each.methods], request_id)
+            methods = [method for each in (*own, *found) for method in each.methods]
+            return unknown_routes.wrong_method(path, methods, request_id)
         topic, is_key_path, key = _topic_and_key(path)
         if not is_key_path:
-            detail = "keys are at /topics/{topic}/keys/{key}; a slash in a key is written %2F"
-            return problems.problem(problems.UNKNOWN_ROUTE, detail, request_id)
+            return unknown_routes.unknown_route(path, request_id)
         if method in _KEY_METHODS and not topic:
             return problems.response_to(BadRequest("the topic's name is empty", "topic"), request_id)
         if method in _KEY_METHODS and not key:
             return problems.response_to(NullKey(), request_id)
-        return _wrong_method(_KEY_METHODS, request_id)
+        return unknown_routes.wrong_method(path, _KEY_METHODS, request_id)
 
 
 def serve(app: Resolver, event: Event, context: Any) -> dict[str, Any]:
@@ -209,9 +209,3 @@ def _topic_and_key(path: str) -> tuple[str, bool, str]:
     """Split a key's path, which may lack the key: its topic, whether it is one at all, its key."""
     match = routes.KEY_PATTERN.fullmatch(path) or routes.KEY_PATTERN.fullmatch(f"{path}/")
     return (match[1], True, match[2]) if match else ("", False, "")
-
-
-def _wrong_method(methods: list[str], request_id: str) -> Response[str]:
-    allow = ", ".join(dict.fromkeys(methods))
-    headers = {"Allow": allow}
-    return problems.problem(problems.WRONG_METHOD, f"the path takes {allow}", request_id, headers=headers)

@@ -144,6 +144,7 @@ ROUTES = (
     Route("post_records", "/topics/{topic}", ("POST",), PRODUCE, _WRITE),
     Route("post_records_to_partition", "/topics/{topic}/partitions/{partition}", ("POST",), PRODUCE, _WRITE),
     Route("post_v3_records", f"{V3_TOPIC}/records", ("POST",), PRODUCE, _WRITE),
+    Route("post_v3_batch", f"{V3_TOPIC}/records:batch", ("POST",), PRODUCE, _WRITE),
 )
 BY_NAME = {route.name: route for route in ROUTES}
 

@@ -3,8 +3,8 @@
     GET  /schemas/ids/ID                        {"schema": ..., "schemaType": ..., "references": [...]}
     GET  /schemas/ids/ID/versions               [{"subject": ..., "version": ...}, ...]
     GET  /subjects/SUBJECT/versions/VERSION     as for /schemas/ids/ID; VERSION may be `latest`
-    POST /subjects/SUBJECT/versions             {"schema": ...} -> {"id": ...}; registering it again returns
-                                                the same id
+    POST /subjects/SUBJECT/versions             {"schema": ..., "schemaType": ...} -> {"id": ...};
+                                                registering it again returns the same id
 
 A Protobuf schema is returned as it was registered, as the text of a .proto file or as a descriptor in base64:
 not every registry can convert one into the other.
@@ -30,6 +30,7 @@ FOREIGN_ID_MS = 10_000
 """How long an id counts as foreign to a subject; then the registry is asked again."""
 FOREIGN_IDS_LIMIT = 1_000
 VERSIONS_LIMIT = 10_000
+AVRO, JSON, PROTOBUF = KINDS = ("AVRO", "JSON", "PROTOBUF")
 _OK, _NOT_FOUND = 200, 404
 _REJECTED = {409, 422}
 
@@ -55,7 +56,7 @@ class RegistryClient:
 
     def __init__(self, settings: RegistrySettings) -> None:
         self._http = JsonHttp(settings)
-        self._versions: set[tuple[str, int]] = set()
+        self._versions: dict[tuple[str, int], int] = {}
         self._foreign: dict[tuple[str, int], int] = {}
 
     def schema(self, schema_id: int, deadline: Deadline) -> RegisteredSchema:
@@ -91,33 +92,49 @@ class RegistryClient:
             if sum(map(len, texts.values())) > SCHEMA_CHARACTERS_LIMIT:
                 raise ValueError(f"the schema refers to more than {SCHEMA_CHARACTERS_LIMIT} characters")
 
-    def is_version(self, subject: str, schema_id: int, deadline: Deadline) -> bool:
-        """Whether the schema is a version of the subject; once it is, it stays one."""
+    def id_of(self, subject: str, version: int | None, deadline: Deadline) -> int:
+        """The id of a version of a subject, None: of the latest. Raises SchemaRefused if it has none."""
+        found = self._get(f"{_versions_path(subject)}/{version or 'latest'}", deadline)
+        if found is None:
+            what = "" if version is None else f"version {version} of "
+            raise SchemaRefused(f"the Schema Registry does not have {what}subject {subject!r}")
+        known = found if isinstance(found, dict) else {}
+        schema_id, number = known.get("id"), known.get("version")
+        if not isinstance(schema_id, int) or not isinstance(number, int):
+            raise RegistryUnavailable("the Schema Registry's answer is not a version of a subject")
+        self._keep_version(subject, schema_id, number)
+        return schema_id
+
+    def version_of(self, subject: str, schema_id: int, deadline: Deadline) -> int | None:
+        """The version of the subject that the schema is, None if it is none; once it is one, it stays one."""
         pair = subject, schema_id
         if pair in self._versions:
-            return True
+            return self._versions[pair]
         now_ms = deadline.clock.now_ms()
         if self._foreign.get(pair, 0) > now_ms:
-            return False
+            return None
         versions = self._get(f"/schemas/ids/{schema_id}/versions", deadline)
         if not isinstance(versions, list | None):
             raise RegistryUnavailable("the Schema Registry's answer is not a list of versions")
-        if any(isinstance(each, dict) and each.get("subject") == subject for each in versions or ()):
-            self._keep_version(*pair)
-            return True
+        for each in versions or ():
+            if isinstance(each, dict) and each.get("subject") == subject:
+                version = each.get("version")
+                self._keep_version(*pair, version if isinstance(version, int) else 0)
+                return self._versions[pair]
         if len(self._foreign) >= FOREIGN_IDS_LIMIT:
             self._foreign.clear()
         self._foreign[pair] = now_ms + FOREIGN_ID_MS
-        return False
+        return None
 
-    def _keep_version(self, subject: str, schema_id: int) -> None:
+    def _keep_version(self, subject: str, schema_id: int, version: int) -> None:
         if len(self._versions) >= VERSIONS_LIMIT:
             self._versions.clear()
-        self._versions.add((subject, schema_id))
+        self._versions[subject, schema_id] = version
 
-    def register(self, subject: str, schema: str, deadline: Deadline) -> int:
+    def register(self, subject: str, kind: str, schema: str, deadline: Deadline) -> int:
         """Register a schema under a subject and return its id. Raises SchemaRefused if that is rejected."""
-        status, found = self._http.request(_versions_path(subject), deadline, {"schema": schema})
+        document = {"schema": schema} if kind == AVRO else {"schema": schema, "schemaType": kind}
+        status, found = self._http.request(_versions_path(subject), deadline, document)
         if status in _REJECTED and _has_code(found):
             reason = str(found.get("message"))[:300]
             raise SchemaRefused(f"the Schema Registry rejects the schema: {reason}")
@@ -126,7 +143,7 @@ class RegistryClient:
         schema_id = found.get("id") if isinstance(found, dict) else None
         if not isinstance(schema_id, int):
             raise RegistryUnavailable("the Schema Registry answered without an id")
-        self._keep_version(subject, schema_id)
+        self._foreign.pop((subject, schema_id), None)
         return schema_id
 
     def _schema(self, path: str, what: str, deadline: Deadline) -> RegisteredSchema:
@@ -138,7 +155,7 @@ class RegistryClient:
                 SchemaReference(str(each["name"]), str(each["subject"]), int(each["version"]))
                 for each in found.get("references") or ()
             ]
-            schema = RegisteredSchema(str(found.get("schemaType") or "AVRO"), found["schema"], references)
+            schema = RegisteredSchema(str(found.get("schemaType") or AVRO), found["schema"], references)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise RegistryUnavailable("the Schema Registry's answer is not a schema") from error
         if not isinstance(schema.text, str):

@@ -39,6 +39,17 @@ def decoder(schema: str, references: Sequence[tuple[str, str]]) -> Callable[[byt
     `schema` and each reference (import name, text) are the text of a .proto, or a file descriptor in base64.
     Both raise ValueError; its message says what is wrong.
     """
+    compiled = compile_schema(schema, references)
+    return lambda payload: _decode(*compiled, payload)
+
+
+def compile_schema(
+    schema: str, references: Sequence[tuple[str, str]]
+) -> tuple[FileDescriptorProto, descriptor_pool.DescriptorPool, Budget]:
+    """Return the file of a schema, a pool with it and all that it imports, and the budget of its messages.
+
+    The arguments are those of `decoder`. Raises ValueError.
+    """
     try:
         imported = {name: _file_of(text, name) for name, text in references}
         file = _file_of(schema, _FILE_NAME)
@@ -62,7 +73,7 @@ def decoder(schema: str, references: Sequence[tuple[str, str]]) -> Callable[[byt
         budget = Budget(pool.FindFileByName(file.name))
     except (KeyError, TypeError) as error:
         raise ValueError(f"the schema is not a complete Protobuf file: {error}") from error
-    return lambda payload: _decode(file, pool, budget, payload)
+    return file, pool, budget
 
 
 def _decode(

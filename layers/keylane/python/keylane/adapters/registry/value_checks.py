@@ -99,7 +99,7 @@ class ValueChecks:
             schema_id, payload = confluent.split(value)
         except ValueError as error:
             return None, Fault("", str(error))
-        if not self._client.is_version(subject, schema_id, deadline):
+        if self._client.version_of(subject, schema_id, deadline) is None:
             return schema_id, Fault("", f"schema {schema_id} is not a version of subject {subject!r}")
         check = self._by_id.get(schema_id)
         if check is None:

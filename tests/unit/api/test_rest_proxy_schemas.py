@@ -133,3 +133,31 @@ def test_without_a_registry_avro_is_42206(log: FakeLog):
     document = json.loads(answer["body"])
     assert (answer["statusCode"], document["error_code"]) == (422, 42206)
     assert "Schema Registry" in document["detail"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "schema", "encoded"),
+    [
+        ("jsonschema", '{"properties": {"days": {"type": "integer"}}}', b'{"days":3}'),
+        ("protobuf", 'syntax = "proto3"; message Trip { int32 days = 1; }', b"\x00\x08\x03"),
+    ],
+)
+def test_the_media_type_says_the_type_of_the_schemas(
+    log: FakeLog, schemas: FakeSchemaWriter, kind: str, schema: str, encoded: bytes
+):
+    function = load_produce(log, schemas=schemas)
+    headers = {"Content-Type": f"application/vnd.kafka.{kind}.v2+json"}
+
+    def ask(**body: Any) -> tuple[int, dict[str, Any]]:
+        answer = function("/topics/test", body, headers=headers)
+        return answer["statusCode"], json.loads(answer["body"])
+
+    status, document = ask(value_schema=schema, records=[{"value": GOOD}, {"value": None}])
+    assert (status, document["value_schema_id"]) == (200, 1)
+    assert [each.value for each in log.sent] == [confluent.join(1, encoded), None]
+    assert refused(ask(value_schema=schema, records=[{"value": BAD}]))[:2] == (400, 42203)
+    assert refused(ask(value_schema="[", records=[{"value": GOOD}])) == (422, 42205, "value_schema")
+    avro = schemas.add("test-value", TRIP)
+    answer = ask(value_schema_id=avro, records=[{"value": GOOD}])
+    assert refused(answer) == (422, 42205, "value_schema_id")
+    assert len(log.sent) == 2

@@ -1,0 +1,99 @@
+"""KEYLANE_KAFKA_CLIENT_RACK: raw records come from the replica of the function's rack, on real brokers."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import Producer
+from tests.servers.kafka_cluster import own_kafka_cluster
+from tests.servers.own import create_topic, deadline, eventually
+
+from keylane.adapters.kafka.admin import KafkaAdmin, ReaderSettings
+from keylane.adapters.kafka.reader import KafkaReader
+from keylane.config.functions import ExploreSettings
+from keylane.model.kafka import LogRange
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.servers.kafka_cluster import KafkaCluster
+
+TOPIC = "near"
+RACKS = {1: "zone-a", 2: "zone-b", 3: "zone-c"}
+VALUES = [b"%d" % number for number in range(5)]
+
+
+@pytest.fixture(scope="module")
+def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
+    with own_kafka_cluster(tmp_path_factory.mktemp("racks"), racks=RACKS) as cluster:
+        create_topic(cluster.bootstrap, TOPIC, 1, replication=3)
+        producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all"})
+        for value in VALUES:
+            producer.produce(TOPIC, value)
+        assert producer.flush(60) == 0
+        eventually(lambda: cluster.in_sync(TOPIC) == set(RACKS), 60)
+        yield cluster
+
+
+@dataclass(frozen=True)
+class WatchedSettings(ReaderSettings):
+    """Settings whose clients report librdkafka's statistics."""
+
+    statistics: list[dict[str, Any]] = field(default_factory=list)
+
+    def configuration(self) -> dict[str, Any]:
+        def keep(text: str) -> None:
+            self.statistics.append(json.loads(text))
+
+        return {**ReaderSettings.configuration(self), "statistics.interval.ms": 10, "stats_cb": keep}
+
+    def fetches(self) -> dict[int, int]:
+        """Broker -> how many requests for records it got from the consumer that reported last."""
+        found = [each for each in self.statistics if each["type"] == "consumer"]
+        brokers = found[-1]["brokers"].values() if found else ()
+        return {each["nodeid"]: each["req"].get("Fetch", 0) for each in brokers if each["nodeid"] > 0}
+
+    def sources(self) -> set[int]:
+        """The brokers from which the partition's records were fetched."""
+        topics = [each["topics"].get(TOPIC) for each in self.statistics if each["type"] == "consumer"]
+        return {
+            each["partitions"]["0"]["broker"] for each in topics if each and "0" in each["partitions"]
+        } - {-1}
+
+
+def settings_of(**environment: str) -> WatchedSettings:
+    """The settings that the explore function reads from its environment."""
+    found = ExploreSettings.from_environment(environment).clusters.default
+    return WatchedSettings(**{each.name: getattr(found, each.name) for each in fields(found)})
+
+
+def read(reader: KafkaReader) -> list[bytes | None]:
+    wanted = LogRange(TOPIC, 0, 0, len(VALUES), 100, 1_000_000)
+    return [each.value for each in reader.read(wanted, deadline(20_000)).records]
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("is_near", [True, False], ids=["with a rack", "without one"])
+def test_records_are_fetched_from_the_replica_of_the_rack(brokers: KafkaCluster, is_near: bool):
+    leader = brokers.leader(TOPIC)
+    near = next(number for number in RACKS if number != leader)
+    rack = {"KEYLANE_KAFKA_CLIENT_RACK": RACKS[near]} if is_near else {}
+    settings = settings_of(KEYLANE_KAFKA_BOOTSTRAP=brokers.bootstrap, **rack)
+    admin = KafkaAdmin(settings)
+    reader = KafkaReader(admin)
+    source = near if is_near else leader
+
+    def is_seen() -> bool:
+        assert read(reader) == VALUES
+        return settings.fetches().get(source, 0) > 1 and source in settings.sources()
+
+    eventually(is_seen, 60)
+    others = set(RACKS) - {leader, source}
+    assert not any(settings.fetches().get(number, 0) for number in others)
+    # A new consumer asks the leader first, which names the near replica.
+    assert settings.sources() <= {leader, source}
+    reader.close()
+    admin.close()

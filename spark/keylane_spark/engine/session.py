@@ -159,7 +159,9 @@ def _options(connection: Connection, config: JobConfig) -> dict[str, str]:
         # Reading a deleted topic must not create it again.
         "kafka.allow.auto.create.topics": "false",
         "kafka.fetch.max.wait.ms": str(config.fetch_max_wait_ms),
-        "kafka.max.partition.fetch.bytes": str(4 * 1024 * 1024),
+        # A consumer keeps up to three fetches: as bytes, as records, and the next one. There is a consumer for
+        # each partition of each view too: with 4 MiB, three views of two topics filled a driver of 1 GiB.
+        "kafka.max.partition.fetch.bytes": str(1024 * 1024),
         "kafka.max.poll.records": "5000",
         "kafkaConsumer.pollTimeoutMs": str(_POLL_MS),
         "kafka.request.timeout.ms": str(_REQUEST_MS),

@@ -159,8 +159,8 @@ def _options(connection: Connection, config: JobConfig) -> dict[str, str]:
         # Reading a deleted topic must not create it again.
         "kafka.allow.auto.create.topics": "false",
         "kafka.fetch.max.wait.ms": str(config.fetch_max_wait_ms),
-        # A consumer keeps up to three fetches: as bytes, as records, and the next one. There is a consumer for
-        # each partition of each view too: with 4 MiB, three views of two topics filled a driver of 1 GiB.
+        # A consumer keeps up to three fetches: bytes, records, and the next one's bytes. Each partition has
+        # one for each view too: with 4 MiB, three views of two topics filled a driver of 1 GiB.
         "kafka.max.partition.fetch.bytes": str(1024 * 1024),
         "kafka.max.poll.records": "5000",
         "kafkaConsumer.pollTimeoutMs": str(_POLL_MS),

@@ -45,12 +45,12 @@ SETTINGS = {
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
     "spark.sql.streaming.stopTimeout": "20s",
-    # Each start of a query has consumers of its own. With the default of five minutes, a few restarts while
-    # much is read keep hundreds of MiB that nobody asks for any more.
+    # What consumers have fetched is kept for the next batch, that of queries that have ended too: five minutes
+    # by default. A few restarts while much was read filled a driver of 1 GiB.
+    "spark.kafka.consumer.fetchedData.cache.timeout": "10s",
+    "spark.kafka.consumer.fetchedData.cache.evictorThreadRunInterval": "5s",
     "spark.kafka.consumer.cache.timeout": "60s",
     "spark.kafka.consumer.cache.evictorThreadRunInterval": "15s",
-    "spark.kafka.consumer.fetchedData.cache.timeout": "60s",
-    "spark.kafka.consumer.fetchedData.cache.evictorThreadRunInterval": "15s",
     "spark.redaction.regex": kafka_options.REDACTED,
     "spark.ui.showConsoleProgress": "false",
 }

@@ -45,8 +45,8 @@ SETTINGS = {
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
     "spark.sql.streaming.stopTimeout": "20s",
-    # What consumers have fetched is kept for the next batch, that of queries that have ended too: five minutes
-    # by default. A few restarts while much was read filled a driver of 1 GiB.
+    # What consumers have fetched is kept for the next batch, even if their query has ended: five minutes by
+    # default. A few restarts while much was read filled a driver of 1 GiB.
     "spark.kafka.consumer.fetchedData.cache.timeout": "10s",
     "spark.kafka.consumer.fetchedData.cache.evictorThreadRunInterval": "5s",
     "spark.kafka.consumer.cache.timeout": "60s",

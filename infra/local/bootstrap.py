@@ -60,7 +60,7 @@ class Setup:
         return self.venv / "bin" / "python"
 
     def python(self) -> None:
-        """Create .venv with the project, all its extras and its client, at the versions of constraints.txt."""
+        """Create .venv with the project, its extras and its client, at the versions of constraints.txt."""
         inputs = [
             (self.root / name).read_text(encoding="utf-8")
             for name in ("pyproject.toml", "clients/python/pyproject.toml", "constraints.txt")

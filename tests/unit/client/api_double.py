@@ -57,9 +57,17 @@ def page(*keys: str, cursor: str | None = None, watermark: int = 8) -> httpx.Res
 
 def row(key: str) -> dict:
     return {
-        "topic": "t", "partition": 2, "offset": 7, "position": "2:7", "timestamp": 1,
-        "key": key, "key_format": "text", "watermark": "2:8", "age_ms": 3,
-        "value_format": "json", "value": {"k": key},
+        "topic": "t",
+        "partition": 2,
+        "offset": 7,
+        "position": "2:7",
+        "timestamp": 1,
+        "key": key,
+        "key_format": "text",
+        "watermark": "2:8",
+        "age_ms": 3,
+        "value_format": "json",
+        "value": {"k": key},
     }
 
 

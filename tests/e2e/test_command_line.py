@@ -12,11 +12,11 @@ from keylane_local.errors import StackError
 
 
 @pytest.fixture
-def run(stack):
+def run(applied_stack):
     """Run a command against the stack and return what it prints."""
 
     def run_command(*arguments: str, exit_code: int = 0) -> str:
-        result = CliRunner().invoke(keylane, [*arguments, "--url", stack.http_url])
+        result = CliRunner().invoke(keylane, [*arguments, "--url", applied_stack.http_url])
         if isinstance(result.exception, StackError):
             assert result.exception.exit_code == exit_code, result.exception
             return str(result.exception)

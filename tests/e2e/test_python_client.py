@@ -88,9 +88,9 @@ class Keys:
 
 
 @pytest.fixture(params=["blocking", "asynchronous"])
-def api(request, stack):
+def api(request, applied_stack):
     """A client of either kind."""
-    with (Client if request.param == "blocking" else asynchronous)(stack.http_url) as client:
+    with (Client if request.param == "blocking" else asynchronous)(applied_stack.http_url) as client:
         yield client
 
 
@@ -241,9 +241,9 @@ def test_kafkas_topics_a_layout_and_raw_records(api, keys):
 
 
 @pytest.mark.parametrize("number", [0, 1])
-def test_the_readmes_examples_run_as_they_are(stack, number):
+def test_the_readmes_examples_run_as_they_are(applied_stack, number):
     blocks = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
-    example = blocks[number].replace("http://localhost:8080", stack.http_url)
+    example = blocks[number].replace("http://localhost:8080", applied_stack.http_url)
     done = subprocess.run(
         [sys.executable, "-c", example], capture_output=True, text=True, check=False, timeout=60
     )

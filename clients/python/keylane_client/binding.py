@@ -6,6 +6,7 @@ takes, and returns the conversation's result.
 
 from __future__ import annotations
 
+import inspect
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, TypeVar
 
@@ -22,6 +23,7 @@ C = TypeVar("C")
 D = TypeVar("D")
 T = TypeVar("T")
 P = ParamSpec("P")
+F = TypeVar("F", bound="Callable[..., Any]")
 B = TypeVar("B", bound="Bound[Any, Any]")
 
 
@@ -53,7 +55,7 @@ def blocking(
     def run(self: Blocking[C], /, *args: P.args, **kwargs: P.kwargs) -> T:
         return self._driver.run(method(self._calls, *args, **kwargs))
 
-    return run
+    return _document(run, "{}")
 
 
 def iterating(
@@ -65,7 +67,7 @@ def iterating(
     def run(self: Blocking[C], /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
         return self._driver.iterate(method(self._calls, *args, **kwargs))
 
-    return run
+    return _document(run, "Iterator[{}]")
 
 
 def awaiting(
@@ -77,7 +79,7 @@ def awaiting(
     def run(self: NonBlocking[C], /, *args: P.args, **kwargs: P.kwargs) -> Awaitable[T]:
         return self._driver.run(method(self._calls, *args, **kwargs))
 
-    return run
+    return _document(run, "Awaitable[{}]")
 
 
 def async_iterating(
@@ -89,7 +91,7 @@ def async_iterating(
     def run(self: NonBlocking[C], /, *args: P.args, **kwargs: P.kwargs) -> AsyncIterator[T]:
         return self._driver.iterate(method(self._calls, *args, **kwargs))
 
-    return run
+    return _document(run, "AsyncIterator[{}]")
 
 
 def deriving(method: Callable[Concatenate[C, P], C]) -> Callable[Concatenate[B, P], B]:
@@ -100,3 +102,11 @@ def deriving(method: Callable[Concatenate[C, P], C]) -> Callable[Concatenate[B, 
         return type(self)(self._driver, method(self._calls, *args, **kwargs))
 
     return derive
+
+
+def _document(run: F, shape: str) -> F:
+    """Let the function's signature, which `help` shows, name what it returns."""
+    signature = inspect.signature(run)
+    result = str(signature.return_annotation).partition("[")[2].removesuffix("]")
+    run.__signature__ = signature.replace(return_annotation=shape.format(result))  # type: ignore[attr-defined]
+    return run

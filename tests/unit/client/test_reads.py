@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import inspect
 import json
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -13,12 +14,14 @@ from tests.unit.client.api_double import FRESH, ApiDouble, body_of, found, page,
 
 from keylane_client import (
     Absent,
+    AsyncTopic,
     ClientOptions,
     HistoryTooShort,
     InvalidAnswer,
     KeyAbsent,
     Position,
     PreconditionFailed,
+    Topic,
     UnknownTopic,
 )
 
@@ -248,3 +251,15 @@ def test_the_asynchronous_client_gives_the_same():
             return (await topic["k"]).value, [record.key async for record in topic.scan()]
 
     assert asyncio.run(read()) == (1, ["a", "b"])
+
+
+def test_methods_are_described_as_what_they_are():
+    described = {
+        Topic.get: "Record | None",
+        Topic.scan: "Iterator[Record]",
+        AsyncTopic.get: "Awaitable[Record | None]",
+        AsyncTopic.watch: "AsyncIterator[Record | Absent]",
+    }
+    for method, result in described.items():
+        assert inspect.signature(method).return_annotation == result
+    assert "min_position" in inspect.signature(Topic.get).parameters

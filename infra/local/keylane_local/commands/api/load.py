@@ -78,21 +78,18 @@ class RowLoader:
             if record is not None:
                 records.append(record)
                 places.append(row.place)
-        while records:
-            failed = self._push(records)
-            first = next((index for index, each in enumerate(failed) if each and each.is_retriable), None)
-            done = len(records) if first is None else first
-            for place, each in zip(places[:done], failed, strict=False):
-                if each is None:
-                    self.counts.written += 1
-                else:
-                    self._refuse(place, each.message)
-            if first is not None:
-                each = failed[first]
-                raise StackError(
-                    f"{places[first]}: {each.message if each else ''}; run the same command to go on"
-                )
+        if not records:
             return
+        failed = self._push(records)
+        first = next((index for index, each in enumerate(failed) if each and each.is_retriable), None)
+        for place, each in zip(places[:first], failed, strict=False):
+            if each is None:
+                self.counts.written += 1
+            else:
+                self._refuse(place, each.message)
+        if first is not None:
+            reason = each.message if (each := failed[first]) else ""
+            raise StackError(f"{places[first]}: {reason}; run the same command to go on")
 
     def _push(self, records: list[NewRecord]) -> list[WriteFailed | None]:
         """Push records until none may succeed later, or RETRY_S are over. Returns why each one failed."""
@@ -135,9 +132,7 @@ class RowLoader:
 
     def _refuse(self, place: str, fault: str) -> None:
         if not self._skip_errors:
-            raise BadInput(
-                f"{place}: {fault}; nothing after the last batch is written (--on-error skip goes on)"
-            )
+            raise BadInput(f"{place}: {fault} (--on-error skip reports such rows and goes on)")
         self.counts.skipped += 1
         self._report(f"{place}: {fault}; skipped")
 

@@ -60,9 +60,10 @@ class Setup:
         return self.venv / "bin" / "python"
 
     def python(self) -> None:
-        """Create .venv with the project and all its extras, at the versions of constraints.txt."""
+        """Create .venv with the project, its extras and its client, at the versions of constraints.txt."""
         inputs = [
-            (self.root / name).read_text(encoding="utf-8") for name in ("pyproject.toml", "constraints.txt")
+            (self.root / name).read_text(encoding="utf-8")
+            for name in ("pyproject.toml", "clients/python/pyproject.toml", "constraints.txt")
         ]
         stamp = Stamp(self.venv / ".keylane-stamp", str(self.root), sys.version, *inputs)
         if stamp.is_current() and self.venv_python.exists():
@@ -73,7 +74,8 @@ class Setup:
             self.runner.apt_install("python", (f"python{version}-venv",), hint)
         stamp.clear()
         self._make_venv("python", sys.executable, ".venv")
-        install = [str(self.venv_python), *_PIP_INSTALL, "-e", ".[dev]", "-c", "constraints.txt"]
+        packages = ["-e", ".[dev]", "-e", "clients/python[aws]"]
+        install = [str(self.venv_python), *_PIP_INSTALL, *packages, "-c", "constraints.txt"]
         self.runner.run("python", "packages", install, attempts=ATTEMPTS)
         stamp.write()
 

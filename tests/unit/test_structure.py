@@ -23,10 +23,12 @@ PACKAGES = (
     "infra/build/keylane_build",
     "functions",
 )
+CLIENT = ("clients/python/keylane_client",)
+"""A package of its own, which names what users see as the API does: `Record`, `Position`, `KeyAbsent`."""
 
 
-def modules() -> Iterator[tuple[Path, ast.Module]]:
-    for package in PACKAGES:
+def modules(packages: tuple[str, ...] = PACKAGES) -> Iterator[tuple[Path, ast.Module]]:
+    for package in packages:
         for path in sorted((ROOT / package).rglob("*.py")):
             yield path.relative_to(ROOT), ast.parse(path.read_text(encoding="utf-8"))
 
@@ -52,10 +54,11 @@ def long_functions(found: list[tuple[Path, ast.Module]]) -> list[str]:
 
 def test_a_class_name_is_used_once_in_the_whole_project():
     assert repeated_class_names(list(modules())) == {}
+    assert repeated_class_names(list(modules(CLIENT))) == {}
 
 
 def test_a_function_fits_on_a_screen():
-    assert long_functions(list(modules())) == []
+    assert long_functions(list(modules(PACKAGES + CLIENT))) == []
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The command `keylane`: the local stack, a single function, dead letters, and a check of a deployment."""
+"""The command `keylane`: the local stack, a single function, dead letters, and any deployed API."""
 
 from __future__ import annotations
 
@@ -15,6 +15,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from keylane_local.commands import containers
+from keylane_local.commands.api import records
+from keylane_local.commands.api.lanes import lanes
+from keylane_local.commands.api.load import load
+from keylane_local.commands.doctor import doctor
 from keylane_local.commands.smoke import smoke
 from keylane_local.errors import BadInput, PartFailed, StackError
 from keylane_local.process.processes import tail
@@ -59,10 +63,14 @@ class _Progress:
 
 @click.group()
 def keylane() -> None:
-    """Kafka topics, queryable over HTTP: the local stack."""
+    """Kafka topics, queryable over HTTP: the local stack, and any deployed API."""
 
 
-keylane.add_command(smoke)
+for _command in (
+    *(records.topics, records.get, records.put, records.delete, records.scan, records.history, records.watch),
+    *(load, lanes, doctor, smoke),
+):
+    keylane.add_command(_command)
 
 
 @keylane.command()
@@ -285,14 +293,14 @@ def _rows(stack: Stack) -> list[tuple[str, bool, str, str]]:
 
 
 def main() -> None:
-    """Run a command. An error is one sentence and exit code 1, after the log's end if a part failed."""
+    """Run a command. An error is one sentence and its exit code, after the log's end if a part failed."""
     try:
         keylane(standalone_mode=True)
     except StackError as error:
         if isinstance(error, PartFailed) and error.tail:
             _err.print(f"[dim]The end of {escape(str(error.log))}:[/]\n{escape(error.tail)}\n")
         _err.print(f"[red]keylane:[/] {escape(str(error))}")
-        sys.exit(1)
+        sys.exit(error.exit_code)
 
 
 if __name__ == "__main__":

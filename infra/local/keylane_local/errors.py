@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 class StackError(Exception):
     """Base of all errors of the local stack. Its text is shown to the user and says what to do."""
 
+    exit_code = 1
+
 
 class PortInUse(StackError):
     """A port that was requested by number is taken."""

@@ -42,6 +42,7 @@ FILE_ROOTS = {
     "keylane_spark": "spark/keylane_spark",
     "keylane_local": "infra/local/keylane_local",
     "keylane_build": "infra/build/keylane_build",
+    "keylane_client": "clients/python/keylane_client",
 }
 """Packages by the names that documents use -> their folders. Paths may also be those in a package."""
 

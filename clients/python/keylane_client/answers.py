@@ -1,0 +1,216 @@
+"""What the service answers, as values that do not change."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Position:
+    """Where a record is in its topic. As text `partition:offset`."""
+
+    partition: int
+    offset: int
+
+    def __str__(self) -> str:
+        return f"{self.partition}:{self.offset}"
+
+    @classmethod
+    def parse(cls, text: str) -> Position:
+        """Parse `partition:offset`. Raises ValueError."""
+        partition, separator, offset = text.partition(":")
+        if not (separator and partition.isdecimal() and offset.isdecimal()):
+            raise ValueError(f"{text!r} is not a position: write PARTITION:OFFSET, as in 2:38635")
+        return cls(int(partition), int(offset))
+
+
+@dataclass(frozen=True, slots=True)
+class RecordHeader:
+    """A header of a record in Kafka. `value`: a string if it is UTF-8, else bytes; None if it has none."""
+
+    name: str
+    value: str | bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Freshness:
+    """How fresh an answer is.
+
+    `watermark`: the next offset of the key's lane; every record below it is in the answer. `age`: nothing
+    that Kafka acknowledged longer ago than this is missing; None while the lane is being built.
+    `is_incomplete`: Kafka's retention removed records before the lane could contain them.
+    """
+
+    watermark: Position | None
+    age: timedelta | None
+    is_incomplete: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A record of a key.
+
+    `key`: a string if it is UTF-8, else bytes. `value`: JSON as Python has it, else a string, else bytes, as
+    `value_format` says (`json`, `text`, `base64`); None for `left-in-kafka`, where `value_bytes` is the size.
+    `headers`: None where they were not asked for, or the topic does not keep them. `raw`: the value's bytes,
+    in answers to reads of one key. `timestamp_ms`: the record's own, in milliseconds since 1970.
+    """
+
+    topic: str
+    key: str | bytes
+    value: Any
+    position: Position
+    timestamp_ms: int
+    watermark: Position | None
+    age: timedelta | None
+    value_format: str
+    is_incomplete: bool = False
+    headers: tuple[RecordHeader, ...] | None = None
+    value_bytes: int | None = None
+    schema_id: int | None = None
+    undecoded: str | None = None
+    raw: bytes | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def timestamp(self) -> datetime:
+        """Return the record's timestamp in UTC. Raises OverflowError beyond the years 1 to 9999."""
+        return _EPOCH + timedelta(milliseconds=self.timestamp_ms)
+
+    @property
+    def etag(self) -> str:
+        """Return the tag by which a condition names the record."""
+        return f'"{self.position.partition}-{self.position.offset}"'
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """There is no record under the key, as of the watermark: it was never written, or was deleted."""
+
+    topic: str
+    key: str | bytes
+    watermark: Position | None
+    age: timedelta | None
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryEntry:
+    """An earlier record of a key, or its deletion (`is_deleted`), which has no value."""
+
+    position: Position
+    timestamp_ms: int
+    is_deleted: bool
+    value: Any
+    value_format: str
+    watermark: Position | None
+    age: timedelta | None
+    headers: tuple[RecordHeader, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """One key of several topics, read at one moment; None for a topic that has no record of it."""
+
+    key: str | bytes
+    records: Mapping[str, Record | None]
+    age: timedelta | None
+    watermarks: Mapping[str, Mapping[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A write. `position` is None, and `queued_id` is not, for a record in the write-ahead log.
+
+    `is_replayed`: the answer is the saved one of an earlier request with the same idempotency key.
+    """
+
+    topic: str
+    key: str | bytes | None
+    position: Position | None
+    queued_id: str | None = None
+    is_replayed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WriteFailed:
+    """A record of a push that was not written, and why.
+
+    `is_retriable`: the same record may succeed later. `is_uncertain`: it may have been written all the same.
+    """
+
+    topic: str
+    key: str | bytes | None
+    message: str
+    code: str | None
+    is_retriable: bool
+    is_uncertain: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """One window of a view. `start_ms` and `end_ms` are None where the view has no windows."""
+
+    key: str | bytes
+    start_ms: int | None
+    end_ms: int | None
+    is_final: bool
+    changed_ms: int
+    values: Mapping[str, Any]
+    age: timedelta | None
+
+
+@dataclass(frozen=True, slots=True)
+class LogRecord:
+    """A raw record as Kafka has it; its key or value is None where it has none."""
+
+    topic: str
+    position: Position
+    timestamp_ms: int
+    key: str | bytes | None
+    value: Any
+    value_format: str
+    headers: tuple[RecordHeader, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaTopic:
+    """A topic of Kafka, and how many partitions it has."""
+
+    topic: str
+    partitions: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """A lane of a topic: which shard has it, and how far behind Kafka it is."""
+
+    partition: int
+    stripe: int
+    slot: int
+    shard: str | None
+    next_offset: int
+    log_end: int
+    lag: int
+    is_building: bool
+    is_incomplete: bool
+    has_strays: bool
+    age: timedelta | None
+
+
+@dataclass(frozen=True, slots=True)
+class TopicLayout:
+    """How a topic is kept. `document` is the whole answer."""
+
+    topic: str
+    partitions: int
+    stripes: int
+    lag: int
+    age: timedelta | None
+    lanes: tuple[Lane, ...]
+    document: Mapping[str, Any] = field(repr=False)

@@ -1,0 +1,195 @@
+"""Errors of the client.
+
+KeylaneError
+├── Unreachable             no answer came: address, network, TLS, or a timeout
+├── InvalidAnswer           the answer is not Keylane's: another server, or one of another version
+├── NoCredentials           there is nothing to sign requests with
+└── ProblemError            the service refused the request; carries the problem document
+    ├── RequestRefused      the request is wrong (400, 405, 406, 413, 414, 415, 422)
+    ├── AccessDenied        the caller is not known, or not allowed to do this (401, 403)
+    ├── NotFound            (404)
+    │   ├── KeyAbsent       the topic has no record under the key; a KeyError, too
+    │   ├── UnknownTopic
+    │   └── UnknownView
+    ├── NotKept             the topic keeps no index or no history, or the value has no fields (409)
+    ├── HistoryTooShort     the history does not reach back that far (410)
+    ├── PreconditionFailed  the record is another one than `if_match` demands (412)
+    ├── PositionNotReached  the state did not reach the position in time (412)
+    ├── ValueNotReadable    the value is left in Kafka, or does not decode (422)
+    ├── RateLimited         a limit is reached (429)
+    ├── Unavailable         the service cannot answer now (409 request-in-progress, 503, 504)
+    └── ServiceFailed       the service, or Kafka behind it, failed (500, 502)
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from keylane_client.retry_after import parse_retry_after_s
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from keylane_client.wire import ApiResponse
+
+_PREFIX = "urn:keylane:problem:"
+_SHOWN = 300
+
+
+class KeylaneError(Exception):
+    """Base of all errors of the client. Its text is for people, and says what to do where that is known."""
+
+
+class Unreachable(KeylaneError):
+    """No answer came: the address, the network, TLS, or a timeout."""
+
+
+class InvalidAnswer(KeylaneError):
+    """The answer is not Keylane's: the URL is another server's, or the server has another version."""
+
+
+class NoCredentials(KeylaneError):
+    """Requests are to be signed, and no AWS credentials were found."""
+
+
+class ProblemError(KeylaneError):
+    """The service refused the request.
+
+    `problem` is the document (RFC 9457). `type` is its name without the prefix, as in docs/http/errors.md:
+    programs should compare this one. `retry_after_s` is None where the service named no time.
+    """
+
+    def __init__(self, status: int, problem: Mapping[str, Any], headers: Mapping[str, str]) -> None:
+        self.status = status
+        self.problem = dict(problem)
+        self.headers = dict(headers)
+        self.type = str(problem.get("type", "")).removeprefix(_PREFIX)
+        self.title = str(problem.get("title", ""))
+        self.detail = str(problem.get("detail", "") or problem.get("message", ""))
+        self.retry_after_s = parse_retry_after_s(headers.get("retry-after"))
+        super().__init__(f"{status} {self.type}: {self.detail or self.title or 'no reason was given'}")
+
+    def __str__(self) -> str:
+        """Return status, type and detail; KeyError would show a quoted string."""
+        return str(self.args[0])
+
+    @property
+    def instance(self) -> str | None:
+        """Return the id of the request, which the service's log has too."""
+        return self.problem.get("instance") or self.headers.get("x-amzn-requestid")
+
+    @property
+    def parameter(self) -> str | None:
+        """Return the part of the request at fault."""
+        return self.problem.get("parameter")
+
+    @property
+    def code(self) -> str | None:
+        """Return Kafka's name of the error."""
+        return self.problem.get("code")
+
+
+class RequestRefused(ProblemError):
+    """The request is wrong: the same one fails again."""
+
+
+class AccessDenied(ProblemError):
+    """The caller is not known, or not allowed to do this."""
+
+
+class NotFound(ProblemError):
+    """There is no such thing."""
+
+
+class KeyAbsent(NotFound, KeyError):
+    """The topic has no record under the key."""
+
+
+class UnknownTopic(NotFound):
+    """Reads: the topic has no state. Writes: Kafka has no such topic."""
+
+
+class UnknownView(NotFound):
+    """No view of this name is kept."""
+
+
+class NotKept(ProblemError):
+    """The topic keeps no index or no history, or the value has no fields."""
+
+
+class HistoryTooShort(ProblemError):
+    """The history does not reach back that far; `problem["since_ms"]` says how far it does."""
+
+
+class PreconditionFailed(ProblemError):
+    """The record is another one than `if_match` demands."""
+
+
+class PositionNotReached(ProblemError):
+    """The state did not reach the position in time."""
+
+
+class ValueNotReadable(ProblemError):
+    """The value is left in Kafka because of its size, or does not match the topic's format."""
+
+
+class RateLimited(ProblemError):
+    """A rate limit of the topic, the caller or the stage is reached."""
+
+
+class Unavailable(ProblemError):
+    """The service cannot answer now. A write may have happened."""
+
+
+class ServiceFailed(ProblemError):
+    """The service, or Kafka behind it, failed."""
+
+
+_BY_TYPE: dict[str, type[ProblemError]] = {
+    "key-absent": KeyAbsent,
+    "unknown-topic": UnknownTopic,
+    "unknown-view": UnknownView,
+    "history-too-short": HistoryTooShort,
+    "precondition-failed": PreconditionFailed,
+    "position-not-reached": PositionNotReached,
+    "value-left-in-kafka": ValueNotReadable,
+    "value-not-decodable": ValueNotReadable,
+    "request-in-progress": Unavailable,
+}
+_BY_STATUS: dict[int, type[ProblemError]] = {
+    401: AccessDenied,
+    403: AccessDenied,
+    404: NotFound,
+    409: NotKept,
+    410: HistoryTooShort,
+    412: PreconditionFailed,
+    429: RateLimited,
+    503: Unavailable,
+    504: Unavailable,
+}
+_FAILED = 500
+
+
+def error_of(response: ApiResponse) -> KeylaneError:
+    """Return the error that a response describes; InvalidAnswer where it is not a problem document."""
+    # An answer to HEAD has no body.
+    document = _document_of(response.body) if response.body else {"message": "the answer has no body"}
+    if document is None or not (document.get("type") or document.get("message")):
+        text = " ".join(response.body.decode(errors="replace").split())[:_SHOWN]
+        return InvalidAnswer(
+            f"status {response.status} without a problem document: is the URL that of Keylane?"
+            f" The body: {text!r}"
+        )
+    name = str(document.get("type", "")).removeprefix(_PREFIX)
+    fallback = ServiceFailed if response.status >= _FAILED else RequestRefused
+    kind = _BY_TYPE.get(name) or _BY_STATUS.get(response.status, fallback)
+    return kind(response.status, document, response.headers)
+
+
+def _document_of(body: bytes) -> dict[str, Any] | None:
+    try:
+        found = json.loads(body)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None

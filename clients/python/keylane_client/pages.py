@@ -1,0 +1,148 @@
+"""Streams that follow cursors: ranges of keys, histories, raw records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from keylane_client.encoding import Key, Moment, encode_key, encode_time_bounds, key_bounds, segment
+from keylane_client.errors import HistoryTooShort
+from keylane_client.parsing import (
+    Loads,
+    expect_keylane,
+    parse_document,
+    parse_history_entry,
+    parse_key,
+    parse_log_record,
+    parse_record,
+)
+from keylane_client.reads import key_path, read_own_writes
+from keylane_client.wire import ApiRequest, ApiResponse, Conversation, Step, Stream
+
+if TYPE_CHECKING:
+    from keylane_client.answers import HistoryEntry, LogRecord, Record
+    from keylane_client.context import TopicScope
+
+T = TypeVar("T")
+Page = Mapping[str, Any]
+_FIRST = ""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRange:
+    """Keys that begin with `prefix`, or those from `start` on and below `stop`."""
+
+    prefix: Key | None = None
+    start: Key | None = None
+    stop: Key | None = None
+
+    def query(self) -> dict[str, str]:
+        """Return the range as a query has it."""
+        return key_bounds(**{"prefix": self.prefix, "from": self.start, "to": self.stop})
+
+    def has_key(self, key: bytes) -> bool:
+        """Return whether the key is in the range."""
+        prefix, start, stop = (
+            encode_key(each) if each else b"" for each in (self.prefix, self.start, self.stop)
+        )
+        return key.startswith(prefix) and key >= start and (not stop or key < stop)
+
+
+def scan(topic: TopicScope, keys: KeyRange, page_size: int | None) -> Stream[Record]:
+    """Read the records of a range."""
+
+    def parse_row(row: Page, _: Page) -> Record:
+        if row.get("history_too_short"):
+            detail = f"the history of key {row['key']!r} is complete from since_ms on"
+            problem = {"type": "history-too-short", "detail": detail, "since_ms": row.get("since_ms")}
+            raise HistoryTooShort(410, problem, {})
+        record = parse_record(row, topic.name)
+        if record is None:
+            raise TypeError("an absent key in a range")
+        return record
+
+    return stream_pages(_range_request(topic, keys, page_size), parse_row)
+
+
+def scan_keys(topic: TopicScope, keys: KeyRange, page_size: int | None) -> Stream[str | bytes]:
+    """Read the keys of a range."""
+    return stream_pages(
+        _range_request(topic, keys, page_size, keys_only="true"), lambda row, _: parse_key(row)
+    )
+
+
+def history(
+    topic: TopicScope, key: Key, bounds: tuple[Moment | None, Moment | None], page_size: int | None
+) -> Stream[HistoryEntry]:
+    """Read a key's history."""
+    path, query = key_path(topic.name, key)
+    query |= topic.terms.query() | encode_time_bounds(*bounds) | limit_query(page_size)
+    data = encode_key(key)
+    send = partial(read_own_writes, topic, is_wanted=data.__eq__)
+    pages = PageRequest(f"{path}/history", query, "records", topic.context.loads, send)
+    return stream_pages(pages, parse_history_entry)
+
+
+def log(topic: TopicScope, partition: int, offset: int | str, limit: int) -> Stream[LogRecord]:
+    """Read raw records up to the partition's present end."""
+    path = f"/topics/{segment(topic.name)}/partitions/{partition}/records"
+
+    def step(begin: int | str) -> Conversation[Step[LogRecord]]:
+        response = yield ApiRequest("GET", path, {"offset": str(begin), "limit": str(limit)})
+        page = parse_document(response, topic.context.loads)
+        with expect_keylane():
+            records = [parse_log_record(each, topic.name) for each in page["records"]]
+            is_end = page["next_offset"] >= page["watermarks"]["high"]
+            return Step(records, None if is_end else page["next_offset"])
+
+    return Stream(step, offset)
+
+
+@dataclass(frozen=True, slots=True)
+class PageRequest:
+    """What the pages of a stream have in common. `rows`: the member of a page that has them.
+
+    `cursor`: the parameter that a page's `next` goes into. `send`: how a request for a page is sent.
+    """
+
+    path: str
+    query: dict[str, str]
+    rows: str
+    loads: Loads
+    send: Callable[[ApiRequest], Conversation[ApiResponse]]
+    cursor: str = "cursor"
+
+    def read(self, cursor: str) -> Conversation[ApiResponse]:
+        """Read the page at the cursor."""
+        query = {**self.query, self.cursor: cursor} if cursor else self.query
+        return (yield from self.send(ApiRequest("GET", self.path, query)))
+
+
+def _range_request(topic: TopicScope, keys: KeyRange, page_size: int | None, **query: str) -> PageRequest:
+    query |= keys.query() | topic.terms.query_as_of() | limit_query(page_size)
+    path = f"/topics/{segment(topic.name)}/keys"
+    send = partial(read_own_writes, topic, is_wanted=keys.has_key)
+    return PageRequest(path, query, "records", topic.context.loads, send)
+
+
+def limit_query(page_size: int | None) -> dict[str, str]:
+    """Return the size of a page as a query has it."""
+    return {} if page_size is None else {"limit": str(page_size)}
+
+
+def send_once(request: ApiRequest) -> Conversation[ApiResponse]:
+    """Send a request for a page as it is."""
+    return (yield request)
+
+
+def stream_pages(request: PageRequest, parse_row: Callable[[Page, Page], T]) -> Stream[T]:
+    """Read pages until one has no `next`; `parse_row` gets a row and its page."""
+
+    def step(cursor: str) -> Conversation[Step[T]]:
+        page = parse_document((yield from request.read(cursor)), request.loads)
+        with expect_keylane():
+            return Step([parse_row(row, page) for row in page[request.rows]], page.get("next"))
+
+    return Stream(step, _FIRST)

@@ -1,0 +1,235 @@
+"""Answers from responses. What a response lacks is InvalidAnswer: it is another server's, or version's."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from keylane_client.answers import (
+    Absent,
+    Freshness,
+    HistoryEntry,
+    Lane,
+    LogRecord,
+    Position,
+    Record,
+    RecordHeader,
+    TopicLayout,
+    Window,
+)
+from keylane_client.errors import InvalidAnswer
+
+if TYPE_CHECKING:
+    from keylane_client.encoding import Key
+    from keylane_client.wire import ApiResponse
+
+Loads = Callable[[str | bytes], Any]
+"""Parses JSON, as `json.loads` does."""
+
+
+@contextmanager
+def expect_keylane() -> Iterator[None]:
+    """Raise InvalidAnswer for an answer that lacks what Keylane's has."""
+    try:
+        yield
+    except (KeyError, ValueError, TypeError, AttributeError) as error:
+        raise InvalidAnswer(
+            f"the answer is not what this client expects ({type(error).__name__}: {error}):"
+            " is the URL that of Keylane, and is its version the client's?"
+        ) from error
+
+
+def parse_document(response: ApiResponse, loads: Loads = json.loads) -> dict[str, Any]:
+    """Parse a JSON object. Raises InvalidAnswer."""
+    with expect_keylane():
+        found = loads(response.body)
+        if not isinstance(found, dict):
+            raise TypeError(f"a JSON object is expected, not {type(found).__name__}")
+        return found
+
+
+def parse_freshness(headers: Mapping[str, str]) -> Freshness:
+    """Parse the headers of a read of one key."""
+    watermark, age_ms = headers.get("keylane-watermark"), headers.get("keylane-age-ms")
+    return Freshness(
+        Position.parse(watermark) if watermark else None,
+        _age(int(age_ms)) if age_ms is not None else None,
+        headers.get("keylane-incomplete") == "true",
+    )
+
+
+def parse_bare_record(response: ApiResponse, topic: str, key: Key, loads: Loads) -> Record:
+    """Parse a read of one key whose body is the value itself."""
+    with expect_keylane():
+        headers = response.headers
+        value, value_format = _parse_body(response, loads)
+        fresh = parse_freshness(headers)
+        return Record(
+            topic=topic,
+            key=_normal_key(key),
+            value=value,
+            position=Position.parse(headers["keylane-position"]),
+            timestamp_ms=int(headers["keylane-timestamp"]),
+            watermark=fresh.watermark,
+            age=fresh.age,
+            value_format=value_format,
+            is_incomplete=fresh.is_incomplete,
+            raw=response.body,
+        )
+
+
+def parse_absent(headers: Mapping[str, str], topic: str, key: Key) -> Absent:
+    """Parse the headers of 404 `key-absent`."""
+    with expect_keylane():
+        fresh = parse_freshness(headers)
+        return Absent(topic, _normal_key(key), fresh.watermark, fresh.age)
+
+
+def parse_record(document: Mapping[str, Any], topic: str) -> Record | None:
+    """Parse a record of a document; None where it is absent. Call it within `expect_keylane`."""
+    if document.get("absent"):
+        return None
+    return Record(
+        topic=document.get("topic", topic),
+        key=parse_key(document),
+        value=_parse_value(document),
+        position=Position(document["partition"], document["offset"]),
+        timestamp_ms=document["timestamp"],
+        watermark=Position.parse(document["watermark"]) if "watermark" in document else None,
+        age=_age(document.get("age_ms")),
+        value_format=document["value_format"],
+        is_incomplete=bool(document.get("incomplete")),
+        headers=_parse_headers(document),
+        value_bytes=document.get("value_bytes"),
+        schema_id=document.get("schema_id"),
+        undecoded=document.get("undecoded"),
+    )
+
+
+def parse_history_entry(document: Mapping[str, Any], page: Mapping[str, Any]) -> HistoryEntry:
+    """Parse an entry of a history; its freshness is the page's."""
+    is_deleted = bool(document.get("deleted"))
+    partition = document["partition"]
+    next_offset = page.get("watermarks", {}).get(str(partition))
+    return HistoryEntry(
+        position=Position(partition, document["offset"]),
+        timestamp_ms=document["timestamp"],
+        is_deleted=is_deleted,
+        value=None if is_deleted else _parse_value(document),
+        value_format="null" if is_deleted else document["value_format"],
+        watermark=None if next_offset is None else Position(partition, next_offset),
+        age=_age(page.get("age_ms")),
+        headers=_parse_headers(document),
+    )
+
+
+def parse_log_record(document: Mapping[str, Any], topic: str) -> LogRecord:
+    """Parse a raw record."""
+    return LogRecord(
+        topic=topic,
+        position=Position(document["partition"], document["offset"]),
+        timestamp_ms=document["timestamp"],
+        key=None if document["key_format"] == "null" else parse_key(document),
+        value=_parse_value(document),
+        value_format=document["value_format"],
+        headers=_parse_headers(document),
+    )
+
+
+def parse_window(document: Mapping[str, Any], page: Mapping[str, Any]) -> Window:
+    """Parse a window of a view."""
+    return Window(
+        key=parse_key(document),
+        start_ms=document.get("start"),
+        end_ms=document.get("end"),
+        is_final=bool(document.get("final")),
+        changed_ms=document["changed"],
+        values=document["values"],
+        age=_age(page.get("age_ms")),
+    )
+
+
+def parse_layout(document: Mapping[str, Any]) -> TopicLayout:
+    """Parse a topic's layout with its lanes."""
+    with expect_keylane():
+        lanes = tuple(map(_parse_lane, document["lanes"]))
+        return TopicLayout(
+            document["topic"],
+            document["partitions"],
+            document["stripes"],
+            document["lag"],
+            _age(document.get("age_ms")),
+            lanes,
+            document,
+        )
+
+
+def _parse_lane(document: Mapping[str, Any]) -> Lane:
+    return Lane(
+        partition=document["partition"],
+        stripe=document["stripe"],
+        slot=document["slot"],
+        shard=document["shard"],
+        next_offset=document["next_offset"],
+        log_end=document["log_end"],
+        lag=document["lag"],
+        is_building=document["building"],
+        is_incomplete=document["incomplete"],
+        has_strays=document["has_strays"],
+        age=_age(document.get("age_ms")),
+    )
+
+
+def parse_key(document: Mapping[str, Any]) -> str | bytes:
+    """Parse `key` and `key_format`."""
+    key: str = document["key"]
+    return base64.b64decode(key) if document.get("key_format") == "base64" else key
+
+
+def parse_watermarks(document: Mapping[str, Any]) -> dict[int, int]:
+    """Parse the next offset of each partition."""
+    return {int(partition): offset for partition, offset in document.get("watermarks", {}).items()}
+
+
+def parse_age(document: Mapping[str, Any]) -> timedelta | None:
+    """Parse `age_ms`, which is missing while a lane is being built."""
+    return _age(document.get("age_ms"))
+
+
+def _age(age_ms: int | None) -> timedelta | None:
+    return None if age_ms is None else timedelta(milliseconds=age_ms)
+
+
+def _parse_body(response: ApiResponse, loads: Loads) -> tuple[Any, str]:
+    kind = response.headers.get("content-type", "").partition(";")[0].strip()
+    if kind == "application/json":
+        return loads(response.body), "json"
+    if kind == "text/plain":
+        return response.body.decode(), "text"
+    return response.body, "base64"
+
+
+def _parse_value(document: Mapping[str, Any]) -> Any:
+    value = document["value"]
+    return base64.b64decode(value) if document["value_format"] == "base64" else value
+
+
+def _parse_headers(document: Mapping[str, Any]) -> tuple[RecordHeader, ...] | None:
+    headers = document.get("headers")
+    if headers is None:
+        return None
+    return tuple(RecordHeader(each["name"], _parse_value(each)) for each in headers)
+
+
+def _normal_key(key: Key) -> Key:
+    """Return a key as documents have it: a string if it is UTF-8."""
+    if isinstance(key, str):
+        return key
+    try:
+        return key.decode()
+    except UnicodeDecodeError:
+        return key

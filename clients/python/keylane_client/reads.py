@@ -1,0 +1,169 @@
+"""Conversations that read keys of a topic."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from keylane_client.answers import Position, Record
+from keylane_client.encoding import Key, base64_text, encode_key, key_segment, segment
+from keylane_client.errors import InvalidAnswer, PositionNotReached
+from keylane_client.parsing import (
+    expect_keylane,
+    parse_bare_record,
+    parse_document,
+    parse_freshness,
+    parse_record,
+    parse_watermarks,
+)
+from keylane_client.wire import ApiRequest, ApiResponse, Conversation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from keylane_client.context import TopicScope
+
+MAX_KEYS = 1000
+_NOT_MODIFIED = 304
+_NOT_REACHED = 412
+_REACHED = frozenset({404, 409, 413, 422})
+"""Statuses of a read that has waited, and whose record is absent, or cannot be shown."""
+SESSION_WAIT_S = 20
+"""How long a session waits for its own writes: the most that the service allows."""
+_ATTEMPTS = 5
+"""Reads of several keys until an answer has a session's own writes: more only if replicas are behind."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRead:
+    """How one key is read; as `TopicCalls.get` has it."""
+
+    min_position: Position | None = None
+    wait_s: float | None = None
+    if_match: Record | Position | None = None
+    known: Record | None = None
+
+
+def key_path(topic: str, key: Key) -> tuple[str, dict[str, str]]:
+    """Return the path of a key, and the query that belongs to it."""
+    name, query = key_segment(key)
+    return f"/topics/{segment(topic)}/keys/{name}", query
+
+
+def read_key(topic: TopicScope, key: Key, read: KeyRead) -> Conversation[Record]:
+    """Read one key. Raises KeyAbsent."""
+    path, query = key_path(topic.name, key)
+    terms, context = topic.terms, topic.context
+    if terms.has_headers:
+        query["envelope"] = "true"
+    headers = _key_headers(topic, key, read)
+    request = ApiRequest(
+        "GET", path, query | terms.query_as_of(), headers, also_answers=frozenset({_NOT_MODIFIED})
+    )
+    response = yield request
+    if response.status == _NOT_MODIFIED:
+        if read.known is None:
+            raise InvalidAnswer("304 to a read without If-None-Match")
+        fresh = parse_freshness(response.headers)
+        return replace(
+            read.known, watermark=fresh.watermark, age=fresh.age, is_incomplete=fresh.is_incomplete
+        )
+    if not terms.has_headers:
+        return parse_bare_record(response, topic.name, key, context.loads)
+    with expect_keylane():
+        record = parse_record(parse_document(response, context.loads), topic.name)
+        if record is None:
+            raise TypeError("a record that is absent, with status 200")
+        return record
+
+
+def _key_headers(topic: TopicScope, key: Key, read: KeyRead) -> dict[str, str]:
+    headers = {}
+    position = read.min_position
+    if position is None and topic.context.ledger and topic.terms.as_of is None:
+        position = topic.context.ledger.position_of(topic.name, key)
+        if position is not None:
+            headers["Prefer"] = f"wait={SESSION_WAIT_S}"
+    if position is not None:
+        headers["Keylane-Min-Position"] = str(position)
+    if read.wait_s is not None:
+        headers["Prefer"] = f"wait={read.wait_s:g}"
+    if read.if_match is not None:
+        if topic.terms.has_headers:
+            raise ValueError("if_match and headers exclude each other: an envelope has no strong ETag")
+        headers["If-Match"] = tag_of(read.if_match)
+    if read.known is not None:
+        headers["If-None-Match"] = read.known.etag
+    return headers
+
+
+def tag_of(expected: Record | Position) -> str:
+    """Return the ETag of a record, or of the record at a position."""
+    if isinstance(expected, Record):
+        return expected.etag
+    return f'"{expected.partition}-{expected.offset}"'
+
+
+def read_many(
+    topic: TopicScope, keys: Sequence[Key], *, atomic: bool
+) -> Conversation[dict[Key, Record | None]]:
+    """Read keys in requests of up to MAX_KEYS; a larger atomic read is refused by the service."""
+    found: dict[Key, Record | None] = {}
+    distinct = list(dict.fromkeys(keys))
+    size = max(1, len(distinct)) if atomic else MAX_KEYS
+    for start in range(0, len(distinct), size):
+        chunk = distinct[start : start + size]
+        wanted = {encode_key(key) for key in chunk}
+        body = json.dumps({"keys": [base64_text(encode_key(key)) for key in chunk], "key_format": "base64"})
+        request = ApiRequest(
+            "POST",
+            f"/topics/{segment(topic.name)}/keys:read",
+            topic.terms.query() | ({"atomic": "true"} if atomic else {}),
+            {"Content-Type": "application/json"},
+            body.encode(),
+        )
+        response = yield from read_own_writes(topic, request, wanted.__contains__)
+        document = parse_document(response, topic.context.loads)
+        with expect_keylane():
+            rows = [parse_record(each, topic.name) for each in document["records"]]
+            found |= zip(chunk, rows, strict=True)
+    return found
+
+
+def read_own_writes(
+    topic: TopicScope, request: ApiRequest, is_wanted: Callable[[bytes], bool]
+) -> Conversation[ApiResponse]:
+    """Send a request about several keys; in a session again, until the answer has the session's writes.
+
+    Such a request cannot carry positions. So its watermarks are compared with the writes of wanted keys. A
+    read of one key waits for what is missing. Raises PositionNotReached.
+    """
+    ledger = topic.context.ledger
+    waited: dict[int, int] = {}
+    response = yield request
+    if ledger is None or topic.terms.as_of is not None:
+        return response
+    for _ in range(_ATTEMPTS):
+        watermarks: Mapping[int, int] = parse_watermarks(parse_document(response))
+        # A stray's partition is in no watermark of the answer: to have waited for it is enough.
+        known = {partition: offset for partition, offset in waited.items() if partition not in watermarks}
+        missing = ledger.missing(topic.name, is_wanted, {**known, **watermarks})
+        if not missing:
+            break
+        for key, position in missing:
+            yield from wait_for(topic.name, key, position)
+            waited[position.partition] = position.offset + 1
+        response = yield request
+    return response
+
+
+def wait_for(topic: str, key: Key, position: Position) -> Conversation[None]:
+    """Wait until the state has a position, for as long as the service allows. Raises PositionNotReached."""
+    path, query = key_path(topic, key)
+    headers = {"Keylane-Min-Position": str(position), "Prefer": f"wait={SESSION_WAIT_S}"}
+    # HEAD: the record itself need not be sent. So all that is known of a refusal is its status.
+    response = yield ApiRequest("HEAD", path, query, headers, also_answers=_REACHED | {_NOT_REACHED})
+    if response.status == _NOT_REACHED:
+        detail = f"position {position} of topic {topic!r} is not in the state after {SESSION_WAIT_S} s"
+        raise PositionNotReached(_NOT_REACHED, {"type": "position-not-reached", "detail": detail}, {})

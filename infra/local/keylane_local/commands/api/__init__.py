@@ -1,0 +1,1 @@
+"""Commands that talk to any deployed API, by its Python client."""

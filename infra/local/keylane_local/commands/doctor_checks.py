@@ -1,0 +1,175 @@
+"""The checks of `keylane doctor`. Each looks at one thing, and never raises."""
+
+from __future__ import annotations
+
+import platform
+import time
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING, Literal
+
+import httpx
+import redis
+
+from keylane_client import Client, ClientOptions, KeylaneError, RetryPolicy
+from keylane_local import tools
+from keylane_local.process.ports import is_free, owner_of
+from keylane_local.stack.stack import Stack
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+Result = Literal["ok", "warning", "failed"]
+TIMEOUT_S = 10.0
+MAX_SKEW_S = 5.0
+"""Ages and times are compared between machines: a few seconds do no harm."""
+USUAL_PORTS = {"kafka": 9092, "redis": 7000, "http": 8080}
+_TROUBLE = "docs/operate/troubleshooting.md"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """What was looked at, what was found, and what to do about it ("" if nothing)."""
+
+    name: str
+    result: Result
+    found: str
+    advice: str = ""
+
+
+def check_machine(data_dir: Path) -> Iterator[Check]:
+    """Check what `keylane up` needs: programs, jars, and its ports."""
+    yield Check("python", "ok", platform.python_version())
+    yield _check_java()
+    server = tools.find_redis()
+    if server:
+        yield Check(
+            "redis-server", "ok", f"{'.'.join(map(str, tools.redis_version(server) or ()))} at {server}"
+        )
+    else:
+        need = ".".join(map(str, tools.MIN_REDIS))
+        advice = f"install Redis or Valkey {need} or newer: `make setup` does it on Debian and Ubuntu"
+        yield Check("redis-server", "failed", "none on PATH that is new enough", advice)
+    jars = tools.tools_dir() / "jars"
+    if any(jars.glob("kafka_*.jar")):
+        yield Check("kafka", "ok", f"jars in {jars}")
+    else:
+        yield Check("kafka", "failed", f"no jars in {jars}", "`make setup` downloads them")
+    yield from _check_ports(data_dir)
+
+
+def _check_java() -> Check:
+    java = tools.find_java()
+    if java:
+        return Check("java", "ok", f"{tools.java_version(java)} at {java}")
+    advice = (
+        f"install Java {tools.MIN_JAVA} or newer, or set JAVA_HOME; `make setup` does it on Debian and Ubuntu"
+    )
+    return Check("java", "failed", "none in JAVA_HOME or on PATH that is new enough", advice)
+
+
+def _check_ports(data_dir: Path) -> Iterator[Check]:
+    stack = Stack(data_dir)
+    if any(part.running for part in stack.parts):
+        down = [part.name for part in stack.parts if not part.running]
+        found = "runs" if not down else f"runs without {', '.join(down)}"
+        yield Check(
+            "local stack", "warning" if down else "ok", found, "`keylane up` starts them" if down else ""
+        )
+        return
+    for part, port in USUAL_PORTS.items():
+        if is_free(port):
+            yield Check(f"port {port}", "ok", f"free for {part}")
+        else:
+            owner = owner_of(port) or "another process"
+            advice = f"`keylane up` takes another port for {part}, or the one of --{part}-port"
+            yield Check(f"port {port}", "warning", f"in use by {owner}", advice)
+
+
+def check_api(url: str, auth: httpx.Auth | None) -> Iterator[Check]:
+    """Check that the API answers, which of its parts are ready, and its clock."""
+    options = ClientOptions(timeout_s=TIMEOUT_S, retries=RetryPolicy(attempts=1))
+    try:
+        with Client(url, auth, options=options) as client:
+            health = client.health()
+    except (KeylaneError, ValueError) as error:
+        advice = "start the local stack with `keylane up`, or name an API, and its credentials, with --url"
+        yield Check("api", "failed", f"{url}: {error}", advice)
+        return
+    yield Check("api", "ok", f"{url} answers")
+    for name, part in health.get("parts", {}).items():
+        if part.get("ready"):
+            yield Check(f"api: {name}", "ok", f"ready in {part.get('took_ms')} ms")
+        else:
+            yield Check(
+                f"api: {name}", "failed", f"not ready: {part.get('why', 'unknown')}", f"see {_TROUBLE}"
+            )
+    yield _check_clock(url, auth)
+
+
+def _check_clock(url: str, auth: httpx.Auth | None) -> Check:
+    try:
+        before_s = time.time()
+        response = httpx.get(f"{url.rstrip('/')}/health", auth=auth, timeout=TIMEOUT_S)
+        after_s = time.time()
+        server_s = parsedate_to_datetime(response.headers["Date"]).timestamp()
+    except (httpx.HTTPError, KeyError, TypeError, ValueError):
+        return Check("clock", "warning", "the API's answer has no date to compare with")
+    # A date has whole seconds, and any moment between request and answer is right.
+    skew_s = max(0.0, before_s - (server_s + 1), server_s - after_s)
+    if skew_s <= MAX_SKEW_S:
+        return Check("clock", "ok", "agrees with the API's within a few seconds")
+    advice = "set this machine's clock by NTP: signatures (IAM) and times in queries depend on it"
+    return Check("clock", "failed", f"differs from the API's by {skew_s:.0f} s", advice)
+
+
+def check_redis(variables: Mapping[str, str]) -> Iterator[Check]:
+    """Check each primary's `maxmemory-policy`: the state is not a cache."""
+    nodes = [each for each in variables.get("KEYLANE_REDIS_NODES", "").split(",") if each.strip()]
+    if not nodes:
+        yield Check(
+            "maxmemory-policy", "warning", "not looked at", "set KEYLANE_REDIS_NODES to look at Redis"
+        )
+        return
+    host, _, port = nodes[0].strip().rpartition(":")
+    try:
+        with redis.RedisCluster(
+            host=host,
+            port=int(port),
+            ssl=variables.get("KEYLANE_REDIS_TLS", "false").lower() == "true",
+            username=variables.get("KEYLANE_REDIS_USERNAME"),
+            password=variables.get("KEYLANE_REDIS_PASSWORD"),
+            socket_timeout=TIMEOUT_S,
+        ) as cluster:
+            policies = cluster.config_get("maxmemory-policy", target_nodes=redis.RedisCluster.PRIMARIES)
+            found = policies.values() if isinstance(next(iter(policies.values())), dict) else [policies]
+            named = {each["maxmemory-policy"] for each in found}
+    except (redis.RedisError, OSError, ValueError, KeyError) as error:
+        yield Check(
+            "maxmemory-policy", "warning", f"cannot be read at {nodes[0]}: {' '.join(str(error).split())}"
+        )
+        return
+    if named == {"noeviction"}:
+        yield Check("maxmemory-policy", "ok", "noeviction")
+    else:
+        advice = "set maxmemory-policy to noeviction on every node: an evicted key would be missing"
+        yield Check("maxmemory-policy", "failed", ", ".join(sorted(named)), advice)
+
+
+def check_registry(variables: Mapping[str, str]) -> Iterator[Check]:
+    """Check that the Schema Registry answers, if there is one."""
+    url = variables.get("KEYLANE_SCHEMA_REGISTRY_URL")
+    if not url:
+        return
+    try:
+        answer = httpx.get(f"{url.rstrip('/')}/subjects", timeout=TIMEOUT_S)
+    except httpx.HTTPError as error:
+        advice = "start it, or correct KEYLANE_SCHEMA_REGISTRY_URL"
+        yield Check("schema registry", "failed", f"no answer: {type(error).__name__}", advice)
+        return
+    if answer.is_success:
+        yield Check("schema registry", "ok", "answers")
+    else:
+        advice = "is it the URL of a registry, and does it want credentials?"
+        yield Check("schema registry", "warning", f"answers /subjects with {answer.status_code}", advice)

@@ -1,0 +1,265 @@
+from __future__ import annotations
+
+import asyncio
+import base64
+import inspect
+import json
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from functools import partial
+
+import httpx
+import pytest
+from tests.unit.client.api_double import FRESH, ApiDouble, body_of, found, page, problem, row
+
+from keylane_client import (
+    Absent,
+    AsyncTopic,
+    ClientOptions,
+    HistoryTooShort,
+    InvalidAnswer,
+    KeyAbsent,
+    Position,
+    PreconditionFailed,
+    Topic,
+    UnknownTopic,
+)
+
+
+def test_a_record_has_value_position_age_and_watermark():
+    record = ApiDouble(found({"dest": "SFO"})).client().topic("t")["k"]
+    assert record.value == {"dest": "SFO"}
+    assert record.position == Position(2, 7)
+    assert record.watermark == Position(2, 8)
+    assert record.age == timedelta(milliseconds=250)
+    assert record.timestamp == datetime(2013, 1, 1, 10, tzinfo=UTC)
+    assert record.raw == b'{"dest":"SFO"}'
+
+
+def test_an_absent_key_is_a_key_error_in_brackets_and_none_from_get():
+    api = ApiDouble(*[problem(404, "key-absent")] * 2)
+    topic = api.client().topic("t")
+    with pytest.raises(KeyError) as caught:
+        topic["k"]
+    assert isinstance(caught.value, KeyAbsent)
+    assert str(caught.value) == "404 key-absent: D"
+    assert topic.get("k") is None
+
+
+def test_an_unknown_topic_is_not_none():
+    with pytest.raises(UnknownTopic):
+        ApiDouble(problem(404, "unknown-topic")).client().topic("t").get("k")
+
+
+@pytest.mark.parametrize(
+    ("key", "path"),
+    [
+        ("a/b c?", "/topics/t/keys/a%2Fb%20c%3F"),
+        ("100%", "/topics/t/keys/100%25"),
+        (b"\x00\xff", "/topics/t/keys/%00%FF"),
+        ("ü", "/topics/t/keys/%C3%BC"),
+        ("..", "/topics/t/keys/Li4?key_format=base64"),
+        (".", "/topics/t/keys/Lg?key_format=base64"),
+    ],
+)
+def test_a_key_reaches_the_service_byte_for_byte(key, path):
+    api = ApiDouble(found(1))
+    api.client().topic("t").get(key)
+    assert api.paths == [path]
+
+
+@pytest.mark.parametrize(("key", "error"), [("", ValueError), (b"", ValueError), (7, TypeError)])
+def test_what_is_not_a_key_is_refused_before_anything_is_sent(key, error):
+    api = ApiDouble()
+    with pytest.raises(error):
+        api.client().topic("t").get(key)
+    assert api.requests == []
+
+
+@pytest.mark.parametrize(
+    ("content_type", "body", "value"),
+    [
+        ("text/plain; charset=utf-8", "ü".encode(), "ü"),
+        ("application/octet-stream", b"\xff", b"\xff"),
+        ("application/json", b"null", None),
+    ],
+)
+def test_a_value_is_read_by_its_content_type(content_type, body, value):
+    headers = FRESH | {"Keylane-Position": "0:0", "Keylane-Timestamp": "1", "Content-Type": content_type}
+    assert (
+        ApiDouble(httpx.Response(200, headers=headers, content=body)).client().topic("t")["k"].value == value
+    )
+
+
+def test_numbers_keep_their_digits_with_a_parser_of_ones_own():
+    options = ClientOptions(loads=partial(json.loads, parse_float=Decimal))
+    headers = FRESH | {
+        "Keylane-Position": "0:0",
+        "Keylane-Timestamp": "1",
+        "Content-Type": "application/json",
+    }
+    api = ApiDouble(httpx.Response(200, headers=headers, content=b'{"fare": 12.50}'))
+    assert str(api.client(options).topic("t")["k"].value["fare"]) == "12.50"
+
+
+def test_conditions_and_positions_are_sent_as_headers():
+    api = ApiDouble(found(1), found(1, offset=8))
+    topic = api.client().topic("t")
+    known = topic.get("k", min_position=Position(2, 7), wait_s=1.5)
+    topic.get("k", known=known, if_match=known)
+    first, second = (request.headers for request in api.requests)
+    assert (first["Keylane-Min-Position"], first["Prefer"]) == ("2:7", "wait=1.5")
+    assert second["If-Match"] == second["If-None-Match"] == '"2-7"'
+
+
+def test_a_known_record_that_is_unchanged_is_as_fresh_as_the_answer():
+    api = ApiDouble(found({"n": 1}), httpx.Response(304, headers=FRESH | {"Keylane-Age-Ms": "9"}))
+    topic = api.client().topic("t")
+    known = topic["k"]
+    again = topic.get("k", known=known)
+    assert (again.value, again.age) == ({"n": 1}, timedelta(milliseconds=9))
+
+
+def test_another_record_than_expected_is_refused():
+    with pytest.raises(PreconditionFailed):
+        ApiDouble(problem(412, "precondition-failed")).client().topic("t").get("k", if_match=Position(0, 0))
+
+
+def test_terms_and_moments_become_parameters_of_reads():
+    api = ApiDouble(found(1), httpx.Response(200, json=row("k") | {"headers": []}))
+    topic = api.client().topic("t")
+    topic.at(datetime(2026, 1, 2, tzinfo=UTC)).get("k")
+    terms = {"fields": ["a", "b.c"], "max_age": timedelta(seconds=2), "partial": True, "headers": True}
+    assert topic.reading(**terms)["k"].headers == ()
+    assert dict(api.requests[0].url.params) == {"as_of": "2026-01-02T00:00:00.000Z"}
+    wanted = {"envelope": "true", "fields": "a,b.c", "max_age_ms": "2000", "partial": "true"}
+    assert dict(api.requests[1].url.params) == wanted
+
+
+@pytest.mark.parametrize(
+    "call", [lambda t: t.put("k", 1), lambda t: t.get_many(["k"]), lambda t: t.history("k")]
+)
+def test_what_knows_no_earlier_moment_is_refused_as_of_one(call):
+    with pytest.raises(ValueError, match="has no `at`"):
+        call(ApiDouble().client().topic("t").at(1))
+
+
+def test_many_keys_are_read_in_requests_of_a_thousand():
+    keys = [f"k{number}" for number in range(1500)]
+    absent = {"key": "x", "key_format": "text", "absent": True}
+
+    def answer(count):
+        return httpx.Response(200, json={"records": [absent] * (count - 1) + [row("last")], "watermarks": {}})
+
+    api = ApiDouble(answer(1000), answer(500))
+    records = api.client().topic("t").get_many([*keys, keys[0]])
+    assert list(records) == keys
+    assert [key for key, record in records.items() if record] == ["k999", "k1499"]
+    body = body_of(api.requests[1])
+    assert (len(body["keys"]), body["key_format"]) == (500, "base64")
+    assert base64.b64decode(body["keys"][0]) == b"k1000"
+
+
+def test_a_scan_follows_cursors_to_the_end_and_through_empty_pages():
+    api = ApiDouble(page("a", cursor="c1"), page(cursor="c2"), page("b"))
+    records = list(api.client().topic("t").scan(prefix="p|", page_size=1))
+    assert [record.key for record in records] == ["a", "b"]
+    assert api.paths == [
+        "/topics/t/keys?prefix=p%7C&limit=1",
+        "/topics/t/keys?prefix=p%7C&limit=1&cursor=c1",
+        "/topics/t/keys?prefix=p%7C&limit=1&cursor=c2",
+    ]
+
+
+def test_a_scan_asks_for_no_page_before_it_is_needed():
+    api = ApiDouble(page("a", "b", cursor="c1"))
+    assert next(api.client().topic("t").scan()).key == "a"
+    assert len(api.requests) == 1
+
+
+def test_bounds_that_are_not_text_are_base64_together():
+    api = ApiDouble(page())
+    assert list(api.client().topic("t").keys(start=b"\xff", stop=b"\xff\xff")) == []
+    assert dict(api.requests[0].url.params) == {
+        "from": "_w==",
+        "to": "__8=",
+        "key_format": "base64",
+        "keys_only": "true",
+    }
+
+
+def test_a_key_whose_history_is_too_short_stops_a_scan():
+    short = {"key": "k", "key_format": "text", "history_too_short": True, "since_ms": 5}
+    api = ApiDouble(httpx.Response(200, json={"records": [short]}))
+    with pytest.raises(HistoryTooShort) as caught:
+        list(api.client().topic("t").at(1).scan())
+    assert caught.value.problem["since_ms"] == 5
+
+
+def test_a_history_has_deletions_and_its_pages_freshness():
+    entries = [
+        {"partition": 2, "offset": 4, "timestamp": 2, "deleted": True},
+        {"partition": 2, "offset": 3, "timestamp": 1, "value_format": "text", "value": "x"},
+    ]
+    document = {"records": entries, "watermarks": {"2": 5}, "age_ms": 78}
+    api = ApiDouble(httpx.Response(200, json=document))
+    deleted, earlier = api.client().topic("t").history("k", start=1)
+    assert (deleted.is_deleted, deleted.value, deleted.watermark) == (True, None, Position(2, 5))
+    assert (earlier.is_deleted, earlier.value, earlier.age) == (False, "x", timedelta(milliseconds=78))
+    assert api.paths == ["/topics/t/keys/k/history?from=1"]
+
+
+def test_a_watch_gives_a_key_then_each_change_of_it():
+    api = ApiDouble(
+        problem(404, "key-absent", **FRESH),
+        problem(412, "position-not-reached"),
+        found(1, offset=8),
+        httpx.Response(304, headers=FRESH),
+        found(2, offset=9),
+        problem(404, "key-absent", **FRESH),
+    )
+    watch = api.client().topic("t").watch("k", wait_s=3)
+    seen = [next(watch) for _ in range(4)]
+    assert [each.value if not isinstance(each, Absent) else None for each in seen] == [None, 1, 2, None]
+    waits = [(r.headers.get("If-None-Match"), r.headers.get("Keylane-Min-Position")) for r in api.requests]
+    assert waits == [
+        (None, None),
+        (None, "2:8"),
+        (None, "2:8"),
+        ('"2-8"', None),
+        ('"2-8"', None),
+        ('"2-9"', None),
+    ]
+
+
+def test_an_answer_of_another_server_is_an_error_that_says_so():
+    pages = [
+        httpx.Response(200, text="<html>It works!"),
+        httpx.Response(404, text="<html>nginx"),
+        httpx.Response(200, json=[]),
+    ]
+    for each in pages:
+        with pytest.raises(InvalidAnswer, match="is the URL that of Keylane"):
+            ApiDouble(each).client().topic("t").get_many(["k"])
+
+
+def test_the_asynchronous_client_gives_the_same():
+    async def read():
+        api = ApiDouble(found(1), page("a", cursor="c"), page("b"))
+        async with api.async_client() as client:
+            topic = client.topic("t")
+            return (await topic["k"]).value, [record.key async for record in topic.scan()]
+
+    assert asyncio.run(read()) == (1, ["a", "b"])
+
+
+def test_methods_are_described_as_what_they_are():
+    described = {
+        Topic.get: "Record | None",
+        Topic.scan: "Iterator[Record]",
+        AsyncTopic.get: "Awaitable[Record | None]",
+        AsyncTopic.watch: "AsyncIterator[Record | Absent]",
+    }
+    for method, result in described.items():
+        assert inspect.signature(method).return_annotation == result
+    assert "min_position" in inspect.signature(Topic.get).parameters

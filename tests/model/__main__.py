@@ -13,8 +13,12 @@ from tests.model.world import World
 from tests.servers.own import own_cluster
 
 
+BROKEN = 3
+"""The exit code where a promise is broken: not 1, which an error has."""
+
+
 def main(arguments: list[str] | None = None) -> int:
-    """Explore; the exit code is 1 where a promise is broken."""
+    """Explore; the exit code is BROKEN where a promise is broken."""
     parser = argparse.ArgumentParser(prog="tests.model", description=__doc__)
     parser.add_argument("--steps", type=int, default=6, help="steps after the settled state (default 6)")
     parser.add_argument("--faults", type=int, default=2, help="faults among them (default 2)")
@@ -35,7 +39,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     for trace in report.broken:
         print("\n  ".join(trace))
-    return 1 if report.broken else 0
+    return BROKEN if report.broken else 0
 
 
 if __name__ == "__main__":

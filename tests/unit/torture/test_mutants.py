@@ -1,4 +1,4 @@
-"""The guards that torture's mutants remove are where the mutants expect them."""
+"""The guards that the mutants of torture and model remove are where the mutants expect them."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import dataclasses
 import py_compile
 
 import pytest
+from tests.model.mutants import MUTANTS as MODEL_MUTANTS
 from tests.torture.guards import MUTANTS, Replacement
 from tests.torture.mutants import GuardGone, make
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+@pytest.mark.parametrize("mutant", [*MUTANTS, *MODEL_MUTANTS], ids=lambda mutant: mutant.name)
 def test_each_guard_can_be_removed(mutant, tmp_path):
     make(mutant, tmp_path)
     for replacement in mutant.replacements:

@@ -12,7 +12,6 @@ from tests.model.explorer import Bounds, explore
 from tests.model.world import World
 from tests.servers.own import own_cluster
 
-
 BROKEN = 3
 """The exit code where a promise is broken: not 1, which an error has."""
 

@@ -15,6 +15,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 from tests.servers.own import CLOCK
 from tests.torture.brokers import Brokers, create_replicated
+from tests.torture.links import Mode
 from tests.torture.stack import SIDE, SIDE_PARTITIONS, wait_until
 
 from keylane import routing
@@ -64,22 +65,41 @@ def grow_topic(world: World, _: Event) -> None:
 def lose_log(world: World, event: Event) -> None:
     """Lose the end of the log in an unclean election, or all of it with a single broker's disk.
 
-    In the end the log is longer or shorter than what the job has read before.
+    In the end the log is shorter than what the job has read before, or longer. Then the job can't reach the
+    broker meanwhile, and never sees a log that has shrunk.
     """
     _write(world, _RECORDS)
     _wait_agrees(world)
     kafka = world.stack.kafka
-    write_again = partial(_write, world, _RECORDS * 4 if event.variant else _RECORDS // 4)
-    if isinstance(kafka, Brokers):
-        kafka.truncate(SIDE, _partitions(world), partial(_write_and_wait, world), write_again)
-    else:
-        kafka.kill()
-        for folder in (kafka.home / "data").glob(f"{SIDE}-*"):
-            shutil.rmtree(folder)
-        kafka.start()
-        kafka.wait_ready()
-        write_again()
+    count = (_length(world) + _RECORDS * 4) if event.variant else _RECORDS // 4
+    write_again = partial(_write, world, count)
+    with contextlib.ExitStack() as parted:
+        if isinstance(kafka, Brokers):
+            kafka.truncate(SIDE, _partitions(world), partial(_write_and_wait, world), write_again)
+        else:
+            if event.variant:
+                parted.enter_context(kafka.link_to(0).set(Mode.CUT, 0.0))
+            kafka.kill()
+            for folder in (kafka.home / "data").glob(f"{SIDE}-*"):
+                shutil.rmtree(folder)
+            kafka.start()
+            kafka.wait_ready()
+            write_again()
     _wait_agrees(world)
+
+
+def _length(world: World) -> int:
+    """How many offsets the topic's log has, in all partitions."""
+    options = {"bootstrap.servers": world.stack.kafka.bootstrap, "group.id": "side", "log_level": 2}
+    consumer = Consumer(options)
+    try:
+        ends = [
+            consumer.get_watermark_offsets(TopicPartition(SIDE, partition), timeout=_TIMEOUT_S)[1]
+            for partition in _partitions(world)
+        ]
+        return sum(ends)
+    finally:
+        consumer.close()
 
 
 def _write_and_wait(world: World) -> None:

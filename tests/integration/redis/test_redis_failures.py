@@ -318,6 +318,17 @@ def test_absent_keys_of_many_slots_are_absent_while_a_primary_hangs(
             assert state.run(calls, deadline()) == expected
 
 
+def test_an_absent_key_is_absent_though_the_roles_have_changed_since_the_slot_map_was_read(
+    breaking: RedisCluster, state: RedisState
+):
+    (key,) = filled(breaking)
+    slot = routing.key_slot(key)
+    primary, _ = primary_and_replica(breaking, slot)
+    state._cluster.shards = tuple(shard[::-1] for shard in state._cluster.shards)
+    with stopped(primary):
+        assert state.read(slot, [key, key + b"-absent"], deadline()) == [key, None]
+
+
 def mget(state: RedisState, key: bytes) -> list[bytes | None]:
     (values,) = state.run([Call(routing.key_slot(key), (b"MGET", key))], deadline(500))
     return values

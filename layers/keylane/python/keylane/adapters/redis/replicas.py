@@ -183,15 +183,19 @@ class SlotReader:
         if self._is_primary(node, slot) or not any(map(lacks, replies)):
             return False
         if self._migrating.get(slot, 0.0) <= deadline.clock.monotonic_s():
-            if not self._is_elsewhere(slot, deadline):
+            if not self._is_elsewhere(slot, node, deadline):
                 return False
             self._note_migrating(slot, deadline)
         return True
 
-    def _is_elsewhere(self, slot: int, deadline: Deadline) -> bool:
-        """Whether another shard has keys of the slot. One of which no node answers has lost what it took."""
-        own = self._cluster.nodes_of(slot)
-        return any(self._has_keys(shard, slot, deadline) for shard in self._cluster.shards if shard != own)
+    def _is_elsewhere(self, slot: int, replica: Node, deadline: Deadline) -> bool:
+        """Whether another shard than the replica's has keys of the slot.
+
+        A shard of which no node answers has lost what it took. The replica says which shard is its own: the
+        slot's entry in the slot map may be newer than the shards, and roles change.
+        """
+        others = (shard for shard in self._cluster.shards if replica not in shard)
+        return any(self._has_keys(shard, slot, deadline) for shard in others)
 
     def _has_keys(self, shard: Sequence[Node], slot: int, deadline: Deadline) -> bool:
         packed = encode_command(b"CLUSTER", b"COUNTKEYSINSLOT", b"%d" % slot)

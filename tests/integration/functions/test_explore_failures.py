@@ -7,6 +7,7 @@ import signal
 import time
 from typing import TYPE_CHECKING
 
+import psutil
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.integration.functions.test_explore import asking, values_of, write
@@ -100,6 +101,8 @@ def test_broker_that_hangs_is_503_in_time_and_read_again_when_it_goes_on(broker:
     process = broker.program.process
     assert process
     os.kill(process.pid, signal.SIGSTOP)
+    # On a busy machine its threads go on for a moment.
+    eventually(lambda: process.status() == psutil.STATUS_STOPPED)
     try:
         assert_503_in_time(get, topic)
     finally:

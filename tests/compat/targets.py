@@ -20,7 +20,12 @@ if TYPE_CHECKING:
 TESTS = Path(__file__).parents[1]
 SCHEMA_TOPICS = {"avro_topic": "registered", "json_topic": "something", "proto_topic": "anything"}
 """Topics of keylane-test.toml, each with schemas of one type."""
-WARM_UP = {"AVRO": '"string"', "JSON": "{}", "PROTOBUF": 'syntax = "proto3"; message A { int32 a = 1; }'}
+WARM_UP = {
+    # The registry wants to see by its content that a schema of the default type is Avro's.
+    "AVRO": '{"type": "record", "name": "A", "fields": [{"name": "a", "type": "int"}]}',
+    "JSON": '{"type": "object", "properties": {"a": {"type": "integer"}}}',
+    "PROTOBUF": 'syntax = "proto3"; message A { int32 a = 1; }',
+}
 """A JVM that has just started takes longer for its first schemas than a function waits by default."""
 LIMITED = "limited-compat"
 RATE_LIMITS = '{"topics": {"limited-*": {"records_per_minute": 6}}}'

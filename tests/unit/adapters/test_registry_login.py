@@ -9,7 +9,8 @@ from tests.servers.registry_double import RegistryDouble, serve_double
 from tests.support.fakes import FakeTime
 
 from keylane.adapters.registry.client import RegistryClient
-from keylane.adapters.registry.login import RENEWAL_PAUSE_S, RegistrySettings
+from keylane.adapters.registry.login import RegistrySettings
+from keylane.adapters.rotated_login import RENEWAL_PAUSE_S
 from keylane.errors import RegistryUnavailable, SettingsUnavailable
 from keylane.ports import Deadline
 

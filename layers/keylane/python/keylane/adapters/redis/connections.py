@@ -1,31 +1,25 @@
-"""How a cluster connects to its nodes, and what it does where a node rejects its credentials.
+"""How a cluster connects to its nodes.
 
-1. The settings are read again, with the secret store's present values: a password may have been rotated.
-2. The node gets those, or the former ones: not all nodes of a cluster change their users at once.
-
-Connections that are open stay open: Redis asks for credentials once.
+Connections that are open stay open when a password is rotated: Redis asks for credentials once.
 """
 
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from redis.connection import Connection, SSLConnection
 from redis.exceptions import AuthenticationError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from keylane.errors import KeylaneError
+from keylane.adapters.rotated_login import LoginSettings, RotatedLogin
 
 if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
 
     from keylane.ports import Deadline
-
-RENEWAL_PAUSE_S = 2.0
-"""How long a cluster waits before it fetches its credentials again; their store may answer from a cache."""
 
 _log = logging.getLogger("keylane")
 
@@ -38,7 +32,7 @@ class Node(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class RedisSettings:
+class RedisSettings(LoginSettings):
     """How to reach the cluster. `nodes` are the seeds: the first that answers returns the slot map.
 
     `renewed` reads the settings again; it is called where a node rejects the credentials.
@@ -51,11 +45,6 @@ class RedisSettings:
     tls_ca_file: str | None = None
     connect_timeout_s: float = 1.0
     renewed: Callable[[], RedisSettings] | None = field(default=None, repr=False, compare=False)
-
-    @property
-    def credentials(self) -> tuple[str | None, str | None]:
-        """User name and password."""
-        return self.username, self.password
 
 
 class Wire(Protocol):
@@ -77,20 +66,15 @@ class Connector:
     """Opens connections of one cluster, with the credentials that its nodes accept."""
 
     def __init__(self, settings: RedisSettings) -> None:
-        self._settings = settings
-        self._former: RedisSettings | None = None
-        self._renewable_at_s = 0.0
+        self._login = RotatedLogin("Redis", settings)
 
     def connect(self, node: Node, deadline: Deadline) -> Wire:
         """Return a new connection, with AUTH. Raises redis-py's errors."""
-        rejected = self._settings
+        attempts = self._login.attempts(deadline)
         try:
-            return _open(node, rejected, deadline)
+            return _open(node, next(attempts), deadline)
         except AuthenticationError:
-            self.renew(deadline)
-            for settings in (self._settings, self._former):
-                if settings is None or settings.credentials == rejected.credentials:
-                    continue
+            for settings in attempts:
                 try:
                     return _open(node, settings, deadline)
                 except AuthenticationError as error:
@@ -98,20 +82,8 @@ class Connector:
             raise
 
     def renew(self, deadline: Deadline) -> None:
-        """Read the credentials again, at most once every RENEWAL_PAUSE_S."""
-        now_s = deadline.clock.monotonic_s()
-        if self._settings.renewed is None or now_s < self._renewable_at_s:
-            return
-        self._renewable_at_s = now_s + RENEWAL_PAUSE_S
-        try:
-            found = self._settings.renewed()
-        except KeylaneError as error:
-            _log.warning("Redis rejects the credentials, and they can't be read again: %s", error)
-            return
-        if found.credentials != self._settings.credentials:
-            self._former = self._settings
-            self._settings = replace(self._settings, username=found.username, password=found.password)
-            _log.warning("Redis rejected the credentials: those of the secret store are used now")
+        """See `RotatedLogin.renew`."""
+        self._login.renew(deadline)
 
 
 def _open(node: Node, settings: RedisSettings, deadline: Deadline) -> Wire:

@@ -16,7 +16,7 @@ from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from keylane.adapters.registry.login import RegistryLogin
+from keylane.adapters.rotated_login import RotatedLogin
 from keylane.errors import RegistryUnavailable
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class JsonHttp:
         self._is_tls = parts.scheme == "https"
         self._ca_file = settings.ca_file
         self._context: ssl.SSLContext | None = None
-        self._login = RegistryLogin(settings)
+        self._login = RotatedLogin("the Schema Registry", settings)
 
     def request(
         self, path: str, deadline: Deadline, document: dict[str, Any] | None = None

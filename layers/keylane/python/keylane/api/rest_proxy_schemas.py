@@ -64,8 +64,8 @@ class FieldEncoder:
         try:
             return encode(self.schema, found, self.checks)
         except NotOfSchema as error:
-            path = f"{self.field}.{error.path}" if error.path else self.field
-            raise SchemaFault(f"{error}", path.replace(".[", "["), NOT_OF_SCHEMA, fields.index) from None
+            where = error.path_below(self.field)
+            raise SchemaFault(f"{error}", where, NOT_OF_SCHEMA, fields.index) from None
 
 
 class RequestSchemas:

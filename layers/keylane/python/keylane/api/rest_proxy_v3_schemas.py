@@ -86,8 +86,7 @@ class RecordSchemas:
         try:
             return form, encode(schema, data, self._checks)
         except NotOfSchema as error:
-            path = f"{name}.data.{error.path}" if error.path else f"{name}.data"
-            raise RecordRejected(f"{path.replace('.[', '[')} {error}") from None
+            raise RecordRejected(f"{error.path_below(f'{name}.data')} {error}") from None
         except errors.RegistryUnavailable as error:
             raise RecordRejected(f"{name}: {error}", REFUSED) from error
 

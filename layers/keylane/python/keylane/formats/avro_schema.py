@@ -30,13 +30,21 @@ class NotOfSchema(ValueError):
         super().__init__(fault)
         self.path = ""
 
+    def path_below(self, root: str) -> str:
+        """The path as seen from above the value: `root` leads to the value."""
+        return _join(root, self.path)
+
 
 def at_step(error: ValueError, step: str) -> NotOfSchema:
     """The error as seen from one level up: `step` is a field's name, a map's key, or an index as in `[2]`."""
     found = error if isinstance(error, NotOfSchema) else NotOfSchema(str(error))
     if len(found.path) < PATH_LIMIT:
-        found.path = step + ("." if found.path and not found.path.startswith("[") else "") + found.path
+        found.path = _join(step, found.path)
     return found
+
+
+def _join(step: str, path: str) -> str:
+    return step + ("." if path and not path.startswith("[") else "") + path
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import http.client
 import json
-import re
 import ssl
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+import httpx
+
+from keylane_client import NoCredentials, SigV4
 from keylane_local.errors import BadInput, StackError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_SERVICE = "execute-api"
-_REGION_OF_HOST = re.compile(r"\.execute-api\.([a-z0-9-]+)\.")
 _PROBLEM = "urn:keylane:problem:"
 _SHOWN = 300
 
@@ -109,23 +109,12 @@ class ApiClient:
         self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
     ) -> dict[str, str]:
         """The headers with AWS' signature (version 4). Raises BadInput without credentials."""
-        import boto3  # noqa: PLC0415 (for signed requests alone)
-        from botocore.auth import SigV4Auth  # noqa: PLC0415
-        from botocore.awsrequest import AWSRequest  # noqa: PLC0415
-
-        credentials = boto3.Session().get_credentials()
-        if credentials is None:
-            raise BadInput("no AWS credentials are found: log in, or set AWS_PROFILE")
         url = f"{self._parts.scheme}://{self._parts.netloc}{path}"
-        request = AWSRequest(method, url, dict(headers), body or b"")
-        SigV4Auth(credentials.get_frozen_credentials(), _SERVICE, self._access.region).add_auth(request)
-        return dict(request.headers.items())
-
-
-def region_of(url: str) -> str | None:
-    """The region that the name of API Gateway's host has."""
-    found = _REGION_OF_HOST.search(urlsplit(url).netloc)
-    return found[1] if found else None
+        request = httpx.Request(method, url, headers=dict(headers), content=body)
+        try:
+            return dict(next(SigV4(self._access.region).auth_flow(request)).headers.items())
+        except NoCredentials as error:
+            raise BadInput(str(error)) from error
 
 
 def _why(error: Exception, host: str, timeout_s: float) -> str:

@@ -7,10 +7,12 @@ import os
 import sys
 import uuid
 from dataclasses import asdict
+from urllib.parse import urlsplit
 
 import click
 
-from keylane_local.commands.api_client import ApiAccess, ApiClient, region_of
+from keylane_client.auth import region_of
+from keylane_local.commands.api_client import ApiAccess, ApiClient
 from keylane_local.commands.smoke_steps import Smoke, SmokeStep
 from keylane_local.errors import BadInput
 
@@ -53,7 +55,7 @@ def smoke(  # noqa: PLR0913 (the options of a command)
     The exit code is 0 if all went well, 1 if not.
     """
     if sign:
-        region = region_of(url) or region
+        region = region_of(urlsplit(url).netloc) or region
         if not region:
             raise BadInput("the URL does not name a region: use --region")
     access = ApiAccess(api_key, authorization, region if sign else None)

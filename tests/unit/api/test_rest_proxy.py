@@ -29,13 +29,6 @@ ACCEPT = "application/vnd.kafka.v2+json, application/vnd.kafka+json, application
 
 
 @pytest.fixture
-def log() -> FakeLog:
-    log = FakeLog()
-    log.create("test", 3)
-    return log
-
-
-@pytest.fixture
 def post(log: FakeLog) -> Post:
     function = load_produce(log)
 

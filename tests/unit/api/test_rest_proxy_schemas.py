@@ -7,30 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.support.builders import load_produce
-from tests.support.fakes import FakeLog, FakeSchemaWriter
 
 from keylane.formats import confluent
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tests.support.fakes import FakeLog, FakeSchemaWriter
+
     Post = Callable[..., tuple[int, dict[str, Any]]]
 
 AVRO = {"Content-Type": "application/vnd.kafka.avro.v2+json"}
 TRIP = json.dumps({"type": "record", "name": "Trip", "fields": [{"name": "days", "type": "int"}]})
 GOOD, BAD = {"days": 3}, {"days": "three"}
-
-
-@pytest.fixture
-def log() -> FakeLog:
-    log = FakeLog()
-    log.create("test", 3)
-    return log
-
-
-@pytest.fixture
-def schemas() -> FakeSchemaWriter:
-    return FakeSchemaWriter()
 
 
 @pytest.fixture

@@ -29,13 +29,6 @@ AT, AT_MS = "2021-02-05T19:14:42Z", 1_612_552_482_000
 
 
 @pytest.fixture
-def log() -> FakeLog:
-    log = FakeLog()
-    log.create("test", 3)
-    return log
-
-
-@pytest.fixture
 def post(log: FakeLog) -> Post:
     function = load_produce(log)
 

@@ -23,13 +23,6 @@ AT = "2021-02-05T19:14:42Z"
 
 
 @pytest.fixture
-def log() -> FakeLog:
-    log = FakeLog()
-    log.create("test", 3)
-    return log
-
-
-@pytest.fixture
 def post(log: FakeLog) -> Post:
     function = load_produce(log)
 

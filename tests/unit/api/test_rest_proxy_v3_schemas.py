@@ -31,18 +31,6 @@ SCHEMAS = {"AVRO": TRIP, "JSONSCHEMA": OBJECT, "PROTOBUF": PROTO}
 
 
 @pytest.fixture
-def log() -> FakeLog:
-    log = FakeLog()
-    log.create("test", 3)
-    return log
-
-
-@pytest.fixture
-def schemas() -> FakeSchemaWriter:
-    return FakeSchemaWriter()
-
-
-@pytest.fixture
 def post(log: FakeLog, schemas: FakeSchemaWriter) -> Post:
     function = load_produce(log, schemas=schemas)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from tests.servers.kafka_cluster import UNCLEAN, KafkaCluster, KafkaNode, own_kafka_cluster
@@ -70,11 +71,11 @@ class TortureKafka(Kafka):
 
 
 class TortureNode(KafkaNode):
-    """A broker of a cluster, with a listener for the job."""
+    """A broker of a cluster, with a listener for the job, or the controller, which has none."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.job_listener = JobListener()
+    @cached_property
+    def job_listener(self) -> JobListener:
+        return JobListener()
 
     def more_settings(self) -> str:
         """See `Kafka.more_settings`."""
@@ -105,6 +106,11 @@ class Brokers:
         """The job's link to a broker of this number."""
         listeners = self._listeners()
         return listeners[number % len(listeners)]
+
+    def close(self) -> None:
+        """End the job's links."""
+        for listener in self._listeners():
+            listener.links.close()
 
     def _listeners(self) -> list[JobListener]:
         return [node.job_listener for node in self.cluster.brokers.values() if isinstance(node, TortureNode)]
@@ -161,12 +167,11 @@ def running_brokers(data: Path, count: int) -> Iterator[TortureKafka | Brokers]:
                 kafka.job_listener.links.close()
         return
     with own_kafka_cluster(data, count, TortureNode) as cluster:
+        brokers = Brokers(cluster)
         try:
-            yield Brokers(cluster)
+            yield brokers
         finally:
-            for node in (cluster.controller, *cluster.brokers.values()):
-                if isinstance(node, TortureNode):
-                    node.job_listener.links.close()
+            brokers.close()
 
 
 def create_replicated(

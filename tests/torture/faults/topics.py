@@ -26,6 +26,8 @@ from keylane.query.layouts import Layouts
 from keylane.query.store import ReadTerms, Store
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tests.torture.faults.world import World
     from tests.torture.schedule import Event
 
@@ -90,16 +92,9 @@ def lose_log(world: World, event: Event) -> None:
 
 def _length(world: World) -> int:
     """How many offsets the topic's log has, in all partitions."""
-    options = {"bootstrap.servers": world.stack.kafka.bootstrap, "group.id": "side", "log_level": 2}
-    consumer = Consumer(options)
-    try:
-        ends = [
-            consumer.get_watermark_offsets(TopicPartition(SIDE, partition), timeout=_TIMEOUT_S)[1]
-            for partition in _partitions(world)
-        ]
-        return sum(ends)
-    finally:
-        consumer.close()
+    with _consumer(world) as consumer:
+        partitions = [TopicPartition(SIDE, partition) for partition in _partitions(world)]
+        return sum(consumer.get_watermark_offsets(each, timeout=_TIMEOUT_S)[1] for each in partitions)
 
 
 def _write_and_wait(world: World) -> None:
@@ -164,10 +159,8 @@ def _read(store: Store, keys: set[tuple[str, bytes]]) -> Fold:
 
 def _fold(world: World) -> Fold:
     """What the topic's log has, read from its beginning: by time, since a key may have changed partitions."""
-    options = {"bootstrap.servers": world.stack.kafka.bootstrap, "group.id": "side", "log_level": 2}
-    consumer = Consumer({**options, "enable.auto.commit": False})
     newest: dict[bytes, tuple[tuple[int, int, int], bytes | None]] = {}
-    try:
+    with _consumer(world) as consumer:
         for partition in _partitions(world):
             begin, end = consumer.get_watermark_offsets(TopicPartition(SIDE, partition), timeout=_TIMEOUT_S)
             consumer.assign([TopicPartition(SIDE, partition, begin)])
@@ -178,9 +171,17 @@ def _fold(world: World) -> Fold:
                 rank = message.timestamp()[1], partition, message.offset()
                 if message.key() not in newest or newest[message.key()][0] < rank:
                     newest[message.key()] = rank, message.value()
+    return {key: value for key, (_, value) in newest.items() if value is not None}
+
+
+@contextlib.contextmanager
+def _consumer(world: World) -> Iterator[Consumer]:
+    options = {"bootstrap.servers": world.stack.kafka.bootstrap, "group.id": "side", "log_level": 2}
+    consumer = Consumer({**options, "enable.auto.commit": False})
+    try:
+        yield consumer
     finally:
         consumer.close()
-    return {key: value for key, (_, value) in newest.items() if value is not None}
 
 
 def _partitions(world: World) -> list[int]:

@@ -111,6 +111,14 @@ def test_the_writer_writes_lanes_and_the_reader_reads_them(users, monkeypatch, w
         function.parts().store.state.close()
 
 
+@pytest.mark.parametrize("name", READERS)
+def test_a_reader_may_ask_whether_a_shard_has_keys_of_a_slot(users, name):
+    """Without that, a replica of a migrating slot would be believed about keys that have left."""
+    port = int(users.split(",")[0].rpartition(":")[2])
+    with redis.Redis(port=port, username=name, password=PASSWORD) as client:
+        assert client.execute_command("CLUSTER COUNTKEYSINSLOT", 1) >= 0
+
+
 @pytest.mark.parametrize("name", COUNTERS)
 def test_the_counter_counts_limits(users, name):
     scripts = Scripts(cluster_as(name, users))

@@ -50,7 +50,7 @@ wait_replicas = {wait_replicas}
 [spark]
 "spark.master" = "local[2]"
 "spark.python.daemon.module" = "{outside.DAEMON_MODULE}"
-"spark.sql.execution.arrow.maxRecordsPerBatch" = "1500"
+"spark.sql.execution.arrow.maxRecordsPerBatch" = "400"
 """
 
 SIDE, SIDE_PARTITIONS = "side", 2

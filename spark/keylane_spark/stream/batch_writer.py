@@ -56,6 +56,8 @@ class BatchWriter:
     tallies: dict[TopicPartition, Tally] = field(default_factory=dict)
     held_back: dict[TopicPartition, str] = field(default_factory=dict)
     """Partitions that go no further, each with the parked lane for which it has a stray."""
+    reached: dict[TopicPartition, int] = field(default_factory=dict)
+    """The offset behind the last row that came; below it nothing of its partition is missing."""
     _targets: dict[tuple[str, int, int], LaneTarget] = field(default_factory=dict)
     _folders: dict[LaneTarget, Folder] = field(default_factory=dict)
     _stray_folders: dict[TopicPartition, dict[LaneTarget, Folder]] = field(default_factory=dict)
@@ -87,13 +89,26 @@ class BatchWriter:
 
     def finish(self, partitions: Collection[TopicPartition]) -> None:
         """Move the watermarks of these partitions, with or without records, and wait for all replies."""
-        for source in partitions:
+        self._finish({source: self.ranges[source] for source in partitions})
+
+    def finish_reached(self) -> None:
+        """Move the watermarks to the last rows that came, and wait for all replies."""
+        begins = {source: self.ranges[source].begin for source in self.reached}
+        self._finish({source: OffsetRange(begins[source], end) for source, end in self.reached.items()})
+
+    def note_reached(self, source: TopicPartition, end: int) -> None:
+        """Note that another writer has written the partition's rows below `end`."""
+        for stripe in range(self.layouts[source[0]].stripes):
+            self._written_to[self._lane(*source, stripe)] = end
+
+    def _finish(self, ranges: Mapping[TopicPartition, OffsetRange]) -> None:
+        for source in ranges:
             self._send_open_strays(source)
-        for topic, partition in partitions:
+        for (topic, partition), last in ranges.items():
             for stripe in range(self.layouts[topic].stripes):
                 lane = self._lane(topic, partition, stripe)
                 folder = self._folders.pop(lane, None)
-                self._apply(lane, folder.take() if folder else None, self.ranges[topic, partition])
+                self._apply(lane, folder.take() if folder else None, last)
         self.lanes.flush()
 
     def _split_by_topic(self, batch: pa.RecordBatch) -> Iterable[tuple[str, pa.RecordBatch]]:
@@ -110,6 +125,7 @@ class BatchWriter:
         topic, partition = source
         layout = self.layouts[topic]
         tally = self._tally(source)
+        self.reached[source] = rows.column("offset")[-1].as_py() + 1
         records = self._count_rows(tally, rows, layout)
         routed_by = partition_keys(records.keys, layout.partition_by)
         lane_partition = partition_column(routed_by, layout.partition_count, layout.partitioner)
@@ -181,7 +197,7 @@ class BatchWriter:
         self._has_unacknowledged_strays = True
 
     def _apply(self, lane: LaneTarget, folded: Folded | None, last: OffsetRange | None = None) -> None:
-        """Send a chunk; `last`: the batch's range, where the chunk (or none) is the lane's last."""
+        """Send a chunk; `last`: the range to its end, where the chunk (or none) is the lane's last."""
         source = lane.topic, lane.partition
         self._send_open_strays(source)
         if self._has_unacknowledged_strays:

@@ -29,12 +29,13 @@ _COUNTS = [field.name for field in fields(Tally)]
 TALLY_SCHEMA = ", ".join(
     [
         *("topic string", "partition int", "newer_epoch long", "held_back string", "parked string"),
+        "reached long",
         *(f"{name} long" for name in _COUNTS),
     ]
 )
 _ARROW_SCHEMA = pa.schema(
     [("topic", pa.string()), ("partition", pa.int32()), ("newer_epoch", pa.int64())]
-    + [("held_back", pa.string()), ("parked", pa.string())]
+    + [("held_back", pa.string()), ("parked", pa.string()), ("reached", pa.int64())]
     + [(name, pa.int64()) for name in _COUNTS]
 )
 
@@ -61,6 +62,10 @@ class PartitionWriter:
     A fence is returned in a row (`newer_epoch`): raised, Spark would retry the task. A partition that is held
     back has the stray's lane in `held_back`, else "". `parked`: the reasons of slots that the task
     has parked, as JSON: `{reason: [slot, ...]}`.
+
+    The watermarks move to the last row that came (`reached`), and not to the batch's end. A task whose query
+    ends meanwhile sees its input end early, without an error. Only the driver, which hears whether all tasks
+    have succeeded, knows that no row follows.
     """
 
     writer: WriterSpec
@@ -77,7 +82,7 @@ class PartitionWriter:
         try:
             for batch in batches:
                 batch_writer.write(batch)
-            batch_writer.finish(batch_writer.tallies)
+            batch_writer.finish_reached()
         except Fenced as fenced:
             newer_epoch = fenced.newer_epoch
         except BaseException:
@@ -91,6 +96,7 @@ class PartitionWriter:
                 "newer_epoch": newer_epoch,
                 "parked": new,
                 "held_back": batch_writer.held_back.get((topic, partition), ""),
+                "reached": batch_writer.reached[topic, partition],
                 **asdict(tally),
             }
             for (topic, partition), tally in batch_writer.tallies.items()

@@ -188,10 +188,9 @@ class TopicQuery(BatchQuery):
             batch.write(table)
         else:
             self._write_in_tasks(rows, batch)
-            moved -= batch.tallies.keys()
         self._share.note(batch.tallies)
         self.strays |= {topic for (topic, _), tally in batch.tallies.items() if tally.strays}
-        # A task has finished its own partitions; the others, which may have no row, are finished here.
+        # Tasks move watermarks to their last rows; only here it is known that all rows are written.
         batch.finish(sorted(moved))
         self._hold_back(batch.held_back)
         stuck = self.stuck
@@ -222,12 +221,13 @@ class TopicQuery(BatchQuery):
 
     def _write_in_tasks(self, rows: DataFrame, batch: BatchWriter) -> None:
         write = PartitionWriter(self._writer, batch.ranges, self.parked.reasons)
-        for topic, partition, newer_epoch, held_back, parked, *counts in rows.mapInArrow(
+        for topic, partition, newer_epoch, held_back, parked, reached, *counts in rows.mapInArrow(
             write, TALLY_SCHEMA
         ).collect():
             if newer_epoch:
                 raise Fenced(f"{topic}/{partition}", self._writer.epoch, newer_epoch)
             batch.tallies[topic, partition] = Tally(*counts)
+            batch.note_reached((topic, partition), reached)
             for why, slots in json.loads(parked).items():
                 self.parked.park(slots, why)
             if held_back:

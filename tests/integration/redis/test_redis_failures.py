@@ -303,6 +303,23 @@ def test_replica_is_not_trusted_about_an_absent_key_by_a_reader_that_has_not_see
         eventually(lambda: another.read(slot, [there, absent], deadline()) == [there, None])
 
 
+def test_replica_is_believed_again_soon_after_a_migration_that_the_reader_has_met(
+    breaking: RedisCluster, state: RedisState
+):
+    """All other shards say that they have no key of the slot: it need not be doubted for long."""
+    here, there = filled(breaking, 2)
+    slot = routing.key_slot(here)
+    absent = here + b"-absent"
+    move = SlotMove(breaking, slot)
+    move.begin()
+    move.move(there)
+    assert state.read(slot, [there], deadline()) == [there]
+    move.undo()
+    with stopped(move.source):
+        for read in (lambda: state.read(slot, [absent], deadline(3_000)), lambda: mget(state, absent)):
+            assert read() == [None]
+
+
 def test_absent_keys_of_many_slots_are_absent_while_a_primary_hangs(
     breaking: RedisCluster, state: RedisState
 ):

@@ -36,7 +36,12 @@ UNHEALTHY_FOR_S = 1.0
 """For this long after a failed read a node is tried last: a hanging primary must not slow every read."""
 
 MIGRATING_FOR_S = 10.0
-"""A slot counts as migrating for this long after the last ASK, TRYAGAIN, or keys of it in another shard."""
+"""A slot counts as migrating for this long after the last ASK, TRYAGAIN, or keys of it in another shard.
+
+That is, unless all other shards say that they have none.
+"""
+SETTLED_AFTER_S = 1.0
+"""Then a replica has what the migration brought, this long after the last sign of it."""
 
 ATTEMPT_SHARE = 3
 """One attempt may take a third of the remaining time, so that a hanging node leaves time for another."""
@@ -61,7 +66,7 @@ class SlotReader:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._unhealthy: dict[Node, float] = {}  # until when (monotonic seconds)
-        self._migrating: dict[int, float] = {}
+        self._migrating: dict[int, float] = {}  # when last seen to (monotonic seconds)
 
     def _read_slot(
         self, slot: int, commands: Commands, deadline: Deadline, primary_only: bool = False
@@ -176,28 +181,30 @@ class SlotReader:
         self._unhealthy[node] = deadline.clock.monotonic_s() + UNHEALTHY_FOR_S
 
     def _note_migrating(self, slot: int, deadline: Deadline) -> None:
-        self._migrating[slot] = deadline.clock.monotonic_s() + MIGRATING_FOR_S
+        self._migrating[slot] = deadline.clock.monotonic_s()
 
     def _may_have_left(self, slot: int, node: Node, replies: list[Any], deadline: Deadline) -> bool:
         """Whether a key that these replies lack may have migrated: they are a replica's."""
         if self._is_primary(node, slot) or not any(map(lacks, replies)):
             return False
-        if self._migrating.get(slot, 0.0) <= deadline.clock.monotonic_s():
-            if not self._is_elsewhere(slot, node, deadline):
-                return False
-            self._note_migrating(slot, deadline)
-        return True
+        found = self._is_elsewhere(slot, node, deadline)
+        seen_s, now_s = self._migrating.get(slot), deadline.clock.monotonic_s()
+        if found:
+            self._migrating[slot] = now_s
+            return True
+        return seen_s is not None and now_s - seen_s < (MIGRATING_FOR_S if found is None else SETTLED_AFTER_S)
 
-    def _is_elsewhere(self, slot: int, replica: Node, deadline: Deadline) -> bool:
-        """Whether another shard than the replica's has keys of the slot.
+    def _is_elsewhere(self, slot: int, replica: Node, deadline: Deadline) -> bool | None:
+        """Whether another shard than the replica's has keys of the slot; None: a shard did not answer.
 
-        A shard of which no node answers has lost what it took. The replica says which shard is its own: the
-        slot's entry in the slot map may be newer than the shards, and roles change.
+        A shard that does not answer for long has lost what it took. The replica says which shard is its own:
+        the slot's entry in the slot map may be newer than the shards, and roles change.
         """
         others = (shard for shard in self._cluster.shards if replica not in shard)
-        return any(self._has_keys(shard, slot, deadline) for shard in others)
+        answers = [self._has_keys(shard, slot, deadline) for shard in others]
+        return True if True in answers else None if None in answers else False
 
-    def _has_keys(self, shard: Sequence[Node], slot: int, deadline: Deadline) -> bool:
+    def _has_keys(self, shard: Sequence[Node], slot: int, deadline: Deadline) -> bool | None:
         packed = encode_command(b"CLUSTER", b"COUNTKEYSINSLOT", b"%d" % slot)
         for node in sorted(shard, key=self._unhealthy.__contains__):
             attempt_ms = min(UNHEALTHY_ATTEMPT_MS, deadline.remaining_s * 1000)
@@ -206,8 +213,9 @@ class SlotReader:
             except (RedisError, OSError):
                 self._mark_unhealthy(node, deadline)
                 continue
-            return isinstance(count, int) and count > 0
-        return False
+            if isinstance(count, int):
+                return count > 0
+        return None
 
     def _is_primary(self, node: Node, slot: int) -> bool:
         return self._cluster.nodes_of(slot)[:1] == (node,)

@@ -2,10 +2,10 @@
 FROM python:3.11.14-slim-bookworm
 WORKDIR /keylane
 RUN useradd --create-home --uid 1000 keylane
-# The packages, before the sources: a changed source needs no download. The install reads the version's file.
-COPY pyproject.toml constraints.txt README.md LICENSE ./
-COPY layers/keylane/python/keylane/__init__.py layers/keylane/python/keylane/
-RUN pip install --no-cache-dir --constraint constraints.txt --editable ".[front]"
+ENV PYTHONPATH=/keylane/layers/keylane/python:/keylane/infra/local
+# The packages, before the sources: a changed source needs no download.
+COPY infra/docker/front-requirements.txt ./
+RUN pip install --no-cache-dir --require-hashes --only-binary :all: --requirement front-requirements.txt
 COPY layers layers
 COPY spark spark
 COPY infra infra

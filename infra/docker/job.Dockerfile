@@ -7,11 +7,12 @@ ENV JAVA_HOME=/opt/java PATH=/opt/java/bin:$PATH KEYLANE_JARS=/keylane/jars KEYL
 # Java takes a user's home from the list of users: without an entry Spark's Ivy begins with an error.
 RUN useradd --create-home --uid 1000 keylane
 COPY --from=java /opt/java/openjdk /opt/java
-# The packages, before the sources: a changed source needs no download. The install reads the version's file.
-COPY pyproject.toml constraints.txt README.md LICENSE pom.xml ./
-COPY layers/keylane/python/keylane/__init__.py layers/keylane/python/keylane/
+ENV PYTHONPATH=/keylane/layers/keylane/python:/keylane/spark
+# The packages, before the sources: a changed source needs no download. PySpark has no wheel: pip builds one.
+COPY pom.xml infra/docker/build-requirements.txt infra/docker/job-requirements.txt ./
 # The Ivy that PySpark includes downloads Spark's Kafka connector, and a broker, which stays outside like the cache.
-RUN pip install --no-cache-dir --constraint constraints.txt --editable ".[spark,registry,msk-iam]" boto3 \
+RUN pip install --no-cache-dir --require-hashes --only-binary :all: --requirement build-requirements.txt \
+    && pip install --no-cache-dir --require-hashes --no-build-isolation --requirement job-requirements.txt \
     && java -cp "$(python -c 'import pyspark; print(*pyspark.__path__)')/jars/*" org.apache.ivy.Main \
     -ivy pom.xml -confs runtime -retrieve "/tmp/jars/[artifact]-[revision](-[classifier]).[ext]" -cache /tmp/ivy \
     && mkdir jars && cd /tmp/jars \

@@ -66,19 +66,21 @@ def pin_layer() -> dict[str, str]:
     return pin_requirements(EXTRAS, IN_THE_RUNTIME | FOR_PROGRAMS)
 
 
-def render_requirements(pins: Mapping[str, str], hashes: Mapping[str, Collection[str]]) -> str:
-    """Return the content of requirements.txt, with the hashes of each package's wheels."""
-    lines = [_HEADER]
+def render_requirements(
+    pins: Mapping[str, str], hashes: Mapping[str, Collection[str]], header: str = _HEADER
+) -> str:
+    """Return the content of a file of requirements, with the hashes of each package's files."""
+    lines = [header]
     for name, version in pins.items():
         parts = [f"{name}=={version}", *(f"--hash=sha256:{each}" for each in sorted(hashes[name]))]
         lines.append(" \\\n    ".join(parts) + "\n")
     return "".join(lines)
 
 
-def find_hashes(pins: Mapping[str, str]) -> dict[str, set[str]]:
+def find_hashes(pins: Mapping[str, str], runtimes: Collection[str] = RUNTIMES) -> dict[str, set[str]]:
     """Return the SHA-256 of each package's wheels, as the package index gives them to pip."""
     found: dict[str, set[str]] = defaultdict(set)
-    for runtime in RUNTIMES:
+    for runtime in runtimes:
         for architecture in ARCHITECTURES:
             for wheel in _choose_wheels(pins, runtime, architecture):
                 name = canonicalize_name(wheel["metadata"]["name"])

@@ -1,0 +1,50 @@
+"""infra/docker/*-requirements.txt: the packages of the images, each by version and hash."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from tests.support.cloudformation import ROOT
+
+from keylane_build import image_requirements
+
+DOCKER = ROOT / "infra" / "docker"
+
+
+def stored(image):
+    """Each package of an image with its hashes."""
+    lines = (
+        (DOCKER / f"{image}-requirements.txt").read_text(encoding="utf-8").replace("\\\n", "").splitlines()
+    )
+    return {line.split()[0]: re.findall(r"--hash=sha256:([0-9a-f]{64})\b", line) for line in lines[1:]}
+
+
+@pytest.mark.parametrize("image", image_requirements.EXTRAS)
+def test_the_images_requirements_are_up_to_date_and_have_hashes(image):
+    pins = [f"{name}=={version}" for name, version in image_requirements.pin_image(image).items()]
+    found = stored(image)
+    assert list(found) == pins, "make image-requirements"
+    assert all(found.values())
+
+
+def test_what_builds_packages_from_sources_is_pinned_too():
+    found = stored("build")
+    assert list(found) == [f"{name}=={version}" for name, version in image_requirements.BUILDERS.items()]
+    assert all(found.values())
+
+
+def test_only_pyspark_comes_as_sources():
+    """Another package without wheels would need a compiler in the image."""
+    counts = {line.partition("==")[0]: len(hashes) for line, hashes in stored("job").items()}
+    assert counts["pyspark"] == 1
+    assert counts["pyarrow"] == 2  # a wheel for each architecture
+
+
+@pytest.mark.parametrize("recipe", sorted(DOCKER.glob("*.Dockerfile")), ids=lambda path: path.stem)
+def test_every_pip_install_of_an_image_demands_hashes(recipe):
+    installs = re.findall(
+        r"pip install (.*?)(?:&&|$)", recipe.read_text("utf-8").replace("\\\n", ""), re.MULTILINE
+    )
+    assert installs
+    assert all("--require-hashes" in each and "--requirement" in each for each in installs)

@@ -62,8 +62,8 @@ export function table(caption, columns, rows) {
 }
 
 /** A field of a form with its label; `field` is the input's properties. */
-export function field(label, properties, hint = null) {
-  return element("label", {}, label, element("input", { autocomplete: "off", spellcheck: "false", ...properties }), hint && element("small", {}, hint));
+export function field(label, properties) {
+  return element("label", {}, label, element("input", { autocomplete: "off", spellcheck: "false", ...properties }));
 }
 
 export function choice(label, name, options, chosen) {

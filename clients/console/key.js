@@ -82,10 +82,12 @@ export async function show(main, params, signal) {
   const history = historySection(wanted, signal);
   main.append(element("section", {}, element("h2", {}, "Value"), state, value), history.section);
   let changed = 0;
+  let trouble = "";
   await follow(
     wanted,
     signal,
     async (answer) => {
+      trouble = "";
       const isPresent = answer.status === 200;
       const isAbsent = answer.status === 404 && answer.headers.has("Keylane-Watermark");
       state.replaceChildren(isPresent || isAbsent ? element("span", { class: "dot", "aria-hidden": "true" }) : "", isPresent || isAbsent ? "Live: a change appears here by itself" : "");
@@ -97,9 +99,13 @@ export async function show(main, params, signal) {
       }
       if (isPresent || isAbsent) await guarded(history.below, history.refresh);
     },
-    async (answer, error) => {
+    async (answer, given) => {
+      const error = given ?? new Failed(problemFrom(answer), answer);
+      // The same trouble again is not said again.
+      if (error.name === trouble) return;
+      trouble = error.name;
       state.replaceChildren("Not live: trying again");
-      value.replaceChildren(await explain(error ?? new Failed(problemFrom(answer), answer)));
+      value.replaceChildren(await explain(error));
     },
   );
 }

@@ -4,7 +4,7 @@
  * Server-Sent Events would replace `next` and nothing else.
  */
 
-import { sleep } from "./polling.js";
+import { sleep, untilWanted } from "./polling.js";
 import { Failed, keyPath, send } from "./session.js";
 
 const WAIT_S = 20;
@@ -32,6 +32,7 @@ export async function follow({ topic, key, format }, signal, onAnswer, onTrouble
   let last = null;
   while (!signal.aborted) {
     try {
+      await untilWanted(signal);
       const answer = await next(topic, key, format, last, signal);
       if (answer.status === 200 || answer.status === 404) {
         const isNew = !last || last.status !== answer.status || last.headers.get("ETag") !== answer.headers.get("ETag");

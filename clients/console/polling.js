@@ -16,9 +16,15 @@ export function sleep(ms, signal) {
   });
 }
 
+/** Resolves once somebody looks and has not paused. */
+export async function untilWanted(signal) {
+  while (paused || document.hidden) await sleep(500, signal);
+}
+
 export async function every(seconds, signal, task) {
   for (;;) {
-    if (!paused && !document.hidden) await task();
+    await untilWanted(signal);
+    await task();
     await sleep(seconds * 1000, signal);
   }
 }

@@ -37,8 +37,10 @@ function input(parameter, example) {
   const control = options
     ? choice(label, `${parameter.in}:${name}`, [["", "–"], ...options.map((each) => [String(each), String(each)])], value)
     : element("label", {}, label, element("input", { name: `${parameter.in}:${name}`, value, required, autocomplete: "off", spellcheck: "false", list: name === "topic" ? "topics" : null }));
-  control.append(element("small", {}, hintOf(parameter)));
-  return control;
+  // Beside the label, not in it: the field's name stays short for those who hear it.
+  const id = `hint-${parameter.in}-${name}`;
+  control.querySelector("input, select").setAttribute("aria-describedby", id);
+  return element("div", { class: "field" }, control, element("small", { id }, hintOf(parameter)));
 }
 
 /** The request that the form describes. */

@@ -24,16 +24,18 @@ function windowText({ kind, size_ms: size, every_ms: step }) {
   return `${kind}, ${durationOf(size)}${step ? ` every ${durationOf(step)}` : ""}`;
 }
 
+const columnText = ({ name, kind, path, by }) => `${name} = ${kind}(${path ?? ""}${by ? `, by ${by}` : ""})`;
+
 function definition(view) {
   return element("div", {},
     element("p", { class: "marks" }, view.building ? badge("building", "warn") : null, view.incomplete ? badge("incomplete", "bad") : null, !view.building && !view.incomplete ? badge("complete", "good") : null),
     facts([
       ["Topic", element("a", { href: `#/topic?topic=${encodeURIComponent(view.topic)}` }, view.topic)],
       ["By", view.key ?? "the record's key"], ["Windows", windowText(view.window)], ["Where", view.where],
-      ["Columns", view.columns.map((each) => `${each.name} = ${each.kind}(${each.path ?? ""})`).join(", ")],
       ["Age", age(view.age_ms)], ["Event time", view.event_time === undefined ? null : time(view.event_time)],
       ["Late", count(view.late)], ["Invalid", count(view.invalid)],
-    ]));
+    ]),
+    element("p", { class: "hint" }, `Columns: ${view.columns.map(columnText).join(", ")}`));
 }
 
 /** Keys that the view has, to begin with: those of its first windows. */
@@ -114,7 +116,7 @@ export async function show(main, params, signal) {
     const filled = new URLSearchParams(params);
     filled.set("key", key);
     filled.set("column", column);
-    const windows = element("section", { "aria-label": "Windows" }, reading());
+    const windows = element("section", { "aria-label": "Chart and windows" }, reading());
     top.replaceChildren(form(filled, numeric.length ? numeric : view.columns.map((each) => each.name)), list, windows, element("h2", {}, "Definition"), definition(view));
     if (key) await guarded(windows, () => showWindows(windows, view, { key, column, from: params.get("from") ?? "", to: params.get("to") ?? "" }, signal));
     else windows.replaceChildren(element("p", {}, "The view has no windows yet."));

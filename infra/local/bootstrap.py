@@ -2,8 +2,8 @@
 
 Default steps: python (.venv with all packages), java, redis, and jars (Kafka and Spark's Kafka connector).
 Further steps, only by name: registry (Apicurio's Schema Registry, for tests), archive (of Spark's classes,
-for faster starts), browser (Chromium, for tests of the console), sam (AWS SAM and cfn-lint), lint (checkov and
-others), localstack. Standard library only: nothing is installed yet.
+for faster starts), browser (Chromium, for tests of the console), sam (AWS SAM and cfn-lint), lint (checkov
+and others), localstack. Standard library only: nothing is installed yet.
 """
 
 from __future__ import annotations

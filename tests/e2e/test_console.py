@@ -105,6 +105,34 @@ def test_a_lane_is_chosen_with_the_keyboard_and_keeps_the_focus(tab):
     assert page.evaluate("document.activeElement.dataset.lane") == "1.2"
 
 
+def test_lanes_in_trouble_are_marked(tab, client):
+    layout = client.request("GET", "/topics/striped").json
+    lanes = {f"{lane['partition']}.{lane['stripe']}": lane for lane in layout["lanes"]}
+    lanes["0.0"] |= {"incomplete": True, "lag": 2_000_000}
+    lanes["0.1"] |= {"building": True, "has_strays": True}
+    lanes["0.1"].pop("age_ms", None)
+    tab.page.route("**/topics/striped", lambda route: route.fulfill(json=layout | {"incomplete": True}))
+    page = tab.open("topic", topic="striped")
+    expect(page.locator('.tile[data-lane="0.0"]')).to_have_class("tile level-4")
+    expect(page.locator('.tile[data-lane="0.0"] .badge')).to_have_text(["incomplete"])
+    expect(page.locator('.tile[data-lane="0.1"] .badge')).to_have_text(["building", "strays"])
+    page.get_by_label("Colours by").select_option("age")
+    page.get_by_role("button", name="Show").click()
+    expect(page.locator('.tile[data-lane="0.1"]')).to_have_class("tile level-4")
+    expect(page.locator('.tile[data-lane="0.1"]')).to_contain_text("unknown")
+
+
+def test_a_topic_of_many_lanes_shows_the_worst_of_them(tab, client):
+    layout = client.request("GET", "/topics/striped").json
+    lanes = [layout["lanes"][0] | {"partition": number, "slot": number * 4} for number in range(4096)]
+    lanes[4000] = lanes[4000] | {"lag": 5_000}
+    tab.page.route("**/topics/striped", lambda route: route.fulfill(json=layout | {"lanes": lanes}))
+    page = tab.open("topic", topic="striped")
+    expect(page.locator(".tile").first).to_have_attribute("data-lane", "4000.0")
+    expect(page.locator(".tile")).to_have_count(512)
+    expect(page.get_by_text("Tiles of the 512 worst of 4096 lanes")).to_be_visible()
+
+
 def test_a_key_shows_its_value_and_what_each_record_changed(tab, bookings):
     page = tab.open("key", topic="bookings", key="console|1")
     expect(page.locator("#value pre")).to_contain_text('"price": 12.50')
@@ -163,6 +191,30 @@ def test_an_error_says_what_to_do(tab):
     page.get_by_label("Topic").fill("nowhere")
     page.get_by_role("button", name="Read").click()
     expect(alert).to_contain_text("is it in keylane.toml, and is the job running?")
+
+
+def test_a_service_that_is_away_is_asked_again(tab, bookings):
+    tab.page.route("**/topics/bookings/keys/*", lambda route: route.abort())
+    page = tab.open("key", topic="bookings", key="console|1")
+    expect(page.get_by_role("alert")).to_contain_text("No answer came")
+    expect(page.get_by_role("alert")).to_contain_text("Check the address under Connection")
+    page.unroute("**/topics/bookings/keys/*")
+    expect(page.locator("#value")).to_contain_text('"to": "Zug"')
+
+
+def test_a_paused_page_asks_for_nothing(tab, client):
+    tab.page.clock.install()
+    page = tab.open("topic", topic="striped")
+    page.locator(".tile").first.wait_for()
+    expect(page.get_by_text("redis ready")).to_be_visible()
+    page.get_by_role("button", name="Pause").click()
+    expect(page.locator("#said")).to_contain_text("Paused")
+    asked = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.clock.run_for(60_000)
+    assert asked == []
+    with page.expect_request("**/topics/striped"):
+        page.get_by_role("button", name="Pause").click()
 
 
 def test_a_form_sends_what_its_curl_command_sends(tab, client, key):

@@ -23,6 +23,18 @@ export function time(ms) {
   return Number.isNaN(moment.getTime()) ? String(ms) : moment.toISOString().replace("T", " ").replace("Z", " UTC");
 }
 
+/** Bytes as `xxd` shows them; of many, the first. */
+export function hexdump(bytes, shown = 2048) {
+  const lines = [];
+  for (let at = 0; at < Math.min(bytes.length, shown); at += 16) {
+    const row = [...bytes.slice(at, at + 16)];
+    const hex = row.map((each) => each.toString(16).padStart(2, "0")).join(" ");
+    const text = row.map((each) => (each > 31 && each < 127 ? String.fromCharCode(each) : ".")).join("");
+    lines.push(`${at.toString(16).padStart(8, "0")}  ${hex.padEnd(47)}  ${text}`);
+  }
+  return lines.join("\n") + (bytes.length > shown ? `\n... ${bytes.length} bytes in all` : "");
+}
+
 /** A window's start: without the time of day if that is midnight. */
 export function day(ms) {
   const text = new Date(Number(ms)).toISOString();

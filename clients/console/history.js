@@ -3,7 +3,7 @@
 import { changes } from "./difference.js";
 import { badge, element } from "./dom.js";
 import { time } from "./format.js";
-import { inline, shown, write } from "./json.js";
+import { inline, shown, valueText, write } from "./json.js";
 
 const SHOWN_CHANGES = 40;
 const TEXT_LIMIT = 400;
@@ -31,7 +31,7 @@ export function entry(record, earlier) {
       record.deleted ? badge("deleted", "bad") : isFirst ? badge("created", "good") : earlier && !found.length ? badge("written again, unchanged") : null),
     found.length > 0 && element("ul", { class: "changes" }, found.slice(0, SHOWN_CHANGES).map(changeItem)),
     found.length > SHOWN_CHANGES && element("p", { class: "hint" }, `and ${found.length - SHOWN_CHANGES} more`),
-    !record.deleted && element("details", {}, element("summary", {}, "Value"), shown(write(record.value ?? null), `Value at ${record.position}`)),
+    !record.deleted && element("details", {}, element("summary", {}, "Value"), shown(valueText(record, write), `Value at ${record.position}`)),
   );
 }
 

@@ -1,6 +1,7 @@
 /** JSON with the digits that it was written with, and as coloured text. */
 
 import { element } from "./dom.js";
+import { count, hexdump } from "./format.js";
 
 const SHOWN_CHARACTERS = 200_000;
 
@@ -32,6 +33,12 @@ export function write(value, indent = "  ", at = "") {
   return indent ? `${open}\n${inner}${parts.join(`,\n${inner}`)}\n${at}${close}` : `${open}${parts.join(", ")}${close}`;
 }
 
+/** The value of a record in a document; one that is left in Kafka has only a size. */
+export function valueText(record, form = (value) => inline(value)) {
+  if (record.value_format === "left-in-kafka") return `left in Kafka: ${count(record.value_bytes)} bytes`;
+  return form(record.value ?? null);
+}
+
 export const inline = (value) => write(value, "");
 export const same = (one, other) => inline(one) === inline(other);
 
@@ -59,8 +66,9 @@ export function shown(text, label = "Value") {
   );
 }
 
-/** A body as text: indented if it is JSON. */
-export function pretty(text, mediaType) {
+/** An answer's body as text: JSON indented, bytes as their hex digits. */
+export function pretty({ text, bytes }, mediaType) {
+  if (mediaType === "application/octet-stream") return hexdump(bytes);
   if (!mediaType?.includes("json")) return text;
   try {
     return write(parse(text));

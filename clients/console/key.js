@@ -25,7 +25,7 @@ function valueOf(answer) {
       ["Age when read", answer.headers.has("Keylane-Age-Ms") ? age(Number(answer.headers.get("Keylane-Age-Ms"))) : "unknown"],
       ["Type", type],
     ]),
-    shown(pretty(answer.text, type)),
+    shown(pretty(answer, type)),
   ];
 }
 
@@ -70,7 +70,7 @@ function historySection(wanted, signal) {
       else throw error;
     }
   };
-  return { section: element("section", {}, element("h2", {}, "History"), list, below), refresh, below };
+  return { section: element("section", { hidden: true }, element("h2", {}, "History"), list, below), refresh, below };
 }
 
 export async function show(main, params, signal) {
@@ -97,7 +97,8 @@ export async function show(main, params, signal) {
         say(isPresent ? `Changed: position ${answer.headers.get("Keylane-Position")}` : "The key was deleted");
         sleep(1500, signal).then(() => value.classList.remove("changed"), () => {});
       }
-      if (isPresent || isAbsent) await guarded(history.below, history.refresh);
+      history.section.hidden = !isPresent && !isAbsent;
+      if (!history.section.hidden) await guarded(history.below, history.refresh);
     },
     async (answer, given) => {
       const error = given ?? new Failed(problemFrom(answer), answer);

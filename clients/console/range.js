@@ -2,7 +2,7 @@
 
 import { check, element, field, reading, table } from "./dom.js";
 import { time } from "./format.js";
-import { inline } from "./json.js";
+import { valueText } from "./json.js";
 import { guarded } from "./problem.js";
 import { pathOf, read } from "./session.js";
 
@@ -16,7 +16,7 @@ function keyLink(topic, record) {
 }
 
 function row(topic, record) {
-  const text = record.history_too_short ? "(the history is too short)" : inline(record.value ?? null);
+  const text = record.history_too_short ? "(the history is too short)" : valueText(record);
   return [
     keyLink(topic, record),
     element("code", {}, text.length > CELL_CHARACTERS ? `${text.slice(0, CELL_CHARACTERS)} …` : text),

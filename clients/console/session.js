@@ -58,16 +58,17 @@ export async function send(method, path, { query, headers = {}, body, signal } =
       credentials: "omit",
       referrerPolicy: "no-referrer",
     });
-  let response, text;
+  let response, bytes;
   try {
     // A browser drops what is under way when the machine's network changes. A read can be sent again.
     response = await ask().catch((error) => (method === "GET" && error.name !== "AbortError" ? ask() : Promise.reject(error)));
-    text = await response.text();
+    bytes = new Uint8Array(await response.arrayBuffer());
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new Failed({ type: "page:no-answer", title: "No answer came", detail: `${connection.base} did not answer, or the browser does not allow this page to ask it.` });
   }
-  return { status: response.status, headers: response.headers, text, tookMs: performance.now() - started };
+  const text = new TextDecoder().decode(bytes);
+  return { status: response.status, headers: response.headers, text, bytes, tookMs: performance.now() - started };
 }
 
 export function problemFrom(response) {

@@ -61,7 +61,7 @@ async function answerOf(response) {
     element("p", { class: "marks" }, badge(String(response.status), kind), element("span", { class: "hint" }, `${response.tookMs.toFixed(0)} ms, ${response.text.length} characters`)),
     response.status >= 400 && type.includes("problem") ? await explain(new Failed(problemFrom(response), response)) : "",
     element("details", {}, element("summary", {}, "Headers"), facts([...response.headers])),
-    response.text ? shown(pretty(response.text, type), "Answer") : element("p", { class: "hint" }, "The answer has no body."),
+    response.text ? shown(pretty(response, type), "Answer") : element("p", { class: "hint" }, "The answer has no body."),
   ];
 }
 

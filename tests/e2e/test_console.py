@@ -165,6 +165,24 @@ def test_a_value_is_never_markup(tab, client, key):
     assert page.locator("#value img, #value script").count() == 0
 
 
+def test_bytes_that_are_no_text_are_shown_in_hex(tab, client, key):
+    client.put("bookings", key, b"\xff\x00Bern")
+    page = tab.open("key", topic="bookings", key=key.decode())
+    expect(page.locator("#value pre")).to_contain_text("00000000  ff 00 42 65 72 6e")
+    expect(page.locator("#value pre")).to_contain_text("..Bern")
+
+
+def test_a_value_left_in_kafka_says_so(tab):
+    page = tab.open("key")
+    script = """async (record) => {
+        const json = await import("./json.js");
+        return json.valueText(record);
+    }"""
+    left = {"value": None, "value_format": "left-in-kafka", "value_bytes": 5_000_000}
+    assert page.evaluate(script, left) == "left in Kafka: 5,000,000 bytes"
+    assert page.evaluate(script, {"value": {"a": None}}) == '{"a": null}'
+
+
 def test_a_range_is_read_page_by_page(tab, bookings):
     page = tab.open("range", topic="bookings", prefix="console|", limit="2")
     expect(page.locator("tbody a")).to_have_text(["console|1", "console|2"])

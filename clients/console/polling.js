@@ -8,11 +8,17 @@ export function setPaused(value) {
 
 export function sleep(ms, signal) {
   return new Promise((resolve, reject) => {
-    const timer = setTimeout(resolve, ms);
-    signal?.addEventListener("abort", () => {
+    const stop = () => {
       clearTimeout(timer);
       reject(new DOMException("stopped", "AbortError"));
-    });
+    };
+    const timer = setTimeout(() => {
+      // A page may be open for days: what has fired leaves nothing behind.
+      signal?.removeEventListener("abort", stop);
+      resolve();
+    }, ms);
+    if (signal?.aborted) stop();
+    else signal?.addEventListener("abort", stop, { once: true });
   });
 }
 

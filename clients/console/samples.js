@@ -1,6 +1,8 @@
 /** What the page has seen of topics over time: rates are differences of two samples. */
 
 const KEPT = 90;
+/** Lanes may be many: only so many samples keep them. */
+const KEPT_LANES = 6;
 const seen = new Map();
 
 /** The log's end as far as the job has seen it; before that, what is applied. */
@@ -15,6 +17,7 @@ export function takeSample(layout, now = performance.now()) {
   // Another generation may have other lanes: differences across it mean nothing.
   if (list.length && list.at(-1).generation !== layout.generation) list.length = 0;
   list.push({ at: now, generation: layout.generation, lag: layout.lag ?? null, age: layout.age_ms ?? null, end, lanes });
+  if (list.length > KEPT_LANES) list.at(-KEPT_LANES - 1).lanes = null;
   if (list.length > KEPT) list.shift();
   seen.set(layout.topic, list);
   return list;
@@ -30,7 +33,7 @@ export function rates(list) {
 /** Lane -> records a second over the last samples; empty with one sample. */
 export function laneRates(list) {
   if (list.length < 2) return new Map();
-  const [first, last] = [list.at(-Math.min(6, list.length)), list.at(-1)];
+  const [first, last] = [list.at(-Math.min(KEPT_LANES, list.length)), list.at(-1)];
   return new Map([...last.lanes].map(([name, end]) => [name, perSecond(first.lanes.get(name) ?? end, end, first.at, last.at)]));
 }
 

@@ -321,6 +321,28 @@ def test_hot_lanes_are_those_with_more_than_twice_the_mean(tab):
     assert page.evaluate(script, {}) == []
 
 
+def test_a_rate_is_the_difference_of_two_samples_and_old_samples_forget_their_lanes(tab):
+    page = tab.open("key")
+    script = """async () => {
+        const samples = await import("./samples.js");
+        let list;
+        for (let n = 0; n < 100; n++) {
+            const lanes = [[0, 0], [0, 1], [1, 0], [1, 1]].map(([partition, stripe]) => (
+                { partition, stripe, log_end: partition ? 30 * n : 10 * n }));
+            list = samples.takeSample({ topic: "t", generation: 1, lag: n, age_ms: n, lanes }, n * 2000);
+        }
+        return [
+            list.length,
+            list.filter((each) => each.lanes).length,
+            samples.rates(list).at(-1),
+            Object.fromEntries(samples.laneRates(list)),
+            samples.takeSample({ topic: "t", generation: 2, lanes: [] }, 300_000).length,
+        ];
+    }"""
+    by_lane = {"0.0": 5, "0.1": 5, "1.0": 15, "1.1": 15}
+    assert page.evaluate(script) == [90, 6, 20, by_lane, 1]
+
+
 VIEWS = {
     "topics": ({}, ".card .spark"),
     "topic": ({"topic": "striped"}, ".tile"),

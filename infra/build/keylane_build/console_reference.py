@@ -64,7 +64,9 @@ def _parameter(described: dict[str, Any]) -> dict[str, Any]:
 
 
 def _example(file: Path, route: Route) -> dict[str, Any]:
-    """Return the values of an example event, by where they stand in the request."""
+    """Return the values of an example event, by where they stand in the request; a new route has none yet."""
+    if not file.exists():
+        return {"path": {}}
     event = json.loads(file.read_text(encoding="utf-8"))
     found = route.pattern.fullmatch(event["path"])
     parts = [unquote(part) for part in found.groups()] if found else []

@@ -64,3 +64,12 @@ def test_paths_below_console_belong_to_it(path):
 @pytest.mark.parametrize("path", ["/consoles", "/", "/topics/console", "/Console"])
 def test_other_paths_do_not(path):
     assert not is_console(path)
+
+
+def test_a_route_without_an_example_has_an_empty_form(tmp_path):
+    (tmp_path / "docs" / "http").mkdir(parents=True)
+    page = tmp_path / "docs" / "http" / "errors.md"
+    page.write_text("| `x` | 400 | - | Act. [Act](../operate/a.md#x) |\n", encoding="utf-8")
+    made = console_reference.reference(tmp_path)
+    assert all(each["example"] == {"path": {}} for each in made["operations"])
+    assert made["problems"] == {"x": "Act. Operators: docs/operate/a.md#x."}

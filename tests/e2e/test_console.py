@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 from contextlib import contextmanager
+from urllib.parse import urlsplit
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
@@ -277,6 +278,42 @@ def test_the_token_is_sent_and_is_in_no_storage_address_or_command(tab):
     with page.expect_request("**/health") as sent:
         page.get_by_role("button", name="Send").click()
     assert "authorization" not in sent.value.headers
+
+
+STATIC, OTHER = "https://static.example.org", "https://api.example.org"
+
+
+@pytest.mark.parametrize("api", [STATIC, OTHER], ids=["beside the API", "another origin"])
+def test_any_static_server_may_host_the_page(tab, client, bookings, api):
+    asked = set()
+
+    def answer(route):
+        parts = urlsplit(route.request.url)
+        found = client.request(
+            "GET", parts.path.removeprefix("/prod") + f"?{parts.query}" * bool(parts.query)
+        )
+        headers = dict(found.headers) | {
+            "Access-Control-Allow-Origin": STATIC,
+            "Access-Control-Expose-Headers": "*",
+        }
+        policy = headers.get("Content-Security-Policy", "")
+        headers["Content-Security-Policy"] = policy.replace(
+            "connect-src 'self'", f"connect-src 'self' {OTHER}"
+        )
+        if "/keys" in parts.path:
+            asked.add(f"{parts.scheme}://{parts.netloc}")
+        route.fulfill(status=found.status, headers=headers, body=found.body)
+
+    page = tab.page
+    page.route("https://*.example.org/**", answer)
+    page.goto(f"{STATIC}/prod/console/")
+    if api == OTHER:
+        page.get_by_role("button", name="Connection").click()
+        page.get_by_label("API address").fill(f"{OTHER}/prod/")
+        page.get_by_role("button", name="Use", exact=True).click()
+    page.goto(f"{STATIC}/prod/console/#/key?topic=bookings&key=console%7C3")
+    expect(page.locator("#value")).to_contain_text('"to": "Chur"')
+    assert asked == {api}
 
 
 DIFFERENCES = [

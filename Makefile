@@ -36,7 +36,7 @@ setup-sam:
 	@$(PY) infra/local/bootstrap.py python sam
 
 setup-tests:
-	@$(PY) infra/local/bootstrap.py python java redis jars registry archive sam localstack
+	@$(PY) infra/local/bootstrap.py python java redis jars registry archive browser sam localstack
 
 setup-localstack: setup
 	@$(PY) infra/local/bootstrap.py localstack
@@ -75,6 +75,7 @@ audit: setup-check  ## SBOMs of layer and job into build/sbom, and pip-audit, wh
 openapi: setup-python  ## Write docs/openapi.json, and the template's routes, from the code
 	@$(BIN)/python -m keylane_build.openapi
 	@$(BIN)/python -m keylane_build.gateway
+	@$(BIN)/python -m keylane_build.console_reference
 
 settings: setup-python  ## Write docs/configuration/settings.md from the tables of settings
 	@$(BIN)/python -m keylane_build.settings
@@ -96,6 +97,7 @@ layer: setup-python  ## Build the layer into build/layer (KEYLANE_ARCHITECTURE, 
 
 events: setup-python  ## Write events/, one for each operation
 	@$(BIN)/python -m tests.e2e.examples
+	@$(BIN)/python -m keylane_build.console_reference
 
 build: setup-sam  ## sam build: the layer for KEYLANE_ARCHITECTURE and KEYLANE_RUNTIME, the template for sam deploy
 	@PATH="$(CURDIR)/$(BIN):$$PATH" "$${KEYLANE_TOOLS:-.keylane-tools}/sam/bin/sam" build

@@ -10,6 +10,7 @@ COPY layers layers
 COPY spark spark
 COPY infra infra
 COPY functions functions
+COPY clients/console clients/console
 USER 1000:1000
 EXPOSE 8080
 ENTRYPOINT ["python", "-m", "keylane_local.front.server", "--host", "0.0.0.0", "--port", "8080", "--function-log", "/dev/stderr"]

@@ -2,8 +2,8 @@
 
 Default steps: python (.venv with all packages), java, redis, and jars (Kafka and Spark's Kafka connector).
 Further steps, only by name: registry (Apicurio's Schema Registry, for tests), archive (of Spark's classes,
-for faster starts), sam (AWS SAM and cfn-lint), lint (checkov and others), localstack. Standard library only:
-nothing is installed yet.
+for faster starts), browser (Chromium, for tests of the console), sam (AWS SAM and cfn-lint), lint (checkov
+and others), localstack. Standard library only: nothing is installed yet.
 """
 
 from __future__ import annotations
@@ -40,8 +40,9 @@ REDIS_HINT = (
     "a Redis or Valkey server of version 7.0 or newer is missing. Debian, Ubuntu: sudo apt-get install"
     " redis-server; macOS: brew install redis"
 )
+BROWSER_HINT = "Chromium is missing. Debian: sudo apt-get install chromium; macOS: brew install chromium"
 DEFAULT_STEPS = ("python", "java", "redis", "jars")
-STEP_CHAINS = ((*DEFAULT_STEPS, "registry", "archive"), ("sam", "lint", "localstack"))
+STEP_CHAINS = ((*DEFAULT_STEPS, "registry", "archive", "browser"), ("sam", "lint", "localstack"))
 """The steps of a chain run one after the other; the chains are independent and run in parallel."""
 
 
@@ -90,6 +91,20 @@ class Setup:
             self.runner.apt_install(
                 "redis", REDIS_PACKAGES, REDIS_HINT, lambda: tools.find_redis() is not None
             )
+
+    def browser(self) -> None:
+        """Install Chromium, for the tests of the console.
+
+        They are skipped without it, so a failure of this step is only reported.
+        """
+        if tools.find_chromium():
+            return
+        try:
+            self.runner.apt_install(
+                "browser", ("chromium",), BROWSER_HINT, lambda: tools.find_chromium() is not None
+            )
+        except SetupError as error:
+            say("browser", f"skipped, and so are the tests that need it: {error}")
 
     def jars(self) -> None:
         """Download the jars of pom.xml with the Ivy that PySpark includes."""

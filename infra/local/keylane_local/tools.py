@@ -12,6 +12,7 @@ MIN_JAVA = 17
 MIN_REDIS = (7, 0)
 # Valkey's versions start at 7.2, so one bound fits both.
 _REDIS_NAMES = ("redis-server", "valkey-server")
+_CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
 _VERSION_TIMEOUT_S = 20
 
 
@@ -74,3 +75,9 @@ def localstack_python() -> Path:
 def lambda_python() -> Path:
     """Return the interpreter of functions in LocalStack: its packages are those of Lambda's runtime."""
     return tools_dir() / "lambda" / "bin" / "python"
+
+
+def find_chromium() -> str | None:
+    """Return the path of a Chromium or Chrome that runs (Ubuntu has a stub that does not); else None."""
+    on_path = map(shutil.which, _CHROMIUM_NAMES)
+    return next((browser for browser in on_path if browser and _version_text(browser, "--version")), None)

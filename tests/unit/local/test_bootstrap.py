@@ -145,6 +145,18 @@ def test_installed_programs_are_not_installed_again(setup, programs, root_with_a
     assert not calls.exists()
 
 
+def test_a_browser_that_cannot_be_installed_is_reported_and_no_failure(setup, programs, monkeypatch, capsys):
+    programs("apt-get", "exit 0")
+    programs("chromium-browser", "echo 'this needs a snap' >&2; exit 1")
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    setup.browser()
+    assert "skipped, and so are the tests that need it: Chromium is missing" in capsys.readouterr().out
+    browser = programs("google-chrome", "echo Google Chrome 156.0")
+    assert tools.find_chromium() == browser
+    setup.browser()
+    assert capsys.readouterr().out == ""
+
+
 def _with_ivy(setup, programs, script):
     jars = setup.venv / "lib" / "python3.11" / "site-packages" / "pyspark" / "jars"
     jars.mkdir(parents=True)

@@ -22,6 +22,7 @@ from aiohttp import web
 
 from keylane.model.routes import EXPLORE, FUNCTIONS, function_for
 from keylane_local.front.connections import FrontListener, to_web_response
+from keylane_local.front.console import is_console, serve_console
 from keylane_local.front.environments import Function, TimedOut
 from keylane_local.front.function_metrics import FunctionMetrics
 from keylane_local.front.pool import Pool, Throttled
@@ -93,6 +94,9 @@ class FrontServer:
     async def _serve(self, request: BaseRequest) -> web.StreamResponse:
         if request.path == METRICS_PATH and request.method in {"GET", "HEAD"}:
             return self._metrics(request)
+        if is_console(request.path) and request.method in {"GET", "HEAD"}:
+            page = serve_console(request.path)
+            return web.Response(status=page.status, body=page.body, headers=page.headers)
         started = time.perf_counter()
         request_id = str(uuid.uuid4())
         function = self._route(request.method, request.raw_path.partition("?")[0])

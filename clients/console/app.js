@@ -1,0 +1,112 @@
+/** The page: which view is shown, the connection, and the service's health. */
+
+import { element, say } from "./dom.js";
+import * as key from "./key.js";
+import { every, isPaused, setPaused } from "./polling.js";
+import { explain } from "./problem.js";
+import * as range from "./range.js";
+import { connect, readLater, settings } from "./session.js";
+import * as topic from "./topic.js";
+import * as topics from "./topics.js";
+import * as tryIt from "./try.js";
+import * as view from "./view.js";
+
+const VIEWS = { topics, topic, key, range, view, try: tryIt };
+const TITLES = { topics: "Topics", topic: "Topic", key: "Key", range: "Range", view: "Views", try: "Try it" };
+const HEALTH_EVERY_S = 15;
+const main = document.getElementById("main");
+let shown = new AbortController();
+let isFirst = true;
+
+/** "#/key?topic=flights" -> ["key", URLSearchParams]. */
+function route() {
+  const [path, query = ""] = location.hash.slice(1).split("?");
+  const name = path.replace(/^\//, "");
+  return [Object.hasOwn(VIEWS, name) ? name : "topics", new URLSearchParams(query)];
+}
+
+async function render() {
+  shown.abort();
+  shown = new AbortController();
+  const { signal } = shown;
+  const [name, params] = route();
+  document.title = `${TITLES[name]} – Keylane`;
+  for (const each of document.querySelectorAll("nav a")) {
+    const isHere = each.hash === `#/${name === "topic" ? "topics" : name}`;
+    if (isHere) each.setAttribute("aria-current", "page");
+    else each.removeAttribute("aria-current");
+  }
+  main.replaceChildren();
+  const done = VIEWS[name].show(main, params, signal).catch(async (error) => {
+    if (error.name !== "AbortError") main.append(await explain(error));
+  });
+  // A view puts its heading there at once: who listens hears where they are.
+  if (!isFirst) main.focus();
+  isFirst = false;
+  await done;
+}
+
+/** A form of a view names its route: its fields become the address, which can be kept and shared. */
+function onSubmit(event) {
+  const name = event.target.dataset.route;
+  if (!name) return;
+  event.preventDefault();
+  const given = [...new FormData(event.target)].filter(([, value]) => value !== "");
+  const next = `#/${name}?${new URLSearchParams(given)}`;
+  if (next === location.hash) render();
+  else location.hash = next;
+}
+
+function onPause(event) {
+  setPaused(!isPaused());
+  event.target.setAttribute("aria-pressed", String(isPaused()));
+  say(isPaused() ? "Paused: numbers stay as they are" : "Numbers change again");
+}
+
+function openConnection() {
+  const dialog = document.getElementById("connection");
+  const fields = dialog.querySelector("form").elements;
+  for (const [name, value] of Object.entries(settings())) fields[name].value = value;
+  dialog.showModal();
+}
+
+function onConnection(event) {
+  if (event.target.returnValue !== "save") return;
+  connect(Object.fromEntries(new FormData(event.target.querySelector("form"))));
+  render();
+  showHealth();
+}
+
+async function showHealth() {
+  const place = document.getElementById("health");
+  try {
+    const { parts } = await readLater("/health");
+    place.replaceChildren(...Object.entries(parts).map(([name, part]) => healthPart(name, part.ready)));
+  } catch (error) {
+    const parts = error.response && healthOf(error.response.text);
+    place.replaceChildren(...(parts ? Object.entries(parts).map(([name, each]) => healthPart(name, each.ready)) : [healthPart("service", false)]));
+  }
+}
+
+function healthOf(text) {
+  try {
+    return JSON.parse(text).parts;
+  } catch {
+    return null;
+  }
+}
+
+const healthPart = (name, isReady) => element("span", { class: isReady ? "part good" : "part bad" }, element("span", { class: "dot", "aria-hidden": "true" }), `${name} ${isReady ? "ready" : "away"}`);
+
+window.addEventListener("hashchange", render);
+main.addEventListener("submit", onSubmit);
+document.getElementById("pause").addEventListener("click", onPause);
+document.getElementById("connect").addEventListener("click", openConnection);
+document.getElementById("connection").addEventListener("close", onConnection);
+document.querySelector(".skip").addEventListener("click", (event) => {
+  event.preventDefault();
+  main.focus();
+});
+render();
+topics.offerTopics().catch(() => {});
+every(HEALTH_EVERY_S, undefined, showHealth);

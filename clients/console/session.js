@@ -1,0 +1,103 @@
+/** Requests to the API. Its address and the caller's credentials are in this module's memory, and nowhere else. */
+
+import { parse } from "./json.js";
+
+const own = new URL("..", document.baseURI).href.replace(/\/$/, "");
+const connection = { base: own, token: "", apiKey: "" };
+let reference = null;
+let waiting = Promise.resolve();
+
+export const settings = () => ({ ...connection });
+export function connect(given) {
+  Object.assign(connection, given, { base: (given.base || own).replace(/\/+$/, "") });
+}
+
+/** A request that failed: `problem` is the problem document, or one that this page made. */
+export class Failed extends Error {
+  constructor(problem, response = null) {
+    super(problem.detail ?? problem.title);
+    this.problem = problem;
+    this.response = response;
+    this.name = problem.type?.split(":").pop() ?? "";
+  }
+}
+
+/** Operations and problem types, as the build wrote them beside this page. */
+export async function loadReference() {
+  reference ??= await (await fetch("reference.json")).json();
+  return reference;
+}
+
+export const pathOf = (...parts) => "/" + parts.map(encodeURIComponent).join("/");
+/** Key paths name two fixed segments, so that callers do not repeat them. */
+export const keyPath = (topic, key, ...rest) => pathOf("topics", topic, "keys", key, ...rest);
+
+export function credentials() {
+  const headers = {};
+  if (connection.token) headers.Authorization = `Bearer ${connection.token}`;
+  if (connection.apiKey) headers["x-api-key"] = connection.apiKey;
+  return headers;
+}
+
+export function urlOf(path, query = {}) {
+  const given = Object.entries(query).filter(([, value]) => value !== "" && value !== null && value !== undefined && value !== false);
+  const text = given.map(([name, value]) => `${encodeURIComponent(name)}=${encodeURIComponent(value)}`).join("&");
+  return connection.base + path + (text ? `?${text}` : "");
+}
+
+/** Send a request; resolves to its status, headers and text whatever the status. Raises Failed without an answer. */
+export async function send(method, path, { query, headers = {}, body, signal } = {}) {
+  const started = performance.now();
+  const ask = () =>
+    fetch(urlOf(path, query), {
+      method,
+      body,
+      signal,
+      headers: { ...credentials(), ...headers },
+      cache: "no-store",
+      credentials: "omit",
+      referrerPolicy: "no-referrer",
+    });
+  let response, bytes;
+  try {
+    // A browser drops what is under way when the machine's network changes. A read can be sent again.
+    response = await ask().catch((error) => (method === "GET" && error.name !== "AbortError" ? ask() : Promise.reject(error)));
+    bytes = new Uint8Array(await response.arrayBuffer());
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Failed({ type: "page:no-answer", title: "No answer came", detail: `${connection.base} did not answer, or the browser does not allow this page to ask it.` });
+  }
+  const text = new TextDecoder().decode(bytes);
+  return { status: response.status, headers: response.headers, text, bytes, tookMs: performance.now() - started };
+}
+
+export function problemFrom(response) {
+  try {
+    const found = parse(response.text);
+    if (found.title) return { ...found, status: response.status };
+    return { title: found.message ?? `Status ${response.status}`, status: response.status };
+  } catch {
+    return { title: `Status ${response.status}`, detail: response.text.slice(0, 300), status: response.status };
+  }
+}
+
+/** GET; resolves to the answer for 200 and 304. Raises Failed for all others. */
+export async function get(path, options = {}) {
+  const response = await send("GET", path, options);
+  if (response.status !== 200 && response.status !== 304) throw new Failed(problemFrom(response), response);
+  return response;
+}
+
+export async function read(path, query, signal) {
+  return parse((await get(path, { query, signal })).text);
+}
+
+/**
+ * As `read`, for what the page repeats by itself: one after the other. The function `explore` has few environments,
+ * and people's own requests must not wait for samples.
+ */
+export function readLater(path, query, signal) {
+  const next = waiting.then(() => read(path, query, signal));
+  waiting = next.catch(() => {});
+  return next;
+}

@@ -1,0 +1,124 @@
+/** A view: the windows of one key as a chart, and as a table. */
+
+import { columns } from "./charts.js";
+import { badge, choice, element, facts, field, reading, table } from "./dom.js";
+import { age, count, day, time } from "./format.js";
+import { inline } from "./json.js";
+import { guarded } from "./problem.js";
+import { pathOf, read } from "./session.js";
+
+const KEYS = 40;
+const WINDOWS = 366;
+const NUMERIC = ["count", "sum", "min", "max", "avg"];
+
+const link = (params) => `#/view?${new URLSearchParams(params)}`;
+
+function durationOf(ms) {
+  const [unit, size] = [["d", 86_400_000], ["h", 3_600_000], ["min", 60_000], ["s", 1000]].find(([, each]) => ms >= each && ms % each === 0) ?? ["ms", 1];
+  return `${ms / size} ${unit}`;
+}
+
+function windowText({ kind, size_ms: size, every_ms: step }) {
+  if (kind === "none") return "none: totals";
+  if (kind === "session") return `sessions, closed after ${durationOf(size)}`;
+  return `${kind}, ${durationOf(size)}${step ? ` every ${durationOf(step)}` : ""}`;
+}
+
+const columnText = ({ name, kind, path, by }) => `${name} = ${kind}(${path ?? ""}${by ? `, by ${by}` : ""})`;
+
+function definition(view) {
+  return element("div", {},
+    element("p", { class: "marks" }, view.building ? badge("building", "warn") : null, view.incomplete ? badge("incomplete", "bad") : null, !view.building && !view.incomplete ? badge("complete", "good") : null),
+    facts([
+      ["Topic", element("a", { href: `#/topic?topic=${encodeURIComponent(view.topic)}` }, view.topic)],
+      ["By", view.key ?? "the record's key"], ["Windows", windowText(view.window)], ["Where", view.where],
+      ["Age", age(view.age_ms)], ["Event time", view.event_time === undefined ? null : time(view.event_time)],
+      ["Late", count(view.late)], ["Invalid", count(view.invalid)],
+    ]),
+    element("p", { class: "hint" }, `Columns: ${view.columns.map(columnText).join(", ")}`));
+}
+
+/** Keys that the view has, to begin with: those of its first windows. */
+async function offerKeys(view, chosen, column, signal) {
+  const { windows } = await read(pathOf("views", view, "keys"), { limit: 1000, partial: "true" }, signal);
+  const keys = [...new Set(windows.map((each) => each.key))].slice(0, KEYS);
+  const links = keys.map((key) => element("li", {}, element("a", { class: "button", href: link({ view, key, column }), "aria-current": key === chosen ? "true" : null }, key)));
+  return { keys, list: element("ul", { class: "picks", "aria-label": "Keys" }, links) };
+}
+
+function chart(windows, column) {
+  const bars = windows.map((each) => {
+    const value = each.values[column];
+    return { start: each.start, final: each.final, value: value === null || value === undefined || Number.isNaN(Number(value)) ? null : Number(value) };
+  });
+  return columns(bars, `${column} of ${bars.length} windows from ${day(bars[0].start)} to ${day(bars.at(-1).start)}; the table below has the numbers`);
+}
+
+const textOf = (value) => (typeof value === "string" ? value : value === undefined ? "–" : inline(value));
+
+function windowTable(windows, names) {
+  const hasTime = windows[0].start !== undefined;
+  const heads = [...(hasTime ? ["Start", "End"] : []), ...names, "State"];
+  return table("Windows", heads, windows.map((each) => [
+    ...(hasTime ? [day(each.start), day(each.end)] : []),
+    ...names.map((name) => textOf(each.values[name])),
+    each.final ? "final" : "may change",
+  ]));
+}
+
+function form(params, names) {
+  return element(
+    "form",
+    { class: "fields", data: { route: "view" } },
+    field("View", { name: "view", value: params.get("view") ?? "", required: true }),
+    field("Key", { name: "key", value: params.get("key") ?? "" }),
+    names.length ? choice("Column", "column", names.map((name) => [name, name]), params.get("column")) : null,
+    field("From", { name: "from", value: params.get("from") ?? "", placeholder: "2013-07-01" }),
+    field("To, exclusive", { name: "to", value: params.get("to") ?? "", placeholder: "2013-08-01" }),
+    element("button", { type: "submit", class: "main" }, "Show"),
+  );
+}
+
+async function showWindows(place, view, chosen, signal) {
+  const shownWindows = [];
+  async function page(cursor) {
+    const query = { from: chosen.from, to: chosen.to, limit: WINDOWS, cursor, partial: "true" };
+    const found = await read(pathOf("views", view.view, "keys", chosen.key), query, signal);
+    shownWindows.push(...found.windows);
+    const names = view.columns.map((each) => each.name);
+    const more = found.next && element("button", { type: "button", on: { click: () => guarded(place, () => page(found.next)) } }, "Later windows");
+    const bars = shownWindows.length && shownWindows[0].start !== undefined ? chart(shownWindows, chosen.column) : "";
+    place.replaceChildren(
+      element("h2", {}, `${chosen.column} of ${chosen.key}`),
+      ...(shownWindows.length
+        ? [bars, bars && element("p", { class: "hint" }, "Pale columns may still change."), more || "", element("details", { open: !bars }, element("summary", {}, "As a table"), windowTable(shownWindows, names))]
+        : [element("p", {}, "This key has no windows in this time.")]),
+    );
+  }
+  await page("");
+}
+
+export async function show(main, params, signal) {
+  const name = params.get("view") ?? "";
+  if (!name) {
+    main.append(element("h1", {}, "A view"), form(params, []), element("p", { class: "hint" }, "The names of views are in keylane.toml; the demo has departures."));
+    return;
+  }
+  const top = element("div", {}, reading());
+  main.append(element("h1", {}, `View ${name}`), top);
+  await guarded(top, async () => {
+    const view = await read(pathOf("views", name), {}, signal);
+    const numeric = view.columns.filter((each) => NUMERIC.includes(each.kind)).map((each) => each.name);
+    const column = params.get("column") || numeric[0] || view.columns[0].name;
+    const { keys, list } = await offerKeys(name, params.get("key"), column, signal);
+    const key = params.get("key") || keys[0] || "";
+    list.querySelectorAll("a").forEach((each) => each.textContent === key && each.setAttribute("aria-current", "true"));
+    const filled = new URLSearchParams(params);
+    filled.set("key", key);
+    filled.set("column", column);
+    const windows = element("section", { "aria-label": "Chart and windows" }, reading());
+    top.replaceChildren(form(filled, numeric.length ? numeric : view.columns.map((each) => each.name)), list, windows, element("h2", {}, "Definition"), definition(view));
+    if (key) await guarded(windows, () => showWindows(windows, view, { key, column, from: params.get("from") ?? "", to: params.get("to") ?? "" }, signal));
+    else windows.replaceChildren(element("p", {}, "The view has no windows yet."));
+  });
+}

@@ -1,0 +1,97 @@
+"""What the console knows of the API: `python -m keylane_build.console_reference`.
+
+It writes clients/console/reference.json: each operation's form, from the OpenAPI document and the examples of
+`events/`, and what to do about each type of problem, from docs/http/errors.md. openapi.json itself is larger
+than the whole page may be.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+from keylane.model.routes import BY_NAME
+from keylane_build.openapi import document
+from keylane_local.tools import project_root
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from keylane.model.routes import Route
+
+PATH = "clients/console/reference.json"
+_SCHEMA_WORDS = ("type", "enum", "minimum", "maximum", "default")
+_PROBLEM_ROW = re.compile(r"^\| `([a-z-]+)` \| (?:\d{3}|4xx) \|(?:[^|]*\|)? ([^|]+) \|$", re.MULTILINE)
+_ACT = re.compile(r"\[Act\]\(\.\./([^)]*)\)")
+_LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
+_VARIABLE = re.compile(r"{(\w+)}")
+
+
+def reference(root: Path) -> dict[str, Any]:
+    """Return `{"operations": [...], "problems": {type: what it means and what to do}}`."""
+    operations = [
+        _operation(root, path, method.upper(), described)
+        for path, methods in document()["paths"].items()
+        for method, described in methods.items()
+        if method != "head"
+    ]
+    return {
+        "operations": operations,
+        "problems": _problems((root / "docs" / "http" / "errors.md").read_text(encoding="utf-8")),
+    }
+
+
+def _operation(root: Path, path: str, method: str, described: dict[str, Any]) -> dict[str, Any]:
+    name = described["operationId"]
+    function = BY_NAME[name].function
+    return {
+        "id": name,
+        "method": method,
+        "path": path,
+        "function": function,
+        "summary": described["summary"],
+        "parameters": [_parameter(each) for each in described["parameters"]],
+        "bodies": list(described.get("requestBody", {}).get("content", {})),
+        "example": _example(root / "events" / function / f"{name}.json", BY_NAME[name]),
+    }
+
+
+def _parameter(described: dict[str, Any]) -> dict[str, Any]:
+    schema = {word: described["schema"][word] for word in _SCHEMA_WORDS if word in described["schema"]}
+    return {**described, "schema": schema}
+
+
+def _example(file: Path, route: Route) -> dict[str, Any]:
+    """Return the values of an example event, by where they stand in the request; a new route has none yet."""
+    if not file.exists():
+        return {"path": {}}
+    event = json.loads(file.read_text(encoding="utf-8"))
+    found = route.pattern.fullmatch(event["path"])
+    parts = [unquote(part) for part in found.groups()] if found else []
+    example: dict[str, Any] = {"path": dict(zip(_VARIABLE.findall(route.path), parts, strict=True))}
+    if event["queryStringParameters"]:
+        example["query"] = event["queryStringParameters"]
+    if event["body"]:
+        example |= {"body": event["body"], "type": event["headers"]["Content-Type"]}
+    return example
+
+
+def _problems(page: str) -> dict[str, str]:
+    meanings: dict[str, str] = {}
+    for name, meaning in _PROBLEM_ROW.findall(page):
+        # The service's own problems stand above those of API Gateway, which share some names.
+        text = _LINK.sub(r"\1", _ACT.sub(r"Operators: docs/\1.", meaning))
+        meanings.setdefault(name, text.replace("`", "").strip())
+    return meanings
+
+
+def write(root: Path) -> None:
+    """Write the file, in one line for each operation: it is part of a page."""
+    text = json.dumps(reference(root), ensure_ascii=False, separators=(",", ":"))
+    (root / PATH).write_text(text.replace('{"id":', '\n{"id":') + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write(project_root())

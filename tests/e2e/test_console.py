@@ -1,0 +1,424 @@
+"""The console in Chromium, on the whole stack."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from contextlib import contextmanager
+from urllib.parse import urlsplit
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import expect
+from tests.servers.own import eventually
+from tests.support.browser import TIMEOUT_MS, ConsoleTab, chromium
+
+expect.set_options(timeout=TIMEOUT_MS)
+PHONE = {"width": 360, "height": 720}
+DESK = {"width": 1280, "height": 900}
+
+
+@pytest.fixture(scope="module")
+def browser(applied_stack):
+    with chromium() as running:
+        yield running
+
+
+@pytest.fixture
+def tab(browser, applied_stack):
+    opened = ConsoleTab(browser, applied_stack.http_url, viewport=DESK)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture(scope="module")
+def bookings(applied_stack):
+    """Two records of `console|1`, one of `console|2` and `console|3`, and a window of the view `puts`."""
+    from tests.e2e.client import Client  # noqa: PLC0415 (as the fixture `client`, for a whole module)
+
+    client = Client(applied_stack.http_url)
+    client.put("bookings", b"console|1", b'{"to": "Bern", "price": 12.50, "seat": {"car": 2}}')
+    for number in (2, 3):
+        client.put("bookings", b"console|%d" % number, b'{"to": "Chur"}')
+    last = client.put(
+        "bookings", b"console|1", b'{"to": "Zug", "price": 12.50, "seat": {"car": 4}, "via": []}'
+    )
+    wait = {"Keylane_Min_Position": last, "Prefer": "wait=20"}
+    eventually(lambda: client.get("bookings", b"console|1", **wait).status == 200, 120)
+    client.put("joined", b"console", b'{"amount": 7, "note": "first"}')
+
+    def has_window():
+        answer = client.request("GET", "/views/puts/keys/console?partial=true")
+        return answer.status == 200 and answer.json["windows"]
+
+    eventually(has_window, 120)
+    client.close()
+
+
+def test_the_console_is_served_with_a_policy_that_allows_no_inline_code(client):
+    page = client.request("GET", "/console/")
+    assert page.status == 200
+    policy = page.headers["Content-Security-Policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert client.request("HEAD", "/console/app.js").headers["Content-Type"].startswith("text/javascript")
+    moved = client.request("GET", "/console")
+    assert (moved.status, moved.headers["Location"]) == (308, "console/")
+
+
+@pytest.mark.parametrize(
+    "path", ["nothing.js", "../server.py", "..%2f..%2fREADME.md", ".hidden", "a/b.js", "%00"]
+)
+def test_the_console_serves_its_own_files_alone(client, path):
+    answer = client.request("GET", f"/console/{path}")
+    assert (answer.status, b"no such file" in answer.body) == (404, True)
+
+
+def test_topics_show_rate_lag_and_age(tab, bookings):
+    page = tab.open("topics", prefix="bookings")
+    card = page.locator(".card", has=page.get_by_role("link", name="bookings"))
+    for name in ("Rate", "Lag", "Age"):
+        expect(card.get_by_role("img", name=re.compile(f"^{name} of the last"))).to_be_visible()
+    expect(card.locator(".number").first).to_have_text(re.compile(r"^[\d.,K]+/s$"))
+    card.get_by_role("link", name="bookings").click()
+    expect(page.locator("h1")).to_have_text("Topic bookings")
+
+
+def test_the_lane_map_shows_each_lane_on_its_shard(tab, client):
+    lanes = client.request("GET", "/topics/striped").json["lanes"]
+    page = tab.open("topic", topic="striped")
+    expect(page.locator(".tile")).to_have_count(len(lanes))
+    for lane in lanes:
+        shard = page.locator(".shard-card", has=page.get_by_role("heading", name=lane["shard"]))
+        expect(shard.locator(f'[data-lane="{lane["partition"]}.{lane["stripe"]}"]')).to_have_count(1)
+    page.get_by_text("As a table").click()
+    expect(page.locator("tbody tr")).to_have_count(len(lanes))
+
+
+def test_a_lane_is_chosen_with_the_keyboard_and_keeps_the_focus(tab):
+    page = tab.open("topic", topic="striped", by="age")
+    page.locator('[data-lane="1.2"]').focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="Lane 1.2")).to_be_visible()
+    before = page.locator(".facts").last.inner_text()
+    expect(page.locator(".facts").last).not_to_have_text(before)  # the map was drawn again
+    assert page.evaluate("document.activeElement.dataset.lane") == "1.2"
+
+
+def test_lanes_in_trouble_are_marked(tab, client):
+    layout = client.request("GET", "/topics/striped").json
+    lanes = {f"{lane['partition']}.{lane['stripe']}": lane for lane in layout["lanes"]}
+    lanes["0.0"] |= {"incomplete": True, "lag": 2_000_000}
+    lanes["0.1"] |= {"building": True, "has_strays": True}
+    lanes["0.1"].pop("age_ms", None)
+    tab.page.route("**/topics/striped", lambda route: route.fulfill(json=layout | {"incomplete": True}))
+    page = tab.open("topic", topic="striped")
+    expect(page.locator('.tile[data-lane="0.0"]')).to_have_class("tile level-4")
+    expect(page.locator('.tile[data-lane="0.0"] .badge')).to_have_text(["incomplete"])
+    expect(page.locator('.tile[data-lane="0.1"] .badge')).to_have_text(["building", "strays"])
+    page.get_by_label("Colours by").select_option("age")
+    page.get_by_role("button", name="Show").click()
+    expect(page.locator('.tile[data-lane="0.1"]')).to_have_class("tile level-4")
+    expect(page.locator('.tile[data-lane="0.1"]')).to_contain_text("unknown")
+
+
+def test_a_topic_of_many_lanes_shows_the_worst_of_them(tab, client):
+    layout = client.request("GET", "/topics/striped").json
+    lanes = [layout["lanes"][0] | {"partition": number, "slot": number * 4} for number in range(4096)]
+    lanes[4000] = lanes[4000] | {"lag": 5_000}
+    tab.page.route("**/topics/striped", lambda route: route.fulfill(json=layout | {"lanes": lanes}))
+    page = tab.open("topic", topic="striped")
+    expect(page.locator(".tile").first).to_have_attribute("data-lane", "4000.0")
+    expect(page.locator(".tile")).to_have_count(512)
+    expect(page.get_by_text("Tiles of the 512 worst of 4096 lanes")).to_be_visible()
+
+
+def test_a_key_shows_its_value_and_what_each_record_changed(tab, bookings):
+    page = tab.open("key", topic="bookings", key="console|1")
+    expect(page.locator("#value pre")).to_contain_text('"price": 12.50')
+    newest = page.locator(".timeline > li").first
+    expect(newest.locator(".changes li")).to_have_text(
+        ['to: "Bern" → "Zug"', "seat.car: 2 → 4", "via added: []"]
+    )
+    expect(page.locator(".timeline > li").last).to_contain_text("created")
+
+
+def test_a_change_appears_without_a_reload(tab, client, key):
+    page = tab.open("key", topic="bookings", key=key.decode())
+    value = page.locator("#value")
+    expect(value).to_contain_text("absent")
+    client.put("bookings", key, b'{"n": 1}')
+    expect(value).to_contain_text('"n": 1')
+    client.put("bookings", key, b'{"n": 2}')
+    expect(value).to_contain_text('"n": 2')
+    expect(page.locator(".timeline > li")).to_have_count(2)
+    expect(page.locator("#said")).to_contain_text("Changed: position")
+    client.request("DELETE", f"/topics/bookings/keys/{key.decode()}")
+    expect(value).to_contain_text("absent")
+    expect(page.locator(".timeline > li").first).to_contain_text("deleted")
+
+
+def test_a_value_is_never_markup(tab, client, key):
+    client.put("bookings", key, b"<img src=x onerror=alert(1)><script>alert(2)</script>")
+    page = tab.open("key", topic="bookings", key=key.decode())
+    expect(page.locator("#value pre")).to_contain_text("<script>alert(2)</script>")
+    assert page.locator("#value img, #value script").count() == 0
+
+
+def test_bytes_that_are_no_text_are_shown_in_hex(tab, client, key):
+    client.put("bookings", key, b"\xff\x00Bern")
+    page = tab.open("key", topic="bookings", key=key.decode())
+    expect(page.locator("#value pre")).to_contain_text("00000000  ff 00 42 65 72 6e")
+    expect(page.locator("#value pre")).to_contain_text("..Bern")
+
+
+def test_a_value_left_in_kafka_says_so(tab):
+    page = tab.open("key")
+    script = """async (record) => {
+        const json = await import("./json.js");
+        return json.valueText(record);
+    }"""
+    left = {"value": None, "value_format": "left-in-kafka", "value_bytes": 5_000_000}
+    assert page.evaluate(script, left) == "left in Kafka: 5,000,000 bytes"
+    assert page.evaluate(script, {"value": {"a": None}}) == '{"a": null}'
+
+
+def test_a_range_is_read_page_by_page(tab, bookings):
+    page = tab.open("range", topic="bookings", prefix="console|", limit="2")
+    expect(page.locator("tbody a")).to_have_text(["console|1", "console|2"])
+    page.get_by_role("button", name="Next page").click()
+    expect(page.locator("tbody a")).to_have_text(["console|3"])
+    expect(page.get_by_text("This is the end of the range.")).to_be_visible()
+    page.get_by_role("button", name="First page").click()
+    page.get_by_role("link", name="console|1").click()
+    expect(page.locator("h1")).to_have_text("Key console|1")
+
+
+def test_a_view_is_a_chart_and_a_table_of_its_windows(tab, bookings):
+    page = tab.open("view", view="puts", key="console", column="total")
+    expect(page.get_by_role("img", name=re.compile("^total of 1 windows"))).to_be_visible()
+    page.get_by_text("As a table").click()
+    expect(page.locator("tbody td").nth(3)).to_have_text("7")
+
+
+def test_an_error_says_what_to_do(tab):
+    page = tab.open("range", topic="flights", prefix="N")
+    alert = page.get_by_role("alert")
+    expect(alert.get_by_role("heading")).to_have_text("The topic's keys are not kept in order 409")
+    expect(alert).to_contain_text("Ranges need index = true for the topic.")
+    page.get_by_label("Topic").fill("nowhere")
+    page.get_by_role("button", name="Read").click()
+    expect(alert).to_contain_text("is it in keylane.toml, and is the job running?")
+
+
+def test_a_service_that_is_away_is_asked_again(tab, bookings):
+    tab.page.route("**/topics/bookings/keys/*", lambda route: route.abort())
+    page = tab.open("key", topic="bookings", key="console|1")
+    expect(page.get_by_role("alert")).to_contain_text("No answer came")
+    expect(page.get_by_role("alert")).to_contain_text("Check the address under Connection")
+    page.unroute("**/topics/bookings/keys/*")
+    expect(page.locator("#value")).to_contain_text('"to": "Zug"')
+
+
+def test_a_paused_page_asks_for_nothing(tab, client):
+    tab.page.clock.install()
+    page = tab.open("topic", topic="striped")
+    page.locator(".tile").first.wait_for()
+    expect(page.get_by_text("redis ready")).to_be_visible()
+    page.get_by_role("button", name="Pause").click()
+    expect(page.locator("#said")).to_contain_text("Paused")
+    asked = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.clock.run_for(60_000)
+    assert asked == []
+    with page.expect_request("**/topics/striped"):
+        page.get_by_role("button", name="Pause").click()
+
+
+def test_a_form_sends_what_its_curl_command_sends(tab, client, key):
+    page = tab.open("try", operation="put_key")
+    page.get_by_label("topic", exact=True).fill("bookings")
+    page.get_by_label("key", exact=True).fill(f"{key.decode()} it's / ü")
+    page.get_by_label("Body").fill('{"by": "it\'s me"}')
+    page.get_by_role("button", name="Send").click()
+    expect(page.locator("section .badge").first).to_have_text("201")
+    command = page.get_by_role("region", name="The same with curl").inner_text()
+    done = subprocess.run(["/bin/sh", "-c", f"{command} --silent"], capture_output=True, check=True)
+    assert b"201 Created" in done.stdout
+    position = json.loads(done.stdout.rpartition(b"\r\n\r\n")[2])["position"]
+    wait = {"Keylane_Min_Position": position, "Prefer": "wait=20"}
+    path = f"{key.decode()} it's / ü".encode()
+    assert client.get("bookings", path, **wait).body == b'{"by": "it\'s me"}'
+
+
+def test_each_route_has_a_form(tab):
+    page = tab.open("try")
+    names = page.locator("select[name=operation] option").evaluate_all("all => all.map((each) => each.value)")
+    assert len(names) == len(set(names)) > 30
+    for name in names:
+        page.goto(f"{page.url.partition('#')[0]}#/try?operation={name}")
+        expect(page.locator("select[name=operation]")).to_have_value(name)
+        expect(page.get_by_role("region", name="The same with curl")).to_contain_text("curl -i")
+
+
+def test_the_token_is_sent_and_is_in_no_storage_address_or_command(tab):
+    page = tab.open("try", operation="get_health")
+    page.get_by_role("button", name="Connection").click()
+    page.get_by_label("Bearer token").fill("s3cret-token")
+    page.get_by_role("button", name="Use", exact=True).click()
+    with page.expect_request("**/health") as sent:
+        page.get_by_role("button", name="Send").click()
+    assert sent.value.headers["authorization"] == "Bearer s3cret-token"
+    stores = "{...localStorage}, {...sessionStorage}, document.cookie, location.href, history.state"
+    kept = page.evaluate(f"JSON.stringify([{stores}])")
+    assert "s3cret" not in kept
+    assert "s3cret" not in page.get_by_role("region", name="The same with curl").inner_text()
+    page.reload()
+    with page.expect_request("**/health") as sent:
+        page.get_by_role("button", name="Send").click()
+    assert "authorization" not in sent.value.headers
+
+
+STATIC, OTHER = "https://static.example.org", "https://api.example.org"
+
+
+@pytest.mark.parametrize("api", [STATIC, OTHER], ids=["beside the API", "another origin"])
+def test_any_static_server_may_host_the_page(tab, client, bookings, api):
+    asked = set()
+
+    def answer(route):
+        parts = urlsplit(route.request.url)
+        found = client.request(
+            "GET", parts.path.removeprefix("/prod") + f"?{parts.query}" * bool(parts.query)
+        )
+        headers = dict(found.headers) | {
+            "Access-Control-Allow-Origin": STATIC,
+            "Access-Control-Expose-Headers": "*",
+        }
+        policy = headers.get("Content-Security-Policy", "")
+        headers["Content-Security-Policy"] = policy.replace(
+            "connect-src 'self'", f"connect-src 'self' {OTHER}"
+        )
+        if "/keys" in parts.path:
+            asked.add(f"{parts.scheme}://{parts.netloc}")
+        route.fulfill(status=found.status, headers=headers, body=found.body)
+
+    page = tab.page
+    page.route("https://*.example.org/**", answer)
+    page.goto(f"{STATIC}/prod/console/")
+    if api == OTHER:
+        page.get_by_role("button", name="Connection").click()
+        page.get_by_label("API address").fill(f"{OTHER}/prod/")
+        page.get_by_role("button", name="Use", exact=True).click()
+    page.goto(f"{STATIC}/prod/console/#/key?topic=bookings&key=console%7C3")
+    expect(page.locator("#value")).to_contain_text('"to": "Chur"')
+    assert asked == {api}
+
+
+DIFFERENCES = [
+    ("{}", '{"a": 1}', [["a", None, 1]]),
+    ('{"a": [1, 2]}', '{"a": [1]}', [["a[1]", 2, None]]),
+    ('{"a": {"b": 1}}', '{"a": {"b": {"c": 1}}}', [["a.b", 1, {"c": 1}]]),
+    ('{"a": null}', '{"a": null}', []),
+    ("1", '"1"', [["value", 1, "1"]]),
+    ('{"a": [1]}', '{"a": {"0": 1}}', [["a", [1], {"0": 1}]]),
+]
+
+
+@pytest.mark.parametrize(("before", "after", "expected"), DIFFERENCES)
+def test_differences_are_found_by_path(tab, before, after, expected):
+    page = tab.open("key")
+    script = """async ([before, after]) => {
+        const { changes } = await import("./difference.js");
+        const found = changes(JSON.parse(before), JSON.parse(after));
+        return found.map((each) => [each.path, each.before ?? null, each.after ?? null]);
+    }"""
+    assert page.evaluate(script, [before, after]) == expected
+
+
+def test_numbers_keep_their_digits(tab):
+    page = tab.open("key")
+    text = '{"a": 1.50, "b": 123456789012345678901, "c": [1e3, -0.0], "d": "1.50"}'
+    script = """async (text) => {
+        const json = await import("./json.js");
+        return json.inline(json.parse(text));
+    }"""
+    assert page.evaluate(script, text) == text
+
+
+def test_hot_lanes_are_those_with_more_than_twice_the_mean(tab):
+    page = tab.open("key")
+    script = """async (rates) => {
+        const { hotLanes } = await import("./samples.js");
+        return [...hotLanes(new Map(Object.entries(rates)))];
+    }"""
+    assert page.evaluate(script, {"0.0": 90, "1.0": 10, "2.0": 10}) == ["0.0"]
+    assert page.evaluate(script, {"0.0": 0.5, "1.0": 0, "2.0": 0}) == []
+    assert page.evaluate(script, {}) == []
+
+
+def test_a_rate_is_the_difference_of_two_samples_and_old_samples_forget_their_lanes(tab):
+    page = tab.open("key")
+    script = """async () => {
+        const samples = await import("./samples.js");
+        let list;
+        for (let n = 0; n < 100; n++) {
+            const lanes = [[0, 0], [0, 1], [1, 0], [1, 1]].map(([partition, stripe]) => (
+                { partition, stripe, log_end: partition ? 30 * n : 10 * n }));
+            list = samples.takeSample({ topic: "t", generation: 1, lag: n, age_ms: n, lanes }, n * 2000);
+        }
+        return [
+            list.length,
+            list.filter((each) => each.lanes).length,
+            samples.rates(list).at(-1),
+            Object.fromEntries(samples.laneRates(list)),
+            samples.takeSample({ topic: "t", generation: 2, lanes: [] }, 300_000).length,
+        ];
+    }"""
+    by_lane = {"0.0": 5, "0.1": 5, "1.0": 15, "1.1": 15}
+    assert page.evaluate(script) == [90, 6, 20, by_lane, 1]
+
+
+VIEWS = {
+    "topics": ({}, ".card .spark"),
+    "topic": ({"topic": "striped"}, ".tile"),
+    "key": ({"topic": "bookings", "key": "console|1"}, ".timeline li"),
+    "range": ({"topic": "bookings", "prefix": "console|"}, "tbody a"),
+    "view": ({"view": "puts", "key": "console"}, ".chart rect"),
+    "try": ({"operation": "put_key"}, "form.try"),
+}
+
+
+@contextmanager
+def themed(browser, url, scheme, size):
+    opened = ConsoleTab(browser, url, viewport=size, color_scheme=scheme, reduced_motion="reduce")
+    yield opened
+    opened.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_in_any_view(browser, applied_stack, bookings, scheme):
+    found = {}
+    with themed(browser, applied_stack.http_url, scheme, DESK) as tab:
+        for name, (query, ready) in VIEWS.items():
+            page = tab.open(name, **query)
+            page.locator(ready).first.wait_for()
+            page.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
+            found[name] = Axe().run(page).response["violations"]
+        tab.open("range", topic="flights", prefix="N").get_by_role("alert").wait_for()
+        found["problem"] = Axe().run(tab.page).response["violations"]
+        tab.page.get_by_role("button", name="Connection").click()
+        found["dialog"] = Axe().run(tab.page).response["violations"]
+    faults = [(name, each["id"], each["nodes"][0]["html"]) for name, all_ in found.items() for each in all_]
+    assert faults == []
+
+
+def test_a_phone_shows_every_view_without_scrolling_sideways(browser, applied_stack, bookings):
+    wide = {}
+    with themed(browser, applied_stack.http_url, "light", PHONE) as tab:
+        for name, (query, ready) in VIEWS.items():
+            page = tab.open(name, **query)
+            page.locator(ready).first.wait_for()
+            wide[name] = page.evaluate("document.documentElement.scrollWidth")
+    assert wide == dict.fromkeys(VIEWS, PHONE["width"])

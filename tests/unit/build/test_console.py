@@ -1,0 +1,75 @@
+"""The console's files: their size, what they load, and what is generated of them."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from keylane.api import problems
+from keylane.model.routes import ROUTES
+from keylane_build import console_reference
+from keylane_local.front.console import is_console, serve_console
+
+ROOT = Path(__file__).parents[3]
+FOLDER = ROOT / "clients" / "console"
+LIMIT_BYTES = 150_000
+PARSED_OR_FOREIGN = re.compile(
+    r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|@import|url\("
+)
+FILES = sorted(each for each in FOLDER.iterdir())
+
+
+def test_the_whole_page_is_small():
+    assert sum(each.stat().st_size for each in FILES) < LIMIT_BYTES
+
+
+def test_the_reference_is_up_to_date():
+    stored = json.loads((ROOT / console_reference.PATH).read_text(encoding="utf-8"))
+    assert stored == console_reference.reference(ROOT), "make openapi"
+
+
+def test_each_route_has_a_form_and_each_problem_its_meaning():
+    made = console_reference.reference(ROOT)
+    assert {each["id"] for each in made["operations"]} == {route.name for route in ROUTES}
+    names = {kind.name for kind in problems.KINDS.values()}
+    assert not names - made["problems"].keys()
+    assert not [text for text in made["problems"].values() if "](" in text or "`" in text]
+
+
+def test_the_page_loads_its_own_files_and_nothing_else():
+    page = (FOLDER / "index.html").read_text(encoding="utf-8")
+    assert not re.search(r"<style|\sstyle=|\son\w+=|<script(?![^>]*\ssrc=)", page)
+    named = set(re.findall(r'(?:src|href)="([^"#]+)"', page))
+    for file in FILES:
+        text = file.read_text(encoding="utf-8")
+        if file.suffix in {".js", ".css"}:
+            assert not PARSED_OR_FOREIGN.search(text)
+            named |= _imports(text)
+    assert named == {each.name for each in FILES} - {"index.html"}
+
+
+def _imports(text: str) -> set[str]:
+    return {one or other for one, other in re.findall(r'from "\./([a-z]+\.js)"|fetch\("([a-z.]+)"', text)}
+
+
+@pytest.mark.parametrize("path", ["/console", "/console/", "/console/app.js", "/console/../x"])
+def test_paths_below_console_belong_to_it(path):
+    assert is_console(path)
+    assert "Content-Security-Policy" in serve_console(path).headers
+
+
+@pytest.mark.parametrize("path", ["/consoles", "/", "/topics/console", "/Console"])
+def test_other_paths_do_not(path):
+    assert not is_console(path)
+
+
+def test_a_route_without_an_example_has_an_empty_form(tmp_path):
+    (tmp_path / "docs" / "http").mkdir(parents=True)
+    page = tmp_path / "docs" / "http" / "errors.md"
+    page.write_text("| `x` | 400 | - | Act. [Act](../operate/a.md#x) |\n", encoding="utf-8")
+    made = console_reference.reference(tmp_path)
+    assert all(each["example"] == {"path": {}} for each in made["operations"])
+    assert made["problems"] == {"x": "Act. Operators: docs/operate/a.md#x."}

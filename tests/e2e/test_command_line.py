@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
+import selectors
+import signal
+import subprocess
+import sys
 
 import pytest
 from click.testing import CliRunner
+from tests.servers.own import eventually
 
 from keylane_local.cli import keylane
 from keylane_local.errors import StackError
@@ -56,6 +61,37 @@ def test_topics_and_lanes_are_shown(run):
     assert "bookings\t9" in run("topics").splitlines()
     assert "9 partitions" in run("lanes", "bookings")
     assert len(json.loads(run("lanes", "striped", "--json"))["lanes"]) == 12
+
+
+def test_a_tail_has_what_is_written_and_ends_at_ctrl_c(applied_stack, run, name):
+    begin = run("put", "bookings", name, "1").strip()
+    command = [sys.executable, "-m", "keylane_local.cli", "tail", "bookings", "--url", applied_stack.http_url]
+    with subprocess.Popen([*command, "--pause", "0.1", "--json"], stdout=subprocess.PIPE, text=True) as tail:
+        # Until it prints, nobody knows whether it has found the end of the log.
+        position = ""
+        with selectors.DefaultSelector() as ready:
+            ready.register(tail.stdout, selectors.EVENT_READ)
+
+            def has_printed() -> bool:
+                nonlocal position
+                position = run("put", "bookings", name, '"new"').strip()
+                return bool(ready.select(0.5))
+
+            eventually(has_printed, 60)
+        printed = json.loads(tail.stdout.readline())
+        tail.send_signal(signal.SIGINT)
+        assert tail.wait(20) == 0
+    assert (printed["key"], printed["value"]) == (name, "new")
+    first, *_ = run("tail", "bookings", "--from", "earliest", "-n", "1").splitlines()
+    assert first.count("\t") == 3
+    assert begin != printed["position"]
+    assert "unknown-topic" in run("tail", "nowhere", exit_code=3)
+
+
+def test_open_prints_where_the_api_shows_itself(applied_stack, run):
+    found = json.loads(run("open", "--no-browser", "--json"))
+    assert found["opened"] is False
+    assert found["url"] in {f"{applied_stack.http_url}/console", f"{applied_stack.http_url}/topics"}
 
 
 def test_a_file_is_loaded_and_the_load_goes_on_behind_a_broken_row(run, name, tmp_path):

@@ -266,8 +266,9 @@ JOB_AND_BUILD = SettingsTable(
         "KEYLANE_JOB_METRICS",
         "job",
         "",
-        "Whether the job prints metrics for CloudWatch (`emf`), whatever `keylane.toml` says.",
-        words=("none", "emf"),
+        "Whether the job prints metrics for CloudWatch (`emf`) or serves them for Prometheus "
+        "(`openmetrics`), whatever `keylane.toml` says.",
+        words=("none", "emf", "openmetrics"),
         shown="`metrics` of `[job]`",
     ),
     Raw(

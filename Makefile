@@ -79,6 +79,9 @@ openapi: setup-python  ## Write docs/openapi.json, and the template's routes, fr
 settings: setup-python  ## Write docs/configuration/settings.md from the tables of settings
 	@$(BIN)/python -m keylane_build.settings
 
+monitoring: setup-python  ## Write infra/monitoring/, Grafana's dashboard and Prometheus' alerts, from CloudWatch's
+	@$(BIN)/python -m keylane_build.monitoring
+
 layer-requirements: setup-python
 	@$(BIN)/python -m keylane_build.layer
 

@@ -22,6 +22,7 @@ from keylane_local.commands.api.load import load
 from keylane_local.commands.api.open_in_browser import open_in_browser
 from keylane_local.commands.dlq import dlq
 from keylane_local.commands.doctor import doctor
+from keylane_local.commands.new import new
 from keylane_local.commands.smoke import smoke
 from keylane_local.errors import BadInput, PartFailed, StackError
 from keylane_local.process import processes
@@ -71,7 +72,7 @@ def keylane() -> None:
 
 for _command in (
     *(records.topics, records.get, records.put, records.delete, records.scan, records.history),
-    *(watch, tail, load, lanes, open_in_browser, dlq, doctor, smoke),
+    *(watch, tail, load, lanes, open_in_browser, dlq, doctor, smoke, new),
 ):
     keylane.add_command(_command)
 

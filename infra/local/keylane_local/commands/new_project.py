@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -67,6 +68,8 @@ def look_at(project: NewProject, environment: Mapping[str, str]) -> TopicFound:
     KeylaneError.
     """
     addresses = {"KEYLANE_KAFKA_BOOTSTRAP": project.bootstrap, "KEYLANE_REDIS_NODES": project.redis_nodes}
+    # Kafka's client logs each attempt to connect. The error that is raised says it once.
+    logging.getLogger("keylane").addHandler(logging.NullHandler())
     settings = ExploreSettings.from_environment(references.resolved({**environment, **addresses}))
     clock = Clock()
     with ExitStack() as opened:

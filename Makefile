@@ -83,6 +83,9 @@ settings: setup-python  ## Write docs/configuration/settings.md from the tables 
 image-requirements: setup-python  ## Write the images' packages, by hash, from pyproject.toml
 	@$(BIN)/python -m keylane_build.image_requirements
 
+monitoring: setup-python  ## Write infra/monitoring/, Grafana's dashboard and Prometheus' alerts, from CloudWatch's
+	@$(BIN)/python -m keylane_build.monitoring
+
 layer-requirements: setup-python
 	@$(BIN)/python -m keylane_build.layer
 

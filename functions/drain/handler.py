@@ -41,6 +41,7 @@ def lambda_handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
         _log.warning(
             "of %d messages %d are delivered again %s; records written: %d, dead: %s",
             *(len(received), len(drained.failed), dict(drained.retried), drained.written, dict(drained.dead)),
+            extra={"traces": list(drained.traces)} if drained.traces else None,
         )
         _postpone(use, received, drained.failed)
     for metric, counts in (("RetriedMessages", drained.retried), ("DeadLetters", drained.dead)):

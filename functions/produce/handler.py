@@ -28,6 +28,7 @@ from keylane.api.rest_proxy_schemas import MEDIA_TYPES, RequestSchemas
 from keylane.api.rest_proxy_v3_records import RecordParser
 from keylane.api.rest_proxy_v3_reports import render_reports
 from keylane.api.rest_proxy_v3_schemas import RecordSchemas
+from keylane.api.trace_context import has_trace, trace_headers
 from keylane.model.routes import PermissionKind
 from keylane.produce.put import put_all
 from keylane.wiring.api import read_api_settings
@@ -202,7 +203,11 @@ def _post(event: Event, topic: str, partition: str | None = None) -> Response[st
 def _put(
     use: ProduceParts, event: Event, records: Sequence[NewRecord], write: GuardedWrite, *, is_async: bool
 ) -> list[RecordResult]:
-    """Write the records that no limit refuses, with the header that names their request, if one is set."""
+    """Write the records that no limit refuses, with the headers that name their request and its trace."""
+    if use.has_trace_headers and (trace := trace_headers(event)):
+        records = [
+            each if has_trace(each) else replace(each, headers=(*each.headers, *trace)) for each in records
+        ]
     if use.request_id_header:
         header = (use.request_id_header, request_id_of(event).encode())
         records = [replace(each, headers=(*each.headers, header)) for each in records]

@@ -32,6 +32,7 @@ from keylane_spark.adapters.kafka_admin import JobKafka
 from keylane_spark.config.topics import Config, load
 from keylane_spark.context import JobContext
 from keylane_spark.engine import kafka_options, session
+from keylane_spark.telemetry.reporting import begin_reporting
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -54,6 +55,8 @@ def main(arguments: list[str] | None = None, environment: Mapping[str, str] = os
         connection = kafka()
         redis = renewable(redis_settings(references.resolved(environment)), environment)
         kafka_options.options(connection)
+        clock = Clock()
+        metrics = begin_reporting(topics.job, clock, _write, namespace)
     except (BadConfig, SettingsUnavailable) as error:
         _say(str(error))
         return 2
@@ -63,9 +66,8 @@ def main(arguments: list[str] | None = None, environment: Mapping[str, str] = os
     try:
         renewed = kafka if references.has_references(environment) else None
         broker = JobKafka(connection, renewed=renewed)
-        clock = Clock()
         context = JobContext(
-            topics, spark, broker, redis, Path(checkpoint), clock, ClaimClock(clock), _say, _write, namespace
+            topics, spark, broker, redis, Path(checkpoint), clock, ClaimClock(clock), _say, metrics
         )
         job.run(context, stop)
     except Fenced as error:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from keylane_spark.adapters.function_library import FunctionLibrary, WriteOptions
 from keylane_spark.engine.leader_epochs import epoch_ends
-from keylane_spark.telemetry.metrics import NAMESPACE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -22,14 +21,12 @@ if TYPE_CHECKING:
     from keylane_spark.adapters.kafka_admin import JobKafka
     from keylane_spark.config.topics import Config
     from keylane_spark.engine.leader_epochs import EpochEnd
+    from keylane_spark.telemetry.metrics import JobMetrics
 
 
 @dataclass(frozen=True, slots=True)
 class JobContext:
-    """The config and the outside world.
-
-    `say` prints log lines, `write` prints metrics; `metrics_namespace` is theirs in CloudWatch.
-    """
+    """The config and the outside world. `say` prints log lines."""
 
     config: Config
     spark: SparkSession
@@ -39,8 +36,7 @@ class JobContext:
     clock: Clock
     claim_clock: ClaimClock
     say: Callable[[str], None]
-    write: Callable[[str], None] = lambda _: None
-    metrics_namespace: str = NAMESPACE
+    metrics: JobMetrics
 
     @property
     def write_options(self) -> WriteOptions:

@@ -11,7 +11,6 @@ from keylane_spark.generations.sweeper import Sweeper
 from keylane_spark.serving.open_topics import open_topics
 from keylane_spark.serving.switch import Serving
 from keylane_spark.stream.restarts import RestartPauses
-from keylane_spark.telemetry.metrics import JobMetrics
 from keylane_spark.telemetry.stray_totals import StrayTotals
 from keylane_spark.views.runner import Views
 
@@ -32,7 +31,6 @@ def run(context: JobContext, stop: threading.Event) -> None:
     Raises those that don't: Fenced (its sentence says who took over), UnknownTopic at the first start,
     WriterError, CorruptState.
     """
-    job = context.config.job
     ownership = Ownership(context.redis, context.clock, context.write_options, context.say)
     sweeper = Sweeper(context.redis, ownership, context.clock, context.config, context.say)
     keeper = RecordKeeper(ownership, context.say)
@@ -42,14 +40,14 @@ def run(context: JobContext, stop: threading.Event) -> None:
         failures.append(error)
         stop.set()
 
-    write = context.write if job.metrics == "emf" else None
-    metrics = JobMetrics(context.clock, write, context.metrics_namespace)
-    views = Views(context, ownership, stop, metrics, sweep=lambda name: sweeper.look_at([name]), failed=fail)
+    views = Views(
+        context, ownership, stop, context.metrics, sweep=lambda name: sweeper.look_at([name]), failed=fail
+    )
     sweeper.start()
     keeper.start()
     views.start()
     try:
-        _serve(context, ownership, sweeper, stop, metrics)
+        _serve(context, ownership, sweeper, stop)
         for failure in failures:
             raise failure
     except Fenced as fenced:
@@ -62,9 +60,8 @@ def run(context: JobContext, stop: threading.Event) -> None:
         ownership.close()
 
 
-def _serve(
-    context: JobContext, ownership: Ownership, sweeper: Sweeper, stop: threading.Event, metrics: JobMetrics
-) -> None:
+def _serve(context: JobContext, ownership: Ownership, sweeper: Sweeper, stop: threading.Event) -> None:
+    metrics = context.metrics
     totals = StrayTotals(ownership)
     pauses = RestartPauses(context, stop)
     reported, openings = "", None

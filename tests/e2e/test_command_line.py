@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import pytest
 from click.testing import CliRunner
+from tests.servers.own import eventually
 
 from keylane_local.cli import keylane
 from keylane_local.errors import StackError
@@ -56,6 +59,33 @@ def test_topics_and_lanes_are_shown(run):
     assert "bookings\t9" in run("topics").splitlines()
     assert "9 partitions" in run("lanes", "bookings")
     assert len(json.loads(run("lanes", "striped", "--json"))["lanes"]) == 12
+
+
+def test_a_tail_has_what_is_written_after_its_start(applied_stack, run, name):
+    options = ["--url", applied_stack.http_url, "--pause", "0.1", "--json", "-n", "1"]
+    command = [sys.executable, "-m", "keylane_local.cli", "tail", "striped", *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as tail:
+
+        def has_ended() -> bool:
+            # Until it prints, nobody knows whether it has found the ends of the log.
+            run("put", "striped", name, '"new"')
+            return tail.poll() is not None
+
+        try:
+            eventually(has_ended, 240)
+        finally:
+            tail.kill()
+        printed = json.loads(tail.stdout.read())
+    assert (tail.returncode, printed["key"], printed["value"]) == (0, name, "new")
+    first, *_ = run("tail", "striped", "--from", "earliest", "-n", "1").splitlines()
+    assert first.count("\t") == 3
+    assert "unknown-topic" in run("tail", "nowhere", exit_code=3)
+
+
+def test_open_prints_where_the_api_shows_itself(applied_stack, run):
+    found = json.loads(run("open", "--no-browser", "--json"))
+    assert found["opened"] is False
+    assert found["url"] in {f"{applied_stack.http_url}/console", f"{applied_stack.http_url}/topics"}
 
 
 def test_a_file_is_loaded_and_the_load_goes_on_behind_a_broken_row(run, name, tmp_path):

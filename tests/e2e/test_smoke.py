@@ -60,7 +60,7 @@ def test_people_read_a_line_for_each_step(stack):
 def test_a_url_without_a_server_is_named():
     code, found = smoke(f"http://{HOST}:{Ports().any()}", "--topic", TOPIC)
     assert (code, list(faults(found))) == (1, ["health"])
-    assert "refuses connections" in faults(found)["health"]
+    assert "cannot be reached" in faults(found)["health"]
 
 
 def test_a_url_below_which_there_is_no_api_is_named(stack):

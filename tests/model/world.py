@@ -156,7 +156,7 @@ class World:
                 self.context, ownership.Ownership(self.context.redis, self.context.clock)
             )
             totals: Any = SimpleNamespace(add=lambda *_, **__: None)
-            metrics = JobMetrics(self.context.clock, None)
+            metrics = JobMetrics(self.context.clock)
             self.query = topic_query.TopicQuery(self.context, openings.serving, totals, metrics)
         except KeylaneError as error:
             raise Broken(f"the job can't open its lanes: {error}") from error

@@ -167,6 +167,7 @@ def load_produce(
     *,
     request_id_header: str | None = None,
     pushes_as_kprf: bool = False,
+    has_trace_headers: bool = True,
 ) -> Callable[..., dict[str, Any]]:
     """The produce function over a log: `post(path, body, **event)`; a body that isn't bytes is JSON.
 
@@ -177,7 +178,12 @@ def load_produce(
     writer = RecordWriter(log, Clock(), 1_000, 5_000, wal, checks, served)
     opened = None if schemas is None else lambda: schemas
     function.parts = lambda: ProduceParts(
-        writer, guards, opened, request_id_header=request_id_header, pushes_as_kprf=pushes_as_kprf
+        writer,
+        guards,
+        opened,
+        request_id_header=request_id_header,
+        pushes_as_kprf=pushes_as_kprf,
+        has_trace_headers=has_trace_headers,
     )
 
     def post(path: str, body: Any, method: str = "POST", **event: Any) -> dict[str, Any]:

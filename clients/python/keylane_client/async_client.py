@@ -33,6 +33,7 @@ class AsyncTopic(NonBlocking[TopicCalls]):
     history = async_iterating(TopicCalls.history)
     watch = async_iterating(TopicCalls.watch)
     log = async_iterating(TopicCalls.log)
+    tail = async_iterating(TopicCalls.tail)
     layout = awaiting(TopicCalls.layout)
     at = deriving(TopicCalls.at)
     reading = deriving(TopicCalls.reading)

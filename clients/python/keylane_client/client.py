@@ -33,6 +33,7 @@ class Topic(Blocking[TopicCalls]):
     history = iterating(TopicCalls.history)
     watch = iterating(TopicCalls.watch)
     log = iterating(TopicCalls.log)
+    tail = iterating(TopicCalls.tail)
     layout = blocking(TopicCalls.layout)
     at = deriving(TopicCalls.at)
     reading = deriving(TopicCalls.reading)

@@ -10,6 +10,7 @@ from keylane_client.context import TopicScope
 from keylane_client.encoding import segment
 from keylane_client.errors import KeyAbsent
 from keylane_client.parsing import parse_document, parse_layout
+from keylane_client.tail import LATEST, tail_topic
 from keylane_client.watch import watch_key
 from keylane_client.wire import ApiRequest, Conversation, Stream
 
@@ -175,6 +176,15 @@ class TopicCalls(TopicScope):
     def log(self, partition: int, offset: int | str = "earliest", *, limit: int = 100) -> Stream[LogRecord]:
         """Read raw records of a partition from an offset (or `earliest`, `latest`) up to its present end."""
         return pages.log(self, partition, offset, limit)
+
+    def tail(self, start: Moment = LATEST, *, pause_s: float = 1.0) -> Stream[LogRecord]:
+        """Read Kafka's records from `start` on, then new ones as they arrive, without end.
+
+        `start`: a time, `earliest` or `latest`. Each partition is polled; `pause_s` is the pause after polls
+        that brought nothing. The records of a partition are in order; retention may remove some unread.
+        """
+        self.terms.require_now("a tail")
+        return tail_topic(self, start, pause_s)
 
     def layout(self) -> Conversation[TopicLayout]:
         """Read how the topic is kept: its lanes, their shards, and how far behind Kafka they are."""

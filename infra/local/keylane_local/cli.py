@@ -16,12 +16,16 @@ from rich.table import Table
 
 from keylane_local.commands import containers
 from keylane_local.commands.api import records
+from keylane_local.commands.api.following import tail, watch
 from keylane_local.commands.api.lanes import lanes
 from keylane_local.commands.api.load import load
+from keylane_local.commands.api.open_in_browser import open_in_browser
+from keylane_local.commands.dlq import dlq
 from keylane_local.commands.doctor import doctor
+from keylane_local.commands.new import new
 from keylane_local.commands.smoke import smoke
 from keylane_local.errors import BadInput, PartFailed, StackError
-from keylane_local.process.processes import tail
+from keylane_local.process import processes
 from keylane_local.stack.plan import StackOptions
 from keylane_local.stack.stack import Stack
 from keylane_local.stack.state import StackState
@@ -67,8 +71,8 @@ def keylane() -> None:
 
 
 for _command in (
-    *(records.topics, records.get, records.put, records.delete, records.scan, records.history, records.watch),
-    *(load, lanes, doctor, smoke),
+    *(records.topics, records.get, records.put, records.delete, records.scan, records.history),
+    *(watch, tail, load, lanes, open_in_browser, dlq, doctor, smoke, new),
 ):
     keylane.add_command(_command)
 
@@ -207,7 +211,7 @@ def logs(data_dir: Path, part: str, follow: bool, lines: int) -> None:
         known = ", ".join(sorted(path.stem for path in folder.glob("*.log")))
         raise BadInput(f"no log of {part!r}; logs: {known or 'none yet'}")
     position = log.stat().st_size
-    click.echo(tail(log, lines))
+    click.echo(processes.tail(log, lines))
     while follow:
         with log.open(encoding="utf-8", errors="replace") as file:
             file.seek(position)
@@ -244,22 +248,6 @@ def invoke_function(data_dir: Path, function: str, event: Path, layer: Path | No
     click.echo(f"init {done.init_ms:.0f} ms, duration {done.duration_ms:.1f} ms", err=True)
     click.echo(invoke.render_response(done.response))
     sys.exit(1 if done.response.failed else 0)
-
-
-@keylane.command()
-@click.option(
-    "--queue-url", required=True, help="The dead-letter queue: KEYLANE_DLQ_URL of the drain function."
-)
-@click.option(
-    "--to", "target", required=True, help="The write-ahead log: KEYLANE_QUEUE_URL of that function."
-)
-@click.option("--topic", help="Move only the messages of this topic.")
-@click.option("--dry-run", is_flag=True, help="Move nothing; report what is there, and why.")
-def replay(queue_url: str, target: str, topic: str | None, dry_run: bool) -> None:
-    """Move dead letters back into the write-ahead log, in order."""
-    from keylane_local.commands import replay as letters  # noqa: PLC0415 - its imports take long
-
-    letters.run(letters.ReplayRequest(queue_url, target, topic, dry_run), os.environ)
 
 
 def _show(stack: Stack) -> None:

@@ -2,7 +2,8 @@
 
     [job]                          every field has a default
     small_batch_records = 20000
-    metrics = "emf"                print metrics for CloudWatch; default "none"
+    metrics = "emf"                print metrics for CloudWatch; "openmetrics": serve them; default "none"
+    metrics_port = 9464            where they are served, on metrics_host = "127.0.0.1"
     sweep_keys_per_s = 20000       how fast old generations are removed
     forget_topics = ["orders"]     topics whose state is removed
     [spark]                        settings of Spark; they override Keylane's
@@ -72,8 +73,10 @@ class JobConfig(ConfigTable):
     forget_topics: Annotated[tuple[str, ...], Field(strict=False)] = ()
     forget_views: Annotated[tuple[str, ...], Field(strict=False)] = ()
     """Topics and views that are no longer in the config, and whose state is removed from Redis."""
-    metrics: Literal["none", "emf"] = "none"
-    """"emf": print metrics for CloudWatch every ten seconds, see keylane_spark.telemetry.metrics."""
+    metrics: Literal["none", "emf", "openmetrics"] = "none"
+    """"emf": print metrics for CloudWatch every ten seconds; "openmetrics": serve them for Prometheus."""
+    metrics_host: Annotated[str, Field(min_length=1)] = "127.0.0.1"
+    metrics_port: Annotated[int, Field(ge=1, le=65535)] = 9464
 
 
 SparkValue = str | int | float | bool

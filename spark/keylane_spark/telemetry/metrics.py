@@ -1,18 +1,11 @@
-"""The job's metrics in CloudWatch's embedded metric format: one line for each topic and view.
-
-`[job] metrics = "emf"` turns them on: a log group takes the lines from the job's output, and CloudWatch makes
-metrics of them
-(https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Embedded_Metric_Format.html).
-"""
+"""What the job counts and measures, by topic and view. `reporting` says where it goes."""
 
 from __future__ import annotations
 
-import json
 import threading
 from collections import Counter, defaultdict
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
-
-from aws_lambda_powertools.metrics import EphemeralMetrics, MetricUnit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -21,62 +14,72 @@ if TYPE_CHECKING:
     from keylane.ports import Clock
     from keylane_spark.telemetry.tally import Tally
 
-NAMESPACE = "Keylane"
-INTERVAL_S = 10.0
 STALE_S = 150.0
 """Gauges not set for this long are dropped: their topic is gone. Twice the longest heartbeat, and more."""
-_TIMES = ("Age", "ClockSkew")
-_COUNTS = {
-    "topic": ("Records", "Batches", "Strays", "LeftInKafka", "Restarts"),
-    "view": ("Records", "Batches", "Windows", "Late", "Invalid", "Restarts"),
-}
+
+
+@dataclass(frozen=True, slots=True)
+class MetricSeries:
+    """The numbers of a topic or view, whose names are those of `keylane.metrics.catalogue.JOB`.
+
+    `kind`: "topic" or "view". `totals`: of the counters, since the job started. `gauges`: as they were set
+    `measured_ms` ago.
+    """
+
+    kind: str
+    name: str
+    totals: Mapping[str, int]
+    gauges: Mapping[str, int]
+    measured_ms: int
 
 
 class JobMetrics:
-    """Counters and gauges of topics and views, written every ten seconds. Thread-safe.
+    """Counters and gauges of topics and views. Thread-safe.
 
-    Gauges: Lag (records), Age (ms, absent while a lane is being built), IncompletePartitions, and of a topic
-    ParkedPartitions and ClockSkew (ms by which the driver's clock is ahead of the Redis node's that differs
-    most). Counters since the last line: of a topic Records, Batches, Strays, LeftInKafka, Restarts; of a view
-    Records, Batches, Windows, Late, Invalid, Restarts.
+    Every `interval_s` the series are due for `report`; with None they never are.
     """
 
-    def __init__(self, clock: Clock, write: Callable[[str], None] | None, namespace: str = NAMESPACE) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        interval_s: float | None = None,
+        report: Callable[[list[MetricSeries]], None] = lambda _: None,
+    ) -> None:
         self._clock = clock
-        self._namespace = namespace
-        self._write = write
+        self._interval_s = interval_s
+        self._report = report
         self._lock = threading.Lock()
-        self._counts: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+        self._totals: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
         self._gauges: dict[tuple[str, str], tuple[float, dict[str, int]]] = {}
-        self._next_s = clock.monotonic_s() + INTERVAL_S
+        self._next_s = clock.monotonic_s() + (interval_s or 0)
 
     def count_batch(self, tallies: Mapping[TopicPartition, Tally]) -> None:
         """Count a batch of topics."""
         with self._lock:
             for topic in {topic for topic, _ in tallies}:
-                self._counts["topic", topic]["Batches"] += 1
+                self._totals["topic", topic]["Batches"] += 1
             for (topic, _), tally in tallies.items():
-                counts = self._counts["topic", topic]
-                counts["Records"] += tally.records
-                counts["Strays"] += tally.strays
-                counts["LeftInKafka"] += tally.left_in_kafka
+                totals = self._totals["topic", topic]
+                totals["Records"] += tally.records
+                totals["Strays"] += tally.strays
+                totals["LeftInKafka"] += tally.left_in_kafka
 
     def count_restart(self, topics: Iterable[str]) -> None:
         """Count a restart of the topics' writer after an error."""
         with self._lock:
             for topic in topics:
-                self._counts["topic", topic]["Restarts"] += 1
+                self._totals["topic", topic]["Restarts"] += 1
 
     def count_view_batch(self, view: str, *, records: int, windows: int, late: int, invalid: int) -> None:
         """Count a batch of a view."""
         counts = {"Batches": 1, "Records": records, "Windows": windows, "Late": late, "Invalid": invalid}
         with self._lock:
-            self._counts["view", view].update(counts)
+            self._totals["view", view].update(counts)
 
     def count_view_restart(self, view: str) -> None:
         """Count a restart of a view's writer after an error."""
         with self._lock:
-            self._counts["view", view]["Restarts"] += 1
+            self._totals["view", view]["Restarts"] += 1
 
     def gauge(
         self,
@@ -88,7 +91,7 @@ class JobMetrics:
         skew_ms: int | None = None,
         parked: int | None = None,
     ) -> None:
-        """Set the gauges of a topic or, without `parked`, of a view."""
+        """Set the gauges of a topic or, without `parked`, of a view. What is None is not known."""
         with self._lock:
             gauges = {"Lag": lag, "IncompletePartitions": incomplete, "ParkedPartitions": parked}
             gauges |= {"Age": age_ms, "ClockSkew": skew_ms}
@@ -98,28 +101,22 @@ class JobMetrics:
 
     @property
     def is_due(self) -> bool:
-        """Whether the next metrics lines are due; False if metrics are off."""
-        return self._write is not None and self._clock.monotonic_s() >= self._next_s
+        """Whether the series are due for the report."""
+        return self._interval_s is not None and self._clock.monotonic_s() >= self._next_s
 
     def flush(self) -> None:
-        """Write a line for each topic and view, and reset the counters."""
-        self._next_s = self._clock.monotonic_s() + INTERVAL_S
-        with self._lock:
-            counts, self._counts = self._counts, defaultdict(Counter)
-            oldest_s = self._clock.monotonic_s() - STALE_S
-            self._gauges = {name: each for name, each in self._gauges.items() if each[0] >= oldest_s}
-            gauges = {name: known for name, (_, known) in self._gauges.items()}
-        if self._write is None:
-            return
-        for kind, name in sorted(counts.keys() | gauges.keys()):
-            self._write(self._line(kind, name, counts[kind, name], gauges.get((kind, name), {})))
+        """Report the series."""
+        self._next_s = self._clock.monotonic_s() + (self._interval_s or 0)
+        self._report(self.series())
 
-    def _line(self, kind: str, name: str, counts: Mapping[str, int], gauges: Mapping[str, int]) -> str:
-        metrics = EphemeralMetrics(namespace=self._namespace)
-        metrics.add_dimension(kind, name)
-        for metric in _COUNTS[kind]:
-            metrics.add_metric(metric, MetricUnit.Count, counts.get(metric, 0))
-        for metric, value in gauges.items():
-            unit = MetricUnit.Milliseconds if metric in _TIMES else MetricUnit.Count
-            metrics.add_metric(metric, unit, value)
-        return json.dumps(metrics.serialize_metric_set())
+    def series(self) -> list[MetricSeries]:
+        """Return the numbers of all topics and views, by kind and name."""
+        now_s = self._clock.monotonic_s()
+        with self._lock:
+            self._gauges = {name: each for name, each in self._gauges.items() if now_s - each[0] <= STALE_S}
+            found = []
+            for kind, name in sorted(self._totals.keys() | self._gauges.keys()):
+                measured_s, gauges = self._gauges.get((kind, name), (now_s, {}))
+                totals = dict(self._totals.get((kind, name), {}))
+                found.append(MetricSeries(kind, name, totals, gauges, round((now_s - measured_s) * 1000)))
+            return found

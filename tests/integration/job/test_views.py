@@ -7,17 +7,22 @@ import random
 import signal
 import time
 
+import httpx
 import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from tests.servers.own import create_topic, eventually
 from tests.support import jobs, views
 from tests.support import lanes as t
 from tests.support.views import COLUMNS, Event, Query, eventually_equal, produce
 
+from keylane import __version__
+from keylane_local.process.ports import HOST, Ports
+
 NUMBERS = itertools.count()
 MINUTE_MS = 60_000
 # Not long ago: Kafka's retention goes by these.
 BEGIN_MS = int(time.time()) // 3600 * 3_600_000 - 3_600_000
-JOB = "[job]\nheartbeat_ms = 100\n[topics.{topic}]\n"
+JOB = "[job]\nheartbeat_ms = 100\nmetrics = 'openmetrics'\nmetrics_port = {port}\n[topics.{topic}]\n"
 BY_USER = 'topic = "{topic}"\nkey = "user"\ntime = "at"\nlateness = "1d"\n'
 
 
@@ -43,18 +48,37 @@ def query(redis_cluster, monkeypatch):
 
 
 @pytest.fixture
-def job(kafka, redis_cluster, tmp_path, view):
+def job(kafka, redis_cluster, tmp_path, view, metrics_port):
     """Start a job: `job(topic, tables)`; `{topic}` in the tables is the topic, `{view}` the view."""
     started = []
 
     def start(topic: str, tables: str) -> jobs.RunningJob:
         config = (JOB + tables).replace("{topic}", topic).replace("{view}", view)
+        config = config.replace("{port}", str(metrics_port))
         started.append(jobs.start(kafka, redis_cluster, tmp_path, config))
         return started[-1]
 
     yield start
     for each in started:
         each.end()
+
+
+@pytest.fixture
+def metrics_port():
+    """Where the test's job serves its metrics."""
+    return Ports().any()
+
+
+def scrape(port: int) -> dict[tuple[str, ...], float]:
+    """The job's samples by name and label values, as Prometheus asks for them and reads them."""
+    accept = "application/openmetrics-text; version=1.0.0"
+    answer = httpx.get(f"http://{HOST}:{port}/metrics", headers={"Accept": accept}, timeout=10)
+    assert answer.headers["Content-Type"].startswith("application/openmetrics-text")
+    return {
+        (sample.name, *sample.labels.values()): sample.value
+        for family in text_string_to_metric_families(answer.text)
+        for sample in family.samples
+    }
 
 
 @pytest.fixture
@@ -70,7 +94,7 @@ def topic(kafka):
     return name
 
 
-def test_windows_of_every_kind_are_the_fold_of_the_events(kafka, topic, job, query, view):
+def test_windows_of_every_kind_are_the_fold_of_the_events(kafka, topic, job, query, view, metrics_port):
     bad = [
         (b"k", b"no json"),
         (b"k", b'{"user": "no-time"}'),
@@ -106,6 +130,14 @@ def test_windows_of_every_kind_are_the_fold_of_the_events(kafka, topic, job, que
     assert told["window"] == {"kind": "tumbling", "size_ms": MINUTE_MS, "every_ms": None}
     assert not told["building"]
     assert told["age_ms"] < 60_000
+    lags = ("keylane_topic_lag", topic), ("keylane_view_lag", view)
+    eventually(lambda: [scrape(metrics_port).get(lag) for lag in lags] == [0, 0])  # measured once a second
+    found = scrape(metrics_port)
+    assert found["keylane_job_metadata", __version__] == 1
+    assert found["keylane_topic_records_total", topic] == found["keylane_view_records_total", view] == 1006
+    assert 0 <= found["keylane_topic_age", topic] < 60_000
+    assert found["keylane_view_windows_total", view] >= len(views.fixed(written, MINUTE_MS, MINUTE_MS))
+    assert found["keylane_view_invalid_total", view] == 5
 
 
 def whole(query: Query, view: str):

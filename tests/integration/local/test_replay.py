@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,12 +16,14 @@ from keylane.adapters.aws.sqs import SqsQueue
 from keylane.drain import drain
 from keylane.ports import Clock
 from keylane_local import cli
-from keylane_local.commands import replay as letters
+from keylane_local.commands import dead_letters
 from keylane_local.commands.replay import ReplayRequest, replay
 from keylane_local.errors import BadInput, StackError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from click.testing import Result
 
 
 @pytest.fixture(params=["moto", "localstack"])
@@ -28,7 +31,7 @@ def wal(request: pytest.FixtureRequest, kafka: str, monkeypatch: pytest.MonkeyPa
     """A write-ahead log in each of the two SQS stand-ins."""
     aws = Aws(request.getfixturevalue(request.param).url)
     monkeypatch.setattr(drain, "DELIVERIES_OF_UNKNOWN", 1)
-    monkeypatch.setattr(letters, "WAIT_S", 0)
+    monkeypatch.setattr(dead_letters, "WAIT_S", 0)
     log = Log(aws, kafka, monkeypatch, fifo=True)
     yield log
     log.close()
@@ -57,14 +60,11 @@ def test_dead_letters_reach_kafka_in_order_with_their_ids_once_the_cause_is_fixe
     assert found == ids
 
 
-def test_a_dry_run_moves_nothing_and_a_topic_only_its_own(wal: Log):
+def test_a_replay_of_a_topic_moves_only_its_own(wal: Log):
     one, other = a_topic(), a_topic()
     send_to_the_dead_letters(wal, one, range(3))
     send_to_the_dead_letters(wal, other, range(2))
     reason = "UNKNOWN_TOPIC_OR_PARTITION"
-    done = replay(ReplayRequest(wal.dead, wal.url, dry_run=True), wal.aws.environment)
-    assert done.moved == {(one, reason): 3, (other, reason): 2}
-    assert (wal.aws.count(wal.dead), wal.aws.count(wal.url)) == (5, 0)
     done = replay(ReplayRequest(wal.dead, wal.url, topic=one), wal.aws.environment)
     assert done.moved == {(one, reason): 3}
     assert done.left == {(other, reason): 2}
@@ -115,19 +115,43 @@ def test_queues_that_cannot_belong_together_are_rejected(moto: Aws):
             replay(ReplayRequest(source, target), moto.environment)
 
 
-def test_the_command_reports_topics_and_reasons(wal: Log):
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(cli.keylane, ["dlq", *arguments])
+
+
+def test_dead_letters_are_listed_shown_and_moved_by_commands(wal: Log, monkeypatch: pytest.MonkeyPatch):
     topic = a_topic()
     send_to_the_dead_letters(wal, topic, range(3))
-    arguments = ["replay", "--queue-url", wal.dead, "--to", wal.url]
-    dry = CliRunner().invoke(cli.keylane, [*arguments, "--dry-run"])
-    assert dry.exit_code == 0, dry.output
-    assert f"would move       3 messages  topic {topic}  UNKNOWN_TOPIC_OR_PARTITION" in dry.output
-    moved = CliRunner().invoke(cli.keylane, arguments)
+    monkeypatch.setenv("KEYLANE_DLQ_URL", wal.dead)
+    reason = "UNKNOWN_TOPIC_OR_PARTITION"
+    assert f"     3 messages       3 records  topic {topic}  {reason}  since 2" in run("list").output
+    [found] = map(json.loads, run("list", "--json").stdout.splitlines())
+    assert (found["topic"], found["reason"], found["messages"], found["records"]) == (topic, reason, 3, 3)
+    assert "no dead letters of topic other" in run("list", "--topic", "other").output
+    lines = run("show", "-n", "2").stdout.splitlines()
+    assert len(lines) == 4
+    assert f"\t{topic}\t{reason}\t" in lines[0]
+    assert lines[1::2] == ["    k\t0", "    k\t1"]
+    shown = [json.loads(line) for line in run("show", "--json").stdout.splitlines()]
+    assert [each["records"][0]["value"] for each in shown] == ["0", "1", "2"]
+    assert topic in shown[0]["detail"]
+    assert wal.aws.count(wal.dead) == 3
+    moved = run("replay", "--to", wal.url)
     assert "moved 3 messages with 3 records; 0 are left" in moved.output
+    assert json.loads(run("replay", "--json", "--to", wal.url).stdout) == {
+        "moved": 0,
+        "records": 0,
+        "left": 0,
+    }
 
 
-def test_a_missing_queue_is_one_sentence(wal: Log):
-    arguments = ["replay", "--queue-url", wal.dead.replace("/q", "/x"), "--to", wal.url]
-    result = CliRunner().invoke(cli.keylane, arguments)
-    assert isinstance(result.exception, StackError)
-    assert "NonExistentQueue" in str(result.exception)
+def test_a_queue_that_is_missing_or_away_is_one_sentence(wal: Log, monkeypatch: pytest.MonkeyPatch):
+    missing = run("list", "--queue-url", wal.dead.replace("/q", "/x")).exception
+    assert isinstance(missing, StackError)
+    assert "NonExistentQueue" in str(missing)
+    assert missing.exit_code == 3
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    away = run("show", "--queue-url", wal.dead).exception
+    assert isinstance(away, StackError)
+    assert "may this machine reach it" in str(away)
+    assert away.exit_code == 5

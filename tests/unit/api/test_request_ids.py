@@ -1,4 +1,4 @@
-"""A request's id: in the header of its records, and as a field of its log lines."""
+"""A request's id and its trace: in headers of its records, and as a field of its log lines."""
 
 from __future__ import annotations
 
@@ -69,3 +69,42 @@ def test_a_log_line_has_the_id_that_the_client_sees(caplog: pytest.LogCaptureFix
     [line] = [each for each in caplog.records if each.name == "keylane"]
     assert line.correlation_id  # type: ignore[attr-defined]
     assert line.correlation_id in json.loads(answer["body"])["instance"]  # type: ignore[attr-defined]
+
+
+TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"traceparent": TRACE}, {"traceparent": TRACE.encode()}),
+        ({"Traceparent": TRACE, "TraceState": "a=1"}, {"traceparent": TRACE.encode(), "tracestate": b"a=1"}),
+        ({"traceparent": TRACE, "tracestate": "x" * 513}, {"traceparent": TRACE.encode()}),
+        ({"tracestate": "a=1"}, {}),
+        *(
+            ({"traceparent": invalid}, {})
+            for invalid in (
+                TRACE.upper(),
+                TRACE.replace("00-4", "ff-4", 1),
+                f"00-{'0' * 32}-00f067aa0ba902b7-01",
+                f"00-4bf92f3577b34da6a3ce929d0e0e4736-{'0' * 16}-01",
+                f"{TRACE}, {TRACE}",
+                "",
+            )
+        ),
+    ],
+)
+def test_a_record_has_the_trace_of_its_request_unless_it_is_invalid(log: FakeLog, given, expected):
+    load_produce(log)("/topics/orders/keys/k", b"1", method="PUT", headers=given)
+    assert dict(log.sent[0].headers) == expected
+
+
+def test_a_record_with_a_trace_of_its_own_keeps_it_and_the_setting_turns_traces_off(log: FakeLog):
+    own = {"value": 1, "headers": [{"name": "traceparent", "value": "MQ=="}]}
+    load_produce(log)("/topics/orders", {"records": [own]}, headers=REST | {"traceparent": TRACE})
+    off = load_produce(log, has_trace_headers=False)
+    off("/topics/orders/keys/k", b"1", method="PUT", headers={"traceparent": TRACE})
+    first, second = log.sent
+    assert [name for name, _ in first.headers] == ["traceparent"]
+    assert dict(first.headers)["traceparent"] != TRACE.encode()
+    assert second.headers == ()

@@ -232,6 +232,65 @@ def test_a_watch_gives_a_key_then_each_change_of_it():
     ]
 
 
+def log_page(partition: int, *times: int, next_offset: int) -> httpx.Response:
+    records = [
+        {
+            "partition": partition,
+            "offset": next_offset - len(times) + number,
+            "timestamp": time,
+            "key": None,
+            "key_format": "null",
+            "value": f"{partition}.{time}",
+            "value_format": "text",
+            "headers": [],
+        }
+        for number, time in enumerate(times)
+    ]
+    marks = {"low": 0, "high": next_offset}
+    return httpx.Response(200, json={"records": records, "next_offset": next_offset, "watermarks": marks})
+
+
+def partitions(count: int) -> httpx.Response:
+    return httpx.Response(200, json={"partitions": [{"partition": number} for number in range(count)]})
+
+
+def offset(number: int | None) -> httpx.Response:
+    return httpx.Response(200, json={"offset": number})
+
+
+def test_a_tail_reads_each_partition_from_its_end_and_new_ones_from_their_start():
+    gone = {"type": "urn:keylane:problem:offset-out-of-range", "detail": "D", "low": 40}
+    api = ApiDouble(
+        *(partitions(2), offset(5), offset(7)),
+        *(partitions(2), log_page(0, next_offset=5), log_page(1, next_offset=7)),
+        *(partitions(2), log_page(0, 30, 10, next_offset=7), log_page(1, 20, next_offset=8)),
+        *(
+            partitions(3),
+            httpx.Response(404, json=gone),
+            log_page(1, next_offset=8),
+            log_page(2, 5, next_offset=1),
+        ),
+        *(partitions(3), log_page(0, 50, next_offset=41)),
+        *(log_page(1, next_offset=8), log_page(2, next_offset=1)),
+    )
+    tail = api.client().topic("t").tail(pause_s=0)
+    assert [next(tail).value for _ in range(5)] == ["1.20", "0.30", "0.10", "2.5", "0.50"]
+    reads = [path for path in api.paths if "/records" in path]
+    first = [path.rpartition("offset=")[2].partition("&")[0] for path in reads]
+    assert first == ["5", "7", "5", "7", "7", "8", "earliest", "40", "8", "1"]
+
+
+def test_a_tail_from_a_time_begins_at_its_first_record_or_at_the_end():
+    api = ApiDouble(
+        *(partitions(2), offset(5), offset(3), offset(7), offset(None)),
+        *(partitions(2), log_page(0, 9, next_offset=4), log_page(1, next_offset=7)),
+    )
+    assert next(api.client().topic("t").tail("2026-01-01")).value == "0.9"
+    asked = [path.rpartition("/")[2] for path in api.paths]
+    assert asked[1:5] == ["offsets?at=latest", "offsets?at=2026-01-01"] * 2
+    assert [path.partition("&")[0] for path in asked[6:]] == ["records?offset=3", "records?offset=7"]
+
+
 def test_an_answer_of_another_server_is_an_error_that_says_so():
     pages = [
         httpx.Response(200, text="<html>It works!"),

@@ -137,6 +137,16 @@ def test_what_kafka_will_never_take_goes_to_the_dead_letters_alone_with_the_reas
     assert batch.record_id(1) == f"{1:032x}-1"
 
 
+def test_the_traces_of_records_that_were_not_written_are_reported_once(log: ScriptedLog):
+    log.errors[b"bad"] = ProduceFailed("INVALID_RECORD", "no", retriable=False)
+    log.errors[b"later"] = ProduceFailed("NOT_ENOUGH_REPLICAS", "no", retriable=True)
+    records = [
+        NewRecord("t", b"k", value, headers=(("traceparent", trace),))
+        for value, trace in ((b"1", b"t1"), (b"bad", b"t2"), (b"bad", b"t2"), (b"later", b"t3"))
+    ]
+    assert run(log, a_message(1, *records)).traces == ("t2", "t3")
+
+
 def test_a_replayed_part_of_a_message_keeps_its_records_ids(log: ScriptedLog):
     log.errors[b"bad"] = TooLarge("value", 2, 1)
     dead = FakeQueue()

@@ -8,21 +8,20 @@ import re
 from tests.support.cloudformation import of_type, template
 
 from keylane.errors import Fenced
-from keylane.metrics.catalogue import METRICS
-from keylane_spark.telemetry import metrics as job
+from keylane.metrics.catalogue import JOB, METRICS
 
 FOUND = template("infra/observability.yaml")
 ALARMS = of_type(FOUND, "AWS::CloudWatch::Alarm")
 NAMESPACE = '"${Namespace}"'
 """That of the stack: another stack's job must not hide that this one is silent."""
 GAUGES = {"Lag", "Age", "IncompletePartitions"}
-"""Of the job, beside what it counts: `Meter.gauge`."""
+"""Of both topics and views."""
 
 
 def dimensions_of(name: str) -> set[tuple[str, ...]]:
     """Return the sets of dimensions with which the code emits a metric."""
     found = {tuple(METRICS[name].labels)} if name in METRICS and METRICS[name].is_billed else set()
-    return found | {(kind,) for kind, names in job._COUNTS.items() if name in {*names, *GAUGES}}
+    return found | {metrics[name].labels for metrics in JOB.values() if name in metrics}
 
 
 def queried() -> set[tuple[str, tuple[str, ...]]]:

@@ -15,7 +15,7 @@ from tests.unit.client.api_double import FRESH, ApiDouble, found, page, problem,
 import keylane_client
 from keylane_local.cli import keylane
 from keylane_local.commands import doctor_checks
-from keylane_local.commands.api import access
+from keylane_local.commands.api import access, open_in_browser
 from keylane_local.commands.api.lanes import render_layout
 from keylane_local.errors import BadInput, StackError
 
@@ -115,6 +115,46 @@ def test_a_scan_stops_at_its_limit(run):
 def test_a_watch_prints_changes_as_they_come(run):
     result, _ = run(["watch", "t", "k", "-n", "2"], problem(404, "key-absent", **FRESH), found(1))
     assert result.stdout == "2:8\tabsent\n2:7\t1\n"
+
+
+@pytest.mark.parametrize("arguments", [["tail", "t"], ["watch", "t", "k"]])
+def test_ctrl_c_ends_what_follows_without_an_error(run, monkeypatch, arguments):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(keylane_client.Topic, arguments[0], interrupted)
+    result, _ = run(arguments)
+    assert (result.exit_code, result.stdout) == (0, "")
+
+
+def test_a_tail_prints_time_position_key_and_value(run):
+    def records(*rows):
+        end = {"next_offset": 9, "watermarks": {"low": 0, "high": 9}}
+        return httpx.Response(200, json={"records": list(rows), **end})
+
+    record = {"partition": 0, "offset": 7, "timestamp": 5, "headers": []}
+    rows = [
+        record | {"key": "k", "key_format": "text", "value": {"a": 1}, "value_format": "json"},
+        record | {"key": None, "key_format": "null", "value": None, "value_format": "null"},
+    ]
+    partitions = httpx.Response(200, json={"partitions": [{"partition": 0}]})
+    offset = httpx.Response(200, json={"offset": 7})
+    result, _ = run(["tail", "t", "-n", "2"], partitions, offset, partitions, records(*rows))
+    assert result.stdout == '5\t0:7\tk\t{"a": 1}\n5\t0:7\t-\tdeleted\n'
+
+
+def test_open_leads_to_the_topics_where_there_is_no_console(run, monkeypatch):
+    monkeypatch.setattr(open_in_browser.httpx, "get", lambda *_, **__: httpx.Response(404))
+    opened = []
+    monkeypatch.setattr(open_in_browser.webbrowser, "open", lambda url: bool(opened.append(url)))
+    health = httpx.Response(200, json={"live": True, "ready": True, "parts": {}})
+    result, _ = run(["open"], health)
+    assert (result.stdout, opened) == ("https://api.test/v1/topics\n", ["https://api.test/v1/topics"])
+    assert "open the URL in yours" in result.stderr
+    page = httpx.Response(200, text="<html>", headers={"Content-Type": "text/html"})
+    monkeypatch.setattr(open_in_browser.httpx, "get", lambda *_, **__: page)
+    result, _ = run(["open", "--no-browser", "--json"], health)
+    assert json.loads(result.stdout) == {"url": "https://api.test/v1/console", "opened": False}
 
 
 @pytest.mark.parametrize("width", [40, 120])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from keylane.metrics.catalogue import FUNCTIONS, METRICS
+from keylane.metrics.catalogue import FUNCTIONS, JOB, METRICS
 
 PAGE = (Path(__file__).parents[3] / "docs" / "operate" / "metrics.md").read_text()
 ROWS = {
@@ -34,3 +34,11 @@ def test_the_page_has_no_metric_that_does_not_exist():
 def test_client_metrics_in_bold_are_those_that_cloudwatch_charges_for():
     bold = set(re.findall(r"^\| \*\*`(\w+)`\*\* ", PAGE, re.MULTILINE))
     assert bold == {name for name, metric in METRICS.items() if metric.is_billed} - FUNCTIONS.keys()
+
+
+@pytest.mark.parametrize(("kind", "heading"), [("topic", "Of topics:"), ("view", "Of views:")])
+def test_the_page_has_the_jobs_metrics_as_they_are(kind, heading):
+    table = PAGE.partition(f"\n{heading}\n\n")[2].partition("\n\n")[0]
+    rows = [[cell.strip("`* ") for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
+    found = {name: (unit, openmetrics) for name, unit, openmetrics, _ in rows}
+    assert found == {name: (metric.unit, metric.openmetrics) for name, metric in JOB[kind].items()}

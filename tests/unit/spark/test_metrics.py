@@ -3,20 +3,44 @@
 from __future__ import annotations
 
 import json
+import socket
 
 import pytest
+from prometheus_client import CollectorRegistry
+from prometheus_client.openmetrics.exposition import generate_latest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from tests.support.fakes import FakeTime
 
-from keylane.errors import SettingsError
+from keylane.errors import BadConfig, SettingsError
+from keylane.metrics.catalogue import JOB
 from keylane_spark.__main__ import _with_environment
 from keylane_spark.config.topics import Config
-from keylane_spark.telemetry.metrics import JobMetrics
+from keylane_spark.telemetry.emf import INTERVAL_S, NAMESPACE, EmfLines
+from keylane_spark.telemetry.metrics import STALE_S, JobMetrics
+from keylane_spark.telemetry.openmetrics import JobCollector, serve_metrics
+from keylane_spark.telemetry.reporting import begin_reporting
 from keylane_spark.telemetry.tally import Tally
+
+
+def emf_metrics(time: FakeTime, lines: list[str], namespace: str = NAMESPACE) -> JobMetrics:
+    return JobMetrics(time.clock, INTERVAL_S, EmfLines(lines.append, namespace))
+
+
+def page_of(metrics: JobMetrics) -> dict[tuple[str, ...], float]:
+    """The page's samples by name and label values, as Prometheus' own parser reads them."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(JobCollector(metrics))
+    return {
+        (sample.name, *sample.labels.values()): sample.value
+        for family in text_string_to_metric_families(generate_latest(registry).decode())
+        for sample in family.samples
+        if sample.name != "keylane_job_metadata"
+    }
 
 
 def test_a_line_for_each_topic_has_what_happened_since_the_last():
     time, lines = FakeTime(), []
-    metrics = JobMetrics(time.clock, lines.append)
+    metrics = emf_metrics(time, lines)
     metrics.count_batch(
         {("orders", 0): Tally(records=5, strays=2), ("orders", 1): Tally(records=1, left_in_kafka=1)}
     )
@@ -40,7 +64,7 @@ def test_a_line_for_each_topic_has_what_happened_since_the_last():
 
 def test_a_view_has_a_line_of_its_own():
     time, lines = FakeTime(), []
-    metrics = JobMetrics(time.clock, lines.append)
+    metrics = emf_metrics(time, lines)
     for _ in range(2):
         metrics.count_view_batch("delays", records=5, windows=3, late=2, invalid=1)
     metrics.count_view_restart("delays")
@@ -57,14 +81,14 @@ def test_a_view_has_a_line_of_its_own():
 
 def test_without_metrics_nothing_is_ever_due():
     time = FakeTime()
-    metrics = JobMetrics(time.clock, None)
+    metrics = JobMetrics(time.clock)
     time.move(100)
     assert not metrics.is_due
 
 
 def test_the_gauges_of_a_topic_that_is_gone_are_dropped():
     time, lines = FakeTime(), []
-    metrics = JobMetrics(time.clock, lines.append)
+    metrics = emf_metrics(time, lines)
     metrics.gauge("deleted", lag=7, age_ms=250, incomplete=0, parked=0)
     metrics.gauge("served", lag=7, age_ms=250, incomplete=0, parked=0)
     for _ in range(20):
@@ -77,14 +101,79 @@ def test_the_gauges_of_a_topic_that_is_gone_are_dropped():
 
 def test_lines_are_in_the_namespace_of_the_deployment():
     time, lines = FakeTime(), []
-    metrics = JobMetrics(time.clock, lines.append, "Keylane/orders")
+    metrics = emf_metrics(time, lines, "Keylane/orders")
     metrics.count_restart(["orders"])
     metrics.flush()
     [directive] = json.loads(lines[0])["_aws"]["CloudWatchMetrics"]
     assert directive["Namespace"] == "Keylane/orders"
 
 
-@pytest.mark.parametrize(("given", "expected"), [({}, "none"), ({"KEYLANE_JOB_METRICS": "emf"}, "emf")])
+def test_the_page_has_totals_and_gauges_under_the_names_of_the_catalogue():
+    time = FakeTime()
+    metrics = JobMetrics(time.clock, 1.0)
+    metrics.count_batch({("orders", 0): Tally(records=5, strays=2, left_in_kafka=1)})
+    metrics.count_batch({("orders", 0): Tally(records=1)})
+    metrics.gauge("orders", lag=7, age_ms=250, incomplete=1, skew_ms=-3, parked=2)
+    metrics.count_view_batch("delays", records=5, windows=3, late=2, invalid=1)
+    metrics.gauge("delays", lag=4, age_ms=None, incomplete=0)
+    found = page_of(metrics)
+    assert found == {
+        ("keylane_topic_records_total", "orders"): 6,
+        ("keylane_topic_batches_total", "orders"): 2,
+        ("keylane_topic_strays_total", "orders"): 2,
+        ("keylane_topic_left_in_kafka_total", "orders"): 1,
+        ("keylane_topic_restarts_total", "orders"): 0,
+        ("keylane_topic_lag", "orders"): 7,
+        ("keylane_topic_age", "orders"): 250,
+        ("keylane_topic_incomplete_partitions", "orders"): 1,
+        ("keylane_topic_clock_skew", "orders"): -3,
+        ("keylane_topic_parked_partitions", "orders"): 2,
+        ("keylane_view_records_total", "delays"): 5,
+        ("keylane_view_batches_total", "delays"): 1,
+        ("keylane_view_windows_total", "delays"): 3,
+        ("keylane_view_late_total", "delays"): 2,
+        ("keylane_view_invalid_total", "delays"): 1,
+        ("keylane_view_restarts_total", "delays"): 0,
+        ("keylane_view_lag", "delays"): 4,
+        ("keylane_view_incomplete_partitions", "delays"): 0,
+    }
+    assert len(found) == sum(map(len, JOB.values())) - 1
+
+
+def test_while_the_job_cannot_measure_the_age_grows_until_it_is_gone():
+    time = FakeTime()
+    metrics = JobMetrics(time.clock, 1.0)
+    metrics.gauge("orders", lag=7, age_ms=250, incomplete=0, parked=0)
+    time.move(60)
+    found = page_of(metrics)
+    assert (found["keylane_topic_age", "orders"], found["keylane_topic_lag", "orders"]) == (60_250, 7)
+    metrics.count_restart(["orders"])
+    time.move(STALE_S)
+    found = page_of(metrics)
+    assert ("keylane_topic_age", "orders") not in found
+    assert found["keylane_topic_restarts_total", "orders"] == 1
+
+
+def test_a_port_that_is_taken_is_named():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(BadConfig, match=rf"metrics_port: cannot listen on 127\.0\.0\.1:{port} \(Address"):
+            serve_metrics(JobMetrics(FakeTime().clock), "127.0.0.1", port)
+
+
+def test_without_openmetrics_nothing_listens():
+    job = Config.model_validate({"topics": {"orders": {}}}).job
+    assert not begin_reporting(job, FakeTime().clock, lambda _: None, NAMESPACE).is_due
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, "none"),
+        ({"KEYLANE_JOB_METRICS": "emf"}, "emf"),
+        ({"KEYLANE_JOB_METRICS": "openmetrics"}, "openmetrics"),
+    ],
+)
 def test_environment_turns_metrics_on_whatever_the_file_says(given, expected):
     config = Config.model_validate({"topics": {"orders": {}}})
     assert _with_environment(config, given).job.metrics == expected

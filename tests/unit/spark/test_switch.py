@@ -126,7 +126,7 @@ class Scene:
         monkeypatch.setattr(switch, "Cluster", lambda _: FakeCluster())
         openings = Openings(self.opening(OLD), self.opening(NEXT), {"orders": TopicShape("id", 2)})
         context: Any = FakeContext(self.time)
-        metrics = JobMetrics(self.time.clock, None)
+        metrics = JobMetrics(self.time.clock)
         ownership: Any = self.ownership
         totals: Any = None
         stop: Any = self.stop

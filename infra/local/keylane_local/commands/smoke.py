@@ -2,33 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import uuid
 from dataclasses import asdict
-from urllib.parse import urlsplit
 
 import click
 
-from keylane_client.auth import region_of
-from keylane_local.commands.api_client import ApiAccess, ApiClient
-from keylane_local.commands.smoke_steps import Smoke, SmokeStep
-from keylane_local.errors import BadInput
+from keylane_client import NO_RETRIES, ClientOptions
+from keylane_local.commands.api.access import Remote, with_access
+from keylane_local.commands.api.printing import print_json
+from keylane_local.commands.smoke_steps import REQUEST_S, Smoke, SmokeStep
 
 
 @click.command()
-@click.argument("url")
+@click.argument("url", envvar="KEYLANE_URL", required=False)
+@with_access
 @click.option("--topic", required=True, help="A topic for tests, in keylane.toml: one key is written to it.")
 @click.option("--key", help="The key. Default: one that nobody else has.")
-@click.option("--api-key", envvar="KEYLANE_API_KEY", help="With Authorization=API_KEY. Or KEYLANE_API_KEY.")
-@click.option(
-    "--authorization",
-    envvar="KEYLANE_AUTHORIZATION",
-    help="With COGNITO or LAMBDA: the header, as in 'Bearer abc'. Or KEYLANE_AUTHORIZATION.",
-)
-@click.option("--sign", is_flag=True, help="With IAM: sign requests with the AWS credentials at hand.")
-@click.option("--region", envvar="AWS_REGION", help="Of the signature. Default: as the URL has it.")
 @click.option(
     "--timeout",
     "timeout_s",
@@ -37,35 +28,20 @@ from keylane_local.errors import BadInput
     show_default=True,
     help="Seconds to wait until the state has a position.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-def smoke(  # noqa: PLR0913 (the options of a command)
-    *,
-    url: str,
-    topic: str,
-    key: str | None,
-    api_key: str | None,
-    authorization: str | None,
-    sign: bool,
-    region: str | None,
-    timeout_s: float,
-    as_json: bool,
-) -> None:
+def smoke(remote: Remote, topic: str, key: str | None, timeout_s: float) -> None:
     """Write, wait for, read and delete one key of a topic at URL, and say what is wrong.
 
     The exit code is 0 if all went well, 1 if not.
     """
-    if sign:
-        region = region_of(urlsplit(url).netloc) or region
-        if not region:
-            raise BadInput("the URL does not name a region: use --region")
-    access = ApiAccess(api_key, authorization, region if sign else None)
     steps: list[SmokeStep] = []
-    show = steps.append if as_json else _show
+    show = steps.append if remote.as_json else _show
     key = key or f"keylane-smoke-{uuid.uuid4().hex[:12]}"
-    went_well = Smoke(ApiClient(url, access), topic, key, timeout_s, show).run()
-    if as_json:
-        document = {"url": url, "topic": topic, "key": key, "ok": went_well}
-        click.echo(json.dumps(document | {"steps": list(map(asdict, steps))}, indent=2))
+    # A step that would succeed at its second attempt is a finding.
+    with remote.client(ClientOptions(timeout_s=REQUEST_S, retries=NO_RETRIES)) as client:
+        went_well = Smoke(client, topic, key, timeout_s, show).run()
+    if remote.as_json:
+        document = {"url": remote.url, "topic": topic, "key": key, "ok": went_well}
+        print_json(document | {"steps": list(map(asdict, steps))})
     else:
         click.echo("All is well." if went_well else "Something is wrong: see above.")
     sys.exit(os.EX_OK if went_well else 1)

@@ -16,20 +16,19 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
-from urllib.parse import quote
+from typing import TYPE_CHECKING, Any
 
-from keylane_local.commands.api_client import ApiUnreachable
+from keylane_client import InvalidAnswer, KeylaneError, PositionNotReached, ProblemError, Unreachable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from keylane_local.commands.api_client import ApiAnswer, ApiClient
+    from keylane_client import Client, Position, Record, Topic
 
 FRESH_MS = 60_000
 """An idle lane is about a second old. Older than this, nobody applies the log."""
-_OK, _CREATED, _ACCEPTED, _NOT_FOUND = 200, 201, 202, 404
-_WAIT_S, _REQUEST_S, _PAUSE_S = 10, 30, 0.2
+REQUEST_S = 30.0
+_WAIT_S, _PAUSE_S = 10, 0.2
 _TROUBLE = "docs/operate/troubleshooting.md"
 _JOB_IS_LATE = (
     "the job does not apply the log: does it run, does its keylane.toml have the topic, does it reach Kafka "
@@ -85,133 +84,145 @@ class StepFailed(Exception):
 class Smoke:
     """One run over one key. `report` gets each step when it is done; `timeout_s` bounds each wait."""
 
-    client: ApiClient
+    client: Client
     topic: str
     key: str
     timeout_s: float
     report: Callable[[SmokeStep], None]
-    _value: bytes = b""
-    _position: str = ""
-    _answer: ApiAnswer | None = field(default=None, repr=False)
+    _value: dict[str, Any] = field(default_factory=dict)
+    _position: Position | None = None
+    _record: Record | None = field(default=None, repr=False)
 
     def run(self) -> bool:
         """Take all steps; return whether all went well."""
-        self._value = json.dumps({"smoke": self.key, "at_ms": round(time.time() * 1000)}).encode()
-        steps = (self._health, self._topic, self._write, self._read, self._freshness)
-        went_well = all(map(self._take, steps))
+        self._value = {"smoke": self.key, "at_ms": round(time.time() * 1000)}
+        steps = {
+            "health": self._health,
+            "topic": self._layout,
+            "write": self._write,
+            "read": self._read,
+            "freshness": self._freshness,
+        }
+        went_well = all(self._take(name, step) for name, step in steps.items())
         if self._position:
-            went_well &= self._take(self._delete) and went_well and self._take(self._absent)
+            is_deleted = self._take("delete", self._delete)
+            went_well = is_deleted and went_well and self._take("absent", self._absent)
         return went_well
 
-    def _take(self, step: Callable[[], str]) -> bool:
-        name, began_s = step.__name__.lstrip("_"), time.monotonic()
+    def _take(self, name: str, step: Callable[[], str]) -> bool:
+        began_s = time.monotonic()
         fault = advice = did = ""
         try:
             did = step()
         except StepFailed as error:
             fault, advice = str(error), error.advice
-        except ApiUnreachable as error:
-            fault, advice = (
-                str(error),
-                "nothing answers: check the URL, and whether this machine may reach it",
-            )
+        except KeylaneError as error:
+            fault, advice = _describe(error)
         self.report(SmokeStep(name, did, round((time.monotonic() - began_s) * 1000), fault, advice))
         return not fault
 
     def _health(self) -> str:
-        answer = self._send("GET", "/health")
-        parts = answer.document.get("parts", {})
+        parts = self.client.health().get("parts", {})
         if not isinstance(parts, dict) or not parts:
-            raise _unexpected(answer, "/health")
+            raise StepFailed("/health names no parts", "is the URL that of Keylane?")
         bad = {name: part.get("why", "not ready") for name, part in parts.items() if not part.get("ready")}
-        if bad or answer.status != _OK:
+        if bad:
             where = "; ".join(f"{name}: {why}" for name, why in bad.items())
             raise StepFailed(where, "explore reaches the others: compare addresses, subnets and secrets")
         return f"{', '.join(parts)} ready"
 
-    def _topic(self) -> str:
-        answer = self._send("GET", f"/topics/{quote(self.topic, safe='')}")
-        if answer.status != _OK:
-            raise _unexpected(answer, f"topic {self.topic!r}")
-        return f"{self.topic} has {answer.document.get('partitions', '?')} partitions"
+    def _layout(self) -> str:
+        return f"{self.topic} has {self._topic.layout().partitions} partitions"
 
     def _write(self) -> str:
-        answer = self._send("PUT", self._path, self._value, Content_Type="application/json")
-        if answer.status == _ACCEPTED:
+        written = self._topic.put(self.key, self._value)
+        if written.position is None:
             raise StepFailed(
                 "the write was queued, and has no position yet (202)",
                 "writes are asynchronous, or Kafka does not answer: see KEYLANE_ASYNC, produce's log group",
             )
-        if answer.status != _CREATED or "position" not in answer.document:
-            raise _unexpected(answer, "PUT")
-        self._position = str(answer.document["position"])
+        self._position = written.position
         return f"{self.key} is at {self._position}"
 
     def _read(self) -> str:
-        answer = self._wait_for(self._position)
-        if answer.status != _OK:
-            raise _unexpected(answer, f"GET with position {self._position}")
-        if answer.body != self._value:
+        record = self._wait_for_position()
+        if record is None:
             raise StepFailed(
-                f"the value is another one: {answer.detail}", "does another client write this key? use --key"
+                f"the key is absent at position {self._position}",
+                "does another client delete this key? use --key",
             )
-        self._answer = answer
+        if not self._is_own(record):
+            raise StepFailed(
+                f"the value is another one: {record.value!r:.300}",
+                "does another client write this key? use --key",
+            )
+        self._record = record
         return "the value is the one that was written"
 
+    def _is_own(self, record: Record) -> bool:
+        # A topic of text or bytes has the same JSON, but does not say that it is JSON.
+        try:
+            return bool(json.loads(record.raw or b"") == self._value)
+        except ValueError:
+            return False
+
     def _freshness(self) -> str:
-        headers = self._answer.headers if self._answer else {}
-        watermark, age = headers.get("keylane-watermark"), headers.get("keylane-age-ms")
-        if watermark is None or age is None:
+        watermark, age = (self._record.watermark, self._record.age) if self._record else (None, None)
+        if self._position is None or watermark is None or age is None:
             raise StepFailed(
                 "the answer lacks Keylane-Watermark or Keylane-Age-Ms",
                 "does a proxy remove headers on the way?",
             )
-        offset = int(self._position.partition(":")[2])
-        if int(watermark.partition(":")[2]) <= offset:
+        if watermark.offset <= self._position.offset:
             raise StepFailed(f"watermark {watermark} is not behind the record", "report this: it is a bug")
-        if int(age) > FRESH_MS:
-            raise StepFailed(f"the state may be {int(age) // 1000} s old", _JOB_IS_LATE)
-        return f"watermark {watermark}, {age} ms old"
+        age_ms = round(age.total_seconds() * 1000)
+        if age_ms > FRESH_MS:
+            raise StepFailed(f"the state may be {age_ms // 1000} s old", _JOB_IS_LATE)
+        return f"watermark {watermark}, {age_ms} ms old"
 
     def _delete(self) -> str:
-        answer = self._send("DELETE", self._path)
-        if answer.status not in {_OK, _CREATED} or "position" not in answer.document:
-            raise _unexpected(answer, "DELETE")
-        self._position = str(answer.document["position"])
+        written = self._topic.delete(self.key)
+        if written.position is None:
+            raise StepFailed(
+                "the tombstone was queued, and has no position yet (202)",
+                "Kafka does not answer: see produce's log group",
+            )
+        self._position = written.position
         return f"the tombstone is at {self._position}"
 
     def _absent(self) -> str:
-        answer = self._wait_for(self._position)
-        if answer.status != _NOT_FOUND or answer.problem != "key-absent":
-            raise _unexpected(answer, "GET of the deleted key")
+        if self._wait_for_position() is not None:
+            raise StepFailed(
+                "the deleted key is still there", "does another client write this key? use --key"
+            )
         return "the key is gone"
 
-    def _wait_for(self, position: str) -> ApiAnswer:
+    def _wait_for_position(self) -> Record | None:
         """Read the key once the state has the position; repeat a wait that runs out until the timeout."""
         until_s = time.monotonic() + self.timeout_s
         while True:
             left_s = max(0, min(_WAIT_S, round(until_s - time.monotonic())))
-            answer = self._send(
-                "GET",
-                self._path,
-                Keylane_Min_Position=position,
-                Prefer=f"wait={left_s}",
-                Accept="application/octet-stream",
-            )
-            if answer.problem != "position-not-reached" or time.monotonic() >= until_s:
-                return answer
+            try:
+                return self._topic.get(self.key, min_position=self._position, wait_s=left_s)
+            except PositionNotReached:
+                if time.monotonic() >= until_s:
+                    raise
             time.sleep(_PAUSE_S)  # the deployment may allow shorter waits, or none
 
-    def _send(self, method: str, path: str, body: bytes | None = None, **headers: str) -> ApiAnswer:
-        return self.client.request(method, path, _REQUEST_S, body, **headers)
-
     @property
-    def _path(self) -> str:
-        return f"/topics/{quote(self.topic, safe='')}/keys/{quote(self.key, safe='')}"
+    def _topic(self) -> Topic:
+        return self.client.topic(self.topic)
 
 
-def _unexpected(answer: ApiAnswer, what: str) -> StepFailed:
-    """The failure that an answer means; API Gateway's own answers have no problem type."""
-    who = answer.problem or "not an answer of Keylane's functions"
-    advice = _ADVICE.get(answer.problem) or _STATUS_ADVICE.get(answer.status, f"see {_TROUBLE}")
-    return StepFailed(f"{what}: {answer.status} ({who}): {answer.detail}", advice)
+def _describe(error: KeylaneError) -> tuple[str, str]:
+    """The fault and the advice of an error; API Gateway's own answers have no problem type."""
+    text = " ".join(str(error).split())
+    if isinstance(error, Unreachable):
+        return text, "nothing answers: check the URL, and whether this machine may reach it"
+    if isinstance(error, InvalidAnswer):
+        return text, "does the URL end in the stage (/v1) or the base path, as the output ApiUrl has it?"
+    if not isinstance(error, ProblemError):
+        return text, f"see {_TROUBLE}"
+    said = error.detail or error.title or "no reason was given"
+    fault = f"{error.status} ({error.type or 'not an answer of the functions'}): {' '.join(said.split())}"
+    return fault, _ADVICE.get(error.type) or _STATUS_ADVICE.get(error.status, f"see {_TROUBLE}")

@@ -19,7 +19,7 @@ from prometheus_client.core import (
 from prometheus_client.exposition import choose_encoder
 
 from keylane import __version__
-from keylane.metrics.catalogue import COUNTER, METRICS
+from keylane.metrics.catalogue import COUNTER, METRICS, OWN
 from keylane_local.front.function_metrics import BOUNDS
 
 if TYPE_CHECKING:
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
     from keylane.metrics.catalogue import Metric
     from keylane_local.front.function_metrics import FunctionMetrics, Histogram
-
-OWN = "keylane_"
 
 
 def render_page(metrics: FunctionMetrics, accept: str) -> tuple[bytes, str]:
@@ -67,7 +65,7 @@ def _numbers(metric: Metric, by_labels: dict[tuple[str, ...], float]) -> Family:
     name, meaning = metric.openmetrics, metric.meaning
     make: type[GaugeMetricFamily | CounterMetricFamily | UnknownMetricFamily] = GaugeMetricFamily
     if metric.kind == COUNTER:
-        make = CounterMetricFamily if name.startswith(OWN) else UnknownMetricFamily
+        make = CounterMetricFamily if metric.is_own else UnknownMetricFamily
     family = make(name, meaning, labels=metric.labels)
     for labels, number in by_labels.items():
         family.add_metric(labels, number)

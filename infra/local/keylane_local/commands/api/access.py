@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
+from urllib.parse import urlsplit
 
 import click
 
 import keylane_client as api
+from keylane_client.auth import region_of
 from keylane_local.errors import BadInput, StackError
 from keylane_local.stack.state import StackState
 
@@ -74,8 +76,13 @@ def translate_api_errors() -> Iterator[None]:
 
 def with_remote(command: Callable[Concatenate[Remote, P], None]) -> Callable[..., None]:
     """Give a command its API as the first argument, and the options that say which it is."""
+    url = click.option("--url", envvar="KEYLANE_URL", show_envvar=True, help="Default: the local stack's.")
+    return url(with_access(command))
 
-    @click.option("--url", envvar="KEYLANE_URL", show_envvar=True, help="Default: the local stack's.")
+
+def with_access(command: Callable[Concatenate[Remote, P], None]) -> Callable[..., None]:
+    """As `with_remote`, for a command that takes `url` in another way."""
+
     @click.option("--api-key", envvar="KEYLANE_API_KEY", show_envvar=True, help="With Authorization=API_KEY.")
     @click.option(
         "--authorization",
@@ -90,9 +97,11 @@ def with_remote(command: Callable[Concatenate[Remote, P], None]) -> Callable[...
     def run(*args: Any, **options: Any) -> None:
         names = ("url", "api_key", "authorization", "sign", "region", "as_json")
         url, api_key, authorization, sign, region, as_json = (options.pop(name) for name in names)
+        url = url or local_url()
+        region = region or region_of(urlsplit(url).hostname or "") or os.environ.get("AWS_REGION")
         with translate_api_errors():
-            auth = _choose_auth(api_key, authorization, region or os.environ.get("AWS_REGION"), sign=sign)
-        command(Remote(url or local_url(), auth, as_json), *args, **options)
+            auth = _choose_auth(api_key, authorization, region, sign=sign)
+        command(Remote(url, auth, as_json), *args, **options)
 
     return run
 
@@ -109,6 +118,8 @@ def _choose_auth(
     if sum(map(bool, (api_key, authorization, sign))) > 1:
         raise BadInput("--api-key, --authorization and --sign (or their variables) exclude each other")
     if sign:
+        if not region:
+            raise BadInput("the URL does not name a region: use --region")
         return api.SigV4(region)
     if authorization:
         if not authorization.startswith(_BEARER):

@@ -1,4 +1,4 @@
-"""`keylane topics`, `get`, `put`, `delete`, `scan`, `history` and `watch`."""
+"""`keylane topics`, `get`, `put`, `delete`, `scan` and `history`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from keylane_client import Absent, Position, Record
+from keylane_client import Position, Record
 from keylane_local.commands.api.access import Remote, with_remote
 from keylane_local.commands.api.printing import line_of, print_json, text_of
 from keylane_local.errors import BadInput
@@ -141,24 +141,6 @@ def history(
     with remote.client() as client:
         for entry in islice(client.topic(topic).history(key, start=start, stop=stop), limit):
             _print_entry(remote, entry)
-
-
-@click.command()
-@with_remote
-@click.argument("topic")
-@click.argument("key")
-@_limit
-def watch(remote: Remote, topic: str, key: str, limit: int | None) -> None:
-    """Print KEY's record, then each change, until Ctrl-C (or so many of them)."""
-    with remote.client() as client:
-        for change in islice(client.topic(topic).watch(key), limit):
-            if remote.as_json:
-                print_json(change)
-            elif isinstance(change, Absent):
-                click.echo(line_of(change.watermark or "-", "absent"))
-            else:
-                click.echo(line_of(change.position, text_of(change.value)))
-            sys.stdout.flush()
 
 
 def _split(fields: str) -> list[str]:

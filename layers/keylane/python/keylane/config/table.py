@@ -137,6 +137,12 @@ WRITES = SettingsTable(
         "A header that every record gets, with the id of the request that wrote it: that of the access log.",
         form=("a header's name of letters, digits, dot, dash and underscore", r"[A-Za-z0-9._-]{1,100}"),
     ),
+    Switch(
+        "KEYLANE_TRACE_HEADERS",
+        "produce",
+        True,
+        "Whether records get the headers `traceparent` and `tracestate` of the request that wrote them.",
+    ),
     ExactChoice(
         "KEYLANE_PUSH_COMPATIBILITY",
         "produce",
@@ -266,8 +272,9 @@ JOB_AND_BUILD = SettingsTable(
         "KEYLANE_JOB_METRICS",
         "job",
         "",
-        "Whether the job prints metrics for CloudWatch (`emf`), whatever `keylane.toml` says.",
-        words=("none", "emf"),
+        "Whether the job prints metrics for CloudWatch (`emf`) or serves them for Prometheus "
+        "(`openmetrics`), whatever `keylane.toml` says.",
+        words=("none", "emf", "openmetrics"),
         shown="`metrics` of `[job]`",
     ),
     Raw(

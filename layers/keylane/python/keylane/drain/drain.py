@@ -43,6 +43,8 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 2, 360
 REASON, DETAIL, TOPIC = "keylane-reason", "keylane-detail", "keylane-topic"
 """Attributes of a dead letter: the error's name, a sentence, and the topic if it is known."""
 DETAIL_CHARACTERS = 400
+TRACE = "traceparent"
+TRACES_LIMIT = 10
 HELD_BACK = "HELD_BACK"
 """The reason of a message without failures: an earlier one of its group is delivered again."""
 
@@ -62,13 +64,15 @@ class QueuedMessage:
 class Drained:
     """The result of a batch: ids of the messages to deliver again, and the number of written records.
 
-    `dead`: dead records by reason. `retried`: messages to deliver again, by reason.
+    `dead`: dead records by reason. `retried`: messages to deliver again, by reason. `traces`: those of
+    records that were not written, a few of them.
     """
 
     failed: list[str]
     written: int
     dead: Mapping[str, int]
     retried: Mapping[str, int]
+    traces: Sequence[str] = ()
 
 
 class _Unreadable(KeylaneError):
@@ -128,7 +132,20 @@ def drain(
         written=sum(not isinstance(result, KeylaneError) for result in results),
         dead=dead,
         retried=Counter(_retry_reason(state) for state in states if state.failed),
+        traces=_traces(states),
     )
+
+
+def _traces(states: Sequence[_MessageState]) -> tuple[str, ...]:
+    """The values of `traceparent` of records that were not written, each one once, at most TRACES_LIMIT."""
+    found: dict[str, None] = {}
+    for state in states:
+        records = state.batch.records if state.batch else ()
+        for index, _ in state.failures:
+            _, record = records[index]
+            traces = (value or b"" for name, value in record.headers if name == TRACE)
+            found |= {value.decode(errors="replace"): None for value in traces}
+    return tuple(found)[:TRACES_LIMIT]
 
 
 def pauses_s(received: Sequence[QueuedMessage], failed: Sequence[str]) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""Every metric of the functions: one table for CloudWatch, OpenMetrics and docs/operate/metrics.md.
+"""Every metric of functions and job: one table for CloudWatch, OpenMetrics and docs/operate/metrics.md.
 
 The OpenMetrics names are those of kprf (github.com/city-mobil/kafka-proxy) where the meaning is the same, so
 that its dashboards work. As in kprf they have no unit in the name, and durations are in milliseconds.
@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 COUNT, MS, US, BYTES = "Count", "Milliseconds", "Microseconds", "Bytes"
 COUNTER, GAUGE, HISTOGRAM = "counter", "gauge", "histogram"
+OWN = "keylane_"
+"""How names begin that are not kprf's."""
 
 
 class Metric(NamedTuple):
@@ -27,6 +29,17 @@ class Metric(NamedTuple):
     openmetrics: str
     meaning: str
     is_billed: bool = True
+
+    @property
+    def is_own(self) -> bool:
+        """Whether Keylane chose the name: a counter then has the suffix that OpenMetrics demands."""
+        return self.openmetrics.startswith(OWN)
+
+    @property
+    def samples(self) -> str:
+        """The name of its samples; those of a histogram have suffixes besides."""
+        is_total = self.kind == COUNTER and self.is_own
+        return f"{self.openmetrics}_total" if is_total else self.openmetrics
 
 
 FUNCTIONS: dict[str, Metric] = {
@@ -207,3 +220,53 @@ TOPIC: dict[str, tuple[str, Metric]] = {
 
 METRICS: dict[str, Metric] = FUNCTIONS | dict([*CLIENT.values(), *BROKER.values(), *TOPIC.values()])
 """All metrics, by their names in CloudWatch."""
+
+
+def _of(kind: str, shape: str, unit: str, name: str, meaning: str) -> Metric:
+    return Metric(shape, unit, (kind,), f"keylane_{kind}_{name}", meaning)
+
+
+def _job(kind: str) -> dict[str, Metric]:
+    """The metrics that a topic's writer and a view's have in common; `kind` is their only label."""
+    return {
+        "Lag": _of(kind, GAUGE, COUNT, "lag", "Offsets between the state and Kafka's high watermarks"),
+        "Age": _of(kind, GAUGE, MS, "age", "How stale the state may be; absent while a lane is being built"),
+        "IncompletePartitions": _of(
+            kind,
+            GAUGE,
+            COUNT,
+            "incomplete_partitions",
+            "Partitions of which retention removed records before the job read them",
+        ),
+        "Records": _of(kind, COUNTER, COUNT, "records", "Records that were read"),
+        "Batches": _of(kind, COUNTER, COUNT, "batches", "Batches that were written"),
+        "Restarts": _of(kind, COUNTER, COUNT, "restarts", "Unplanned restarts of the writer"),
+    }
+
+
+JOB: dict[str, dict[str, Metric]] = {
+    "topic": _job("topic")
+    | {
+        "ParkedPartitions": _of(
+            "topic", GAUGE, COUNT, "parked_partitions", "Partitions whose lanes take no writes"
+        ),
+        "ClockSkew": _of(
+            "topic",
+            GAUGE,
+            MS,
+            "clock_skew",
+            "By how much the driver's clock is ahead of the Redis node's that differs most",
+        ),
+        "Strays": _of("topic", COUNTER, COUNT, "strays", "Records in another partition than their key's"),
+        "LeftInKafka": _of(
+            "topic", COUNTER, COUNT, "left_in_kafka", "Values over max_value_bytes, which stay in Kafka"
+        ),
+    },
+    "view": _job("view")
+    | {
+        "Windows": _of("view", COUNTER, COUNT, "windows", "Windows that were written"),
+        "Late": _of("view", COUNTER, COUNT, "late", "Records whose window was final already"),
+        "Invalid": _of("view", COUNTER, COUNT, "invalid", "Records without key or time"),
+    },
+}
+"""Metrics of the job, by what they are about. In CloudWatch a counter is what the last ten seconds added."""

@@ -37,7 +37,8 @@ class ProduceParts:
     """What the produce function works with.
 
     `schemas` opens the Schema Registry; it is None where no registry is set. `request_id_header`: the name of
-    the header that names a record's request. `pushes_as_kprf`: failed pushes are answered as kprf answers
+    the header that names a record's request. `has_trace_headers`: records get the trace of their request.
+    `pushes_as_kprf`: failed pushes are answered as kprf answers
     them.
     """
 
@@ -47,6 +48,7 @@ class ProduceParts:
     registry_timeout_ms: int = 2_000
     request_id_header: str | None = None
     pushes_as_kprf: bool = False
+    has_trace_headers: bool = True
 
 
 def preload_clients() -> None:
@@ -84,6 +86,7 @@ def build_produce(meter: Meter) -> ProduceParts:
         registry_timeout_ms,
         SETTINGS.read(environment, "KEYLANE_REQUEST_ID_HEADER"),
         settings.pushes_as_kprf,
+        SETTINGS.read(environment, "KEYLANE_TRACE_HEADERS"),
     )
 
 

@@ -1,0 +1,57 @@
+"""Which partitioner has placed a topic's records: the one by which their keys belong where they are."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from keylane.routing import PARTITIONERS, partition_for
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+USUAL = "murmur2"
+_FEW_KEYS = 20
+"""Fewer keys than this may lie where they do by chance."""
+_ALL, _MOST = 1.0, 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionerGuess:
+    """A partitioner, whether others are in use too (`is_guarded`), and a sentence that says why."""
+
+    partitioner: str
+    is_guarded: bool
+    reason: str
+
+
+def guess_partitioner(placed: Iterable[tuple[int, bytes | None]], partition_count: int) -> PartitionerGuess:
+    """Look at records, each as its partition and its key."""
+    distinct = {(partition, key) for partition, key in placed if key}
+    if partition_count == 1:
+        return PartitionerGuess(USUAL, is_guarded=False, reason="the topic has one partition: any is right")
+    if len(distinct) < _FEW_KEYS:
+        return PartitionerGuess(
+            USUAL,
+            is_guarded=False,
+            reason=f"only {len(distinct)} keys were found, too few to tell: this is that of Java clients",
+        )
+    right = Counter(
+        name
+        for name in PARTITIONERS
+        for partition, key in distinct
+        if partition_for(key, partition_count, name) == partition
+    )
+    best = max(PARTITIONERS, key=lambda name: right[name])
+    share = right[best] / len(distinct)
+    if share == _ALL:
+        return PartitionerGuess(best, is_guarded=False, reason=f"it explains all of {len(distinct)} keys")
+    if share >= _MOST:
+        reason = f"it explains {share:.0%} of {len(distinct)} keys: producers use several partitioners"
+        return PartitionerGuess(best, is_guarded=True, reason=reason)
+    return PartitionerGuess(
+        USUAL,
+        is_guarded=True,
+        reason=f"no known one explains {len(distinct)} keys: each is found all the same, at a higher cost",
+    )

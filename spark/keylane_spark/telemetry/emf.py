@@ -1,0 +1,52 @@
+"""The job's metrics in CloudWatch's embedded metric format: one line for each topic and view.
+
+A log group takes the lines from the job's output, and CloudWatch makes metrics of them
+(https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Embedded_Metric_Format.html).
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from aws_lambda_powertools.metrics import EphemeralMetrics, MetricUnit
+
+from keylane.metrics.catalogue import COUNTER, JOB
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from keylane_spark.telemetry.metrics import MetricSeries
+
+NAMESPACE = "Keylane"
+INTERVAL_S = 10.0
+
+
+class EmfLines:
+    """Writes lines in which a counter is what was added since the line before."""
+
+    def __init__(self, write: Callable[[str], None], namespace: str = NAMESPACE) -> None:
+        self._write = write
+        self._namespace = namespace
+        self._written: dict[tuple[str, str], Mapping[str, int]] = {}
+
+    def __call__(self, found: list[MetricSeries]) -> None:
+        """Write a line for each topic and view that is still served, or has counted something."""
+        for series in found:
+            place = series.kind, series.name
+            before = self._written.get(place, {})
+            added = {name: total - before.get(name, 0) for name, total in series.totals.items()}
+            self._written[place] = series.totals
+            if series.gauges or any(added.values()):
+                self._write(self._line(series, added))
+
+    def _line(self, series: MetricSeries, added: Mapping[str, int]) -> str:
+        metrics = EphemeralMetrics(namespace=self._namespace)
+        metrics.add_dimension(series.kind, series.name)
+        for name, metric in JOB[series.kind].items():
+            unit = MetricUnit(metric.unit)
+            if metric.kind == COUNTER:
+                metrics.add_metric(name, unit, added.get(name, 0))
+            elif name in series.gauges:
+                metrics.add_metric(name, unit, series.gauges[name])
+        return json.dumps(metrics.serialize_metric_set())

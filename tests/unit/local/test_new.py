@@ -1,0 +1,87 @@
+"""`keylane new`: which partitioner it names, and the files that it writes."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+
+import pytest
+from click.testing import CliRunner
+
+from keylane.routing import PARTITIONERS, partition_for
+from keylane_local.cli import keylane
+from keylane_local.commands.partitioner_guess import guess_partitioner
+from keylane_local.errors import BadInput
+from keylane_spark.config.topics import load
+
+ANSWERS = ["--kafka", "a:9092,b:9092", "--redis", "r:6379", "--topic", "orders.eu", "--stack", "mine"]
+
+
+def placed_by(partitioner: str, keys: range, partition_count: int = 9) -> list[tuple[int, bytes | None]]:
+    names = [b"key-%d" % number for number in keys]
+    return [(partition_for(name, partition_count, partitioner), name) for name in names]
+
+
+@pytest.mark.parametrize("name", PARTITIONERS)
+def test_the_partitioner_that_explains_all_keys_is_named(name):
+    found = guess_partitioner([*placed_by(name, range(40)), (3, None), (4, b"")], 9)
+    assert (found.partitioner, found.is_guarded) == (name, False)
+    assert found.reason == "it explains all of 40 keys"
+
+
+def test_several_partitioners_are_noticed():
+    found = guess_partitioner([*placed_by("crc32", range(40)), *placed_by("fnv1a", range(40, 50))], 9)
+    assert (found.partitioner, found.is_guarded) == ("crc32", True)
+
+
+def test_what_cannot_be_told_is_said_not_to_be():
+    assert "too few" in guess_partitioner(placed_by("crc32", range(5)) * 10, 9).reason
+    assert "one partition" in guess_partitioner(placed_by("crc32", range(40), 1), 1).reason
+    own = [(number % 9, b"key-%d" % number) for number in range(200)]
+    assert "no known one" in guess_partitioner(own, 9).reason
+
+
+def new(*arguments: str, text: str | None = None, exit_code: int = 0) -> str:
+    result = CliRunner().invoke(keylane, ["new", *arguments], input=text)
+    if isinstance(result.exception, BadInput):
+        return str(result.exception)
+    assert result.exit_code == exit_code, result.output
+    return result.output
+
+
+def test_the_files_are_ones_that_job_and_sam_read(tmp_path):
+    new(str(tmp_path / "own"), *ANSWERS, "--unchecked")
+    config = load(tmp_path / "own" / "keylane.toml")
+    assert config.topics["orders.eu"].partitioner == "murmur2"
+    sam = tomllib.loads((tmp_path / "own" / "samconfig.toml").read_text())["default"]
+    assert sam["global"]["parameters"]["stack_name"] == "mine"
+    overrides = sam["deploy"]["parameters"]["parameter_overrides"]
+    assert {"KafkaBootstrap=a:9092,b:9092", "RedisNodes=r:6379", "RedisTls=false"} <= set(overrides)
+
+
+def test_what_no_option_gives_is_asked_for(tmp_path, monkeypatch):
+    for name in ("KEYLANE_KAFKA_BOOTSTRAP", "KEYLANE_REDIS_NODES"):
+        monkeypatch.delenv(name, raising=False)
+    printed = new(str(tmp_path), "--unchecked", text="nonsense\na:9092\nr:1\norders\n\n")
+    assert "write HOST:PORT" in printed
+    assert (tmp_path / "keylane.toml").read_text().count("[topics.orders]") == 1
+    assert 'stack_name = "keylane-dev"' in (tmp_path / "samconfig.toml").read_text()
+
+
+def test_files_that_exist_stay_unless_it_is_forced(tmp_path):
+    (tmp_path / "keylane.toml").write_text("mine")
+    assert "--force" in new(str(tmp_path), *ANSWERS, "--unchecked")
+    assert (tmp_path / "keylane.toml").read_text() == "mine"
+    document = json.loads(new(str(tmp_path), *ANSWERS, "--unchecked", "--force", "--json"))
+    assert document["partitioner"] == "murmur2"
+    assert "orders.eu" in (tmp_path / "keylane.toml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("option", "given"), [("--topic", "a b"), ("--stack", "1x"), ("--kafka", "http://a:1"), ("--redis", "a")]
+)
+def test_an_answer_that_cannot_be_right_is_refused(tmp_path, option, given):
+    at = ANSWERS.index(option)
+    arguments = [*ANSWERS[: at + 1], given, *ANSWERS[at + 2 :]]
+    assert f"Invalid value for '{option}'" in new(str(tmp_path), *arguments, exit_code=2)
+    assert not (tmp_path / "keylane.toml").exists()

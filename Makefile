@@ -13,7 +13,7 @@ SEED ?=
 
 .PHONY: help setup setup-python setup-check setup-sam setup-tests setup-localstack demo test unit integration e2e
 .PHONY: containers check
-.PHONY: lint-infra audit openapi settings tour events layer layer-requirements image-requirements sizing package-job build
+.PHONY: lint-infra audit openapi settings tour events layer layer-requirements image-requirements monitoring sizing package-job build
 .PHONY: up down status deploy-local clean torture torture-mutants model model-mutants compat
 .PHONY: bench bench-lookup bench-ingest bench-freshness bench-coldstart bench-read bench-write bench-outage bench-wait
 

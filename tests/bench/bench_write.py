@@ -30,10 +30,10 @@ from harness import ROOT, ResultRow, latency, report, spread
 
 from keylane.wiring import metrics
 from keylane_local.front.environments import Environment, Function
-from keylane_local.front.proxy_events import HttpRequest, build_proxy_event
 from keylane_local.process.guard import guarded
 from keylane_local.process.ports import Ports
 from keylane_local.servers.kafka import Kafka
+from keylane_serve.proxy_events import HttpRequest, build_proxy_event
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

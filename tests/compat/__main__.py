@@ -51,9 +51,14 @@ def main() -> int:
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--url", help="of a running Keylane; without it a stack is started")
     where.add_argument("--localstack", action="store_true", help="deploy the template to LocalStack")
+    where.add_argument("--serve", action="store_true", help="send them to the standing server")
     parser.add_argument("--topic", default="flights", help="a topic of at least two partitions")
     options = parser.parse_args()
-    running = nullcontext(given(options.url)) if options.url else started(on_localstack=options.localstack)
+    running = (
+        nullcontext(given(options.url))
+        if options.url
+        else started(on_localstack=options.localstack, by_server=options.serve)
+    )
     with running as target:
         faults = run_cases(target, options.topic)
         faults += sum(not run_client(client, target.url, options.topic) for client in CLIENTS)

@@ -87,6 +87,11 @@ for _command in (
 @click.option("--replicas", type=click.IntRange(0, 5), help="Replicas of each primary. Default: 1.")
 @click.option("--host", help="Address of Kafka and Redis, for containers. They have no passwords.")
 @click.option("--no-job", is_flag=True, help="Do not start the Spark job.")
+@click.option(
+    "--serve/--lambda",
+    default=None,
+    help="HTTP by the standing server, or by functions as on Lambda. Default: as before, else --lambda.",
+)
 @click.option("--localstack", is_flag=True, help="Also start LocalStack, and deploy template.yaml to it.")
 @click.option("--localstack-port", type=_port, help="LocalStack's port. Default: 4566, or a free one.")
 def up(
@@ -100,6 +105,7 @@ def up(
     replicas: int | None,
     host: str | None,
     no_job: bool,
+    serve: bool | None,
     localstack: bool,
     localstack_port: int | None,
 ) -> None:
@@ -115,6 +121,7 @@ def up(
         localstack=localstack,
         localstack_port=localstack_port,
         host=host,
+        serve=serve,
     )
     config = _choose_config(data_dir, config, required=not no_job)
     stack = Stack(data_dir, config, options=options, progress=_Progress().show)

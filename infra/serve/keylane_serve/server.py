@@ -1,0 +1,58 @@
+"""Starts granian with the processes of the server: `python -m keylane_serve.server`, or `keylane serve`.
+
+granian binds the port and starts the processes. At SIGTERM it accepts nothing more, waits for the answers to
+what runs, and kills what has not ended after `drain_s`. Of several processes, it starts those again that die.
+"""
+
+from __future__ import annotations
+
+import os
+
+from granian import Granian
+from granian.constants import HTTPModes, Interfaces, Loops
+from granian.http import HTTP1Settings
+from granian.log import LogLevels
+
+from keylane_serve.options import VARIABLE, ServerOptions
+
+TARGET = "keylane_serve.worker:build"
+CONNECTIONS = 8_192
+"""Of one process: further ones wait in the backlog."""
+BACKLOG = 1_024
+HEADER_TIMEOUT_MS = 30_000
+BUFFER_BYTES = 400 * 1024
+"""Of the head of an HTTP/1.1 request."""
+
+
+def serve(options: ServerOptions) -> None:
+    """Serve until SIGTERM or SIGINT."""
+    os.environ[VARIABLE] = options.to_variable()
+    server = Granian(
+        TARGET,
+        factory=True,
+        address=options.host,
+        port=options.port,
+        interface=Interfaces.ASGI,
+        workers=options.workers,
+        loop=Loops.uvloop,
+        http=HTTPModes.auto,
+        websockets=False,
+        backlog=BACKLOG,
+        backpressure=CONNECTIONS,
+        http1_settings=HTTP1Settings(header_read_timeout=HEADER_TIMEOUT_MS, max_buffer_size=BUFFER_BYTES),
+        log_level=LogLevels.warning,
+        ssl_cert=options.tls_certificate,
+        ssl_key=options.tls_key,
+        respawn_failed_workers=options.workers > 1,
+        workers_kill_timeout=options.drain_s,
+    )
+    server.serve()
+
+
+def main() -> None:
+    """Serve with the options of the environment."""
+    serve(ServerOptions.from_environment(os.environ))
+
+
+if __name__ == "__main__":
+    main()

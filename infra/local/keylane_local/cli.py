@@ -19,6 +19,7 @@ from keylane_local.commands.api import records
 from keylane_local.commands.api.lanes import lanes
 from keylane_local.commands.api.load import load
 from keylane_local.commands.doctor import doctor
+from keylane_local.commands.serve import serve
 from keylane_local.commands.smoke import smoke
 from keylane_local.errors import BadInput, PartFailed, StackError
 from keylane_local.process.processes import tail
@@ -68,7 +69,7 @@ def keylane() -> None:
 
 for _command in (
     *(records.topics, records.get, records.put, records.delete, records.scan, records.history, records.watch),
-    *(load, lanes, doctor, smoke),
+    *(load, lanes, doctor, smoke, serve),
 ):
     keylane.add_command(_command)
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from concurrent.futures import Executor
 
-    from keylane_serve.redis.shared_connection import Exchange
-
 T = TypeVar("T")
 
 
@@ -34,7 +32,7 @@ class RequestGreenlet(greenlet):  # type: ignore[misc]  # greenlet has no types
 
     def __init__(self, run: Callable[[], None]) -> None:
         super().__init__(run)
-        self.exchanges: dict[Any, Exchange] = {}
+        self.exchanges: dict[Any, Any] = {}
         self.is_cancelled = False
         self.pausing: Suspension[None] | None = None
 

@@ -13,12 +13,16 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 VARIABLE = "KEYLANE_SERVE_OPTIONS"
+_PATHS = ("functions", "tls_certificate", "tls_key", "metrics")
 NONE, TOKENS = AUTHORIZATIONS = ("none", "tokens")
 
 
 @dataclass(frozen=True, slots=True)
 class ServerOptions:
-    """How the server listens and whom it serves. `functions`: the folder of the handlers."""
+    """How the server listens and whom it serves.
+
+    `functions`: the folder of the handlers. `metrics`: a folder for those of several processes.
+    """
 
     functions: Path
     host: str = "127.0.0.1"
@@ -29,6 +33,7 @@ class ServerOptions:
     authorization: str = NONE
     logs_access: bool = False
     drain_s: int = 30
+    metrics: Path | None = None
     limits: Limits = field(default_factory=Limits)
 
     @property
@@ -50,7 +55,5 @@ class ServerOptions:
     def from_environment(cls, environment: Mapping[str, str]) -> Self:
         """Read VARIABLE."""
         fields: dict[str, Any] = json.loads(environment[VARIABLE])
-        paths = {
-            name: Path(fields[name]) for name in ("functions", "tls_certificate", "tls_key") if fields[name]
-        }
+        paths = {name: Path(fields[name]) for name in _PATHS if fields.get(name)}
         return cls(**{**fields, **paths, "limits": Limits(**fields["limits"])})

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from keylane_serve.function_metrics import FunctionMetrics
+    from keylane_serve.metric_files import MetricFiles
 
 LIVE, READY, METRICS = "/health/live", "/health/ready", "/metrics"
 _OK, _UNAVAILABLE = 200, 503
@@ -30,10 +31,16 @@ class OwnPage(NamedTuple):
 
 
 class OwnPages:
-    """The pages of one process. `flush` has all meters write what they have to `metrics`."""
+    """The pages of one process. `flush` has all meters write what they have to `metrics`.
 
-    def __init__(self, metrics: FunctionMetrics, flush: Callable[[], None]) -> None:
+    `files`: None if there is one process.
+    """
+
+    def __init__(
+        self, metrics: FunctionMetrics, flush: Callable[[], None], files: MetricFiles | None
+    ) -> None:
         self.metrics = metrics
+        self._files = files
         self.is_ready = True
         self._flush = flush
 
@@ -51,7 +58,8 @@ class OwnPages:
         from keylane_serve import openmetrics  # noqa: PLC0415 (the server starts faster without it)
 
         self._flush()
-        body, content_type = openmetrics.render_page(self.metrics, accept)
+        shown = self._files.total() if self._files else self.metrics
+        body, content_type = openmetrics.render_page(shown, accept)
         return OwnPage(_OK, {"Content-Type": content_type}, body)
 
 

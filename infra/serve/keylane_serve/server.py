@@ -7,6 +7,10 @@ what runs, and kills what has not ended after `drain_s`. Of several processes, i
 from __future__ import annotations
 
 import os
+import socket
+import tempfile
+from dataclasses import replace
+from pathlib import Path
 
 from granian import Granian
 from granian.constants import HTTPModes, Interfaces, Loops
@@ -25,9 +29,17 @@ BUFFER_BYTES = 400 * 1024
 
 
 def serve(options: ServerOptions) -> None:
-    """Serve until SIGTERM or SIGINT."""
-    os.environ[VARIABLE] = options.to_variable()
-    server = Granian(
+    """Serve until SIGTERM or SIGINT. Raises OSError where the port is taken."""
+    check_port(options.host, options.port)
+    with tempfile.TemporaryDirectory(prefix="keylane-serve-") as folder:
+        if options.workers > 1:
+            options = replace(options, metrics=Path(folder))
+        os.environ[VARIABLE] = options.to_variable()
+        _make_server(options).serve()
+
+
+def _make_server(options: ServerOptions) -> Granian:
+    return Granian(
         TARGET,
         factory=True,
         address=options.host,
@@ -46,7 +58,14 @@ def serve(options: ServerOptions) -> None:
         respawn_failed_workers=options.workers > 1,
         workers_kill_timeout=options.drain_s,
     )
-    server.serve()
+
+
+def check_port(host: str, port: int) -> None:
+    """Raise OSError where another program listens: its processes and ours would share the connections."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind((host, port))
 
 
 def main() -> None:

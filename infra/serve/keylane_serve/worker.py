@@ -18,6 +18,7 @@ from keylane_serve.app import ServerApp
 from keylane_serve.function_metrics import FunctionMetrics
 from keylane_serve.functions import Functions
 from keylane_serve.greenlets import run_request
+from keylane_serve.metric_files import EVERY_S, MetricFiles
 from keylane_serve.options import ServerOptions
 from keylane_serve.pages import OwnPages
 from keylane_serve.runtime import ServerRuntime
@@ -43,7 +44,8 @@ class ServerProcess:
         self._metrics = FunctionMetrics()
         self._executor = ThreadPoolExecutor(THREADS, "keylane-blocking")
         self._functions = Functions(options.functions)
-        self._pages = OwnPages(self._metrics, self._functions.flush_meters)
+        self._files = MetricFiles(options.metrics, self._metrics) if options.metrics else None
+        self._pages = OwnPages(self._metrics, self._functions.flush_meters, self._files)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._loop_thread = threading.get_ident()
         self._runtime: ServerRuntime | None = None
@@ -80,6 +82,7 @@ class ServerProcess:
             authorizer = TokenAuthorizer(running.clock, self._executor)
             await run_request(authorizer.reload)
         await self._functions.open()
+        self._write_metrics()
         admission = Admission(self._options.limits)
         self._app = ServerApp(
             self._functions, admission, self._pages, authorizer, logs_access=self._options.logs_access
@@ -98,6 +101,13 @@ class ServerProcess:
             return
         for line in lines.encode().splitlines():
             self._metrics.take_line(line)
+
+    def _write_metrics(self) -> None:
+        """Write the metrics for the other processes, again and again."""
+        if self._files is not None and self._loop is not None:
+            self._functions.flush_meters()
+            self._files.write()
+            self._loop.call_later(EVERY_S, self._write_metrics)
 
 
 def build() -> ServerProcess:

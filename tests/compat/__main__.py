@@ -2,7 +2,8 @@
 
 Each client is installed into an environment of its own, which is removed afterwards. Without `--url` the
 whole local stack is started for them, with a registry. `--localstack` deploys the template to LocalStack
-beside it, and sends all to that API. A case that needs what a given URL may not have is not sent there.
+beside it, and sends all to that API; `--serve` to the standing server. A case that needs what a given URL may
+not have is not sent there.
 """
 
 from __future__ import annotations

@@ -143,6 +143,8 @@ class ServerApp:
             else:
                 await admission.enter()
         except Overloaded as error:
+            if request.has_body:
+                await Body(admission).discard(receive)
             return self._refused(error, request.id)
         body = Body(admission)
         try:
@@ -150,6 +152,9 @@ class ServerApp:
                 await body.read(receive, request.declared_bytes)
             return await self._admitted(request, body, receive)
         except refusals.REFUSED as error:
+            body.release()
+            if request.has_body:
+                await body.discard(receive)
             return self._refused(error, request.id)
         finally:
             body.release()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -14,6 +15,12 @@ if TYPE_CHECKING:
 
 PART_TIMEOUT_S = 20.0
 """How long the next part of a body may take."""
+
+
+DISCARDED_BYTES = 16 * 1024 * 1024
+DISCARD_S = 2.0
+"""How much is read of the body of a refused request, and for how long: a client that still sends when the
+connection is closed does not see its answer."""
 
 
 class BodyTooLarge(Exception):
@@ -31,11 +38,12 @@ class ClientGone(Exception):
 class Body:
     """The body of one request; `release` when the request is over."""
 
-    __slots__ = ("_admission", "_held_bytes", "data")
+    __slots__ = ("_admission", "_held_bytes", "_is_complete", "data")
 
     def __init__(self, admission: Admission) -> None:
         self._admission = admission
         self._held_bytes = 0
+        self._is_complete = False
         self.data = b""
 
     async def read(self, receive: Receive, declared_bytes: int | None) -> None:
@@ -60,15 +68,26 @@ class Body:
                 raise ClientGone
             part = message.get("body") or b""
             size_bytes += len(part)
+            self._is_complete = not message.get("more_body")
             if size_bytes > limit_bytes:
                 raise BodyTooLarge(f"the body has more than {limit_bytes} bytes")
             if size_bytes > self._held_bytes:
                 self._hold(size_bytes - self._held_bytes)
             if part:
                 parts.append(part)
-            if not message.get("more_body"):
+            if self._is_complete:
                 self.data = parts[0] if len(parts) == 1 else b"".join(parts)
                 return
+
+    async def discard(self, receive: Receive) -> None:
+        """Read the rest of a refused request's body, as far as it is worth it."""
+        left_bytes = DISCARDED_BYTES
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(DISCARD_S):
+                while not self._is_complete and left_bytes > 0:
+                    message = await receive()
+                    self._is_complete = not message.get("more_body")
+                    left_bytes -= len(message.get("body") or b"")
 
     def release(self) -> None:
         """Stop counting its bytes."""

@@ -34,7 +34,7 @@ class Overloaded(Exception):
     """The request is refused; the text says which bound it exceeds."""
 
 
-class Admission:
+class AdmissionControl:
     """Counts the requests of one process, in the loop's thread."""
 
     def __init__(self, limits: Limits) -> None:

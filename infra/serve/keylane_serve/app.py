@@ -3,7 +3,7 @@
 granian speaks HTTP. Its own interface, RSGI, decodes the path, so that a key with `%2F`, or with bytes that
 are not UTF-8, could not be read; ASGI passes the path as it was sent.
 
-    1. Admission: over a bound, 503 (admission).
+    1. AdmissionControl: over a bound, 503 (admission).
     2. The body, within its bounds (bodies).
     3. Access, if tokens are required (access).
     4. The handler: in a greenlet, or for `explore` in a thread (functions, greenlets).
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from keylane.api.response import Response
     from keylane_serve.access import TokenAuthorizer
-    from keylane_serve.admission import Admission
+    from keylane_serve.admission import AdmissionControl
     from keylane_serve.functions import Functions
     from keylane_serve.pages import OwnPages
 
@@ -100,7 +100,7 @@ class ServerApp:
     def __init__(
         self,
         functions: Functions,
-        admission: Admission,
+        admission: AdmissionControl,
         pages: OwnPages,
         authorizer: TokenAuthorizer | None = None,
         *,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from keylane_serve.admission import Admission
+    from keylane_serve.admission import AdmissionControl
 
     Receive = Callable[[], Awaitable[dict[str, Any]]]
 
@@ -40,7 +40,7 @@ class Body:
 
     __slots__ = ("_admission", "_held_bytes", "_is_complete", "data")
 
-    def __init__(self, admission: Admission) -> None:
+    def __init__(self, admission: AdmissionControl) -> None:
         self._admission = admission
         self._held_bytes = 0
         self._is_complete = False

@@ -12,7 +12,7 @@ from keylane_serve.admission import Limits
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-VARIABLE = "KEYLANE_SERVE_OPTIONS"
+VARIABLE = "STANDING_SERVER_OPTIONS"
 _PATHS = ("functions", "tls_certificate", "tls_key", "metrics")
 NONE, TOKENS = AUTHORIZATIONS = ("none", "tokens")
 

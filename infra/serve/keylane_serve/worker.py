@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from keylane.errors import KeylaneError
 from keylane.wiring import runtime
 from keylane_serve.access import TokenAuthorizer
-from keylane_serve.admission import Admission
+from keylane_serve.admission import AdmissionControl
 from keylane_serve.app import ServerApp
 from keylane_serve.function_metrics import FunctionMetrics
 from keylane_serve.functions import Functions
@@ -83,7 +83,7 @@ class ServerProcess:
             await run_request(authorizer.reload)
         await self._functions.open()
         self._write_metrics()
-        admission = Admission(self._options.limits)
+        admission = AdmissionControl(self._options.limits)
         self._app = ServerApp(
             self._functions, admission, self._pages, authorizer, logs_access=self._options.logs_access
         )

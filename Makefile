@@ -15,7 +15,7 @@ SEED ?=
 .PHONY: containers check
 .PHONY: lint-infra audit openapi settings tour events layer layer-requirements sizing package-job build
 .PHONY: up down status deploy-local clean torture torture-mutants model model-mutants compat
-.PHONY: bench bench-lookup bench-ingest bench-freshness bench-coldstart bench-read bench-write bench-outage bench-wait
+.PHONY: bench bench-lookup bench-ingest bench-freshness bench-coldstart bench-read bench-write bench-outage bench-wait bench-serve
 
 help:  ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -115,7 +115,7 @@ status:  ## Show the local stack's parts
 
 bench: bench-lookup bench-coldstart bench-freshness bench-ingest  ## bench-lookup, -coldstart, -freshness and -ingest, one after the other
 
-bench-lookup bench-read bench-ingest bench-freshness bench-coldstart bench-outage bench-wait bench-write: bench-%: setup
+bench-lookup bench-read bench-ingest bench-freshness bench-coldstart bench-outage bench-wait bench-write bench-serve: bench-%: setup
 	@$(BIN)/python tests/bench/bench_$*.py $(BENCH_ARGS)
 
 torture: setup  ## Random trouble on real servers against a fold of the log (N=200 SEED=random; N=1 SEED=s replays)

@@ -224,7 +224,7 @@ class SharedCall(Generic[T]):
 
         Raises TimeoutError.
         """
-        if self._running is None:
+        if self._running is None or not self._running.has_begun:
             return self.join(call, timeout_s)
         if self._next is None:
             self._next = _Flight(call)
@@ -232,7 +232,11 @@ class SharedCall(Generic[T]):
 
     def _start(self, flight: _Flight[T]) -> None:
         self._running = flight
-        asyncio.get_running_loop().call_soon(begin, flight.call, self._end)
+        asyncio.get_running_loop().call_soon(self._begin, flight)
+
+    def _begin(self, flight: _Flight[T]) -> None:
+        flight.has_begun = True
+        begin(flight.call, self._end)
 
     def _end(self, result: T | None, error: BaseException | None) -> None:
         ended, self._running = self._running, None
@@ -246,10 +250,11 @@ class SharedCall(Generic[T]):
 class _Flight(Generic[T]):
     """A shared call: its result, and those who wait for it."""
 
-    __slots__ = ("_error", "_result", "_waiting", "call")
+    __slots__ = ("_error", "_result", "_waiting", "call", "has_begun")
 
     def __init__(self, call: Callable[[], T]) -> None:
         self.call = call
+        self.has_begun = False
         self._result: Any = None
         self._error: BaseException | None = None
         self._waiting: set[Suspension[bool]] = set()

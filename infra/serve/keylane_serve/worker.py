@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 THREADS = 16
 """For what blocks and is rare: connecting, secrets, the Schema Registry, SQS and S3."""
+SWITCH_S = 0.001
+"""How long the loop may go on while the thread with Kafka's reports waits; Python's default is 5 ms."""
 READY = "keylane: ready"
 LOG_FORMAT = "%(asctime)s %(levelname)s %(message)s"
 _log = logging.getLogger("keylane.serve")
@@ -112,5 +114,6 @@ class ServerProcess:
 
 def build() -> ServerProcess:
     """Build the application of a process that granian has started."""
+    sys.setswitchinterval(SWITCH_S)
     logging.basicConfig(level=logging.INFO, format=LOG_FORMAT, stream=sys.stderr, force=True)
     return ServerProcess(ServerOptions.from_environment(os.environ))

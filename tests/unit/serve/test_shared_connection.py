@@ -231,3 +231,15 @@ def test_commands_larger_than_the_socket_takes_arrive_whole_and_in_order():
     received, replies = asyncio.run(run())
     assert received == b"".join(large)
     assert replies == [[b"OK"], [b"OK"]]
+
+
+def test_a_reply_that_has_arrived_counts_even_if_the_process_looks_too_late():
+    async def run():
+        with connected() as (connection, server, _):
+            asked = asyncio.ensure_future(exchange(connection, GETS[0], timeout_s=0.05))
+            await server.receive(1)
+            await server.send(b"$1\r\na\r\n")
+            time.sleep(0.1)  # noqa: ASYNC251 (the process is not scheduled)
+            return await asked
+
+    assert asyncio.run(run()) == [b"a"]

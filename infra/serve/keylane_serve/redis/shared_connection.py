@@ -209,12 +209,25 @@ class SharedConnection:
         self._sweep = None
         if not self.is_open:
             return
-        now_s = time.monotonic()
-        late = [each for each in self._pending if each.waiting is not None and each.expires_s <= now_s]
-        if self._pending and now_s - self._progress_s > STALL_S:
+        if self._late():
+            self._read()  # the process may have waited for its turn, and the replies have arrived meanwhile
+            if not self.is_open:
+                return
+        if self._pending and time.monotonic() - self._progress_s > STALL_S:
             self.close(RedisTimeoutError("the server did not answer in time"))
             return
-        if self._pending:
+        late = self._late()
+        if self._pending and self._sweep is None:
             self._sweep = self._loop.call_later(SWEEP_S, self._find_late)
         for exchange in late:
             exchange.end(RedisTimeoutError("the server did not answer in time"))
+
+    def _late(self) -> list[Exchange]:
+        """Return the exchanges whose time is over, all of them on a connection that has stalled."""
+        now_s = time.monotonic()
+        stalled = bool(self._pending) and now_s - self._progress_s > STALL_S
+        return [
+            each
+            for each in self._pending
+            if each.waiting is not None and (stalled or each.expires_s <= now_s)
+        ]

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from keylane.api import router
 from keylane.errors import SettingsError
 from keylane.model.routes import EXPLORE, PRODUCE, QUERY
+from keylane_serve.admission import Overloaded
 from keylane_serve.greenlets import run_request
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     Event = dict[str, Any]
 
 EXPLORE_THREADS = 4
+EXPLORE_REQUESTS = 32
+"""Requests of `explore` that run and wait: they are slow, and must not take the places of all others."""
 _log = logging.getLogger("keylane.serve")
 
 
@@ -38,6 +41,7 @@ class Functions:
         self._modules: dict[str, ModuleType] = {}
         self._threads = ThreadPoolExecutor(EXPLORE_THREADS, "keylane-explore")
         self._local = threading.local()
+        self._exploring = 0
 
     async def open(self) -> None:
         """Load the handlers and build what they work with.
@@ -61,8 +65,14 @@ class Functions:
         return router.respond(self._modules[function].app, event)
 
     async def answer_in_thread(self, event: Event) -> Response[Any]:
-        """Answer an event of `explore`."""
-        return await asyncio.get_running_loop().run_in_executor(self._threads, self._explore, event)
+        """Answer an event of `explore`. Raises Overloaded."""
+        if self._exploring >= EXPLORE_REQUESTS:
+            raise Overloaded(f"{self._exploring} requests ask Kafka")
+        self._exploring += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, self._explore, event)
+        finally:
+            self._exploring -= 1
 
     def flush_meters(self) -> None:
         """Have all meters of the loop's thread write what they have."""

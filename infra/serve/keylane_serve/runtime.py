@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from keylane.ports import Clock
+from keylane.ports import Clock, SchemaEncoder
 from keylane.wiring.runtime import Runtime
 from keylane_serve import greenlets
 from keylane_serve.redis.shared_cluster import SharedCluster
@@ -80,6 +82,7 @@ class _PortInThreads:
     def __init__(self, make: Callable[[], Any], executor: Executor) -> None:
         self._make = make
         self._executor = executor
+        self._encoding = ThreadPoolExecutor(1, "keylane-encoding")
         self._local = threading.local()
         make()  # raises what is wrong with its settings, now and to the caller
 
@@ -88,9 +91,14 @@ class _PortInThreads:
             raise AttributeError(name)
 
         def call(*arguments: Any, **options: Any) -> Any:
-            return greenlets.call_in_thread(self._executor, self._call, name, arguments, options)
+            found = greenlets.call_in_thread(self._executor, self._call, name, arguments, options)
+            return self._in_thread(found) if isinstance(found, SchemaEncoder) else found
 
         return call
+
+    def _in_thread(self, encoder: SchemaEncoder) -> SchemaEncoder:
+        """Return an encoder that runs in the one thread for them: a schema's check may take its time."""
+        return encoder._replace(encode=partial(greenlets.call_in_thread, self._encoding, encoder.encode))
 
     def _call(self, name: str, arguments: Sequence[Any], options: dict[str, Any]) -> Any:
         if not hasattr(self._local, "adapter"):

@@ -11,6 +11,7 @@ import socket
 import tempfile
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from granian import Granian
 from granian.constants import HTTPModes, Interfaces, Loops
@@ -38,7 +39,7 @@ def serve(options: ServerOptions) -> None:
         _make_server(options).serve()
 
 
-def _make_server(options: ServerOptions) -> Granian:
+def _make_server(options: ServerOptions) -> Any:  # granian chooses the class by the interpreter
     return Granian(
         TARGET,
         factory=True,

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     from keylane.adapters.redis.connections import Node, RedisSettings, Wire
+    from keylane_serve.redis.shared_connection import Exchange
 
 _CLOSED = "the connection was closed"
 
@@ -55,7 +56,7 @@ class SharedCluster(SlotMap):
 
     def receive(self, node: Node, reply_count: int, deadline: Deadline) -> list[Any]:  # noqa: ARG002 (sent)
         """See `SlotMap.receive`. A request whose deadline passes leaves its replies to nobody."""
-        exchange = current_request().exchanges.pop(node)
+        exchange: Exchange = current_request().exchanges.pop(node)
         exchange.expires_s = deadline.at_s
         replies = exchange.wait()
         if isinstance(replies[0], AuthenticationError):  # NOAUTH: this connection was made without a password

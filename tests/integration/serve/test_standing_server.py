@@ -8,6 +8,7 @@ import json
 import select
 import ssl
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
@@ -144,6 +145,23 @@ def test_tokens_and_keys_are_granted_as_by_the_authorizer(tmp_path, variables: d
             assert (status, problem_of(body)) == (403, "forbidden")
         assert server.ask("GET", "/health/ready")[0] == 200
         assert TOKEN not in server.log
+
+
+def test_a_kafka_that_is_away_costs_writes_their_time_and_reads_nothing(
+    tmp_path, variables: dict[str, str], topic: str
+):
+    path = f"/topics/{topic}/keys/k"
+    away = {"KEYLANE_KAFKA_BOOTSTRAP": f"{HOST}:1", "KEYLANE_PRODUCE_TIMEOUT_MS": "2000"}
+    with standing(tmp_path / "log", {**variables, **away}) as server, ThreadPoolExecutor() as pool:
+        writes = [pool.submit(server.ask, "PUT", path, b"1") for _ in range(4)]
+        reads = 0
+        while not all(write.done() for write in writes):
+            assert server.ask("GET", path)[0] == 200
+            reads += 1
+        answers = [write.result() for write in writes]
+        assert {(status, problem_of(body)) for status, _, body in answers} == {(503, "log-unavailable")}
+        assert reads > 10
+        assert server.stop() == 0
 
 
 def test_tls_and_http2_are_spoken(tmp_path, variables: dict[str, str], topic: str):

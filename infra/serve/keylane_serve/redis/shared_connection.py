@@ -143,6 +143,8 @@ class SharedConnection:
         except OSError:
             self.close(RedisConnectionError("the connection broke"))
             return
+        if sent and self._is_write_blocked:
+            self._progress_s = time.monotonic()  # the server still takes a large command
         if sent < len(data):
             # Before what is sent next: requests add to the end.
             self._outbox.insert(0, data[sent:])

@@ -15,7 +15,7 @@ SEED ?=
 .PHONY: containers check
 .PHONY: lint-infra audit openapi settings tour events layer layer-requirements image-requirements monitoring sizing package-job build
 .PHONY: up down status deploy-local clean torture torture-mutants model model-mutants compat
-.PHONY: bench bench-lookup bench-ingest bench-freshness bench-coldstart bench-read bench-write bench-outage bench-wait
+.PHONY: bench bench-lookup bench-ingest bench-freshness bench-coldstart bench-read bench-write bench-outage bench-wait bench-serve
 
 help:  ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -57,7 +57,7 @@ e2e: setup-tests  ## The tests over HTTP, on the whole stack
 containers: setup-check  ## The tests in containers: images, compose.yaml, sam local; needs a Docker engine
 	@$(BIN)/python -m pytest -m docker tests/docker $(PYTEST_ARGS)
 
-compat: setup-tests  ## REST Proxy's documented requests and real clients (COMPAT_ARGS='--url URL': of a running one)
+compat: setup-tests  ## REST Proxy's documented requests and real clients (COMPAT_ARGS='--url URL' or --serve)
 	@$(BIN)/python -m tests.compat $(COMPAT_ARGS)
 
 check: lint-infra audit  ## Lint, format, types, import rules, templates, advisories
@@ -123,7 +123,7 @@ status:  ## Show the local stack's parts
 
 bench: bench-lookup bench-coldstart bench-freshness bench-ingest  ## bench-lookup, -coldstart, -freshness and -ingest, one after the other
 
-bench-lookup bench-read bench-ingest bench-freshness bench-coldstart bench-outage bench-wait bench-write: bench-%: setup
+bench-lookup bench-read bench-ingest bench-freshness bench-coldstart bench-outage bench-wait bench-write bench-serve: bench-%: setup
 	@$(BIN)/python tests/bench/bench_$*.py $(BENCH_ARGS)
 
 torture: setup  ## Random trouble on real servers against a fold of the log (N=200 SEED=random; N=1 SEED=s replays)

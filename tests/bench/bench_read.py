@@ -25,7 +25,7 @@ from fill import fill, settle
 from harness import ROOT, ResultRow, latency, report
 
 from keylane.model.records import Layout, Options
-from keylane_local.front.proxy_events import HttpRequest, build_proxy_event
+from keylane_serve.proxy_events import HttpRequest, build_proxy_event
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -28,12 +28,12 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from harness import ROOT, ResultRow, latency, report, spread
 
-from keylane.wiring import metrics
+from keylane.wiring import runtime
 from keylane_local.front.environments import Environment, Function
-from keylane_local.front.proxy_events import HttpRequest, build_proxy_event
 from keylane_local.process.guard import guarded
 from keylane_local.process.ports import Ports
 from keylane_local.servers.kafka import Kafka
+from keylane_serve.proxy_events import HttpRequest, build_proxy_event
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -108,7 +108,7 @@ class InProcess:
     def __init__(self, bootstrap: str) -> None:
         os.environ.update(environment(bootstrap))
         # Its log lines would disturb the tables.
-        patch.object(metrics, "write_to_stdout", lambda _: None).start()
+        patch.object(runtime, "write_to_stdout", lambda _: None).start()
         spec = importlib.util.spec_from_file_location(
             "produce_handler", ROOT / "functions/produce/handler.py"
         )

@@ -17,10 +17,10 @@ from keylane import routing
 from keylane.model.records import Layout, Watermark
 from keylane.state import codec
 from keylane.state import redis_keys as redis_keys_state
-from keylane_local.front.proxy_events import HttpRequest, build_proxy_event
 from keylane_local.process.guard import guarded
 from keylane_local.process.ports import HOST, Ports
 from keylane_local.servers.redis_cluster import RedisCluster
+from keylane_serve.proxy_events import HttpRequest, build_proxy_event
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -82,12 +82,13 @@ def given(url: str) -> Target:
 
 
 @contextmanager
-def started(*, on_localstack: bool) -> Iterator[Target]:
-    """Start the local stack with a registry; deploy the template to LocalStack beside it if that is asked."""
+def started(*, on_localstack: bool, by_server: bool = False) -> Iterator[Target]:
+    """Start the local stack with a registry; serve it by the standing server, or by LocalStack."""
     from tests.servers.own import create_topic, guarded, wait_writable  # noqa: PLC0415 (a given URL needs none)
     from tests.servers.schema_registry import Registry  # noqa: PLC0415
 
     from keylane_local.process.ports import Ports  # noqa: PLC0415
+    from keylane_local.stack.plan import StackOptions  # noqa: PLC0415
     from keylane_local.stack.stack import Stack  # noqa: PLC0415
 
     with contextlib.ExitStack() as running:
@@ -100,7 +101,10 @@ def started(*, on_localstack: bool) -> Iterator[Target]:
             "KEYLANE_SCHEMA_REGISTRY_TIMEOUT_MS": "20000",
             "KEYLANE_RATE_LIMITS": RATE_LIMITS,
         }
-        stack = running.enter_context(Stack(data, TESTS / "keylane-test.toml", variables=variables))
+        options = StackOptions(serve=by_server)
+        stack = running.enter_context(
+            Stack(data, TESTS / "keylane-test.toml", options=options, variables=variables)
+        )
         wait_writable(stack.kafka)
         create_topic(stack.kafka_bootstrap, LIMITED, 3)
         urls = {"": stack.http_url.rstrip("/")}

@@ -17,7 +17,7 @@ from keylane.model.records import NewRecord
 from keylane.model.routes import function_for
 from keylane.produce import message_codec
 from keylane_build.openapi import document
-from keylane_local.front.proxy_events import HttpRequest, build_proxy_event
+from keylane_serve.proxy_events import HttpRequest, build_proxy_event
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -152,6 +152,10 @@ def test_a_read_waits_for_a_position_until_its_timeout_and_then_says_so(client, 
 def test_an_invalid_request_is_rejected_with_the_reason(client, method, path, status, kind):
     answer = client.request(method, path, b"x" if method in {"PUT", "POST"} else None)
     assert answer.status == status, answer.body
+    if not answer.body:
+        # granian's parser takes paths of 65,534 bytes, and refuses longer ones itself.
+        assert (status, len(path) > 65_534) == (414, True)
+        return
     assert problem(answer)["type"] == f"urn:keylane:problem:{kind}"
 
 

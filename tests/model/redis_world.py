@@ -42,7 +42,7 @@ class LoggingCluster(Cluster):
         self.delay_at: int | None = None
         self._pending: Counter[Node] = Counter()
 
-    def send(self, node: Node, packed: bytes, deadline: Deadline) -> None:
+    def send(self, node: Node, packed: bytes, deadline: Deadline, reply_count: int = 1) -> None:
         key = lane_of_call(packed)
         if key is not None:
             if self.crash_after is not None:
@@ -56,7 +56,7 @@ class LoggingCluster(Cluster):
                     packed = _LATER
             if packed is not _LATER:
                 self.calls[key] = (*self.calls.get(key, ()), packed)
-        super().send(node, packed, deadline)
+        super().send(node, packed, deadline, reply_count)
         self._pending[node] += 1
 
     def receive(self, node: Node, reply_count: int, deadline: Deadline) -> list[Any]:

@@ -20,6 +20,7 @@ PACKAGES = (
     "layers/keylane/python/keylane",
     "spark/keylane_spark",
     "infra/local/keylane_local",
+    "infra/serve/keylane_serve",
     "infra/build/keylane_build",
     "functions",
 )

@@ -23,6 +23,7 @@ from keylane_local.commands.api.open_in_browser import open_in_browser
 from keylane_local.commands.dlq import dlq
 from keylane_local.commands.doctor import doctor
 from keylane_local.commands.new import new
+from keylane_local.commands.serve import serve
 from keylane_local.commands.smoke import smoke
 from keylane_local.errors import BadInput, PartFailed, StackError
 from keylane_local.process import processes
@@ -72,7 +73,7 @@ def keylane() -> None:
 
 for _command in (
     *(records.topics, records.get, records.put, records.delete, records.scan, records.history),
-    *(watch, tail, load, lanes, open_in_browser, dlq, doctor, smoke, new),
+    *(watch, tail, load, lanes, open_in_browser, dlq, doctor, smoke, new, serve),
 ):
     keylane.add_command(_command)
 
@@ -91,6 +92,11 @@ for _command in (
 @click.option("--replicas", type=click.IntRange(0, 5), help="Replicas of each primary. Default: 1.")
 @click.option("--host", help="Address of Kafka and Redis, for containers. They have no passwords.")
 @click.option("--no-job", is_flag=True, help="Do not start the Spark job.")
+@click.option(
+    "--serve/--lambda",
+    default=None,
+    help="HTTP by the standing server, or by functions as on Lambda. Default: as before, else --lambda.",
+)
 @click.option("--localstack", is_flag=True, help="Also start LocalStack, and deploy template.yaml to it.")
 @click.option("--localstack-port", type=_port, help="LocalStack's port. Default: 4566, or a free one.")
 def up(
@@ -104,6 +110,7 @@ def up(
     replicas: int | None,
     host: str | None,
     no_job: bool,
+    serve: bool | None,
     localstack: bool,
     localstack_port: int | None,
 ) -> None:
@@ -119,6 +126,7 @@ def up(
         localstack=localstack,
         localstack_port=localstack_port,
         host=host,
+        serve=serve,
     )
     config = _choose_config(data_dir, config, required=not no_job)
     stack = Stack(data_dir, config, options=options, progress=_Progress().show)

@@ -247,11 +247,11 @@ def test_a_client_that_knows_many_unknown_topics_is_replaced(
 ):
     monkeypatch.setattr(producer, "UNKNOWN_TOPICS_LIMIT", 5)
     first = log.append_all([NewRecord(topic, b"k", b"1", 0), *_strangers(5)], deadline(10_000))[0]
-    client = log._client
+    client = log._open
     assert (first, client is None) == (Position(0, 0), False)
     log.append_all(_strangers(1), deadline(10_000))
     assert log.append_all([NewRecord(topic, b"k", b"2", 0)], deadline(10_000)) == [Position(0, 1)]
-    assert log._client is not client
+    assert log._open is not client
 
 
 def _strangers(count: int) -> list[NewRecord]:

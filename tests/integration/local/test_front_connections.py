@@ -10,9 +10,9 @@ import logging
 import pytest
 
 from keylane_local.front.connections import FrontListener, to_web_response
-from keylane_local.front.proxy_events import HttpResponse
 from keylane_local.front.refusals import LINE_LIMIT_BYTES, unknown_coding
 from keylane_local.front.server import LOG_FORMAT
+from keylane_serve.proxy_events import HttpResponse
 
 END = b"Host: x\r\n\r\n"
 CHUNKED = b"3\r\nabc\r\n0\r\n\r\n"

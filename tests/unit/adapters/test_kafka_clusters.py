@@ -14,6 +14,7 @@ from keylane.model.clusters import Clusters, Named
 from keylane.model.kafka import LATEST, READ_COMMITTED, LogRange, LogRecord
 from keylane.model.records import NewRecord, Position
 from keylane.ports import AppendResult, Deadline
+from keylane.wiring.runtime import Runtime
 
 
 @pytest.fixture
@@ -25,7 +26,7 @@ def test_records_go_to_their_clusters_and_fates_come_in_their_order(limit: Deadl
     ours, theirs = FakeLog(), FakeLog()
     ours.create("a", 1)
     theirs.create("x.a", 1)
-    log = ClusteredLog(Clusters(ours, (Named("theirs", ("x.*",), theirs),)))
+    log = ClusteredLog(Clusters(ours, (Named("theirs", ("x.*",), theirs),)), Runtime().call_all)
     sent = [NewRecord(topic, b"k", b"v") for topic in ("x.a", "a", "nothing", "x.a")]
     first, second, unknown, last = log.append_all(sent, limit)
     assert (first, second, last) == (Position(0, 0), Position(0, 0), Position(0, 1))
@@ -43,7 +44,7 @@ class Misconfigured(FakeLog):
 def test_a_cluster_that_is_not_set_up_fails_its_own_records_alone(limit: Deadline):
     ours = FakeLog()
     ours.create("a", 1)
-    log = ClusteredLog(Clusters(ours, (Named("broken", ("x",), Misconfigured()),)))
+    log = ClusteredLog(Clusters(ours, (Named("broken", ("x",), Misconfigured()),)), Runtime().call_all)
     written, failed = log.append_all([NewRecord("a", b"k", b"v"), NewRecord("x", b"k", b"v")], limit)
     assert (written, type(failed)) == (Position(0, 0), BadConfig)
     with pytest.raises(BadConfig):

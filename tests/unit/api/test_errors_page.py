@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from keylane_serve import refusals
+
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "http" / "errors.md").read_text(encoding="utf-8")
 [PROBLEMS] = ROOT.glob("layers/keylane/python/keylane/**/problems.py")
@@ -26,7 +28,8 @@ def rows(page: str) -> dict[tuple[str, str], str]:
     return {(name, status): cell for name, status, cell in found}
 
 
-OURS, _, GATEWAYS = PAGE.partition("## Errors of API Gateway")
+OURS, _, REST = PAGE.partition("## Errors of API Gateway")
+GATEWAYS, _, SERVERS = REST.partition("## Errors of the standing server")
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -43,3 +46,8 @@ def test_page_has_no_problem_type_that_is_not_there():
 
 def test_page_has_what_api_gateway_answers_itself():
     assert rows(GATEWAYS).keys() == GATEWAY
+
+
+def test_page_has_what_the_standing_server_answers_itself():
+    kinds = {(kind.name, str(kind.status)) for kind in (refusals.OVERLOADED, refusals.BODY_TIMEOUT)}
+    assert rows(SERVERS).keys() == kinds

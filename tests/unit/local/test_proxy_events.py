@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from keylane_local.front.proxy_events import (
+from keylane_serve.proxy_events import (
     HttpRequest,
     MalformedResponse,
     build_proxy_event,

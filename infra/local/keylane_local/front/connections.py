@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from aiohttp.streams import StreamReader
     from aiohttp.web_request import BaseRequest
 
-    from keylane_local.front.proxy_events import HttpResponse
+    from keylane_serve.proxy_events import HttpResponse
 
     Serve = Callable[[BaseRequest], Awaitable[web.StreamResponse]]
 

@@ -8,7 +8,7 @@ from aiohttp.http_exceptions import LineTooLong
 
 from keylane.api import problems
 from keylane.api.problems import Problem
-from keylane_local.front.proxy_events import HttpResponse
+from keylane_serve.proxy_events import HttpResponse
 
 LINE_LIMIT_BYTES = 256 * 1024
 """Room for a percent-encoded key of 64 KiB: longer ones are for the function to reject."""

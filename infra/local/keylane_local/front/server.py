@@ -24,9 +24,13 @@ from keylane.model.routes import EXPLORE, FUNCTIONS, function_for
 from keylane_local.front.connections import FrontListener, to_web_response
 from keylane_local.front.console import is_console, serve_console
 from keylane_local.front.environments import Function, TimedOut
-from keylane_local.front.function_metrics import FunctionMetrics
 from keylane_local.front.pool import Pool, Throttled
-from keylane_local.front.proxy_events import (
+from keylane_local.front.refusals import unknown_coding
+from keylane_local.front.runtime_api import InitFailed
+from keylane_local.process.ports import HOST
+from keylane_local.tools import project_root
+from keylane_serve.function_metrics import FunctionMetrics
+from keylane_serve.proxy_events import (
     HttpRequest,
     HttpResponse,
     MalformedResponse,
@@ -34,10 +38,6 @@ from keylane_local.front.proxy_events import (
     parse_function_response,
     render_message,
 )
-from keylane_local.front.refusals import unknown_coding
-from keylane_local.front.runtime_api import InitFailed
-from keylane_local.process.ports import HOST
-from keylane_local.tools import project_root
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -115,7 +115,7 @@ class FrontServer:
         return to_web_response(response, request_id)
 
     def _metrics(self, request: BaseRequest) -> web.Response:
-        from keylane_local.front import openmetrics  # noqa: PLC0415 (the front starts faster without it)
+        from keylane_serve import openmetrics  # noqa: PLC0415 (the front starts faster without it)
 
         body, content_type = openmetrics.render_page(self.metrics, request.headers.get("Accept", ""))
         return web.Response(body=body, headers={"Content-Type": content_type})

@@ -1,4 +1,4 @@
-"""The parts that are Python programs of this project: the Spark job and the HTTP front."""
+"""The parts that are Python programs of this project: the Spark job, the HTTP front and the server."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from keylane_local.process.ports import HOST
 from keylane_local.process.program import Program, ProgramPart
 from keylane_local.tools import find_java
+from keylane_serve.options import VARIABLE, ServerOptions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -49,6 +50,36 @@ class SparkJob(ProgramPart):
 
     def wait_ready(self, timeout_s: float = JOB_START_TIMEOUT_S) -> None:
         """Wait until it has taken its epoch and its query runs; raise PartFailed otherwise."""
+        self.program.wait_until(lambda: self.program.said(READY), timeout_s)
+
+
+class ServerPart(ProgramPart):
+    """The standing server, keylane_serve.server, as a process."""
+
+    name = "http"
+
+    def __init__(
+        self, *, run: Path, logs: Path, port: int, functions: Path, environment: Mapping[str, str]
+    ) -> None:
+        """Set port, log, variables, and the folder of the functions' code."""
+        self.port = port
+        options = ServerOptions(functions.absolute(), HOST, port, logs_access=True)
+        self.program = Program(
+            self.name,
+            [sys.executable, "-m", "keylane_serve.server"],
+            pid_file=run / "http.json",
+            log=logs / "front.log",
+            env={**environment, VARIABLE: options.to_variable()},
+            stop_timeout_s=options.drain_s + 5,
+        )
+
+    @property
+    def url(self) -> str:
+        """The address for clients, without a trailing slash."""
+        return f"http://{HOST}:{self.port}"
+
+    def wait_ready(self, timeout_s: float = FRONT_START_TIMEOUT_S) -> None:
+        """Wait until it listens and its clients are built; raise PartFailed otherwise."""
         self.program.wait_until(lambda: self.program.said(READY), timeout_s)
 
 

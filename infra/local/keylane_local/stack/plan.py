@@ -23,6 +23,7 @@ class StackOptions:
     """What the user requests. A port of None: any free one, but the default if `default_ports`.
 
     `host`: the address of Kafka and Redis, which nothing protects there; None: as before, at first loopback.
+    `serve`: HTTP by the standing server; None: as before, at first by the front.
     """
 
     kafka_port: int | None = None
@@ -38,6 +39,7 @@ class StackOptions:
     localstack: bool = False
     localstack_port: int | None = None
     host: str | None = None
+    serve: bool | None = None
 
 
 def plan_stack(
@@ -78,7 +80,17 @@ def plan_stack(
         ),
         functions=str((options.functions or project_root() / "functions").absolute()),
         host=host,
+        serve=_choose_server(options, before, running),
     )
+
+
+def _choose_server(options: StackOptions, before: StackState | None, running: Collection[str]) -> bool:
+    present = before.serve if before else False
+    if options.serve is None or options.serve == present:
+        return present
+    if "http" in running:
+        raise BadInput("HTTP is served already; run `keylane down` first to change by what")
+    return options.serve
 
 
 def _choose_host(options: StackOptions, before: StackState | None, running: Collection[str]) -> str:

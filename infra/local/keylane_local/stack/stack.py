@@ -23,7 +23,7 @@ from keylane_local.servers.kafka import Kafka
 from keylane_local.servers.localstack import LocalStack
 from keylane_local.servers.redis_cluster import RedisCluster
 from keylane_local.stack import topics
-from keylane_local.stack.parts import FrontProcess, SparkJob
+from keylane_local.stack.parts import FrontProcess, ServerPart, SparkJob
 from keylane_local.stack.plan import StackOptions, plan_stack
 from keylane_local.stack.state import StackState
 from keylane_local.tools import tools_dir
@@ -103,14 +103,7 @@ class Stack:
             shards=state.shards,
             appendonly=state.appendonly,
         )
-        self.front = FrontProcess(
-            run=run,
-            logs=logs,
-            port=state.http_port,
-            functions=Path(state.functions),
-            environment=self.environment(),
-            max_environments=self.options.max_environments,
-        )
+        self.front: FrontProcess | ServerPart = self._describe_front(state, run, logs)
         self.localstack = (
             LocalStack(
                 self.data / "localstack", run=run, log=logs / "localstack.log", port=state.localstack_port
@@ -124,6 +117,21 @@ class Stack:
             log=logs / "job.log",
             config=Path(state.config or "keylane.toml"),
             environment=self.environment(),
+        )
+
+    def _describe_front(self, state: StackState, run: Path, logs: Path) -> FrontProcess | ServerPart:
+        functions, environment = Path(state.functions), self.environment()
+        if state.serve:
+            return ServerPart(
+                run=run, logs=logs, port=state.http_port, functions=functions, environment=environment
+            )
+        return FrontProcess(
+            run=run,
+            logs=logs,
+            port=state.http_port,
+            functions=functions,
+            environment=environment,
+            max_environments=self.options.max_environments,
         )
 
     @property

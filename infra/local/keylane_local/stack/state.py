@@ -18,7 +18,10 @@ _VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class StackState:
-    """Ports and settings of the stack in one data folder. `host`: the address of Kafka and Redis."""
+    """Ports and settings of the stack in one data folder. `host`: the address of Kafka and Redis.
+
+    `serve`: HTTP is the standing server's, not the front's.
+    """
 
     kafka_port: int
     controller_port: int
@@ -31,6 +34,7 @@ class StackState:
     functions: str
     localstack_port: int | None = None
     host: str = HOST
+    serve: bool = False
 
     def save(self, data: Path) -> None:
         """Write it to the folder `data`, atomically."""

@@ -173,23 +173,26 @@ class Resolver:
 
 
 def serve(app: Resolver, event: Event, context: Any) -> dict[str, Any]:
+    """Answer one event, even a malformed one, with what API Gateway takes from a function."""
+    return to_proxy_response(respond(app, event))
+
+
+def respond(app: Resolver, event: Event) -> Response[Any]:
     """Answer one event, even a malformed one. A HEAD is answered as a GET, without the body."""
     begun_s = time.perf_counter()
     try:
         response = app.resolve(event)
-        answer = to_proxy_response(response)
         if event["httpMethod"] == "HEAD":
-            answer |= {"body": "", "isBase64Encoded": False}
+            response.body = ""
     except Exception as error:  # noqa: BLE001 (the last resort: an event that API Gateway did not make)
         response = problems.response_to(error, request_id_of(event if isinstance(event, dict) else {}))
-        answer = to_proxy_response(response)
     for topic, age_ms in response.ages:
         app.meter.observe("AnswerAge", age_ms, topic)
     if response.problem:
         app.meter.count("Problems", 1, response.problem)
     taken_ms = (time.perf_counter() - begun_s) * 1000
     app.meter.request(response.method or "unknown", response.status_code, taken_ms)
-    return answer
+    return response
 
 
 def _within_bounds(response: Response[Any], event: Event) -> Response[Any]:

@@ -156,7 +156,10 @@ def routes_at(path: str) -> list[Match]:
 
 def route_for(method: str, path: str) -> Match | None:
     """Return the route for a method and a percent-encoded path; None without one."""
-    return next((each for each in routes_at(path) if method in each.route.methods), None)
+    fitting = (route for route in ROUTES if method in route.methods)
+    return next(
+        (Match(each, found.groups()) for each in fitting if (found := each.pattern.fullmatch(path))), None
+    )
 
 
 def function_for(method: str, path: str) -> str:

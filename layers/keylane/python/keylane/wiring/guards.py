@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from keylane.config.functions import redis_settings, renewable, renewable_registry
@@ -12,12 +12,14 @@ from keylane.config.schemas import SCHEMAS, schema_rules
 from keylane.config.table import SETTINGS
 from keylane.errors import SettingsError
 from keylane.produce.guards import Guards
+from keylane.wiring import runtime
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from keylane.adapters.redis.scripts import Scripts
     from keylane.metrics.meter import Meter
+    from keylane.model.schema_rules import SchemaRule
     from keylane.ports import Checks, Clock, IdempotencyStore
     from keylane.produce.rate_limits import RateLimits
 
@@ -60,11 +62,10 @@ class RedisGuards:
 
     @cached_property
     def _scripts(self) -> Scripts:
-        from keylane.adapters.redis.cluster import Cluster  # noqa: PLC0415
         from keylane.adapters.redis.scripts import Scripts  # noqa: PLC0415
 
         settings = renewable(redis_settings(self._environment), os.environ)
-        return Scripts(Cluster(settings, self._meter))
+        return Scripts(runtime.current().open_cluster(settings, self._meter))
 
 
 def build_guards(environment: Mapping[str, str], clock: Clock, meter: Meter) -> Guards:
@@ -82,6 +83,10 @@ def build_checks(environment: Mapping[str, str], clock: Clock) -> Checks | None:
     rules = schema_rules(environment)
     if not rules:
         return None
+    return runtime.current().open_port(partial(_make_checks, environment, clock, rules))
+
+
+def _make_checks(environment: Mapping[str, str], clock: Clock, rules: Sequence[SchemaRule]) -> Checks:
     from keylane.adapters.registry.client import RegistryClient  # noqa: PLC0415
     from keylane.adapters.registry.value_checks import ValueChecks  # noqa: PLC0415
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from keylane.adapters.aws import references
+from keylane.wiring import runtime
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,11 +42,10 @@ def open_log(read: Callable[[], Clusters[KafkaSettings]], meter: Meter) -> Log:
 
     `read` reads their settings; clients that a broker rejects call it again.
     """
-    from keylane.adapters.kafka.producer import KafkaProducer  # noqa: PLC0415
-
-    logs = read().map(lambda name, settings: KafkaProducer(settings, reload_of(read, name), meter))
+    use = runtime.current()
+    logs = read().map(lambda name, settings: use.open_producer(settings, reload_of(read, name), meter))
     if not logs.named:
         return logs.default
     from keylane.adapters.kafka.clusters import ClusteredLog  # noqa: PLC0415
 
-    return ClusteredLog(logs)
+    return ClusteredLog(logs, use.call_all)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 import keylane.adapters.kafka.producer  # noqa: F401 (the client library loads in the init phase)
@@ -13,9 +13,9 @@ from keylane.config.functions import ProduceSettings, renewable_registry
 from keylane.config.queue import queue_settings
 from keylane.config.settings import is_set
 from keylane.config.table import SETTINGS
-from keylane.ports import Clock
 from keylane.produce.guards import NO_GUARDS, Guards
 from keylane.produce.put import RecordWriter
+from keylane.wiring import runtime
 from keylane.wiring.api import read_api_settings
 from keylane.wiring.guards import build_checks, build_guards
 from keylane.wiring.kafka import open_log
@@ -66,7 +66,7 @@ def build_produce(meter: Meter) -> ProduceParts:
     settings = ProduceSettings.from_environment(environment)
     queue = queue_settings(environment, settings.timeout_ms)
     meter.count("ColdStarts", 1, "produce")
-    clock = Clock()
+    clock = runtime.current().clock
     guards = build_guards(environment, clock, meter)
     writer = RecordWriter(
         open_log(_read_clusters, meter),
@@ -95,6 +95,10 @@ def _read_clusters() -> Clusters[KafkaSettings]:
 
 
 def _open_schemas() -> SchemaWriter:
+    return runtime.current().open_port(_make_schemas)
+
+
+def _make_schemas() -> SchemaWriter:
     from keylane.adapters.registry.client import RegistryClient  # noqa: PLC0415
     from keylane.adapters.registry.encoders import RegistryEncoders  # noqa: PLC0415
 
@@ -107,6 +111,7 @@ def _open_wal(settings: QueueSettings) -> WriteAheadLog:
     from keylane.produce.enqueue import Batching, WriteAheadLog  # noqa: PLC0415
 
     batching = Batching(settings.groups if settings.is_fifo else 0, settings.limit_bytes)
-    queue = SqsQueue(settings.url, settings.limit_bytes, settings.aws)
-    bucket = S3Bucket(settings.bucket, settings.aws) if settings.bucket else None
+    use = runtime.current()
+    queue = use.open_port(partial(SqsQueue, settings.url, settings.limit_bytes, settings.aws))
+    bucket = use.open_port(partial(S3Bucket, settings.bucket, settings.aws)) if settings.bucket else None
     return WriteAheadLog(queue, bucket, batching, settings.takes_async, settings.takes_failed)

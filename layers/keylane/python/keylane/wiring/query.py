@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
+import keylane.adapters.redis.cluster  # noqa: F401 (the client library loads in the init phase)
 from keylane.adapters.aws import references
-from keylane.adapters.redis.cluster import Cluster
 from keylane.adapters.redis.state import RedisState
 from keylane.config.functions import QuerySettings, renewable, renewable_registry
-from keylane.ports import Clock
 from keylane.query.decoding import ValueDecoder
-from keylane.query.layouts import Layouts
 from keylane.query.store import Store
+from keylane.wiring import runtime
 from keylane.wiring.metrics import check_metrics
 
 if TYPE_CHECKING:
@@ -47,14 +46,18 @@ def build_query(meter: Meter) -> QueryParts:
     """Build all from the environment. Raises SettingsError, SettingsUnavailable."""
     check_metrics()
     settings = QuerySettings.from_environment(references.resolved(os.environ))
-    clock = Clock()
-    state = RedisState(Cluster(renewable(settings.redis, os.environ), meter))
+    use = runtime.current()
+    state = RedisState(use.open_cluster(renewable(settings.redis, os.environ), meter))
     meter.count("ColdStarts", 1, "query")
-    store = Store(state, Layouts(state, clock, settings.layout_ttl_s), clock)
+    store = Store(state, use.open_layouts(state, settings.layout_ttl_s), use.clock)
     return QueryParts(settings, store, cache(_open_schemas))
 
 
 def _open_schemas() -> Schemas:
+    return runtime.current().open_port(_make_schemas)
+
+
+def _make_schemas() -> Schemas:
     from keylane.adapters.registry.client import RegistryClient  # noqa: PLC0415
     from keylane.adapters.registry.decoders import RegistryDecoders  # noqa: PLC0415
 

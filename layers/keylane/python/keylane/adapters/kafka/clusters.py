@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING
 
 from keylane.errors import KeylaneError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+    from typing import TypeAlias
 
     from keylane.model.clusters import Clusters
     from keylane.model.kafka import (
@@ -24,12 +25,18 @@ if TYPE_CHECKING:
     from keylane.model.records import NewRecord
     from keylane.ports import AppendResult, Deadline, DetailedMetadata, Log, LogReader
 
+    Results: TypeAlias = list[AppendResult]
+
 
 class ClusteredLog:
     """See `ports.Log`; the records of several clusters are written at the same time."""
 
-    def __init__(self, logs: Clusters[Log]) -> None:
+    def __init__(
+        self, logs: Clusters[Log], call_all: Callable[[list[Callable[[], Results]]], list[Results]]
+    ) -> None:
+        """`call_all` makes calls at the same time, and returns what they return."""
         self._logs = logs
+        self._call_all = call_all
 
     def append_all(self, records: Sequence[NewRecord], deadline: Deadline) -> list[AppendResult]:
         """See `ports.Log`. If a cluster's settings are wrong, only its own records fail."""
@@ -40,13 +47,12 @@ class ClusteredLog:
         if len(indices) == 1:
             return logs[next(iter(indices))].append_all(records, deadline)
         results: dict[int, AppendResult] = {}
-        with ThreadPoolExecutor(len(indices) or 1) as pool:
-            futures = {
-                name: pool.submit(_append, logs[name], [records[index] for index in own], deadline)
-                for name, own in indices.items()
-            }
-            for name, future in futures.items():
-                results.update(zip(indices[name], future.result(), strict=True))
+        calls: list[Callable[[], Results]] = [
+            partial(_append, logs[name], [records[index] for index in own], deadline)
+            for name, own in indices.items()
+        ]
+        for own, found in zip(indices.values(), self._call_all(calls), strict=True):
+            results.update(zip(own, found, strict=True))
         return [results[index] for index in range(len(records))]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException, Producer
@@ -32,8 +33,19 @@ _METER_LOCK = threading.Lock()
 """The meter is for one thread; producers of several clusters work at the same time."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class OpenClient:
+    """A client, and what its brokers say of it."""
+
+    client: Producer
+    listener: RejectionListener
+
+
 class KafkaProducer:
     """The producer of one cluster, for one request at a time: a deadline purges all that is unsent.
+
+    `keylane_serve.kafka.shared_producer` shares its client among requests: what is read of `self` before a
+    request waits may be another client afterwards.
 
     1. Resolve the partition of each record.
     2. Hand all records to librdkafka, and wait for their reports until the deadline (`Shipment`).
@@ -51,8 +63,7 @@ class KafkaProducer:
         self._settings = settings
         self._reload = reload
         self._meter = meter
-        self._client: Producer | None = None
-        self._listener = RejectionListener(settings.security)
+        self._open: OpenClient | None = None
         self._partitions = PartitionResolver(settings)
         self._unknown_topics: set[str] = set()
         self._metrics = KafkaMetrics(meter)
@@ -66,7 +77,7 @@ class KafkaProducer:
         results = shipment.results()
         with _METER_LOCK:
             self._metrics.sent(records, results, (deadline.clock.monotonic_s() - begun_s) * 1000)
-            self._meter.gauge("QueueSize", len(self._client) if self._client is not None else 0)
+            self._meter.gauge("QueueSize", len(self._open.client) if self._open is not None else 0)
         self._partitions.forget(shipment.failed_topics())
         self._unknown_topics |= {result.topic for result in results if isinstance(result, UnknownTopic)}
         if len(self._unknown_topics) > UNKNOWN_TOPICS_LIMIT:
@@ -75,39 +86,53 @@ class KafkaProducer:
 
     def close(self) -> None:
         """Drop the client; the next request makes a new one."""
-        self._client = None
+        if self._open is not None:
+            self._drop(self._open)
         self._unknown_topics.clear()
 
     def _send(self, shipment: Shipment, group: Sequence[int], deadline: Deadline) -> None:
         """Send records; if a broker rejects the client, send them once more with a new one."""
-        was_connected = self._client is not None
-        self._attempt(shipment, group, deadline)
+        was_connected = self._open is not None
+        used = self._attempt(shipment, group, deadline)
         rejected = shipment.rejected(group)
         if rejected and (self._reload_secrets() or was_connected):
             # The password has changed, or the token expired while the function was frozen.
-            self._client = None
-            self._attempt(shipment, rejected, deadline)
-        if shipment.is_client_broken or self._listener.refusal is not None:
-            self._client = None
+            self._drop(used)
+            used = self._attempt(shipment, rejected, deadline)
+        if shipment.is_client_broken or used.listener.refusal is not None:
+            self._drop(used)
 
-    def _attempt(self, shipment: Shipment, group: Sequence[int], deadline: Deadline) -> None:
+    def _attempt(self, shipment: Shipment, group: Sequence[int], deadline: Deadline) -> OpenClient:
+        """Send records once; return the client that was used."""
         records = [shipment.records[index] for index in group]
-        is_new = self._client is None
-        if self._client is None:
-            self._client = self._make_client()
-            if self._settings.producer.idempotence:
-                self._acquire_producer_id(self._client, records[0].topic, deadline)
-        partitions = self._partitions.resolve(self._client, records, deadline, self._listener)
-        shipment.send(self._client, group, partitions, self._listener, is_new=is_new)
+        is_new = self._open is None
+        used = self._open = self._open or self._make_client()
+        client = self._client_of_request(used)
+        if is_new and self._settings.producer.idempotence:
+            self._acquire_producer_id(client, records[0].topic, deadline, used.listener)
+        partitions = self._partitions.resolve(client, records, deadline, used.listener)
+        shipment.send(client, group, partitions, used.listener, is_new=is_new)
+        return used
 
-    def _make_client(self) -> Producer:
+    def _client_of_request(self, used: OpenClient) -> Producer:
+        """Return the client as one request uses it."""
+        return used.client
+
+    def _drop(self, used: OpenClient) -> None:
+        """Drop this client, unless it has been replaced already."""
+        if self._open is used:
+            self._open = None
+
+    def _make_client(self) -> OpenClient:
         self._metrics.reset_totals()
-        self._listener = RejectionListener(self._settings.security)
+        listener = RejectionListener(self._settings.security)
         statistics = {"stats_cb": self._take_statistics, "statistics.interval.ms": STATISTICS_MS}
         configuration = self._settings.configuration() | (statistics if self._meter.is_on else {})
-        return make_client(Producer, configuration, self._settings.security, self._listener)
+        return OpenClient(make_client(Producer, configuration, self._settings.security, listener), listener)
 
-    def _acquire_producer_id(self, client: Producer, topic: str, deadline: Deadline) -> None:
+    def _acquire_producer_id(
+        self, client: Producer, topic: str, deadline: Deadline, listener: RejectionListener
+    ) -> None:
         """Have librdkafka request the producer id that idempotence needs.
 
         By itself it looks for a broker to ask every 500 ms, but also whenever metadata arrives. The first
@@ -115,7 +140,7 @@ class KafkaProducer:
         """
         with suppress(KafkaException, ConnectionRejected):
             for _ in range(2):
-                fetch_metadata(client, topic, deadline, self._listener)
+                fetch_metadata(client, topic, deadline, listener)
 
     def _reload_secrets(self) -> bool:
         """Reload the settings; return whether the credentials differ from the rejected ones."""

@@ -15,128 +15,51 @@ import weakref
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from redis.exceptions import AuthenticationError, InvalidResponse, RedisError, ResponseError
+from redis.exceptions import AuthenticationError, InvalidResponse, ResponseError
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from keylane.adapters.redis.connections import Connector, Node, RedisSettings, seconds_left
-from keylane.adapters.redis.errors import CREDENTIALS, translate_redis_errors
-from keylane.adapters.redis.resp import INCOMPLETE, encode_command, new_reader
-from keylane.errors import StateUnavailable, TooLarge
+from keylane.adapters.redis.resp import INCOMPLETE, new_reader
+from keylane.adapters.redis.slot_map import REPLIES_LIMIT_BYTES, SlotMap, announced
+from keylane.errors import TooLarge
 from keylane.metrics.meter import NO_METER, Meter
-from keylane.ports import Deadline
-from keylane.routing import SLOTS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    import socket
+    from collections.abc import Collection
 
     from keylane.adapters.redis.connections import Wire
+    from keylane.ports import Deadline
 
-__all__ = ["REPLIES_LIMIT_BYTES", "Cluster", "Node", "RedisSettings", "announced", "seconds_left"]
+__all__ = [
+    "REPLIES_LIMIT_BYTES",
+    "Cluster",
+    "Node",
+    "RedisSettings",
+    "announced",
+    "seconds_left",
+    "socket_of",
+]
 
 RECEIVE_BYTES = 65_536
-REPLIES_LIMIT_BYTES = 32 * 1024 * 1024
-"""The most bytes of one node's replies in memory: no Lambda could return more."""
 
 
-class Cluster:
-    """The slot map and one connection to each node in use.
+class Cluster(SlotMap):
+    """The slot map, and one connection of its own to each node in use.
 
-    Not thread-safe: each thread or task makes its own. No call blocks past its deadline, except to resolve a
-    host name, which Python can't bound. It raises the client library's errors: callers wrap all calls in
-    `translate_redis_errors()`.
+    Not thread-safe: each thread or task makes its own.
     """
 
     def __init__(self, settings: RedisSettings, meter: Meter = NO_METER) -> None:
-        self.meter = meter
-        self._settings = settings
-        self._slots: list[tuple[Node, ...]] = [()] * SLOTS
-        self._nodes: tuple[Node, ...] = ()
-        self.shards: tuple[tuple[Node, ...], ...] = ()
-        """The nodes of each shard, its primary first; empty before the first refresh."""
+        super().__init__(settings, meter)
         self._connections: dict[Node, Wire] = {}
         self._opened: Counter[Node] = Counter()
         self._reader = new_reader()
-        self._refreshes = 0
         self._connector = Connector(settings)
         # Closes the sockets of a cluster that nobody closed, even one in a reference cycle: the garbage
         # collector finalizes the objects of a cycle in no order that would close them in time.
         weakref.finalize(self, _disconnect_all, self._connections).atexit = False
-
-    @property
-    def nodes(self) -> tuple[Node, ...]:
-        """All nodes of the slot map; empty before the first refresh."""
-        return self._nodes
-
-    def primary(self, slot: int) -> Node:
-        """The node that takes the slot's writes. Raises StateUnavailable when none is known."""
-        node = self.known_primary(slot)
-        if node is None:
-            raise StateUnavailable(f"no Redis node is known to serve slot {slot}")
-        return node
-
-    def known_primary(self, slot: int) -> Node | None:
-        """The node that takes the slot's writes, None when the slot map does not list the slot."""
-        nodes = self._slots[slot]
-        return nodes[0] if nodes else None
-
-    def primaries(self) -> list[Node]:
-        """All nodes that take writes. Raises StateUnavailable when none is known for a slot."""
-        return sorted({self.primary(slot) for slot in range(SLOTS)})
-
-    def nodes_of(self, slot: int) -> tuple[Node, ...]:
-        """The slot's primary, then its replicas; empty when the slot map does not list the slot."""
-        return self._slots[slot]
-
-    def learn(self, slot: int, primary: Node) -> None:
-        """Record a MOVED redirect: until the next refresh this node is the slot's primary."""
-        others = tuple(node for node in self._slots[slot] if node != primary)
-        self._slots[slot] = (primary, *others)
-
-    def refresh(self, deadline: Deadline, ask_first: Node | None = None) -> None:
-        """Re-read the slot map from the first node that answers; the nodes share the time that is left.
-
-        Raises StateUnavailable when no node answers; the old slot map then stays.
-        """
-        self.meter.count("MapRefreshes")
-        nodes = list(dict.fromkeys((*self._nodes, *self._settings.nodes)))
-        # Start with another node each time: one that was cut off would return an outdated map every time.
-        self._refreshes += 1
-        first = self._refreshes % len(nodes)
-        nodes = nodes[first:] + nodes[:first]
-        candidates = nodes if ask_first is None else [ask_first, *(n for n in nodes if n != ask_first)]
-        cause: Exception | None = None
-        for left, node in zip(range(len(candidates), 0, -1), candidates, strict=True):
-            attempt_ms = min(deadline.remaining_s / left, self._settings.connect_timeout_s) * 1000
-            try:
-                (reply,) = self.roundtrip(
-                    node,
-                    encode_command(b"CLUSTER", b"SLOTS"),
-                    1,
-                    Deadline.after_ms(attempt_ms, deadline.clock),
-                )
-            except (RedisError, OSError) as error:
-                cause = error
-                continue
-            if isinstance(reply, list) and reply:
-                self._set_slots(reply, node)
-                return
-            cause = reply if isinstance(reply, Exception) else None
-        if isinstance(cause, CREDENTIALS):
-            with translate_redis_errors():
-                raise cause
-        raise StateUnavailable("no node of the Redis Cluster returned the slot map") from cause
-
-    def _set_slots(self, reply: list[Any], asked: Node) -> None:
-        slots: list[tuple[Node, ...]] = [()] * SLOTS
-        for start, end, *members in reply:
-            nodes = tuple(announced(member[0], member[1], asked) for member in members)
-            slots[start : end + 1] = [nodes] * (end + 1 - start)
-        self._slots = slots
-        self.shards = tuple(dict.fromkeys(slots))
-        self._nodes = tuple(dict.fromkeys(node for nodes in self.shards for node in nodes))
-        for node in self._connections.keys() - set(self._nodes):
-            self.drop(node)
 
     def _connection(self, node: Node, deadline: Deadline) -> Wire:
         """The connection to `node`, made (with AUTH) when there is none."""
@@ -151,30 +74,11 @@ class Cluster:
         return self._opened[node] if node in self._connections else 0
 
     def is_connected(self, node: Node) -> bool:
-        """Whether a connection is open on this side; the server may have closed it."""
+        """See `SlotMap.is_connected`."""
         return node in self._connections
 
-    def execute(self, node: Node, commands: Sequence[bytes], deadline: Deadline) -> list[Any]:
-        """The replies to encoded commands; raises the first error reply."""
-        replies = self.roundtrip(node, b"".join(commands), len(commands), deadline)
-        for reply in replies:
-            if isinstance(reply, Exception):
-                raise reply
-        return replies
-
-    def roundtrip(self, node: Node, packed: bytes, reply_count: int, deadline: Deadline) -> list[Any]:
-        """Send commands and read all their replies; an error reply is returned as a value in the list.
-
-        Any other error closes and forgets the connection before it is raised.
-        """
-        self.send(node, packed, deadline)
-        return self.receive(node, reply_count, deadline)
-
-    def send(self, node: Node, packed: bytes, deadline: Deadline) -> None:
-        """Send commands. The caller must read every reply, or drop the node: they would mix with later ones.
-
-        Errors close and forget the connection, as in `roundtrip`.
-        """
+    def send(self, node: Node, packed: bytes, deadline: Deadline, reply_count: int = 1) -> None:  # noqa: ARG002
+        """See `SlotMap.send`; the number of replies is for those who share a connection."""
         sock = self._connection(node, deadline)._sock  # noqa: SLF001 (see the module's docstring)
         try:
             sock.settimeout(seconds_left(deadline))
@@ -184,10 +88,7 @@ class Cluster:
             raise
 
     def receive(self, node: Node, reply_count: int, deadline: Deadline) -> list[Any]:
-        """Read all replies that are still to come, as `roundtrip` does.
-
-        Raises TooLarge for more than REPLIES_LIMIT_BYTES.
-        """
+        """See `SlotMap.receive`."""
         sock = self._connections[node]._sock  # noqa: SLF001
         replies: list[Any] = []
         size_bytes = 0
@@ -245,8 +146,17 @@ class Cluster:
         if connection is not None:
             connection.disconnect()
 
+    def abandon(self, node: Node) -> None:
+        """See `SlotMap.abandon`: the connection is closed."""
+        self.drop(node)
+
+    def keep_only(self, nodes: Collection[Node]) -> None:
+        """See `SlotMap.keep_only`."""
+        for node in self._connections.keys() - set(nodes):
+            self.drop(node)
+
     def close(self) -> None:
-        """Close all connections. The cluster may be used again: it then reconnects."""
+        """See `SlotMap.close`."""
         _disconnect_all(self._connections)
 
 
@@ -255,7 +165,9 @@ def _disconnect_all(connections: dict[Node, Wire]) -> None:
         connections.popitem()[1].disconnect()
 
 
-def announced(host: bytes | str | None, port: int, asked: Node) -> Node:
-    """The node that a reply names; an absent host ("", "?" or null) means the host that was asked."""
-    name = host.decode() if isinstance(host, bytes) else host
-    return Node(name if name and name != "?" else asked.host, int(port))
+def socket_of(connection: Wire) -> socket.socket:
+    """Return the connection's socket, for those who read and write by an event loop.
+
+    The connection must be kept: it closes its socket when it is deleted.
+    """
+    return connection._sock  # noqa: SLF001 (see the module's docstring)

@@ -22,7 +22,7 @@ from keylane.produce.rate_limits import RateLimitState
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from keylane.adapters.redis.cluster import Node
+    from keylane.adapters.redis.connections import Node
     from keylane.adapters.redis.scripts import Scripts
     from keylane.ports import Clock
     from keylane.produce.rate_limits import RateLimitSubject

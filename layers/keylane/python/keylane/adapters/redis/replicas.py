@@ -19,16 +19,17 @@ from typing import TYPE_CHECKING, Any
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError, TryAgainError
 
-from keylane.adapters.redis.cluster import announced
 from keylane.adapters.redis.errors import Remedy, is_transient, remedy_for
 from keylane.adapters.redis.resp import ASKING, READONLY, encode_command
+from keylane.adapters.redis.slot_map import announced
 from keylane.errors import StateUnavailable
 from keylane.ports import Deadline
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from keylane.adapters.redis.cluster import Cluster, Node
+    from keylane.adapters.redis.connections import Node
+    from keylane.adapters.redis.slot_map import SlotMap
 
     Commands = Sequence[tuple[tuple[bytes, ...], bool]]  # words, and whether they must stay together
 
@@ -63,7 +64,7 @@ PAUSE_S = 0.01
 class SlotReader:
     """Reads from a slot's primary or, if that fails, its replicas. Like its cluster, not thread-safe."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: SlotMap) -> None:
         self._cluster = cluster
         self._unhealthy: dict[Node, float] = {}  # until when (monotonic seconds)
         self._migrating: dict[int, float] = {}  # when last seen to (monotonic seconds)

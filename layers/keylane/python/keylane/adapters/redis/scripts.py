@@ -17,16 +17,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from redis.exceptions import RedisError
 
 from keylane import routing
-from keylane.adapters.redis.cluster import announced
 from keylane.adapters.redis.errors import CREDENTIALS, Remedy, remedy_for, unavailable
 from keylane.adapters.redis.resp import ASKING, encode_command
+from keylane.adapters.redis.slot_map import announced
 from keylane.errors import StateUnavailable
 from keylane.ports import Deadline
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from keylane.adapters.redis.cluster import Cluster, Node
+    from keylane.adapters.redis.connections import Node
+    from keylane.adapters.redis.slot_map import SlotMap
 
 PAUSE_S = 0.005
 LATE_MS = 5.0
@@ -58,7 +59,7 @@ class Run(NamedTuple):
 class Scripts:
     """Runs scripts on all nodes at the same time. Like its cluster, not thread-safe."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: SlotMap) -> None:
         self._cluster = cluster
         self._is_map_stale = True
 
@@ -104,7 +105,8 @@ class Scripts:
         try:
             for node, numbers in by_node.items():
                 with self._note_failure(pending, numbers):
-                    self._cluster.send(node, b"".join(map(pending.packed, numbers)), deadline)
+                    count = sum(map(pending.reply_count, numbers))
+                    self._cluster.send(node, b"".join(map(pending.packed, numbers)), deadline, count)
                     unread[node] = numbers
             while unread:
                 node, numbers = unread.popitem()
@@ -114,7 +116,7 @@ class Scripts:
                     self._take(pending, node, numbers, self._cluster.receive(node, count, late))
         finally:
             for node in unread:
-                self._cluster.drop(node)
+                self._cluster.abandon(node)
 
     @contextmanager
     def _note_failure(self, pending: _Pending, numbers: Sequence[int]) -> Iterator[None]:

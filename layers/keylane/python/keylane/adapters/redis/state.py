@@ -18,7 +18,7 @@ from keylane.adapters.redis.resp import READONLY, encode_command
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from keylane.adapters.redis.cluster import Node
+    from keylane.adapters.redis.connections import Node
     from keylane.ports import Call, Deadline
 
     Slots = dict[int, list[int]]  # hash slot -> numbers of its calls
@@ -97,7 +97,7 @@ class RedisState(SlotReader):
                 was_connected = self._cluster.is_connected(node)
                 with self._note_failure(node, deadline, was_connected=was_connected):
                     attempt = self._attempt(node, slot, deadline, len(packed))
-                    self._cluster.send(node, b"".join(packed), attempt)
+                    self._cluster.send(node, b"".join(packed), attempt, len(packed))
                     unread[node] = len(packed), was_connected
             for node, slots in by_node.items():
                 found: list[Any] = []
@@ -110,7 +110,7 @@ class RedisState(SlotReader):
                 left |= self._take(node, slots, found, replies)
         finally:
             for node in unread:
-                self._cluster.drop(node)
+                self._cluster.abandon(node)
         return left | self._doubtful(by_node, left, replies, deadline)
 
     def _doubtful(

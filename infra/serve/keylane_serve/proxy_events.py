@@ -5,8 +5,10 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import re
 import time
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, quote, unquote
 
@@ -27,6 +29,7 @@ _HOP_BY_HOP = frozenset({"connection", "content-length", "keep-alive", "transfer
 _MIN_STATUS, _MAX_STATUS = 200, 599
 # Printable ASCII stays as the client wrote it; only what an HTTP path cannot hold is percent-encoded.
 _PATH_SAFE = "".join(map(chr, range(0x21, 0x7F)))
+_PRINTABLE = re.compile("[!-~]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +58,22 @@ class MalformedResponse(ValueError):
 
 def build_proxy_event(request: HttpRequest, request_id: str, now_s: float | None = None) -> dict[str, Any]:
     """Return the REST API proxy event (payload format 1.0) of `request`; `now_s` is Unix time."""
-    raw_path, _, raw_query = request.target.partition("?")
-    path = quote(raw_path.encode("utf-8", "surrogateescape"), safe=_PATH_SAFE)
-    query = parse_qsl(raw_query, keep_blank_values=True, errors="replace")
+    event = build_event_in_process(request, request_id, now_s)
     headers = [(name, _decode_header(value)) for name, value in request.headers]
-    body, is_base64 = _encode_body(request.body, headers)
+    event["body"], event["isBase64Encoded"] = _encode_body(request.body, headers)
+    return event
+
+
+def build_event_in_process(
+    request: HttpRequest, request_id: str, now_s: float | None = None
+) -> dict[str, Any]:
+    """Return the event as `build_proxy_event`, but with the body's own bytes, which JSON can't hold."""
+    raw_path, _, raw_query = request.target.partition("?")
+    path = raw_path
+    if not _PRINTABLE.fullmatch(raw_path):
+        path = quote(raw_path.encode("utf-8", "surrogateescape"), safe=_PATH_SAFE)
+    query = parse_qsl(raw_query, keep_blank_values=True, errors="replace") if raw_query else []
+    headers = [(name, _decode_header(value)) for name, value in request.headers]
     now_s = time.time() if now_s is None else now_s
     return {
         "resource": RESOURCE,
@@ -79,15 +93,20 @@ def build_proxy_event(request: HttpRequest, request_id: str, now_s: float | None
             "path": f"/{STAGE}{path}",
             "protocol": "HTTP/1.1",
             "requestId": request_id,
-            "requestTime": time.strftime("%d/%b/%Y:%H:%M:%S +0000", time.gmtime(now_s)),
+            "requestTime": _request_time(int(now_s)),
             "requestTimeEpoch": int(now_s * 1000),
             "resourceId": "proxy",
             "resourcePath": RESOURCE,
             "stage": STAGE,
         },
-        "body": body,
-        "isBase64Encoded": is_base64,
+        "body": request.body or None,
+        "isBase64Encoded": False,
     }
+
+
+@lru_cache(maxsize=2)
+def _request_time(unix_s: int) -> str:
+    return time.strftime("%d/%b/%Y:%H:%M:%S +0000", time.gmtime(unix_s))
 
 
 def parse_function_response(payload: bytes) -> HttpResponse:
@@ -113,6 +132,8 @@ def render_message(status: int, text: str) -> HttpResponse:
 
 def _decode_header(value: str) -> str:
     """Return a header's value, decoded as Latin-1 (HTTP/1.0's rule) if it is not valid UTF-8."""
+    if value.isascii():
+        return value
     try:
         value.encode()
     except UnicodeEncodeError:

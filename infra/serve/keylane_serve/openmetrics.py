@@ -20,7 +20,7 @@ from prometheus_client.exposition import choose_encoder
 
 from keylane import __version__
 from keylane.metrics.catalogue import COUNTER, METRICS, OWN
-from keylane_local.front.function_metrics import BOUNDS
+from keylane_serve.function_metrics import BOUNDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric as Family
 
     from keylane.metrics.catalogue import Metric
-    from keylane_local.front.function_metrics import FunctionMetrics, Histogram
+    from keylane_serve.function_metrics import FunctionMetrics, Histogram
 
 
 def render_page(metrics: FunctionMetrics, accept: str) -> tuple[bytes, str]:

@@ -1,0 +1,79 @@
+"""`keylane serve`: the API by the standing server, with the settings of the environment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from keylane_local.errors import BadInput
+from keylane_local.tools import project_root
+from keylane_serve.admission import Limits
+from keylane_serve.options import AUTHORIZATIONS, NONE, ServerOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_path = click.Path(path_type=Path, exists=True, dir_okay=False)
+_count = click.IntRange(1)
+
+
+def _limit(name: str, text: str) -> Callable[[click.decorators.FC], click.decorators.FC]:
+    default = getattr(Limits(), name)
+    return click.option(f"--max-{name.replace('_', '-')}", name, type=_count, default=default, help=text)
+
+
+@click.command(context_settings={"show_default": True})
+@click.option("--host", default="127.0.0.1", help="Address to listen on; 0.0.0.0: all of them.")
+@click.option("--port", type=click.IntRange(1, 65535), default=8080, help="Port to listen on.")
+@click.option("--workers", type=_count, default=1, help="Processes. One uses one core.")
+@click.option("--tls-certificate", type=_path, help="PEM file of the certificate and its chain.")
+@click.option("--tls-key", type=_path, help="PEM file of the certificate's key.")
+@click.option(
+    "--authorization",
+    type=click.Choice(AUTHORIZATIONS),
+    default=NONE,
+    help="tokens: each request needs a token of KEYLANE_ACCESS.",
+)
+@click.option("--access-log", is_flag=True, help="Log each request to standard error.")
+@click.option("--drain-s", type=_count, default=30, help="Seconds for what runs at SIGTERM.")
+@_limit("running", "Requests that run at a time, in each process.")
+@_limit("waiting", "Requests that wait for their turn; further ones get 503.")
+@_limit("long_polls", "Requests that wait for a change.")
+def serve(
+    *,
+    host: str,
+    port: int,
+    workers: int,
+    tls_certificate: Path | None,
+    tls_key: Path | None,
+    authorization: str,
+    access_log: bool,
+    drain_s: int,
+    **limits: int,
+) -> None:
+    """Serve the API, as the Lambda functions do, in one process or some.
+
+    It takes the KEYLANE_ variables of the functions. SIGTERM ends it, once what runs is answered.
+    """
+    if bool(tls_certificate) != bool(tls_key):
+        raise BadInput("--tls-certificate and --tls-key belong together")
+    from keylane_serve.server import serve as run  # noqa: PLC0415 - its imports take long
+
+    options = ServerOptions(
+        functions=project_root() / "functions",
+        host=host,
+        port=port,
+        workers=workers,
+        tls_certificate=tls_certificate,
+        tls_key=tls_key,
+        authorization=authorization,
+        logs_access=access_log,
+        drain_s=drain_s,
+        limits=Limits(**limits),
+    )
+    try:
+        run(options)
+    except OSError as error:
+        raise BadInput(f"the server can't listen on {options.url}: {error.strerror}") from error

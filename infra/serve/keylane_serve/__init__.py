@@ -1,0 +1,1 @@
+"""The standing server, `keylane serve`: the handlers of the Lambda functions in one process, for any load."""

@@ -1,0 +1,248 @@
+"""The server as an ASGI application: requests become events for the handlers, whose responses it sends.
+
+granian speaks HTTP. Its own interface, RSGI, decodes the path, so that a key with `%2F`, or with bytes that
+are not UTF-8, could not be read; ASGI passes the path as it was sent.
+
+    1. AdmissionControl: over a bound, 503 (admission).
+    2. The body, within its bounds (bodies).
+    3. Access, if tokens are required (access).
+    4. The handler: in a greenlet, or for `explore` in a thread (functions, greenlets).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import uuid
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from keylane.model.routes import EXPLORE, READS, function_for
+from keylane.wiring.api import read_api_settings
+from keylane_serve import refusals
+from keylane_serve.admission import Overloaded
+from keylane_serve.bodies import Body, ClientGone
+from keylane_serve.greenlets import RequestCancelled, RequestGreenlet, begin
+from keylane_serve.proxy_events import HttpRequest, build_event_in_process
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from keylane.api.response import Response
+    from keylane_serve.access import TokenAuthorizer
+    from keylane_serve.admission import AdmissionControl
+    from keylane_serve.functions import Functions
+    from keylane_serve.pages import OwnPages
+
+    Scope = dict[str, Any]
+    Receive = Callable[[], Awaitable[dict[str, Any]]]
+    Send = Callable[[dict[str, Any]], Awaitable[None]]
+
+_log = logging.getLogger("keylane.serve")
+_access_log = logging.getLogger("keylane.access")
+_PREFLIGHT = {
+    "Access-Control-Allow-Methods": "GET,HEAD,PUT,POST,DELETE",
+    "Access-Control-Allow-Headers": "Authorization,*",
+    "Access-Control-Max-Age": "7200",
+}
+_HEADER_NAMES: dict[str, bytes] = {}
+
+
+class ReceivedRequest(NamedTuple):
+    """A request before its body is read. `path` and `query` are as they were sent, names in lower case."""
+
+    method: str
+    path: str
+    query: str
+    headers: dict[str, str]
+    pairs: tuple[tuple[str, str], ...]
+    source_ip: str
+    id: str
+
+    @classmethod
+    def of(cls, scope: Scope) -> ReceivedRequest:
+        """Read an ASGI scope."""
+        pairs = tuple(
+            (name.decode("latin-1"), value.decode("utf-8", "surrogateescape"))
+            for name, value in scope["headers"]
+        )
+        path = scope["raw_path"].decode("utf-8", "surrogateescape")
+        client = scope.get("client") or ("", 0)
+        query = scope["query_string"].decode("utf-8", "surrogateescape")
+        return cls(scope["method"], path, query, dict(pairs), pairs, client[0], str(uuid.uuid4()))
+
+    @property
+    def target(self) -> str:
+        """Path and query."""
+        return f"{self.path}?{self.query}" if self.query else self.path
+
+    @property
+    def is_long_poll(self) -> bool:
+        """Whether the client asks to wait for a change."""
+        return "wait" in self.headers.get("prefer", "") and self.method in READS
+
+    @property
+    def declared_bytes(self) -> int | None:
+        """The Content-Length, None without one."""
+        length = self.headers.get("content-length")
+        return int(length) if length is not None else None
+
+    @property
+    def has_body(self) -> bool:
+        """Whether a body may follow. HTTP/2 announces none."""
+        known = "content-length" in self.headers or "transfer-encoding" in self.headers
+        return known or self.method not in READS
+
+
+class ServerApp:
+    """Answers requests. `authorizer`: None if anyone may send them."""
+
+    def __init__(
+        self,
+        functions: Functions,
+        admission: AdmissionControl,
+        pages: OwnPages,
+        authorizer: TokenAuthorizer | None = None,
+        *,
+        logs_access: bool = False,
+    ) -> None:
+        self._functions = functions
+        self._admission = admission
+        self._pages = pages
+        self._authorizer = authorizer
+        self._logs_access = logs_access
+        self._settings = read_api_settings()
+
+    async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one HTTP request."""
+        begun_s = time.perf_counter()
+        request = ReceivedRequest.of(scope)
+        own = self._pages.find(request.path) if request.method in READS else None
+        if own is not None:
+            page = await own(request.headers.get("accept", ""))
+            await _send(send, page.status, page.headers, b"" if request.method == "HEAD" else page.body)
+            return
+        try:
+            response = await self._respond(request, receive)
+        except ClientGone:
+            return
+        except RequestCancelled:
+            return
+        await self._send_response(send, response, request)
+        if self._logs_access:
+            taken_ms = (time.perf_counter() - begun_s) * 1000
+            shown = request.source_ip, request.method, request.target, response.status_code
+            _access_log.info("%s %s %s %d %.1f ms %s", *shown, taken_ms, request.id)
+
+    async def _respond(self, request: ReceivedRequest, receive: Receive) -> Response[Any]:
+        admission = self._admission
+        is_long_poll = request.is_long_poll
+        try:
+            if is_long_poll:
+                admission.enter_long_poll()
+            else:
+                await admission.enter()
+        except Overloaded as error:
+            if request.has_body:
+                await Body(admission).discard(receive)
+            return self._refused(error, request.id)
+        body = Body(admission)
+        try:
+            if request.has_body:
+                await body.read(receive, request.declared_bytes)
+            return await self._admitted(request, body, receive)
+        except refusals.REFUSED as error:
+            body.release()
+            if request.has_body:
+                await body.discard(receive)
+            return self._refused(error, request.id)
+        finally:
+            body.release()
+            if is_long_poll:
+                admission.leave_long_poll()
+            else:
+                admission.leave()
+
+    async def _admitted(self, request: ReceivedRequest, body: Body, receive: Receive) -> Response[Any]:
+        path = self._settings.path_of(request.path)
+        if request.method == "OPTIONS" and self._settings.cors_headers:
+            return self._preflight()
+        function = function_for(request.method, path)
+        received = HttpRequest(request.method, request.target, request.pairs, body.data, request.source_ip)
+        event = build_event_in_process(received, request.id)
+        if self._authorizer is not None:
+            if self._authorizer.is_due:
+                begin(self._authorizer.reload_or_log, _ignore)
+            caller = self._authorizer.caller_of(request.method, path, request.query, request.headers)
+            event["requestContext"]["authorizer"] = {"principalId": caller}
+        if function == EXPLORE:
+            return await self._functions.answer_in_thread(event)
+        return await self._run(function, event, receive if request.is_long_poll else None)
+
+    async def _run(self, function: str, event: dict[str, Any], receive: Receive | None) -> Response[Any]:
+        """Run a handler in a greenlet. `receive`: of a request that ends when its client goes."""
+        ended: asyncio.Future[Response[Any]] = asyncio.get_running_loop().create_future()
+
+        def end(response: Response[Any] | None, error: BaseException | None) -> None:
+            if ended.cancelled():
+                return
+            if response is not None:
+                ended.set_result(response)
+            else:
+                ended.set_exception(error or AssertionError("a handler returned nothing"))
+
+        running = begin(lambda: self._functions.answer(function, event), end)
+        if ended.done():
+            return ended.result()
+        if receive is None:
+            return await ended
+        watching = asyncio.ensure_future(_cancel_when_gone(receive, running))
+        try:
+            return await ended
+        finally:
+            watching.cancel()
+
+    def _refused(self, error: Exception, request_id: str) -> Response[str]:
+        response = refusals.refusal_of(error, request_id)
+        self._pages.metrics.count_refusal(response.status_code)
+        response.headers.update(self._settings.cors_headers)
+        return response
+
+    def _preflight(self) -> Response[Any]:
+        from keylane.api.response import Response  # noqa: PLC0415 (for browsers alone)
+
+        return Response(204, None, None, {**self._settings.cors_headers, **_PREFLIGHT})
+
+    async def _send_response(self, send: Send, response: Response[Any], request: ReceivedRequest) -> None:
+        body = response.body
+        if isinstance(body, str):
+            body = body.encode("utf-8", "surrogatepass")
+        headers = response.headers
+        if "Content-Type" not in headers and response.status_code != _NO_CONTENT:
+            headers["Content-Type"] = "application/json"
+        headers["x-amzn-RequestId"] = request.id
+        await _send(send, response.status_code, headers, body or b"")
+
+
+_NO_CONTENT = 204
+
+
+async def _send(send: Send, status: int, headers: dict[str, str], body: bytes) -> None:
+    names = _HEADER_NAMES
+    pairs = [
+        (names.get(name) or names.setdefault(name, name.encode()), value.encode())
+        for name, value in headers.items()
+    ]
+    await send({"type": "http.response.start", "status": status, "headers": pairs})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def _cancel_when_gone(receive: Receive, running: RequestGreenlet) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    running.cancel()
+
+
+def _ignore(_: object, error: BaseException | None) -> None:
+    if error is not None:
+        _log.error("%s", error)

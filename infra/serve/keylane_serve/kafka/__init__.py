@@ -1,0 +1,1 @@
+"""Kafka for many requests: one producer that they share."""

@@ -1,0 +1,1 @@
+"""Redis for many requests: connections and layouts that they share."""

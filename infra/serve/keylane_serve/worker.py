@@ -1,0 +1,119 @@
+"""One process of the server: what granian calls, `keylane_serve.worker:serve` (ASGI)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+from keylane.errors import KeylaneError
+from keylane.wiring import runtime
+from keylane_serve.access import TokenAuthorizer
+from keylane_serve.admission import AdmissionControl
+from keylane_serve.app import ServerApp
+from keylane_serve.function_metrics import FunctionMetrics
+from keylane_serve.functions import Functions
+from keylane_serve.greenlets import run_request
+from keylane_serve.metric_files import EVERY_S, MetricFiles
+from keylane_serve.options import ServerOptions
+from keylane_serve.pages import OwnPages
+from keylane_serve.runtime import ServerRuntime
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    Receive = Callable[[], Awaitable[dict[str, Any]]]
+    Send = Callable[[dict[str, Any]], Awaitable[None]]
+
+THREADS = 16
+"""For what blocks and is rare: connecting, secrets, the Schema Registry, SQS and S3."""
+SWITCH_S = 0.001
+"""How long the loop may go on while the thread with Kafka's reports waits; Python's default is 5 ms."""
+READY = "keylane: ready"
+LOG_FORMAT = "%(asctime)s %(levelname)s %(message)s"
+_log = logging.getLogger("keylane.serve")
+
+
+class ServerProcess:
+    """The application with its start and its stop."""
+
+    def __init__(self, options: ServerOptions) -> None:
+        self._options = options
+        self._metrics = FunctionMetrics()
+        self._executor = ThreadPoolExecutor(THREADS, "keylane-blocking")
+        self._functions = Functions(options.functions)
+        self._files = MetricFiles(options.metrics, self._metrics) if options.metrics else None
+        self._pages = OwnPages(self._metrics, self._functions.flush_meters, self._files)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._loop_thread = threading.get_ident()
+        self._runtime: ServerRuntime | None = None
+        self._app: ServerApp | None = None
+
+    async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        """Serve as an ASGI application."""
+        if scope["type"] == "lifespan":
+            await self._live(receive, send)
+        elif self._app is not None:
+            await self._app.answer(scope, receive, send)
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        await receive()
+        try:
+            await self._open()
+        except KeylaneError as error:
+            _log.error("the server can't start: %s", error)
+            await send({"type": "lifespan.startup.failed", "message": str(error)})
+            return
+        await send({"type": "lifespan.startup.complete"})
+        print(f"{READY} on {self._options.url}", flush=True)
+        await receive()
+        self._pages.is_ready = False
+        await self._close()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    async def _open(self) -> None:
+        self._loop, self._loop_thread = asyncio.get_running_loop(), threading.get_ident()
+        running = self._runtime = ServerRuntime(self._executor, self._take_metrics)
+        runtime.install(running)
+        authorizer = None
+        if self._options.requires_tokens:
+            authorizer = TokenAuthorizer(running.clock, self._executor)
+            await run_request(authorizer.reload)
+        await self._functions.open()
+        self._write_metrics()
+        admission = AdmissionControl(self._options.limits)
+        self._app = ServerApp(
+            self._functions, admission, self._pages, authorizer, logs_access=self._options.logs_access
+        )
+
+    async def _close(self) -> None:
+        self._functions.close()
+        if self._runtime is not None:
+            self._runtime.close()
+        self._executor.shutdown(wait=False, cancel_futures=True)
+
+    def _take_metrics(self, lines: str) -> None:
+        if threading.get_ident() != self._loop_thread:
+            assert self._loop is not None  # noqa: S101 - for the type checker: there are no threads before
+            self._loop.call_soon_threadsafe(self._take_metrics, lines)
+            return
+        for line in lines.encode().splitlines():
+            self._metrics.take_line(line)
+
+    def _write_metrics(self) -> None:
+        """Write the metrics for the other processes, again and again."""
+        if self._files is not None and self._loop is not None:
+            self._functions.flush_meters()
+            self._files.write()
+            self._loop.call_later(EVERY_S, self._write_metrics)
+
+
+def build() -> ServerProcess:
+    """Build the application of a process that granian has started."""
+    sys.setswitchinterval(SWITCH_S)
+    logging.basicConfig(level=logging.INFO, format=LOG_FORMAT, stream=sys.stderr, force=True)
+    return ServerProcess(ServerOptions.from_environment(os.environ))

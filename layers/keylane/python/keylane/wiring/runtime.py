@@ -1,0 +1,79 @@
+"""How a process waits, and what its requests share: the one difference between a function and the server.
+
+On Lambda a process has one request at a time, so each client is used by one request, and waits by blocking.
+The standing server (`keylane_serve`) installs another runtime before it loads the handlers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+from keylane.metrics.meter import write_to_stdout
+from keylane.ports import Clock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from keylane.adapters.kafka.options import KafkaSettings
+    from keylane.adapters.redis.connections import RedisSettings
+    from keylane.adapters.redis.slot_map import SlotMap
+    from keylane.metrics.meter import Meter
+    from keylane.ports import Log, State
+    from keylane.query.layouts import Layouts
+
+T = TypeVar("T")
+
+
+class Runtime:
+    """One request at a time. Client libraries are imported when they are first needed."""
+
+    clock = Clock()
+
+    def open_cluster(self, settings: RedisSettings, meter: Meter) -> SlotMap:
+        """Return the client of a Redis Cluster."""
+        from keylane.adapters.redis.cluster import Cluster  # noqa: PLC0415
+
+        return Cluster(settings, meter)
+
+    def open_layouts(self, state: State, ttl_s: float) -> Layouts:
+        """Return the topics' layouts, which are kept for `ttl_s`."""
+        from keylane.query.layouts import Layouts  # noqa: PLC0415
+
+        return Layouts(state, self.clock, ttl_s)
+
+    def open_producer(
+        self, settings: KafkaSettings, reload: Callable[[], KafkaSettings] | None, meter: Meter
+    ) -> Log:
+        """Return the producer of a Kafka cluster; `reload` reads its settings again."""
+        from keylane.adapters.kafka.producer import KafkaProducer  # noqa: PLC0415
+
+        return KafkaProducer(settings, reload, meter)
+
+    def open_port(self, make: Callable[[], T]) -> T:
+        """Return what `make` makes: an adapter whose methods block, for one caller at a time."""
+        return make()
+
+    def call_all(self, calls: Sequence[Callable[[], T]]) -> list[T]:
+        """Make calls at the same time; return what they return. They raise nothing."""
+        from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415
+
+        with ThreadPoolExecutor(len(calls) or 1) as pool:
+            return [each.result() for each in [pool.submit(call) for call in calls]]
+
+    def write_metrics(self, lines: str) -> None:
+        """Take the lines of a meter."""
+        write_to_stdout(lines)
+
+
+_installed = Runtime()
+
+
+def current() -> Runtime:
+    """Return the runtime of this process."""
+    return _installed
+
+
+def install(runtime: Runtime) -> None:
+    """Set the runtime of this process, before anything is built."""
+    global _installed  # noqa: PLW0603 (as the environment, from which the rest is built: one for the process)
+    _installed = runtime

@@ -1,0 +1,208 @@
+"""The standing server under load, beside bare clients of the same servers in the same run.
+
+`serve-lookup`: GETs of random keys over kept connections, beside pipelined `MGET`s of bare sockets.
+`serve-put`: one PUT after the other, beside a bare producer that produces and flushes.
+`serve-push`: pushes of one record of 4 KiB over many connections, beside a bare producer that never waits.
+
+The load comes from `wrk` (Debian's package wrk): a load generator in Python would be the bottleneck. All runs
+on the same cores: the servers, the load, and Redis or Kafka.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import http.client
+import json
+import random
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import bench_write
+import state
+from confluent_kafka import Producer
+from harness import ROOT, ResultRow, latency, report
+
+sys.path.insert(0, str(ROOT))
+from tests.servers.standing import standing
+
+from keylane.adapters.redis.resp import encode_command
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SERVER = "keylane serve"
+BARE_READS = "bare sockets, pipelined MGET"
+BARE_PUT = "bare produce + flush"
+STREAM = "bare producer that never waits"
+RECORD_BYTES = 4096
+WARM_UP_S = 2
+LOOKUP = """
+math.randomseed({seed})
+request = function()
+  return wrk.format("GET", string.format("/topics/flights/keys/N%05dAA", math.random(0, {last})))
+end
+"""
+PUSHES = """
+wrk.method = "POST"
+wrk.headers["Content-Type"] = "application/json"
+wrk.body = [[{body}]]
+"""
+DONE = """
+done = function(summary, latency)
+  local errors = summary.errors
+  io.write(string.format("RESULT %d %d %d %d %d\\n", summary.requests, summary.duration, errors.status
+    + errors.connect + errors.read + errors.write + errors.timeout, latency:percentile(50),
+    latency:percentile(99)))
+end
+"""
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--keys", type=int, default=20_000)
+    options.add_argument("--seconds", type=int, default=10)
+    options.add_argument("--workers", type=int, default=1)
+    options.add_argument("--connections", type=int, default=48, help="of lookups")
+    options.add_argument("--push-connections", type=int, default=256)
+    options.add_argument("--puts", type=int, default=1_000)
+    options.add_argument("--value-bytes", type=int, default=184)
+    chosen = options.parse_args()
+    if shutil.which("wrk") is None:
+        sys.exit("this benchmark needs wrk: apt-get install wrk")
+    with state.cluster() as nodes:
+        state.fill(nodes, chosen.keys, chosen.value_bytes)
+        with _server(state.environment(nodes), chosen.workers) as url:
+            lookups(nodes, url, chosen)
+    with bench_write.broker() as bootstrap, state.cluster() as nodes:
+        variables = {**state.environment(nodes), "KEYLANE_KAFKA_BOOTSTRAP": bootstrap}
+        with _server(variables, chosen.workers) as url:
+            puts(bootstrap, url, chosen)
+            pushes(bootstrap, url, chosen)
+
+
+@contextlib.contextmanager
+def _server(variables: dict[str, str], workers: int) -> Iterator[str]:
+    with tempfile.TemporaryDirectory(prefix="keylane-bench-") as folder:
+        log = Path(folder) / "log"
+        with standing(log, variables, "--workers", str(workers), workers=workers) as running:
+            yield running.url
+
+
+def lookups(nodes: str, url: str, chosen: argparse.Namespace) -> None:
+    script = LOOKUP.format(seed=random.randrange(1 << 30), last=chosen.keys - 1)
+    load(url, script, chosen.connections, WARM_UP_S)
+    served = load(url, script, chosen.connections, chosen.seconds)
+    bare = asyncio.run(bare_reads(nodes, chosen))
+    rows = [ResultRow(SERVER, served), ResultRow(BARE_READS, bare)]
+    aim = "45,000 lookups/s, p99 at most 3 ms"
+    report("serve-lookup", "/s, ms", rows, reference=BARE_READS, settings=vars(chosen), aim=aim)
+
+
+async def bare_reads(nodes: str, chosen: argparse.Namespace) -> dict[str, float]:
+    """Read by one socket per primary, as many commands in flight as there are connections."""
+    commands: dict[tuple[str, int], list[bytes]] = {}
+    with state.client(nodes) as client:
+        for number in range(chosen.keys):
+            slot, value_key, watermark_key = state.redis_keys(b"N%05dAA" % number)
+            node = client.nodes_manager.get_node_from_slot(slot)
+            packed = encode_command(b"MGET", value_key, watermark_key)
+            commands.setdefault((node.host, node.port), []).append(packed)
+    in_flight = chosen.connections // len(commands)
+    until_s = time.monotonic() + chosen.seconds
+    taken: list[float] = []
+
+    async def read(address: tuple[str, int]) -> None:
+        reader, writer = await asyncio.open_connection(*address)
+        while time.monotonic() < until_s:
+            begun_s = time.perf_counter()
+            writer.write(b"".join(random.choices(commands[address], k=in_flight)))
+            found = 0
+            while found < in_flight:
+                found += (await reader.read(1 << 20)).count(b"*2\r\n")
+            taken.extend([(time.perf_counter() - begun_s) * 1000] * in_flight)
+        writer.close()
+
+    await asyncio.gather(*map(read, commands))
+    return {"per_s": len(taken) / chosen.seconds, **_of(taken)}
+
+
+def puts(bootstrap: str, url: str, chosen: argparse.Namespace) -> None:
+    """PUTs and bare writes take turns."""
+    value = state.value_of(1, chosen.value_bytes)
+    producer = Producer({"bootstrap.servers": bootstrap, **bench_write.SETTINGS})
+    host = url.removeprefix("http://")
+    connection = http.client.HTTPConnection(host, timeout=60)
+    served, bare = [], []
+    for number in range(chosen.puts + 100):
+        begun_s = time.perf_counter()
+        connection.request("PUT", f"/topics/{bench_write.TOPIC}/keys/k{number}", value)
+        answer = connection.getresponse()
+        answer.read()
+        served.append((time.perf_counter() - begun_s) * 1000)
+        if answer.status != http.client.CREATED:
+            sys.exit(f"a PUT was answered with {answer.status}")
+        begun_s = time.perf_counter()
+        producer.produce(bench_write.TOPIC, value, b"k%d" % number)
+        producer.flush()
+        bare.append((time.perf_counter() - begun_s) * 1000)
+    connection.close()
+    rows = [ResultRow(SERVER, latency(served[100:])), ResultRow(BARE_PUT, latency(bare[100:]))]
+    report("serve-put", "ms", rows, reference=BARE_PUT, settings=vars(chosen))
+
+
+def pushes(bootstrap: str, url: str, chosen: argparse.Namespace) -> None:
+    record = {"topic": bench_write.TOPIC, "key": "k", "data": "x" * RECORD_BYTES}
+    script = PUSHES.format(body=json.dumps({"records": [record]}))
+    load(f"{url}/push", script, chosen.push_connections, WARM_UP_S)
+    served = load(f"{url}/push", script, chosen.push_connections, chosen.seconds)
+    rows = [ResultRow(SERVER, served), ResultRow(STREAM, {"per_s": bare_stream(bootstrap, chosen.seconds)})]
+    aim = "25,000 synchronous pushes/s, p99 at most 60 ms"
+    report("serve-push", "/s, ms", rows, reference=STREAM, settings=vars(chosen), aim=aim)
+
+
+def bare_stream(bootstrap: str, seconds: float) -> float:
+    """Return how many records a second a bare producer writes."""
+    producer = Producer({"bootstrap.servers": bootstrap, **bench_write.SETTINGS, "linger.ms": 5})
+    value, written, begun_s = b"x" * RECORD_BYTES, 0, time.perf_counter()
+    while time.perf_counter() - begun_s < seconds:
+        try:
+            producer.produce(bench_write.TOPIC, value, b"k%d" % written)
+            written += 1
+        except BufferError:
+            producer.poll(0.01)
+        producer.poll(0)
+    producer.flush()
+    return written / (time.perf_counter() - begun_s)
+
+
+def load(url: str, script: str, connections: int, seconds: int) -> dict[str, float]:
+    """Run wrk; return requests a second, and percentiles in milliseconds. Exit if a request failed."""
+    with tempfile.NamedTemporaryFile("w", suffix=".lua") as file:
+        file.write(script + DONE)
+        file.flush()
+        command = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--latency", "-s", file.name, url]
+        printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    found = re.search(r"RESULT (\d+) (\d+) (\d+) (\d+) (\d+)", printed)
+    if found is None:
+        sys.exit(f"wrk did not finish: {printed}")
+    requests, taken_us, errors, p50_us, p99_us = map(int, found.groups())
+    if errors or not requests:
+        sys.exit(f"{errors} of {requests} requests failed: {printed}")
+    return {"per_s": requests / taken_us * 1e6, "p50": p50_us / 1000, "p99": p99_us / 1000}
+
+
+def _of(taken_ms: list[float]) -> dict[str, float]:
+    found = latency(taken_ms)
+    return {"p50": found["p50"], "p99": found["p99"]}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,189 @@
+"""`keylane serve` over a real Redis Cluster: bounds, access, its stop, and clients that go."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import select
+import ssl
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.servers.own import eventually, fill
+from tests.servers.standing import StandingServer, standing
+from tests.support.builders import a_lane, a_layout
+from tests.support.certificates import certify
+
+from keylane_local.process.ports import HOST
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+TOKEN = "a-token-of-these-tests"
+ODD_KEYS = (b"a/b", b"\xff\x00", b"100%", "ü".encode(), b"a b+c")
+
+
+@pytest.fixture(scope="module")
+def variables(redis_cluster: str) -> dict[str, str]:
+    return {"KEYLANE_REDIS_NODES": redis_cluster, "KEYLANE_REDIS_TLS": "false"}
+
+
+@pytest.fixture(scope="module")
+def topic(redis_cluster: str) -> str:
+    layout = a_layout()
+    for key in (b"k", *ODD_KEYS):
+        fill(redis_cluster, a_lane(layout, key, b'{"n": 1}'))
+    return layout.topic
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, variables: dict[str, str]) -> Iterator[StandingServer]:
+    log = tmp_path_factory.mktemp("serve") / "log"
+    options = ("--max-long-polls", "1", "--workers", "2")
+    with standing(log, variables, *options, workers=2) as running:
+        yield running
+
+
+def problem_of(body: bytes) -> str:
+    return json.loads(body)["type"].removeprefix("urn:keylane:problem:")
+
+
+def quoted(key: bytes) -> str:
+    return "".join(f"%{byte:02X}" for byte in key)
+
+
+@pytest.mark.parametrize("key", ODD_KEYS)
+def test_a_key_of_any_bytes_is_read(server: StandingServer, topic: str, key: bytes):
+    assert server.ask("GET", f"/topics/{topic}/keys/{quoted(key)}")[::2] == (200, b'{"n": 1}')
+
+
+def test_an_unknown_path_is_answered_by_the_handlers(server: StandingServer):
+    status, headers, body = server.ask("GET", "/nothing")
+    assert (status, headers["content-type"]) == (404, "application/problem+json")
+    assert problem_of(body) == "unknown-route"
+
+
+def test_a_body_over_the_limit_is_refused(server: StandingServer, topic: str):
+    status, _, body = server.ask("POST", f"/topics/{topic}/keys:read", b"x" * (6 * 1024 * 1024 + 1))
+    assert (status, problem_of(body)) == (413, "body-too-large")
+
+
+def test_the_metrics_are_those_of_all_processes(server: StandingServer, topic: str):
+    def reads() -> float:
+        text = server.ask("GET", "/metrics")[2].decode()
+        counts = (line for line in text.splitlines() if line.startswith("http_requests_duration_count"))
+        return sum(float(line.rpartition(" ")[2]) for line in counts if 'method="get_keys"' in line)
+
+    before = reads()
+    for _ in range(20):
+        server.ask("GET", f"/topics/{topic}/keys")
+    eventually(lambda: reads() == before + 20)
+
+
+def test_health_pages_need_nothing(server: StandingServer):
+    assert server.ask("GET", "/health/live")[0] == 200
+    assert server.ask("GET", "/health/ready")[0] == 200
+
+
+def test_long_polls_over_the_bound_are_refused_until_a_client_goes(
+    tmp_path, variables: dict[str, str], topic: str
+):
+    path = f"/topics/{topic}/keys/k"
+    with standing(tmp_path / "log", variables, "--max-long-polls", "1") as server:
+        clients = [server.connect(), server.connect()]
+        for client in clients:
+            client.request("GET", path, headers={"Prefer": "wait=60", "If-None-Match": "*"})
+        by_socket = {client.sock: client for client in clients}
+        [answered], _, _ = select.select(list(by_socket), [], [], 20)
+        with contextlib.closing(by_socket.pop(answered)) as refused:
+            answer = refused.getresponse()
+            found = answer.status, problem_of(answer.read()), answer.headers["Retry-After"]
+        assert found == (503, "overloaded", "1")
+        assert server.ask("GET", path)[0] == 200, "a read that does not wait has its own bound"
+        [waiting] = by_socket.values()
+        waiting.close()
+        eventually(lambda: server.ask("GET", path, Prefer="wait=0", If_None_Match="*")[0] == 304)
+
+
+def test_what_runs_at_sigterm_is_answered_and_nothing_more_is_accepted(
+    tmp_path, variables: dict[str, str], topic: str
+):
+    with standing(tmp_path / "log", variables) as server:
+        path, answers = f"/topics/{topic}/keys/k", []
+        reader = threading.Thread(
+            target=lambda: answers.append(server.ask("GET", path, Prefer="wait=3", If_None_Match="*")[0])
+        )
+        reader.start()
+        # Each of these is answered after the first request has begun: there is one process.
+        for _ in range(20):
+            assert server.ask("GET", path)[0] == 200
+        assert server.stop() == 0
+        reader.join(60)
+        assert answers == [304]
+        with pytest.raises(ConnectionRefusedError):
+            server.ask("GET", path)
+        assert "Traceback" not in server.log
+
+
+def test_tokens_and_keys_are_granted_as_by_the_authorizer(tmp_path, variables: dict[str, str], topic: str):
+    digest = hashlib.sha256(TOKEN.encode()).hexdigest()
+    access = json.dumps({digest: {"name": "reader", "read": [topic]}})
+    with standing(
+        tmp_path / "log", {**variables, "KEYLANE_ACCESS": access}, "--authorization", "tokens"
+    ) as server:
+        path = f"/topics/{topic}/keys/k"
+        status, headers, body = server.ask("GET", path)
+        assert (status, headers["www-authenticate"], problem_of(body)) == (401, "Bearer", "unauthorized")
+        assert server.ask("GET", path, Authorization="Bearer another-token-of-nobody")[0] == 401
+        assert server.ask("GET", path, Authorization=f"Bearer {TOKEN}")[0] == 200
+        assert server.ask("GET", path, x_api_key=TOKEN)[0] == 200
+        for method, denied in (("GET", "/topics/another/keys/k"), ("PUT", path)):
+            status, _, body = server.ask(method, denied, Authorization=f"Bearer {TOKEN}")
+            assert (status, problem_of(body)) == (403, "forbidden")
+        assert server.ask("GET", "/health/ready")[0] == 200
+        assert TOKEN not in server.log
+
+
+def test_a_kafka_that_is_away_costs_writes_their_time_and_reads_nothing(
+    tmp_path, variables: dict[str, str], topic: str
+):
+    path = f"/topics/{topic}/keys/k"
+    away = {"KEYLANE_KAFKA_BOOTSTRAP": f"{HOST}:1", "KEYLANE_PRODUCE_TIMEOUT_MS": "2000"}
+    with standing(tmp_path / "log", {**variables, **away}) as server, ThreadPoolExecutor() as pool:
+        writes = [pool.submit(server.ask, "PUT", path, b"1") for _ in range(4)]
+        reads = 0
+        while not all(write.done() for write in writes):
+            assert server.ask("GET", path)[0] == 200
+            reads += 1
+        answers = [write.result() for write in writes]
+        assert {(status, problem_of(body)) for status, _, body in answers} == {(503, "log-unavailable")}
+        assert reads > 10
+        assert server.stop() == 0
+
+
+def test_tls_and_http2_are_spoken(tmp_path, variables: dict[str, str], topic: str):
+    certificate, key = certify(tmp_path)
+    options = ("--tls-certificate", str(certificate), "--tls-key", str(key))
+    trusting = ssl.create_default_context(cafile=str(certificate))
+    with standing(tmp_path / "log", variables, *options) as server:
+        with contextlib.closing(server.connect(trusting)) as connection:
+            connection.request("GET", f"/topics/{topic}/keys/k")
+            assert connection.getresponse().read() == b'{"n": 1}'
+        trusting.set_alpn_protocols(["h2"])
+        with contextlib.closing(server.connect(trusting)) as connection:
+            connection.connect()
+            assert connection.sock.selected_alpn_protocol() == "h2"
+
+
+def test_a_port_that_is_taken_and_settings_that_are_missing_end_the_start(
+    tmp_path, server: StandingServer, variables: dict[str, str]
+):
+    second = StandingServer(tmp_path / "second", variables, "--port", str(server.port))
+    assert second.process.wait(60) == 1
+    assert f"can't listen on http://{HOST}:{server.port}" in second.log
+    unset = StandingServer(tmp_path / "unset", {})
+    assert unset.process.wait(60) == 1
+    assert "KEYLANE_REDIS_NODES is not set" in unset.log

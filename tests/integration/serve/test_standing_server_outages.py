@@ -1,0 +1,96 @@
+"""`keylane serve` under reads, while a primary of its Redis Cluster is killed, or hangs."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.servers.own import eventually, fill, own_cluster, primary_and_replica, repair
+from tests.servers.standing import StandingServer, standing
+from tests.support.builders import a_lane, a_layout, lane_of
+from tests.support.steady import SteadyReads
+
+from keylane import routing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from http.client import HTTPConnection
+
+    from keylane_local.servers.redis_cluster import RedisCluster
+
+READERS = 8
+KEYS = [b"key-%d" % number for number in range(30)]
+
+
+@pytest.fixture(scope="module")
+def one_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisCluster]:
+    with own_cluster(tmp_path_factory.mktemp("outages"), appendonly=True) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def server(one_cluster: RedisCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandingServer]:
+    variables = {"KEYLANE_REDIS_NODES": one_cluster.addresses, "KEYLANE_REDIS_TLS": "false"}
+    with standing(tmp_path_factory.mktemp("serve") / "log", variables) as running:
+        yield running
+
+
+@pytest.fixture
+def reads(one_cluster: RedisCluster, server: StandingServer) -> Iterator[SteadyReads]:
+    """Reads of keys of all shards over kept connections."""
+    repair(one_cluster)
+    layout = a_layout()
+    for key in KEYS:
+        fill(one_cluster.addresses, a_lane(layout, key, key))
+
+    connections = [server.connect() for _ in range(READERS)]
+
+    def reader(connection: HTTPConnection) -> Callable[[int], None]:
+        def read(number: int) -> None:
+            key = KEYS[number // READERS % len(KEYS)]
+            connection.request("GET", f"/topics/{layout.topic}/keys/{key.decode()}")
+            answer = connection.getresponse()
+            assert (answer.status, answer.read()) == (200, key)
+
+        return read
+
+    with SteadyReads([reader(each) for each in connections]) as steady:
+        eventually(lambda: len(steady.done) > 100)
+        yield steady
+    for each in connections:
+        each.close()
+
+
+def and_then_some(reads: SteadyReads, seconds: float = 1.0) -> None:
+    wanted = len(reads.done) + seconds * reads.per_s
+    eventually(lambda: len(reads.done) >= wanted)
+
+
+def victim_slot() -> int:
+    return routing.key_slot(b"{%b}" % lane_of(a_layout(), KEYS[0])[2])
+
+
+def test_a_killed_primary_costs_no_read(one_cluster: RedisCluster, reads: SteadyReads):
+    primary, replica = primary_and_replica(one_cluster, victim_slot())
+    primary.kill()
+    eventually(lambda: replica.running and replica.facts()["role"] == "master")
+    and_then_some(reads)
+    primary.start()
+    one_cluster.wait_ready()
+    and_then_some(reads)
+    assert reads.failures == []
+
+
+def test_a_hanging_primary_costs_no_read(one_cluster: RedisCluster, reads: SteadyReads):
+    primary, _ = primary_and_replica(one_cluster, victim_slot())
+    process = primary.program.process
+    assert process
+    os.kill(process.pid, signal.SIGSTOP)
+    try:
+        and_then_some(reads, 2.0)
+    finally:
+        os.kill(process.pid, signal.SIGCONT)
+    and_then_some(reads)
+    assert reads.failures == []

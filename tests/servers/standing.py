@@ -1,0 +1,88 @@
+"""The standing server as a process of a test."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import os
+import signal
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from keylane_local.process.ports import HOST, Ports
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+READY = "keylane: ready on"
+START_S = 120
+
+
+class StandingServer:
+    """`keylane serve` with the options and variables of a test."""
+
+    def __init__(self, log: Path, variables: Mapping[str, str], *options: str) -> None:
+        self.port = Ports().any()
+        self._log = log
+        own = {name: value for name, value in os.environ.items() if not name.startswith("KEYLANE_")}
+        command = [sys.executable, "-m", "keylane_local.cli", "serve", "--port", str(self.port), *options]
+        with log.open("wb") as file:
+            self.process = subprocess.Popen(
+                command, env={**own, **variables}, stdout=file, stderr=subprocess.STDOUT
+            )
+
+    @property
+    def url(self) -> str:
+        return f"http://{HOST}:{self.port}"
+
+    @property
+    def log(self) -> str:
+        return self._log.read_text(encoding="utf-8")
+
+    def wait_ready(self, workers: int = 1) -> None:
+        """Wait until all of its processes serve."""
+        until_s = time.monotonic() + START_S
+        while self.log.count(READY) < workers:
+            assert self.process.poll() is None, f"it ended: {self.log}"
+            assert time.monotonic() < until_s, f"it is not ready: {self.log}"
+            time.sleep(0.05)
+
+    def connect(self, tls: ssl.SSLContext | None = None) -> http.client.HTTPConnection:
+        """Return a new connection, which closes itself at the end of a `with contextlib.closing`."""
+        if tls is not None:
+            return http.client.HTTPSConnection(HOST, self.port, timeout=60, context=tls)
+        return http.client.HTTPConnection(HOST, self.port, timeout=60)
+
+    def ask(
+        self, method: str, path: str, body: bytes | None = None, **headers: str
+    ) -> tuple[int, dict[str, str], bytes]:
+        """Send one request; return status, headers by lower-case name, and body."""
+        with contextlib.closing(self.connect()) as connection:
+            connection.request(
+                method, path, body, {name.replace("_", "-"): headers[name] for name in headers}
+            )
+            answer = connection.getresponse()
+            return answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read()
+
+    def stop(self) -> int:
+        """Send SIGTERM; return the exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(60)
+
+
+@contextlib.contextmanager
+def standing(
+    log: Path, variables: Mapping[str, str], *options: str, workers: int = 1
+) -> Iterator[StandingServer]:
+    """Yield a server that is ready; stop it afterwards."""
+    server = StandingServer(log, variables, *options)
+    try:
+        server.wait_ready(workers)
+        yield server
+    finally:
+        if server.process.poll() is None:
+            server.stop()

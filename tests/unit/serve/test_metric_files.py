@@ -1,0 +1,51 @@
+"""Metrics of several processes, and the options that they get."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from keylane.metrics.meter import Meter
+from keylane_serve import metric_files
+from keylane_serve.admission import Limits
+from keylane_serve.function_metrics import FunctionMetrics
+from keylane_serve.metric_files import MetricFiles
+from keylane_serve.options import TOKENS, VARIABLE, ServerOptions
+
+
+def metrics_of(requests: int, queued: int) -> FunctionMetrics:
+    found = FunctionMetrics()
+    meter = Meter(lambda lines: [found.take_line(line) for line in lines.encode().splitlines()])
+    for _ in range(requests):
+        meter.observe("RequestDuration", 3.0, "get_key", "200")
+    meter.count("MapRefreshes", requests)
+    meter.gauge("QueueSize", queued)
+    meter.flush()
+    found.count_refusal(503)
+    return found
+
+
+def test_counters_and_histograms_are_added_up_even_of_a_process_that_has_ended(tmp_path, monkeypatch):
+    for pid, requests in ((1, 2), (2, 3)):
+        monkeypatch.setattr(metric_files.os, "getpid", lambda pid=pid: pid)
+        files = MetricFiles(tmp_path, metrics_of(requests, queued=pid))
+        files.write()
+    total = files.total()
+    [histogram] = total.histograms["RequestDuration"].values()
+    assert (sum(histogram.counts), histogram.total) == (5, 15.0)
+    assert total.numbers["MapRefreshes"] == {(): 5}
+    assert total.numbers["QueueSize"][()] in {1, 2}
+    assert total.refusals == {503: 2}
+
+
+@pytest.mark.parametrize("certificate", [None, Path("/etc/tls.pem")])
+def test_the_processes_get_the_options_of_the_command(certificate):
+    options = ServerOptions(
+        Path("/functions"),
+        workers=3,
+        tls_certificate=certificate,
+        authorization=TOKENS,
+        limits=Limits(running=7),
+    )
+    assert ServerOptions.from_environment({VARIABLE: options.to_variable()}) == options

@@ -15,6 +15,7 @@ from tests.support.builders import a_lane, a_layout, a_topic, an_event, body_of,
 
 from keylane import routing
 from keylane.adapters.redis.cluster import Cluster
+from keylane.adapters.redis.connections import Node
 from keylane.adapters.redis.resp import encode_command
 from keylane.adapters.redis.state import RedisState
 from keylane.config.functions import redis_settings
@@ -318,6 +319,22 @@ def test_replica_is_believed_again_soon_after_a_migration_that_the_reader_has_me
     with stopped(move.source):
         for read in (lambda: state.read(slot, [absent], deadline(3_000)), lambda: mget(state, absent)):
             assert read() == [None]
+
+
+@pytest.mark.parametrize("read", ["one", "many"])
+def test_a_replica_that_was_asked_as_one_redirects_a_reader_that_takes_it_for_the_primary(
+    breaking: RedisCluster, state: RedisState, read: str
+):
+    """As after a failover and back: its answer would count as the primary's, though it may lag behind."""
+    (key,) = filled(breaking)
+    slot = routing.key_slot(key)
+    primary, replica = primary_and_replica(breaking, slot)
+    values = (lambda: state.read(slot, [key], deadline())) if read == "one" else (lambda: mget(state, key))
+    with stopped(primary):
+        assert values() == [key]
+    state._cluster.learn(slot, Node("127.0.0.1", replica.port))
+    assert values() == [key]
+    assert _port(state, slot) == primary.port
 
 
 def test_absent_keys_of_many_slots_are_absent_while_a_primary_hangs(

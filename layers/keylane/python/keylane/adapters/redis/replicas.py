@@ -20,7 +20,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError, TryAgainError
 
 from keylane.adapters.redis.errors import Remedy, is_transient, remedy_for
-from keylane.adapters.redis.resp import ASKING, READONLY, encode_command
+from keylane.adapters.redis.resp import ASKING, READONLY, READWRITE, encode_command
 from keylane.adapters.redis.slot_map import announced
 from keylane.errors import StateUnavailable
 from keylane.ports import Deadline
@@ -78,6 +78,7 @@ class SlotReader:
             for node in self._healthy_first(slot, deadline):
                 if primary_only and not self._is_primary(node, slot):
                     continue
+                is_replica = not self._is_primary(node, slot)
                 try:
                     replies = self._ask(node, slot, commands, deadline)
                 except (RedisError, OSError) as error:
@@ -85,7 +86,7 @@ class SlotReader:
                         raise
                     cause = error
                     continue
-                if self._may_have_left(slot, node, replies, deadline):
+                if is_replica and self._may_have_left(slot, node, replies, deadline):
                     continue
                 if cause:
                     self._refresh_quickly(deadline, node)
@@ -166,16 +167,18 @@ class SlotReader:
                 self._note_migrating(slot, deadline)
 
     def _roundtrip(self, node: Node, prefix: bytes, packed: bytes, deadline: Deadline) -> Any:
-        reply_count = 2 if prefix else 1
+        suffix = READWRITE if prefix is READONLY else b""
+        reply_count = 1 + bool(prefix) + bool(suffix)
         was_connected = self._cluster.is_connected(node)
+        packed = b"".join((prefix, packed, suffix)) if prefix else packed
         try:
-            replies = self._cluster.roundtrip(node, prefix + packed, reply_count, deadline)
+            replies = self._cluster.roundtrip(node, packed, reply_count, deadline)
         except RedisConnectionError:
             if not was_connected:
                 raise
             # Servers and firewalls close idle connections; a Lambda that was frozen notices only now.
-            replies = self._cluster.roundtrip(node, prefix + packed, reply_count, deadline)
-        return replies[-1]
+            replies = self._cluster.roundtrip(node, packed, reply_count, deadline)
+        return replies[1 if prefix else 0]
 
     def _mark_unhealthy(self, node: Node, deadline: Deadline) -> None:
         self._cluster.meter.count("NodeFailures")
@@ -185,8 +188,8 @@ class SlotReader:
         self._migrating[slot] = deadline.clock.monotonic_s()
 
     def _may_have_left(self, slot: int, node: Node, replies: list[Any], deadline: Deadline) -> bool:
-        """Whether a key that these replies lack may have migrated: they are a replica's."""
-        if self._is_primary(node, slot) or not any(map(lacks, replies)):
+        """Whether a key that these replies of a replica lack may have migrated."""
+        if not any(map(lacks, replies)):
             return False
         found = self._is_elsewhere(slot, node, deadline)
         seen_s, now_s = self._migrating.get(slot), deadline.clock.monotonic_s()
@@ -206,6 +209,7 @@ class SlotReader:
         return True if True in answers else None if None in answers else False
 
     def _has_keys(self, shard: Sequence[Node], slot: int, deadline: Deadline) -> bool | None:
+        """As `_is_elsewhere`, of one shard. A replica may lag behind: that it has none proves nothing."""
         packed = encode_command(b"CLUSTER", b"COUNTKEYSINSLOT", b"%d" % slot)
         for node in sorted(shard, key=self._unhealthy.__contains__):
             attempt_ms = min(UNHEALTHY_ATTEMPT_MS, deadline.remaining_s * 1000)
@@ -214,7 +218,7 @@ class SlotReader:
             except (RedisError, OSError):
                 self._mark_unhealthy(node, deadline)
                 continue
-            if isinstance(count, int):
+            if isinstance(count, int) and (count or node == shard[0]):
                 return count > 0
         return None
 

@@ -18,6 +18,9 @@ def encode_command(*args: bytes) -> bytes:
 READONLY = encode_command(b"READONLY")
 """Makes a replica answer reads on this connection instead of redirecting them."""
 
+READWRITE = encode_command(b"READWRITE")
+"""Ends that: a primary that has become a replica must not answer on a connection that was READONLY once."""
+
 ASKING = encode_command(b"ASKING")
 """Makes the target of a migrating slot accept the next command, after an ASK redirect."""
 

@@ -6,14 +6,14 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
 
 from keylane.adapters.redis.errors import is_transient, translate_redis_errors
 from keylane.adapters.redis.replicas import SlotReader
-from keylane.adapters.redis.resp import READONLY, encode_command
+from keylane.adapters.redis.resp import READONLY, READWRITE, encode_command
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -24,6 +24,33 @@ if TYPE_CHECKING:
     Slots = dict[int, list[int]]  # hash slot -> numbers of its calls
 
 ROUNDS = 2
+
+
+class NodeCalls(NamedTuple):
+    """What one node is asked in a round: `own` as the primary of the slots, `others` as their replica."""
+
+    own: Slots
+    others: Slots
+
+    @property
+    def slots(self) -> Slots:
+        """All slots, in the order in which they are asked."""
+        return self.own | self.others
+
+    def pack(self, calls: Sequence[Call]) -> list[bytes]:
+        """Return the encoded commands. Only a replica's slots are read from a node that is READONLY."""
+        own, others = (
+            [encode_command(*calls[number].words) for numbers in slots.values() for number in numbers]
+            for slots in self
+        )
+        return [*own, READONLY, *others, READWRITE] if others else own
+
+    def unpack(self, found: list[Any]) -> list[Any]:
+        """Return the replies to the calls alone."""
+        if not self.others:
+            return found
+        count = sum(map(len, self.own.values()))
+        return [*found[:count], *found[count + 1 : -1]]
 
 
 class RedisState(SlotReader):
@@ -83,47 +110,48 @@ class RedisState(SlotReader):
     ) -> Slots:
         """Send to all nodes, then read their replies; returns the slots without an answer yet."""
         left: Slots = {}
-        by_node: dict[Node, Slots] = {}
+        by_node: dict[Node, NodeCalls] = {}
         for slot, numbers in asked.items():
             nodes = self._healthy_first(slot, deadline)
-            (by_node.setdefault(nodes[0], {}) if nodes else left)[slot] = numbers
+            if not nodes:
+                left[slot] = numbers
+                continue
+            of_node = by_node.setdefault(nodes[0], NodeCalls({}, {}))
+            (of_node.own if self._is_primary(nodes[0], slot) else of_node.others)[slot] = numbers
         unread: dict[Node, tuple[int, bool]] = {}
         try:
-            for node, slots in by_node.items():
-                packed = [encode_command(*calls[number].words) for each in slots.values() for number in each]
-                slot = next(iter(slots))
-                if not self._is_primary(node, slot):
-                    packed.insert(0, READONLY)
+            for node, of_node in by_node.items():
+                packed = of_node.pack(calls)
                 was_connected = self._cluster.is_connected(node)
                 with self._note_failure(node, deadline, was_connected=was_connected):
-                    attempt = self._attempt(node, slot, deadline, len(packed))
+                    attempt = self._attempt(node, next(iter(of_node.slots)), deadline, len(packed))
                     self._cluster.send(node, b"".join(packed), attempt, len(packed))
                     unread[node] = len(packed), was_connected
-            for node, slots in by_node.items():
+            for node, of_node in by_node.items():
                 found: list[Any] = []
                 if node in unread:
                     count, was_connected = unread.pop(node)
                     with self._note_failure(node, deadline, was_connected=was_connected):
                         # Counted from here: the replies may have arrived while slower nodes were read.
-                        attempt = self._attempt(node, next(iter(slots)), deadline, count)
+                        attempt = self._attempt(node, next(iter(of_node.slots)), deadline, count)
                         found = self._cluster.receive(node, count, attempt)
-                left |= self._take(node, slots, found, replies)
+                left |= self._take(node, of_node, found, replies)
         finally:
             for node in unread:
                 self._cluster.abandon(node)
         return left | self._doubtful(by_node, left, replies, deadline)
 
     def _doubtful(
-        self, by_node: Mapping[Node, Slots], left: Slots, replies: Sequence[Any], deadline: Deadline
+        self, by_node: Mapping[Node, NodeCalls], left: Slots, replies: Sequence[Any], deadline: Deadline
     ) -> Slots:
         """The slots of which a replica lacks keys that may have migrated.
 
         Other nodes are asked about it, so no reply may be outstanding.
         """
         found: Slots = {}
-        for node, slots in by_node.items():
-            for slot, numbers in slots.items():
-                if slot in left or self._is_primary(node, slot):
+        for node, of_node in by_node.items():
+            for slot, numbers in of_node.others.items():
+                if slot in left:
                     continue
                 if self._may_have_left(slot, node, [replies[number] for number in numbers], deadline):
                     found[slot] = numbers
@@ -143,16 +171,15 @@ class RedisState(SlotReader):
             if not (was_connected and isinstance(error, RedisConnectionError)):
                 self._mark_unhealthy(node, deadline)
 
-    def _take(self, node: Node, slots: Slots, found: list[Any], replies: list[Any]) -> Slots:
+    def _take(self, node: Node, asked: NodeCalls, found: list[Any], replies: list[Any]) -> Slots:
         """Keep a node's replies, all of a slot or none; returns the slots to be asked again."""
-        count = sum(map(len, slots.values()))
-        if len(found) < count:
-            return slots
+        if not found:
+            return asked.slots
         self._unhealthy.pop(node, None)
-        found = found[len(found) - count :]  # without READONLY's
+        found = asked.unpack(found)
         left: Slots = {}
         begin = 0
-        for slot, numbers in slots.items():
+        for slot, numbers in asked.slots.items():
             own = found[begin : begin + len(numbers)]
             begin += len(numbers)
             errors = [reply for reply in own if isinstance(reply, Exception)]

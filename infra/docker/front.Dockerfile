@@ -2,7 +2,7 @@
 FROM python:3.11.14-slim-bookworm
 WORKDIR /keylane
 RUN useradd --create-home --uid 1000 keylane
-ENV PYTHONPATH=/keylane/layers/keylane/python:/keylane/infra/local
+ENV PYTHONPATH=/keylane/layers/keylane/python:/keylane/infra/local:/keylane/infra/serve
 # The packages, before the sources: a changed source needs no download.
 COPY infra/docker/front-requirements.txt ./
 RUN pip install --no-cache-dir --require-hashes --only-binary :all: --requirement front-requirements.txt

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from tests.support.cloudformation import ROOT
@@ -48,3 +51,22 @@ def test_every_pip_install_of_an_image_demands_hashes(recipe):
     )
     assert installs
     assert all("--require-hashes" in each and "--requirement" in each for each in installs)
+
+
+@pytest.mark.parametrize("module", ["keylane_local.front.server", "keylane_spark"])
+def test_an_image_s_python_path_has_the_packages_that_its_program_imports(module):
+    """Nothing is installed there: the sources are found by the path alone."""
+    [recipe] = [path for path in DOCKER.glob("*.Dockerfile") if f'"{module}"' in path.read_text("utf-8")]
+    [path] = re.findall(r"^ENV PYTHONPATH=(\S+)$", recipe.read_text("utf-8"), re.MULTILINE)
+    folders = [ROOT / Path(each).relative_to("/keylane") for each in path.split(":")]
+    code = (
+        f"import sys; sys.path[:0] = {[str(each) for each in folders]}\n"
+        f"import {module}{'.__main__' if module == 'keylane_spark' else ''}\n"
+        "own = {name for name in sys.modules if name.partition('.')[0].startswith('keylane')}\n"
+        "print(*{sys.modules[each].__file__ for each in own})"
+    )
+    files = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert files
+    assert not [each for each in files if not any(Path(each).is_relative_to(folder) for folder in folders)]

@@ -2,7 +2,7 @@
 PY := python3
 BIN := .venv/bin
 PYTEST_ARGS ?=
-WORKERS ?= 0
+WORKERS ?= 2
 KEYLANE_ARGS ?=
 BENCH_ARGS ?=
 TORTURE_ARGS ?=
@@ -41,7 +41,7 @@ setup-tests:
 setup-localstack: setup
 	@$(PY) infra/local/bootstrap.py localstack
 
-test: setup-tests  ## All tests, on real servers of their own (WORKERS=2: in two processes side by side)
+test: setup-tests  ## All tests, on real servers of their own, in two processes side by side (WORKERS=0: in one)
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder \
 		--durations 40 --durations-min 5 $(PYTEST_ARGS)
 

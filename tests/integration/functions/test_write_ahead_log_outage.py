@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from keylane_local.servers.kafka import Kafka
 
-OUTAGE_S = float(os.environ.get("KEYLANE_TEST_OUTAGE_S", "60"))
+OUTAGE_S = float(os.environ.get("KEYLANE_TEST_OUTAGE_S", "30"))
 BEFORE_S, AFTER_S = 2, 2
 WRITERS, KEYS_EACH = 2, 20
 PAUSE_S = 0.15

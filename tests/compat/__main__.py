@@ -13,6 +13,7 @@ import json
 import subprocess
 import sys
 import tempfile
+import time
 import venv
 from contextlib import nullcontext
 from pathlib import Path
@@ -24,6 +25,8 @@ from tests.compat.targets import LIMITED, SCHEMA_TOPICS, Target, ask, given, sta
 HERE = Path(__file__).parent
 PARTITION = 1
 TIMEOUT_S = 300
+SETTLED, SETTLED_WITHIN_S = 10, 60
+"""A count has settled when it was the same so many times in a row."""
 JSON = {"Content-Type": "application/json"}
 V2 = {"Accept": "application/vnd.kafka.v2+json"}
 
@@ -118,7 +121,7 @@ def run_case(target: Target, case: CompatCase, known: dict[str, str]) -> None:
 
 def run_client(client: CompatClient, url: str, topic: str) -> bool:
     """Install a client, run its script and compare what Kafka has with what it says; return the success."""
-    before = count_records(url, topic)
+    before = count_settled(url, topic)
     with tempfile.TemporaryDirectory() as home:
         command = [*install(client, Path(home)), url, topic, str(PARTITION)]
         done = subprocess.run(
@@ -133,6 +136,20 @@ def run_client(client: CompatClient, url: str, topic: str) -> bool:
     what = f"{written} records written" if written else f"read {', '.join(found)}"
     print(f"{'' if is_right else 'FAULT '}{client.packages[0]}: {what}")
     return is_right
+
+
+def count_settled(url: str, topic: str) -> int:
+    """Count the topic's records once none arrives any more: those of cases that are queued come later."""
+    counts = [count_records(url, topic)]
+    end_s = time.monotonic() + SETTLED_WITHIN_S
+    while len(counts) < SETTLED or len(set(counts[-SETTLED:])) > 1:
+        if time.monotonic() > end_s:
+            raise SystemExit(
+                f"records still arrive in {topic} after {SETTLED_WITHIN_S} s: {counts[-SETTLED:]}"
+            )
+        time.sleep(0.3)
+        counts.append(count_records(url, topic))
+    return counts[-1]
 
 
 def count_records(url: str, topic: str) -> int:

@@ -92,7 +92,8 @@ def halted(stack: Stack) -> Iterator[None]:
     """Suspend the job's processes within the block."""
     family = [stack.job.program.process, *stack.job.program.process.children(recursive=True)]
     for process in family:
-        process.send_signal(signal.SIGSTOP)
+        with contextlib.suppress(psutil.NoSuchProcess):  # Spark ends idle workers
+            process.send_signal(signal.SIGSTOP)
     try:
         yield
     finally:

@@ -9,14 +9,13 @@ otherwise dominates the bare socket's time and hides the cost of the function it
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import os
 import random
 import socket
 import time
 from contextlib import contextmanager
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import psutil
 import state
@@ -24,6 +23,7 @@ from harness import ROOT, ResultRow, latency, report
 
 from keylane.adapters.redis.resp import encode_command
 from keylane.state.codec import HEADER_BYTES, WATERMARK_BYTES
+from keylane_serve.handlers import load_handler
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -70,15 +70,6 @@ class BareReader:
 
 def reply_length(value: bytes) -> int:
     return len(encode_command(bytes(HEADER_BYTES + len(value)), bytes(WATERMARK_BYTES)))
-
-
-def load_handler() -> Callable[[dict[str, Any], Any], dict[str, Any]]:
-    spec = importlib.util.spec_from_file_location("query_handler", ROOT / "functions/query/handler.py")
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.lambda_handler
 
 
 def main() -> None:
@@ -130,7 +121,7 @@ def measure(ways: dict[str, Way], records: list[Record]) -> dict[str, list[float
 def ways_to_read(nodes: str, records: list[Record]) -> Iterator[dict[str, Way]]:
     """Yield functions (key, value) -> microseconds, which check the answer after the clock has stopped."""
     os.environ.update(state.environment(nodes))
-    handler = load_handler()
+    handler = load_handler(ROOT / "functions", "query").lambda_handler
     context = SimpleNamespace(
         aws_request_id="bench", function_name="query", get_remaining_time_in_millis=lambda: 29_000
     )

@@ -9,7 +9,6 @@ values of 184 bytes in two topics: `flights` (index, history, 200 of its keys wi
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
 import os
 import random
@@ -25,6 +24,7 @@ from fill import fill, settle
 from harness import ROOT, ResultRow, latency, report
 
 from keylane.model.records import Layout, Options
+from keylane_serve.handlers import load_handler
 from keylane_serve.proxy_events import HttpRequest, build_proxy_event
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ def main() -> None:
 def measure_all(nodes: str, count: int, reads: int, value_bytes: int) -> dict[str, float]:
     """Print a table for each kind of read; return the function's p50 of each in microseconds."""
     os.environ.update(state.environment(nodes))
-    function = load_function()
+    function = load_handler(ROOT / "functions", "query")
     bare = Bare(nodes)
     medians = {}
     for kind in kinds_of(count):
@@ -209,16 +209,6 @@ def check(answer: dict[str, Any], kind: ReadKind) -> None:
     document = json.loads(answer["body"])
     if answer["statusCode"] != 200 or len(document.get("records", [document])) != kind.records:
         sys.exit(f"{kind.name}: the function did not answer with {kind.records} records: {answer}"[:2_000])
-
-
-def load_function() -> ModuleType:
-    """Return the query function's module, with its own warm state."""
-    spec = importlib.util.spec_from_file_location("query_handler", ROOT / "functions/query/handler.py")
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import importlib.util
 import json
 import os
 import tempfile
@@ -33,6 +32,7 @@ from keylane_local.front.environments import Environment, Function
 from keylane_local.process.guard import guarded
 from keylane_local.process.ports import Ports
 from keylane_local.servers.kafka import Kafka
+from keylane_serve.handlers import load_handler
 from keylane_serve.proxy_events import HttpRequest, build_proxy_event
 
 if TYPE_CHECKING:
@@ -109,13 +109,7 @@ class InProcess:
         os.environ.update(environment(bootstrap))
         # Its log lines would disturb the tables.
         patch.object(runtime, "write_to_stdout", lambda _: None).start()
-        spec = importlib.util.spec_from_file_location(
-            "produce_handler", ROOT / "functions/produce/handler.py"
-        )
-        assert spec
-        assert spec.loader
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
+        module = load_handler(ROOT / "functions", "produce")
         self._handler: Callable[[dict[str, Any], Any], dict[str, Any]] = module.lambda_handler
         self._context = SimpleNamespace(aws_request_id="bench", get_remaining_time_in_millis=lambda: 29_000)
         self.bare = Producer({"bootstrap.servers": bootstrap, **SETTINGS})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import importlib.util
 import json
 import uuid
 from pathlib import Path
@@ -24,6 +23,7 @@ from keylane.query.store import Store
 from keylane.state import codec, redis_keys
 from keylane.wiring.produce import ProduceParts
 from keylane.wiring.query import QueryParts
+from keylane_serve import handlers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -148,13 +148,7 @@ def an_event(
 
 def load_handler(function: str) -> ModuleType:
     """Load the handler's module: a warm environment of its own."""
-    path = FUNCTIONS / function / "handler.py"
-    spec = importlib.util.spec_from_file_location(f"{function}_handler_{uuid.uuid4().hex}", path)
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return handlers.load_handler(FUNCTIONS, function)
 
 
 def load_produce(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,7 @@ from keylane.state.windows import NAME_LIMIT
 from keylane_build import openapi_explore, openapi_reads, openapi_rest_proxy, openapi_writes
 from keylane_build.openapi_terms import TEXT, an_object
 from keylane_local.tools import project_root
+from keylane_serve.handlers import load_handler
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -88,13 +88,7 @@ def document() -> dict[str, Any]:
 
 def operations_of(function: str) -> list[Operation]:
     """Return the operations that a function's handler registers."""
-    path = project_root() / "functions" / function / "handler.py"
-    spec = importlib.util.spec_from_file_location(f"keylane_{function}_handler", path)
-    if spec is None or spec.loader is None:
-        raise FileNotFoundError(path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    app: Resolver = module.app
+    app: Resolver = load_handler(project_root() / "functions", function).app
     return list(app.operations.values())
 
 

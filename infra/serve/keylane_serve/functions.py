@@ -7,7 +7,6 @@ monitors, and its clients block: it is loaded for each of a few threads, as Lamb
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import logging
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +17,7 @@ from keylane.errors import SettingsError
 from keylane.model.routes import EXPLORE, PRODUCE, QUERY
 from keylane_serve.admission import Overloaded
 from keylane_serve.greenlets import run_request
+from keylane_serve.handlers import load_handler
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -87,14 +87,3 @@ class Functions:
         if not hasattr(self._local, "app"):
             self._local.app = load_handler(self._folder, EXPLORE).app
         return router.respond(self._local.app, event)
-
-
-def load_handler(folder: Path, function: str) -> ModuleType:
-    """Return a new module of the function's handler."""
-    path = folder / function / "handler.py"
-    spec = importlib.util.spec_from_file_location(f"keylane_{function}_handler", path)
-    assert spec is not None  # noqa: S101 - for the type checker: it ends in .py
-    assert spec.loader is not None  # noqa: S101
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module

@@ -22,7 +22,7 @@ from keylane.wiring.api import read_api_settings
 from keylane_serve import refusals
 from keylane_serve.admission import Overloaded
 from keylane_serve.bodies import Body, ClientGone
-from keylane_serve.greenlets import RequestCancelled, RequestGreenlet, begin
+from keylane_serve.greenlets import RequestCancelled, RequestGreenlet, begin, begin_awaited
 from keylane_serve.proxy_events import HttpRequest, build_event_in_process
 
 if TYPE_CHECKING:
@@ -124,9 +124,7 @@ class ServerApp:
             return
         try:
             response = await self._respond(request, receive)
-        except ClientGone:
-            return
-        except RequestCancelled:
+        except (ClientGone, RequestCancelled):
             return
         await self._send_response(send, response, request)
         if self._logs_access:
@@ -181,20 +179,8 @@ class ServerApp:
 
     async def _run(self, function: str, event: dict[str, Any], receive: Receive | None) -> Response[Any]:
         """Run a handler in a greenlet. `receive`: of a request that ends when its client goes."""
-        ended: asyncio.Future[Response[Any]] = asyncio.get_running_loop().create_future()
-
-        def end(response: Response[Any] | None, error: BaseException | None) -> None:
-            if ended.cancelled():
-                return
-            if response is not None:
-                ended.set_result(response)
-            else:
-                ended.set_exception(error or AssertionError("a handler returned nothing"))
-
-        running = begin(lambda: self._functions.answer(function, event), end)
-        if ended.done():
-            return ended.result()
-        if receive is None:
+        running, ended = begin_awaited(lambda: self._functions.answer(function, event))
+        if receive is None or ended.done():
             return await ended
         watching = asyncio.ensure_future(_cancel_when_gone(receive, running))
         try:

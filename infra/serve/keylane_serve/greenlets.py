@@ -125,8 +125,8 @@ def begin(
     return begun
 
 
-async def run_request(function: Callable[[], T]) -> T:
-    """Run a function as a request and wait for its result."""
+def begin_awaited(function: Callable[[], T]) -> tuple[RequestGreenlet, asyncio.Future[T]]:
+    """Run a function as a request; return the request, and the future of its result."""
     future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
     def end(result: Any, error: BaseException | None) -> None:
@@ -137,8 +137,13 @@ async def run_request(function: Callable[[], T]) -> T:
         else:
             future.set_exception(error)
 
-    begin(function, end)
-    return await future
+    return begin(function, end), future
+
+
+async def run_request(function: Callable[[], T]) -> T:
+    """Run a function as a request and wait for its result."""
+    _, result = begin_awaited(function)
+    return await result
 
 
 def pause_s(seconds: float) -> None:

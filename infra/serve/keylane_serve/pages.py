@@ -43,10 +43,11 @@ class OwnPages:
         self._files = files
         self.is_ready = True
         self._flush = flush
+        self._pages = {LIVE: self._live, READY: self._ready, METRICS: self._render_metrics}
 
     def find(self, path: str) -> Callable[[str], Awaitable[OwnPage]] | None:
         """Return what renders the page at a path, for an Accept header; None where there is none."""
-        return {LIVE: self._live, READY: self._ready, METRICS: self._render_metrics}.get(path)
+        return self._pages.get(path)
 
     async def _live(self, _: str) -> OwnPage:
         return _status_page(_OK, "live")

@@ -1,4 +1,4 @@
-"""One process of the server: what granian calls, `keylane_serve.worker:serve` (ASGI)."""
+"""One process of the server: what granian calls, `keylane_serve.worker:build` (ASGI)."""
 
 from __future__ import annotations
 

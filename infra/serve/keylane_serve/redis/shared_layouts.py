@@ -23,16 +23,12 @@ class SharedLayouts(Layouts):
         super().__init__(state, clock, ttl_s)
         self._calls: defaultdict[str, SharedCall[Layout]] = defaultdict(SharedCall)
 
-    def get(self, topic: str, deadline: Deadline) -> Layout:
-        """See `Layouts.get`."""
-        kept = self._kept.get(topic)
-        if kept is not None and self._clock.monotonic_s() < kept[1]:
-            return kept[0]
-        return self._shared(topic, deadline, self._calls[topic].join)
-
     def refresh(self, topic: str, deadline: Deadline) -> Layout:
         """See `Layouts.refresh`."""
         return self._shared(topic, deadline, self._calls[topic].join_next)
+
+    def _replace_expired(self, topic: str, deadline: Deadline) -> Layout:
+        return self._shared(topic, deadline, self._calls[topic].join)
 
     def _shared(
         self, topic: str, deadline: Deadline, join: Callable[[Callable[[], Layout], float], Layout]

@@ -32,7 +32,7 @@ class Layouts:
         kept = self._kept.get(topic)
         if kept is not None and self._clock.monotonic_s() < kept[1]:
             return kept[0]
-        return self.refresh(topic, deadline)
+        return self._replace_expired(topic, deadline)
 
     def refresh(self, topic: str, deadline: Deadline) -> Layout:
         """Read the topic's layout from Redis. Raises UnknownTopic, CorruptState, StateUnavailable."""
@@ -46,6 +46,10 @@ class Layouts:
             raise CorruptState(printable(key), str(error)) from error
         self._kept[topic] = (layout, self._clock.monotonic_s() + self._ttl_s)
         return layout
+
+    def _replace_expired(self, topic: str, deadline: Deadline) -> Layout:
+        """Return the layout of a topic of which none is kept, or an expired one. Raises as `refresh`."""
+        return self.refresh(topic, deadline)
 
     def _read(self, topic: str, deadline: Deadline) -> tuple[bytes, bytes]:
         """Return key and bytes of the layout record or, where its shard has lost it, of a copy."""

@@ -93,8 +93,8 @@ class BatchWriter:
 
     def finish_reached(self) -> None:
         """Move the watermarks to the last rows that came, and wait for all replies."""
-        begins = {source: self.ranges[source].begin for source in self.reached}
-        self._finish({source: OffsetRange(begins[source], end) for source, end in self.reached.items()})
+        reached = self.reached.items()
+        self._finish({source: OffsetRange(self.ranges[source].begin, end) for source, end in reached})
 
     def note_reached(self, source: TopicPartition, end: int) -> None:
         """Note that another writer has written the partition's rows below `end`."""

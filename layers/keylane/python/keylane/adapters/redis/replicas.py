@@ -13,6 +13,7 @@ shard has keys of the slot, which it has while the slot migrates to it.
 
 from __future__ import annotations
 
+import math
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -76,9 +77,9 @@ class SlotReader:
         while True:
             cause: Exception | None = None
             for node in self._healthy_first(slot, deadline):
-                if primary_only and not self._is_primary(node, slot):
-                    continue
                 is_replica = not self._is_primary(node, slot)
+                if primary_only and is_replica:
+                    continue
                 try:
                     replies = self._ask(node, slot, commands, deadline)
                 except (RedisError, OSError) as error:
@@ -192,11 +193,11 @@ class SlotReader:
         if not any(map(lacks, replies)):
             return False
         found = self._is_elsewhere(slot, node, deadline)
-        seen_s, now_s = self._migrating.get(slot), deadline.clock.monotonic_s()
         if found:
-            self._migrating[slot] = now_s
-            return True
-        return seen_s is not None and now_s - seen_s < (MIGRATING_FOR_S if found is None else SETTLED_AFTER_S)
+            self._note_migrating(slot, deadline)
+        doubted_s = SETTLED_AFTER_S if found is False else MIGRATING_FOR_S
+        seen_s = self._migrating.get(slot, -math.inf)
+        return deadline.clock.monotonic_s() - seen_s < doubted_s
 
     def _is_elsewhere(self, slot: int, replica: Node, deadline: Deadline) -> bool | None:
         """Whether another shard than the replica's has keys of the slot; None: a shard did not answer.
@@ -205,8 +206,14 @@ class SlotReader:
         the slot's entry in the slot map may be newer than the shards, and roles change.
         """
         others = (shard for shard in self._cluster.shards if replica not in shard)
-        answers = [self._has_keys(shard, slot, deadline) for shard in others]
-        return True if True in answers else None if None in answers else False
+        answer: bool | None = False
+        for shard in others:
+            found = self._has_keys(shard, slot, deadline)
+            if found:
+                return True
+            if found is None:
+                answer = None
+        return answer
 
     def _has_keys(self, shard: Sequence[Node], slot: int, deadline: Deadline) -> bool | None:
         """As `_is_elsewhere`, of one shard. A replica may lag behind: that it has none proves nothing."""

@@ -36,14 +36,14 @@ class MetricSeries:
 class JobMetrics:
     """Counters and gauges of topics and views. Thread-safe.
 
-    Every `interval_s` the series are due for `report`; with None they never are.
+    Every `interval_s` they are due to be measured, and are given to `report`; with None they never are.
     """
 
     def __init__(
         self,
         clock: Clock,
         interval_s: float | None = None,
-        report: Callable[[list[MetricSeries]], None] = lambda _: None,
+        report: Callable[[list[MetricSeries]], None] | None = None,
     ) -> None:
         self._clock = clock
         self._interval_s = interval_s
@@ -101,13 +101,14 @@ class JobMetrics:
 
     @property
     def is_due(self) -> bool:
-        """Whether the series are due for the report."""
+        """Whether the gauges are due to be measured, and the series to be reported."""
         return self._interval_s is not None and self._clock.monotonic_s() >= self._next_s
 
     def flush(self) -> None:
-        """Report the series."""
+        """Report the series, if anybody wants them."""
         self._next_s = self._clock.monotonic_s() + (self._interval_s or 0)
-        self._report(self.series())
+        if self._report is not None:
+            self._report(self.series())
 
     def series(self) -> list[MetricSeries]:
         """Return the numbers of all topics and views, by kind and name."""

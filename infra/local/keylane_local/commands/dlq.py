@@ -57,19 +57,20 @@ def list_letters(url: str, topic: str | None, *, as_json: bool) -> None:
         for letter in _letters(queue, topic):
             counts[letter.kind].append(letter)
     for (name, reason), letters in sorted(counts.items()):
+        oldest_ms = min(letter.sent_ms for letter in letters)
         found = {
             "topic": name,
             "reason": reason,
             "messages": len(letters),
             "records": sum(letter.record_count for letter in letters),
-            "oldest_ms": min(letter.sent_ms for letter in letters),
+            "oldest_ms": oldest_ms,
         }
         if as_json:
             print_json(found)
         else:
             click.echo(
                 f"{found['messages']:>6} messages  {found['records']:>6} records  topic {name}  {reason}"
-                f"  since {_time(letters[0].sent_ms)}"
+                f"  since {_time(oldest_ms)}"
             )
     seen = sum(map(len, counts.values()))
     if not as_json and not seen:

@@ -6,11 +6,12 @@ import re
 from typing import TYPE_CHECKING
 
 from keylane.api.event import Event, headers_of
+from keylane.model.records import TRACEPARENT
 
 if TYPE_CHECKING:
     from keylane.model.records import NewRecord
 
-TRACEPARENT, TRACESTATE = "traceparent", "tracestate"
+TRACESTATE = "tracestate"
 _STATE_CHARACTERS = 512
 """What every vendor must pass on."""
 # Version ff, and ids of zeros, are invalid. A later version may have more fields.

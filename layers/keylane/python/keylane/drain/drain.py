@@ -24,6 +24,7 @@ from keylane.errors import (
     UnknownPartition,
     UnknownTopic,
 )
+from keylane.model.records import TRACEPARENT
 from keylane.ports import Message
 from keylane.produce import message_codec
 from keylane.produce.enqueue import with_id
@@ -43,7 +44,6 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 2, 360
 REASON, DETAIL, TOPIC = "keylane-reason", "keylane-detail", "keylane-topic"
 """Attributes of a dead letter: the error's name, a sentence, and the topic if it is known."""
 DETAIL_CHARACTERS = 400
-TRACE = "traceparent"
 TRACES_LIMIT = 10
 HELD_BACK = "HELD_BACK"
 """The reason of a message without failures: an earlier one of its group is delivered again."""
@@ -143,7 +143,7 @@ def _traces(states: Sequence[_MessageState]) -> tuple[str, ...]:
         records = state.batch.records if state.batch else ()
         for index, _ in state.failures:
             _, record = records[index]
-            traces = (value or b"" for name, value in record.headers if name == TRACE)
+            traces = (value or b"" for name, value in record.headers if name == TRACEPARENT)
             found |= {value.decode(errors="replace"): None for value in traces}
     return tuple(found)[:TRACES_LIMIT]
 

@@ -22,6 +22,9 @@ MAX_LANES = 16384
 WHOLE_KEY = "key"
 """`partition_by` of a topic whose partitions are computed from the whole key."""
 
+TRACEPARENT = "traceparent"
+"""The header of a record, as of a request, that names its trace."""
+
 _MAX_DIGITS = 18  # always below 2**63
 
 

@@ -38,8 +38,7 @@ class ProduceParts:
 
     `schemas` opens the Schema Registry; it is None where no registry is set. `request_id_header`: the name of
     the header that names a record's request. `has_trace_headers`: records get the trace of their request.
-    `pushes_as_kprf`: failed pushes are answered as kprf answers
-    them.
+    `pushes_as_kprf`: failed pushes are answered as kprf answers them.
     """
 
     writer: RecordWriter

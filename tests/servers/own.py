@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 import time
 import uuid
 from typing import TYPE_CHECKING, TypeVar
@@ -128,6 +130,21 @@ def primary_and_replica(cluster: RedisCluster, slot: int) -> tuple[RedisNode, Re
     finally:
         client.close()
     return by_port[primary.port], by_port[replica.port]
+
+
+@contextlib.contextmanager
+def hanging(*nodes: RedisNode) -> Iterator[None]:
+    """Make the nodes hang: their sockets take what comes, and nothing answers."""
+    processes = [node.program.process for node in nodes]
+    pids = [process.pid for process in processes if process]
+    assert len(pids) == len(nodes), "a node does not run"
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
 
 
 class SlotMove:

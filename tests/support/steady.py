@@ -7,6 +7,8 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
+from tests.servers.own import eventually
+
 from keylane.errors import KeylaneError
 
 if TYPE_CHECKING:
@@ -47,6 +49,11 @@ class SteadyReads:
     def longest_s(self) -> float:
         """The duration of the slowest read."""
         return max(end_s - due_s for due_s, end_s in self.done)
+
+    def wait_for_more(self, seconds: float = 1.0) -> None:
+        """Let as many reads more come back as that many seconds have."""
+        wanted = len(self.done) + seconds * self.per_s
+        eventually(lambda: len(self.done) >= wanted)
 
     def _run(self, read: Read, begin_s: float, turn: int) -> None:
         number = turn

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import time
-from contextlib import closing, contextmanager
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
 import redis
-from tests.servers.own import SlotMove, deadline, eventually, fill, own_cluster, primary_and_replica, repair
+from tests.servers.own import (
+    SlotMove,
+    deadline,
+    eventually,
+    fill,
+    hanging,
+    own_cluster,
+    primary_and_replica,
+    repair,
+)
 from tests.support.builders import a_lane, a_layout, a_topic, an_event, body_of, headers_of, load_handler
 
 from keylane import routing
@@ -26,7 +33,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from keylane_local.servers.redis_cluster import RedisCluster
-    from keylane_local.servers.redis_node import RedisNode
 
 
 @pytest.fixture(scope="module")
@@ -55,26 +61,21 @@ def a_state(breaking: RedisCluster) -> RedisState:
     return RedisState(cluster)
 
 
-@contextmanager
-def stopped(*nodes: RedisNode) -> Iterator[None]:
-    """Make the nodes hang: their sockets take what comes, and nothing answers."""
-    processes = [node.program.process for node in nodes]
-    pids = [process.pid for process in processes if process]
-    for pid in pids:
-        os.kill(pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        for pid in pids:
-            os.kill(pid, signal.SIGCONT)
-
-
 def filled(cluster: RedisCluster, count: int = 1) -> list[bytes]:
     """Keys of one slot; each holds its own name."""
     tag = a_topic()
     keys = [f"{{{tag}}}{number}".encode() for number in range(count)]
     fill(cluster.addresses, {key: key for key in keys})
     return keys
+
+
+def half_moved(cluster: RedisCluster) -> tuple[bytes, bytes, SlotMove]:
+    """Two keys of a slot that migrates: one that is still here, one that has left; and the migration."""
+    here, there = filled(cluster, 2)
+    move = SlotMove(cluster, routing.key_slot(here))
+    move.begin()
+    move.move(there)
+    return here, there, move
 
 
 def test_killed_primary_is_read_from_its_replica_at_once(breaking: RedisCluster, state: RedisState):
@@ -124,7 +125,7 @@ def test_hanging_primary_is_read_from_its_replica_and_slows_one_read_alone(
     slot = routing.key_slot(key)
     state.read(slot, [key], deadline())
     primary, _ = primary_and_replica(breaking, slot)
-    with stopped(primary):
+    with hanging(primary):
         assert state.read(slot, [key], deadline(600)) == [key]
         began_s = time.monotonic()
         assert state.read(slot, [key], deadline(600)) == [key]
@@ -139,7 +140,7 @@ def test_a_read_that_only_the_primary_may_answer_is_not_answered_by_its_replica(
     slot = routing.key_slot(key)
     assert state.read(slot, [key], deadline(), primary_only=True) == [key]
     primary, _ = primary_and_replica(breaking, slot)
-    with stopped(primary):
+    with hanging(primary):
         with pytest.raises(StateUnavailable):
             state.read(slot, [key], deadline(300), primary_only=True)
         assert state.read(slot, [key], deadline(600)) == [key]
@@ -153,7 +154,7 @@ def test_calls_of_all_shards_are_answered_while_a_primary_hangs_or_is_dead(
     calls = [Call(routing.key_slot(key), (b"GET", key)) for key in keys]
     assert state.run(calls, deadline()) == keys
     primary, _ = primary_and_replica(breaking, calls[0].slot)
-    with stopped(primary):
+    with hanging(primary):
         assert state.run(calls, deadline(1_000)) == keys
         began_s = time.monotonic()
         assert state.run(calls, deadline(1_000)) == keys
@@ -200,7 +201,7 @@ def test_hanging_shard_is_state_unavailable_in_time_and_answers_never_cross(
         if primary_and_replica(breaking, routing.key_slot(key)) != shard
     )
     assert state.read(slot, keys, deadline()) == keys
-    with stopped(*shard):
+    with hanging(*shard):
         for key in keys[:3]:
             limit = deadline(500)
             with pytest.raises(StateUnavailable):
@@ -217,7 +218,7 @@ def test_late_answer_is_never_taken_for_the_next(breaking: RedisCluster, state: 
     primary, _ = primary_and_replica(breaking, routing.key_slot(first))
     node = cluster.primary(routing.key_slot(first))
     cluster.roundtrip(node, encode_command(b"GET", first), 1, deadline())
-    with stopped(primary):
+    with hanging(primary):
         with pytest.raises(redis.TimeoutError):
             cluster.roundtrip(node, encode_command(b"GET", first), 1, deadline(100))
         assert not cluster.is_connected(node)
@@ -225,11 +226,8 @@ def test_late_answer_is_never_taken_for_the_next(breaking: RedisCluster, state: 
 
 
 def test_migrating_slot_is_read_where_its_keys_are(breaking: RedisCluster, state: RedisState):
-    here, there = filled(breaking, 2)
-    slot = routing.key_slot(here)
-    move = SlotMove(breaking, slot)
-    move.begin()
-    move.move(there)
+    here, there, move = half_moved(breaking)
+    slot = move.slot
     assert state.read(slot, [here], deadline()) == [here]
     assert state.read(slot, [there], deadline()) == [there]
     assert state.read(slot, [here, there], deadline()) == [here, there]
@@ -266,14 +264,11 @@ def test_replica_is_not_trusted_about_an_absent_key_of_a_migrating_slot(
     breaking: RedisCluster, state: RedisState
 ):
     """A replica does not know that its primary is giving the slot away: it just lacks the keys."""
-    here, there = filled(breaking, 2)
-    slot = routing.key_slot(here)
-    move = SlotMove(breaking, slot)
-    move.begin()
-    move.move(there)
+    here, there, move = half_moved(breaking)
+    slot = move.slot
     try:
         assert state.read(slot, [there, here], deadline()) == [there, here]
-        with stopped(move.source):
+        with hanging(move.source):
             assert state.read(slot, [here], deadline()) == [here]
             with pytest.raises(StateUnavailable):
                 state.read(slot, [there, here], deadline(500))
@@ -286,21 +281,18 @@ def test_replica_is_not_trusted_about_an_absent_key_by_a_reader_that_has_not_see
     breaking: RedisCluster, state: RedisState
 ):
     """The primary hangs from the first read on, so nobody answers ASK."""
-    here, there = filled(breaking, 2)
-    slot = routing.key_slot(here)
+    here, there, move = half_moved(breaking)
+    slot = move.slot
     absent = here + b"-absent"
-    move = SlotMove(breaking, slot)
-    move.begin()
-    move.move(there)
     try:
-        with stopped(move.source):
+        with hanging(move.source):
             for read in (lambda: state.read(slot, [there], deadline(500)), lambda: mget(state, there)):
                 with pytest.raises(StateUnavailable):
                     read()
             assert state.read(slot, [here], deadline()) == [here]
     finally:
         move.undo()
-    with closing(a_state(breaking)) as another, stopped(move.source):
+    with closing(a_state(breaking)) as another, hanging(move.source):
         eventually(lambda: another.read(slot, [there, absent], deadline()) == [there, None])
 
 
@@ -308,15 +300,12 @@ def test_replica_is_believed_again_soon_after_a_migration_that_the_reader_has_me
     breaking: RedisCluster, state: RedisState
 ):
     """All other shards say that they have no key of the slot: it need not be doubted for long."""
-    here, there = filled(breaking, 2)
-    slot = routing.key_slot(here)
+    here, there, move = half_moved(breaking)
+    slot = move.slot
     absent = here + b"-absent"
-    move = SlotMove(breaking, slot)
-    move.begin()
-    move.move(there)
     assert state.read(slot, [there], deadline()) == [there]
     move.undo()
-    with stopped(move.source):
+    with hanging(move.source):
         for read in (lambda: state.read(slot, [absent], deadline(3_000)), lambda: mget(state, absent)):
             assert read() == [None]
 
@@ -330,7 +319,7 @@ def test_a_replica_that_was_asked_as_one_redirects_a_reader_that_takes_it_for_th
     slot = routing.key_slot(key)
     primary, replica = primary_and_replica(breaking, slot)
     values = (lambda: state.read(slot, [key], deadline())) if read == "one" else (lambda: mget(state, key))
-    with stopped(primary):
+    with hanging(primary):
         assert values() == [key]
     state._cluster.learn(slot, Node("127.0.0.1", replica.port))
     assert values() == [key]
@@ -347,7 +336,7 @@ def test_absent_keys_of_many_slots_are_absent_while_a_primary_hangs(
     expected = [[key, None] for key in keys]
     assert state.run(calls, deadline()) == expected
     for shard in range(3):
-        with stopped(breaking.nodes[shard]):
+        with hanging(breaking.nodes[shard]):
             assert state.run(calls, deadline()) == expected
             assert state.run(calls, deadline()) == expected
 
@@ -359,7 +348,7 @@ def test_an_absent_key_is_absent_though_the_roles_have_changed_since_the_slot_ma
     slot = routing.key_slot(key)
     primary, _ = primary_and_replica(breaking, slot)
     state._cluster.shards = tuple(shard[::-1] for shard in state._cluster.shards)
-    with stopped(primary):
+    with hanging(primary):
         assert state.read(slot, [key, key + b"-absent"], deadline()) == [key, None]
 
 
@@ -371,13 +360,10 @@ def mget(state: RedisState, key: bytes) -> list[bytes | None]:
 def test_key_that_has_left_to_a_node_that_hangs_is_unavailable_not_absent(
     breaking: RedisCluster, state: RedisState
 ):
-    here, there = filled(breaking, 2)
-    slot = routing.key_slot(here)
-    move = SlotMove(breaking, slot)
-    move.begin()
-    move.move(there)
+    here, there, move = half_moved(breaking)
+    slot = move.slot
     try:
-        with stopped(move.target):
+        with hanging(move.target):
             with pytest.raises(StateUnavailable):
                 state.read(slot, [there, here], deadline(500))
             began_s = time.monotonic()
@@ -398,7 +384,7 @@ def test_query_function_answers_503_in_time_and_recovers_with_the_shard(
     query = load_handler("query")
     event = an_event("GET", f"/topics/{layout.topic}/keys/N14228")
     assert query.lambda_handler(event, None)["statusCode"] == 200
-    with stopped(*primary_and_replica(breaking, 0)):
+    with hanging(*primary_and_replica(breaking, 0)):
         began_s = time.monotonic()
         answer = query.lambda_handler(event, None)
         assert time.monotonic() - began_s < 0.7

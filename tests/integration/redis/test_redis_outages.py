@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import time
 from collections import Counter
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.servers.own import CLOCK, deadline, eventually, fill, own_cluster, primary_and_replica, repair
+from tests.servers.own import (
+    CLOCK,
+    deadline,
+    eventually,
+    fill,
+    hanging,
+    own_cluster,
+    primary_and_replica,
+    repair,
+)
 from tests.support.builders import a_topic
 from tests.support.steady import SteadyReads
 
@@ -68,25 +74,8 @@ def reads(repaired: RedisCluster) -> Iterator[SteadyReads]:
         state.close()
 
 
-def and_then_some(reads: SteadyReads, seconds: float = 1.0) -> None:
-    """Let as many reads more come back as that many seconds have."""
-    wanted = len(reads.done) + seconds * reads.per_s
-    eventually(lambda: len(reads.done) >= wanted)
-
-
 def primary_again(node: RedisNode) -> bool:
     return node.running and node.facts()["role"] == "master"
-
-
-@contextmanager
-def hanging(node: RedisNode) -> Iterator[None]:
-    process = node.program.process
-    assert process
-    os.kill(process.pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(process.pid, signal.SIGCONT)
 
 
 def test_killed_primary_costs_no_read_until_its_replica_is_promoted_nor_when_it_comes_back(
@@ -95,10 +84,10 @@ def test_killed_primary_costs_no_read_until_its_replica_is_promoted_nor_when_it_
     primary, replica = primary_and_replica(repaired, VICTIM)
     primary.kill()
     eventually(lambda: primary_again(replica))
-    and_then_some(reads)
+    reads.wait_for_more()
     primary.start()
     repaired.wait_ready()
-    and_then_some(reads)
+    reads.wait_for_more()
     assert reads.failures == []
     assert reads.longest_s < 0.5
 
@@ -109,9 +98,9 @@ def test_hanging_primary_costs_no_read_until_its_replica_is_promoted_nor_when_it
     primary, replica = primary_and_replica(repaired, VICTIM)
     with hanging(primary):
         eventually(lambda: primary_again(replica))
-        and_then_some(reads)
+        reads.wait_for_more()
     repaired.wait_ready()
-    and_then_some(reads)
+    reads.wait_for_more()
     assert reads.failures == []
     assert reads.longest_s < 0.5
 
@@ -134,7 +123,7 @@ def test_new_function_finds_the_state_while_a_primary_hangs(repaired: RedisClust
 def test_killed_replica_costs_no_read(repaired: RedisCluster, reads: SteadyReads):
     _, replica = primary_and_replica(repaired, VICTIM)
     replica.kill()
-    and_then_some(reads, 4)
+    reads.wait_for_more(4)
     assert reads.failures == []
     assert reads.longest_s < 0.5
 
@@ -144,7 +133,7 @@ def test_primary_without_a_replica_costs_its_own_reads_alone_and_they_come_back_
 ):
     primary, replica = primary_and_replica(repaired, VICTIM)
     replica.kill()
-    and_then_some(reads, 0.5)
+    reads.wait_for_more(0.5)
     assert reads.failures == []
     primary.kill()
     began = len(reads.done)
@@ -153,9 +142,9 @@ def test_primary_without_a_replica_costs_its_own_reads_alone_and_they_come_back_
     primary.start()
     replica.start()
     repaired.wait_ready()
-    and_then_some(reads)
+    reads.wait_for_more()
     failed = len(reads.failures)
-    and_then_some(reads)
+    reads.wait_for_more()
     assert len(reads.failures) == failed
 
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.servers.own import eventually, fill, own_cluster, primary_and_replica, repair
+from tests.servers.own import eventually, fill, hanging, own_cluster, primary_and_replica, repair
 from tests.servers.standing import StandingServer, standing
 from tests.support.builders import a_lane, a_layout, lane_of
 from tests.support.steady import SteadyReads
@@ -63,11 +61,6 @@ def reads(one_cluster: RedisCluster, server: StandingServer) -> Iterator[SteadyR
         each.close()
 
 
-def and_then_some(reads: SteadyReads, seconds: float = 1.0) -> None:
-    wanted = len(reads.done) + seconds * reads.per_s
-    eventually(lambda: len(reads.done) >= wanted)
-
-
 def victim_slot() -> int:
     return routing.key_slot(b"{%b}" % lane_of(a_layout(), KEYS[0])[2])
 
@@ -76,21 +69,16 @@ def test_a_killed_primary_costs_no_read(one_cluster: RedisCluster, reads: Steady
     primary, replica = primary_and_replica(one_cluster, victim_slot())
     primary.kill()
     eventually(lambda: replica.running and replica.facts()["role"] == "master")
-    and_then_some(reads)
+    reads.wait_for_more()
     primary.start()
     one_cluster.wait_ready()
-    and_then_some(reads)
+    reads.wait_for_more()
     assert reads.failures == []
 
 
 def test_a_hanging_primary_costs_no_read(one_cluster: RedisCluster, reads: SteadyReads):
     primary, _ = primary_and_replica(one_cluster, victim_slot())
-    process = primary.program.process
-    assert process
-    os.kill(process.pid, signal.SIGSTOP)
-    try:
-        and_then_some(reads, 2.0)
-    finally:
-        os.kill(process.pid, signal.SIGCONT)
-    and_then_some(reads)
+    with hanging(primary):
+        reads.wait_for_more(2.0)
+    reads.wait_for_more()
     assert reads.failures == []

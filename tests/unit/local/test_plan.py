@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from keylane_local.errors import BadInput, PortInUse
-from keylane_local.process.ports import is_free
+from keylane_local.process.ports import Reservations, is_free
 from keylane_local.servers.redis_cluster import slot_range
 from keylane_local.stack.plan import StackOptions, plan_stack
 from keylane_local.stack.state import StackState
@@ -55,6 +55,15 @@ def test_a_port_that_another_process_has_taken_is_replaced(tmp_path):
     before = _fresh(tmp_path)
     with socket.create_server(("127.0.0.1", before.http_port)):
         assert plan_stack(StackOptions(), tmp_path, CONFIG, before, ()).http_port != before.http_port
+
+
+def test_two_stacks_that_are_planned_before_either_listens_share_no_port(tmp_path):
+    options = StackOptions(default_ports=True, localstack=True)
+    with Reservations() as one, Reservations() as other:
+        states = [plan_stack(options, tmp_path, CONFIG, None, (), each) for each in (one, other)]
+    ports = [[s.kafka_port, s.controller_port, s.http_port, s.localstack_port] for s in states]
+    mine, yours = ({*some, *itertools.chain(*s.redis_ports)} for some, s in zip(ports, states, strict=True))
+    assert not mine & yours
 
 
 def test_a_port_that_running_parts_know_is_not_replaced(tmp_path):

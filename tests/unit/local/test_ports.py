@@ -6,7 +6,7 @@ import socket
 import pytest
 
 from keylane_local.errors import PortInUse, StackError
-from keylane_local.process.ports import Ports, is_free, owner_of
+from keylane_local.process.ports import Ports, Reservations, is_free, owner_of
 
 
 @pytest.fixture
@@ -50,3 +50,14 @@ def test_a_number_that_is_not_a_port_is_rejected(port):
 
 def test_a_free_port_has_no_owner():
     assert owner_of(Ports().any()) is None
+
+
+def test_a_port_that_another_command_has_reserved_is_not_handed_out_until_that_one_ends():
+    with Reservations() as first, Reservations() as second:
+        port = Ports(reservations=first).any()
+        assert Ports(reservations=second).rather(port) != port
+        with pytest.raises(PortInUse, match=f"port {port}"):
+            Ports(reservations=second).exactly(port, "http")
+        assert Ports(reservations=first).exactly(port, "http") == port
+    with Reservations() as third:
+        assert Ports(reservations=third).rather(port) == port

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import ipaddress
+import os
 import random
 import socket
+import tempfile
+from pathlib import Path
+from typing import Self
 
 import psutil  # type: ignore[import-untyped]
 
@@ -57,12 +62,52 @@ def owner_of(port: int) -> str | None:
     return None
 
 
-class Ports:
-    """Hands out free ports, each of them once: free on the loopback address, and on `host`."""
+class Reservations:
+    """Keeps ports from this user's other commands between the choice of a port and its server's start.
 
-    def __init__(self, host: str = HOST) -> None:
+    Two stacks that start at the same time both find the default ports free, and the one whose broker
+    cannot bind would take the other's for its own. Locks on files end with the process that has them.
+    """
+
+    def __init__(self) -> None:
+        self._folder = Path(tempfile.gettempdir()) / f"keylane-ports-{os.getuid()}"
+        self._held: dict[int, int] = {}
+
+    def take(self, port: int) -> bool:
+        """Reserve `port` until the block ends; return whether that was possible, or was done before."""
+        if port in self._held:
+            return True
+        self._folder.mkdir(mode=0o700, exist_ok=True)
+        lock = os.open(self._folder / str(port), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(lock)
+            return False
+        self._held[port] = lock
+        return True
+
+    def __enter__(self) -> Self:
+        """Nothing is reserved at first."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Release every port."""
+        for lock in self._held.values():
+            os.close(lock)
+        self._held.clear()
+
+
+class Ports:
+    """Hands out free ports, each of them once: free on the loopback address, and on `host`.
+
+    With `reservations`, other commands that reserve theirs do not get them either.
+    """
+
+    def __init__(self, host: str = HOST, reservations: Reservations | None = None) -> None:
         self._hosts = {HOST, host}
         self._given: set[int] = set()
+        self._reservations = reservations
 
     def exactly(self, port: int, part: str, option: str | None = None) -> int:
         """Return `port`; raise PortInUse, which names `part` and `option`, if it is taken."""
@@ -90,4 +135,6 @@ class Ports:
         raise StackError(f"no free port between {_FREE_FROM} and {_FREE_TO} on {HOST}")
 
     def _is_free(self, port: int) -> bool:
-        return port not in self._given and all(is_free(port, host) for host in self._hosts)
+        if port in self._given or not (self._reservations is None or self._reservations.take(port)):
+            return False
+        return all(is_free(port, host) for host in self._hosts)

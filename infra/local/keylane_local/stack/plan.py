@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from keylane_local.errors import BadInput
-from keylane_local.process.ports import HOST, Ports, is_own_address
+from keylane_local.process.ports import HOST, Ports, Reservations, is_own_address
 from keylane_local.servers.redis_cluster import MIN_SHARDS
 from keylane_local.stack.state import StackState
 from keylane_local.tools import project_root
@@ -48,8 +48,11 @@ def plan_stack(
     config: Path | None,
     before: StackState | None,
     running: Collection[str],
+    reservations: Reservations | None = None,
 ) -> StackState:
     """Return the stack to start. Parts named in `running` keep their settings from `before`.
+
+    The ports of the others are reserved by `reservations`.
 
     Raises PortInUse, and BadInput if an option contradicts a running part or the data folder.
     """
@@ -63,7 +66,7 @@ def plan_stack(
             " run `keylane down --wipe` first to change that"
         )
     host = _choose_host(options, before, running)
-    chosen = _ChosenPorts(options, before, running, Ports(host))
+    chosen = _ChosenPorts(options, before, running, Ports(host, reservations))
     return StackState(
         kafka_port=chosen.port("kafka", "kafka_port", DEFAULT_KAFKA),
         controller_port=chosen.port("kafka", "controller_port", None),

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, Self
 
 from keylane_local.errors import BadInput, StackError
+from keylane_local.process.ports import Reservations
 from keylane_local.servers.kafka import Kafka
 from keylane_local.servers.localstack import LocalStack
 from keylane_local.servers.redis_cluster import RedisCluster
@@ -176,9 +177,10 @@ class Stack:
         """
         declared = topics.load_topics(self.config) if self.config else {}
         self._partition_by = topics.render_partition_by(declared)
-        with self._locked():
+        with self._locked(), Reservations() as reservations:
+            before = StackState.load(self.data)
             self._describe_parts(
-                plan_stack(self.options, self.data, self.config, StackState.load(self.data), self._running())
+                plan_stack(self.options, self.data, self.config, before, self._running(), reservations)
             )
             assert self.state is not None  # noqa: S101 - for the type checker: plan_stack() returned it
             self.state.save(self.data)

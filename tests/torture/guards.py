@@ -20,6 +20,9 @@ _ADMIN = "spark/keylane_spark/adapters/kafka_admin.py"
 _CLAIMS = "spark/keylane_spark/adapters/claim_clock.py"
 _LINEAGE = "spark/keylane_spark/generations/lineage.py"
 _LAYOUTS = "layers/keylane/python/keylane/query/layouts.py"
+_TASKS = "spark/keylane_spark/stream/tasks.py"
+_STATE = "layers/keylane/python/keylane/adapters/redis/state.py"
+_REPLICAS = "layers/keylane/python/keylane/adapters/redis/replicas.py"
 _NODE = "infra/local/keylane_local/servers/redis_node.py"
 
 
@@ -291,6 +294,43 @@ MUTANTS = (
         ),
         focus="empty-keylane-shard",
         topics=("plain",),
+    ),
+    # A task takes the end of its rows for the end of its range, though Spark has ended them early.
+    Mutant(
+        "rows that end early",
+        (Replacement(_TASKS, "batch_writer.finish_reached()", "batch_writer.finish(batch_writer.reached)"),),
+        focus="cut-rows",
+        topics=("plain",),
+    ),
+    # A connection that asked a replica stays READONLY, and reads of a primary are answered by what it was.
+    Mutant(
+        "readwrite",
+        (
+            Replacement(
+                _STATE,
+                "return [*own, READONLY, *others, READWRITE] if others else own",
+                "return [*own, READONLY, *others] if others else own",
+            ),
+            Replacement(
+                _STATE,
+                "return [*found[:count], *found[count + 1 : -1]]",
+                "return [*found[:count], *found[count + 1 :]]",
+            ),
+            Replacement(_REPLICAS, 'suffix = READWRITE if prefix is READONLY else b""', 'suffix = b""'),
+        ),
+        focus="fail-over",
+    ),
+    # Keys that no shard has are doubted for as long after a migration as those that one has.
+    Mutant(
+        "settled",
+        (
+            Replacement(
+                _REPLICAS,
+                "doubted_s = SETTLED_AFTER_S if found is False else MIGRATING_FOR_S",
+                "doubted_s = MIGRATING_FOR_S",
+            ),
+        ),
+        focus="reshard",
     ),
     # Without a majority of primaries no node answers reads.
     Mutant(

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 FAULTS: dict[str, tuple[str, Callable[[World, Event], None]]] = {
     "kill-driver": ("job", job.kill_driver),
     "kill-worker": ("job", job.kill_worker),
+    "cut-rows": ("job", job.cut_rows),
     "pause-driver": ("job", job.pause_driver),
     "lose-checkpoint": ("job", job.lose_checkpoint),
     "zombie": ("job", job.zombie),

@@ -1,12 +1,13 @@
 """`python -m tests.torture.outside`: the job, in a world that the torture changes while it runs.
 
-The clock of its Python processes is off by what a file says, and its connections to Redis go through links.
-The job knows nothing of it: both are changed from outside, in the driver (`main`) and, as Spark's daemon
-module, in the workers.
+The clock of its Python processes is off by what a file says, its connections to Redis go through links, and
+the rows of a task end early if a file says so. The job knows nothing of it: all is changed from outside, in
+the driver (`main`) and, as Spark's daemon module, in the workers.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import mmap
 import os
@@ -14,11 +15,19 @@ import struct
 import sys
 import time
 from pathlib import Path
+from typing import IO, TYPE_CHECKING
 
+from pyspark.sql.pandas.serializers import ArrowStreamSerializer
 from tests.torture.links import link_all_clusters
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    import pyarrow as pa
 
 PORTS = "TORTURE_PORTS"
 CLOCK_FILE = "TORTURE_CLOCK_FILE"
+CUT_FILE = "TORTURE_CUT_FILE"
 DAEMON_MODULE = "tests.torture.outside_daemon"
 _OFFSET = struct.Struct("<q")
 
@@ -48,6 +57,38 @@ def _follow(file: Path) -> None:
 
     time.time_ns = lambda: read_ns() + offset_ms() * 1_000_000
     time.time = lambda: read_s() + offset_ms() / 1000
+
+
+def cut_rows_short(file: Path) -> None:
+    """Let the next task after `file` appears see the end of its rows behind the first Arrow batch.
+
+    That is what a worker sees if Spark closes its connection between two batches, because the query has
+    failed: its rows have ended, without an error. What it returns then is lost, as the worker is.
+    """
+    load, dump = ArrowStreamSerializer.load_stream, ArrowStreamSerializer.dump_stream
+    cut = []
+
+    def load_stream(self: ArrowStreamSerializer, stream: IO[bytes]) -> Iterator[pa.RecordBatch]:
+        for number, batch in enumerate(load(self, stream)):
+            if number and file.exists():
+                with contextlib.suppress(FileNotFoundError):
+                    file.unlink()
+                    cut.append(file)
+                    return
+            yield batch
+
+    def dump_stream(
+        self: ArrowStreamSerializer, iterator: Iterable[pa.RecordBatch], stream: IO[bytes]
+    ) -> None:
+        def unless_cut() -> Iterator[pa.RecordBatch]:
+            for batch in iterator:
+                if cut:
+                    os._exit(1)
+                yield batch
+
+        dump(self, unless_cut(), stream)
+
+    ArrowStreamSerializer.load_stream, ArrowStreamSerializer.dump_stream = load_stream, dump_stream
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ EVENTS = {
     "lose-shard": 4,  # primary and replica are killed, and come back without their data
     "kill-driver": 12,  # the job's whole process group, or every process it has started
     "kill-worker": 12,  # one of Spark's Python workers, under a burst
+    "cut-rows": 8,  # the rows of a task end early, without an error
     "kill-primary": 10,  # of Redis; comes back as a replica
     "kill-two-primaries": 6,
     "kill-broker": 6,
@@ -182,6 +183,8 @@ class _Drawing:
         if kind in ("kill-worker", "kill-driver") or source.random() < 0.3:
             yield self._burst()
         yield event
+        if kind == "cut-rows":
+            yield Produce(self._topics[0].name, self._writes(self._topics[0], 6_000, (0, 60)))
         # Give the event something to spoil: records of every topic while it lasts.
         for topic in self._topics:
             yield Produce(topic.name, self._writes(topic, 60, (0, 400)))

@@ -131,7 +131,7 @@ class TortureStack:
         self.cluster = cluster
         self.redis = redis_settings({"KEYLANE_REDIS_NODES": cluster.addresses})
         self.job_links, self.reader_links = (Links(node.port for node in cluster.nodes) for _ in range(2))
-        self.clock_file = folder / "clock"
+        self.clock_file, self.cut_file = folder / "clock", folder / "cut"
         outside.set_clock(self.clock_file, 0)
         self.jobs = 0
         self._lock = threading.Lock()
@@ -157,6 +157,7 @@ class TortureStack:
             "PYTHONPATH": os.pathsep.join(filter(None, (str(project_root()), os.environ.get("PYTHONPATH")))),
             outside.PORTS: json.dumps(self.job_links.ports),
             outside.CLOCK_FILE: str(self.clock_file),
+            outside.CUT_FILE: str(self.cut_file),
         }
         return Job(number, self.folder, environment)
 

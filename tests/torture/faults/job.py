@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 CLOCK_JUMPS_MS = (3_600_000, -3_600_000, 7_000, -7_000)
 SWITCHED_WITHIN_S = 120
+CUT_WITHIN_S = 60
 
 
 def kill_driver(world: World, event: Event) -> None:
@@ -42,6 +43,16 @@ def kill_driver(world: World, event: Event) -> None:
 def kill_worker(world: World, _: Event) -> None:
     wait_until(lambda: bool(world.stack.job.workers()), 60, "Spark started no Python worker")
     kill_all([world.source.choice(world.stack.job.workers())])
+
+
+def cut_rows(world: World, _: Event) -> None:
+    """Let the rows of a task end early, without an error, as Spark ends the workers of a failed query."""
+    cut = world.stack.cut_file
+    cut.touch()
+    try:
+        wait_until(lambda: not cut.exists(), CUT_WITHIN_S, "no task had more than one Arrow batch")
+    finally:
+        cut.unlink(missing_ok=True)
 
 
 def pause_driver(world: World, event: Event) -> None:

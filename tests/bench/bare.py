@@ -38,19 +38,21 @@ def noted(redis_state: RedisState, act: Callable[[], Any]) -> list[Round]:
     rounds: list[Round] = []
     read, run = redis_state.read, redis_state.run
 
-    def note_read(slot: int, keys: Sequence[bytes], deadline: Any) -> Any:
+    def note_read(slot: int, keys: Sequence[bytes], deadline: Any, **terms: Any) -> Any:
         rounds.append([Call(slot, (b"MGET", *keys))])
-        return read(slot, keys, deadline)
+        return read(slot, keys, deadline, **terms)
 
-    def note_run(calls: Round, deadline: Any) -> Any:
+    def note_run(calls: Round, deadline: Any, **terms: Any) -> Any:
         rounds.append(list(calls))
-        return run(calls, deadline)
+        return run(calls, deadline, **terms)
 
     redis_state.read, redis_state.run = note_read, note_run  # type: ignore[method-assign]
     try:
         act()
     finally:
         del redis_state.read, redis_state.run
+    if not rounds:
+        raise SystemExit("the read has sent no command: its reference would measure nothing")
     return rounds
 
 

@@ -13,7 +13,7 @@ import time
 from typing import TYPE_CHECKING
 
 import state
-from harness import ROOT, ResultRow, report, spread
+from harness import ROOT, ResultRow, parse, report, spread
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -82,7 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--processes", type=int, default=30)
     options.add_argument("--value-bytes", type=int, default=184)
-    chosen = options.parse_args(arguments)
+    chosen = parse(options, arguments)
     with state.cluster() as nodes:
         ((key, value),) = state.fill(nodes, 1, chosen.value_bytes)
         samples = measure(nodes, key, value, chosen.processes)

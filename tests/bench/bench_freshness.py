@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from confluent_kafka import Consumer, Producer, TopicPartition
-from harness import ResultRow, latency, report
+from harness import ResultRow, latency, parse, report
 
 from keylane.adapters.redis.cluster import Cluster
 from keylane.adapters.redis.state import RedisState
@@ -126,7 +126,7 @@ def through_consumer(stack: Stack, writer: KafkaWriter, samples: int) -> list[fl
 def main(arguments: Sequence[str] | None = None) -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--samples", type=int, default=400)
-    chosen = options.parse_args(arguments)
+    chosen = parse(options, arguments)
     with tempfile.TemporaryDirectory(prefix="keylane-bench-") as name:
         config = Path(name) / "keylane.toml"
         config.write_text(CONFIG)

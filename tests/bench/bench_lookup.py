@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 import state
-from harness import ROOT, ResultRow, latency, report
+from harness import ROOT, ResultRow, latency, parse, report
 
 from keylane.adapters.redis.resp import encode_command
 from keylane.state.codec import HEADER_BYTES, WATERMARK_BYTES
@@ -77,7 +77,7 @@ def main() -> None:
     options.add_argument("--keys", type=int, default=10_000)
     options.add_argument("--rounds", type=int, default=3, help="reads of every key, each way")
     options.add_argument("--value-bytes", type=int, default=184)
-    chosen = options.parse_args()
+    chosen = parse(options)
     with state.cluster() as nodes:
         records = state.fill(nodes, chosen.keys, chosen.value_bytes)
         with ways_to_read(nodes, records) as ways:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import state
 from bare import Bare, noted, run
 from fill import fill, settle
-from harness import ROOT, ResultRow, latency, report
+from harness import ROOT, ResultRow, latency, parse, report
 
 from keylane.model.records import Layout, Options
 from keylane_serve.handlers import load_handler
@@ -126,7 +126,7 @@ def main() -> None:
     options.add_argument("--keys", type=int, nargs="+", default=[10_000, 100_000, 1_000_000])
     options.add_argument("--reads", type=int, default=2_000, help="of each kind, each way")
     options.add_argument("--value-bytes", type=int, default=184)
-    chosen = options.parse_args()
+    chosen = parse(options)
     curve: dict[int, dict[str, float]] = {}
     for count in chosen.keys:
         with state.cluster() as nodes:
@@ -173,7 +173,7 @@ def prepared(function: ModuleType, bare: Bare, kind: ReadKind, count: int) -> li
         request = HttpRequest("POST" if body else "GET", target, headers, body, "127.0.0.1")
         event = build_proxy_event(request, "bench-request")
         check(function.lambda_handler(event, CONTEXT), kind)
-        rounds = noted(redis_state, lambda event=event: function.lambda_handler(event, CONTEXT))
+        rounds = noted(redis_state, lambda event=event: check(function.lambda_handler(event, CONTEXT), kind))
         alone = [bare.prepare([[call]]) for call in rounds[0]] if kind.name == "100 keys" else []
         reads.append(Read(event, bare.prepare(rounds), alone))
     return reads

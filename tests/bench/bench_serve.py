@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 import bench_write
 import state
 from confluent_kafka import Producer
-from harness import ROOT, ResultRow, latency, report
+from harness import ROOT, ResultRow, latency, parse, report
 
 sys.path.insert(0, str(ROOT))
 from tests.servers.standing import standing
@@ -74,7 +74,7 @@ def main() -> None:
     options.add_argument("--push-connections", type=int, default=256)
     options.add_argument("--puts", type=int, default=1_000)
     options.add_argument("--value-bytes", type=int, default=184)
-    chosen = options.parse_args()
+    chosen = parse(options)
     if shutil.which("wrk") is None:
         sys.exit("this benchmark needs wrk: apt-get install wrk")
     with state.cluster() as nodes:

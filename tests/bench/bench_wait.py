@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import redis
 import state
-from harness import ResultRow, percentile, report
+from harness import ResultRow, parse, percentile, report
 
 from keylane.adapters.redis.cluster import Cluster
 from keylane.adapters.redis.resp import encode_command
@@ -126,7 +126,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options.add_argument("--chunks", type=int, default=10, help=f"of {CHUNK} records, to a lane in a batch")
     options.add_argument("--samples", type=int, default=2000, help="small batches, each way")
     options.add_argument("--value-bytes", type=int, default=170)
-    chosen = options.parse_args(arguments)
+    chosen = parse(options, arguments)
     value = b"x" * chosen.value_bytes
     with state.cluster() as nodes:
         ways = {

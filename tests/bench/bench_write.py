@@ -25,7 +25,7 @@ from unittest.mock import patch
 import psutil
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
-from harness import ROOT, ResultRow, latency, report, spread
+from harness import ROOT, ResultRow, latency, parse, report, spread
 
 from keylane.wiring import runtime
 from keylane_local.front.environments import Environment, Function
@@ -277,7 +277,7 @@ def main() -> None:
     options.add_argument("--value-bytes", type=int, default=1024)
     options.add_argument("--batches", type=int, default=100)
     options.add_argument("--pushes", type=int, default=100_000, help="of 4 KiB, for memory")
-    chosen = options.parse_args()
+    chosen = parse(options)
     with broker() as bootstrap:
         ours = InProcess(bootstrap)
         if chosen.only in {None, "put"}:

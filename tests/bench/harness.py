@@ -18,16 +18,20 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import psutil
+import quiet
 from rich.console import Console
 from rich.table import Table
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Mapping, Sequence
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / ".keylane-bench"
 PACKAGES = ("redis", "hiredis", "aws-lambda-powertools", "confluent-kafka", "pyarrow", "numpy", "pyspark")
 MIN_WIDTH = 110  # for output to a file or a pipe
+_STOLEN_S = getattr(psutil.cpu_times(), "steal", 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +40,15 @@ class ResultRow:
 
     name: str
     figures: Mapping[str, float]
+
+
+def parse(options: argparse.ArgumentParser, arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """Parse a benchmark's arguments; exit if the machine is busy, unless one of them is `--busy`."""
+    options.add_argument("--busy", action="store_true", help="measure though other processes compute")
+    chosen = options.parse_args(arguments)
+    if not chosen.busy:
+        quiet.require()
+    return chosen
 
 
 def percentile(samples: Sequence[float], percent: float) -> float:
@@ -105,6 +118,7 @@ def machine() -> dict[str, Any]:
         "processor": _processor(),
         "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
         "load_1min": round(os.getloadavg()[0], 2),
+        "stolen_s": round(getattr(psutil.cpu_times(), "steal", 0.0) - _STOLEN_S, 2),
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
         "redis_server": _first_version(_output("redis-server", "--version")),

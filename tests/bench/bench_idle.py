@@ -1,0 +1,73 @@
+"""What a job costs whose topics are idle: processor time of the job and of the broker, in % of one core.
+
+The reference is the same broker with nobody at all, and with one plain consumer that waits for records.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from confluent_kafka import Consumer, TopicPartition
+from harness import ResultRow, parse, report
+from parts import cpu_seconds
+
+from keylane_local.process.guard import guarded
+from keylane_local.stack.stack import Stack
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+TOPIC, PARTITIONS = "idle", 9
+CONFIG = f"[topics.{TOPIC}]\npartitions = {PARTITIONS}\n"
+JOB, CONSUMER, NOBODY = "the job", "a plain consumer", "nobody"
+
+
+def shares(stack: Stack, settle_s: float, seconds: float) -> dict[str, float]:
+    """Return what each part computes while nothing happens, in % of one core."""
+    time.sleep(settle_s)
+    before, began_s = cpu_seconds(stack), time.monotonic()
+    time.sleep(seconds)
+    after, took_s = cpu_seconds(stack), time.monotonic() - began_s
+    return {part: (after[part] - before[part]) / took_s * 100 for part in after}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--settle-s", type=float, default=20, help="before each measurement")
+    options.add_argument("--seconds", type=float, default=30, help="of each measurement")
+    chosen = parse(options, arguments)
+    with tempfile.TemporaryDirectory(prefix="keylane-bench-") as name:
+        config = Path(name) / "keylane.toml"
+        config.write_text(CONFIG)
+        with guarded(Path(name) / "data") as data, Stack(data, config) as stack:
+            job = shares(stack, chosen.settle_s, chosen.seconds)
+            stack.job.stop()
+            consumer = Consumer({"bootstrap.servers": stack.kafka_bootstrap, "group.id": "bench"})
+            consumer.assign([TopicPartition(TOPIC, partition) for partition in range(PARTITIONS)])
+            consumer.poll(1)
+            waiting = shares(stack, chosen.settle_s / 4, chosen.seconds)
+            consumer.close()
+            alone = shares(stack, chosen.settle_s / 4, chosen.seconds)
+    rows = [
+        ResultRow(JOB, {"job": job["JVM"] + job["Python"], "broker": job["Kafka"], "Redis": job["Redis"]})
+    ]
+    rows += [
+        ResultRow(title, {"broker": found["Kafka"], "Redis": found["Redis"]})
+        for title, found in ((CONSUMER, waiting), (NOBODY, alone))
+    ]
+    report(
+        "idle",
+        "% of one core",
+        rows,
+        reference=NOBODY,
+        settings=vars(chosen),
+        aim="at most 5 % for the job and 2 % more for the broker",
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -5,6 +5,10 @@ PYTEST_ARGS ?=
 WORKERS ?= 2
 KEYLANE_ARGS ?=
 BENCH_ARGS ?=
+OLD ?= HEAD~1
+NEW ?= HEAD
+BENCH ?= lookup
+ROUNDS ?= 3
 TORTURE_ARGS ?=
 COMPAT_ARGS ?=
 MODEL_ARGS ?=
@@ -15,7 +19,7 @@ SEED ?=
 .PHONY: containers check
 .PHONY: lint-infra audit openapi settings tour events layer layer-requirements image-requirements monitoring sizing package-job build
 .PHONY: up down status deploy-local clean torture torture-mutants model model-mutants compat
-.PHONY: bench bench-lookup bench-ingest bench-freshness bench-coldstart bench-read bench-write bench-outage bench-wait bench-serve
+.PHONY: bench bench-lookup bench-ingest bench-freshness bench-coldstart bench-read bench-write bench-outage bench-wait bench-serve bench-idle bench-compare
 
 help:  ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -121,10 +125,14 @@ down:  ## Stop the local stack
 status:  ## Show the local stack's parts
 	@$(BIN)/keylane status $(KEYLANE_ARGS)
 
-bench: bench-lookup bench-coldstart bench-freshness bench-ingest  ## bench-lookup, -coldstart, -freshness and -ingest, one after the other
+bench: setup  ## Every benchmark beside its reference and its aim, in rounds (15 minutes; BENCH_ARGS='--rounds 3')
+	@$(BIN)/python tests/bench/suite.py $(BENCH_ARGS)
 
-bench-lookup bench-read bench-ingest bench-freshness bench-coldstart bench-outage bench-wait bench-write bench-serve: bench-%: setup
+bench-lookup bench-read bench-ingest bench-freshness bench-coldstart bench-outage bench-wait bench-write bench-serve bench-idle: bench-%: setup
 	@$(BIN)/python tests/bench/bench_$*.py $(BENCH_ARGS)
+
+bench-compare: setup  ## Two commits in turns (OLD=v1 NEW=HEAD BENCH=lookup ROUNDS=3)
+	@$(BIN)/python tests/bench/compare.py $(OLD) $(NEW) $(BENCH) --rounds $(ROUNDS) $(BENCH_ARGS)
 
 torture: setup  ## Random trouble on real servers against a fold of the log (N=200 SEED=random; N=1 SEED=s replays)
 	@$(BIN)/python -m tests.torture -n $(N) $(if $(SEED),--seed $(SEED)) $(TORTURE_ARGS)

@@ -3,11 +3,13 @@
 A generation stays listed on its topic's record until it is removed, so a restarted job continues. After a
 start one search over all keys finds what no record lists: generations whose topic's records were lost, and
 topics that are not in the config. The former are removed. The latter are named in the log, and removed only
-if the config says so.
+if the config says so. A failover may bring back what was removed shortly before it. So where lanes are opened
+again soon after a removal, there is another search.
 """
 
 from __future__ import annotations
 
+import math
 import threading
 from typing import TYPE_CHECKING
 
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 _SCAN_COST = 0.1
 """The cost of a key that is scanned and kept; a key that is removed costs 1."""
 _RETRY_S = 5.0
+_LOST_WITHIN_S = 600.0
+"""So long after a removal a failover may take it back: more than any replica that is promoted lags."""
 
 
 class Sweeper:
@@ -51,7 +55,9 @@ class Sweeper:
         self._functions = FunctionLibrary(Cluster(redis), clock)
         self._topics: set[str] = set()
         self._unlisted: dict[str, set[int]] = {}
-        self._is_searched = False
+        self._reported: set[str] = set()
+        self._is_searched = self._has_forgotten = False
+        self._removed_at_s = -math.inf
         self._wake = threading.Event()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="sweeper", daemon=True)
@@ -63,6 +69,8 @@ class Sweeper:
     def look_at(self, topics: Iterable[str]) -> None:
         """Ask the thread to remove the generations that the records of these topics list for removal."""
         self._topics |= set(topics)
+        if self._clock.monotonic_s() - self._removed_at_s < _LOST_WITHIN_S:
+            self._is_searched = False
         self._wake.set()
 
     def stop(self) -> None:
@@ -108,24 +116,31 @@ class Sweeper:
                 break
             self._ownership.forget_strays(topic, generation)
             self._ownership.note_removed(topic, generation)
+            self._removed_at_s = self._clock.monotonic_s()
             self._notify(f"{called(topic)}: generation {generation} is removed, {gone:,} keys")
             removed += gone
         return removed
 
     def _search(self) -> None:
         """Look for generations that no record lists, and for topics that are not in the config."""
-        found = FoundGenerations()
-        self._paced(found.search(self._functions.cluster, self._clock))
-        if self._stop.is_set():
-            return
-        for topic in self._config.forgotten:
-            self._forget(topic, found.by_topic.pop(topic, set()))
+        self._is_searched = True  # at once: the lanes may be opened again meanwhile
+        try:
+            found = FoundGenerations()
+            self._paced(found.search(self._functions.cluster, self._clock))
+            if self._stop.is_set():
+                return
+            for topic in self._config.forgotten:
+                if topic in found.by_topic or not self._has_forgotten:
+                    self._forget(topic, found.by_topic.pop(topic, set()))
+            self._has_forgotten = True
+        except BaseException:
+            self._is_searched = False
+            raise
         for topic, generations in sorted(found.by_topic.items()):
             if topic in self._config.state_names:
                 self._unlisted[topic] = generations
-            else:
+            elif topic not in self._reported:
                 self._report(topic, len(generations))
-        self._is_searched = True
         self._wake.set()
 
     def _forget(self, topic: str, generations: set[int]) -> None:
@@ -139,6 +154,7 @@ class Sweeper:
 
     def _report(self, topic: str, generations: int) -> None:
         name = topic.removeprefix("~")
+        self._reported.add(topic)
         self._notify(
             f"{called(topic)} is not in this job's config but has state in Redis, {generations} generations: "
             f'if no other job serves it, [job] {_setting(topic)} = ["{name}"] removes it'

@@ -97,6 +97,28 @@ def test_generations_that_no_record_names_are_removed_after_a_start(redis_cluste
     assert len([key for key in state.keys_of(2) if b":w:" in key]) == 3
 
 
+def test_what_a_failover_brings_back_is_removed_again_when_the_lanes_are_opened_again(
+    redis_cluster, scene, name
+):
+    topic = name()
+    run = scene.begin(topic)
+    run.begin(Layout(topic, 3), topic_id="created again")
+    state = scene.state(topic)
+    with t.client(redis_cluster) as client:
+        before = {key: client.dump(key) for key in state.keys_of(1)}
+        assert len(before) > 20
+        sweeper = scene.sweep(run)
+        scene.hears(f"topic '{topic}': generation 1 is removed")
+        eventually(lambda: state.record.remove == ())
+        for key, value in before.items():
+            client.restore(key, 0, value)
+    assert state.keys_of(1) == set(before)
+    sweeper.look_at([topic])
+    eventually(lambda: state.keys_of(1) == set(), 30)
+    eventually(lambda: state.record.remove == ())
+    assert len([key for key in state.keys_of(2) if b":w:" in key]) == 3
+
+
 def test_a_topic_that_is_not_in_the_config_is_named_and_stays(scene, name):
     old, topic = name(), name()
     scene.begin(old)

@@ -92,7 +92,7 @@ def test_a_file_is_loaded_and_the_load_goes_on_behind_a_broken_row(run, name, tm
     path = tmp_path / "orders.csv"
     path.write_text(f"id,to\n{name}-1,Zug\n{name}-2,Chur\n{name}-3\n", encoding="utf-8")
     arguments = ("load", str(path), "--topic", "bookings", "--key", "id", "--batch", "1")
-    assert "line 4" in run(*arguments, exit_code=1)
+    assert "line 4" in run(*arguments, exit_code=2)
     done = json.loads(run(*arguments, "--on-error", "skip", "--json"))
     assert done == {"written": 0, "skipped": 1, "resumed": 2}
     partition, offset = run("put", "bookings", f"{name}-2", "{}").strip().split(":")

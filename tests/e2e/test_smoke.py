@@ -146,5 +146,5 @@ def test_a_signature_without_a_region_is_refused():
     command = [sys.executable, "-m", "keylane_local.cli", "smoke", "http://x", "--topic", TOPIC, "--sign"]
     environment = {name: value for name, value in os.environ.items() if name != "AWS_REGION"}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "--region" in done.stderr

@@ -48,3 +48,5 @@ class PartFailed(StackError):
 
 class BadInput(StackError):
     """An option, a name or a file that the user gave cannot be used as it is."""
+
+    exit_code = 2

@@ -51,7 +51,7 @@ def test_a_failing_function_sets_the_exit_code(tmp_path):
 )
 def test_a_wrong_command_is_reported_in_one_sentence(tmp_path, arguments, told):
     done = keylane(tmp_path, *arguments)
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert told in done.stderr.replace("\n", " ")
     assert "Traceback" not in done.stderr
 

@@ -180,7 +180,7 @@ def test_the_commands_report_their_findings_by_exit_code(data, functions, make, 
     assert _keylane(data, "status").returncode == 1
     assert _keylane(data, "down").stdout == "No stack is running here.\n"
     without_config = _keylane(data, "up")
-    assert (without_config.returncode, without_config.stdout) == (1, "")
+    assert (without_config.returncode, without_config.stdout) == (2, "")
     assert "keylane: no keylane.toml in this folder" in without_config.stderr
 
     with make() as stack:
@@ -190,7 +190,7 @@ def test_the_commands_report_their_findings_by_exit_code(data, functions, make, 
         log = _keylane(data, "logs", "front", "-n", "5")
         assert (log.returncode, "keylane: ready" in log.stdout) == (0, True)
         unknown = _keylane(data, "logs", "sparkle")
-        assert unknown.returncode == 1
+        assert unknown.returncode == 2
         assert "logs: front, functions, kafka, redis-0, redis-1, redis-2" in unknown.stderr
         stack.front.kill()
         assert _keylane(data, "status").returncode == 1
@@ -215,7 +215,7 @@ def test_localstack_is_started_deployed_to_and_stopped_with_the_stack(data):
         assert json.load(urllib.request.urlopen(f"{url}/health", timeout=60))["ready"] is True  # noqa: S310
         assert "localstack" in _keylane(data, "status").stdout
         wrong = _keylane(data, "deploy", "-p", "Authorization")
-        assert (wrong.returncode, "NAME=VALUE" in wrong.stderr) == (1, True)
+        assert (wrong.returncode, "NAME=VALUE" in wrong.stderr) == (2, True)
         again = _keylane(data, "deploy", "-p", "Authorization=API_KEY")
         assert again.returncode == 0, again.stderr
         assert "with the header x-api-key: " in again.stdout

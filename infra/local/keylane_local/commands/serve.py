@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from keylane_local.errors import BadInput
+from keylane_local.errors import BadInput, StackError
 from keylane_local.tools import project_root
 from keylane_serve.admission import Limits
 from keylane_serve.options import AUTHORIZATIONS, NONE, ServerOptions
@@ -76,4 +76,4 @@ def serve(
     try:
         run(options)
     except OSError as error:
-        raise BadInput(f"the server can't listen on {options.url}: {error.strerror}") from error
+        raise StackError(f"the server can't listen on {options.url}: {error.strerror}") from error

@@ -15,7 +15,7 @@ MODEL_ARGS ?=
 N ?= 200
 SEED ?=
 
-.PHONY: help setup setup-python setup-check setup-sam setup-tests setup-localstack demo test unit integration e2e
+.PHONY: help setup setup-python setup-check setup-sam setup-tests setup-localstack setup-all demo test unit integration e2e
 .PHONY: containers check
 .PHONY: lint-infra audit openapi settings tour events layer layer-requirements image-requirements monitoring sizing package-job build
 .PHONY: up down status deploy-local clean torture torture-mutants model model-mutants compat
@@ -41,6 +41,9 @@ setup-sam:
 
 setup-tests:
 	@$(PY) infra/local/bootstrap.py python java redis jars registry archive browser sam localstack
+
+setup-all:
+	@$(PY) infra/local/bootstrap.py python java redis jars registry archive browser sam lint localstack
 
 setup-localstack: setup
 	@$(PY) infra/local/bootstrap.py localstack

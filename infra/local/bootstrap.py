@@ -42,7 +42,7 @@ REDIS_HINT = (
 )
 BROWSER_HINT = "Chromium is missing. Debian: sudo apt-get install chromium; macOS: brew install chromium"
 DEFAULT_STEPS = ("python", "java", "redis", "jars")
-STEP_CHAINS = ((*DEFAULT_STEPS, "registry", "archive", "browser"), ("sam", "lint", "localstack"))
+STEP_CHAINS = ((*DEFAULT_STEPS, "registry", "archive", "browser"), ("localstack", "sam"), ("lint",))
 """The steps of a chain run one after the other; the chains are independent and run in parallel."""
 
 

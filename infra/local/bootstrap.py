@@ -1,9 +1,9 @@
 """Set-up of a checkout: `python3 infra/local/bootstrap.py [STEP...]` installs what is missing.
 
 Default steps: python (.venv with all packages), java, redis, and jars (Kafka and Spark's Kafka connector).
-Further steps, only by name: registry (Apicurio's Schema Registry, for tests), archive (of Spark's classes,
-for faster starts), browser (Chromium, for tests of the console), sam (AWS SAM and cfn-lint), lint (checkov
-and others), localstack. Standard library only: nothing is installed yet.
+Further steps, only by name: registry (Apicurio's Schema Registry, for tests), archive (of Spark's and Kafka's
+classes, for faster starts), browser (Chromium, for tests of the console), sam (AWS SAM and cfn-lint), lint
+(checkov and others), localstack. Standard library only: nothing is installed yet.
 """
 
 from __future__ import annotations
@@ -179,21 +179,24 @@ class Setup:
         stamp.write()
 
     def archive(self) -> None:
-        """Create the JVM's archive of Spark's classes, with which jobs start faster.
+        """Create the JVM's archives of Spark's and Kafka's classes, with which jobs and brokers start faster.
 
-        Jobs also run without it, so a failure of this step is only reported.
+        They also run without, so a failure of this step is only reported.
         """
+        packages, jars = self.venv / ".keylane-stamp", self.tools / "jars.json"
+        self._archive("keylane_spark.engine.class_archive", "Spark", self.venv / ".keylane-archive", packages)
+        self._archive("keylane_local.servers.kafka_archive", "Kafka", self.tools / "kafka.archive", jars)
+
+    def _archive(self, module: str, name: str, stamp_file: Path, made_of: Path) -> None:
         java = Path(tools.find_java() or "java").resolve()
-        made_of = [path for path in (java, self.venv / ".keylane-stamp") if path.exists()]
-        inputs = [f"{path} {path.stat().st_mtime_ns}" for path in made_of]
-        stamp = Stamp(self.venv / ".keylane-archive", *inputs)
+        inputs = [f"{path} {path.stat().st_mtime_ns}" for path in (java, made_of) if path.exists()]
+        stamp = Stamp(stamp_file, *inputs)
         if stamp.is_current():
             return
-        command = [str(self.venv_python), "-m", "keylane_spark.engine.class_archive"]
         try:
-            self.runner.run("archive", "Spark's classes", command)
+            self.runner.run("archive", f"{name}'s classes", [str(self.venv_python), "-m", module])
         except SetupError:
-            say("archive", "skipped: jobs start more slowly without it")
+            say("archive", f"skipped: {name} starts more slowly without it")
         stamp.write()
 
     def _make_pinned_venv(self, step: str, title: str) -> None:

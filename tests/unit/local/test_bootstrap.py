@@ -320,16 +320,20 @@ def test_an_unknown_step_is_named(bootstrap, capsys):
     assert "no such step: jar" in capsys.readouterr().out
 
 
-def test_the_class_archive_is_created_once_and_again_if_the_packages_change(setup, programs, tmp_path):
+def test_the_class_archives_are_created_once_and_again_if_packages_or_jars_change(setup, programs, tmp_path):
     runs = tmp_path / "runs"
     programs("python", f'echo "$*" >> "{runs}"', setup.venv / "bin")
     (setup.venv / ".keylane-stamp").write_text("1")
     setup.archive()
     setup.archive()
-    assert runs.read_text().splitlines() == ["-m keylane_spark.engine.class_archive"]
+    spark, kafka = "-m keylane_spark.engine.class_archive", "-m keylane_local.servers.kafka_archive"
+    assert runs.read_text().splitlines() == [spark, kafka]
     os.utime(setup.venv / ".keylane-stamp", (1, 1))
     setup.archive()
-    assert len(runs.read_text().splitlines()) == 2
+    assert runs.read_text().splitlines() == [spark, kafka, spark]
+    (setup.tools / "jars.json").write_text("{}")
+    setup.archive()
+    assert runs.read_text().splitlines() == [spark, kafka, spark, kafka]
 
 
 def test_a_class_archive_that_cannot_be_created_is_skipped(setup, programs, capsys):

@@ -28,6 +28,8 @@ _JVM = (
     *("-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
     "-Djava.awt.headless=true",
 )
+# An archive that does not fit is ignored, and that is no news to anyone.
+_QUIET_ARCHIVE = ("-Xshare:auto", "-Xlog:cds=off", "-Xlog:cds+dynamic=off")
 # A value may have 1 MiB; the rest is for key, headers and the batch's own bytes.
 _MAX_BATCH_BYTES = 1024 * 1024 + 128 * 1024
 
@@ -104,6 +106,11 @@ class Kafka(ProgramPart):
         """Return further lines of server.properties, which override the others. Subclasses may have some."""
         return ""
 
+    def archive_options(self) -> tuple[str, ...]:
+        """Return the options by which the JVM finds its archive of classes. Subclasses may have others."""
+        archive = archive_file()
+        return (f"-XX:SharedArchiveFile={archive}",) if archive.exists() else ()
+
     def start(self) -> None:
         """Start it, unless it runs, with its configuration written and a new log folder formatted."""
         if self.running:
@@ -152,7 +159,7 @@ class Kafka(ProgramPart):
             raise ToolMissing(f"Java {MIN_JAVA} or newer is not on PATH or in JAVA_HOME: run `make setup`")
         if not any(jars.glob("kafka_*.jar")):
             raise ToolMissing(f"Kafka is not in {jars}: run `make setup`")
-        return [java, *_JVM, "-cp", f"{jars}/*"]
+        return [java, *_JVM, *self.archive_options(), *_QUIET_ARCHIVE, "-cp", f"{jars}/*"]
 
     def _format(self, java: list[str], server: Path) -> None:
         cluster_id = self.cluster_id or new_cluster_id()
@@ -165,6 +172,11 @@ class Kafka(ProgramPart):
                 )
             except (OSError, subprocess.SubprocessError) as error:
                 raise self.program.failure(f"its log folder could not be formatted: {error}") from error
+
+
+def archive_file() -> Path:
+    """Return where the archive of a broker's classes is, if the set-up has made one."""
+    return tools_dir() / "kafka.jsa"
 
 
 def new_cluster_id() -> str:

@@ -19,7 +19,7 @@ from keylane_local.tools import project_root
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-EXTRAS = {"job": ("spark", "registry", "msk-iam"), "front": ("front",)}
+EXTRAS = {"job": ("spark", "registry", "msk-iam"), "front": ("front",), "serve": ("serve",)}
 """Images -> the extras of pyproject.toml that they need."""
 BUILDERS = {"setuptools": "80.9.0"}
 """What builds packages from their sources."""

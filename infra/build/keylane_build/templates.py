@@ -98,6 +98,8 @@ def check_pairs(root: Path) -> Iterator[str]:
     deployed = matrix.Matrix()
     for name, stack in matrix.deploy(root, matrix.untransformed(root, pairs=True)):
         deployed.add(name, stack)
+    for name, stack in matrix.deploy_alone(root):
+        deployed.add(name, stack)
     yield from sorted(deployed.problems)
 
 

@@ -24,7 +24,11 @@ TARGET = "keylane_serve.worker:build"
 CONNECTIONS = 8_192
 """Of one process: further ones wait in the backlog."""
 BACKLOG = 1_024
-HEADER_TIMEOUT_MS = 30_000
+HEADER_TIMEOUT_MS = 75_000
+"""For the head of a request, and for the next one on a kept connection: hyper has one timer for both.
+
+Longer than load balancers keep a connection (60 s): else a request meets one that is being closed (502).
+"""
 BUFFER_BYTES = 400 * 1024
 """Of the head of an HTTP/1.1 request."""
 

@@ -16,6 +16,7 @@ from tests.support.cloudformation import ROOT
 
 from keylane_build.stack import checks, matrix
 from keylane_build.stack.resolving import every_stack
+from keylane_build.stack.resources import of_type
 
 pytestmark = pytest.mark.integration
 KEYS = {"aws_access_key_id": "test", "aws_secret_access_key": "test", "region_name": "eu-central-1"}
@@ -51,7 +52,7 @@ def test_iam_accepts_every_policy(stacks):
 
 
 def test_iam_accepts_every_role_with_who_may_assume_it(stacks):
-    roles = [found for each in stacks for _, found in checks.of_type(each.resources, "AWS::IAM::Role")]
+    roles = [found for each in stacks for _, found in of_type(each.resources, "AWS::IAM::Role")]
     documents = distinct(each["AssumeRolePolicyDocument"] for each in roles)
     with client("iam") as iam:
         for number, document in enumerate(documents):
@@ -65,9 +66,7 @@ def test_iam_refuses_a_policy_whose_resource_is_empty():
 
 
 def test_sqs_accepts_every_queue_with_its_dead_letters(stacks):
-    found = {
-        name: each for stack in stacks for name, each in checks.of_type(stack.resources, "AWS::SQS::Queue")
-    }
+    found = {name: each for stack in stacks for name, each in of_type(stack.resources, "AWS::SQS::Queue")}
     assert {"LogQueue", "DeadLetters"} <= found.keys()
     with client("sqs") as sqs:
         for name, properties in sorted(found.items(), key=lambda each: "RedrivePolicy" in each[1]):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -53,7 +55,9 @@ def test_every_pip_install_of_an_image_demands_hashes(recipe):
     assert all("--require-hashes" in each and "--requirement" in each for each in installs)
 
 
-@pytest.mark.parametrize("module", ["keylane_local.front.server", "keylane_spark"])
+@pytest.mark.parametrize(
+    "module", ["keylane_local.front.server", "keylane_local.commands.serve", "keylane_spark"]
+)
 def test_an_image_s_python_path_has_the_packages_that_its_program_imports(module):
     """Nothing is installed there: the sources are found by the path alone."""
     [recipe] = [path for path in DOCKER.glob("*.Dockerfile") if f'"{module}"' in path.read_text("utf-8")]
@@ -70,3 +74,32 @@ def test_an_image_s_python_path_has_the_packages_that_its_program_imports(module
     ).stdout.split()
     assert files
     assert not [each for each in files if not any(Path(each).is_relative_to(folder) for folder in folders)]
+
+
+def test_the_standing_server_starts_with_nothing_but_what_its_image_copies(tmp_path):
+    recipe = (DOCKER / "serve.Dockerfile").read_text("utf-8")
+    for line in re.findall(r"^COPY (.+)$", recipe, re.MULTILINE):
+        *sources, target = line.split()
+        for source in sources:
+            place = tmp_path / target / (Path(source).name if target.endswith("/") else "")
+            place.parent.mkdir(parents=True, exist_ok=True)
+            ignored = shutil.ignore_patterns("__pycache__", "build")
+            if (ROOT / source).is_dir():
+                shutil.copytree(ROOT / source, place, ignore=ignored)
+            elif (ROOT / source).suffix != ".txt":
+                shutil.copy(ROOT / source, place)
+    [path] = re.findall(r"^ENV PYTHONPATH=(\S+)$", recipe, re.MULTILINE)
+    folders = [str(tmp_path / Path(each).relative_to("/keylane")) for each in path.split(":")]
+    variables = os.environ | {"PYTHONPATH": ":".join(folders)}
+    code = (
+        "import keylane_local.commands.serve as command, keylane_serve.worker, keylane_serve.server, sys\n"
+        "from keylane_serve.handlers import load_handler\n"
+        "root = command.project_root()\n"
+        "[load_handler(root / 'functions', name) for name in ('query', 'produce', 'explore')]\n"
+        "print(root, *{each.__file__ for name, each in sys.modules.items() if name.startswith('keylane')})"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=variables, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert not [each for each in done.stdout.split() if not Path(each).is_relative_to(tmp_path)]

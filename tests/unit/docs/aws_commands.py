@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 GLOBAL_OPTIONS = frozenset({"query", "output", "region", "profile"})
 CLI_ONLY = {
-    ("cloudformation", "deploy"): {"stack-name", "template-file"},
+    ("cloudformation", "deploy"): {"stack-name", "template-file", "capabilities", "parameter-overrides"},
     ("ecr", "get-login-password"): set(),
     ("logs", "tail"): {"since", "follow"},
     ("s3", "rb"): {"force"},

@@ -10,7 +10,7 @@ from tests.support.cloudformation import ROOT, template
 
 from keylane_build.stack import checks, matrix
 from keylane_build.stack.accepted import Finding, compare, read_accepted
-from keylane_build.stack.combinations import generate_pairs, read_combinations, read_samples
+from keylane_build.stack.combinations import generate_pairs, read_combinations, read_nested, read_samples
 from keylane_build.stack.parameters import Refused, read_parameters
 from keylane_build.stack.resolving import ResolvedStack, every_stack
 
@@ -65,6 +65,22 @@ def test_the_commands_of_the_deployment_page_are_combinations():
     commands = len(re.findall(r"^\$ sam deploy", (ROOT / "docs/operate/deploy.md").read_text(), re.MULTILINE))
     found = [name for name in read_combinations(ROOT) if name.startswith("deploy-page-")]
     assert commands == len(found) > 1
+
+
+def test_the_commands_of_the_page_on_the_front_are_combinations():
+    page = (ROOT / "docs/operate/fargate.md").read_text(encoding="utf-8")
+    commands = len(re.findall(r"^\$ aws cloudformation deploy", page, re.MULTILINE))
+    found = [path for name, (path, _) in read_nested(ROOT).items() if name.startswith("front-page-")]
+    assert found == ["infra/front.yaml"] * commands
+    assert commands > 1
+
+
+def test_generated_combinations_of_the_front_can_be_deployed():
+    found = matrix.Matrix()
+    for name, each in matrix.deploy_alone(ROOT):
+        found.add(name, each)
+    assert sorted(found.problems) == []
+    assert len(found.templates) > 10
 
 
 def test_the_deployment_page_says_how_long_a_stacks_name_may_be():
@@ -236,6 +252,63 @@ BROKEN = {
     "a target group's name of 33 characters": (
         of("AWS::ElasticLoadBalancingV2::TargetGroup", Name="t" * 33),
         "32 are allowed",
+    ),
+}
+
+
+BALANCING = "AWS::ElasticLoadBalancingV2::"
+
+
+def task(*command, **container):
+    described = {"Name": "serve", "Command": list(command), **container}
+    return {"Type": "AWS::ECS::TaskDefinition", "Properties": {"ContainerDefinitions": [described]}}
+
+
+def target_group(**properties):
+    return {"Type": BALANCING + "TargetGroup", "Properties": properties}
+
+
+def delay(seconds):
+    return {"TargetGroupAttributes": [{"Key": "deregistration_delay.timeout_seconds", "Value": str(seconds)}]}
+
+
+LISTENER = {
+    "Type": BALANCING + "Listener",
+    "Properties": {"LoadBalancerArn": "arn:aws:e:r:1:loadbalancer/app/s-Public-1A2B/1", "Protocol": "HTTP"},
+}
+PUBLIC = {
+    "Type": BALANCING + "LoadBalancer",
+    "Properties": {"Scheme": "internet-facing", "Subnets": ["subnet-1", "subnet-2"]},
+}
+SERVICE = {
+    "Type": "AWS::ECS::Service",
+    "Properties": {"LoadBalancers": [{"ContainerName": "serve", "ContainerPort": 80}]},
+}
+BROKEN |= {
+    "a load balancer in one zone": (of(BALANCING + "LoadBalancer", Subnets=["subnet-1"]), "two zones"),
+    "HTTPS without a certificate": (of(BALANCING + "Listener", Protocol="HTTPS"), "needs a certificate"),
+    "tokens in the clear": ({"Public": PUBLIC, "Listener": LISTENER}, "in the clear"),
+    "health checks that overlap": (
+        {"Group": target_group(HealthCheckTimeoutSeconds=10, HealthCheckIntervalSeconds=10)},
+        "does not end within its interval",
+    ),
+    "a target that drains for two hours": ({"Group": target_group(**delay(7200))}, "not from 0 to 3600"),
+    "a task that Fargate kills earlier": ({"Task": task(StopTimeout=121)}, "Fargate takes 120"),
+    "a server that is killed while it drains": (
+        {"Task": task("--drain-s", "30", StopTimeout=30)},
+        "killed after 30 s",
+    ),
+    "a target that is removed while it is used": (
+        {"Task": task("--drain-s", "30", StopTimeout=60), "Group": target_group(**delay(5))},
+        "removed after 5 s",
+    ),
+    "a service at a port that is not open": (
+        {"Task": task(PortMappings=[{"ContainerPort": 8080}]), "Service": SERVICE},
+        "has the port 80 open",
+    ),
+    "a scaling whose least is above its largest": (
+        of("AWS::ApplicationAutoScaling::ScalableTarget", MinCapacity="5", MaxCapacity="2"),
+        "above the largest",
     ),
 }
 

@@ -10,7 +10,7 @@ from tests.support.cloudformation import of_type, template
 NETWORK = template("infra/network.yaml")
 PIPELINE = template("infra/pipeline.yaml")
 CLIENTS = {"FunctionsGroup", "JobGroup"}
-NESTED = ("network", "kafka", "cache", "pipeline", "observability", "deployments", "edge", "key")
+NESTED = ("network", "kafka", "cache", "pipeline", "observability", "deployments", "edge", "key", "front")
 
 
 def admitted() -> dict[str, set[tuple[str, int, int]]]:
@@ -116,6 +116,7 @@ def test_stars_are_allowed_only_for_actions_without_resources():
     assert found == {
         ("template.yaml", "VpcPolicy"),
         ("template.yaml", "TracingPolicy"),
+        ("infra/front.yaml", "RegistryLoginPolicy"),
         ("infra/kafka.yaml", "AddressLookupPolicy"),
         ("infra/kafka.yaml", "ScramKey"),
         ("infra/key.yaml", "Key"),

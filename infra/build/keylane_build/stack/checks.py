@@ -8,10 +8,13 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from keylane_build.stack.resources import of_type
+from keylane_build.stack.service_checks import check_services
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    Resources = dict[str, dict[str, Any]]
+    from keylane_build.stack.resources import Resources
 
 MAX_PARAMETERS = 200
 MAX_LAMBDA_MEMORY_MB = 10_240
@@ -59,13 +62,6 @@ def check(resources: Resources) -> Iterator[str]:
     """Yield what is wrong with a stack's resources."""
     for each in _CHECKS:
         yield from each(resources)
-
-
-def of_type(resources: Resources, kind: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the logical ids and properties of a type's resources."""
-    for name, resource in resources.items():
-        if resource["Type"] == kind:
-            yield name, resource.get("Properties") or {}
 
 
 def policies(resources: Resources) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -190,4 +186,5 @@ _CHECKS: tuple[Callable[[Resources], Iterator[str]], ...] = (
     _roles,
     _brokers,
     _apis,
+    check_services,
 )

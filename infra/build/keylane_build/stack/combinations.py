@@ -18,27 +18,28 @@ if TYPE_CHECKING:
     Combination = dict[str, str]
 
 COMBINATIONS = "infra/lint/combinations.toml"
-PAGE = "docs/operate/deploy.md"
+MAIN = "template.yaml"
+PAGE, PAGE_OF_FRONT = "docs/operate/deploy.md", "docs/operate/fargate.md"
 _COMMAND = re.compile(r"^\$ sam deploy((?:[^\n]*\\\n)*[^\n]*)$", re.MULTILINE)
+_COMMAND_OF_ONE = re.compile(
+    r"^\$ (aws cloudformation deploy [^\n]*--template-file (\S+)(?:[^\n]*\\\n)*[^\n]*)$", re.MULTILINE
+)
 _OVERRIDE = re.compile(r"(?:^|\s)([A-Z]\w+)=(\S+)")
-_PLACEHOLDER = re.compile(r"\b(subnet|sg)-\w+")
+_PLACEHOLDER = re.compile(r"\b(subnet|sg|vpc)-\w+")
 _NOW = re.compile(r"\$\(date [^)]*\)")
 _TRIES = 40
 
 
-def read_samples(root: Path) -> Combination:
-    """Return a value for each parameter that others require."""
-    found: Combination = _read_file(root)["sample"]
+def read_samples(root: Path, path: str = MAIN) -> Combination:
+    """Return a value for each parameter of a template that others require."""
+    found: Combination = _read_file(root)["sample"].get(path, {})
     return found
 
 
 def read_combinations(root: Path) -> dict[str, Combination]:
     """Return all combinations by a name that says where they are from."""
     samples = read_samples(root)
-    found = {
-        name: {key: samples[key] if value == "sample" else value for key, value in each.items()}
-        for name, each in _read_file(root)["combinations"].items()
-    }
+    found = {name: _with_samples(each, samples) for name, each in _read_file(root)["combinations"].items()}
     config = tomllib.loads((root / "samconfig.toml").read_text(encoding="utf-8"))
     for environment, commands in config.items():
         if isinstance(commands, dict) and "deploy" in commands:
@@ -46,17 +47,20 @@ def read_combinations(root: Path) -> dict[str, Combination]:
             found[f"samconfig-{environment}"] = dict(each.split("=", 1) for each in given)
     page = (root / PAGE).read_text(encoding="utf-8")
     for number, command in enumerate(_COMMAND.findall(page), start=1):
-        overrides = dict(_OVERRIDE.findall(_NOW.sub("1760000000", command.replace("\\\n", " "))))
-        found[f"deploy-page-{number}"] = {key: _with_ids(value) for key, value in overrides.items()}
+        found[f"deploy-page-{number}"] = _overrides(command)
     return found
 
 
 def read_nested(root: Path) -> dict[str, tuple[str, Combination]]:
-    """Return combinations of nested templates by themselves: the path of the template, and its parameters."""
-    return {
-        name: (each["template"], {key: value for key, value in each.items() if key != "template"})
-        for name, each in _read_file(root)["nested"].items()
-    }
+    """Return combinations of templates by themselves: the path of the template, and its parameters."""
+    found = {}
+    for name, each in _read_file(root)["nested"].items():
+        path = each.pop("template")
+        found[name] = path, _with_samples(each, read_samples(root, path))
+    page = (root / PAGE_OF_FRONT).read_text(encoding="utf-8")
+    for number, (command, path) in enumerate(_COMMAND_OF_ONE.findall(page), start=1):
+        found[f"front-page-{number}"] = path, _overrides(command)
+    return found
 
 
 def generate_pairs(template: dict[str, Any], samples: Combination, seed: int = 13) -> Iterator[Combination]:
@@ -87,6 +91,16 @@ def generate_pairs(template: dict[str, Any], samples: Combination, seed: int = 1
 
 def _read_file(root: Path) -> dict[str, Any]:
     return tomllib.loads((root / COMBINATIONS).read_text(encoding="utf-8"))
+
+
+def _with_samples(given: Combination, samples: Combination) -> Combination:
+    return {key: samples[key] if value == "sample" else value for key, value in given.items()}
+
+
+def _overrides(command: str) -> Combination:
+    """Return the parameters in a command of a page."""
+    found = _OVERRIDE.findall(_NOW.sub("1760000000", command.replace("\\\n", " ")))
+    return {key: _with_ids(value) for key, value in found}
 
 
 def _with_ids(value: str) -> str:

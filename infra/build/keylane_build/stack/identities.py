@@ -35,11 +35,17 @@ _NAMES = {
 }
 """The property that names a resource, if the template sets it."""
 _ARN = "arn:aws:{service}:eu-central-1:123456789012:"
+_BALANCER = _ARN.format(service="elasticloadbalancing")
 _ARNS = {
     "AWS::ECS::Cluster": _ARN.format(service="ecs") + "cluster/{name}",
     "AWS::ECS::TaskDefinition": _ARN.format(service="ecs") + "task-definition/{name}:1",
     "AWS::EMRServerless::Application": _ARN.format(service="emr-serverless")
     + "/applications/00fabcdefgh12345",
+    "AWS::ECS::Service": _ARN.format(service="ecs") + "service/cluster/{name}",
+    "AWS::ElasticLoadBalancingV2::Listener": _BALANCER
+    + "listener/app/{name}/1a2b3c4d5e6f7a8b/1a2b3c4d5e6f7a8b",
+    "AWS::ElasticLoadBalancingV2::LoadBalancer": _BALANCER + "loadbalancer/app/{name}/1a2b3c4d5e6f7a8b",
+    "AWS::ElasticLoadBalancingV2::TargetGroup": _BALANCER + "targetgroup/{name}/1a2b3c4d5e6f7a8b",
     "AWS::ElastiCache::User": _ARN.format(service="elasticache") + "user:{name}",
     "AWS::IAM::ManagedPolicy": "arn:aws:iam::123456789012:policy/{name}",
     "AWS::IAM::Role": "arn:aws:iam::123456789012:role/{name}",
@@ -62,7 +68,11 @@ _ARNS = {
     "AWS::StepFunctions::StateMachine": _ARN.format(service="states") + "stateMachine:{name}",
 }
 _ARN_IS_REF = {
+    "AWS::ECS::Service",
     "AWS::ECS::TaskDefinition",
+    "AWS::ElasticLoadBalancingV2::Listener",
+    "AWS::ElasticLoadBalancingV2::LoadBalancer",
+    "AWS::ElasticLoadBalancingV2::TargetGroup",
     "AWS::IAM::ManagedPolicy",
     "AWS::Lambda::Alias",
     "AWS::Lambda::LayerVersion",
@@ -116,9 +126,11 @@ class Identity:
             return self.arn()
         if name in {"GroupId", "VpcId", "RestApiId", "KeyId", "ApplicationId"}:
             return self.reference()
-        if name == "RegionalHostedZoneId":
+        if name in {"LoadBalancerFullName", "TargetGroupFullName"}:
+            return self.arn().rpartition(":")[2].removeprefix("loadbalancer/")
+        if name in {"RegionalHostedZoneId", "CanonicalHostedZoneID"}:
             return "Z0123456789ABCDEFGHIJ"
-        if name in {"QueueName", "TopicName", "FunctionName"}:
+        if name in {"QueueName", "TopicName", "FunctionName", "Name"}:
             return self.name
         return "1" if name.endswith(("Version", "Revision", "Port")) else f"{self.name}.{name}"
 

@@ -6,20 +6,27 @@ import functools
 import json
 import subprocess
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from keylane_build.stack import checks
-from keylane_build.stack.combinations import generate_pairs, read_combinations, read_nested, read_samples
+from keylane_build.stack.combinations import (
+    MAIN,
+    generate_pairs,
+    read_combinations,
+    read_nested,
+    read_samples,
+)
 from keylane_build.stack.loading import load_template
 from keylane_build.stack.parameters import Refused, read_parameters
 from keylane_build.stack.resolving import ResolvedStack, every_stack
+from keylane_build.stack.resources import of_type
 from keylane_build.stack.rule_functions import refusals
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-    from pathlib import Path
 
-MAIN = "template.yaml"
+DEPLOYED_ALONE = ("infra/front.yaml",)
 STACK_NAME = "keylane-" + "n" * 32
 """The longest name of a stack that docs/operate/deploy.md allows: names of resources are made of it."""
 TRANSFORM = "infra/sam/transform.py"
@@ -66,7 +73,7 @@ class Matrix:
 def render(stack: ResolvedStack) -> str:
     """Return a resolved stack as a template without parameters, conditions and functions."""
     resources = dict(stack.resources)
-    for name, nested in checks.of_type(resources, "AWS::CloudFormation::Stack"):
+    for name, nested in of_type(resources, "AWS::CloudFormation::Stack"):
         # As `sam package` leaves it; cfn-lint would look for a file.
         properties = nested | {"TemplateURL": "https://s3.amazonaws.com/packaged/template.yaml"}
         resources[name] = resources[name] | {"Properties": properties}
@@ -86,7 +93,18 @@ def deploy(root: Path, transformed: Iterable[Transformed]) -> Iterator[tuple[str
     for name, given, template in transformed:
         yield name, ResolvedStack(MAIN, STACK_NAME, template, given, load)
     for name, (path, given) in read_nested(root).items():
-        yield name, ResolvedStack(path, f"{STACK_NAME}-nested", load(path), given, load)
+        stack = STACK_NAME if path in DEPLOYED_ALONE else f"{STACK_NAME}-nested"
+        yield name, ResolvedStack(path, stack, load(path), given, load)
+
+
+def deploy_alone(root: Path) -> Iterator[tuple[str, ResolvedStack]]:
+    """Yield the generated combinations of templates that are deployed by themselves."""
+    load = functools.cache(lambda path: load_template(root / path))
+    for path in DEPLOYED_ALONE:
+        template, samples = load(path), read_samples(root, path)
+        for number, given in enumerate(generate_pairs(template, samples), start=1):
+            name = f"pair-{number}-of-{Path(path).stem}"
+            yield name, ResolvedStack(path, STACK_NAME, template, given, load)
 
 
 def untransformed(root: Path, *, pairs: bool) -> Iterator[Transformed]:

@@ -1,7 +1,11 @@
-"""`keylane serve`: the API by the standing server, with the settings of the environment."""
+"""`keylane serve`: the API by the standing server, with the settings of the environment.
+
+Also `python -m keylane_local.commands.serve`, in an image without the rest of the command line.
+"""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -77,3 +81,11 @@ def serve(
         run(options)
     except OSError as error:
         raise StackError(f"the server can't listen on {options.url}: {error.strerror}") from error
+
+
+if __name__ == "__main__":
+    try:
+        serve.main(prog_name="keylane serve")
+    except StackError as error:
+        print(f"keylane: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)

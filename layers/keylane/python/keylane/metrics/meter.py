@@ -64,7 +64,7 @@ class Distribution:
         """Add values that occurred once each."""
         counts = self.counts
         for value in values:
-            step = round(math.log2(value if value > LEAST else LEAST) * STEPS)
+            step = round(math.log2(max(value, LEAST)) * STEPS)
             counts[step] = counts.get(step, 0) + 1
         self.total += sum(values)
         self.least = min(self.least, *values)

@@ -206,6 +206,23 @@ def test_the_finder_of_lanes_computes_what_the_single_functions_do(key, count, s
     assert routing.lane_finder(count, stripes, partitioner, by)(key) == expected
 
 
+@given(st.lists(st.binary(max_size=20), max_size=60), st.integers(0, 300))
+def test_many_keys_have_the_hashes_that_each_has_alone(keys, length):
+    same_length = [bytes((number, 255 - number)) * 150 for number in range(routing.TOGETHER_LEAST + 2)]
+    keys = [*keys, *(key[:length] for key in same_length)]
+    assert routing.kafka_hashes(keys) == [routing.PARTITIONERS["murmur2"](key) for key in keys]
+
+
+@pytest.mark.parametrize("partitioner", routing.PARTITIONERS)
+@pytest.mark.parametrize("partition_by", ["key", "prefix:|"])
+@pytest.mark.parametrize("stripes", [1, 3])
+@pytest.mark.parametrize("count", [0, 3, 100])
+def test_many_keys_have_the_lanes_that_each_has_alone(partitioner, partition_by, stripes, count):
+    keys = [b"%d|%d" % (number % 7, number) for number in range(count)]
+    shape = 9, stripes, partitioner, partition_by
+    assert routing.find_lanes(keys, *shape) == list(map(routing.lane_finder(*shape), keys))
+
+
 @pytest.mark.parametrize("wrong", [(0, 1), (1, 0), (1, 1, "md5"), (1, 1, "murmur2", "suffix:|")])
 def test_the_finder_of_lanes_refuses_what_they_refuse(wrong):
     with pytest.raises(ValueError, match=r"\bat least\b|unknown|this must be"):

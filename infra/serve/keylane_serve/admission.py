@@ -49,10 +49,16 @@ class AdmissionControl:
         """How many requests wait for their turn."""
         return len(self._waiting)
 
+    def enter_at_once(self) -> bool:
+        """Begin to run if there is room; `leave` follows. Most requests need not wait."""
+        if self.running >= self.limits.running:
+            return False
+        self.running += 1
+        return True
+
     async def enter(self) -> None:
         """Wait for a turn to run; `leave` follows. Raises Overloaded."""
-        if self.running < self.limits.running:
-            self.running += 1
+        if self.enter_at_once():
             return
         if len(self._waiting) >= self.limits.waiting:
             raise Overloaded(f"{self.running} requests run and {len(self._waiting)} wait")

@@ -14,8 +14,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-import uuid
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from keylane.model.routes import EXPLORE, READS, function_for
 from keylane.wiring.api import read_api_settings
@@ -23,7 +23,7 @@ from keylane_serve import refusals
 from keylane_serve.admission import Overloaded
 from keylane_serve.bodies import Body, ClientGone
 from keylane_serve.greenlets import RequestCancelled, RequestGreenlet, begin, begin_awaited
-from keylane_serve.proxy_events import HttpRequest, build_event_in_process
+from keylane_serve.received import ReceivedRequest
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -48,52 +48,6 @@ _PREFLIGHT = {
 _HEADER_NAMES: dict[str, bytes] = {}
 
 
-class ReceivedRequest(NamedTuple):
-    """A request before its body is read. `path` and `query` are as they were sent, names in lower case."""
-
-    method: str
-    path: str
-    query: str
-    headers: dict[str, str]
-    pairs: tuple[tuple[str, str], ...]
-    source_ip: str
-    id: str
-
-    @classmethod
-    def of(cls, scope: Scope) -> ReceivedRequest:
-        """Read an ASGI scope."""
-        pairs = tuple(
-            (name.decode("latin-1"), value.decode("utf-8", "surrogateescape"))
-            for name, value in scope["headers"]
-        )
-        path = scope["raw_path"].decode("utf-8", "surrogateescape")
-        client = scope.get("client") or ("", 0)
-        query = scope["query_string"].decode("utf-8", "surrogateescape")
-        return cls(scope["method"], path, query, dict(pairs), pairs, client[0], str(uuid.uuid4()))
-
-    @property
-    def target(self) -> str:
-        """Path and query."""
-        return f"{self.path}?{self.query}" if self.query else self.path
-
-    @property
-    def is_long_poll(self) -> bool:
-        """Whether the client asks to wait for a change."""
-        return "wait" in self.headers.get("prefer", "") and self.method in READS
-
-    @property
-    def declared_bytes(self) -> int | None:
-        """The Content-Length, None without one."""
-        length = self.headers.get("content-length")
-        return int(length) if length is not None else None
-
-    @property
-    def has_body(self) -> bool:
-        """Whether a body may follow. HTTP/2 announces none."""
-        known = "content-length" in self.headers or "transfer-encoding" in self.headers
-        return known or self.method not in READS
-
-
 class ServerApp:
     """Answers requests. `authorizer`: None if anyone may send them."""
 
@@ -116,7 +70,7 @@ class ServerApp:
     async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one HTTP request."""
         begun_s = time.perf_counter()
-        request = ReceivedRequest.of(scope)
+        request = ReceivedRequest(scope)
         own = self._pages.find(request.path) if request.method in READS else None
         if own is not None:
             page = await own(request.headers.get("accept", ""))
@@ -134,59 +88,52 @@ class ServerApp:
 
     async def _respond(self, request: ReceivedRequest, receive: Receive) -> Response[Any]:
         admission = self._admission
-        is_long_poll = request.is_long_poll
+        is_long_poll, has_body = request.is_long_poll, request.has_body
+        body = Body(admission) if has_body else None
         try:
             if is_long_poll:
                 admission.enter_long_poll()
-            else:
+            elif not admission.enter_at_once():
                 await admission.enter()
         except Overloaded as error:
-            if request.has_body:
-                await Body(admission).discard(receive)
+            if body is not None:
+                await body.discard(receive)
             return self._refused(error, request.id)
-        body = Body(admission)
         try:
-            if request.has_body:
+            if body is not None:
                 await body.read(receive, request.declared_bytes)
-            return await self._admitted(request, body, receive)
+            return await self._admitted(request, b"" if body is None else body.data, receive)
         except refusals.REFUSED as error:
-            body.release()
-            if request.has_body:
+            if body is not None:
+                body.release()
                 await body.discard(receive)
             return self._refused(error, request.id)
         finally:
-            body.release()
+            if body is not None:
+                body.release()
             if is_long_poll:
                 admission.leave_long_poll()
             else:
                 admission.leave()
 
-    async def _admitted(self, request: ReceivedRequest, body: Body, receive: Receive) -> Response[Any]:
+    def _admitted(self, request: ReceivedRequest, body: bytes, receive: Receive) -> Awaitable[Response[Any]]:
+        """Begin what answers the request, in a greenlet or a thread."""
         path = self._settings.path_of(request.path)
         if request.method == "OPTIONS" and self._settings.cors_headers:
             return self._preflight()
         function = function_for(request.method, path)
-        received = HttpRequest(request.method, request.target, request.pairs, body.data, request.source_ip)
-        event = build_event_in_process(received, request.id)
+        event = request.event(body)
         if self._authorizer is not None:
             if self._authorizer.is_due:
                 begin(self._authorizer.reload_or_log, _ignore)
             caller = self._authorizer.caller_of(request.method, path, request.query, request.headers)
             event["requestContext"]["authorizer"] = {"principalId": caller}
         if function == EXPLORE:
-            return await self._functions.answer_in_thread(event)
-        return await self._run(function, event, receive if request.is_long_poll else None)
-
-    async def _run(self, function: str, event: dict[str, Any], receive: Receive | None) -> Response[Any]:
-        """Run a handler in a greenlet. `receive`: of a request that ends when its client goes."""
-        running, ended = begin_awaited(lambda: self._functions.answer(function, event))
-        if receive is None or ended.done():
-            return await ended
-        watching = asyncio.ensure_future(_cancel_when_gone(receive, running))
-        try:
-            return await ended
-        finally:
-            watching.cancel()
+            return self._functions.answer_in_thread(event)
+        answer = partial(self._functions.answer, function, event)
+        if request.is_long_poll:
+            return _run_while_wanted(answer, receive)
+        return begin_awaited(answer)[1]
 
     def _refused(self, error: Exception, request_id: str) -> Response[str]:
         response = refusals.refusal_of(error, request_id)
@@ -194,7 +141,7 @@ class ServerApp:
         response.headers.update(self._settings.cors_headers)
         return response
 
-    def _preflight(self) -> Response[Any]:
+    async def _preflight(self) -> Response[Any]:
         from keylane.api.response import Response  # noqa: PLC0415 (for browsers alone)
 
         return Response(204, None, None, {**self._settings.cors_headers, **_PREFLIGHT})
@@ -221,6 +168,18 @@ async def _send(send: Send, status: int, headers: dict[str, str], body: bytes) -
     ]
     await send({"type": "http.response.start", "status": status, "headers": pairs})
     await send({"type": "http.response.body", "body": body})
+
+
+async def _run_while_wanted(answer: Callable[[], Response[Any]], receive: Receive) -> Response[Any]:
+    """Run a request that ends when its client goes."""
+    running, ended = begin_awaited(answer, is_cancellable=True)
+    if ended.done():
+        return await ended
+    watching = asyncio.ensure_future(_cancel_when_gone(receive, running))
+    try:
+        return await ended
+    finally:
+        watching.cancel()
 
 
 async def _cancel_when_gone(receive: Receive, running: RequestGreenlet) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from greenlet import GreenletExit, getcurrent, greenlet
 
@@ -21,6 +21,11 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
 
 T = TypeVar("T")
+End: TypeAlias = "Callable[[T | None, BaseException | None], None]"
+"""Takes the result of a request, or its error."""
+
+IDLE_GREENLETS = 256
+"""How many are kept for the next requests, 16 KiB each."""
 
 
 class RequestCancelled(Exception):
@@ -28,10 +33,13 @@ class RequestCancelled(Exception):
 
 
 class RequestGreenlet(greenlet):  # type: ignore[misc]  # greenlet has no types
-    """A request. `exchanges`: what it has sent to Redis and not read yet, by node."""
+    """Runs requests, one after the other: a new greenlet would map and unmap memory for its stack.
 
-    def __init__(self, run: Callable[[], None]) -> None:
-        super().__init__(run)
+    `exchanges`: what the request has sent to Redis and not read yet, by node.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(self._run_requests)
         self.exchanges: dict[Any, Any] = {}
         self.is_cancelled = False
         self.pausing: Suspension[None] | None = None
@@ -41,6 +49,30 @@ class RequestGreenlet(greenlet):  # type: ignore[misc]  # greenlet has no types
         self.is_cancelled = True
         if self.pausing is not None:
             self.pausing.resume(None)
+
+    def _run_requests(self, function: Callable[[], Any], end: End[Any], *, is_cancellable: bool) -> None:
+        while True:
+            try:
+                result = function()
+            except GreenletExit:
+                if not self.is_cancelled:
+                    raise  # the greenlet is deleted
+                end(None, RequestCancelled())
+            except BaseException as error:  # noqa: BLE001 (whatever it is, somebody waits for it)
+                end(None, error)
+            else:
+                end(result, None)
+            if is_cancellable or len(_idle) >= IDLE_GREENLETS:
+                return  # a late `cancel` must not meet the next request
+            function = end = result = None  # type: ignore[assignment]  # it may be idle for long
+            self.exchanges.clear()
+            _idle.append(self)
+            assert self.parent is not None  # noqa: S101 - for the type checker
+            function, end = self.parent.switch()
+
+
+_idle: list[RequestGreenlet] = []
+"""Greenlets without a request."""
 
 
 class Suspension(Generic[T]):
@@ -103,30 +135,24 @@ def current_request() -> RequestGreenlet:
     return found
 
 
-def begin(
-    function: Callable[[], T], end: Callable[[T | None, BaseException | None], None]
-) -> RequestGreenlet:
-    """Run a function as a request; call `end` with its result or its error. From the loop alone."""
+def begin(function: Callable[[], T], end: End[T], *, is_cancellable: bool = False) -> RequestGreenlet:
+    """Run a function as a request; call `end` with its result or its error. From the loop alone.
 
-    def run() -> None:
-        try:
-            result = function()
-        except GreenletExit:
-            if not begun.is_cancelled:
-                raise  # the greenlet is deleted
-            end(None, RequestCancelled())
-        except BaseException as error:  # noqa: BLE001 (whatever it is, somebody waits for it)
-            end(None, error)
-        else:
-            end(result, None)
-
-    begun = RequestGreenlet(run)
-    begun.switch()
+    The greenlet goes on to other requests, unless this one `is_cancellable`.
+    """
+    begun = _idle.pop() if _idle and not is_cancellable else None
+    if begun is not None and begun.parent is getcurrent():
+        begun.switch(function, end)
+        return begun
+    begun = RequestGreenlet()  # none is idle in this thread
+    begun.switch(function, end, is_cancellable=is_cancellable)
     return begun
 
 
-def begin_awaited(function: Callable[[], T]) -> tuple[RequestGreenlet, asyncio.Future[T]]:
-    """Run a function as a request; return the request, and the future of its result."""
+def begin_awaited(
+    function: Callable[[], T], *, is_cancellable: bool = False
+) -> tuple[RequestGreenlet, asyncio.Future[T]]:
+    """Run a function as a request; return its greenlet, as `begin`, and the future of its result."""
     future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
     def end(result: Any, error: BaseException | None) -> None:
@@ -137,7 +163,7 @@ def begin_awaited(function: Callable[[], T]) -> tuple[RequestGreenlet, asyncio.F
         else:
             future.set_exception(error)
 
-    return begin(function, end), future
+    return begin(function, end, is_cancellable=is_cancellable), future
 
 
 async def run_request(function: Callable[[], T]) -> T:

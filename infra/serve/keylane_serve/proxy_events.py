@@ -58,31 +58,20 @@ class MalformedResponse(ValueError):
 
 def build_proxy_event(request: HttpRequest, request_id: str, now_s: float | None = None) -> dict[str, Any]:
     """Return the REST API proxy event (payload format 1.0) of `request`; `now_s` is Unix time."""
-    event = build_event_in_process(request, request_id, now_s)
-    headers = [(name, _decode_header(value)) for name, value in request.headers]
-    event["body"], event["isBase64Encoded"] = _encode_body(request.body, headers)
-    return event
-
-
-def build_event_in_process(
-    request: HttpRequest, request_id: str, now_s: float | None = None
-) -> dict[str, Any]:
-    """Return the event as `build_proxy_event`, but with the body's own bytes, which JSON can't hold."""
     raw_path, _, raw_query = request.target.partition("?")
-    path = raw_path
-    if not _PRINTABLE.fullmatch(raw_path):
-        path = quote(raw_path.encode("utf-8", "surrogateescape"), safe=_PATH_SAFE)
+    path = encode_path(raw_path)
     query = parse_qsl(raw_query, keep_blank_values=True, errors="replace") if raw_query else []
     headers = [(name, _decode_header(value)) for name, value in request.headers]
+    body, is_base64 = _encode_body(request.body, headers)
     now_s = time.time() if now_s is None else now_s
     return {
         "resource": RESOURCE,
         "path": path,
         "httpMethod": request.method,
         "headers": dict(headers) or None,
-        "multiValueHeaders": _group_by_name(headers),
+        "multiValueHeaders": group_by_name(headers),
         "queryStringParameters": dict(query) or None,
-        "multiValueQueryStringParameters": _group_by_name(query),
+        "multiValueQueryStringParameters": group_by_name(query),
         "pathParameters": {"proxy": unquote(path[1:])} if len(path) > 1 else None,
         "stageVariables": None,
         "requestContext": {
@@ -99,9 +88,16 @@ def build_event_in_process(
             "resourcePath": RESOURCE,
             "stage": STAGE,
         },
-        "body": request.body or None,
-        "isBase64Encoded": False,
+        "body": body,
+        "isBase64Encoded": is_base64,
     }
+
+
+def encode_path(path: str) -> str:
+    """Return a path as it was sent, with bytes percent-encoded that a path can't hold."""
+    if _PRINTABLE.fullmatch(path):
+        return path
+    return quote(path.encode("utf-8", "surrogateescape"), safe=_PATH_SAFE)
 
 
 @lru_cache(maxsize=2)
@@ -141,7 +137,8 @@ def _decode_header(value: str) -> str:
     return value
 
 
-def _group_by_name(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]] | None:
+def group_by_name(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]] | None:
+    """Return the values of each name; None without any."""
     grouped: dict[str, list[str]] = {}
     for name, value in pairs:
         grouped.setdefault(name, []).append(value)

@@ -53,12 +53,12 @@ class ServerProcess:
         self._runtime: ServerRuntime | None = None
         self._app: ServerApp | None = None
 
-    async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+    def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> Awaitable[None]:
         """Serve as an ASGI application."""
         if scope["type"] == "lifespan":
-            await self._live(receive, send)
-        elif self._app is not None:
-            await self._app.answer(scope, receive, send)
+            return self._live(receive, send)
+        assert self._app is not None  # noqa: S101 - for the type checker: no request comes before the start
+        return self._app.answer(scope, receive, send)
 
     async def _live(self, receive: Receive, send: Send) -> None:
         await receive()

@@ -96,7 +96,7 @@ def test_a_read_that_waits_ends_when_its_client_goes():
                 cleaned.append(True)
                 raise
 
-        running = begin(polls, lambda _, error: ended.set_result(error))
+        running = begin(polls, lambda _, error: ended.set_result(error), is_cancellable=True)
         await asyncio.sleep(0)
         running.cancel()
         async with asyncio.timeout(BOUND_S):

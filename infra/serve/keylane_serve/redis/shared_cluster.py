@@ -49,15 +49,20 @@ class SharedCluster(SlotMap):
 
     def send(self, node: Node, packed: bytes, deadline: Deadline, reply_count: int = 1) -> None:
         """See `SlotMap.send`. It leaves with what other requests send in this tick."""
-        connection = self._connections.get(node) or self._connect(node, deadline)
-        seconds_left(deadline)
-        exchanges = current_request().exchanges
-        exchanges[node] = connection.send(packed, reply_count, deadline.at_s)
+        current_request().exchanges[node] = self._begin(node, packed, deadline, reply_count)
 
     def receive(self, node: Node, reply_count: int, deadline: Deadline) -> list[Any]:  # noqa: ARG002 (sent)
         """See `SlotMap.receive`. A request whose deadline passes leaves its replies to nobody."""
         exchange: Exchange = current_request().exchanges.pop(node)
         exchange.expires_s = deadline.at_s
+        return self._end(node, exchange, deadline)
+
+    def _begin(self, node: Node, packed: bytes, deadline: Deadline, reply_count: int) -> Exchange:
+        connection = self._connections.get(node) or self._connect(node, deadline)
+        seconds_left(deadline)
+        return connection.send(packed, reply_count, deadline.at_s)
+
+    def _end(self, node: Node, exchange: Exchange, deadline: Deadline) -> list[Any]:
         replies = exchange.wait()
         if isinstance(replies[0], AuthenticationError):  # NOAUTH: this connection was made without a password
             self._retire(node)
@@ -66,8 +71,7 @@ class SharedCluster(SlotMap):
 
     def roundtrip(self, node: Node, packed: bytes, reply_count: int, deadline: Deadline) -> list[Any]:
         """See `SlotMap.roundtrip`."""
-        self.send(node, packed, deadline, reply_count)
-        return self.receive(node, reply_count, deadline)
+        return self._end(node, self._begin(node, packed, deadline, reply_count), deadline)
 
     def abandon(self, node: Node) -> None:
         """See `SlotMap.abandon`: the connection stays, and drops the replies."""

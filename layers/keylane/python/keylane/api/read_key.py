@@ -183,7 +183,7 @@ def render_record(
             raise KeyAbsent(answer.layout.topic)
         tag = etag_of(record, as_bytes=request.as_bytes)
         headers["ETag"] = f"W/{tag}" if request.envelope else tag
-        headers["Keylane-Position"] = str(record.position)
+        headers["Keylane-Position"] = f"{record.partition}:{record.offset}"
         headers["Keylane-Timestamp"] = str(record.timestamp_ms)
         modified_ms: int | None = None
         if 0 < record.timestamp_ms <= LAST_HTTP_DATE_MS:

@@ -67,10 +67,13 @@ class Operation:
     render_error: Callable[[Event, Exception], Response[str]] | None = None
     query_names: frozenset[str] = field(init=False)
     """The names of its query parameters."""
+    is_read: bool = field(init=False)
+    """Whether it reads topics: an enumeration's members take long to look up."""
 
     def __post_init__(self) -> None:
         names = frozenset(each.name for each in self.parameters if each.place == "query")
         object.__setattr__(self, "query_names", names)
+        object.__setattr__(self, "is_read", self.route.permission.kind is PermissionKind.READ)
 
     def check(self, event: Event) -> None:
         """Raise BadRequest for an unknown query parameter, NotAcceptable where no JSON document is accepted.
@@ -126,9 +129,9 @@ class Resolver:
                 match, operation = found
                 name = operation.route.name
                 operation.check(event)
-                if match.route.permission.kind is PermissionKind.READ:
+                if operation.is_read:
                     # Of a repeated parameter the handler reads the last value, too.
-                    query = {parameter: [value] for parameter, value in query_of(event).items()}
+                    query = {parameter: (value,) for parameter, value in query_of(event).items()}
                     for topic in match.names(query) or ():
                         settings.topics.check(topic)
                 response = _within_bounds(operation.handler(event, *match.parts), event)

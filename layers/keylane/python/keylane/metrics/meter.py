@@ -23,7 +23,7 @@ from keylane import __version__
 from keylane.metrics.catalogue import COUNTER, HISTOGRAM, METRICS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 NAMESPACE = "Keylane"
 BURST = 5
@@ -59,6 +59,16 @@ class Distribution:
         self.total += value * times
         self.least = min(self.least, value)
         self.most = max(self.most, value)
+
+    def add_all(self, values: Sequence[float]) -> None:
+        """Add values that occurred once each."""
+        counts = self.counts
+        for value in values:
+            step = round(math.log2(max(value, LEAST)) * STEPS)
+            counts[step] = counts.get(step, 0) + 1
+        self.total += sum(values)
+        self.least = min(self.least, *values)
+        self.most = max(self.most, *values)
 
     def render(self) -> dict[str, Any]:
         """Return the distribution in CloudWatch's format, without values if there are too many."""
@@ -121,16 +131,25 @@ class Meter:
 
     def _sum_up(self) -> None:
         notes, self._notes = self._notes, []
+        values_of: dict[tuple[str, tuple[str, ...]], list[float]] = {}
         for metric, labels, value, times in notes:
-            series = self._series(metric, labels)
             kind = METRICS[metric].kind
+            if kind == HISTOGRAM and times == 1:
+                values_of.setdefault((metric, labels), []).append(value)
+                continue
+            series = self._series(metric, labels)
             if kind == HISTOGRAM:
-                kept = self._distributions.get(series)
-                if kept is None:
-                    kept = self._distributions[series] = Distribution()
-                kept.add(value, times)
+                self._distribution(series).add(value, times)
             else:
                 self._numbers[series] = value + (self._numbers.get(series, 0) if kind == COUNTER else 0)
+        for (metric, labels), values in values_of.items():
+            self._distribution(self._series(metric, labels)).add_all(values)
+
+    def _distribution(self, series: tuple[str, ...]) -> Distribution:
+        kept = self._distributions.get(series)
+        if kept is None:
+            kept = self._distributions[series] = Distribution()
+        return kept
 
     def _series(self, metric: str, labels: tuple[str, ...]) -> tuple[str, ...]:
         known = self._labels.setdefault(metric, set())

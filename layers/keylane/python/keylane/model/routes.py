@@ -147,6 +147,10 @@ ROUTES = (
     Route("post_v3_batch", f"{V3_TOPIC}/records:batch", ("POST",), PRODUCE, _WRITE),
 )
 BY_NAME = {route.name: route for route in ROUTES}
+_BY_METHOD = {
+    method: [route for route in ROUTES if method in route.methods]
+    for method in dict.fromkeys(method for route in ROUTES for method in route.methods)
+}
 
 
 def routes_at(path: str) -> list[Match]:
@@ -156,10 +160,10 @@ def routes_at(path: str) -> list[Match]:
 
 def route_for(method: str, path: str) -> Match | None:
     """Return the route for a method and a percent-encoded path; None without one."""
-    fitting = (route for route in ROUTES if method in route.methods)
-    return next(
-        (Match(each, found.groups()) for each in fitting if (found := each.pattern.fullmatch(path))), None
-    )
+    for route in _BY_METHOD.get(method, ()):  # a generator would take as long as the first pattern
+        if found := route.pattern.fullmatch(path):
+            return Match(route, found.groups())
+    return None
 
 
 def function_for(method: str, path: str) -> str:

@@ -40,6 +40,7 @@ from __future__ import annotations
 
 import json
 import struct
+from functools import lru_cache
 from typing import NamedTuple
 
 from keylane.model.records import WHOLE_KEY, HistoryEntry, Layout, Options, Position, Record, Watermark
@@ -222,6 +223,7 @@ def encode_watermark(watermark: Watermark) -> bytes:
     )
 
 
+@lru_cache(maxsize=4096)  # most reads of a lane find the bytes that the one before found
 def decode_watermark(data: bytes) -> Watermark:
     """Return the watermark. Raises CodecError for bytes of another length or version."""
     if len(data) != WATERMARK_BYTES:

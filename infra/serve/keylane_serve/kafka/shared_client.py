@@ -15,6 +15,9 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from confluent_kafka import KafkaError, KafkaException
+
+from keylane.adapters.kafka.errors import LOCAL_TIMED_OUT
 from keylane_serve.greenlets import SharedCall, Suspension, call_in_thread, pause_s
 
 if TYPE_CHECKING:
@@ -68,6 +71,8 @@ class SharedClient:
         fetch = partial(call_in_thread, self._executor, self._producer.list_topics, topic, timeout_s)
         try:
             return call.join(fetch, timeout_s + POLL_S)
+        except TimeoutError as error:
+            raise KafkaException(KafkaError(LOCAL_TIMED_OUT)) from error
         finally:
             if call.is_idle:
                 self._metadata.pop(topic, None)

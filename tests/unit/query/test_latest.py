@@ -266,6 +266,7 @@ def test_corrupt_watermark_names_its_key(layout: Layout):
         codec.encode_layout(a_layout(partition_by="suffix:|")),
         codec.encode_layout(a_layout(partition_count=16_384, stripes=2)),
     ],
+    ids=["no JSON", "unknown partitioner", "unknown part of the key", "more lanes than slots"],
 )
 def test_corrupt_layout_names_its_key(layout: Layout, data: bytes):
     reader = Reader({redis_keys.layout_key(layout.topic): data})

@@ -5,9 +5,11 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from keylane.api import changes as changes_api
 from keylane.api import read_key, read_many, read_pages, router
 from keylane.api import topics as topics_api
 from keylane.api import views as views_api
+from keylane.api.change_sources import KeyChanges, TopicChanges
 from keylane.api.envelope import Envelopes
 from keylane.query.history import read_as_of, read_history
 from keylane.query.join import read_joined
@@ -67,6 +69,28 @@ def get_history(event: Event, topic: str, key: str) -> Response[Any]:
     request = read_pages.parse_history(event, topic, key, query.settings)
     page = read_history(query.store, request.topic, request.key, request.scan, request.terms)
     return read_pages.render_history(page, request, _envelopes(query, request.values))
+
+
+@app.operation(
+    parameters=changes_api.KEY, answer="Changes", answer_type=changes_api.EVENT_STREAM, refusals=(501,)
+)
+def get_key_changes(event: Event, topic: str, key: str) -> Response[Any]:
+    """Answer with a key's record and each change as it comes, as Server-Sent Events."""
+    query = parts()
+    request = changes_api.parse_key_changes(event, topic, key, query.settings)
+    stream = query.open_stream(KeyChanges(query.change_reader, request), request.since)
+    return changes_api.render_stream(stream)
+
+
+@app.operation(
+    parameters=changes_api.TOPIC, answer="Changes", answer_type=changes_api.EVENT_STREAM, refusals=(501,)
+)
+def get_changes(event: Event, topic: str) -> Response[Any]:
+    """Answer with the changes of a topic's keys as they come, as Server-Sent Events."""
+    query = parts()
+    request = changes_api.parse_topic_changes(event, topic, query.settings)
+    stream = query.open_stream(TopicChanges(query.change_reader, request), request.since, request.key)
+    return changes_api.render_stream(stream)
 
 
 @app.operation(

@@ -53,6 +53,11 @@ SCHEMAS: dict[str, Any] = {
     },
     "Records": an_object(("records", "watermarks"), records=a_list("Row"), **_FRESHNESS),
     "Page": an_object(("records", "watermarks"), records=a_list("Row"), **_PAGE, **_FRESHNESS),
+    "Changes": {
+        "type": "string",
+        "description": "Server-Sent Events, from the standing server: `record` and `absent` with the key's"
+        " document, `gap`, `problem` and `closing`",
+    },
     "History": an_object(
         (*_KEY, "records", "watermarks"), **_KEY, records=a_list("Entry"), **_PAGE, **_FRESHNESS
     ),

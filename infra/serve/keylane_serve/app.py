@@ -17,13 +17,15 @@ import time
 import uuid
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from keylane.model.routes import EXPLORE, READS, function_for
+from keylane.model.changes import PROBLEM, ChangeEvent
+from keylane.model.routes import EXPLORE, READS, STREAMS, function_for, route_for
 from keylane.wiring.api import read_api_settings
 from keylane_serve import refusals
 from keylane_serve.admission import Overloaded
 from keylane_serve.bodies import Body, ClientGone
 from keylane_serve.greenlets import RequestCancelled, RequestGreenlet, begin, begin_awaited
 from keylane_serve.proxy_events import HttpRequest, build_event_in_process
+from keylane_serve.streams import EventStream
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -45,6 +47,8 @@ _PREFLIGHT = {
     "Access-Control-Allow-Headers": "Authorization,*",
     "Access-Control-Max-Age": "7200",
 }
+SEND_TIMEOUT_S = 60.0
+"""How long a client of a stream may read nothing while there is something to read."""
 _HEADER_NAMES: dict[str, bytes] = {}
 
 
@@ -117,16 +121,19 @@ class ServerApp:
         """Answer one HTTP request."""
         begun_s = time.perf_counter()
         request = ReceivedRequest.of(scope)
-        own = self._pages.find(request.path) if request.method in READS else None
-        if own is not None:
-            page = await own(request.headers.get("accept", ""))
+        accept = request.headers.get("accept", "")
+        page = await self._pages.find(request.path, accept) if request.method in READS else None
+        if page is not None:
             await _send(send, page.status, page.headers, b"" if request.method == "HEAD" else page.body)
             return
         try:
             response = await self._respond(request, receive)
         except (ClientGone, RequestCancelled):
             return
-        await self._send_response(send, response, request)
+        if isinstance(response.body, EventStream):
+            await self._stream(send, receive, response, request)
+        else:
+            await self._send_response(send, response, request)
         if self._logs_access:
             taken_ms = (time.perf_counter() - begun_s) * 1000
             shown = request.source_ip, request.method, request.target, response.status_code
@@ -134,7 +141,8 @@ class ServerApp:
 
     async def _respond(self, request: ReceivedRequest, receive: Receive) -> Response[Any]:
         admission = self._admission
-        is_long_poll = request.is_long_poll
+        is_long_poll = request.is_long_poll or self._is_stream(request)
+        is_streaming = False
         try:
             if is_long_poll:
                 admission.enter_long_poll()
@@ -148,18 +156,65 @@ class ServerApp:
         try:
             if request.has_body:
                 await body.read(receive, request.declared_bytes)
-            return await self._admitted(request, body, receive)
+            response = await self._admitted(request, body, receive)
         except refusals.REFUSED as error:
             body.release()
             if request.has_body:
                 await body.discard(receive)
             return self._refused(error, request.id)
+        else:
+            is_streaming = isinstance(response.body, EventStream)
+            return response
         finally:
             body.release()
-            if is_long_poll:
-                admission.leave_long_poll()
-            else:
+            if not is_long_poll:
                 admission.leave()
+            elif not is_streaming:
+                admission.leave_long_poll()
+
+    def _is_stream(self, request: ReceivedRequest) -> bool:
+        """Whether the request is for a stream, which keeps its place until it ends."""
+        if not request.path.rstrip("/").endswith("/changes"):
+            return False
+        found = route_for(request.method, self._settings.path_of(request.path))
+        return found is not None and found.route.name in STREAMS
+
+    async def _stream(
+        self, send: Send, receive: Receive, response: Response[Any], request: ReceivedRequest
+    ) -> None:
+        """Send events until the client goes, or does not read for a while, or the stream ends."""
+        stream: EventStream = response.body
+        watching = asyncio.ensure_future(_leave_when_gone(receive, stream))
+        try:
+            response.headers["x-amzn-RequestId"] = request.id
+            await _start(send, response.status_code, response.headers)
+            async for chunk in stream.chunks(lambda: self._refuse_stream(request)):
+                async with asyncio.timeout(SEND_TIMEOUT_S):
+                    await send({"type": "http.response.body", "body": chunk, "more_body": True})
+            await send({"type": "http.response.body", "body": b""})
+        except TimeoutError:
+            _log.warning("request %s: the client reads nothing: its stream ends", request.id)
+        finally:
+            watching.cancel()
+            stream.close()
+            self._admission.leave_long_poll()
+
+    def _refuse_stream(self, request: ReceivedRequest) -> ChangeEvent | None:
+        """Return the last event of a stream whose token is no longer valid."""
+        try:
+            self._authorize(request)
+        except refusals.REFUSED as error:
+            return ChangeEvent(PROBLEM, str(self._refused(error, request.id).body))
+        return None
+
+    def _authorize(self, request: ReceivedRequest) -> str | None:
+        """Return the caller's name, None where anyone may call. Raises NotAuthorized, NotAllowed."""
+        if self._authorizer is None:
+            return None
+        if self._authorizer.is_due:
+            begin(self._authorizer.reload_or_log, _ignore)
+        path = self._settings.path_of(request.path)
+        return self._authorizer.caller_of(request.method, path, request.query, request.headers)
 
     async def _admitted(self, request: ReceivedRequest, body: Body, receive: Receive) -> Response[Any]:
         path = self._settings.path_of(request.path)
@@ -168,10 +223,7 @@ class ServerApp:
         function = function_for(request.method, path)
         received = HttpRequest(request.method, request.target, request.pairs, body.data, request.source_ip)
         event = build_event_in_process(received, request.id)
-        if self._authorizer is not None:
-            if self._authorizer.is_due:
-                begin(self._authorizer.reload_or_log, _ignore)
-            caller = self._authorizer.caller_of(request.method, path, request.query, request.headers)
+        if (caller := self._authorize(request)) is not None:
             event["requestContext"]["authorizer"] = {"principalId": caller}
         if function == EXPLORE:
             return await self._functions.answer_in_thread(event)
@@ -214,13 +266,23 @@ _NO_CONTENT = 204
 
 
 async def _send(send: Send, status: int, headers: dict[str, str], body: bytes) -> None:
+    await _start(send, status, headers)
+    await send({"type": "http.response.body", "body": body})
+
+
+async def _start(send: Send, status: int, headers: dict[str, str]) -> None:
     names = _HEADER_NAMES
     pairs = [
         (names.get(name) or names.setdefault(name, name.encode()), value.encode())
         for name, value in headers.items()
     ]
     await send({"type": "http.response.start", "status": status, "headers": pairs})
-    await send({"type": "http.response.body", "body": body})
+
+
+async def _leave_when_gone(receive: Receive, stream: EventStream) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    stream.leave()
 
 
 async def _cancel_when_gone(receive: Receive, running: RequestGreenlet) -> None:

@@ -3,6 +3,7 @@
     /health/live     200: the process answers
     /health/ready    200: it serves requests; 503: it is being stopped
     /metrics         for Prometheus, as the local front's; of all processes of the server
+    /console/        the console, where its files are there
 
 They need no token and are not counted. `/health` is the API's: it asks Kafka and Redis.
 """
@@ -10,10 +11,14 @@ They need no token and are not counted. `/health` is the API's: it asks Kafka an
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+from keylane_serve.console import is_console, serve_console
+from keylane_serve.own_page import OwnPage
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable
+    from pathlib import Path
 
     from keylane_serve.function_metrics import FunctionMetrics
     from keylane_serve.metric_files import MetricFiles
@@ -22,32 +27,32 @@ LIVE, READY, METRICS = "/health/live", "/health/ready", "/metrics"
 _OK, _UNAVAILABLE = 200, 503
 
 
-class OwnPage(NamedTuple):
-    """A page."""
-
-    status: int
-    headers: dict[str, str]
-    body: bytes
-
-
 class OwnPages:
     """The pages of one process. `flush` has all meters write what they have to `metrics`.
 
-    `files`: None if there is one process.
+    `files`: None if there is one process. `console`: the folder of the console, None without it.
     """
 
     def __init__(
-        self, metrics: FunctionMetrics, flush: Callable[[], None], files: MetricFiles | None
+        self,
+        metrics: FunctionMetrics,
+        flush: Callable[[], None],
+        files: MetricFiles | None,
+        console: Path | None = None,
     ) -> None:
         self.metrics = metrics
         self._files = files
         self.is_ready = True
         self._flush = flush
+        self._console = console
         self._pages = {LIVE: self._live, READY: self._ready, METRICS: self._render_metrics}
 
-    def find(self, path: str) -> Callable[[str], Awaitable[OwnPage]] | None:
-        """Return what renders the page at a path, for an Accept header; None where there is none."""
-        return self._pages.get(path)
+    async def find(self, path: str, accept: str) -> OwnPage | None:
+        """Return the page at a path, for an Accept header; None where there is none."""
+        page = self._pages.get(path)
+        if page is not None:
+            return await page(accept)
+        return serve_console(self._console, path) if self._console and is_console(path) else None
 
     async def _live(self, _: str) -> OwnPage:
         return _status_page(_OK, "live")

@@ -17,7 +17,7 @@ from keylane.query.latest import read_latest
 from keylane.query.multi_get import read_many as read_many_keys
 from keylane.query.ranges import read_range
 from keylane.query.topics import partitions_by_node
-from keylane.query.views import describe_view, read_windows
+from keylane.query.views import describe_view, list_views, read_windows
 from keylane.wiring.api import read_api_settings
 from keylane.wiring.metrics import build_meter
 from keylane.wiring.query import QueryParts, build_query
@@ -131,6 +131,13 @@ def get_view_keys(event: Event, view: str) -> Response[Any]:
     request = views_api.parse_windows_of_span(event, view, query.settings)
     page = read_windows(query.store, request.scan, request.terms)
     return views_api.render_windows(page, request, query.now_ms)
+
+
+@app.operation(answer="Views")
+def get_views(event: Event) -> Response[Any]:
+    """Answer with all views: their topics, windows and columns."""
+    query = parts()
+    return views_api.render_views(list_views(query.store, query.settings.state_timeout_ms))
 
 
 @app.operation(answer="View")

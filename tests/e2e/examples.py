@@ -78,6 +78,7 @@ EXAMPLES = {
     "get_changes": Example("GET", "/topics/bookings/changes?prefix=ann%7C", status=501),
     "get_topic": Example("GET", "/topics/flights"),
     "get_partitions": Example("GET", "/metadata/partitions?topic=flights"),
+    "get_views": Example("GET", "/views"),
     "get_view": Example("GET", "/views/puts"),
     "get_windows": Example("GET", "/views/puts/keys/N14228"),
     "get_view_keys": Example("GET", "/views/puts/keys?prefix=N&limit=5"),

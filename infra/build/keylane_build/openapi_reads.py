@@ -126,6 +126,17 @@ SCHEMAS: dict[str, Any] = {
         building=FLAG,
         incomplete=FLAG,
     ),
+    "ListedView": an_object(
+        ("view", "topic", "window", "columns", "partitions", "generation"),
+        view=TEXT,
+        topic=TEXT,
+        key=MAYBE_TEXT,
+        window=an_object(("kind",), kind={"enum": ["tumbling", "hopping", "session", "none"]}),
+        columns={"type": "array", "items": TEXT},
+        partitions=COUNT,
+        generation=COUNT,
+    ),
+    "Views": an_object(("views",), views=a_list("ListedView")),
     "View": an_object(
         ("view", "topic", "window", "columns", "partitions", "generation", "late", "invalid", "lanes"),
         view=TEXT,

@@ -122,6 +122,7 @@ ROUTES = (
     Route("join_topics", "/join/{key}", READS, QUERY, _READ_OF_TOPICS),
     Route("get_windows", "/views/{view}/keys/{key}", READS, QUERY, _VIEWS),
     Route("get_view_keys", "/views/{view}/keys", READS, QUERY, _VIEWS),
+    Route("get_views", "/views", READS, QUERY, Permission(PermissionKind.VIEWS, Names.ALL)),
     Route("get_view", "/views/{view}", READS, QUERY, _VIEWS),
     Route("get_partitions", "/metadata/partitions", READS, QUERY, _READ_OF_TOPIC),
     Route("get_topics", "/topics", READS, EXPLORE, _READ_ALL),

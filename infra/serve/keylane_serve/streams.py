@@ -11,7 +11,9 @@ All of this is for the loop's thread.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import time
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
@@ -46,15 +48,22 @@ class ChangeStreams:
 
     def open(self, source: ChangeSource, position: Any, is_wanted: Callable[[bytes], bool]) -> EventStream:
         """Open a stream, as a request. `EventStream.close` must follow. Raises as `ChangeSource.start`."""
-        feed = self._feeds.get(source.identity)
+        feed = self._find(source.identity)
         if feed is None:
             source.start()
             # Another request may have started the same while this one waited.
-            feed = self._feeds.setdefault(source.identity, ChangeFeed(source))
+            feed = self._find(source.identity)
+        if feed is None:
+            feed = self._feeds[source.identity] = ChangeFeed(source)
         stream = EventStream(self, feed, position, is_wanted)
         self._streams.add(stream)
         feed.holders.add(stream)
         return stream
+
+    def _find(self, identity: Hashable) -> ChangeFeed | None:
+        """Return a feed that still runs: one that failed may have streams that are about to end."""
+        found = self._feeds.get(identity)
+        return None if found is None or found.is_over else found
 
     def close(self, stream: EventStream) -> None:
         """End a stream, and its feed if it was the last one."""
@@ -78,8 +87,8 @@ class ChangeFeed:
         self.source = source
         self.holders: set[EventStream] = set()
         self.listeners: set[EventStream] = set()
+        self.is_over = False
         self._running: RequestGreenlet | None = None
-        self._is_stopped = False
 
     def join(self, stream: EventStream) -> None:
         """Pass the next changes to a stream, too."""
@@ -89,17 +98,17 @@ class ChangeFeed:
 
     def stop(self) -> None:
         """End the wait."""
-        self._is_stopped = True
+        self.is_over = True
         if self._running is not None:
             self._running.cancel()
 
     def _begin(self) -> None:
-        if self._running is None and not self._is_stopped:
+        if self._running is None and not self.is_over:
             self._running = begin(self._run, self._end)
 
     def _run(self) -> None:
         reported = ""
-        while not self._is_stopped:
+        while not self.is_over:
             try:
                 events = self.source.wait(HEARTBEAT_S)
                 reported = ""
@@ -120,6 +129,7 @@ class ChangeFeed:
             stream.push([data for key, is_for_all, data in rendered if is_for_all or stream.is_wanted(key)])
 
     def _end(self, _: None, error: BaseException | None) -> None:
+        self.is_over = True
         if error is None or isinstance(error, RequestCancelled):
             return
         event = problem_event(error)
@@ -171,20 +181,21 @@ class EventStream:
         self._streams.close(self)
 
     async def chunks(self, refuse: Callable[[], ChangeEvent | None]) -> AsyncIterator[bytes]:
-        """Yield the stream's bytes. `refuse` is asked at each heartbeat for a reason to end the stream."""
+        """Yield the stream's bytes. `refuse` is asked every HEARTBEAT_S for a reason to end the stream."""
         yield _RETRY
         async for chunk in self._catch_up():
             yield chunk
+        check_at_s = time.monotonic() + HEARTBEAT_S
         while not self._is_left:
-            try:
-                async with asyncio.timeout(HEARTBEAT_S):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(max(0.0, check_at_s - time.monotonic())):
                     await self._has_news.wait()
-            except TimeoutError:
+            if time.monotonic() >= check_at_s:
+                check_at_s = time.monotonic() + HEARTBEAT_S
                 if refusal := refuse():
                     self.end(refusal)
-                else:
+                elif not self._has_news.is_set():
                     yield _HEARTBEAT
-                    continue
             self._has_news.clear()
             if self._buffer:
                 chunk = b"".join(self._buffer)

@@ -16,7 +16,7 @@ N ?= 200
 SEED ?=
 
 .PHONY: help setup setup-python setup-check setup-sam setup-tests setup-localstack setup-all demo test unit integration e2e
-.PHONY: containers check
+.PHONY: containers check example
 .PHONY: lint-infra audit openapi settings tour events layer layer-requirements image-requirements monitoring sizing package-job build
 .PHONY: up down status deploy-local clean torture torture-mutants model model-mutants compat
 .PHONY: bench bench-lookup bench-ingest bench-freshness bench-coldstart bench-read bench-write bench-outage bench-wait bench-serve bench-idle bench-compare
@@ -32,6 +32,11 @@ setup-python:
 
 demo: setup  ## Real flights into Kafka, and their answers over HTTP (KEYLANE_ARGS=--once tears it down)
 	@$(BIN)/keylane demo $(KEYLANE_ARGS)
+
+example: setup  ## A departures board in the browser, live (Ctrl-C ends it; examples/flights-board)
+	@cd examples/flights-board && KEYLANE_CORS_ORIGIN=http://localhost:8090 $(abspath $(BIN))/keylane up --serve
+	@cd examples/flights-board && $(abspath $(BIN))/keylane demo
+	@cd examples/flights-board && $(abspath $(BIN))/python board.py
 
 setup-check:
 	@$(PY) infra/local/bootstrap.py python sam lint

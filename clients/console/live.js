@@ -1,15 +1,16 @@
 /**
- * The changes of one key. Today by long polls: the service holds a read with If-None-Match until another record
- * arrives. An absent key has no tag to wait with, so the read waits for the next record of the key's lane.
- * Server-Sent Events would replace `next` and nothing else.
+ * The changes of one key. `keylane serve` streams them: each event is followed by a read. EventSource can send no
+ * token, so the stream is read by hand. Where there is none: long polls. The service holds a read with If-None-Match
+ * until another record arrives. An absent key has no tag to wait with, so the read waits for its lane's next record.
  */
 
 import { sleep, untilWanted } from "./polling.js";
-import { Failed, keyPath, send } from "./session.js";
+import { credentials, Failed, keyPath, send, urlOf } from "./session.js";
 
 const WAIT_S = 20;
 const BUSY_LANE_MS = 250;
 const AFTER_FAILURE_MS = 3000;
+const STREAM_AGAIN_MS = 1000;
 const NOT_REACHED = 412;
 
 /** The headers to wait with, by the answer before. */
@@ -23,16 +24,68 @@ function waiting(last) {
 }
 
 async function next(topic, key, format, last, signal) {
-  const query = format === "base64" ? { key_format: "base64" } : {};
-  return send("GET", keyPath(topic, key), { query, headers: waiting(last), signal });
+  return send("GET", keyPath(topic, key), { query: formatQuery(format), headers: waiting(last), signal });
+}
+
+const formatQuery = (format) => (format === "base64" ? { key_format: "base64" } : {});
+
+/** Open the stream; resolves to its reader, or to null where the service has none. */
+async function openStream({ topic, key, format }, signal) {
+  const headers = { ...credentials(), Accept: "text/event-stream" };
+  const options = { headers, signal, cache: "no-store", credentials: "omit", referrerPolicy: "no-referrer" };
+  const response = await fetch(urlOf(keyPath(topic, key, "changes"), formatQuery(format)), options);
+  const isStream = response.ok && response.headers.get("Content-Type")?.startsWith("text/event-stream");
+  if (!isStream) await response.body?.cancel();
+  return isStream ? response.body.getReader() : null;
+}
+
+/** A connection that breaks is a TypeError; the next read says so, if it still does. */
+function ifBroken(value) {
+  return (error) => {
+    if (error instanceof TypeError) return value;
+    throw error;
+  };
+}
+
+/** Call `onChange` after each event about the key. False: nothing is streamed here. */
+async function followStream(wanted, signal, onChange) {
+  const reader = await openStream(wanted, signal).catch(ifBroken(undefined));
+  if (!reader) return reader === undefined;
+  const decoder = new TextDecoder();
+  let text = "";
+  for (;;) {
+    const { done, value } = await reader.read().catch(ifBroken({ done: true }));
+    if (done) return true;
+    text += decoder.decode(value, { stream: true });
+    const events = text.split("\n\n");
+    text = events.pop();
+    if (events.some((each) => /^event: (record|absent)$/m.test(each))) await onChange();
+  }
 }
 
 /** Call `onAnswer` with the answer of each state of the key (200, 404), `onTrouble` with failures, until `signal`. */
 export async function follow({ topic, key, format }, signal, onAnswer, onTrouble) {
   let last = null;
+  let isStreamed = true;
+  const readNow = async () => {
+    await untilWanted(signal);
+    const answer = await next(topic, key, format, null, signal);
+    if (answer.status !== 200 && !answer.headers.get("Keylane-Watermark")) return;
+    const isNew = !last || last.status !== answer.status || last.headers.get("ETag") !== answer.headers.get("ETag");
+    last = answer;
+    if (isNew) await onAnswer(answer);
+  };
   while (!signal.aborted) {
     try {
       await untilWanted(signal);
+      if (isStreamed) {
+        isStreamed = await followStream({ topic, key, format }, signal, readNow);
+        if (isStreamed) {
+          await sleep(STREAM_AGAIN_MS, signal);
+          await readNow();
+        }
+        continue;
+      }
       const answer = await next(topic, key, format, last, signal);
       if (answer.status === 200 || answer.status === 404) {
         const isNew = !last || last.status !== answer.status || last.headers.get("ETag") !== answer.headers.get("ETag");

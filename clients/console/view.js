@@ -98,10 +98,23 @@ async function showWindows(place, view, chosen, signal) {
   await page("");
 }
 
+/** All views, to choose one. */
+function listed(views) {
+  if (!views.length) return element("p", { class: "hint" }, "There are no views. keylane.toml defines them.");
+  return table("Views", ["View", "Topic", "Windows", "Columns"], views.map((each) => [
+    element("a", { href: link({ view: each.view }) }, each.view),
+    element("a", { href: `#/topic?topic=${encodeURIComponent(each.topic)}` }, each.topic),
+    windowText(each.window),
+    each.columns.join(", "),
+  ]));
+}
+
 export async function show(main, params, signal) {
   const name = params.get("view") ?? "";
   if (!name) {
-    main.append(element("h1", {}, "A view"), form(params, []), element("p", { class: "hint" }, "The names of views are in keylane.toml; the demo has departures."));
+    const list = element("div", {}, reading());
+    main.append(element("h1", {}, "Views"), form(params, []), list);
+    await guarded(list, async () => list.replaceChildren(listed((await read("/views", {}, signal)).views)));
     return;
   }
   const top = element("div", {}, reading());

@@ -5,9 +5,11 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from keylane.api import changes as changes_api
 from keylane.api import read_key, read_many, read_pages, router
 from keylane.api import topics as topics_api
 from keylane.api import views as views_api
+from keylane.api.change_sources import KeyChanges, TopicChanges
 from keylane.api.envelope import Envelopes
 from keylane.query.history import read_as_of, read_history
 from keylane.query.join import read_joined
@@ -15,7 +17,7 @@ from keylane.query.latest import read_latest
 from keylane.query.multi_get import read_many as read_many_keys
 from keylane.query.ranges import read_range
 from keylane.query.topics import partitions_by_node
-from keylane.query.views import describe_view, read_windows
+from keylane.query.views import describe_view, list_views, read_windows
 from keylane.wiring.api import read_api_settings
 from keylane.wiring.metrics import build_meter
 from keylane.wiring.query import QueryParts, build_query
@@ -70,6 +72,28 @@ def get_history(event: Event, topic: str, key: str) -> Response[Any]:
 
 
 @app.operation(
+    parameters=changes_api.KEY, answer="Changes", answer_type=changes_api.EVENT_STREAM, refusals=(501,)
+)
+def get_key_changes(event: Event, topic: str, key: str) -> Response[Any]:
+    """Answer with a key's record and each change as it comes, as Server-Sent Events."""
+    query = parts()
+    request = changes_api.parse_key_changes(event, topic, key, query.settings)
+    stream = query.open_stream(KeyChanges(query.change_reader, request), request.since)
+    return changes_api.render_stream(stream)
+
+
+@app.operation(
+    parameters=changes_api.TOPIC, answer="Changes", answer_type=changes_api.EVENT_STREAM, refusals=(501,)
+)
+def get_changes(event: Event, topic: str) -> Response[Any]:
+    """Answer with the changes of a topic's keys as they come, as Server-Sent Events."""
+    query = parts()
+    request = changes_api.parse_topic_changes(event, topic, query.settings)
+    stream = query.open_stream(TopicChanges(query.change_reader, request), request.since, request.key)
+    return changes_api.render_stream(stream)
+
+
+@app.operation(
     parameters=read_many.MANY, body=read_many.MANY_BODY, answer="Records", refusals=(413, 414, 415)
 )
 def read_keys(event: Event, topic: str) -> Response[Any]:
@@ -107,6 +131,13 @@ def get_view_keys(event: Event, view: str) -> Response[Any]:
     request = views_api.parse_windows_of_span(event, view, query.settings)
     page = read_windows(query.store, request.scan, request.terms)
     return views_api.render_windows(page, request, query.now_ms)
+
+
+@app.operation(answer="Views")
+def get_views(event: Event) -> Response[Any]:
+    """Answer with all views: their topics, windows and columns."""
+    query = parts()
+    return views_api.render_views(list_views(query.store, query.settings.state_timeout_ms))
 
 
 @app.operation(answer="View")

@@ -67,6 +67,21 @@ def test_the_console_is_served_with_a_policy_that_allows_no_inline_code(client):
     assert (moved.status, moved.headers["Location"]) == (308, "console/")
 
 
+def test_the_standing_server_serves_the_console_whose_keys_are_live_by_a_stream(
+    browser, applied_stack, server_url, client
+):
+    tab = ConsoleTab(browser, server_url, viewport=DESK)
+    streams = []
+    tab.page.on("response", lambda answer: streams.append((answer.url, answer.status)))
+    client.put("bookings", b"console|live", b'{"to": "Bern"}')
+    page = tab.open("key", topic="bookings", key="console|live")
+    expect(page.locator("#value")).to_contain_text("Bern")
+    client.put("bookings", b"console|live", b'{"to": "Olten"}')
+    expect(page.locator("#value")).to_contain_text("Olten")
+    assert [status for url, status in streams if url.endswith("/changes")] == [200]
+    tab.close()
+
+
 @pytest.mark.parametrize(
     "path", ["nothing.js", "../server.py", "..%2f..%2fREADME.md", ".hidden", "a/b.js", "%00"]
 )

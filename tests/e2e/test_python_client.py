@@ -185,8 +185,17 @@ def test_a_history_has_each_record_and_an_earlier_moment_its_own(api, keys):
     assert topic.at(positions[1])[keys("a")].value == 1
 
 
-def test_a_watch_sees_a_key_arrive_change_and_go(api, keys):
-    topic = api.topic("flights")
+@pytest.fixture(params=["polls", "stream"])
+def watching_api(request, applied_stack):
+    """A client of the front, whose functions can't stream, and one of the standing server, which does."""
+    is_stream = request.param == "stream"
+    url = request.getfixturevalue("server_url") if is_stream else applied_stack.http_url
+    with Client(url) as client:
+        yield client
+
+
+def test_a_watch_sees_a_key_arrive_change_and_go(watching_api, keys):
+    topic = watching_api.topic("flights")
     changes = topic.watch(keys("a"), wait_s=5)
     assert isinstance(next(changes), Absent)
     topic.put(keys("a"), 1)

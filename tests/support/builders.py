@@ -198,7 +198,12 @@ def load_query(*entries: dict[bytes, bytes], now_ms: int = NOW_MS) -> Callable[.
     nowhere: Any = None
     store = Store(state, Layouts(state, time.clock, 30), time.clock)
     settings = QuerySettings(nowhere, wait_default_ms=0)
-    function.parts = lambda: QueryParts(settings, store, lambda: pytest.fail("no value here has a schema"))
+    function.parts = lambda: QueryParts(
+        settings,
+        store,
+        lambda: pytest.fail("no value here has a schema"),
+        lambda: pytest.fail("a function streams nothing"),
+    )
 
     def ask(method: str, path: str, **event: Any) -> dict[str, Any]:
         answer: dict[str, Any] = function.lambda_handler(an_event(method, path, **event), None)

@@ -27,7 +27,7 @@ _OF_LANE = re.compile(
     rb"\{(?P<tag>[0-9a-z]{1,4})\}:(?P<name>[^:]+):(?P<generation>\d+):(?P<kind>.)(?::(?P<rest>.*))?",
     re.DOTALL,
 )
-_OF_TOPIC = re.compile(rb"\{keylane(?:-[hv])?\}:[a-z]+:(?P<name>[^:]+)", re.DOTALL)
+_OF_TOPIC = re.compile(rb"\{keylane(?:-[hv])?\}:(?:views|[a-z]+:(?P<name>[^:]+))", re.DOTALL)
 _LANE = re.compile(rb"(\d+)\.(\d+)")
 
 Content = tuple[str, Any]
@@ -61,7 +61,9 @@ class KnownKeys:
 def explains(redis_key: bytes, layouts: Mapping[str, Layout], known: KnownKeys) -> bool:
     """Whether a key belongs to a topic or view by the layout that readers use, and lies where it should."""
     if (of_topic := _OF_TOPIC.fullmatch(redis_key)) is not None:
-        return of_topic["name"].decode() in layouts
+        name = of_topic["name"]
+        # The list of views has no name of its own.
+        return any(map(windows.view_of_state, layouts)) if name is None else name.decode() in layouts
     match = _OF_LANE.fullmatch(redis_key)
     layout = layouts.get(match["name"].decode()) if match else None
     if match is None or layout is None or int(match["generation"]) != layout.generation:

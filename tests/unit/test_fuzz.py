@@ -148,6 +148,7 @@ class Functions:
             QuerySettings(nowhere, wait_default_ms=0, wait_max_ms=0),
             Store(state, Layouts(state, clock, 30), clock),
             lambda: pytest.fail("no topic here has a registry's values"),
+            lambda: pytest.fail("a function streams nothing"),
         )
         produce = ProduceParts(RecordWriter(log, clock, 1_048_576, 5_000))
         self.query.parts = lambda: query  # type: ignore[attr-defined]

@@ -57,6 +57,7 @@ class AsyncView(NonBlocking[ViewCalls]):
 
 class _AsyncService(NonBlocking[ServiceCalls]):
     topics = async_iterating(ServiceCalls.topics)
+    views = awaiting(ServiceCalls.views)
     join = awaiting(ServiceCalls.join)
     health = awaiting(ServiceCalls.health)
 

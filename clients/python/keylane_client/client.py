@@ -57,6 +57,7 @@ class View(Blocking[ViewCalls]):
 
 class _Service(Blocking[ServiceCalls]):
     topics = iterating(ServiceCalls.topics)
+    views = blocking(ServiceCalls.views)
     join = blocking(ServiceCalls.join)
     health = blocking(ServiceCalls.health)
 

@@ -5,18 +5,21 @@ Here, and nowhere else, are httpx' errors known.
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import aclosing, closing, contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import httpx
 from tenacity import AsyncRetrying, Retrying
 
-from keylane_client.errors import KeylaneError, Unreachable, error_of
+from keylane_client.errors import InvalidAnswer, KeylaneError, Unreachable, error_of
+from keylane_client.events import EventParser
+from keylane_client.following import EVENT_STREAM, SILENCE_S, Follower
 from keylane_client.wire import ApiRequest, ApiResponse, Conversation, Stream
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 
+    from keylane_client.events import ServerEvent
     from keylane_client.retries import RetryPolicy
 
 T = TypeVar("T")
@@ -41,15 +44,24 @@ def translate_http_errors(url: httpx.URL) -> Iterator[None]:
         raise Unreachable(f"the connection to {url.host} broke: {error or type(error).__name__}") from error
 
 
-def build_request(http: httpx.Client | httpx.AsyncClient, request: ApiRequest) -> httpx.Request:
-    """Return the request as httpx has it. The path is percent-encoded already, and stays as it is."""
+def build_request(
+    http: httpx.Client | httpx.AsyncClient, request: ApiRequest, *, silence_s: float | None = None
+) -> httpx.Request:
+    """Return the request as httpx has it. The path is percent-encoded already, and stays as it is.
+
+    `silence_s`: the longest time without a byte, None for the client's own timeout.
+    """
     url = str(http.base_url).rstrip("/") + request.path
+    timeout = http.timeout
+    if silence_s is not None:
+        timeout = httpx.Timeout(silence_s, connect=timeout.connect, write=timeout.write, pool=timeout.pool)
     return http.build_request(
         request.method,
         url,
         params=dict(request.query) or None,
         headers=dict(request.headers),
         content=request.body,
+        timeout=timeout,
     )
 
 
@@ -60,6 +72,17 @@ def check_response(request: ApiRequest, response: httpx.Response) -> ApiResponse
     if response.is_success or response.status_code in request.also_answers:
         return answer
     raise error_of(answer)
+
+
+def is_stream(response: httpx.Response) -> bool:
+    """Return whether the response is a stream of events."""
+    return response.is_success and response.headers.get("content-type", "").startswith(EVENT_STREAM)
+
+
+def check_stream(request: ApiRequest, response: httpx.Response) -> None:
+    """Raise the error of a response that is no stream."""
+    check_response(request, response)
+    raise InvalidAnswer("the answer is no stream of events")
 
 
 class BlockingDriver:
@@ -86,10 +109,39 @@ class BlockingDriver:
     def iterate(self, stream: Stream[T]) -> Iterator[T]:
         """Give a stream's items as they are needed."""
         begin: Any | None = stream.start
+        live = stream.live
         while begin is not None:
             step = self.run(stream.step(begin))
             yield from step.items
             begin = step.next
+            if live is not None and begin is not None:
+                follower = Follower(live, begin, self._retries)
+                yield from self._follow(follower)
+                begin, live = follower.state, None
+
+    def _follow(self, follower: Follower[T]) -> Iterator[T]:
+        """Give the items of a stream of events, until the service refuses to stream."""
+        sleep = Retrying().sleep
+        while True:
+            error: KeylaneError | None = None
+            try:
+                for event in self._events(follower.request()):
+                    yield from follower.take(event)
+            except KeylaneError as failure:
+                if follower.is_refused(failure):
+                    return
+                error = failure
+            sleep(follower.pause_s(error))
+
+    def _events(self, request: ApiRequest) -> Iterator[ServerEvent]:
+        built = build_request(self.http, request, silence_s=SILENCE_S)
+        parser = EventParser()
+        with translate_http_errors(built.url), closing(self.http.send(built, stream=True)) as response:
+            if not is_stream(response):
+                response.read()
+                check_stream(request, response)
+            for chunk in response.iter_bytes():
+                yield from parser.feed(chunk)
 
     def _send(self, request: ApiRequest) -> ApiResponse:
         retrying = Retrying(**self._retries.options(request))
@@ -127,11 +179,47 @@ class AsyncDriver:
     async def iterate(self, stream: Stream[T]) -> AsyncIterator[T]:
         """Give a stream's items as they are needed."""
         begin: Any | None = stream.start
+        live = stream.live
         while begin is not None:
             step = await self.run(stream.step(begin))
             for item in step.items:
                 yield item
             begin = step.next
+            if live is not None and begin is not None:
+                follower = Follower(live, begin, self._retries)
+                async with aclosing(self._follow(follower)) as items:
+                    async for item in items:
+                        yield item
+                begin, live = follower.state, None
+
+    async def _follow(self, follower: Follower[T]) -> AsyncGenerator[T]:
+        """Give the items of a stream of events, until the service refuses to stream."""
+        sleep: Any = AsyncRetrying().sleep
+        while True:
+            error: KeylaneError | None = None
+            try:
+                async with aclosing(self._events(follower.request())) as events:
+                    async for event in events:
+                        for item in follower.take(event):
+                            yield item
+            except KeylaneError as failure:
+                if follower.is_refused(failure):
+                    return
+                error = failure
+            await sleep(follower.pause_s(error))
+
+    async def _events(self, request: ApiRequest) -> AsyncGenerator[ServerEvent]:
+        built = build_request(self.http, request, silence_s=SILENCE_S)
+        parser = EventParser()
+        with translate_http_errors(built.url):
+            response = await self.http.send(built, stream=True)
+            async with aclosing(response):
+                if not is_stream(response):
+                    await response.aread()
+                    check_stream(request, response)
+                async for chunk in response.aiter_bytes():
+                    for event in parser.feed(chunk):
+                        yield event
 
     async def _send(self, request: ApiRequest) -> ApiResponse:
         retrying = AsyncRetrying(**self._retries.options(request))

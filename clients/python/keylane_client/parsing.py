@@ -89,6 +89,13 @@ def parse_absent(headers: Mapping[str, str], topic: str, key: Key) -> Absent:
         return Absent(topic, _normal_key(key), fresh.watermark, fresh.age)
 
 
+def parse_absence(document: Mapping[str, Any], topic: str, key: Key) -> Absent:
+    """Parse a document with `absent`. Call it within `expect_keylane`."""
+    watermark = document.get("watermark")
+    parsed = Position.parse(watermark) if watermark else None
+    return Absent(topic, _normal_key(key), parsed, _age(document.get("age_ms")))
+
+
 def parse_record(document: Mapping[str, Any], topic: str) -> Record | None:
     """Parse a record of a document; None where it is absent. Call it within `expect_keylane`."""
     if document.get("absent"):

@@ -53,6 +53,12 @@ class ServiceCalls:
         request = PageRequest("/topics", query, "topics", self.context.loads, send_once, "after")
         return stream_pages(request, lambda row, _: KafkaTopic(row["topic"], row["partitions"]))
 
+    def views(self) -> Conversation[list[dict[str, Any]]]:
+        """Read all views, by name: each with its topic, window and columns."""
+        document = parse_document((yield ApiRequest("GET", "/views")), self.context.loads)
+        with expect_keylane():
+            return [dict(each) for each in document["views"]]
+
     def join(self, key: Key, topics: Sequence[str], *, atomic: bool = True) -> Conversation[Joined]:
         """Read one key of 2 to 10 topics at one moment.
 

@@ -168,7 +168,8 @@ class TopicCalls(TopicScope):
     def watch(self, key: Key, *, wait_s: float = 20.0) -> Stream[Record | Absent]:
         """Read a key's record, then each change as it arrives, without end. Absent: it is not there (now).
 
-        Each request waits up to `wait_s` for a change. Changes between two requests are seen as one.
+        Where the service does not stream changes, each request waits up to `wait_s` for one. Several changes
+        in a short time are seen as one.
         """
         self.terms.require_now("a watch")
         return watch_key(self, key, wait_s)

@@ -1,4 +1,7 @@
-"""The changes of one key, by long polls.
+"""The changes of one key: by Server-Sent Events where the service streams them, else by long polls.
+
+The first read is a plain one. Then the stream is asked for; what refuses it (a function answers 501, an older
+service 404) is polled. A session reads its own write first, and resumes the stream from there.
 
 A present record is polled with `If-None-Match`, which the service answers once another record has arrived.
 For an absent key the service has nothing to wait for. So the client waits for the next position of the key's
@@ -11,15 +14,23 @@ from typing import TYPE_CHECKING
 
 from keylane_client.answers import Absent, Record
 from keylane_client.errors import KeyAbsent, PositionNotReached
-from keylane_client.parsing import parse_absent, parse_bare_record
+from keylane_client.parsing import (
+    expect_keylane,
+    parse_absence,
+    parse_absent,
+    parse_bare_record,
+    parse_record,
+)
 from keylane_client.reads import SESSION_WAIT_S, key_path
-from keylane_client.wire import ApiRequest, ApiResponse, Conversation, Step, Stream
+from keylane_client.wire import ApiRequest, ApiResponse, Conversation, LiveStream, Step, Stream
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from keylane_client.answers import Position
     from keylane_client.context import TopicScope
     from keylane_client.encoding import Key
+    from keylane_client.events import ServerEvent
 
 _NOT_MODIFIED = 304
 _BUSY_LANE_S = 0.25
@@ -58,9 +69,38 @@ def watch_key(topic: TopicScope, key: Key, wait_s: float) -> Stream[Record | Abs
         is_new = not isinstance(last, Record) or last.position != found.position
         return Step([found] if is_new else [], found)
 
-    return Stream(step, _START)
+    live = None if topic.terms.max_age is not None else _live(topic, key)
+    return Stream(step, _START, live)
 
 
+def _live(topic: TopicScope, key: Key) -> LiveStream[Record | Absent]:
+    path, query = key_path(topic.name, key)
+    query |= topic.terms.query()
+
+    def request(last: Record | Absent | str) -> ApiRequest:
+        headers = {"Accept": "text/event-stream"}
+        if isinstance(last, Record):
+            headers["Last-Event-ID"] = str(last.position)
+        return ApiRequest("GET", f"{path}/changes", query, headers)
+
+    def take(event: ServerEvent, last: Record | Absent | str) -> Step[Record | Absent]:
+        if event.name not in (_RECORD, _ABSENT):
+            return Step([], last)  # it says how the stream is, and not how the key is
+        with expect_keylane():
+            document = topic.context.loads(event.data)
+            record = parse_record(document, topic.name)
+            found: Record | Absent = record or parse_absence(document, topic.name, key)
+        is_known = isinstance(last, Absent) if record is None else _position(last) == record.position
+        return Step([] if is_known else [found], found)
+
+    return LiveStream(request, take)
+
+
+def _position(last: Record | Absent | str) -> Position | None:
+    return last.position if isinstance(last, Record) else None
+
+
+_RECORD, _ABSENT = "record", "absent"
 _START = ""
 
 

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from keylane_client.events import ServerEvent
 
 T = TypeVar("T")
 
@@ -53,8 +56,20 @@ class Step(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
+class LiveStream(Generic[T]):
+    """Items that arrive as Server-Sent Events. `request` and `take` get what the step before returned."""
+
+    request: Callable[[Any], ApiRequest]
+    take: Callable[[ServerEvent, Any], Step[T]]
+
+
+@dataclass(frozen=True, slots=True)
 class Stream(Generic[T]):
-    """Items that arrive step by step, such as the pages of a range: `step` takes where it begins."""
+    """Items that arrive step by step, such as the pages of a range: `step` takes where it begins.
+
+    `live`: how the service may stream what follows the first step; where it does not, steps go on.
+    """
 
     step: Callable[[Any], Conversation[Step[T]]]
     start: Any
+    live: LiveStream[T] | None = None

@@ -53,6 +53,11 @@ SCHEMAS: dict[str, Any] = {
     },
     "Records": an_object(("records", "watermarks"), records=a_list("Row"), **_FRESHNESS),
     "Page": an_object(("records", "watermarks"), records=a_list("Row"), **_PAGE, **_FRESHNESS),
+    "Changes": {
+        "type": "string",
+        "description": "Server-Sent Events, from the standing server: `record` and `absent` with the key's"
+        " document, `gap`, `problem` and `closing`",
+    },
     "History": an_object(
         (*_KEY, "records", "watermarks"), **_KEY, records=a_list("Entry"), **_PAGE, **_FRESHNESS
     ),
@@ -121,6 +126,17 @@ SCHEMAS: dict[str, Any] = {
         building=FLAG,
         incomplete=FLAG,
     ),
+    "ListedView": an_object(
+        ("view", "topic", "window", "columns", "partitions", "generation"),
+        view=TEXT,
+        topic=TEXT,
+        key=MAYBE_TEXT,
+        window=an_object(("kind",), kind={"enum": ["tumbling", "hopping", "session", "none"]}),
+        columns={"type": "array", "items": TEXT},
+        partitions=COUNT,
+        generation=COUNT,
+    ),
+    "Views": an_object(("views",), views=a_list("ListedView")),
     "View": an_object(
         ("view", "topic", "window", "columns", "partitions", "generation", "late", "invalid", "lanes"),
         view=TEXT,

@@ -17,13 +17,15 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from keylane.model.routes import EXPLORE, READS, function_for
+from keylane.model.changes import PROBLEM, ChangeEvent
+from keylane.model.routes import EXPLORE, READS, STREAMS, function_for, route_for
 from keylane.wiring.api import read_api_settings
 from keylane_serve import refusals
 from keylane_serve.admission import Overloaded
 from keylane_serve.bodies import Body, ClientGone
 from keylane_serve.greenlets import RequestCancelled, RequestGreenlet, begin, begin_awaited
 from keylane_serve.received import ReceivedRequest
+from keylane_serve.streams import EventStream
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -45,6 +47,8 @@ _PREFLIGHT = {
     "Access-Control-Allow-Headers": "Authorization,*",
     "Access-Control-Max-Age": "7200",
 }
+SEND_TIMEOUT_S = 60.0
+"""How long a client of a stream may read nothing while there is something to read."""
 _HEADER_NAMES: dict[str, bytes] = {}
 
 
@@ -80,7 +84,10 @@ class ServerApp:
             response = await self._respond(request, receive)
         except (ClientGone, RequestCancelled):
             return
-        await self._send_response(send, response, request)
+        if isinstance(response.body, EventStream):
+            await self._stream(send, receive, response, request)
+        else:
+            await self._send_response(send, response, request)
         if self._logs_access:
             taken_ms = (time.perf_counter() - begun_s) * 1000
             shown = request.source_ip, request.method, request.target, response.status_code
@@ -88,7 +95,8 @@ class ServerApp:
 
     async def _respond(self, request: ReceivedRequest, receive: Receive) -> Response[Any]:
         admission = self._admission
-        is_long_poll, has_body = request.is_long_poll, request.has_body
+        is_long_poll, has_body = request.is_long_poll or self._is_stream(request), request.has_body
+        is_streaming = False
         body = Body(admission) if has_body else None
         try:
             if is_long_poll:
@@ -102,19 +110,66 @@ class ServerApp:
         try:
             if body is not None:
                 await body.read(receive, request.declared_bytes)
-            return await self._admitted(request, b"" if body is None else body.data, receive)
+            response = await self._admitted(request, b"" if body is None else body.data, receive)
         except refusals.REFUSED as error:
             if body is not None:
                 body.release()
                 await body.discard(receive)
             return self._refused(error, request.id)
+        else:
+            is_streaming = isinstance(response.body, EventStream)
+            return response
         finally:
             if body is not None:
                 body.release()
-            if is_long_poll:
-                admission.leave_long_poll()
-            else:
+            if not is_long_poll:
                 admission.leave()
+            elif not is_streaming:
+                admission.leave_long_poll()
+
+    def _is_stream(self, request: ReceivedRequest) -> bool:
+        """Whether the request is for a stream, which keeps its place until it ends."""
+        if not request.path.rstrip("/").endswith("/changes"):
+            return False
+        found = route_for(request.method, self._settings.path_of(request.path))
+        return found is not None and found.route.name in STREAMS
+
+    async def _stream(
+        self, send: Send, receive: Receive, response: Response[Any], request: ReceivedRequest
+    ) -> None:
+        """Send events until the client goes, or does not read for a while, or the stream ends."""
+        stream: EventStream = response.body
+        watching = asyncio.ensure_future(_leave_when_gone(receive, stream))
+        try:
+            response.headers["x-amzn-RequestId"] = request.id
+            await _start(send, response.status_code, response.headers)
+            async for chunk in stream.chunks(lambda: self._refuse_stream(request)):
+                async with asyncio.timeout(SEND_TIMEOUT_S):
+                    await send({"type": "http.response.body", "body": chunk, "more_body": True})
+            await send({"type": "http.response.body", "body": b""})
+        except TimeoutError:
+            _log.warning("request %s: the client reads nothing: its stream ends", request.id)
+        finally:
+            watching.cancel()
+            stream.close()
+            self._admission.leave_long_poll()
+
+    def _refuse_stream(self, request: ReceivedRequest) -> ChangeEvent | None:
+        """Return the last event of a stream whose token is no longer valid."""
+        try:
+            self._authorize(request)
+        except refusals.REFUSED as error:
+            return ChangeEvent(PROBLEM, str(self._refused(error, request.id).body))
+        return None
+
+    def _authorize(self, request: ReceivedRequest) -> str | None:
+        """Return the caller's name, None where anyone may call. Raises NotAuthorized, NotAllowed."""
+        if self._authorizer is None:
+            return None
+        if self._authorizer.is_due:
+            begin(self._authorizer.reload_or_log, _ignore)
+        path = self._settings.path_of(request.path)
+        return self._authorizer.caller_of(request.method, path, request.query, request.headers)
 
     def _admitted(self, request: ReceivedRequest, body: bytes, receive: Receive) -> Awaitable[Response[Any]]:
         """Begin what answers the request, in a greenlet or a thread."""
@@ -123,10 +178,7 @@ class ServerApp:
             return self._preflight()
         function = function_for(request.method, path)
         event = request.event(body)
-        if self._authorizer is not None:
-            if self._authorizer.is_due:
-                begin(self._authorizer.reload_or_log, _ignore)
-            caller = self._authorizer.caller_of(request.method, path, request.query, request.headers)
+        if (caller := self._authorize(request)) is not None:
             event["requestContext"]["authorizer"] = {"principalId": caller}
         if function == EXPLORE:
             return self._functions.answer_in_thread(event)
@@ -161,13 +213,23 @@ _NO_CONTENT = 204
 
 
 async def _send(send: Send, status: int, headers: dict[str, str], body: bytes) -> None:
+    await _start(send, status, headers)
+    await send({"type": "http.response.body", "body": body})
+
+
+async def _start(send: Send, status: int, headers: dict[str, str]) -> None:
     names = _HEADER_NAMES
     pairs = [
         (names.get(name) or names.setdefault(name, name.encode()), value.encode())
         for name, value in headers.items()
     ]
     await send({"type": "http.response.start", "status": status, "headers": pairs})
-    await send({"type": "http.response.body", "body": body})
+
+
+async def _leave_when_gone(receive: Receive, stream: EventStream) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    stream.leave()
 
 
 async def _run_while_wanted(answer: Callable[[], Response[Any]], receive: Receive) -> Response[Any]:

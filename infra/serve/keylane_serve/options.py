@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 VARIABLE = "STANDING_SERVER_OPTIONS"
-_PATHS = ("functions", "tls_certificate", "tls_key", "metrics")
+_PATHS = ("functions", "tls_certificate", "tls_key", "metrics", "console")
 NONE, TOKENS = AUTHORIZATIONS = ("none", "tokens")
 
 
@@ -22,6 +22,7 @@ class ServerOptions:
     """How the server listens and whom it serves.
 
     `functions`: the folder of the handlers. `metrics`: a folder for those of several processes.
+    `console`: the folder of the console, None to serve none.
     """
 
     functions: Path
@@ -34,6 +35,7 @@ class ServerOptions:
     logs_access: bool = False
     drain_s: int = 30
     metrics: Path | None = None
+    console: Path | None = None
     limits: Limits = field(default_factory=Limits)
 
     @property

@@ -12,6 +12,7 @@ from keylane.wiring.runtime import Runtime
 from keylane_serve import greenlets
 from keylane_serve.redis.shared_cluster import SharedCluster
 from keylane_serve.redis.shared_layouts import SharedLayouts
+from keylane_serve.streams import ChangeStreams, EventStream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from keylane.adapters.redis.connections import RedisSettings
     from keylane.adapters.redis.slot_map import SlotMap
     from keylane.metrics.meter import Meter
+    from keylane.model.changes import ChangeSource
     from keylane.ports import Log, State
     from keylane.query.layouts import Layouts
     from keylane_serve.kafka.shared_producer import SharedProducer
@@ -37,6 +39,7 @@ class ServerRuntime(Runtime):
         self._executor = executor
         self._take_metrics = take_metrics
         self._producers: list[SharedProducer] = []
+        self.streams = ChangeStreams()
 
     def open_cluster(self, settings: RedisSettings, meter: Meter) -> SlotMap:
         """See `Runtime.open_cluster`."""
@@ -61,11 +64,18 @@ class ServerRuntime(Runtime):
         for producer in self._producers:
             producer.close()
 
-    def open_port(self, make: Callable[[], T]) -> T:
+    def open_port(self, make: Callable[[], T], *, is_single: bool = False) -> T:
         """See `Runtime.open_port`: each thread has an adapter of its own."""
-        port: Any = _PortInThreads(make, self._executor)
+        executor = ThreadPoolExecutor(1, "keylane-port") if is_single else self._executor
+        port: Any = _PortInThreads(make, executor)
         opened: T = port
         return opened
+
+    def open_stream(
+        self, source: ChangeSource, position: Any, is_wanted: Callable[[bytes], bool]
+    ) -> EventStream:
+        """See `Runtime.open_stream`."""
+        return self.streams.open(source, position, is_wanted)
 
     def call_all(self, calls: Sequence[Callable[[], T]]) -> list[T]:
         """See `Runtime.call_all`."""

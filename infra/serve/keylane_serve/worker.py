@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import signal
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -47,7 +48,7 @@ class ServerProcess:
         self._executor = ThreadPoolExecutor(THREADS, "keylane-blocking")
         self._functions = Functions(options.functions)
         self._files = MetricFiles(options.metrics, self._metrics) if options.metrics else None
-        self._pages = OwnPages(self._metrics, self._functions.flush_meters, self._files)
+        self._pages = OwnPages(self._metrics, self._functions.flush_meters, self._files, options.console)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._loop_thread = threading.get_ident()
         self._runtime: ServerRuntime | None = None
@@ -71,7 +72,6 @@ class ServerProcess:
         await send({"type": "lifespan.startup.complete"})
         print(f"{READY} on {self._options.url}", flush=True)
         await receive()
-        self._pages.is_ready = False
         await self._close()
         await send({"type": "lifespan.shutdown.complete"})
 
@@ -85,10 +85,21 @@ class ServerProcess:
             await run_request(authorizer.reload)
         await self._functions.open()
         self._write_metrics()
+        self._loop.add_signal_handler(signal.SIGTERM, self._begin_stop)
         admission = AdmissionControl(self._options.limits)
         self._app = ServerApp(
             self._functions, admission, self._pages, authorizer, logs_access=self._options.logs_access
         )
+
+    def _begin_stop(self) -> None:
+        """End the streams, for which granian would wait in vain; then have granian stop the process.
+
+        granian's own handler of SIGTERM is replaced by this one. That of SIGINT does the same, and stays.
+        """
+        self._pages.is_ready = False
+        if self._runtime is not None:
+            self._runtime.streams.end_all()
+        os.kill(os.getpid(), signal.SIGINT)
 
     async def _close(self) -> None:
         self._functions.close()

@@ -17,6 +17,7 @@ from keylane.adapters.redis.resp import encode_command
 from keylane.errors import CorruptState
 from keylane.ports import Deadline
 from keylane.state import codec, redis_keys
+from keylane.state.windows import view_of_state
 from keylane_spark.adapters import function_library as library
 from keylane_spark.adapters.function_library import DEFAULTS, CallRefused, WriteOptions
 from keylane_spark.adapters.lane import lanes_of
@@ -99,6 +100,8 @@ class LayoutStore:
                 lambda tag: encode_command(b"FCALL", library.LAYOUT, b"3", *_keys(topic, tag), *arguments),
                 for_readers=layout is not None,
             )
+        if layout:
+            self._list_view(topic, b"ZADD", b"0")
 
     def next_epoch(self, topic: str, expected: int = -1, above: int = 0, run: str = "") -> int:
         """Return a new epoch: higher than all earlier ones of the topic, and than `above`.
@@ -133,6 +136,8 @@ class LayoutStore:
                 arguments = b"%d" % epoch, layout, data
                 self._copies.call_one(tag, encode_command(b"FCALL", library.LAYOUT, b"3", *keys, *arguments))
                 repaired.append(tag.decode())
+        if record.serving:
+            self._list_view(topic, b"ZADD", b"0")
         return repaired
 
     def hide(self, topic: str, epoch: int) -> None:
@@ -152,6 +157,16 @@ class LayoutStore:
                     b"%d" % epoch,
                 ),
                 for_readers=True,
+            )
+        self._list_view(topic, b"ZREM")
+
+    def _list_view(self, topic: str, *words: bytes) -> None:
+        """Add a view to the list of views, or remove it. A name without a layout counts for nothing."""
+        view = view_of_state(topic)
+        if view is not None:
+            command, *more = words
+            self._copies.call(
+                lambda tag: encode_command(command, redis_keys.views_key(tag), *more, view.encode())
             )
 
     def free_generation(self, layout: Layout, first: int) -> tuple[Layout, list[int]]:

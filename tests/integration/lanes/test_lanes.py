@@ -17,9 +17,14 @@ from tests.support.lanes import Event, fold
 
 from keylane import routing
 from keylane.adapters.redis.cluster import Cluster
+from keylane.adapters.redis.state import RedisState
 from keylane.errors import CorruptState, Fenced, LaneBehind, StateUnavailable
 from keylane.model.records import Layout, Options, Watermark
+from keylane.query.layouts import Layouts
+from keylane.query.store import Store
+from keylane.query.views import list_views
 from keylane.state import codec
+from keylane.state.windows import state_name
 from keylane_spark.adapters.function_library import VERSION
 from keylane_spark.adapters.lane import LaneStart, LaneTarget, OffsetRange
 from keylane_spark.adapters.layout_store import LayoutStore
@@ -350,6 +355,23 @@ def test_a_cluster_that_is_away_is_an_error_once_the_retry_budget_is_spent():
     lanes = t.writer("127.0.0.1:1", 1, retry_budget_s=0.2)
     with pytest.raises(StateUnavailable, match="accepted no writes for 0 s"):
         lanes.open([(new_lane(), 0)])
+
+
+def test_a_view_is_listed_while_it_has_a_layout_and_a_topic_never(redis_cluster):
+    cluster = Cluster(t.settings(redis_cluster))
+    layouts = LayoutStore(cluster, t.CLOCK)
+    state = RedisState(cluster)
+    view, topic = f"view-{next(NUMBERS)}", f"lanes-{next(NUMBERS)}"
+
+    def listed() -> set[str]:
+        store = Store(state, Layouts(state, t.CLOCK, 0), t.CLOCK)
+        return {view, topic} & list_views(store).keys()
+
+    for name in (state_name(view), topic):
+        layouts.change(name, layouts.next_epoch(name), layout=Layout(name, 3))
+    assert listed() == {view}
+    layouts.hide(state_name(view), 1)
+    assert listed() == set()
 
 
 def test_epochs_only_rise_and_layouts_are_kept(redis_cluster):

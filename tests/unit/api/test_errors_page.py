@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from keylane_serve import refusals
+from keylane_serve import refusals, streams
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "http" / "errors.md").read_text(encoding="utf-8")
@@ -49,5 +49,6 @@ def test_page_has_what_api_gateway_answers_itself():
 
 
 def test_page_has_what_the_standing_server_answers_itself():
-    kinds = {(kind.name, str(kind.status)) for kind in (refusals.OVERLOADED, refusals.BODY_TIMEOUT)}
+    own = (refusals.OVERLOADED, refusals.BODY_TIMEOUT, streams.SLOW_READER)
+    kinds = {(kind.name, str(kind.status)) for kind in own}
     assert rows(SERVERS).keys() == kinds

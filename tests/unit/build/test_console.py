@@ -11,7 +11,7 @@ import pytest
 from keylane.api import problems
 from keylane.model.routes import ROUTES
 from keylane_build import console_reference
-from keylane_local.front.console import is_console, serve_console
+from keylane_serve.console import is_console, serve_console
 
 ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / "clients" / "console"
@@ -58,7 +58,7 @@ def _imports(text: str) -> set[str]:
 @pytest.mark.parametrize("path", ["/console", "/console/", "/console/app.js", "/console/../x"])
 def test_paths_below_console_belong_to_it(path):
     assert is_console(path)
-    assert "Content-Security-Policy" in serve_console(path).headers
+    assert "Content-Security-Policy" in serve_console(FOLDER, path).headers
 
 
 @pytest.mark.parametrize("path", ["/consoles", "/", "/topics/console", "/Console"])

@@ -22,6 +22,7 @@ from keylane_client import (
     Position,
     PreconditionFailed,
     Topic,
+    Unavailable,
     UnknownTopic,
 )
 
@@ -209,9 +210,10 @@ def test_a_history_has_deletions_and_its_pages_freshness():
     assert api.paths == ["/topics/t/keys/k/history?from=1"]
 
 
-def test_a_watch_gives_a_key_then_each_change_of_it():
+def test_a_watch_gives_a_key_then_each_change_of_it_by_polls_where_nothing_is_streamed():
     api = ApiDouble(
         problem(404, "key-absent", **FRESH),
+        problem(501, "not-streamed"),
         problem(412, "position-not-reached"),
         found(1, offset=8),
         httpx.Response(304, headers=FRESH),
@@ -224,12 +226,73 @@ def test_a_watch_gives_a_key_then_each_change_of_it():
     waits = [(r.headers.get("If-None-Match"), r.headers.get("Keylane-Min-Position")) for r in api.requests]
     assert waits == [
         (None, None),
+        (None, None),
         (None, "2:8"),
         (None, "2:8"),
         ('"2-8"', None),
         ('"2-8"', None),
         ('"2-9"', None),
     ]
+
+
+def events(*lines: str) -> httpx.Response:
+    content = "".join(f"{line}\n\n" for line in lines).encode()
+    return httpx.Response(200, headers={"Content-Type": "text/event-stream"}, content=content)
+
+
+def record_event(value: object, offset: int) -> str:
+    document = row("k") | {"offset": offset, "position": f"2:{offset}", "value": value}
+    return f"id: 2:{offset}\nevent: record\ndata: {json.dumps(document, ensure_ascii=False)}"
+
+
+def test_a_watch_goes_on_by_the_stream_and_resumes_it_where_it_broke():
+    absent = json.dumps({"key": "k", "key_format": "text", "absent": True, "watermark": "2:11", "age_ms": 5})
+    api = ApiDouble(
+        found(1, offset=8),
+        events(
+            "retry: 1000",
+            record_event(1, 8),
+            ":",
+            record_event({"a": "\u2028"}, 9),
+            "event: closing\ndata: {}",
+        ),
+        problem(503, "overloaded"),
+        httpx.ReadError("gone"),
+        events("event: problem\ndata: {}", f"id: 2:10\nevent: absent\ndata: {absent}", record_event(3, 12)),
+    )
+    watch = api.client().topic("t").reading(fields=["a"]).watch("k")
+    seen = [next(watch) for _ in range(4)]
+    assert [each.value if not isinstance(each, Absent) else each.watermark for each in seen] == [
+        1,
+        {"a": "\u2028"},
+        Position(2, 11),
+        3,
+    ]
+    assert set(api.paths[1:]) == {"/topics/t/keys/k/changes?fields=a"}
+    assert [each.headers.get("Last-Event-ID") for each in api.requests] == [None, "2:8", "2:9", "2:9", "2:9"]
+
+
+def test_a_stream_that_fails_again_and_again_raises_its_error():
+    api = ApiDouble(found(1), *(problem(503, "overloaded") for _ in range(3)))
+    watch = api.client().topic("t").watch("k")
+    assert next(watch).value == 1
+    with pytest.raises(Unavailable):
+        next(watch)
+
+
+def test_an_answer_that_is_no_stream_is_polled():
+    api = ApiDouble(found(1, offset=8), found(1, offset=8), found(2, offset=9))
+    watch = api.client().topic("t").watch("k")
+    assert [next(watch).value for _ in range(2)] == [1, 2]
+
+
+def test_an_asynchronous_watch_uses_the_stream_too():
+    async def two() -> list[object]:
+        async with ApiDouble(found(1, offset=8), events(record_event(2, 9))).async_client() as client:
+            watch = client.topic("t").watch("k")
+            return [(await anext(watch)).value for _ in range(2)]
+
+    assert asyncio.run(two()) == [1, 2]
 
 
 def log_page(partition: int, *times: int, next_offset: int) -> httpx.Response:

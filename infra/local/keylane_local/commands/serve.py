@@ -75,6 +75,7 @@ def serve(
         authorization=authorization,
         logs_access=access_log,
         drain_s=drain_s,
+        console=project_root() / "clients" / "console",
         limits=Limits(**limits),
     )
     try:

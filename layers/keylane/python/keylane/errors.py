@@ -12,6 +12,7 @@
     │   ├── UnsupportedMediaType    the body's media type is not supported
     │   └── UnsupportedEncoding     the body's content coding is not supported
     ├── NotAcceptable               no answer has a media type that the request accepts
+    ├── NotStreamed                 changes are streamed by the standing server alone
     ├── PreconditionFailed          the record is not one that the request's condition expects
     ├── NotFound
     │   ├── UnknownTopic            no layout, or not a topic of the broker
@@ -160,6 +161,13 @@ class NotAcceptable(KeylaneError):
 
     def __init__(self, accept: str, media_types: str) -> None:
         super().__init__(f"the request accepts {accept[:100]!r}, the answer is {media_types}")
+
+
+class NotStreamed(KeylaneError):
+    """A function answers once and ends, so it can't stream; `instead` says what to request."""
+
+    def __init__(self, instead: str) -> None:
+        super().__init__(f"changes are streamed by `keylane serve`, and this is a function: {instead}")
 
 
 class PreconditionFailed(KeylaneError):

@@ -34,6 +34,11 @@ class Envelopes:
             return json.dumps({**render_key(key), "absent": True})
         return self.render(answer, self._decoder.decode_or_explain(answer.layout, answer.record))
 
+    def render_absence(self, key: bytes, answer: Answer) -> str:
+        """Render that there is no record under a key, with the topic and the freshness of that."""
+        head = json.dumps({"topic": answer.layout.topic, **render_key(key), "absent": True})
+        return f"{head[:-1]}, {self._freshness(answer)}}}"
+
     def render(self, answer: Answer, record: Record, picked: str | None = None) -> str:
         """Render a record whose value is decoded; `picked`: its fields, if they are rendered already."""
         # By identity: to hash a watermark takes as long as to render it. It is kept, so its id stays its own.

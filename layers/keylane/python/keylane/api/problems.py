@@ -77,6 +77,7 @@ KINDS: dict[type[errors.KeylaneError], Problem] = {
         415, "unsupported-encoding", "The body's content coding is not supported"
     ),
     errors.NotAcceptable: Problem(406, "not-acceptable", "No answer has a media type that is accepted"),
+    errors.NotStreamed: Problem(501, "not-streamed", "Changes are not streamed here"),
     errors.PreconditionFailed: Problem(412, "precondition-failed", "The request's condition is not met"),
     errors.NotFound: Problem(404, "not-found", "The resource does not exist"),
     errors.TopicNotServed: Problem(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from keylane.api import problems, unknown_routes
 from keylane.api.event import headers_of, query_of, request_id_of
-from keylane.api.preferences import accepts_document
+from keylane.api.preferences import accepts, accepts_document
 from keylane.api.response import ANSWER_LIMIT_BYTES, Response, to_proxy_response
 from keylane.api.unknown_parameters import refuse_unknown
 from keylane.config.api import ApiSettings
@@ -85,7 +85,7 @@ class Operation:
         if self.answer == RECORD or self.route.permission.kind is PermissionKind.WRITE:
             return
         accept = headers_of(event).get("accept")
-        if not accepts_document(accept):
+        if not accepts_document(accept) and not accepts(accept, self.answer_type):
             raise NotAcceptable(accept or "", self.answer_type)
 
 
@@ -201,7 +201,7 @@ def respond(app: Resolver, event: Event) -> Response[Any]:
 def _within_bounds(response: Response[Any], event: Event) -> Response[Any]:
     """Return the response, or a problem that reports its size if it is too large for Lambda."""
     body = response.body
-    if body is None or len(body) <= FITS_SURELY:
+    if not isinstance(body, str | bytes) or len(body) <= FITS_SURELY:
         return response
     size = len(body) * 4 // 3 if isinstance(body, bytes) else len(json.dumps(body))
     if size <= ANSWER_LIMIT_BYTES:

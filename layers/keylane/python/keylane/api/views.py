@@ -32,17 +32,19 @@ from keylane.api.parameters import Parameter, moment, switch, text
 from keylane.api.read_pages import parse_span, parse_times
 from keylane.errors import BadRequest
 from keylane.query.span import Span
-from keylane.query.views import WindowScan
+from keylane.query.views import WindowScan, definition_of
 from keylane.state import windows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from keylane.api.event import Event
     from keylane.api.response import Response
     from keylane.config.functions import QuerySettings
+    from keylane.model.records import Layout
     from keylane.query.store import ReadTerms
     from keylane.query.views import ViewDescription, ViewLane, Window, WindowPage
+    from keylane.state.windows import Definition
 
 FROM = moment("from", "windows that start from this time on: ms since 1970, or ISO 8601")
 TO = moment("to", "windows that start before this time")
@@ -123,6 +125,28 @@ def _event_time(times_ms: Iterable[int]) -> dict[str, int]:
     return {"event_time": least_ms} if least_ms else {}
 
 
+def render_views(layouts: Mapping[str, Layout]) -> Response[str]:
+    """Render `{"views": [{"view": "departures", "topic": "flights", "window": {...}, "columns": [...]}]}`."""
+    return render_json({"views": [_render_listed(name, layout) for name, layout in layouts.items()]})
+
+
+def _render_listed(view: str, layout: Layout) -> dict[str, Any]:
+    definition = definition_of(layout)
+    return {
+        "view": view,
+        "topic": definition.topic,
+        "key": definition.key,
+        "window": _render_kind(definition),
+        "columns": [column.name for column in definition.columns],
+        "partitions": layout.partition_count,
+        "generation": layout.generation,
+    }
+
+
+def _render_kind(definition: Definition) -> dict[str, Any]:
+    return {"kind": definition.window, "size_ms": definition.size_ms, "every_ms": definition.every_ms}
+
+
 def render_view(view: str, found: ViewDescription, now_ms: int) -> Response[str]:
     """Render what a view computes, and how far its lanes are."""
     definition, layout = found.view, found.layout
@@ -137,11 +161,7 @@ def render_view(view: str, found: ViewDescription, now_ms: int) -> Response[str]
             "key": definition.key,
             "time": definition.time,
             "where": definition.where,
-            "window": {
-                "kind": definition.window,
-                "size_ms": definition.size_ms,
-                "every_ms": definition.every_ms,
-            },
+            "window": _render_kind(definition),
             "lateness_ms": definition.lateness_ms,
             "ttl_ms": definition.ttl_ms,
             "columns": [asdict(column) for column in definition.columns],

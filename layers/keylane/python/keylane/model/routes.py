@@ -116,10 +116,13 @@ ROUTES = (
     Route("get_key", KEY_PATH, READS, QUERY, _READ),
     Route("get_keys", "/topics/{topic}/keys", READS, QUERY, _READ),
     Route("get_history", "/topics/{topic}/keys/{key}/history", READS, QUERY, _READ),
+    Route("get_key_changes", "/topics/{topic}/keys/{key}/changes", ("GET",), QUERY, _READ),
+    Route("get_changes", "/topics/{topic}/changes", ("GET",), QUERY, _READ),
     Route("read_keys", "/topics/{topic}/keys:read", ("POST",), QUERY, _READ),
     Route("join_topics", "/join/{key}", READS, QUERY, _READ_OF_TOPICS),
     Route("get_windows", "/views/{view}/keys/{key}", READS, QUERY, _VIEWS),
     Route("get_view_keys", "/views/{view}/keys", READS, QUERY, _VIEWS),
+    Route("get_views", "/views", READS, QUERY, Permission(PermissionKind.VIEWS, Names.ALL)),
     Route("get_view", "/views/{view}", READS, QUERY, _VIEWS),
     Route("get_partitions", "/metadata/partitions", READS, QUERY, _READ_OF_TOPIC),
     Route("get_topics", "/topics", READS, EXPLORE, _READ_ALL),
@@ -146,6 +149,8 @@ ROUTES = (
     Route("post_v3_records", f"{V3_TOPIC}/records", ("POST",), PRODUCE, _WRITE),
     Route("post_v3_batch", f"{V3_TOPIC}/records:batch", ("POST",), PRODUCE, _WRITE),
 )
+STREAMS = frozenset({"get_key_changes", "get_changes"})
+"""Answered by `keylane serve` alone, for as long as the client listens."""
 BY_NAME = {route.name: route for route in ROUTES}
 _BY_METHOD = {
     method: [route for route in ROUTES if method in route.methods]

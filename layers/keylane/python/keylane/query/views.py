@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from keylane import routing
 from keylane.errors import CorruptState, UnknownTopic, UnknownView
 from keylane.model.keys import check_key, printable
 from keylane.model.records import Record
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from keylane.state.lanes import Lane
     from keylane.state.windows import Definition, Progress
 
+MOST_VIEWS = 10_000
 FIRST_MS, LAST_MS = -(1 << 63), (1 << 63) - 1
 
 
@@ -124,7 +126,7 @@ def read_windows(store: Store, scan: WindowScan, terms: ReadTerms = ANY) -> Wind
     except UnknownTopic as error:
         raise UnknownView(scan.view) from error
     reading.check(terms)
-    definition = _definition(reading.layout)
+    definition = definition_of(reading.layout)
     found = [
         _window(definition, scan.state_name, record, reading.watermarks.by_lane[lane].newest_timestamp_ms)
         for _, lane, record in rows
@@ -132,6 +134,36 @@ def read_windows(store: Store, scan: WindowScan, terms: ReadTerms = ANY) -> Wind
     ]
     kept = [window for window in found if window.is_final or not scan.final_only]
     return WindowPage(definition, kept, next_after, reading.watermarks)
+
+
+def list_views(store: Store, timeout_ms: float = 1000) -> dict[str, Layout]:
+    """Return the layouts of all views, by name; definitions as of the last `layout_ttl`.
+
+    Raises StateUnavailable, CorruptState.
+    """
+    deadline = Deadline.after_ms(timeout_ms, store.clock)
+    tags = (redis_keys.RECORD_TAG, *redis_keys.COPY_TAGS)
+    keys = [redis_keys.views_key(tag) for tag in tags]
+    calls = [
+        Call(routing.key_slot(key), (b"ZRANGEBYLEX", key, b"-", b"+", b"LIMIT", b"0", b"%d" % MOST_VIEWS))
+        for key in keys
+    ]
+    found: dict[str, Layout] = {}
+    # A copy may lack some: its shard may have lost them, and the job writes them again.
+    for name in sorted({name.decode() for names in store.state.run(calls, deadline) for name in names}):
+        try:
+            found[name] = store.layouts.get(windows.state_name(name), deadline)
+        except UnknownTopic:
+            continue
+    return found
+
+
+def definition_of(layout: Layout) -> Definition:
+    """Return what a view computes. Raises CorruptState."""
+    try:
+        return windows.Definition.from_json(layout.options.view or "")
+    except codec.CodecError as error:
+        raise CorruptState(printable(redis_keys.layout_key(layout.topic)), str(error)) from error
 
 
 def describe_view(store: Store, view: str, timeout_ms: float = 1000) -> ViewDescription:
@@ -158,7 +190,7 @@ def describe_view(store: Store, view: str, timeout_ms: float = 1000) -> ViewDesc
         )
         for lane, shard, (progress, watermark) in zip(lanes, shards, replies, strict=True)
     ]
-    return ViewDescription(_definition(layout), layout, described)
+    return ViewDescription(definition_of(layout), layout, described)
 
 
 def _progress_key(layout: Layout, lane: Lane) -> bytes:
@@ -174,13 +206,6 @@ def _decode_progress(redis_key: bytes, data: bytes) -> Progress:
 
 def _lanes_of(scan: WindowScan, layout: Layout) -> list[Lane]:
     return [lane_of_key(layout, scan.keys)] if isinstance(scan.keys, bytes) else lanes_of_topic(layout)
-
-
-def _definition(layout: Layout) -> Definition:
-    try:
-        return windows.Definition.from_json(layout.options.view or "")
-    except codec.CodecError as error:
-        raise CorruptState(printable(redis_keys.layout_key(layout.topic)), str(error)) from error
 
 
 def _split(state_name: str, window_key: bytes) -> tuple[bytes, int]:

@@ -64,6 +64,11 @@ def strays_key(topic: str, tag: bytes = RECORD_TAG) -> bytes:
     return b"{%b}:strays:%b" % (tag, topic.encode())
 
 
+def views_key(tag: bytes = RECORD_TAG) -> bytes:
+    """Return the key of the names of all views: a sorted set, all scores 0."""
+    return b"{%b}:views" % tag
+
+
 def epoch_key(topic: str, tag: bytes = RECORD_TAG) -> bytes:
     """Return the key of the counter that numbers a topic's writers."""
     return b"{%b}:epoch:%b" % (tag, topic.encode())

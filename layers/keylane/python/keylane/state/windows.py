@@ -36,6 +36,11 @@ def state_name(view: str) -> str:
     return f"~{view}"
 
 
+def view_of_state(name: str) -> str | None:
+    """Return the name of the view whose name in Redis this is; None for that of a topic."""
+    return name[1:] if name.startswith("~") else None
+
+
 @dataclass(frozen=True, slots=True)
 class Column:
     """A column of a view: `count`, `sum`, `min`, `max`, `avg` or `latest` of the field `path` (a.b.c).

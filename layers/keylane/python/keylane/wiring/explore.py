@@ -75,6 +75,11 @@ def build_explore(meter: Meter) -> ExploreParts:
     return ExploreParts(settings, clock, kafka, ClusteredReader(readers), metadata.by_name(), store)
 
 
+def open_reader() -> LogReader:
+    """Build the reader of all clusters' logs alone. Raises SettingsError, SettingsUnavailable."""
+    return ClusteredReader(_read_clusters().map(_open_admin).map(lambda _, admin: KafkaReader(admin)))
+
+
 def _open_admin(cluster: str, settings: ReaderSettings) -> KafkaAdmin[ReaderSettings]:
     return KafkaAdmin(settings, reload_of(_read_clusters, cluster))
 

@@ -6,8 +6,9 @@ The standing server (`keylane_serve`) installs another runtime before it loads t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from keylane.errors import NotStreamed
 from keylane.metrics.meter import write_to_stdout
 from keylane.ports import Clock
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from keylane.adapters.redis.connections import RedisSettings
     from keylane.adapters.redis.slot_map import SlotMap
     from keylane.metrics.meter import Meter
+    from keylane.model.changes import ChangeSource
     from keylane.ports import Log, State
     from keylane.query.layouts import Layouts
 
@@ -49,9 +51,24 @@ class Runtime:
 
         return KafkaProducer(settings, reload, meter)
 
-    def open_port(self, make: Callable[[], T]) -> T:
-        """Return what `make` makes: an adapter whose methods block, for one caller at a time."""
+    def open_port(self, make: Callable[[], T], *, is_single: bool = False) -> T:  # noqa: ARG002 (of the server)
+        """Return what `make` makes: an adapter whose methods block, for one caller at a time.
+
+        `is_single`: there is to be only one, because it has connections of its own.
+        """
         return make()
+
+    def open_stream(
+        self,
+        source: ChangeSource,
+        position: Any,  # noqa: ARG002 (of the server, as the next one)
+        is_wanted: Callable[[bytes], bool],  # noqa: ARG002
+    ) -> Any:
+        """Return the body of a response that is a stream of changes. Raises NotStreamed, and as the source.
+
+        `position`: from where on; `is_wanted`: of which keys.
+        """
+        raise NotStreamed(source.instead)
 
     def call_all(self, calls: Sequence[Callable[[], T]]) -> list[T]:
         """Make calls at the same time; return what they return. They raise nothing."""

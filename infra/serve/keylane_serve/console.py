@@ -1,14 +1,17 @@
-"""The console, as an HTTP server serves it: the files of clients/console under `/console/`.
+"""The console, as the standing server and the local front serve it: clients/console under `/console/`.
 
-Any server can call `serve_console`; the files need nothing but an origin that also has the API.
+The files need nothing but an origin that also has the API. They hold no data, so they need no token.
 """
 
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from typing import TYPE_CHECKING
 
-from keylane_local.tools import project_root
+from keylane_serve.own_page import OwnPage
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 PREFIX = "/console"
 _TYPES = {
@@ -26,16 +29,7 @@ HEADERS = {
     "Cache-Control": "no-cache",
 }
 """Of each file. The page has no inline script or style, so the policy allows none."""
-_FOLDER = project_root() / "clients" / "console"
 _NAME = re.compile(r"[a-z]+\.(?:css|html|js|json|svg)")
-
-
-class ConsolePage(NamedTuple):
-    """What to answer: status, headers, body."""
-
-    status: int
-    headers: dict[str, str]
-    body: bytes
 
 
 def is_console(path: str) -> bool:
@@ -43,15 +37,14 @@ def is_console(path: str) -> bool:
     return path == PREFIX or path.startswith(f"{PREFIX}/")
 
 
-def serve_console(path: str) -> ConsolePage:
-    """Return the file at a path for which `is_console` holds."""
+def serve_console(folder: Path, path: str) -> OwnPage:
+    """Return the file of the console's folder at a path for which `is_console` holds."""
     if path == PREFIX:
         # Relative: a proxy may serve the API below a path of its own.
-        return ConsolePage(308, {**HEADERS, "Location": "console/"}, b"")
-    name = path.removeprefix(f"{PREFIX}/") or "index.html"
-    file = _FOLDER / name
+        return OwnPage(308, {**HEADERS, "Location": "console/"}, b"")
+    file = folder / (path.removeprefix(f"{PREFIX}/") or "index.html")
     # A name without a slash or a leading dot: no path leads out of the folder.
-    if not _NAME.fullmatch(name) or not file.is_file():
+    if not _NAME.fullmatch(file.name) or file.parent != folder or not file.is_file():
         headers = {**HEADERS, "Content-Type": "text/plain; charset=utf-8"}
-        return ConsolePage(404, headers, b"The console has no such file. It is at /console/\n")
-    return ConsolePage(200, {**HEADERS, "Content-Type": _TYPES[file.suffix]}, file.read_bytes())
+        return OwnPage(404, headers, b"The console has no such file. It is at /console/\n")
+    return OwnPage(200, {**HEADERS, "Content-Type": _TYPES[file.suffix]}, file.read_bytes())

@@ -1,0 +1,51 @@
+"""Changes as Server-Sent Events (WHATWG HTML, 9.2), and where they come from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Sequence
+
+RECORD, ABSENT, GAP, PROBLEM, CLOSING = "record", "absent", "gap", "problem", "closing"
+
+
+class ChangeEvent(NamedTuple):
+    """One event. `key`: of the record that it is about. Without a name it only says where the stream is."""
+
+    name: str = ""
+    data: str = ""
+    id: str = ""
+    key: bytes = b""
+
+    def render(self) -> bytes:
+        """Return the event's lines. A value may have line breaks, as indented JSON has."""
+        lines = [f"id: {self.id}"] if self.id else []
+        if self.name:
+            # Not splitlines: only these end a line of an event, and other characters stay as they are.
+            data = self.data.replace("\r\n", "\n").replace("\r", "\n")
+            lines += [f"event: {self.name}", *(f"data: {line}" for line in data.split("\n"))]
+        return ("\n".join(lines) + "\n\n").encode("utf-8", "surrogatepass")
+
+
+class ChangeSource(Protocol):
+    """The changes of a key or a topic, for any number of listeners. Its methods may wait."""
+
+    identity: Hashable
+    """Sources with the same one report the same events, so their listeners share one of them."""
+    instead: str
+    """What to request where nothing is streamed."""
+
+    def start(self) -> None:
+        """Read where the changes begin. Raises what a read of the same raises."""
+
+    def wait(self, bound_s: float) -> Sequence[ChangeEvent]:
+        """Return the next changes, none if nothing changed in time. Raises as `start`."""
+
+    def catch_up(
+        self, position: Any, is_wanted: Callable[[bytes], bool]
+    ) -> tuple[Sequence[ChangeEvent], Any]:
+        """Return changes from a listener's position on, and the position after them.
+
+        That is None once the listener has what `wait` has returned. Raises as `start`.
+        """

@@ -1,0 +1,251 @@
+"""Changes of keys and topics by Server-Sent Events, from `keylane serve` over real servers."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import socket
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import Producer
+from tests.servers.own import create_topic, eventually
+from tests.servers.standing import StandingServer, standing
+from tests.support import lanes as t
+from tests.support.builders import lane_of
+from tests.support.events import EventReader, listening
+from tests.support.served import Served
+
+from keylane.adapters.redis.cluster import Cluster
+from keylane_local.process.ports import HOST
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+LONG_POLLS = 8
+
+
+@pytest.fixture(scope="module")
+def variables(redis_cluster: str, kafka: str) -> dict[str, str]:
+    return {
+        "KEYLANE_REDIS_NODES": redis_cluster,
+        "KEYLANE_REDIS_TLS": "false",
+        "KEYLANE_KAFKA_BOOTSTRAP": kafka,
+        "KEYLANE_KAFKA_SECURITY": "plaintext",
+    }
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, variables: dict[str, str]) -> Iterator[StandingServer]:
+    log = tmp_path_factory.mktemp("streams") / "log"
+    with standing(log, variables, "--max-long-polls", str(LONG_POLLS)) as running:
+        yield running
+
+
+class LoggedTopic:
+    """A topic in Kafka, whose records are in the state at the same positions."""
+
+    def __init__(self, served: Served, bootstrap: str) -> None:
+        self.served = served
+        self.name = served.topic
+        self._producer = Producer({"bootstrap.servers": bootstrap})
+        create_topic(bootstrap, self.name, served.layout.partition_count)
+
+    def put(self, key: bytes, value: bytes | None) -> str:
+        partition = lane_of(self.served.layout, key)[0]
+        self._producer.produce(self.name, value, key, partition)
+        assert self._producer.flush(30) == 0
+        return self.served.put(key, value)
+
+
+@pytest.fixture(scope="module")
+def serve(redis_cluster: str) -> Iterator[Callable[[], Served]]:
+    cluster = Cluster(t.settings(redis_cluster))
+    yield lambda: Served(redis_cluster, cluster)
+    cluster.close()
+
+
+@pytest.fixture
+def topic(serve: Callable[[], Served]) -> Served:
+    return serve()
+
+
+@pytest.fixture
+def logged(serve: Callable[[], Served], kafka: str) -> LoggedTopic:
+    return LoggedTopic(serve(), kafka)
+
+
+def key_path(topic: Served, key: str = "k") -> str:
+    return f"/topics/{topic.topic}/keys/{key}/changes"
+
+
+def problem_of(reader: EventReader) -> tuple[int, str]:
+    body = json.loads(reader.answer.read())
+    return reader.answer.status, body["type"].removeprefix("urn:keylane:problem:")
+
+
+def test_a_key_s_stream_begins_with_its_record_and_has_each_change(server: StandingServer, topic: Served):
+    first = topic.put(b"k", b'{"n":\n 1}')
+    with listening(server.url, key_path(topic)) as stream:
+        assert stream.answer.headers["Content-Type"] == "text/event-stream"
+        event = stream.next()
+        assert (event.name, event.id, event.json["position"]) == ("record", first, first)
+        assert event.json["value"] == {"n": 1}
+        assert {"watermark", "age_ms", "timestamp", "key_format"} <= event.json.keys()
+        second = topic.put(b"k", b'{"n": 2}')
+        assert (stream.next().id, stream.id) == (second, second)
+        topic.put(b"k", None)
+        gone = stream.next()
+        assert (gone.name, gone.json["absent"], gone.json["key"]) == ("absent", True, "k")
+        topic.put(b"k", b"3")
+        assert stream.next().json["value"] == 3
+
+
+def test_a_client_that_comes_back_gets_only_what_it_lacks(server: StandingServer, topic: Served):
+    position = topic.put(b"k", b"1")
+    with listening(server.url, key_path(topic), Last_Event_ID=position) as stream:
+        later = topic.put(b"k", b"2")
+        assert stream.next().id == later
+    missed = topic.put(b"k", b"3")
+    with listening(server.url, key_path(topic), Last_Event_ID=later) as stream:
+        assert stream.next().id == missed
+
+
+def test_many_listeners_share_a_poll_and_fields_are_picked(server: StandingServer, topic: Served):
+    topic.put(b"k", b'{"a": 1, "b": 2}')
+    with (
+        listening(server.url, key_path(topic)) as one,
+        listening(server.url, key_path(topic)) as two,
+        listening(server.url, f"{key_path(topic)}?fields=b") as picked,
+    ):
+        assert [each.next().json["value"] for each in (one, two, picked)] == [
+            {"a": 1, "b": 2},
+            {"a": 1, "b": 2},
+            {"b": 2},
+        ]
+        topic.put(b"k", b'{"a": 3, "b": 4}')
+        assert one.next() == two.next()
+        assert picked.next().json["value"] == {"b": 4}
+
+
+@pytest.mark.parametrize(
+    ("path", "headers", "found"),
+    [
+        ("/topics/nowhere-at-all/keys/k/changes", {}, (404, "unknown-topic")),
+        ("/topics/nowhere-at-all/changes", {}, (404, "unknown-topic")),
+        ("/topics/{topic}/keys/k/changes", {"Last_Event_ID": "3:x"}, (400, "bad-request")),
+        ("/topics/{topic}/changes", {"Last_Event_ID": "3"}, (400, "bad-request")),
+        ("/topics/{topic}/keys/k/changes?prefix=a", {}, (400, "bad-request")),
+        ("/topics/{topic}/keys/k/changes", {"Accept": "image/png"}, (406, "not-acceptable")),
+    ],
+)
+def test_what_can_t_be_streamed_is_a_problem(
+    server: StandingServer, topic: Served, path: str, headers: dict[str, str], found: tuple[int, str]
+):
+    reader = EventReader(server.url, path.format(topic=topic.topic), **headers)
+    assert problem_of(reader) == found
+    reader.close()
+
+
+def test_a_topic_s_stream_has_the_changes_of_the_keys_with_a_prefix(
+    server: StandingServer, logged: LoggedTopic
+):
+    logged.put(b"a|old", b"0")
+    path = f"/topics/{logged.name}/changes"
+    with listening(server.url, f"{path}?prefix=a%7C") as stream, listening(server.url, path) as all_of_it:
+        began_at = stream.next_any()
+        assert (began_at.name, all_of_it.next_any().id) == ("", began_at.id)
+        logged.put(b"b|1", b"1")
+        at = logged.put(b"a|1", b'{"n": 2}')
+        event = stream.next()
+        assert (event.name, event.json["position"], event.json["value"]) == ("record", at, {"n": 2})
+        assert [all_of_it.next().json["key"] for _ in range(2)] == ["b|1", "a|1"]
+        logged.put(b"a|1", None)
+        assert stream.next().name == "absent"
+        assert stream.next_any().id > began_at.id
+
+
+def test_a_topic_s_stream_is_resumed_without_a_gap(server: StandingServer, logged: LoggedTopic):
+    path = f"/topics/{logged.name}/changes"
+    with listening(server.url, path) as stream:
+        last = stream.next_any().id
+    keys = [b"missed-%d" % number for number in range(30)]
+    for key in keys:
+        logged.put(key, b"1")
+    with listening(server.url, path, Last_Event_ID=last) as stream:
+        assert {stream.next().json["key"].encode() for _ in keys} == set(keys)
+        logged.put(b"live", b"1")
+        assert stream.next().json["key"] == "live"
+
+
+def test_streams_keep_the_places_of_long_polls_until_their_clients_go(server: StandingServer, topic: Served):
+    path = key_path(topic)
+
+    def is_admitted() -> bool:
+        reader = EventReader(server.url, path)
+        reader.close()
+        return reader.answer.status == 200
+
+    streams = [EventReader(server.url, path) for _ in range(LONG_POLLS)]
+    eventually(lambda: all(each.answer.status == 200 for each in streams))
+    refused = EventReader(server.url, path)
+    assert problem_of(refused) == (503, "overloaded")
+    assert server.ask("GET", f"/topics/{topic.topic}/keys/k")[0] == 404, "other reads go on"
+    for each in (refused, *streams):
+        each.close()
+    eventually(is_admitted)
+
+
+def test_a_client_that_does_not_read_is_cut_off_and_the_others_are_not(server: StandingServer, topic: Served):
+    with listening(server.url, key_path(topic)) as other, contextlib.closing(socket.socket()) as slow:
+        slow.settimeout(60)
+        slow.connect((HOST, server.port))
+        slow.sendall(f"GET {key_path(topic)} HTTP/1.1\r\nHost: {HOST}\r\nConnection: close\r\n\r\n".encode())
+        assert slow.recv(1000).startswith(b"HTTP/1.1 200")
+        assert other.next().name == "absent"
+        value = json.dumps("x" * 900_000).encode()
+        for number in range(24):
+            position = topic.put(b"k", value)
+            assert other.next().id == position, number
+        received = bytearray()
+        while part := slow.recv(1 << 20):
+            received += part
+        assert b"event: problem\ndata: " in received[-2000:]
+        assert b"urn:keylane:problem:slow-reader" in received[-2000:]
+
+
+def test_sigterm_ends_streams_with_an_event_and_at_once(tmp_path, variables: dict[str, str], topic: Served):
+    with (
+        standing(tmp_path / "log", variables) as server,
+        listening(server.url, key_path(topic)) as stream,
+    ):
+        assert stream.next().name == "absent"
+        begun_s = time.monotonic()
+        stopping = threading.Thread(target=server.stop)
+        stopping.start()
+        assert stream.next().name == "closing"
+        assert stream.next() is None
+        stopping.join(30)
+        assert time.monotonic() - begun_s < 20, "streams are not waited for"
+        assert server.process.returncode == 0
+        assert "Traceback" not in server.log
+
+
+def test_streams_need_a_token_that_grants_the_topic(tmp_path, variables: dict[str, str], topic: Served):
+    token = "a-token-of-the-streams"
+    digest = hashlib.sha256(token.encode()).hexdigest()
+    access = json.dumps({digest: {"name": "reader", "read": [topic.topic]}})
+    options = ("--authorization", "tokens")
+    with standing(tmp_path / "log", {**variables, "KEYLANE_ACCESS": access}, *options) as server:
+        refused = EventReader(server.url, key_path(topic))
+        assert problem_of(refused) == (401, "unauthorized")
+        refused.close()
+        bearer = {"Authorization": f"Bearer {token}"}
+        with listening(server.url, key_path(topic), **bearer) as stream:
+            assert stream.next().name == "absent"
+        denied = EventReader(server.url, "/topics/another/changes", **bearer)
+        assert problem_of(denied) == (403, "forbidden")
+        denied.close()

@@ -104,18 +104,13 @@ class ServerApp:
             elif not admission.enter_at_once():
                 await admission.enter()
         except Overloaded as error:
-            if body is not None:
-                await body.discard(receive)
-            return self._refused(error, request.id)
+            return await self._refuse(error, request, body, receive)
         try:
             if body is not None:
                 await body.read(receive, request.declared_bytes)
             response = await self._admitted(request, b"" if body is None else body.data, receive)
         except refusals.REFUSED as error:
-            if body is not None:
-                body.release()
-                await body.discard(receive)
-            return self._refused(error, request.id)
+            return await self._refuse(error, request, body, receive)
         else:
             is_streaming = isinstance(response.body, EventStream)
             return response
@@ -126,6 +121,14 @@ class ServerApp:
                 admission.leave()
             elif not is_streaming:
                 admission.leave_long_poll()
+
+    async def _refuse(
+        self, error: Exception, request: ReceivedRequest, body: Body | None, receive: Receive
+    ) -> Response[Any]:
+        if body is not None:
+            body.release()
+            await body.discard(receive)
+        return self._refused(error, request.id)
 
     def _is_stream(self, request: ReceivedRequest) -> bool:
         """Whether the request is for a stream, which keeps its place until it ends."""

@@ -113,7 +113,8 @@ def test_a_scan_stops_at_its_limit(run):
 
 
 def test_a_watch_prints_changes_as_they_come(run):
-    result, _ = run(["watch", "t", "k", "-n", "2"], problem(404, "key-absent", **FRESH), found(1))
+    answers = problem(404, "key-absent", **FRESH), problem(501, "not-streamed"), found(1)
+    result, _ = run(["watch", "t", "k", "-n", "2"], *answers)
     assert result.stdout == "2:8\tabsent\n2:7\t1\n"
 
 

@@ -73,10 +73,10 @@ def test_the_standing_server_serves_the_console_whose_keys_are_live_by_a_stream(
     tab = ConsoleTab(browser, server_url, viewport=DESK)
     streams = []
     tab.page.on("response", lambda answer: streams.append((answer.url, answer.status)))
-    client.put("bookings", b"console|live", b'{"to": "Bern"}')
-    page = tab.open("key", topic="bookings", key="console|live")
+    client.put("bookings", b"live|console", b'{"to": "Bern"}')
+    page = tab.open("key", topic="bookings", key="live|console")
     expect(page.locator("#value")).to_contain_text("Bern")
-    client.put("bookings", b"console|live", b'{"to": "Olten"}')
+    client.put("bookings", b"live|console", b'{"to": "Olten"}')
     expect(page.locator("#value")).to_contain_text("Olten")
     assert [status for url, status in streams if url.endswith("/changes")] == [200]
     tab.close()

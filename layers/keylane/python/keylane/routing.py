@@ -74,7 +74,7 @@ def _kafka_hash(key: bytes) -> int:
 
 
 def kafka_hashes(keys: Sequence[bytes]) -> list[int]:
-    """Return `PARTITIONERS["murmur2"]` of each key, for many keys in a tenth of the time.
+    """Return `PARTITIONERS["murmur2"]` of each key, for 20 keys in half of the time, for 100 in a third.
 
     Keys of one length are hashed at once: each has 64 bits of one long integer, whose products and shifts do
     not reach the next key's.

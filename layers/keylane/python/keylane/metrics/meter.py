@@ -52,23 +52,15 @@ class Distribution:
         self.least = math.inf
         self.most = 0.0
 
-    def add(self, value: float, times: int) -> None:
-        """Add a value that occurred `times` times."""
-        step = round(math.log2(max(value, LEAST)) * STEPS)
-        self.counts[step] = self.counts.get(step, 0) + times
-        self.total += value * times
-        self.least = min(self.least, value)
-        self.most = max(self.most, value)
-
-    def add_all(self, values: Sequence[float]) -> None:
-        """Add values that occurred once each."""
+    def add(self, samples: Sequence[tuple[float, int]]) -> None:
+        """Add values, each with how often it occurred."""
         counts = self.counts
-        for value in values:
+        for value, times in samples:
             step = round(math.log2(max(value, LEAST)) * STEPS)
-            counts[step] = counts.get(step, 0) + 1
-        self.total += sum(values)
-        self.least = min(self.least, *values)
-        self.most = max(self.most, *values)
+            counts[step] = counts.get(step, 0) + times
+            self.total += value * times
+        self.least = min(self.least, min(samples)[0])
+        self.most = max(self.most, max(samples)[0])
 
     def render(self) -> dict[str, Any]:
         """Return the distribution in CloudWatch's format, without values if there are too many."""
@@ -131,25 +123,16 @@ class Meter:
 
     def _sum_up(self) -> None:
         notes, self._notes = self._notes, []
-        values_of: dict[tuple[str, tuple[str, ...]], list[float]] = {}
+        samples_of: dict[tuple[str, tuple[str, ...]], list[tuple[float, int]]] = {}
         for metric, labels, value, times in notes:
             kind = METRICS[metric].kind
-            if kind == HISTOGRAM and times == 1:
-                values_of.setdefault((metric, labels), []).append(value)
-                continue
-            series = self._series(metric, labels)
             if kind == HISTOGRAM:
-                self._distribution(series).add(value, times)
+                samples_of.setdefault((metric, labels), []).append((value, times))
             else:
+                series = self._series(metric, labels)
                 self._numbers[series] = value + (self._numbers.get(series, 0) if kind == COUNTER else 0)
-        for (metric, labels), values in values_of.items():
-            self._distribution(self._series(metric, labels)).add_all(values)
-
-    def _distribution(self, series: tuple[str, ...]) -> Distribution:
-        kept = self._distributions.get(series)
-        if kept is None:
-            kept = self._distributions[series] = Distribution()
-        return kept
+        for (metric, labels), samples in samples_of.items():
+            self._distributions.setdefault(self._series(metric, labels), Distribution()).add(samples)
 
     def _series(self, metric: str, labels: tuple[str, ...]) -> tuple[str, ...]:
         known = self._labels.setdefault(metric, set())

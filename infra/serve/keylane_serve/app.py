@@ -23,7 +23,7 @@ from keylane.wiring.api import read_api_settings
 from keylane_serve import refusals
 from keylane_serve.admission import Overloaded
 from keylane_serve.bodies import Body, ClientGone
-from keylane_serve.greenlets import RequestCancelled, RequestGreenlet, begin, begin_awaited
+from keylane_serve.greenlets import RequestCancelled, begin, begin_awaited
 from keylane_serve.received import ReceivedRequest
 from keylane_serve.streams import EventStream
 
@@ -142,7 +142,7 @@ class ServerApp:
     ) -> None:
         """Send events until the client goes, or does not read for a while, or the stream ends."""
         stream: EventStream = response.body
-        watching = asyncio.ensure_future(_leave_when_gone(receive, stream))
+        watching = asyncio.ensure_future(_call_when_gone(receive, stream.leave))
         try:
             response.headers["x-amzn-RequestId"] = request.id
             await _start(send, response.status_code, response.headers)
@@ -229,28 +229,22 @@ async def _start(send: Send, status: int, headers: dict[str, str]) -> None:
     await send({"type": "http.response.start", "status": status, "headers": pairs})
 
 
-async def _leave_when_gone(receive: Receive, stream: EventStream) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-    stream.leave()
-
-
 async def _run_while_wanted(answer: Callable[[], Response[Any]], receive: Receive) -> Response[Any]:
     """Run a request that ends when its client goes."""
     running, ended = begin_awaited(answer, is_cancellable=True)
     if ended.done():
         return await ended
-    watching = asyncio.ensure_future(_cancel_when_gone(receive, running))
+    watching = asyncio.ensure_future(_call_when_gone(receive, running.cancel))
     try:
         return await ended
     finally:
         watching.cancel()
 
 
-async def _cancel_when_gone(receive: Receive, running: RequestGreenlet) -> None:
+async def _call_when_gone(receive: Receive, call: Callable[[], None]) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-    running.cancel()
+    call()
 
 
 def _ignore(_: object, error: BaseException | None) -> None:

@@ -122,11 +122,9 @@ class ChangeFeed:
             self._publish(events)
 
     def _publish(self, events: Sequence[ChangeEvent]) -> None:
-        rendered = [
-            (event.key, bool(event.name == PROBLEM or not event.key), event.render()) for event in events
-        ]
+        rendered = [(event.key, event.render()) for event in events]
         for stream in list(self.listeners):
-            stream.push([data for key, is_for_all, data in rendered if is_for_all or stream.is_wanted(key)])
+            stream.push([data for key, data in rendered if not key or stream.is_wanted(key)])
 
     def _end(self, _: None, error: BaseException | None) -> None:
         self.is_over = True

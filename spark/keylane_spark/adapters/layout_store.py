@@ -160,13 +160,12 @@ class LayoutStore:
             )
         self._list_view(topic, b"ZREM")
 
-    def _list_view(self, topic: str, *words: bytes) -> None:
+    def _list_view(self, topic: str, command: bytes, *score: bytes) -> None:
         """Add a view to the list of views, or remove it. A name without a layout counts for nothing."""
         view = view_of_state(topic)
         if view is not None:
-            command, *more = words
             self._copies.call(
-                lambda tag: encode_command(command, redis_keys.views_key(tag), *more, view.encode())
+                lambda tag: encode_command(command, redis_keys.views_key(tag), *score, view.encode())
             )
 
     def free_generation(self, layout: Layout, first: int) -> tuple[Layout, list[int]]:

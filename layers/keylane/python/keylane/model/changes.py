@@ -11,7 +11,10 @@ RECORD, ABSENT, GAP, PROBLEM, CLOSING = "record", "absent", "gap", "problem", "c
 
 
 class ChangeEvent(NamedTuple):
-    """One event. `key`: of the record that it is about. Without a name it only says where the stream is."""
+    """One event. Without a name it only says where the stream is.
+
+    `key`: of the record that it is about; none: it is for all listeners.
+    """
 
     name: str = ""
     data: str = ""

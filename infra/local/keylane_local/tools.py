@@ -26,6 +26,11 @@ def tools_dir() -> Path:
     return Path(os.environ.get("KEYLANE_TOOLS") or project_root() / ".keylane-tools").absolute()
 
 
+def console_dir() -> Path:
+    """Return the folder of the console's files."""
+    return project_root() / "clients" / "console"
+
+
 def _version_text(program: str, option: str) -> str:
     try:
         done = subprocess.run(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from keylane_local.errors import BadInput, StackError
-from keylane_local.tools import project_root
+from keylane_local.tools import console_dir, project_root
 from keylane_serve.admission import Limits
 from keylane_serve.options import AUTHORIZATIONS, NONE, ServerOptions
 
@@ -75,7 +75,7 @@ def serve(
         authorization=authorization,
         logs_access=access_log,
         drain_s=drain_s,
-        console=project_root() / "clients" / "console",
+        console=console_dir(),
         limits=Limits(**limits),
     )
     try:

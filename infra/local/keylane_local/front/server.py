@@ -27,7 +27,7 @@ from keylane_local.front.pool import Pool, Throttled
 from keylane_local.front.refusals import unknown_coding
 from keylane_local.front.runtime_api import InitFailed
 from keylane_local.process.ports import HOST
-from keylane_local.tools import project_root
+from keylane_local.tools import console_dir, project_root
 from keylane_serve.console import is_console, serve_console
 from keylane_serve.function_metrics import FunctionMetrics
 from keylane_serve.proxy_events import (
@@ -55,7 +55,6 @@ PASSED_PREFIXES = (
     *("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"),
 )
 """Prefixes of the front's own variables that functions get: settings, AWS endpoints and credentials."""
-CONSOLE = project_root() / "clients" / "console"
 MAX_EXPLORE_ENVIRONMENTS = 2
 """People and monitors call `explore`: it needs few environments."""
 
@@ -96,7 +95,7 @@ class FrontServer:
         if request.path == METRICS_PATH and request.method in {"GET", "HEAD"}:
             return self._metrics(request)
         if is_console(request.path) and request.method in {"GET", "HEAD"}:
-            page = serve_console(CONSOLE, request.path)
+            page = serve_console(console_dir(), request.path)
             return web.Response(status=page.status, body=page.body, headers=page.headers)
         started = time.perf_counter()
         request_id = str(uuid.uuid4())

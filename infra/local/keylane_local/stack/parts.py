@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from keylane_local.process.ports import HOST
 from keylane_local.process.program import Program, ProgramPart
-from keylane_local.tools import find_java, project_root
+from keylane_local.tools import console_dir, find_java
 from keylane_serve.options import VARIABLE, ServerOptions
 
 if TYPE_CHECKING:
@@ -63,8 +63,7 @@ class ServerPart(ProgramPart):
     ) -> None:
         """Set port, log, variables, and the folder of the functions' code."""
         self.port = port
-        console = project_root() / "clients" / "console"
-        options = ServerOptions(functions.absolute(), HOST, port, logs_access=True, console=console)
+        options = ServerOptions(functions.absolute(), HOST, port, logs_access=True, console=console_dir())
         self.program = Program(
             self.name,
             [sys.executable, "-m", "keylane_serve.server"],

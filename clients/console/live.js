@@ -63,6 +63,11 @@ async function followStream(wanted, signal, onChange) {
   }
 }
 
+/** Whether an answer is of another state of the key than the one before. */
+function isNew(answer, last) {
+  return !last || last.status !== answer.status || last.headers.get("ETag") !== answer.headers.get("ETag");
+}
+
 /** Call `onAnswer` with the answer of each state of the key (200, 404), `onTrouble` with failures, until `signal`. */
 export async function follow({ topic, key, format }, signal, onAnswer, onTrouble) {
   let last = null;
@@ -71,9 +76,9 @@ export async function follow({ topic, key, format }, signal, onAnswer, onTrouble
     await untilWanted(signal);
     const answer = await next(topic, key, format, null, signal);
     if (answer.status !== 200 && !answer.headers.get("Keylane-Watermark")) return;
-    const isNew = !last || last.status !== answer.status || last.headers.get("ETag") !== answer.headers.get("ETag");
+    const before = last;
     last = answer;
-    if (isNew) await onAnswer(answer);
+    if (isNew(answer, before)) await onAnswer(answer);
   };
   while (!signal.aborted) {
     try {
@@ -88,8 +93,7 @@ export async function follow({ topic, key, format }, signal, onAnswer, onTrouble
       }
       const answer = await next(topic, key, format, last, signal);
       if (answer.status === 200 || answer.status === 404) {
-        const isNew = !last || last.status !== answer.status || last.headers.get("ETag") !== answer.headers.get("ETag");
-        if (isNew) await onAnswer(answer);
+        if (isNew(answer, last)) await onAnswer(answer);
         // The problem document has no tag: an answer that is not about the key must not be waited with.
         const isLive = answer.status === 200 || answer.headers.get("Keylane-Watermark");
         last = answer;

@@ -13,8 +13,8 @@ from tenacity import AsyncRetrying, Retrying
 
 from keylane_client.errors import InvalidAnswer, KeylaneError, Unreachable, error_of
 from keylane_client.events import EventParser
-from keylane_client.following import EVENT_STREAM, SILENCE_S, Follower
-from keylane_client.wire import ApiRequest, ApiResponse, Conversation, Stream
+from keylane_client.following import SILENCE_S, Follower
+from keylane_client.wire import EVENT_STREAM, ApiRequest, ApiResponse, Conversation, Stream
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Iterator

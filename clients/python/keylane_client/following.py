@@ -16,7 +16,6 @@ T = TypeVar("T")
 FIRST_PAUSE_S = 0.1
 SILENCE_S = 45.0
 """A server sends a comment every 15 s: one that is silent for that long is gone."""
-EVENT_STREAM = "text/event-stream"
 
 
 class Follower(Generic[T]):

@@ -22,7 +22,7 @@ from keylane_client.parsing import (
     parse_record,
 )
 from keylane_client.reads import SESSION_WAIT_S, key_path
-from keylane_client.wire import ApiRequest, ApiResponse, Conversation, LiveStream, Step, Stream
+from keylane_client.wire import EVENT_STREAM, ApiRequest, ApiResponse, Conversation, LiveStream, Step, Stream
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -78,7 +78,7 @@ def _live(topic: TopicScope, key: Key) -> LiveStream[Record | Absent]:
     query |= topic.terms.query()
 
     def request(last: Record | Absent | str) -> ApiRequest:
-        headers = {"Accept": "text/event-stream"}
+        headers = {"Accept": EVENT_STREAM}
         if isinstance(last, Record):
             headers["Last-Event-ID"] = str(last.position)
         return ApiRequest("GET", f"{path}/changes", query, headers)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from keylane_client.events import ServerEvent
 
 T = TypeVar("T")
+EVENT_STREAM = "text/event-stream"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 # Every target makes what it lacks first: virtual environment, packages, Java, Redis, jars.
 PY := python3
 BIN := .venv/bin
+TEST_STEPS := python java redis jars registry archive browser sam localstack
 PYTEST_ARGS ?=
 WORKERS ?= 2
 KEYLANE_ARGS ?=
@@ -45,10 +46,10 @@ setup-sam:
 	@$(PY) infra/local/bootstrap.py python sam
 
 setup-tests:
-	@$(PY) infra/local/bootstrap.py python java redis jars registry archive browser sam localstack
+	@$(PY) infra/local/bootstrap.py $(TEST_STEPS)
 
 setup-all:
-	@$(PY) infra/local/bootstrap.py python java redis jars registry archive browser sam lint localstack
+	@$(PY) infra/local/bootstrap.py $(TEST_STEPS) lint
 
 setup-localstack: setup
 	@$(PY) infra/local/bootstrap.py localstack

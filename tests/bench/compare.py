@@ -18,7 +18,6 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import quiet
 from harness import RESULTS, ROOT, machine, parse, percentile
 from rich.console import Console
 from rich.table import Table
@@ -36,9 +35,7 @@ def checkout(commit: str, folder: Path) -> Iterator[Path]:
     git = ("git", "-C", str(ROOT), "worktree")
     subprocess.run([*git, "add", "--quiet", "--detach", str(folder), commit], check=True)
     try:
-        environment = {**os.environ, "KEYLANE_TOOLS": str(tools_dir())}
-        environment.pop("VIRTUAL_ENV", None)
-        subprocess.run(["make", "--no-print-directory", "setup"], cwd=folder, env=environment, check=True)
+        subprocess.run(["make", "--no-print-directory", "setup"], cwd=folder, check=True)
         yield folder
     finally:
         subprocess.run([*git, "remove", "--force", str(folder)], check=False)
@@ -51,8 +48,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options.add_argument("benches", nargs="+", help="such as lookup, or 'ingest --records 1000000'")
     options.add_argument("--rounds", type=int, default=3)
     chosen = parse(options, arguments)
-    if chosen.busy:
-        os.environ[quiet.BUSY] = "1"
     os.environ["KEYLANE_TOOLS"] = str(tools_dir())
     benches = [Bench(script, tuple(rest)) for script, *rest in map(shlex.split, chosen.benches)]
     with tempfile.TemporaryDirectory(prefix="keylane-compare-") as name, contextlib.ExitStack() as stack:

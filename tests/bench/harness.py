@@ -46,8 +46,9 @@ def parse(options: argparse.ArgumentParser, arguments: Sequence[str] | None = No
     """Parse a benchmark's arguments; exit if the machine is busy, unless one of them is `--busy`."""
     options.add_argument("--busy", action="store_true", help="measure though other processes compute")
     chosen = options.parse_args(arguments)
-    if not chosen.busy:
-        quiet.require()
+    if chosen.busy:
+        os.environ[quiet.BUSY] = "1"  # for those that this one runs, too
+    quiet.require()
     return chosen
 
 

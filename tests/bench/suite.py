@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shutil
 import time
 import tomllib
@@ -17,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import quiet
 from harness import RESULTS, ROOT, machine, parse
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -83,8 +81,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options.add_argument("--only", nargs="+", choices=[bench.script for bench in PLAN], help="of these")
     options.add_argument("--markdown", action="store_true", help="print the table for docs/benchmarks.md too")
     chosen = parse(options, arguments)
-    if chosen.busy:
-        os.environ[quiet.BUSY] = "1"
     plan = [bench for bench in PLAN if chosen.only is None or bench.script in chosen.only]
     left_out = [b.script for b in plan if b.script in NEEDED and shutil.which(NEEDED[b.script]) is None]
     samples = run([bench for bench in plan if bench.script not in left_out], chosen.rounds)

@@ -11,7 +11,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 from tests.servers.own import eventually
 from tests.servers.standing import standing
-from tests.support.browser import TIMEOUT_MS, chromium
+from tests.support.browser import TIMEOUT_MS, Tab, chromium
 
 from keylane_local.process.ports import HOST, Ports
 from keylane_local.tools import project_root
@@ -56,15 +56,10 @@ def browser(board_url):
 
 @pytest.fixture
 def page(browser, board_url):
-    context = browser.new_context(viewport={"width": 1120, "height": 900})
-    opened, errors = context.new_page(), []
-    opened.set_default_timeout(TIMEOUT_MS)
-    opened.on("pageerror", lambda error: errors.append(str(error)))
-    opened.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
-    opened.goto(board_url)
-    yield opened
-    context.close()
-    assert errors == []
+    tab = Tab(browser, viewport={"width": 1120, "height": 900})
+    tab.page.goto(board_url)
+    yield tab.page
+    tab.close()
 
 
 def test_the_board_is_live_and_a_writer_reads_its_own_write(page, client):

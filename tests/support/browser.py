@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 TIMEOUT_MS = 60_000
 """Far more than a page takes: the machine may be busy."""
 _ATTEMPTS = 3
-# Each failed request is one, also those that a test is about.
-_EXPECTED = "Failed to load resource"
 
 
 @contextlib.contextmanager
@@ -39,11 +37,13 @@ def chromium() -> Iterator[Browser]:
         browser.close()
 
 
-class ConsoleTab:
-    """The console in a tab of its own; its errors, and violations of its policy, fail the test."""
+class Tab:
+    """A page in a tab of its own; its errors, and violations of its policy, fail the test."""
 
-    def __init__(self, browser: Browser, url: str, **options: Any) -> None:
-        self._url = url
+    expected: str | None = None
+    """What the text of an error has that is none."""
+
+    def __init__(self, browser: Browser, **options: Any) -> None:
         self._context = browser.new_context(**options)
         self.page: Page = self._context.new_page()
         self.page.set_default_timeout(TIMEOUT_MS)
@@ -52,8 +52,24 @@ class ConsoleTab:
         self.page.on("console", lambda message: self._take(message.type, message.text))
 
     def _take(self, kind: str, text: str) -> None:
-        if kind == "error" and _EXPECTED not in text:
+        if kind == "error" and (self.expected is None or self.expected not in text):
             self.errors.append(text)
+
+    def close(self) -> None:
+        """Close the tab; fail if the page had errors."""
+        self._context.close()
+        assert self.errors == []
+
+
+class ConsoleTab(Tab):
+    """The console."""
+
+    # Each failed request is one, also those that a test is about.
+    expected = "Failed to load resource"
+
+    def __init__(self, browser: Browser, url: str, **options: Any) -> None:
+        super().__init__(browser, **options)
+        self._url = url
 
     def open(self, name: str, /, **query: str) -> Page:
         """Show a view of the console; return the page once it has its heading."""
@@ -69,8 +85,3 @@ class ConsoleTab:
                     raise
                 self.page.goto("about:blank")
         return self.page
-
-    def close(self) -> None:
-        """Close the tab; fail if the page had errors."""
-        self._context.close()
-        assert self.errors == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import signal
@@ -36,7 +37,19 @@ SWITCH_S = 0.001
 """How long the loop may go on while the thread with Kafka's reports waits; Python's default is 5 ms."""
 READY = "keylane: ready"
 LOG_FORMAT = "%(asctime)s %(levelname)s %(message)s"
+LISTENS_POLL_S = 0.01
 _log = logging.getLogger("keylane.serve")
+
+
+async def say_ready(options: ServerOptions) -> None:
+    """Print that the server is ready once its port accepts connections: granian opens it after the start."""
+    while True:
+        with contextlib.suppress(OSError):
+            _, connection = await asyncio.open_connection(options.host, options.port)
+            connection.close()
+            break
+        await asyncio.sleep(LISTENS_POLL_S)
+    print(f"{READY} on {options.url}", flush=True)
 
 
 class ServerProcess:
@@ -70,8 +83,9 @@ class ServerProcess:
             await send({"type": "lifespan.startup.failed", "message": str(error)})
             return
         await send({"type": "lifespan.startup.complete"})
-        print(f"{READY} on {self._options.url}", flush=True)
+        announcing = asyncio.ensure_future(say_ready(self._options))
         await receive()
+        announcing.cancel()
         await self._close()
         await send({"type": "lifespan.shutdown.complete"})
 

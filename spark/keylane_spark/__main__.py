@@ -31,7 +31,7 @@ from keylane_spark.adapters.claim_clock import ClaimClock
 from keylane_spark.adapters.kafka_admin import JobKafka
 from keylane_spark.config.topics import Config, load
 from keylane_spark.context import JobContext
-from keylane_spark.engine import kafka_options, session
+from keylane_spark.engine import fetch_options, kafka_options, session
 from keylane_spark.telemetry.reporting import begin_reporting
 
 if TYPE_CHECKING:
@@ -55,6 +55,8 @@ def main(arguments: list[str] | None = None, environment: Mapping[str, str] = os
         connection = kafka()
         redis = renewable(redis_settings(references.resolved(environment)), environment)
         kafka_options.options(connection)
+        if topics.job.reader == "tasks":
+            fetch_options.portable(connection)
         clock = Clock()
         metrics = begin_reporting(topics.job, clock, _write, namespace)
     except (BadConfig, SettingsUnavailable) as error:

@@ -32,12 +32,13 @@ from keylane_spark.stream.freshness import ObservedEnds
 from keylane_spark.stream.heartbeat import Heartbeat
 from keylane_spark.stream.leaders import Leaders
 from keylane_spark.stream.offset_log import batch_ends
+from keylane_spark.stream.range_tasks import RangePlan
 from keylane_spark.stream.tasks import TALLY_SCHEMA, PartitionWriter
 from keylane_spark.telemetry.partitioner_audit import PartitionerAudit
 from keylane_spark.telemetry.tally import Tally
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from pyspark.sql import DataFrame
 
@@ -99,8 +100,7 @@ class TopicQuery(BatchQuery):
             smaller = min(job.max_batch_records, _BUILDING_BATCH_RECORDS)
             job = job.model_copy(update={"max_batch_records": smaller})
         layouts = self._writer.layouts
-        headers = any(layout.options.headers for layout in layouts.values())
-        columns = [*(["topic"] if len(layouts) > 1 else []), *(["headers"] if headers else [])]
+        columns = [*(["topic"] if len(layouts) > 1 else []), *(["headers"] if self._headers else [])]
         rows = session.source(
             context.spark,
             context.broker.connection,
@@ -111,6 +111,10 @@ class TopicQuery(BatchQuery):
         )
         self.start_reading(rows)
         self._heartbeat.start()
+
+    @property
+    def _headers(self) -> bool:
+        return any(layout.options.headers for layout in self._writer.layouts.values())
 
     def stop(self, within_s: float = STOP_S) -> bool:
         """Stop after the batch in progress; returns whether that batch ended in time."""
@@ -187,7 +191,7 @@ class TopicQuery(BatchQuery):
         if table is not None:
             batch.write(table)
         else:
-            self._write_in_tasks(rows, batch)
+            self._write_in_tasks(rows, batch, sorted(moved))
         self._share.note(batch.tallies)
         self.strays |= {topic for (topic, _), tally in batch.tallies.items() if tally.strays}
         # Tasks move watermarks to their last rows; only here it is known that all rows are written.
@@ -219,11 +223,15 @@ class TopicQuery(BatchQuery):
             ranges[partition] = OffsetRange(begin, ends[partition], complete_ms, log_end)
         return ranges
 
-    def _write_in_tasks(self, rows: DataFrame, batch: BatchWriter) -> None:
-        write = PartitionWriter(self._writer, batch.ranges, self.parked.reasons)
-        for topic, partition, newer_epoch, held_back, parked, reached, *counts in rows.mapInArrow(
-            write, TALLY_SCHEMA
-        ).collect():
+    def _write_in_tasks(self, rows: DataFrame, batch: BatchWriter, moved: Sequence[TopicPartition]) -> None:
+        parked_before = self.parked.reasons
+        if self._context.config.job.reader == "tasks":
+            plan = RangePlan.of(self._context, self._opening, self._headers)
+            found = plan.write(rows.sparkSession, self._writer, batch.ranges, moved, parked_before)
+        else:
+            write = PartitionWriter(self._writer, batch.ranges, parked_before)
+            found = rows.mapInArrow(write, TALLY_SCHEMA).collect()
+        for topic, partition, newer_epoch, held_back, parked, reached, *counts in found:
             if newer_epoch:
                 raise Fenced(f"{topic}/{partition}", self._writer.epoch, newer_epoch)
             batch.tallies[topic, partition] = Tally(*counts)

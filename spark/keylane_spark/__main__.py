@@ -31,7 +31,7 @@ from keylane_spark.adapters.claim_clock import ClaimClock
 from keylane_spark.adapters.kafka_admin import JobKafka
 from keylane_spark.config.topics import Config, load
 from keylane_spark.context import JobContext
-from keylane_spark.engine import fetch_options, kafka_options, session
+from keylane_spark.engine import kafka_options, session
 from keylane_spark.telemetry.reporting import begin_reporting
 
 if TYPE_CHECKING:
@@ -56,6 +56,8 @@ def main(arguments: list[str] | None = None, environment: Mapping[str, str] = os
         redis = renewable(redis_settings(references.resolved(environment)), environment)
         kafka_options.options(connection)
         if topics.job.reader == "tasks":
+            from keylane_spark.engine import fetch_options  # noqa: PLC0415 (brings kafka-python)
+
             fetch_options.portable(connection)
         clock = Clock()
         metrics = begin_reporting(topics.job, clock, _write, namespace)

@@ -207,8 +207,8 @@ def _has_id(leader: PartitionLeader) -> bool:
 
 
 def _id_text(leader: PartitionLeader) -> str:
-    """As Kafka and librdkafka write it."""
-    return base64.urlsafe_b64encode(leader.topic_id.bytes).decode().rstrip("=") if leader.topic_id else ""
+    """As librdkafka writes it."""
+    return base64.b64encode(leader.topic_id.bytes).decode().rstrip("=") if leader.topic_id else ""
 
 
 def _check(code: int) -> None:

@@ -61,7 +61,7 @@ class _Batch(NamedTuple):
     base_ms: int
     max_ms: int
     producer_id: int
-    count: int
+    record_count: int
     records: bytes
     """The records, decompressed."""
 
@@ -148,9 +148,9 @@ def _visible(batches: Iterable[_Batch], aborted: Iterable[AbortedTransaction]) -
         while waiting and waiting[-1].first_offset <= batch.last_offset:
             ended.add(waiting.pop().producer_id)
         if batch.attributes & _CONTROL:
-            if batch.count and _is_abort(batch):
+            if batch.record_count and _is_abort(batch):
                 ended.discard(batch.producer_id)
-        elif batch.count and not (batch.attributes & _TRANSACTIONAL and batch.producer_id in ended):
+        elif batch.record_count and not (batch.attributes & _TRANSACTIONAL and batch.producer_id in ended):
             yield batch
 
 
@@ -173,13 +173,13 @@ def _parse_records(batches: Sequence[_Batch], begin: int, end: int, *, with_head
         raise ValueError("they have more than 2 GiB")
     bodies, at, ends = [], 0, []
     for batch in batches:
-        begins, stop = find_bodies(data, at, batch.count)
+        begins, stop = find_bodies(data, at, batch.record_count)
         at += len(batch.records)
         if stop != at:
             raise ValueError(f"a batch has {at - stop} bytes behind its last record")
         bodies.append(begins)
         ends.append(stop)
-    counts = [batch.count for batch in batches]
+    counts = [batch.record_count for batch in batches]
     view = np.frombuffer(data, np.uint8)
     position = np.concatenate(bodies) + 1
     time_delta, position = read_varints(view, position)

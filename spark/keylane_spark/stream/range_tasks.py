@@ -148,6 +148,6 @@ def as_batch(planned: PlannedRange, rows: Rows) -> pa.RecordBatch:
 
 def _task_count(spark: SparkSession) -> int:
     context = spark.sparkContext
-    if context.master.startswith("local"):
+    if (context.master or "").startswith("local"):
         return _TASKS_PER_CORE * (os.cpu_count() or 1)
     return max(1, context.defaultParallelism)

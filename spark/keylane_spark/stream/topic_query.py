@@ -32,7 +32,6 @@ from keylane_spark.stream.freshness import ObservedEnds
 from keylane_spark.stream.heartbeat import Heartbeat
 from keylane_spark.stream.leaders import Leaders
 from keylane_spark.stream.offset_log import batch_ends
-from keylane_spark.stream.range_tasks import RangePlan
 from keylane_spark.stream.tasks import TALLY_SCHEMA, PartitionWriter
 from keylane_spark.telemetry.partitioner_audit import PartitionerAudit
 from keylane_spark.telemetry.tally import Tally
@@ -226,6 +225,8 @@ class TopicQuery(BatchQuery):
     def _write_in_tasks(self, rows: DataFrame, batch: BatchWriter, moved: Sequence[TopicPartition]) -> None:
         parked_before = self.parked.reasons
         if self._context.config.job.reader == "tasks":
+            from keylane_spark.stream.range_tasks import RangePlan  # noqa: PLC0415 (brings kafka-python)
+
             plan = RangePlan.of(self._context, self._opening, self._headers)
             found = plan.write(rows.sparkSession, self._writer, batch.ranges, moved, parked_before)
         else:

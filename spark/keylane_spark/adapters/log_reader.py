@@ -63,10 +63,14 @@ class Fetched:
 
 @dataclass(slots=True)
 class LogReader:
-    """Reads from one cluster, in one thread. `patience_s`: how long a range may get no further."""
+    """Reads from one cluster, in one thread. `patience_s`: how long a range may get no further.
+
+    `timeout_s`: how long a broker may take to answer, or to let the connection in.
+    """
 
     connection: Connection
     patience_s: float = 10.0
+    timeout_s: float = 10.0
     fetch_bytes: int = FETCH_BYTES
     clock: Clock = field(default_factory=Clock)
     _session: BrokerSession | None = None
@@ -138,7 +142,7 @@ class LogReader:
 
     def _send(self, wanted: PlannedRange, position: int, *, committed: bool) -> BrokerSocket:
         if self._session is None:
-            self._session = BrokerSession(self.connection, self.patience_s)
+            self._session = BrokerSession(self.connection, self.timeout_s)
         leader = self._session.leader(wanted.topic, wanted.partition)
         epoch = _leader_epoch(wanted, leader)
         partition = FetchRequest.FetchTopic.FetchPartition(

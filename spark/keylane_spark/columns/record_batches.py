@@ -81,7 +81,7 @@ def next_offset(data: bytes, position: int) -> int:
     at = 0
     while at + _HEAD.size <= len(data):
         base, length = struct.unpack_from(">qi", data, at)
-        if at + _LENGTH_END + length > len(data):
+        if length < _HEAD.size - _LENGTH_END or at + _LENGTH_END + length > len(data):
             break
         position = max(position, base + struct.unpack_from(">i", data, at + 23)[0] + 1)
         at += _LENGTH_END + length
@@ -113,31 +113,40 @@ def parse_batches(
 
 
 def _read_batches(data: bytes, begin: int, end: int) -> Iterator[_Batch]:
-    at = 0
+    at, last = 0, -1
     while at + _MAGIC_AT < len(data):
         base, length = struct.unpack_from(">qi", data, at)
+        stop = at + _LENGTH_END + length
         if base >= end:
             return
-        if data[at + _MAGIC_AT] != _MAGIC:
-            raise OldFormat(f"the records at offset {base} have the message format of before Kafka 0.11")
-        stop = at + _LENGTH_END + length
-        if length < _HEAD.size - _LENGTH_END:
-            raise BatchError(f"the batch at offset {base} has a length of {length} bytes")
+        _check_head(data, at, base, length, last)
         if stop > len(data):
             return  # a broker may cut the last one
         head = _HEAD.unpack_from(data, at)
         crc, attributes, last_delta, base_ms, max_ms, producer_id, count = *head[4:10], head[12]
         if google_crc32c.value(data[at + _CRC_END : stop]) != crc:
             raise BatchError(f"the batch at offset {base} does not match its checksum")
-        if base + last_delta >= begin:
-            records = data[at + _HEAD.size : stop]
+        at, last, records = stop, base + last_delta, data[at + _HEAD.size : stop]
+        if last >= begin:
             if attributes & _CODEC and count:
-                try:
-                    records = decompress(attributes & _CODEC, records)
-                except CompressionError as error:
-                    raise BatchError(f"the batch at offset {base} can't be decompressed: {error}") from error
-            yield _Batch(base, base + last_delta, attributes, base_ms, max_ms, producer_id, count, records)
-        at = stop
+                records = _decompress(attributes & _CODEC, records, base)
+            yield _Batch(base, last, attributes, base_ms, max_ms, producer_id, count, records)
+
+
+def _check_head(data: bytes, at: int, base: int, length: int, last: int) -> None:
+    if data[at + _MAGIC_AT] != _MAGIC:
+        raise OldFormat(f"the records at offset {base} have the message format of before Kafka 0.11")
+    if length < _HEAD.size - _LENGTH_END:
+        raise BatchError(f"the batch at offset {base} has a length of {length} bytes")
+    if base <= last:
+        raise BatchError(f"the batch at offset {base} comes after offset {last}")
+
+
+def _decompress(codec: int, records: bytes, base: int) -> bytes:
+    try:
+        return decompress(codec, records)
+    except CompressionError as error:
+        raise BatchError(f"the batch at offset {base} can't be decompressed: {error}") from error
 
 
 def _visible(batches: Iterable[_Batch], aborted: Iterable[AbortedTransaction]) -> Iterator[_Batch]:

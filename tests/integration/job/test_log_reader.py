@@ -45,7 +45,7 @@ def topic(kafka):
 
 @pytest.fixture
 def reader(kafka):
-    found = LogReader(Connection(kafka), patience_s=2)
+    found = LogReader(Connection(kafka), patience_s=2, timeout_s=30)
     yield found
     found.close()
 
@@ -218,7 +218,7 @@ def test_a_log_that_ends_before_the_range_fails_the_task_in_bounded_time(kafka, 
         rows_of(reader, PlannedRange(topic, 0, 0, 3))
     with pytest.raises(LogUnavailable, match="or not yet"):
         rows_of(reader, PlannedRange(topic, 0, 7, 9))
-    assert time.monotonic() - began < 15
+    assert time.monotonic() - began < 60
 
 
 def test_a_leader_or_a_topic_that_the_lanes_were_not_compared_with_is_not_read(kafka, topic, reader):
@@ -245,7 +245,9 @@ def test_brokers_that_are_away_fail_the_task_in_bounded_time():
         # kafka-python leaves the sockets of refused connections to the garbage collection.
         warnings.simplefilter("ignore", ResourceWarning)
         with pytest.raises(LogUnavailable, match="can't be read"):
-            rows_of(LogReader(Connection(f"{HOST}:1"), patience_s=0.5), PlannedRange("t", 0, 0, 1))
+            rows_of(
+                LogReader(Connection(f"{HOST}:1"), patience_s=0.5, timeout_s=0.5), PlannedRange("t", 0, 0, 1)
+            )
         gc.collect()
     assert time.monotonic() - began < 10
 

@@ -186,7 +186,7 @@ def test_tasks_of_the_job_accept_no_broker_of_another_authority_and_no_wrong_pas
             warnings.simplefilter("ignore", ResourceWarning)
             with pytest.raises(LogUnavailable) as refused:
                 list(
-                    LogReader(given, patience_s=1).read(
+                    LogReader(given, patience_s=1, timeout_s=5).read(
                         PlannedRange(topic, 0, 0, 1), committed=True, with_headers=False
                     )
                 )

@@ -183,3 +183,17 @@ def test_a_header_name_that_is_not_utf_8_is_read_as_javas_client_does():
     head = rebuilt[21:]
     crc = record_batches.google_crc32c.value(head).to_bytes(4, "big")
     assert seen(rebuilt[:17] + crc + head) == [Sent(0, headers=(("a\ufffd", b"1"),))]
+
+
+def test_a_log_whose_offsets_go_back_is_refused():
+    data = a_batch(Sent(5), covers=(3, 8)) + a_batch(Sent(8))
+    with pytest.raises(BatchError, match="offset 8 comes after offset 8"):
+        seen(data)
+
+
+def test_a_length_that_no_batch_has_is_refused():
+    data = bytearray(a_batch(Sent(5)))
+    data[8:12] = (-12).to_bytes(4, "big", signed=True)
+    assert next_offset(bytes(data), 5) == 5
+    with pytest.raises(BatchError, match="length of -12"):
+        seen(bytes(data))

@@ -23,11 +23,14 @@ from keylane_spark.adapters.broker_session import BrokerSession, BrokerSocket
 from keylane_spark.columns.record_batches import AbortedTransaction, BatchError, next_offset, parse_batches
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator
+    from typing import TypeAlias
 
     from keylane.adapters.kafka.options import Connection
     from keylane_spark.adapters.broker_session import PartitionLeader
     from keylane_spark.columns.record_batches import Rows
+
+    RowsOfRange: TypeAlias = Generator[Rows, None, None]
 
 FETCH_BYTES = 2 * 1024 * 1024
 """Of one request. A broker returns a larger batch whole, if it is the first one."""
@@ -76,12 +79,18 @@ class LogReader:
     _session: BrokerSession | None = None
     _awaited: BrokerSocket | None = None
     """Who has the request for the next position already."""
+    _epoch: int | None = None
+    """Of the leader from which the range is read, once it is known."""
+    _asked_epoch: int | None = None
 
-    def read(self, wanted: PlannedRange, *, committed: bool, with_headers: bool) -> Iterator[Rows]:
+    def read(self, wanted: PlannedRange, *, committed: bool, with_headers: bool) -> RowsOfRange:
         """The records of a range, in offset order; it ends only behind the last of them.
 
         `committed`: without aborted transactions. Raises LogUnavailable, TopicChanged.
         """
+        if self._awaited is not None:
+            self.close()  # what was read before has been left in the middle
+        self._epoch = wanted.leader_epoch
         try:
             yield from self._read(wanted, committed=committed, with_headers=with_headers)
         except BaseException:
@@ -96,7 +105,7 @@ class LogReader:
             self._session.close()
             self._session = None
 
-    def _read(self, wanted: PlannedRange, *, committed: bool, with_headers: bool) -> Iterator[Rows]:
+    def _read(self, wanted: PlannedRange, *, committed: bool, with_headers: bool) -> RowsOfRange:
         position, until_s = wanted.begin, self.clock.monotonic_s() + self.patience_s
         while position < wanted.end:
             fetched = self._fetch_patiently(wanted, position, until_s, committed=committed)
@@ -126,13 +135,16 @@ class LogReader:
             try:
                 broker = self._awaited or self._send(wanted, position, committed=committed)
                 self._awaited = None
-                return self._receive(broker, wanted, position)
+                fetched = self._receive(broker, wanted, position)
             except (kafka_errors.KafkaError, OSError) as error:
                 self.close()
                 is_final = isinstance(error, kafka_errors.KafkaError) and not _may_pass(error)
                 if is_final or self.clock.monotonic_s() > until_s:
                     raise LogUnavailable(f"{wanted} can't be read: {_words(error)}", 2) from error
                 self.clock.pause_s(_PAUSE_S)
+            else:
+                self._epoch = self._asked_epoch
+                return fetched
 
     def _send_ahead(self, wanted: PlannedRange, position: int, *, committed: bool) -> None:
         try:
@@ -144,10 +156,10 @@ class LogReader:
         if self._session is None:
             self._session = BrokerSession(self.connection, self.timeout_s)
         leader = self._session.leader(wanted.topic, wanted.partition)
-        epoch = _leader_epoch(wanted, leader)
+        self._asked_epoch = _leader_epoch(wanted, leader, self._epoch)
         partition = FetchRequest.FetchTopic.FetchPartition(
             partition=wanted.partition,
-            current_leader_epoch=epoch,
+            current_leader_epoch=self._asked_epoch,
             fetch_offset=position,
             last_fetched_epoch=-1,
             log_start_offset=-1,
@@ -192,11 +204,10 @@ class LogReader:
         return Fetched(found.records or b"", aborted, found.high_watermark)
 
 
-def _leader_epoch(wanted: PlannedRange, leader: PartitionLeader) -> int:
+def _leader_epoch(wanted: PlannedRange, leader: PartitionLeader, known: int | None) -> int:
     """The epoch in which the leader must be; it refuses the request if it is not."""
     if wanted.topic_id and _has_id(leader) and _id_text(leader) != wanted.topic_id:
         raise TopicChanged(f"topic {wanted.topic!r} was deleted and created again")
-    known = wanted.leader_epoch
     if known is None:
         return leader.epoch
     if leader.epoch > known:

@@ -7,6 +7,7 @@ have reported the end of every range.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import os
@@ -61,9 +62,11 @@ class RangeWriter(PartitionWriter):
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 for planned in self.groups[number]:
-                    for rows in reader.read(planned, committed=self.committed, with_headers=self.headers):
-                        if len(rows.offsets):
-                            writer.write(as_batch(planned, rows))
+                    found = reader.read(planned, committed=self.committed, with_headers=self.headers)
+                    with contextlib.closing(found):
+                        for rows in found:
+                            if len(rows.offsets):
+                                writer.write(as_batch(planned, rows))
                     writer.note_range_read((planned.topic, planned.partition))
 
 

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
+from pyspark import cloudpickle
 from tests.servers.own import create_topic
 from tests.support import lanes as t
 
@@ -41,6 +42,7 @@ class SparkDouble:
         return self
 
     def mapInArrow(self, write: RangeWriter, _: str) -> SparkDouble:  # noqa: N802 (Spark's name)
+        write = cloudpickle.loads(cloudpickle.dumps(write))
         self._rows = []
         for number in self._numbers:
             ids = pa.RecordBatch.from_pydict({"id": pa.array([number], pa.int64())})

@@ -65,7 +65,7 @@ class Fetched:
 
 
 @dataclass(slots=True)
-class LogReader:
+class LogRangeReader:
     """Reads from one cluster, in one thread. `patience_s`: how long a range may get no further.
 
     `timeout_s`: how long a broker may take to answer, or to let the connection in.

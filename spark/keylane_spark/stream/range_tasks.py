@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from keylane.errors import LogUnavailable
-from keylane_spark.adapters.log_reader import LogReader, PlannedRange
+from keylane_spark.adapters.log_reader import LogRangeReader, PlannedRange
 from keylane_spark.engine.fetch_options import portable
 from keylane_spark.stream.tasks import TALLY_SCHEMA, PartitionWriter
 
@@ -40,11 +40,11 @@ _TASKS_PER_CORE = 2
 
 
 @functools.cache
-def _reader(connection: Connection) -> LogReader:
+def _reader(connection: Connection) -> LogRangeReader:
     """One for each worker process, which runs one task at a time."""
     # Its errors come with ours; its own lines name each attempt to connect.
     logging.getLogger("kafka").setLevel(logging.CRITICAL)
-    return LogReader(connection)
+    return LogRangeReader(connection)
 
 
 @dataclass(frozen=True, slots=True)

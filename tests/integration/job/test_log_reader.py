@@ -20,7 +20,7 @@ from keylane.errors import LogUnavailable, TopicChanged
 from keylane_local.process.ports import HOST
 from keylane_local.tools import tools_dir
 from keylane_spark.adapters.kafka_admin import JobKafka
-from keylane_spark.adapters.log_reader import LogReader, PlannedRange
+from keylane_spark.adapters.log_reader import LogRangeReader, PlannedRange
 from keylane_spark.config.topics import JobConfig
 from keylane_spark.engine import session
 from keylane_spark.stream.range_tasks import as_batch
@@ -45,7 +45,7 @@ def topic(kafka):
 
 @pytest.fixture
 def reader(kafka):
-    found = LogReader(Connection(kafka), patience_s=2, timeout_s=30)
+    found = LogRangeReader(Connection(kafka), patience_s=2, timeout_s=30)
     yield found
     found.close()
 
@@ -56,7 +56,7 @@ def ends_of(kafka: str, topic: str) -> tuple[int, int]:
     return broker.oldest_offsets(counts)[topic, 0], broker.end_offsets(counts)[topic, 0]
 
 
-def rows_of(reader: LogReader, wanted: PlannedRange, *, committed: bool = True) -> list[tuple]:
+def rows_of(reader: LogRangeReader, wanted: PlannedRange, *, committed: bool = True) -> list[tuple]:
     found: list[tuple] = []
     for rows in reader.read(wanted, committed=committed, with_headers=True):
         batch = as_batch(wanted, rows)
@@ -140,7 +140,7 @@ def test_random_logs_are_read_as_by_spark(spark, kafka, topic, reader, seed, iso
     _, end = ends_of(kafka, topic)
     begin = end // 10
     wanted = PlannedRange(topic, 0, begin, end)
-    small = LogReader(Connection(kafka), fetch_bytes=20_000)
+    small = LogRangeReader(Connection(kafka), fetch_bytes=20_000)
     expected = normal(spark_rows_of(spark, kafka, topic, begin, end, isolation))
     assert expected
     for each in (reader, small):
@@ -180,7 +180,7 @@ def produce(kafka: str, topic: str, *values: bytes) -> None:
 
 def test_a_record_larger_than_a_fetch_is_read(kafka, topic):
     produce(kafka, topic, b"a", b"x" * 1_000_000, b"b")
-    reader = LogReader(Connection(kafka), fetch_bytes=1_000)
+    reader = LogRangeReader(Connection(kafka), fetch_bytes=1_000)
     sizes = [len(row[3]) for row in rows_of(reader, PlannedRange(topic, 0, 0, 3))]
     reader.close()
     assert sizes == [1, 1_000_000, 1]
@@ -241,13 +241,12 @@ def test_a_topic_that_is_missing_is_not_created(kafka, reader):
 
 def test_brokers_that_are_away_fail_the_task_in_bounded_time():
     began = time.monotonic()
+    away = LogRangeReader(Connection(f"{HOST}:1"), patience_s=0.5, timeout_s=0.5)
     with warnings.catch_warnings():
         # kafka-python leaves the sockets of refused connections to the garbage collection.
         warnings.simplefilter("ignore", ResourceWarning)
         with pytest.raises(LogUnavailable, match="can't be read"):
-            rows_of(
-                LogReader(Connection(f"{HOST}:1"), patience_s=0.5, timeout_s=0.5), PlannedRange("t", 0, 0, 1)
-            )
+            rows_of(away, PlannedRange("t", 0, 0, 1))
         gc.collect()
     assert time.monotonic() - began < 10
 

@@ -26,7 +26,7 @@ from keylane.adapters.kafka import tokens
 from keylane.config.kafka import connection
 from keylane.errors import ConnectionRejected, LogUnavailable
 from keylane_spark.adapters.kafka_admin import JobKafka
-from keylane_spark.adapters.log_reader import LogReader, PlannedRange
+from keylane_spark.adapters.log_reader import LogRangeReader, PlannedRange
 from keylane_spark.engine.fetch_options import portable
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ def test_tasks_of_the_job_read_by_each_way_in(
     producer.produce(topic, b"v", b"k")
     assert producer.flush(30) == 0
     given = portable(connection({K + name: value for name, value in variables.items()}))
-    reader = LogReader(given)
+    reader = LogRangeReader(given)
     (rows,) = reader.read(PlannedRange(topic, 0, 0, 1), committed=True, with_headers=False)
     reader.close()
     assert rows.values.to_pylist() == [b"v"]
@@ -186,7 +186,7 @@ def test_tasks_of_the_job_accept_no_broker_of_another_authority_and_no_wrong_pas
             warnings.simplefilter("ignore", ResourceWarning)
             with pytest.raises(LogUnavailable) as refused:
                 list(
-                    LogReader(given, patience_s=1, timeout_s=5).read(
+                    LogRangeReader(given, patience_s=1, timeout_s=5).read(
                         PlannedRange(topic, 0, 0, 1), committed=True, with_headers=False
                     )
                 )

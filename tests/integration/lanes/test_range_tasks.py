@@ -19,7 +19,7 @@ from keylane.errors import LogUnavailable
 from keylane.model.records import Layout
 from keylane_spark.adapters.function_library import DEFAULTS
 from keylane_spark.adapters.lane import LaneTarget, OffsetRange
-from keylane_spark.adapters.log_reader import LogReader, PlannedRange
+from keylane_spark.adapters.log_reader import LogRangeReader, PlannedRange
 from keylane_spark.stream import range_tasks
 from keylane_spark.stream.openings import WriterSpec
 from keylane_spark.stream.range_tasks import RangePlan, RangeWriter, grouped
@@ -109,10 +109,10 @@ def topic(kafka, redis_cluster) -> Topic:
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch):
     """Readers of each test are new, and give up early."""
-    readers: list[LogReader] = []
+    readers: list[LogRangeReader] = []
 
-    def reader(connection: Connection) -> LogReader:
-        readers.append(LogReader(connection, patience_s=1, timeout_s=30))
+    def reader(connection: Connection) -> LogRangeReader:
+        readers.append(LogRangeReader(connection, patience_s=1, timeout_s=30))
         return readers[-1]
 
     monkeypatch.setattr(range_tasks, "_reader", reader)

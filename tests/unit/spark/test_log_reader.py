@@ -18,7 +18,7 @@ from keylane.errors import LogUnavailable, TopicChanged
 from keylane.ports import Clock
 from keylane_spark.adapters import log_reader
 from keylane_spark.adapters.broker_session import BrokerSocket, PartitionLeader
-from keylane_spark.adapters.log_reader import LogReader, PlannedRange
+from keylane_spark.adapters.log_reader import LogRangeReader, PlannedRange
 
 NOT_LEADER, OUT_OF_RANGE, FENCED = 6, 1, 74
 WANTED = PlannedRange("orders", 2, 0, 6, leader_epoch=4)
@@ -75,7 +75,7 @@ def read(monkeypatch):
         monkeypatch.setattr(log_reader, "BrokerSession", brokers)
         ticks = itertools.count(0, 0.5)
         clock = Clock(monotonic_s=lambda: next(ticks), pause_s=lambda _: None)
-        reader = LogReader(Connection("b:1"), clock=clock)
+        reader = LogRangeReader(Connection("b:1"), clock=clock)
         seen: list[int] = []
         try:
             for rows in reader.read(wanted, committed=True, with_headers=False):

@@ -43,8 +43,7 @@ if TYPE_CHECKING:
 TOPIC = "ingest"
 LAYOUT = Layout(TOPIC, 9)
 CONFIG = f"[topics.{TOPIC}]\npartitions = {LAYOUT.partition_count}\n"
-READERS = ("spark", "tasks")
-JOB = 'the job, reader = "{}": Kafka to lanes'
+JOB = "the job: Kafka to lanes"
 PIPE = "redis-cli --pipe of the same SETs"
 TIMEOUT_S = 300
 
@@ -193,39 +192,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--records", type=int, default=2_000_000)
     parser.add_argument("--warm-up", type=int, default=3_000_000)
     parser.add_argument("--value-bytes", type=int, default=170)
-    parser.add_argument(
-        "--readers", nargs="+", choices=READERS, default=["spark"], help="one job after the other for each"
-    )
     chosen = parser.parse_args(arguments)
     value = b'{"v":"' + b"x" * (chosen.value_bytes - 8) + b'"}'
-    rows, facts = [], {}
-    for reader in chosen.readers:
-        job_s, cpu_s, pipe_s = measure(reader, chosen, value, with_pipe=reader == chosen.readers[-1])
-        rows.append(ResultRow(JOB.format(reader), {"records/s": chosen.records / job_s}))
-        facts |= {
-            f"{reader}: CPU of {part}, us a record": round(seconds / chosen.records * 1e6, 2)
-            for part, seconds in cpu_s.items()
-        }
-    report(
-        "ingest",
-        "records/s",
-        [*rows, ResultRow(PIPE, {"records/s": chosen.records / pipe_s})],
-        reference=PIPE,
-        settings=vars(chosen),
-        facts=facts,
-        aim="400,000 records/s warm on 2 cores",
-    )
-
-
-def measure(
-    reader: str, chosen: argparse.Namespace, value: bytes, *, with_pipe: bool
-) -> tuple[float, dict[str, float], float]:
-    """Return the seconds that a job takes, those that its parts compute, and those of the reference."""
-    pipe_s = 0.0
     with tempfile.TemporaryDirectory(prefix="keylane-bench-") as name:
         folder = Path(name)
         config = folder / "keylane.toml"
-        config.write_text(f'[job]\nreader = "{reader}"\n{CONFIG}')
+        config.write_text(CONFIG)
         options = StackOptions(replicas=0, appendonly=False)
         with (
             guarded(folder / "data") as data,
@@ -236,10 +208,23 @@ def measure(
             job_s, cpu_s = job_seconds(stack, lanes, chosen.warm_up, chosen.records, value)
             stack.job.stop()
             stack.kafka.stop()
-            if with_pipe:
-                empty(stack)
-                pipe_s = pipe_seconds(stack, folder, chosen.warm_up, chosen.records, value)
-    return job_s, cpu_s, pipe_s
+            empty(stack)
+            pipe_s = pipe_seconds(stack, folder, chosen.warm_up, chosen.records, value)
+    report(
+        "ingest",
+        "records/s",
+        [
+            ResultRow(JOB, {"records/s": chosen.records / job_s}),
+            ResultRow(PIPE, {"records/s": chosen.records / pipe_s}),
+        ],
+        reference=PIPE,
+        settings=vars(chosen),
+        facts={
+            f"CPU of {part}, us a record": round(seconds / chosen.records * 1e6, 2)
+            for part, seconds in cpu_s.items()
+        },
+        aim="400,000 records/s warm on 2 cores",
+    )
 
 
 if __name__ == "__main__":

@@ -308,7 +308,8 @@ class _TopicsOpener:
             of_topic = tuple(known.get((topic, partition), ()) for partition in range(count))
             self.ownership.note_lineages(topic, of_topic)
         epochs = last_epochs(extended)
-        return [replace(opening, leader_epochs=epochs) for opening in openings]
+        ids = {topic: shape.topic_id for topic, shape in self.shapes.items()}
+        return [replace(opening, leader_epochs=epochs, topic_ids=ids) for opening in openings]
 
 
 def _still_parked(context: JobContext, before: ParkedSlots | None) -> ParkedSlots:

@@ -57,7 +57,7 @@ class BatchWriter:
     held_back: dict[TopicPartition, str] = field(default_factory=dict)
     """Partitions that go no further, each with the parked lane for which it has a stray."""
     reached: dict[TopicPartition, int] = field(default_factory=dict)
-    """The offset behind the last row that came; below it nothing of its partition is missing."""
+    """The offset behind the last row that came, or the range's end; nothing below it is missing."""
     _targets: dict[tuple[str, int, int], LaneTarget] = field(default_factory=dict)
     _folders: dict[LaneTarget, Folder] = field(default_factory=dict)
     _stray_folders: dict[TopicPartition, dict[LaneTarget, Folder]] = field(default_factory=dict)
@@ -95,6 +95,11 @@ class BatchWriter:
         """Move the watermarks to the last rows that came, and wait for all replies."""
         reached = self.reached.items()
         self._finish({source: OffsetRange(self.ranges[source].begin, end) for source, end in reached})
+
+    def note_range_read(self, source: TopicPartition) -> None:
+        """Note that the partition's rows have all come: its range has been read to its end."""
+        self._tally(source)
+        self.reached[source] = self.ranges[source].end
 
     def note_reached(self, source: TopicPartition, end: int) -> None:
         """Note that another writer has written the partition's rows below `end`."""

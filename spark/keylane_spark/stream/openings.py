@@ -59,7 +59,7 @@ class Opening:
     anything says that the topic has them. `held`: the highest offset of each partition below which the lanes
     hold records, strays included. `leader_epochs`: of the leaders that had all these records. `parked`: the
     slots whose lanes could not be opened. `unread`: partitions that are not read, because their lanes are
-    parked; they have no position.
+    parked; they have no position. `topic_ids`: Kafka's own, by topic.
     """
 
     writer: WriterSpec
@@ -71,6 +71,7 @@ class Opening:
     leader_epochs: Mapping[TopicPartition, int] = field(default_factory=dict)
     parked: ParkedSlots = field(default_factory=ParkedSlots)
     unread: frozenset[TopicPartition] = frozenset()
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def parked_partitions(self) -> dict[TopicPartition, str]:

@@ -80,8 +80,7 @@ class PartitionWriter:
         batch_writer = BatchWriter(lanes, self.writer.layouts, self.ranges)
         newer_epoch = 0
         try:
-            for batch in batches:
-                batch_writer.write(batch)
+            self.write_rows(batches, batch_writer)
             batch_writer.finish_reached()
         except Fenced as fenced:
             newer_epoch = fenced.newer_epoch
@@ -102,6 +101,11 @@ class PartitionWriter:
             for (topic, partition), tally in batch_writer.tallies.items()
         ]
         yield pa.RecordBatch.from_pylist(rows, schema=_ARROW_SCHEMA)
+
+    def write_rows(self, batches: Iterator[pa.RecordBatch], writer: BatchWriter) -> None:
+        """Write the rows that Spark has read."""
+        for batch in batches:
+            writer.write(batch)
 
 
 def by_reason(parked: ParkedSlots, before: Mapping[int, str]) -> dict[str, list[int]]:

@@ -99,8 +99,7 @@ class TopicQuery(BatchQuery):
             smaller = min(job.max_batch_records, _BUILDING_BATCH_RECORDS)
             job = job.model_copy(update={"max_batch_records": smaller})
         layouts = self._writer.layouts
-        headers = any(layout.options.headers for layout in layouts.values())
-        columns = [*(["topic"] if len(layouts) > 1 else []), *(["headers"] if headers else [])]
+        columns = [*(["topic"] if len(layouts) > 1 else []), *(["headers"] if self._headers else [])]
         rows = session.source(
             context.spark,
             context.broker.connection,
@@ -111,6 +110,10 @@ class TopicQuery(BatchQuery):
         )
         self.start_reading(rows)
         self._heartbeat.start()
+
+    @property
+    def _headers(self) -> bool:
+        return any(layout.options.headers for layout in self._writer.layouts.values())
 
     def stop(self, within_s: float = STOP_S) -> bool:
         """Stop after the batch in progress; returns whether that batch ended in time."""
@@ -221,9 +224,8 @@ class TopicQuery(BatchQuery):
 
     def _write_in_tasks(self, rows: DataFrame, batch: BatchWriter) -> None:
         write = PartitionWriter(self._writer, batch.ranges, self.parked.reasons)
-        for topic, partition, newer_epoch, held_back, parked, reached, *counts in rows.mapInArrow(
-            write, TALLY_SCHEMA
-        ).collect():
+        found = rows.mapInArrow(write, TALLY_SCHEMA).collect()
+        for topic, partition, newer_epoch, held_back, parked, reached, *counts in found:
             if newer_epoch:
                 raise Fenced(f"{topic}/{partition}", self._writer.epoch, newer_epoch)
             batch.tallies[topic, partition] = Tally(*counts)

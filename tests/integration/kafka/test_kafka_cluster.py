@@ -7,6 +7,11 @@ from confluent_kafka import Producer
 from tests.servers.kafka_cluster import UNCLEAN, own_kafka_cluster
 from tests.servers.own import create_topic, eventually, records_of
 
+from keylane.adapters.kafka.options import Connection
+from keylane.errors import KeylaneError
+from keylane_spark.adapters.kafka_admin import JobKafka
+from keylane_spark.adapters.log_reader import LogRangeReader, PlannedRange
+
 
 @pytest.fixture(scope="module")
 def brokers(tmp_path_factory):
@@ -41,3 +46,33 @@ def test_a_leader_that_was_not_in_sync_loses_acknowledged_records_and_writes_oth
     brokers.wait_ready()
     eventually(lambda: brokers.in_sync(topic) == {1, 2, 3}, 60)
     assert records_of(brokers.bootstrap, topic, 0) == [(b"key", b"kept"), (b"key", b"in its place")]
+
+
+@pytest.mark.timeout(600)
+def test_a_range_is_not_read_on_from_a_new_leader(brokers):
+    """Its lanes were not compared with that leader's log: the next query reads it."""
+    topic, count = "moved", 12
+    create_topic(brokers.bootstrap, topic, 1, replication=3)
+    produce(brokers.bootstrap, topic, *[b"x" * 600_000] * count)
+    leader = brokers.leader(topic)
+    epoch = JobKafka(Connection(brokers.bootstrap)).ends({topic: 1})[topic, 0].leader_epoch
+    reader = LogRangeReader(Connection(brokers.bootstrap), patience_s=5)
+    rows = reader.read(PlannedRange(topic, 0, 0, count, epoch), committed=True, with_headers=False)
+    seen = next(rows).offsets.tolist()
+    brokers.brokers[leader].stop()
+    eventually(lambda: brokers.leader(topic) not in (-1, leader), 60)
+    with pytest.raises(KeylaneError):  # noqa: PT012 (what came before is looked at)
+        for more in rows:
+            seen += more.offsets.tolist()
+    assert seen == list(range(len(seen)))
+    assert len(seen) < count
+    unpinned = LogRangeReader(Connection(brokers.bootstrap), patience_s=20)
+    found = [
+        offset
+        for each in unpinned.read(PlannedRange(topic, 0, 0, count), committed=True, with_headers=False)
+        for offset in each.offsets.tolist()
+    ]
+    unpinned.close()
+    brokers.start()
+    brokers.wait_ready()
+    assert found == list(range(count))

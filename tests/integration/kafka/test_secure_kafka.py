@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import base64
+import gc
 import json
+import warnings
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
 import boto3
 import pytest
 from aws_msk_iam_sasl_signer import MSKAuthTokenProvider
+from confluent_kafka import Producer
 from moto import mock_aws
 from tests.integration.functions.test_explore import asking
 from tests.servers.own import create_topic, eventually, records_of
@@ -21,8 +24,10 @@ from tests.support.certificates import Authority
 from keylane.adapters.aws import references
 from keylane.adapters.kafka import tokens
 from keylane.config.kafka import connection
-from keylane.errors import ConnectionRejected
+from keylane.errors import ConnectionRejected, LogUnavailable
 from keylane_spark.adapters.kafka_admin import JobKafka
+from keylane_spark.adapters.log_reader import LogRangeReader, PlannedRange
+from keylane_spark.engine.fetch_options import portable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -142,6 +147,53 @@ def test_brokers_report_their_api_versions_by_each_way_in(
     assert (status, broker.get("why")) == (200, None)
     assert {"api_key": 18, "min_version": 0, "max_version": 4} in broker["api_versions"]
     no_secret()
+
+
+@pytest.mark.parametrize("way", ["plain", "scram-256", "scram-512", "unencrypted", "certificate", "token"])
+def test_tasks_of_the_job_read_by_each_way_in(
+    secure: SecureKafka,
+    topic: str,
+    way: str,
+    monkeypatch: pytest.MonkeyPatch,
+    no_secret: Callable[..., str],
+):
+    monkeypatch.setattr(MSKAuthTokenProvider, "generate_auth_token", lambda _: unsecured_token())
+    tls = {"BOOTSTRAP": secure.at("SECURE"), "SSL_CA": str(secure.authority.file)}
+    token = tls | {
+        "SECURITY_PROTOCOL": "SASL_SSL",
+        "SASL_MECHANISM": "AWS_MSK_IAM",
+        "SASL_REGION": "eu-west-1",
+    }
+    variables = (ways(secure) | {"token": token})[way]
+    producer = Producer({"bootstrap.servers": secure.bootstrap})
+    producer.produce(topic, b"v", b"k")
+    assert producer.flush(30) == 0
+    given = portable(connection({K + name: value for name, value in variables.items()}))
+    reader = LogRangeReader(given)
+    (rows,) = reader.read(PlannedRange(topic, 0, 0, 1), committed=True, with_headers=False)
+    reader.close()
+    assert rows.values.to_pylist() == [b"v"]
+    no_secret(given)
+
+
+def test_tasks_of_the_job_accept_no_broker_of_another_authority_and_no_wrong_password(
+    secure: SecureKafka, topic: str, stranger: Authority, no_secret: Callable[..., str]
+):
+    for change in ({"SSL_CA": str(stranger.file)}, {"SASL_PASSWORD": WRONG}):
+        variables = ways(secure)["plain"] | change
+        given = portable(connection({K + name: value for name, value in variables.items()}))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)
+            with pytest.raises(LogUnavailable) as refused:
+                list(
+                    LogRangeReader(given, patience_s=1, timeout_s=5).read(
+                        PlannedRange(topic, 0, 0, 1), committed=True, with_headers=False
+                    )
+                )
+            text = str(refused.value)
+            del refused
+            gc.collect()
+        no_secret(text)
 
 
 def faults(secure: SecureKafka, stranger: Authority) -> dict[str, dict[str, str]]:

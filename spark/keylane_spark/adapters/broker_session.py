@@ -1,0 +1,181 @@
+"""Connections to Kafka's brokers for fetches. kafka-python finds the brokers, and speaks TLS and SASL.
+
+Once a connection is authenticated, its socket is taken over: kafka-python's event loop receives 4 KiB at a
+time and copies a response four times, which costs as much as all the parsing. So two private members are
+used here, `KafkaTCPTransport._sock` and `NetworkSelector.unregister_event`'s pairing with it: kafka-python 3
+has them, and a release without them fails the first test of this module.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import selectors
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kafka import errors as kafka_errors
+from kafka.net.manager import KafkaConnectionManager
+from kafka.net.selector import NetworkSelector
+from kafka.protocol.metadata import MetadataRequest
+
+from keylane_spark.engine.fetch_options import configuration
+
+if TYPE_CHECKING:
+    import socket
+    import uuid
+
+    from keylane.adapters.kafka.options import Connection
+
+CLIENT_ID = "keylane-job"
+_SIZE = struct.Struct(">i")
+_HEADER_BYTES = 64
+_OLDEST_METADATA = 7  # has the leaders' epochs
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLeader:
+    """The broker that leads a partition, with the epoch of that, and Kafka's id of the topic."""
+
+    node: int
+    epoch: int
+    topic_id: uuid.UUID | None
+
+
+class BrokerSocket:
+    """An authenticated connection to one broker. Requests are answered in their order."""
+
+    def __init__(self, sock: socket.socket, versions: Any, client_id: str) -> None:
+        self._socket = sock
+        self._versions = versions
+        self._client_id = client_id
+        self._sent: list[Any] = []
+        self._number = 0
+
+    def send(self, request: Any) -> None:
+        """Send a request of kafka-python. Raises OSError, KafkaError."""
+        request.API_VERSION = self._versions.api_version(request)
+        self._number = (self._number + 1) % 2**31
+        request.with_header(correlation_id=self._number, client_id=self._client_id)
+        self._socket.sendall(request.encode(framed=True, header=True))
+        self._sent.append(request.header)
+
+    def receive(self) -> Any:
+        """The response to the oldest request. Raises OSError, KafkaError; never returns a part of one."""
+        header = self._sent.pop(0)
+        (size,) = _SIZE.unpack(self._read(_SIZE.size))
+        data = memoryview(self._read(size))
+        kind = header.get_response_class()
+        head = io.BytesIO(bytes(data[:_HEADER_BYTES]))
+        number = kind.parse_header(head).correlation_id
+        if number != header.correlation_id:
+            raise kafka_errors.CorrelationIdError(f"response {number} instead of {header.correlation_id}")
+        return kind.decode(data[head.tell() :])
+
+    def close(self) -> None:
+        """Close the connection; what was sent is not waited for."""
+        with contextlib.suppress(OSError):
+            self._socket.close()
+
+    def _read(self, size: int) -> bytearray:
+        if size < 0:
+            raise kafka_errors.InvalidReceiveError(f"a response of {size} bytes")
+        found = bytearray(size)
+        view, done = memoryview(found), 0
+        while done < size:
+            count = self._socket.recv_into(view[done:])
+            if not count:
+                raise ConnectionError("the broker has closed the connection")
+            done += count
+        return found
+
+
+class BrokerSession:
+    """The brokers of a cluster as they were found at one time; after an error a new one is made."""
+
+    def __init__(self, connection: Connection, timeout_s: float) -> None:
+        """Find the brokers. Raises OSError, KafkaError."""
+        self._timeout_ms = 1000 * timeout_s
+        self._client_id = connection.client.client_id or CLIENT_ID
+        settings = configuration(connection) | {
+            "client_id": self._client_id,
+            "request_timeout_ms": self._timeout_ms,
+            "socket_connection_setup_timeout_ms": self._timeout_ms,
+            "receive_message_max_bytes": 2**31 - 1,
+        }
+        self._net = NetworkSelector(client_id=self._client_id)
+        self._manager = KafkaConnectionManager(self._net, **settings)
+        self._sockets: dict[int, BrokerSocket] = {}
+        self._leaders: dict[str, dict[int, PartitionLeader]] = {}
+        try:
+            self._manager.bootstrap(self._timeout_ms)
+        except BaseException:
+            self.close()
+            raise
+
+    def leader(self, topic: str, partition: int) -> PartitionLeader:
+        """The leader of a partition. Raises OSError, KafkaError."""
+        if topic not in self._leaders:
+            self._leaders[topic] = self._find_leaders(topic)
+        leader = self._leaders[topic].get(partition)
+        if leader is None or leader.node < 0:
+            raise kafka_errors.LeaderNotAvailableError(f"partition {partition} of topic {topic!r}")
+        return leader
+
+    def broker(self, node: int) -> BrokerSocket:
+        """The connection to a broker. Raises OSError, KafkaError."""
+        if node not in self._sockets:
+            self._sockets[node] = self._connect(node)
+        return self._sockets[node]
+
+    def close(self) -> None:
+        """Close all connections."""
+        for each in self._sockets.values():
+            each.close()
+        self._sockets.clear()
+        self._manager.close()
+        self._net.close()
+
+    def _find_leaders(self, topic: str) -> dict[int, PartitionLeader]:
+        # kafka-python's own request would create a topic that is missing.
+        request = MetadataRequest(
+            topics=[MetadataRequest.MetadataRequestTopic(name=topic)],
+            allow_auto_topic_creation=False,
+            min_version=_OLDEST_METADATA,
+        )
+        response = self._manager.run(self._manager.send, request)
+        (found,) = response.topics
+        _check(found.error_code)
+        topic_id = getattr(found, "topic_id", None)
+        return {
+            each.partition_index: PartitionLeader(each.leader_id, each.leader_epoch, topic_id)
+            for each in found.partitions
+        }
+
+    def _connect(self, node: int) -> BrokerSocket:
+        connection = self._manager.get_connection(node, timeout_ms=self._timeout_ms)
+
+        async def authenticated() -> None:
+            await connection
+
+        self._manager.run(authenticated)
+        sock = self._take_socket(connection)
+        sock.settimeout(self._timeout_ms / 1000)
+        return BrokerSocket(sock, connection.broker_version_data, self._client_id)
+
+    def _take_socket(self, connection: Any) -> socket.socket:
+        """Take the socket away from kafka-python, which forgets the connection."""
+        transport = connection.transport
+        sock: socket.socket = transport._sock  # noqa: SLF001 (see the module's docstring)
+        transport.pause_reading()
+        with contextlib.suppress(KeyError, ValueError):
+            self._net.unregister_event(sock, selectors.EVENT_READ | selectors.EVENT_WRITE)
+        transport._sock = None  # noqa: SLF001
+        connection.close()
+        return sock
+
+
+def _check(code: int) -> None:
+    if code:
+        raise kafka_errors.for_code(code)

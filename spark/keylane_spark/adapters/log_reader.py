@@ -1,0 +1,239 @@
+"""Reads ranges of offsets from Kafka's logs in Spark's tasks, as record batches.
+
+Nothing ends a range but its end: it has been read once the batches of the log have passed its last offset,
+whether or not they have a record there. Whatever happens before that raises an error, and Spark or the next
+query reads the range again.
+
+A range is read from one topic and one leader, those that the lanes were compared with: a new leader may lack
+records that the lanes have (see `stream.leaders`), and a topic that was created again has other records.
+"""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from kafka import errors as kafka_errors
+from kafka.protocol.consumer import FetchRequest
+
+from keylane.errors import LogUnavailable, TopicChanged
+from keylane.ports import Clock
+from keylane_spark.adapters.broker_session import BrokerSession, BrokerSocket
+from keylane_spark.columns.record_batches import AbortedTransaction, BatchError, next_offset, parse_batches
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+    from typing import TypeAlias
+
+    from keylane.adapters.kafka.options import Connection
+    from keylane_spark.adapters.broker_session import PartitionLeader
+    from keylane_spark.columns.record_batches import Rows
+
+    RowsOfRange: TypeAlias = Generator[Rows, None, None]
+
+FETCH_BYTES = 2 * 1024 * 1024
+"""Of one request. A broker returns a larger batch whole, if it is the first one."""
+_WAIT_MS = 100
+_OLDEST, _NEWEST_BY_NAME = 4, 12
+_OUT_OF_RANGE = kafka_errors.OffsetOutOfRangeError.errno
+_PAUSE_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRange:
+    """Offsets [begin, end) of a partition. `leader_epoch`, `topic_id`: what to read from, if known."""
+
+    topic: str
+    partition: int
+    begin: int
+    end: int
+    leader_epoch: int | None = None
+    topic_id: str | None = None
+
+    def __str__(self) -> str:
+        return f"partition {self.partition} of topic {self.topic!r}"
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """What a leader has returned: its record batches, which may begin before the position asked for."""
+
+    data: bytes
+    aborted: list[AbortedTransaction]
+    log_end: int
+
+
+@dataclass(slots=True)
+class LogRangeReader:
+    """Reads from one cluster, in one thread. `patience_s`: how long a range may get no further.
+
+    `timeout_s`: how long a broker may take to answer, or to let the connection in.
+    """
+
+    connection: Connection
+    patience_s: float = 10.0
+    timeout_s: float = 10.0
+    fetch_bytes: int = FETCH_BYTES
+    clock: Clock = field(default_factory=Clock)
+    _session: BrokerSession | None = None
+    _awaited: BrokerSocket | None = None
+    """Who has the request for the next position already."""
+    _epoch: int | None = None
+    """Of the leader from which the range is read, once it is known."""
+    _asked_epoch: int | None = None
+
+    def read(self, wanted: PlannedRange, *, committed: bool, with_headers: bool) -> RowsOfRange:
+        """The records of a range, in offset order; it ends only behind the last of them.
+
+        `committed`: without aborted transactions. Raises LogUnavailable, TopicChanged.
+        """
+        if self._awaited is not None:
+            self.close()  # what was read before has been left in the middle
+        self._epoch = wanted.leader_epoch
+        try:
+            yield from self._read(wanted, committed=committed, with_headers=with_headers)
+        except BaseException:
+            # A response that nobody has read would be taken for the next request's.
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close all connections; the next read makes new ones."""
+        self._awaited = None
+        if self._session is not None:
+            self._session.close()
+            self._session = None
+
+    def _read(self, wanted: PlannedRange, *, committed: bool, with_headers: bool) -> RowsOfRange:
+        position, until_s = wanted.begin, self.clock.monotonic_s() + self.patience_s
+        while position < wanted.end:
+            fetched = self._fetch_patiently(wanted, position, until_s, committed=committed)
+            following = next_offset(fetched.data, position)
+            if following < wanted.end and following > position:
+                # The broker reads on while this batch is parsed and written.
+                self._send_ahead(wanted, following, committed=committed)
+            try:
+                yield from parse_batches(
+                    fetched.data, position, wanted.end, aborted=fetched.aborted, with_headers=with_headers
+                )
+            except BatchError as error:
+                raise LogUnavailable(f"{wanted} can't be read: {error}", 2) from error
+            if following > position:
+                position, until_s = following, self.clock.monotonic_s() + self.patience_s
+            elif self.clock.monotonic_s() > until_s:
+                raise LogUnavailable(
+                    f"{wanted} ends at offset {fetched.log_end}: nothing came from {position} on, though the "
+                    f"batch ends at {wanted.end}",
+                    2,
+                )
+
+    def _fetch_patiently(
+        self, wanted: PlannedRange, position: int, until_s: float, *, committed: bool
+    ) -> Fetched:
+        while True:
+            try:
+                broker = self._awaited or self._send(wanted, position, committed=committed)
+                self._awaited = None
+                fetched = self._receive(broker, wanted, position)
+            except (kafka_errors.KafkaError, OSError) as error:
+                self.close()
+                is_final = isinstance(error, kafka_errors.KafkaError) and not _may_pass(error)
+                if is_final or self.clock.monotonic_s() > until_s:
+                    raise LogUnavailable(f"{wanted} can't be read: {_words(error)}", 2) from error
+                self.clock.pause_s(_PAUSE_S)
+            else:
+                self._epoch = self._asked_epoch
+                return fetched
+
+    def _send_ahead(self, wanted: PlannedRange, position: int, *, committed: bool) -> None:
+        try:
+            self._awaited = self._send(wanted, position, committed=committed)
+        except (kafka_errors.KafkaError, OSError):
+            self.close()  # the next fetch makes a new connection, and meets the error if it lasts
+
+    def _send(self, wanted: PlannedRange, position: int, *, committed: bool) -> BrokerSocket:
+        if self._session is None:
+            self._session = BrokerSession(self.connection, self.timeout_s)
+        leader = self._session.leader(wanted.topic, wanted.partition)
+        self._asked_epoch = _leader_epoch(wanted, leader, self._epoch)
+        partition = FetchRequest.FetchTopic.FetchPartition(
+            partition=wanted.partition,
+            current_leader_epoch=self._asked_epoch,
+            fetch_offset=position,
+            last_fetched_epoch=-1,
+            log_start_offset=-1,
+            partition_max_bytes=self.fetch_bytes,
+        )
+        topic = FetchRequest.FetchTopic(topic=wanted.topic, topic_id=leader.topic_id, partitions=[partition])
+        request = FetchRequest(
+            replica_id=-1,
+            max_wait_ms=_WAIT_MS,
+            min_bytes=1,
+            max_bytes=self.fetch_bytes,
+            isolation_level=int(committed),
+            session_id=0,
+            session_epoch=-1,
+            topics=[topic],
+            forgotten_topics_data=[],
+            rack_id="",
+            min_version=_OLDEST,
+            max_version=None if _has_id(leader) else _NEWEST_BY_NAME,
+        )
+        broker = self._session.broker(leader.node)
+        broker.send(request)
+        return broker
+
+    def _receive(self, broker: BrokerSocket, wanted: PlannedRange, position: int) -> Fetched:
+        response = broker.receive()
+        _check(getattr(response, "error_code", 0))
+        ((found,),) = [each.partitions for each in response.responses]
+        if found.error_code == _OUT_OF_RANGE:
+            raise LogUnavailable(
+                f"{wanted} no longer has offset {position}, or not yet: records of the batch, which ends at "
+                f"{wanted.end}, were lost or removed",
+                2,
+            )
+        _check(found.error_code)
+        if response.throttle_time_ms:
+            self.clock.pause_s(min(response.throttle_time_ms / 1000, self.patience_s))
+        aborted = [
+            AbortedTransaction(each.producer_id, each.first_offset)
+            for each in found.aborted_transactions or ()
+        ]
+        return Fetched(found.records or b"", aborted, found.high_watermark)
+
+
+def _leader_epoch(wanted: PlannedRange, leader: PartitionLeader, known: int | None) -> int:
+    """The epoch in which the leader must be; it refuses the request if it is not."""
+    if wanted.topic_id and _has_id(leader) and _id_text(leader) != wanted.topic_id:
+        raise TopicChanged(f"topic {wanted.topic!r} was deleted and created again")
+    if known is None:
+        return leader.epoch
+    if leader.epoch > known:
+        raise TopicChanged(f"{wanted} has a new leader, of epoch {leader.epoch} after {known}")
+    if leader.epoch < known:
+        raise kafka_errors.NotLeaderForPartitionError(f"metadata of epoch {leader.epoch}, before {known}")
+    return known
+
+
+def _has_id(leader: PartitionLeader) -> bool:
+    return leader.topic_id is not None and leader.topic_id.int != 0
+
+
+def _id_text(leader: PartitionLeader) -> str:
+    """As librdkafka writes it."""
+    return base64.b64encode(leader.topic_id.bytes).decode().rstrip("=") if leader.topic_id else ""
+
+
+def _check(code: int) -> None:
+    if code:
+        raise kafka_errors.for_code(code)
+
+
+def _may_pass(error: kafka_errors.KafkaError) -> bool:
+    return bool(getattr(error, "retriable", False))
+
+
+def _words(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

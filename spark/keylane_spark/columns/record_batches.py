@@ -1,0 +1,236 @@
+"""Kafka's record batches, as a fetch returns them, into the columns of Spark's Kafka source.
+
+    batch    base offset i64, length i32, leader epoch i32, magic i8 (2), CRC32C u32, attributes i16,
+             last offset delta i32, base timestamp i64, max timestamp i64, producer id i64, producer
+             epoch i16, base sequence i32, record count i32, then the records, compressed together
+    record   length, attributes i8, timestamp delta, offset delta, key length (-1: null), key,
+             value length, value, header count, then for each header: name length, name, value length, value
+
+All numbers of a record are zigzag varints. The checksum covers all that follows it. Compaction and
+transactions leave gaps: a batch's last offset says what it covers, whether or not it has such a record.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, NamedTuple
+
+import google_crc32c
+import numpy as np
+import pyarrow as pa
+
+from keylane_spark.columns.compression import CompressionError, decompress
+from keylane_spark.columns.record_headers import read_headers
+from keylane_spark.columns.varints import find_bodies, read_varints
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+_HEAD = struct.Struct(">qiibIhiqqqhii")
+_LENGTH_END = 12
+_CRC_END = 21
+_MAGIC_AT, _MAGIC = 16, 2
+_CODEC, _APPEND_TIME, _TRANSACTIONAL, _CONTROL = 0x07, 0x08, 0x10, 0x20
+_ABORT_TYPE = 0
+_MAX_GROUP_BYTES = 16 * 1024 * 1024
+"""Batches are parsed together until they have this size, as large as Spark's own Arrow batches."""
+_INT32_MAX = 2**31 - 1
+
+
+class BatchError(Exception):
+    """Bytes that are not record batches of this format; the message says where and why."""
+
+
+class OldFormat(BatchError):
+    """Records of before Kafka 0.11, which this reader does not read."""
+
+
+class AbortedTransaction(NamedTuple):
+    """An aborted transaction among the fetched records, as the broker reports it."""
+
+    producer_id: int
+    first_offset: int
+
+
+class _Batch(NamedTuple):
+    base_offset: int
+    last_offset: int
+    attributes: int
+    base_ms: int
+    max_ms: int
+    producer_id: int
+    record_count: int
+    records: bytes
+    """The records, decompressed."""
+
+
+class Rows(NamedTuple):
+    """Visible records in offset order, as columns; `headers` is None where they were not wanted."""
+
+    offsets: NDArray[np.int64]
+    timestamps_ms: NDArray[np.int64]
+    keys: pa.BinaryArray
+    values: pa.BinaryArray
+    headers: pa.ListArray | None
+
+
+def next_offset(data: bytes, position: int) -> int:
+    """The offset behind the last complete batch; `position` if there is none. Nothing else is checked."""
+    at = 0
+    while at + _HEAD.size <= len(data):
+        base, length = struct.unpack_from(">qi", data, at)
+        if length < _HEAD.size - _LENGTH_END or at + _LENGTH_END + length > len(data):
+            break
+        position = max(position, base + struct.unpack_from(">i", data, at + 23)[0] + 1)
+        at += _LENGTH_END + length
+    return position
+
+
+def parse_batches(
+    data: bytes,
+    begin: int,
+    end: int,
+    *,
+    aborted: Iterable[AbortedTransaction] = (),
+    with_headers: bool = False,
+) -> Iterator[Rows]:
+    """The records of [begin, end) that a consumer sees. `aborted`: empty where all are to be seen.
+
+    Raises BatchError.
+    """
+    group: list[_Batch] = []
+    size = 0
+    for batch in _visible(_read_batches(data, begin, end), aborted):
+        if group and size + len(batch.records) > _MAX_GROUP_BYTES:
+            yield _parse(group, begin, end, with_headers=with_headers)
+            group, size = [], 0
+        group.append(batch)
+        size += len(batch.records)
+    if group:
+        yield _parse(group, begin, end, with_headers=with_headers)
+
+
+def _read_batches(data: bytes, begin: int, end: int) -> Iterator[_Batch]:
+    at, last = 0, -1
+    while at + _MAGIC_AT < len(data):
+        base, length = struct.unpack_from(">qi", data, at)
+        stop = at + _LENGTH_END + length
+        if base >= end:
+            return
+        _check_head(data, at, base, length, last)
+        if stop > len(data):
+            return  # a broker may cut the last one
+        head = _HEAD.unpack_from(data, at)
+        crc, attributes, last_delta, base_ms, max_ms, producer_id, count = *head[4:10], head[12]
+        if google_crc32c.value(data[at + _CRC_END : stop]) != crc:
+            raise BatchError(f"the batch at offset {base} does not match its checksum")
+        at, last, records = stop, base + last_delta, data[at + _HEAD.size : stop]
+        if last >= begin:
+            if attributes & _CODEC and count:
+                records = _decompress(attributes & _CODEC, records, base)
+            yield _Batch(base, last, attributes, base_ms, max_ms, producer_id, count, records)
+
+
+def _check_head(data: bytes, at: int, base: int, length: int, last: int) -> None:
+    if data[at + _MAGIC_AT] != _MAGIC:
+        raise OldFormat(f"the records at offset {base} have the message format of before Kafka 0.11")
+    if length < _HEAD.size - _LENGTH_END:
+        raise BatchError(f"the batch at offset {base} has a length of {length} bytes")
+    if base <= last:
+        raise BatchError(f"the batch at offset {base} comes after offset {last}")
+
+
+def _decompress(codec: int, records: bytes, base: int) -> bytes:
+    try:
+        return decompress(codec, records)
+    except CompressionError as error:
+        raise BatchError(f"the batch at offset {base} can't be decompressed: {error}") from error
+
+
+def _visible(batches: Iterable[_Batch], aborted: Iterable[AbortedTransaction]) -> Iterator[_Batch]:
+    """The batches with records that were not aborted, as Java's consumer decides it."""
+    waiting = sorted(aborted, key=lambda each: each.first_offset, reverse=True)
+    ended: set[int] = set()
+    for batch in batches:
+        while waiting and waiting[-1].first_offset <= batch.last_offset:
+            ended.add(waiting.pop().producer_id)
+        if batch.attributes & _CONTROL:
+            if batch.record_count and _is_abort(batch):
+                ended.discard(batch.producer_id)
+        elif batch.record_count and not (batch.attributes & _TRANSACTIONAL and batch.producer_id in ended):
+            yield batch
+
+
+def _is_abort(batch: _Batch) -> bool:
+    keys = _parse([batch], batch.base_offset, batch.last_offset + 1, with_headers=False).keys
+    return any(int.from_bytes(key[2:4], "big") == _ABORT_TYPE for key in keys.to_pylist() if key)
+
+
+def _parse(batches: Sequence[_Batch], begin: int, end: int, *, with_headers: bool) -> Rows:
+    first = batches[0].base_offset
+    try:
+        return _parse_records(batches, begin, end, with_headers=with_headers)
+    except (IndexError, ValueError, pa.ArrowInvalid) as error:
+        raise BatchError(f"the records from offset {first} on are malformed: {error}") from error
+
+
+def _parse_records(batches: Sequence[_Batch], begin: int, end: int, *, with_headers: bool) -> Rows:
+    data = batches[0].records if len(batches) == 1 else b"".join(batch.records for batch in batches)
+    if len(data) > _INT32_MAX:
+        raise ValueError("they have more than 2 GiB")
+    bodies, at, ends = [], 0, []
+    for batch in batches:
+        begins, stop = find_bodies(data, at, batch.record_count)
+        at += len(batch.records)
+        if stop != at:
+            raise ValueError(f"a batch has {at - stop} bytes behind its last record")
+        bodies.append(begins)
+        ends.append(stop)
+    counts = [batch.record_count for batch in batches]
+    view = np.frombuffer(data, np.uint8)
+    position = np.concatenate(bodies) + 1
+    time_delta, position = read_varints(view, position)
+    offset_delta, position = read_varints(view, position)
+    offsets = offset_delta + np.repeat(np.array([batch.base_offset for batch in batches]), counts)
+    is_append_time = np.array([bool(batch.attributes & _APPEND_TIME) for batch in batches])
+    stamps = [batch.max_ms if batch.attributes & _APPEND_TIME else batch.base_ms for batch in batches]
+    times = np.repeat(np.array(stamps), counts)
+    times += time_delta if not is_append_time.any() else time_delta * ~np.repeat(is_append_time, counts)
+    key_length, keys_at = read_varints(view, position)
+    keys_end = keys_at + np.maximum(key_length, 0)
+    value_length, values_at = read_varints(view, keys_end)
+    values_end = values_at + np.maximum(value_length, 0)
+    header_count, headers_at = read_varints(view, values_end)
+    wanted = (offsets >= begin) & (offsets < end)
+    chosen = np.arange(len(offsets)) if wanted.all() else np.flatnonzero(wanted)
+    keys, values = _slices(
+        data, (keys_at, keys_end, key_length), (values_at, values_end, value_length), chosen
+    )
+    headers = None
+    if with_headers:
+        headers = read_headers(data, headers_at[chosen], header_count[chosen])
+    return Rows(offsets[chosen], times[chosen], keys, values, headers)
+
+
+def _slices(
+    data: bytes,
+    keys: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]],
+    values: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]],
+    chosen: NDArray[np.int64],
+) -> tuple[pa.BinaryArray, pa.BinaryArray]:
+    """Copies of keys and values: one array over the data has key, gap, value, gap, ..., then `take`."""
+    count = len(keys[0])
+    bounds = np.empty(4 * count + 1, np.int32)
+    bounds[0:-1:4], bounds[1:-1:4], bounds[2:-1:4], bounds[3:-1:4] = keys[0], keys[1], values[0], values[1]
+    bounds[-1] = len(data)
+    everything = pa.BinaryArray.from_buffers(
+        pa.binary(), 4 * count, [None, pa.py_buffer(bounds), pa.py_buffer(data)]
+    )
+    found = []
+    for column, (_, _, length) in enumerate((keys, values)):
+        is_null = length[chosen] < 0
+        rows = (4 * chosen + 2 * column).astype(np.int32)
+        found.append(everything.take(pa.array(rows, mask=is_null) if is_null.any() else pa.array(rows)))
+    return found[0], found[1]

@@ -1,0 +1,182 @@
+"""Ranges read from brokers that fail in every way, by a double of their connections."""
+
+from __future__ import annotations
+
+import itertools
+import socket
+import struct
+from types import SimpleNamespace
+
+import pytest
+from kafka import errors as kafka_errors
+from kafka.protocol.broker_version_data import BrokerVersionData
+from kafka.protocol.consumer import FetchRequest
+from tests.support.record_batches import Sent, a_batch
+
+from keylane.adapters.kafka.options import Connection
+from keylane.errors import LogUnavailable, TopicChanged
+from keylane.ports import Clock
+from keylane_spark.adapters import log_reader
+from keylane_spark.adapters.broker_session import BrokerSocket, PartitionLeader
+from keylane_spark.adapters.log_reader import LogRangeReader, PlannedRange
+
+NOT_LEADER, OUT_OF_RANGE, FENCED = 6, 1, 74
+WANTED = PlannedRange("orders", 2, 0, 6, leader_epoch=4)
+FIRST, SECOND, THIRD = (a_batch(Sent(offset), Sent(offset + 1)) for offset in (0, 2, 4))
+HELD = {0: FIRST, 2: SECOND, 4: THIRD}
+
+
+class Brokers:
+    """What brokers answer: `script` has, for each fetch, an error, records, or None (what they hold)."""
+
+    def __init__(self, *script, epochs=(4,)) -> None:
+        self.script = list(script)
+        self.epochs = itertools.chain(epochs[:-1], itertools.repeat(epochs[-1]))
+        self.asked: list[tuple[int, int]] = []
+        self.sessions = 0
+
+    def __call__(self, *_) -> Brokers:
+        self.sessions += 1
+        self._epoch = next(self.epochs)
+        self._in_flight = []
+        return self
+
+    def leader(self, *_) -> PartitionLeader:
+        return PartitionLeader(1, self._epoch, None)
+
+    def broker(self, _) -> Brokers:
+        return self
+
+    def send(self, request) -> None:
+        (topic,) = request.topics
+        (partition,) = topic.partitions
+        self._in_flight.append(partition.fetch_offset)
+        self.asked.append((partition.fetch_offset, partition.current_leader_epoch))
+
+    def receive(self) -> SimpleNamespace:
+        offset = self._in_flight.pop(0)
+        step = self.script.pop(0) if self.script else None
+        if isinstance(step, Exception):
+            raise step
+        code = step if isinstance(step, int) else 0
+        records = step if isinstance(step, bytes) else HELD[offset]
+        found = SimpleNamespace(error_code=code, records=records, aborted_transactions=None, high_watermark=6)
+        return SimpleNamespace(responses=[SimpleNamespace(partitions=[found])], throttle_time_ms=0)
+
+    def close(self) -> None:
+        self._in_flight = []
+
+
+@pytest.fixture
+def read(monkeypatch):
+    """Reads the range from brokers with a script; the offsets that came, and what was raised."""
+
+    def run(brokers: Brokers, wanted: PlannedRange = WANTED) -> tuple[list[int], Exception | None]:
+        monkeypatch.setattr(log_reader, "BrokerSession", brokers)
+        ticks = itertools.count(0, 0.5)
+        clock = Clock(monotonic_s=lambda: next(ticks), pause_s=lambda _: None)
+        reader = LogRangeReader(Connection("b:1"), clock=clock)
+        seen: list[int] = []
+        try:
+            for rows in reader.read(wanted, committed=True, with_headers=False):
+                seen += rows.offsets.tolist()
+        except Exception as error:  # noqa: BLE001 (returned)
+            return seen, error
+        return seen, None
+
+    return run
+
+
+def test_a_range_is_read_to_its_end_and_each_request_names_the_leaders_epoch(read):
+    brokers = Brokers()
+    assert read(brokers) == ([0, 1, 2, 3, 4, 5], None)
+    assert brokers.asked == [(0, 4), (2, 4), (4, 4)]
+
+
+def test_a_connection_that_breaks_is_made_again_and_no_record_comes_twice(read):
+    brokers = Brokers(None, ConnectionError("reset"), TimeoutError(), None)
+    assert read(brokers) == ([0, 1, 2, 3, 4, 5], None)
+    assert brokers.sessions == 3
+
+
+def test_brokers_that_stay_away_end_the_task_with_an_error(read):
+    seen, error = read(Brokers(None, *[ConnectionError("refused")] * 100))
+    assert seen == [0, 1]
+    assert isinstance(error, LogUnavailable)
+    assert "refused" in str(error)
+
+
+@pytest.mark.parametrize("code", [NOT_LEADER, FENCED])
+@pytest.mark.parametrize("known", [4, None])
+def test_a_new_leader_in_the_middle_of_a_range_ends_the_task(read, code, known):
+    wanted = PlannedRange("orders", 2, 0, 6, leader_epoch=known)
+    seen, error = read(Brokers(None, code, epochs=(4, 5)), wanted)
+    assert seen == [0, 1]
+    assert isinstance(error, TopicChanged)
+    assert "new leader, of epoch 5 after 4" in str(error)
+
+
+def test_metadata_of_a_former_leader_is_asked_for_again(read):
+    brokers = Brokers(epochs=(3, 3, 4))
+    assert read(brokers) == ([0, 1, 2, 3, 4, 5], None)
+    assert brokers.sessions == 3
+    assert {epoch for _, epoch in brokers.asked} == {4}
+
+
+def test_offsets_that_are_gone_end_the_task_at_once(read):
+    brokers = Brokers(None, OUT_OF_RANGE)
+    seen, error = read(brokers)
+    assert (seen, brokers.sessions) == ([0, 1], 1)
+    assert "partition 2 of topic 'orders' no longer has offset 2" in str(error)
+
+
+@pytest.mark.parametrize("nothing", [b"", SECOND[:40], SECOND[:-1]])
+def test_a_log_from_which_nothing_more_comes_ends_the_task_with_an_error(read, nothing):
+    seen, error = read(Brokers(None, *[nothing] * 100))
+    assert seen == [0, 1]
+    assert "nothing came from 2 on, though the batch ends at 6" in str(error)
+
+
+def test_a_batch_with_a_changed_byte_ends_the_task_with_an_error(read):
+    seen, error = read(Brokers(None, SECOND[:-1] + b"\xff"))
+    assert seen == [0, 1]
+    assert isinstance(error, LogUnavailable)
+    assert "checksum" in str(error)
+
+
+def test_what_will_not_pass_is_not_tried_again(read):
+    brokers = Brokers(kafka_errors.TopicAuthorizationFailedError())
+    seen, error = read(brokers)
+    assert (seen, brokers.sessions) == ([], 1)
+    assert "TopicAuthorizationFailed" in str(error)
+
+
+@pytest.fixture
+def pair():
+    ours, theirs = socket.socketpair()
+    ours.settimeout(5)
+    yield BrokerSocket(ours, BrokerVersionData(api_versions={1: (4, 12)}), "tests"), theirs
+    ours.close()
+    theirs.close()
+
+
+def a_request() -> FetchRequest:
+    return FetchRequest(replica_id=-1, max_wait_ms=1, min_bytes=1, max_bytes=1, topics=[])
+
+
+@pytest.mark.parametrize("cut", [b"", b"\0\0", struct.pack(">i", 100) + bytes(40)])
+def test_a_response_that_is_cut_is_an_error_and_never_the_end(pair, cut):
+    ours, theirs = pair
+    ours.send(a_request())
+    theirs.sendall(cut)
+    theirs.shutdown(socket.SHUT_WR)
+    with pytest.raises(ConnectionError, match="closed"):
+        ours.receive()
+
+
+def test_a_response_to_another_request_is_an_error(pair):
+    ours, theirs = pair
+    ours.send(a_request())
+    theirs.sendall(struct.pack(">iib", 100, 99, 0) + bytes(95))
+    with pytest.raises(kafka_errors.CorrelationIdError, match="99 instead of 1"):
+        ours.receive()

@@ -55,6 +55,10 @@ def main(arguments: list[str] | None = None, environment: Mapping[str, str] = os
         connection = kafka()
         redis = renewable(redis_settings(references.resolved(environment)), environment)
         kafka_options.options(connection)
+        if topics.job.reader == "tasks":
+            from keylane_spark.engine import fetch_options  # noqa: PLC0415 (brings kafka-python)
+
+            fetch_options.portable(connection)
         clock = Clock()
         metrics = begin_reporting(topics.job, clock, _write, namespace)
     except (BadConfig, SettingsUnavailable) as error:

@@ -41,8 +41,11 @@ if TYPE_CHECKING:
     from keylane_local.servers.redis_cluster import RedisCluster
     from keylane_local.servers.redis_node import RedisNode
 
+READER = "KEYLANE_TORTURE_READER"
+"""`tasks`: the jobs' tasks read from Kafka themselves; default `spark`."""
 CONFIG = """\
 [job]
+reader = "{reader}"
 small_batch_records = 600
 max_batch_records = 8000
 heartbeat_ms = 100
@@ -250,7 +253,8 @@ def settle(node: RedisNode) -> None:
 def running_stack(folder: Path, configuration: Configuration) -> Iterator[TortureStack]:
     """Start everything below `folder`; it ends with the block, even if the session is killed."""
     folder.mkdir(parents=True, exist_ok=True)
-    job = CONFIG.format(wait_replicas=configuration.wait_replicas, outside=outside)
+    reader = os.environ.get(READER, "spark")
+    job = CONFIG.format(wait_replicas=configuration.wait_replicas, reader=reader, outside=outside)
     (folder / "keylane.toml").write_text(f"{job}{configuration.toml()}[topics.{SIDE}]\n")
     with (
         guarded(folder),

@@ -1,4 +1,4 @@
-"""Tasks that read their ranges of offsets from Kafka themselves, and write them. No query uses them yet.
+"""`reader = "tasks"`: each task reads its ranges of offsets from Kafka itself, and writes their rows.
 
 Spark plans the batch's offsets, as ever; its JVM reads none of its rows. A task knows its ranges: it claims
 one only after the fetched batches have passed its end. The driver takes no batch for written unless tasks

@@ -37,7 +37,7 @@ from keylane_spark.telemetry.partitioner_audit import PartitionerAudit
 from keylane_spark.telemetry.tally import Tally
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from pyspark.sql import DataFrame
 
@@ -190,7 +190,7 @@ class TopicQuery(BatchQuery):
         if table is not None:
             batch.write(table)
         else:
-            self._write_in_tasks(rows, batch)
+            self._write_in_tasks(rows, batch, sorted(moved))
         self._share.note(batch.tallies)
         self.strays |= {topic for (topic, _), tally in batch.tallies.items() if tally.strays}
         # Tasks move watermarks to their last rows; only here it is known that all rows are written.
@@ -222,9 +222,16 @@ class TopicQuery(BatchQuery):
             ranges[partition] = OffsetRange(begin, ends[partition], complete_ms, log_end)
         return ranges
 
-    def _write_in_tasks(self, rows: DataFrame, batch: BatchWriter) -> None:
-        write = PartitionWriter(self._writer, batch.ranges, self.parked.reasons)
-        found = rows.mapInArrow(write, TALLY_SCHEMA).collect()
+    def _write_in_tasks(self, rows: DataFrame, batch: BatchWriter, moved: Sequence[TopicPartition]) -> None:
+        parked_before = self.parked.reasons
+        if self._context.config.job.reader == "tasks":
+            from keylane_spark.stream.range_tasks import RangePlan  # noqa: PLC0415 (brings kafka-python)
+
+            plan = RangePlan.of(self._context, self._opening, self._headers)
+            found = plan.write(rows.sparkSession, self._writer, batch.ranges, moved, parked_before)
+        else:
+            write = PartitionWriter(self._writer, batch.ranges, parked_before)
+            found = rows.mapInArrow(write, TALLY_SCHEMA).collect()
         for topic, partition, newer_epoch, held_back, parked, reached, *counts in found:
             if newer_epoch:
                 raise Fenced(f"{topic}/{partition}", self._writer.epoch, newer_epoch)

@@ -27,7 +27,7 @@ from keylane_spark.adapters.layout_store import LayoutStore
 NUMBERS = itertools.count()
 PARTITIONS = 3
 JOB = "[job]\nmax_batch_records = 40000\nheartbeat_ms = 100\nsmall_batch_records = "
-SMALL_BATCH_RECORDS = {"driver": 1_000_000, "tasks": 0}
+SMALL_BATCH_RECORDS = {"driver": "1_000_000", "tasks": "0", "reading tasks": '0\nreader = "tasks"'}
 
 
 @dataclass
@@ -39,9 +39,9 @@ class Shared:
     logs: dict[str, dict[int, list[Event]]]
 
 
-@pytest.fixture(scope="module", params=["driver", "tasks"])
+@pytest.fixture(scope="module", params=[*SMALL_BATCH_RECORDS])
 def shared(request, kafka, redis_cluster, tmp_path_factory):
-    """One job whose batches all go one way, through the driver or through tasks."""
+    """One job whose batches all go one way: the driver, tasks, or tasks that read Kafka themselves."""
     kinds = {"stripes-1": 1, "stripes-4": 4, "mixed": 1, "crc32": 1, "idle": 1}
     topics = {kind: a_topic(kafka) for kind in kinds}
     logs = {

@@ -55,7 +55,7 @@ def main(arguments: list[str] | None = None, environment: Mapping[str, str] = os
         connection = kafka()
         redis = renewable(redis_settings(references.resolved(environment)), environment)
         kafka_options.options(connection)
-        if topics.job.reader == "tasks":
+        if topics.job.reader == "direct":
             from keylane_spark.engine import fetch_options  # noqa: PLC0415 (brings kafka-python)
 
             fetch_options.portable(connection)

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from keylane_local.servers.redis_node import RedisNode
 
 READER = "KEYLANE_TORTURE_READER"
-"""`tasks`: the jobs' tasks read from Kafka themselves; default `spark`."""
+"""`direct`: the jobs read from Kafka themselves; default `spark`."""
 CONFIG = """\
 [job]
 reader = "{reader}"

@@ -1,4 +1,4 @@
-"""How to reach Kafka as kafka-python takes it, in Spark's tasks: the same settings, other names.
+"""How to reach Kafka as kafka-python takes it: the same settings, other names.
 
 Certificates and keys go as text: tasks have no files of ours.
 """
@@ -27,16 +27,16 @@ _SIGNER = "aws_msk_iam_sasl_signer"
 def portable(connection: Connection) -> Connection:
     """The connection with the text of its files, for tasks on other machines.
 
-    Raises SettingsError where a file can't be read or the tasks' reader can't do what is asked, BadConfig
+    Raises SettingsError where a file can't be read or the job's own reader can't do what is asked, BadConfig
     where a package is missing.
     """
     security = connection.security
     if security.has_tls and security.verify == NONE:
-        what = 'is none: reader = "tasks" of [job] always checks the authority; it takes full or chain'
+        what = 'is none: reader = "direct" of [job] always checks the authority; it takes full or chain'
         raise SettingsError("KEYLANE_KAFKA_SSL_VERIFY", what)
     if security.has_sasl and security.mechanism == AWS_MSK_IAM and importlib.util.find_spec(_SIGNER) is None:
         raise BadConfig(
-            'KEYLANE_KAFKA_SASL_MECHANISM=AWS_MSK_IAM and reader = "tasks" of [job] require the package '
+            'KEYLANE_KAFKA_SASL_MECHANISM=AWS_MSK_IAM and reader = "direct" of [job] require the package '
             "aws-msk-iam-sasl-signer-python: install it, or remove `reader`"
         )
     with_texts = replace(

@@ -38,10 +38,13 @@ class DriverShare:
         self._max_records = max_records
         self._record_bytes: deque[float] = deque([0.0], _REMEMBERED)
 
+    def is_small(self, record_count: int) -> bool:
+        """Whether the driver should write a batch of at most `record_count` records, by estimate."""
+        return record_count <= self._max_records and record_count * max(self._record_bytes) <= MAX_BYTES
+
     def take(self, rows: DataFrame, record_count: int, max_tasks: int) -> pa.Table | None:
         """Read a batch of at most `record_count` records; None where tasks should write it."""
-        estimated_bytes = record_count * max(self._record_bytes)
-        if record_count > self._max_records or estimated_bytes > MAX_BYTES:
+        if not self.is_small(record_count):
             return None
         if record_count <= _FEW:
             return rows.coalesce(max_tasks).toArrow()

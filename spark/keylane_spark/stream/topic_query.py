@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
     from keylane.model.topic_partition import TopicPartition
     from keylane_spark.context import JobContext
+    from keylane_spark.stream.log_ranges import RangePlan
     from keylane_spark.stream.openings import Opening
     from keylane_spark.telemetry.metrics import JobMetrics
     from keylane_spark.telemetry.stray_totals import StrayTotals
@@ -83,6 +84,7 @@ class TopicQuery(BatchQuery):
         self._reported_null_keys: set[str] = set()
         self._audit = PartitionerAudit(opening.writer.layouts)
         self._share = DriverShare(context.config.job.small_batch_records)
+        self._direct = self._plan_direct_reads() if context.config.job.reader == "direct" else None
         self._totals = totals
         self._metrics = metrics
         self.check_topics = check_topics
@@ -119,6 +121,8 @@ class TopicQuery(BatchQuery):
         """Stop after the batch in progress; returns whether that batch ended in time."""
         held = super().stop(within_s)
         self._heartbeat.stop()
+        if self._direct is not None:
+            self._direct.close()
         self._cluster.close()
         return held
 
@@ -185,11 +189,7 @@ class TopicQuery(BatchQuery):
         moved = {partition for partition, covered in ranges.items() if covered.end > covered.begin}
         batch = BatchWriter(self._lanes, self._writer.layouts, ranges)
         count = sum(ranges[partition].end - ranges[partition].begin for partition in moved)
-        # A task costs more than its rows here: no more tasks than run at once.
-        table = self._share.take(rows, count, self._context.spark.sparkContext.defaultParallelism)
-        if table is not None:
-            batch.write(table)
-        else:
+        if not self._write_here(rows, batch, sorted(moved), count):
             self._write_in_tasks(rows, batch, sorted(moved))
         self._share.note(batch.tallies)
         self.strays |= {topic for (topic, _), tally in batch.tallies.items() if tally.strays}
@@ -222,13 +222,31 @@ class TopicQuery(BatchQuery):
             ranges[partition] = OffsetRange(begin, ends[partition], complete_ms, log_end)
         return ranges
 
+    def _plan_direct_reads(self) -> RangePlan:
+        from keylane_spark.stream.log_ranges import RangePlan  # noqa: PLC0415 (brings kafka-python)
+
+        return RangePlan.of(self._context, self._opening, self._headers)
+
+    def _write_here(
+        self, rows: DataFrame, batch: BatchWriter, moved: Sequence[TopicPartition], count: int
+    ) -> bool:
+        """Read and write a small batch in this process; False where tasks should."""
+        if self._direct is not None:
+            if self._share.is_small(count):
+                self._direct.write_here(batch, moved)
+                return True
+            return False
+        # A task costs more than its rows here: no more tasks than run at once.
+        table = self._share.take(rows, count, self._context.spark.sparkContext.defaultParallelism)
+        if table is not None:
+            batch.write(table)
+        return table is not None
+
     def _write_in_tasks(self, rows: DataFrame, batch: BatchWriter, moved: Sequence[TopicPartition]) -> None:
         parked_before = self.parked.reasons
-        if self._context.config.job.reader == "tasks":
-            from keylane_spark.stream.range_tasks import RangePlan  # noqa: PLC0415 (brings kafka-python)
-
-            plan = RangePlan.of(self._context, self._opening, self._headers)
-            found = plan.write(rows.sparkSession, self._writer, batch.ranges, moved, parked_before)
+        if self._direct is not None:
+            spark, writer = rows.sparkSession, self._writer
+            found = self._direct.write_in_tasks(spark, writer, batch.ranges, moved, parked_before)
         else:
             write = PartitionWriter(self._writer, batch.ranges, parked_before)
             found = rows.mapInArrow(write, TALLY_SCHEMA).collect()

@@ -27,7 +27,13 @@ from keylane_spark.adapters.layout_store import LayoutStore
 NUMBERS = itertools.count()
 PARTITIONS = 3
 JOB = "[job]\nmax_batch_records = 40000\nheartbeat_ms = 100\nsmall_batch_records = "
-SMALL_BATCH_RECORDS = {"driver": "1_000_000", "tasks": "0", "reading tasks": '0\nreader = "tasks"'}
+DIRECT = '\nreader = "direct"'
+SMALL_BATCH_RECORDS = {
+    "driver": "1_000_000",
+    "tasks": "0",
+    "reading driver": f"1_000_000{DIRECT}",
+    "reading tasks": f"0{DIRECT}",
+}
 
 
 @dataclass

@@ -23,7 +23,7 @@ from keylane_spark.adapters.kafka_admin import JobKafka
 from keylane_spark.adapters.log_reader import LogRangeReader, PlannedRange
 from keylane_spark.config.topics import JobConfig
 from keylane_spark.engine import session
-from keylane_spark.stream.range_tasks import as_batch
+from keylane_spark.stream.log_ranges import as_batch
 
 NUMBERS = itertools.count()
 COLUMNS = ("offset", "timestamp", "key", "value", "headers")

@@ -1,8 +1,9 @@
-"""`reader = "tasks"`: each task reads its ranges of offsets from Kafka itself, and writes their rows.
+"""`reader = "direct"`: the job reads a batch's ranges of offsets from Kafka itself, and writes their rows.
 
-Spark plans the batch's offsets, as ever; its JVM reads none of its rows. A task knows its ranges: it claims
-one only after the fetched batches have passed its end. The driver takes no batch for written unless tasks
-have reported the end of every range.
+Spark plans the batch's offsets, as ever; its JVM reads none of its rows. The driver reads small batches, and
+tasks the larger ones. A range is claimed only after the fetched batches have passed its end: in the driver
+its read ends nowhere else, and the driver takes no batch of tasks for written unless they have reported the
+end of every range.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import contextlib
 import functools
 import logging
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -42,7 +43,11 @@ _TASKS_PER_CORE = 2
 @functools.cache
 def _reader(connection: Connection) -> LogRangeReader:
     """One for each worker process, which runs one task at a time."""
-    # Its errors come with ours; its own lines name each attempt to connect.
+    return _new_reader(connection)
+
+
+def _new_reader(connection: Connection) -> LogRangeReader:
+    # Its errors come with ours; kafka-python's own lines name each attempt to connect.
     logging.getLogger("kafka").setLevel(logging.CRITICAL)
     return LogRangeReader(connection)
 
@@ -62,15 +67,11 @@ class RangeWriter(PartitionWriter):
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 for planned in self.groups[number]:
-                    found = reader.read(planned, committed=self.committed, with_headers=self.headers)
-                    with contextlib.closing(found):
-                        for rows in found:
-                            if len(rows.offsets):
-                                writer.write(as_batch(planned, rows))
+                    write_range(reader, planned, writer, committed=self.committed, with_headers=self.headers)
                     writer.note_range_read((planned.topic, planned.partition))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class RangePlan:
     """What all batches of a query have in common: what is read, from which topics and leaders."""
 
@@ -79,6 +80,11 @@ class RangePlan:
     topic_ids: Mapping[str, str]
     committed: bool
     headers: bool
+    _reader: LogRangeReader = field(init=False)
+    """The driver's. Each query has its own: two of them run while a generation is built."""
+
+    def __post_init__(self) -> None:
+        self._reader = _new_reader(self.connection)
 
     @classmethod
     def of(cls, context: JobContext, opening: Opening, headers: bool) -> RangePlan:
@@ -87,7 +93,17 @@ class RangePlan:
         connection = portable(context.broker.connection)
         return cls(connection, opening.leader_epochs, opening.topic_ids, committed, headers)
 
-    def write(
+    def write_here(self, batch: BatchWriter, moved: Sequence[TopicPartition]) -> None:
+        """Read and write the ranges in this process. Raises LogUnavailable, TopicChanged."""
+        for source in moved:
+            planned = self._planned(source, batch.ranges[source])
+            write_range(self._reader, planned, batch, committed=self.committed, with_headers=self.headers)
+
+    def close(self) -> None:
+        """Close this process's connections."""
+        self._reader.close()
+
+    def write_in_tasks(
         self,
         spark: SparkSession,
         writer: WriterSpec,
@@ -131,6 +147,16 @@ def grouped(ranges: Iterable[PlannedRange], most: int) -> list[list[PlannedRange
         groups[smallest].append(each)
         sizes[smallest] += each.end - each.begin
     return groups
+
+
+def write_range(
+    reader: LogRangeReader, planned: PlannedRange, writer: BatchWriter, *, committed: bool, with_headers: bool
+) -> None:
+    """Read a range to its end, and write its rows as they come. Raises LogUnavailable, TopicChanged."""
+    with contextlib.closing(reader.read(planned, committed=committed, with_headers=with_headers)) as found:
+        for rows in found:
+            if len(rows.offsets):
+                writer.write(as_batch(planned, rows))
 
 
 def as_batch(planned: PlannedRange, rows: Rows) -> pa.RecordBatch:

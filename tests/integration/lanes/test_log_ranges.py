@@ -20,9 +20,9 @@ from keylane.model.records import Layout
 from keylane_spark.adapters.function_library import DEFAULTS
 from keylane_spark.adapters.lane import LaneTarget, OffsetRange
 from keylane_spark.adapters.log_reader import LogRangeReader, PlannedRange
-from keylane_spark.stream import range_tasks
+from keylane_spark.stream import log_ranges
+from keylane_spark.stream.log_ranges import RangePlan, RangeWriter, grouped
 from keylane_spark.stream.openings import WriterSpec
-from keylane_spark.stream.range_tasks import RangePlan, RangeWriter, grouped
 
 NUMBERS = itertools.count()
 PARTITIONS = 3
@@ -72,7 +72,7 @@ class Topic:
         name = self.layout.topic
         spec = WriterSpec(t.settings(self.nodes), {name: self.layout}, 1, DEFAULTS)
         ranges = {(name, partition): OffsetRange(0, end, 1, end) for partition, end in ends.items()}
-        return self.plan(**more).write(spark, spec, ranges, sorted(ranges), {})
+        return self.plan(**more).write_in_tasks(spark, spec, ranges, sorted(ranges), {})
 
     def watermark(self, partition: int) -> tuple[int, int]:
         _, found = t.held(self.nodes, LaneTarget.of(self.layout, partition, 0), [])
@@ -115,7 +115,7 @@ def _impatient(monkeypatch):
         readers.append(LogRangeReader(connection, patience_s=1, timeout_s=30))
         return readers[-1]
 
-    monkeypatch.setattr(range_tasks, "_reader", reader)
+    monkeypatch.setattr(log_ranges, "_reader", reader)
     yield
     for each in readers:
         each.close()

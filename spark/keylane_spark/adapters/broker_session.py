@@ -12,6 +12,7 @@ import contextlib
 import io
 import selectors
 import struct
+import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -104,7 +105,7 @@ class BrokerSession:
             "socket_connection_setup_timeout_ms": self._timeout_ms,
             "receive_message_max_bytes": 2**31 - 1,
         }
-        self._net = NetworkSelector(client_id=self._client_id)
+        self._net = _Selector(client_id=self._client_id)
         self._manager = KafkaConnectionManager(self._net, **settings)
         self._sockets: dict[int, BrokerSocket] = {}
         self._leaders: dict[str, dict[int, PartitionLeader]] = {}
@@ -169,11 +170,35 @@ class BrokerSession:
         transport = connection.transport
         sock: socket.socket = transport._sock  # noqa: SLF001 (see the module's docstring)
         transport.pause_reading()
-        with contextlib.suppress(KeyError, ValueError):
-            self._net.unregister_event(sock, selectors.EVENT_READ | selectors.EVENT_WRITE)
+        self._net.release(sock)
         transport._sock = None  # noqa: SLF001
         connection.close()
         return sock
+
+
+class _Selector(NetworkSelector):  # type: ignore[misc]
+    """Closes all sockets with itself: after a TLS handshake that fails, kafka-python leaves one open."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self._known: weakref.WeakSet[socket.socket] = weakref.WeakSet()
+
+    def register_event(self, fileobj: socket.socket, event: int, task: Any) -> None:
+        """Note the socket."""
+        self._known.add(fileobj)
+        super().register_event(fileobj, event, task)
+
+    def release(self, sock: socket.socket) -> None:
+        """Forget a socket, which stays open."""
+        with contextlib.suppress(KeyError, ValueError):
+            self.unregister_event(sock, selectors.EVENT_READ | selectors.EVENT_WRITE)
+        self._known.discard(sock)
+
+    def close(self) -> None:
+        """Close the selector and the sockets that it knows."""
+        super().close()
+        for each in list(self._known):
+            each.close()
 
 
 def _check(code: int) -> None:

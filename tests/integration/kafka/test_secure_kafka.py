@@ -182,15 +182,12 @@ def test_tasks_of_the_job_accept_no_broker_of_another_authority_and_no_wrong_pas
     for change in ({"SSL_CA": str(stranger.file)}, {"SASL_PASSWORD": WRONG}):
         variables = ways(secure)["plain"] | change
         given = portable(connection({K + name: value for name, value in variables.items()}))
+        reader = LogRangeReader(given, patience_s=1, timeout_s=5)
+        with pytest.raises(LogUnavailable) as refused:
+            list(reader.read(PlannedRange(topic, 0, 0, 1), committed=True, with_headers=False))
+        text = str(refused.value)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ResourceWarning)
-            with pytest.raises(LogUnavailable) as refused:
-                list(
-                    LogRangeReader(given, patience_s=1, timeout_s=5).read(
-                        PlannedRange(topic, 0, 0, 1), committed=True, with_headers=False
-                    )
-                )
-            text = str(refused.value)
+            warnings.simplefilter("error", ResourceWarning)  # a socket that is still open
             del refused
             gc.collect()
         no_secret(text)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from confluent_kafka import Consumer, Producer, TopicPartition
-from harness import ResultRow, latency, parse, report
+from harness import ResultRow, add_settings, configured, latency, parse, report
 
 from keylane.adapters.redis.cluster import Cluster
 from keylane.adapters.redis.state import RedisState
@@ -126,10 +126,11 @@ def through_consumer(stack: Stack, writer: KafkaWriter, samples: int) -> list[fl
 def main(arguments: Sequence[str] | None = None) -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--samples", type=int, default=400)
+    add_settings(options)
     chosen = parse(options, arguments)
     with tempfile.TemporaryDirectory(prefix="keylane-bench-") as name:
         config = Path(name) / "keylane.toml"
-        config.write_text(CONFIG)
+        config.write_text(configured(CONFIG, chosen))
         with guarded(Path(name) / "data") as data, Stack(data, config) as stack:
             writer, reader = KafkaWriter(stack.kafka_bootstrap), PositionReader(stack)
             through_keylane(writer, reader, WARM_UP, "warm-up")

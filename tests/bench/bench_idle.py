@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from confluent_kafka import Consumer, TopicPartition
-from harness import ResultRow, parse, report
+from harness import ResultRow, add_settings, configured, parse, report
 from parts import cpu_seconds
 
 from keylane_local.process.guard import guarded
@@ -39,10 +39,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--settle-s", type=float, default=20, help="before each measurement")
     options.add_argument("--seconds", type=float, default=30, help="of each measurement")
+    add_settings(options)
     chosen = parse(options, arguments)
     with tempfile.TemporaryDirectory(prefix="keylane-bench-") as name:
         config = Path(name) / "keylane.toml"
-        config.write_text(CONFIG)
+        config.write_text(configured(CONFIG, chosen))
         with guarded(Path(name) / "data") as data, Stack(data, config) as stack:
             job = shares(stack, chosen.settle_s, chosen.seconds)
             stack.job.stop()

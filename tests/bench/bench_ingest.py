@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import psutil
 import redis
 from confluent_kafka import Producer
-from harness import ResultRow, parse, report
+from harness import ResultRow, add_settings, configured, parse, report
 from parts import cpu_seconds, memory_bytes
 
 from keylane import routing
@@ -176,13 +176,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--records", type=int, default=2_000_000)
     parser.add_argument("--warm-up", type=int, default=3_000_000)
     parser.add_argument("--value-bytes", type=int, default=170)
-    parser.add_argument("--reader", help="[job] reader; by default the job's own default")
+    add_settings(parser)
     chosen = parse(parser, arguments)
     value = b'{"v":"' + b"x" * (chosen.value_bytes - 8) + b'"}'
     with tempfile.TemporaryDirectory(prefix="keylane-bench-") as name:
         folder = Path(name)
         config = folder / "keylane.toml"
-        config.write_text(f'[job]\nreader = "{chosen.reader}"\n{CONFIG}' if chosen.reader else CONFIG)
+        config.write_text(configured(CONFIG, chosen))
         options = StackOptions(replicas=0, appendonly=False)
         with (
             guarded(folder / "data") as data,

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from confluent_kafka.admin import AdminClient, NewPartitions
-from harness import parse, percentile
+from harness import add_settings, configured, parse, percentile
 from stage import TOPIC, UP, Memory, ScenarioRun, wait_until
 from verdict import key_of, longest_gap_s
 
@@ -191,11 +191,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options.add_argument("--value-bytes", type=int, default=170)
     options.add_argument("--reads-per-s", type=float, default=200)
     options.add_argument("--writes-per-s", type=float, default=50)
+    add_settings(options)
     chosen = parse(options, arguments)
     for name in chosen.scenario or SCENARIOS:
         with tempfile.TemporaryDirectory(prefix="keylane-bench-") as folder:
             config = Path(folder) / "keylane.toml"
-            config.write_text(CONFIG)
+            config.write_text(configured(CONFIG, chosen))
             with (
                 guarded(Path(folder) / "data") as data,
                 Stack(data, config) as stack,

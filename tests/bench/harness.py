@@ -52,6 +52,22 @@ def parse(options: argparse.ArgumentParser, arguments: Sequence[str] | None = No
     return chosen
 
 
+def add_settings(options: argparse.ArgumentParser) -> None:
+    """Add `--set LINE` for benchmarks that run the job; `configured` reads it."""
+    options.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="LINE",
+        help="of keylane.toml, as 'job.reader = \"direct\"'",
+    )
+
+
+def configured(config: str, chosen: argparse.Namespace) -> str:
+    """Return a keylane.toml with the lines of `--set`."""
+    return "".join(f"{line}\n" for line in chosen.set) + config
+
+
 def percentile(samples: Sequence[float], percent: float) -> float:
     """Return the nearest-rank percentile. Raises ValueError without samples."""
     if not samples:

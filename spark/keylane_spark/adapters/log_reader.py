@@ -23,7 +23,7 @@ from keylane_spark.adapters.broker_session import BrokerSession, BrokerSocket
 from keylane_spark.columns.record_batches import AbortedTransaction, BatchError, next_offset, parse_batches
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Sequence
     from typing import TypeAlias
 
     from keylane.adapters.kafka.options import Connection
@@ -62,6 +62,7 @@ class Fetched:
     data: bytes
     aborted: list[AbortedTransaction]
     log_end: int
+    leader_epoch: int
 
 
 @dataclass(slots=True)
@@ -81,18 +82,41 @@ class LogRangeReader:
     """Who has the request for the next position already."""
     _epoch: int | None = None
     """Of the leader from which the range is read, once it is known."""
-    _asked_epoch: int | None = None
+    _asked_epoch: int = -1
 
-    def read(self, wanted: PlannedRange, *, committed: bool, with_headers: bool) -> RowsOfRange:
+    def fetch_begins(self, ranges: Sequence[PlannedRange], *, committed: bool) -> list[Fetched | None]:
+        """Ask for the beginnings of several ranges at once, for `read`; None where that failed.
+
+        Each may have `fetch_bytes`. Raises LogUnavailable, TopicChanged.
+        """
+        self._forget_awaited()
+        found: list[Fetched | None] = []
+        try:
+            asked = []
+            for each in ranges:
+                self._epoch = each.leader_epoch
+                asked.append((self._send(each, each.begin, committed=committed), each, self._asked_epoch))
+            for broker, each, self._asked_epoch in asked:
+                found.append(self._receive(broker, each, each.begin))
+        except (kafka_errors.KafkaError, OSError):
+            self.close()  # `read` asks again, and meets the error if it lasts
+        except BaseException:
+            self.close()
+            raise
+        return found + [None] * (len(ranges) - len(found))
+
+    def read(
+        self, wanted: PlannedRange, *, committed: bool, with_headers: bool, begin: Fetched | None = None
+    ) -> RowsOfRange:
         """The records of a range, in offset order; it ends only behind the last of them.
 
-        `committed`: without aborted transactions. Raises LogUnavailable, TopicChanged.
+        `committed`: without aborted transactions. `begin`: what `fetch_begins` has found. Raises
+        LogUnavailable, TopicChanged.
         """
-        if self._awaited is not None:
-            self.close()  # what was read before has been left in the middle
-        self._epoch = wanted.leader_epoch
+        self._forget_awaited()
+        self._epoch = begin.leader_epoch if begin else wanted.leader_epoch
         try:
-            yield from self._read(wanted, committed=committed, with_headers=with_headers)
+            yield from self._read(wanted, begin, committed=committed, with_headers=with_headers)
         except BaseException:
             # A response that nobody has read would be taken for the next request's.
             self.close()
@@ -105,10 +129,18 @@ class LogRangeReader:
             self._session.close()
             self._session = None
 
-    def _read(self, wanted: PlannedRange, *, committed: bool, with_headers: bool) -> RowsOfRange:
+    def _forget_awaited(self) -> None:
+        """Close the connections if the range before was left in the middle: its response would come first."""
+        if self._awaited is not None:
+            self.close()
+
+    def _read(
+        self, wanted: PlannedRange, begin: Fetched | None, *, committed: bool, with_headers: bool
+    ) -> RowsOfRange:
         position, until_s = wanted.begin, self.clock.monotonic_s() + self.patience_s
         while position < wanted.end:
-            fetched = self._fetch_patiently(wanted, position, until_s, committed=committed)
+            fetched = begin or self._fetch_patiently(wanted, position, until_s, committed=committed)
+            begin = None
             following = next_offset(fetched.data, position)
             if following < wanted.end and following > position:
                 # The broker reads on while this batch is parsed and written.
@@ -143,7 +175,7 @@ class LogRangeReader:
                     raise LogUnavailable(f"{wanted} can't be read: {_words(error)}", 2) from error
                 self.clock.pause_s(_PAUSE_S)
             else:
-                self._epoch = self._asked_epoch
+                self._epoch = fetched.leader_epoch
                 return fetched
 
     def _send_ahead(self, wanted: PlannedRange, position: int, *, committed: bool) -> None:
@@ -201,7 +233,7 @@ class LogRangeReader:
             AbortedTransaction(each.producer_id, each.first_offset)
             for each in found.aborted_transactions or ()
         ]
-        return Fetched(found.records or b"", aborted, found.high_watermark)
+        return Fetched(found.records or b"", aborted, found.high_watermark, self._asked_epoch)
 
 
 def _leader_epoch(wanted: PlannedRange, leader: PartitionLeader, known: int | None) -> int:

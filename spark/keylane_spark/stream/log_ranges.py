@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from keylane.adapters.kafka.options import Connection
     from keylane.model.topic_partition import TopicPartition
     from keylane_spark.adapters.lane import OffsetRange
+    from keylane_spark.adapters.log_reader import Fetched
     from keylane_spark.columns.record_batches import Rows
     from keylane_spark.context import JobContext
     from keylane_spark.stream.batch_writer import BatchWriter
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 
 _TASKS_PER_CORE = 2
 """On this machine: such a task computes most of the time, and each worker costs memory."""
+_AT_ONCE = 16
+"""So many partitions are asked for by the driver before the first answer is waited for."""
 
 
 @functools.cache
@@ -95,9 +98,13 @@ class RangePlan:
 
     def write_here(self, batch: BatchWriter, moved: Sequence[TopicPartition]) -> None:
         """Read and write the ranges in this process. Raises LogUnavailable, TopicChanged."""
-        for source in moved:
-            planned = self._planned(source, batch.ranges[source])
-            write_range(self._reader, planned, batch, committed=self.committed, with_headers=self.headers)
+        planned = [self._planned(source, batch.ranges[source]) for source in moved]
+        for at in range(0, len(planned), _AT_ONCE):
+            some = planned[at : at + _AT_ONCE]
+            begins = self._reader.fetch_begins(some, committed=self.committed)
+            how = {"committed": self.committed, "with_headers": self.headers}
+            for each, begin in zip(some, begins, strict=True):
+                write_range(self._reader, each, batch, begin=begin, **how)
 
     def close(self) -> None:
         """Close this process's connections."""
@@ -150,10 +157,17 @@ def grouped(ranges: Iterable[PlannedRange], most: int) -> list[list[PlannedRange
 
 
 def write_range(
-    reader: LogRangeReader, planned: PlannedRange, writer: BatchWriter, *, committed: bool, with_headers: bool
+    reader: LogRangeReader,
+    planned: PlannedRange,
+    writer: BatchWriter,
+    *,
+    committed: bool,
+    with_headers: bool,
+    begin: Fetched | None = None,
 ) -> None:
     """Read a range to its end, and write its rows as they come. Raises LogUnavailable, TopicChanged."""
-    with contextlib.closing(reader.read(planned, committed=committed, with_headers=with_headers)) as found:
+    found = reader.read(planned, committed=committed, with_headers=with_headers, begin=begin)
+    with contextlib.closing(found):
         for rows in found:
             if len(rows.offsets):
                 writer.write(as_batch(planned, rows))

@@ -32,6 +32,7 @@ class Configuration:
     views: tuple[str, ...] = ()
     wait_replicas: int = 0
     brokers: int = 1
+    reader: str = "direct"
 
     def toml(self) -> str:
         """Everything but the tables `[job]` and `[spark]`, whose end is the beginning of this."""
@@ -83,7 +84,8 @@ CONFIGURATIONS = (
             Shape("aged", 4, options=Options(history_age_ms=HOUR_MS, index=True)),
         ),
     ),
-    # Records that expire, and keys that keep their first value; replicas must have each batch.
+    # Records that expire, and keys that keep their first value; replicas must have each batch. Spark's JVM
+    # reads them.
     Configuration(
         "timed",
         (
@@ -92,6 +94,7 @@ CONFIGURATIONS = (
             Shape("mixed", 6, mixed=True, options=Options(guarded=True)),
         ),
         wait_replicas=1,
+        reader="spark",
     ),
     Configuration("views", (Shape(PLAIN, 6), Shape("mixed", 6, mixed=True)), (COUNTS, WINDOWS, SESSIONS)),
     # Tombstones leave no marker, or one that is soon gone.

@@ -21,6 +21,7 @@ _CLAIMS = "spark/keylane_spark/adapters/claim_clock.py"
 _LINEAGE = "spark/keylane_spark/generations/lineage.py"
 _LAYOUTS = "layers/keylane/python/keylane/query/layouts.py"
 _TASKS = "spark/keylane_spark/stream/tasks.py"
+_LOG_RANGES = "spark/keylane_spark/stream/log_ranges.py"
 _STATE = "layers/keylane/python/keylane/adapters/redis/state.py"
 _REPLICAS = "layers/keylane/python/keylane/adapters/redis/replicas.py"
 _NODE = "infra/local/keylane_local/servers/redis_node.py"
@@ -299,6 +300,14 @@ MUTANTS = (
     Mutant(
         "rows that end early",
         (Replacement(_TASKS, "batch_writer.finish_reached()", "batch_writer.finish(batch_writer.reached)"),),
+        focus="cut-rows",
+        topics=("timed",),
+        configuration="timed",
+    ),
+    # The driver takes a batch for written though a task has not reported its ranges.
+    Mutant(
+        "ranges that nobody reports",
+        (Replacement(_LOG_RANGES, "!= each.end:", "is not None and False:"),),
         focus="cut-rows",
         topics=("plain",),
     ),

@@ -8,6 +8,7 @@ the driver (`main`) and, as Spark's daemon module, in the workers.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import mmap
 import os
@@ -20,6 +21,9 @@ from typing import IO, TYPE_CHECKING
 from pyspark.sql.pandas.serializers import ArrowStreamSerializer
 from tests.torture.links import link_all_clusters
 
+from keylane_spark.adapters.log_reader import LogRangeReader
+from keylane_spark.stream import log_ranges
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
@@ -29,6 +33,7 @@ PORTS = "TORTURE_PORTS"
 CLOCK_FILE = "TORTURE_CLOCK_FILE"
 CUT_FILE = "TORTURE_CUT_FILE"
 DAEMON_MODULE = "tests.torture.outside_daemon"
+_FETCH_BYTES = 16 * 1024
 _OFFSET = struct.Struct("<q")
 
 
@@ -45,6 +50,7 @@ def change(environment: os._Environ[str]) -> None:
     """Change this process as the environment says."""
     link_all_clusters({int(port): proxy for port, proxy in json.loads(environment[PORTS]).items()})
     _follow(Path(environment[CLOCK_FILE]))
+    fetch_little()
 
 
 def _follow(file: Path) -> None:
@@ -62,15 +68,16 @@ def _follow(file: Path) -> None:
 def cut_rows_short(file: Path) -> None:
     """Let the next task after `file` appears see the end of its rows behind the first Arrow batch.
 
-    That is what a worker sees if Spark closes its connection between two batches, because the query has
-    failed: its rows have ended, without an error. What it returns then is lost, as the worker is.
+    A task that reads from Kafka itself has one batch, the numbers of its ranges: it sees none. That is what a
+    worker sees if Spark closes its connection between two batches, because the query has failed: its rows
+    have ended, without an error. What it returns then is lost, as the worker is.
     """
     load, dump = ArrowStreamSerializer.load_stream, ArrowStreamSerializer.dump_stream
     cut = []
 
     def load_stream(self: ArrowStreamSerializer, stream: IO[bytes]) -> Iterator[pa.RecordBatch]:
         for number, batch in enumerate(load(self, stream)):
-            if number and file.exists():
+            if (number or _has_ranges(batch)) and file.exists():
                 with contextlib.suppress(FileNotFoundError):
                     file.unlink()
                     cut.append(file)
@@ -89,6 +96,16 @@ def cut_rows_short(file: Path) -> None:
         dump(self, unless_cut(), stream)
 
     ArrowStreamSerializer.load_stream, ArrowStreamSerializer.dump_stream = load_stream, dump_stream
+
+
+def _has_ranges(batch: pa.RecordBatch) -> bool:
+    (row,) = batch.schema.types
+    return [row.field(at).name for at in range(row.num_fields)] == ["id"]
+
+
+def fetch_little() -> None:
+    """Let readers of Kafka's logs need several fetches for a range."""
+    log_ranges.LogRangeReader = functools.partial(LogRangeReader, fetch_bytes=_FETCH_BYTES)
 
 
 if __name__ == "__main__":

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from keylane_local.servers.redis_node import RedisNode
 
 READER = "KEYLANE_TORTURE_READER"
-"""`direct`: the jobs read from Kafka themselves; default `spark`."""
+"""`direct` or `spark`, whatever the configuration says."""
 CONFIG = """\
 [job]
 reader = "{reader}"
@@ -253,7 +253,7 @@ def settle(node: RedisNode) -> None:
 def running_stack(folder: Path, configuration: Configuration) -> Iterator[TortureStack]:
     """Start everything below `folder`; it ends with the block, even if the session is killed."""
     folder.mkdir(parents=True, exist_ok=True)
-    reader = os.environ.get(READER, "spark")
+    reader = os.environ.get(READER, configuration.reader)
     job = CONFIG.format(wait_replicas=configuration.wait_replicas, reader=reader, outside=outside)
     (folder / "keylane.toml").write_text(f"{job}{configuration.toml()}[topics.{SIDE}]\n")
     with (

@@ -135,7 +135,10 @@ def _read_batches(data: bytes, begin: int, end: int) -> Iterator[_Batch]:
 
 def _check_head(data: bytes, at: int, base: int, length: int, last: int) -> None:
     if data[at + _MAGIC_AT] != _MAGIC:
-        raise OldFormat(f"the records at offset {base} have the message format of before Kafka 0.11")
+        raise OldFormat(
+            f"the records at offset {base} have the message format of before Kafka 0.11: set "
+            f'reader = "spark" in [job]'
+        )
     if length < _HEAD.size - _LENGTH_END:
         raise BatchError(f"the batch at offset {base} has a length of {length} bytes")
     if base <= last:

@@ -1,7 +1,7 @@
 """`keylane.toml`: the topics that are served and how the job writes them.
 
     [job]                          every field has a default
-    reader = "direct"              the job reads from Kafka itself; default "spark"
+    reader = "spark"               Spark's JVM reads from Kafka; default "direct": the job itself
     small_batch_records = 20000
     metrics = "emf"                print metrics for CloudWatch; "openmetrics": serve them; default "none"
     metrics_port = 9464            where they are served, on metrics_host = "127.0.0.1"
@@ -57,8 +57,8 @@ class JobConfig(ConfigTable):
 
     small_batch_records: Annotated[int, Field(ge=0)] = 20_000
     """Batches of up to this size are written by the driver (lowest latency), larger ones by executors."""
-    reader: Literal["spark", "direct"] = "spark"
-    """Who reads the records from Kafka: Spark's JVM, or the driver and the tasks themselves."""
+    reader: Literal["direct", "spark"] = "direct"
+    """Who reads the records from Kafka: the driver and the tasks themselves, or Spark's JVM."""
     max_batch_records: Annotated[int, Field(ge=1)] = 1_000_000
     fetch_max_wait_ms: Annotated[int, Field(ge=1, le=60_000)] = 5
     """Kafka's fetch.max.wait.ms. With Kafka's default of 500 every batch waits for half a second."""

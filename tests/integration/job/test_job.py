@@ -27,12 +27,12 @@ from keylane_spark.adapters.layout_store import LayoutStore
 NUMBERS = itertools.count()
 PARTITIONS = 3
 JOB = "[job]\nmax_batch_records = 40000\nheartbeat_ms = 100\nsmall_batch_records = "
-DIRECT = '\nreader = "direct"'
+BY_SPARK = '\nreader = "spark"'
 SMALL_BATCH_RECORDS = {
     "driver": "1_000_000",
     "tasks": "0",
-    "reading driver": f"1_000_000{DIRECT}",
-    "reading tasks": f"0{DIRECT}",
+    "driver, read by Spark": f"1_000_000{BY_SPARK}",
+    "tasks, read by Spark": f"0{BY_SPARK}",
 }
 
 

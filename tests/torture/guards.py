@@ -21,6 +21,7 @@ _CLAIMS = "spark/keylane_spark/adapters/claim_clock.py"
 _LINEAGE = "spark/keylane_spark/generations/lineage.py"
 _LAYOUTS = "layers/keylane/python/keylane/query/layouts.py"
 _TASKS = "spark/keylane_spark/stream/tasks.py"
+_BROKEN_CLUSTER = "tests/integration/redis/test_redis_failures.py"
 _LOG_RANGES = "spark/keylane_spark/stream/log_ranges.py"
 _STATE = "layers/keylane/python/keylane/adapters/redis/state.py"
 _REPLICAS = "layers/keylane/python/keylane/adapters/redis/replicas.py"
@@ -45,10 +46,14 @@ class Mutant:
     focus: str | None = None
     topics: tuple[str, ...] = ()
     configuration: str = "standard"
+    test: str = ""
+    """The test that must notice, where random schedules would have to be many hundreds."""
 
     @property
     def arguments(self) -> list[str]:
-        """What the torture is called with."""
+        """What the torture is called with, or pytest."""
+        if self.test:
+            return [self.test]
         focus = ["--focus", self.focus] if self.focus else []
         topics = ["--topics", *self.topics] if self.topics else []
         return ["--configuration", self.configuration, *topics, *focus]
@@ -327,7 +332,8 @@ MUTANTS = (
             ),
             Replacement(_REPLICAS, 'suffix = READWRITE if prefix is READONLY else b""', 'suffix = b""'),
         ),
-        focus="fail-over",
+        # Needs a failover and back while a slot migrates: seed 83161 was the one in 600.
+        test=f"{_BROKEN_CLUSTER}::test_a_replica_that_was_asked_as_one_redirects_a_reader_that_takes_it_for_the_primary",
     ),
     # Keys that no shard has are doubted for as long after a migration as those that one has.
     Mutant(
@@ -339,7 +345,7 @@ MUTANTS = (
                 "doubted_s = MIGRATING_FOR_S",
             ),
         ),
-        focus="reshard",
+        test=f"{_BROKEN_CLUSTER}::test_replica_is_believed_again_soon_after_a_migration_that_the_reader_has_met",
     ),
     # Without a majority of primaries no node answers reads.
     Mutant(

@@ -3,7 +3,8 @@
 For each mutant the checkout is copied, one guard is removed from the copy by exact text replacement (which
 raises GuardGone when the text has changed), and torture runs there until a schedule fails. Random schedules
 rarely need some guards: `focus` names the event that every schedule of a mutant then has, `topics` the only
-topics that are written to. Exit code 1 when a mutant survives.
+topics that are written to. A guard against what hundreds of schedules meet once has a `test` instead, which
+must fail. Exit code 1 when a mutant survives.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ from tests.torture.guards import MUTANTS, Mutant
 from keylane_local.tools import project_root, tools_dir
 
 _SOURCES = ("layers", "spark", "infra", "tests")
+_TESTS_FAILED = 1
+"""pytest's exit code; higher ones say that it could not run them."""
 
 
 class GuardGone(Exception):
@@ -59,65 +62,78 @@ def run(mutant: Mutant, seed: int, bound: int) -> dict[str, Any]:
         folder = Path(temporary)
         make(mutant, folder / "checkout")
         summary = folder / "summary.json"
-        subprocess.run(
-            [
-                *(sys.executable, "-m", "tests.torture", "-n", str(bound), "--seed", str(seed)),
-                *(
-                    "--stop-at-first",
-                    "--keep",
-                    str(folder / "servers"),
-                    "--summary",
-                    str(summary),
-                    *mutant.arguments,
-                ),
-            ],
-            cwd=folder / "checkout",
-            env={
-                **os.environ,
-                "PYTHONPATH": os.pathsep.join(
-                    str(folder / "checkout" / part)
-                    for part in ("layers/keylane/python", "spark", "infra/local")
-                ),
-                "KEYLANE_TOOLS": str(tools_dir()),
-            },
-            check=False,
+        _run_module(
+            folder / "checkout",
+            *("tests.torture", "-n", str(bound), "--seed", str(seed), "--stop-at-first"),
+            *("--keep", str(folder / "servers"), "--summary", str(summary), *mutant.arguments),
         )
         if not summary.exists():
             raise SystemExit(f"without the {mutant.name}: the torture has ended without a summary, see above")
         return dict(json.loads(summary.read_text(encoding="utf-8")))
 
 
+def fails_its_test(mutant: Mutant) -> bool:
+    """Run the mutant's test; returns whether it fails."""
+    with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
+        checkout = Path(folder, "checkout")
+        make(mutant, checkout)
+        shutil.copy(project_root() / "pyproject.toml", checkout)
+        code = _run_module(checkout, "pytest", "-q", "-p", "no:cacheprovider", mutant.test)
+        if code > _TESTS_FAILED:
+            raise SystemExit(f"without the {mutant.name}: pytest has ended with {code}, see above")
+        return code == _TESTS_FAILED
+
+
+def _run_module(checkout: Path, *command: str) -> int:
+    parts = ("layers/keylane/python", "spark", "infra/local")
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(str(checkout / part) for part in parts),
+        "KEYLANE_TOOLS": str(tools_dir()),
+    }
+    return subprocess.run(
+        [sys.executable, "-m", *command], cwd=checkout, env=environment, check=False
+    ).returncode
+
+
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What became of a mutant. `fails_whole`: its seed also fails with the guard, so it proves nothing."""
+    """What became of a mutant. `failed`: the seed or test that noticed, "" if none has.
+
+    `fails_whole`: it also fails with the guard, so it proves nothing.
+    """
 
     mutant: Mutant
     schedules: int
-    seed: int | None
+    failed: str
     first_fault: str
     fails_whole: bool = False
 
     @property
     def is_alive(self) -> bool:
-        return self.seed is None or self.fails_whole
+        return not self.failed or self.fails_whole
 
     @property
     def text(self) -> str:
-        if self.seed is None:
+        if not self.failed:
             return "ALIVE"
-        return f"{self.seed} FAILS WITH IT TOO" if self.fails_whole else f"{self.seed} failed"
+        return f"{self.failed} FAILS WITH IT TOO" if self.fails_whole else f"{self.failed} failed"
 
 
 def judge(mutant: Mutant, seed: int, bound: int) -> Verdict:
     """Run a mutant, and what it failed on once more with the guard in place."""
+    whole = dataclasses.replace(mutant, replacements=())
+    if mutant.test:
+        if not fails_its_test(mutant):
+            return Verdict(mutant, 0, "", "")
+        return Verdict(mutant, 0, "its test", "", fails_its_test(whole))
     summary = run(mutant, seed, bound)
     failed = summary["failed_seeds"]
     if not failed:
-        return Verdict(mutant, summary["schedules"], None, "")
-    whole = dataclasses.replace(mutant, replacements=())
+        return Verdict(mutant, summary["schedules"], "", "")
     control = run(whole, failed[0], 1)
     return Verdict(
-        mutant, summary["schedules"], failed[0], summary["first_fault"], bool(control["failed_seeds"])
+        mutant, summary["schedules"], str(failed[0]), summary["first_fault"], bool(control["failed_seeds"])
     )
 
 

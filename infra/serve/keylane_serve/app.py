@@ -151,6 +151,7 @@ class ServerApp:
                     await send({"type": "http.response.body", "body": chunk, "more_body": True})
             await send({"type": "http.response.body", "body": b""})
         except TimeoutError:
+            stream.count_as_cut()
             _log.warning("request %s: the client reads nothing: its stream ends", request.id)
         finally:
             watching.cancel()

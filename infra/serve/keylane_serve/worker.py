@@ -61,7 +61,7 @@ class ServerProcess:
         self._executor = ThreadPoolExecutor(THREADS, "keylane-blocking")
         self._functions = Functions(options.functions)
         self._files = MetricFiles(options.metrics, self._metrics) if options.metrics else None
-        self._pages = OwnPages(self._metrics, self._functions.flush_meters, self._files, options.console)
+        self._pages = OwnPages(self._metrics, self._flush_metrics, self._files, options.console)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._loop_thread = threading.get_ident()
         self._runtime: ServerRuntime | None = None
@@ -129,10 +129,16 @@ class ServerProcess:
         for line in lines.encode().splitlines():
             self._metrics.take_line(line)
 
+    def _flush_metrics(self) -> None:
+        """Bring what the meters and the streams have counted into the metrics of the process."""
+        self._functions.flush_meters()
+        if self._runtime is not None:
+            self._metrics.numbers |= self._runtime.streams.numbers()
+
     def _write_metrics(self) -> None:
         """Write the metrics for the other processes, again and again."""
         if self._files is not None and self._loop is not None:
-            self._functions.flush_meters()
+            self._flush_metrics()
             self._files.write()
             self._loop.call_later(EVERY_S, self._write_metrics)
 

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -47,47 +43,6 @@ def test_user_of_an_image_is_in_its_list_of_users(recipe):
     user = re.search(r"^USER (\d+):\1$", text, re.MULTILINE)
     assert user, "the image runs as root"
     assert re.search(rf"^RUN useradd --create-home --uid {user[1]} ", text, re.MULTILINE)
-
-
-def copy_sources(recipe: str, folder: Path) -> dict[str, str]:
-    """Copy what a recipe copies from the checkout; return the variables that it sets."""
-    for line in re.findall(r"^COPY (?!--from)(.+)$", recipe, re.MULTILINE):
-        *sources, target = line.split()
-        for source in sources:
-            if (ROOT / source).is_dir():
-                shutil.copytree(ROOT / source, folder / target, ignore=shutil.ignore_patterns("__pycache__"))
-                continue
-            file = folder / target / Path(source).name if target.endswith("/") else folder / target
-            file.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(ROOT / source, file)
-    [path] = re.findall(r"^ENV PYTHONPATH=(\S+)$", recipe, re.MULTILINE)
-    return {"PYTHONPATH": re.sub(r"(^|:)/keylane\b", rf"\1{folder}", path)}
-
-
-@pytest.mark.parametrize("name", ["serve", "front"])
-def test_an_image_that_serves_the_api_has_the_modules_of_its_command_and_the_console(name, tmp_path):
-    recipe = (ROOT / f"infra/docker/{name}.Dockerfile").read_text("utf-8")
-    variables = copy_sources(recipe, tmp_path)
-    entry = json.loads(re.search(r"^ENTRYPOINT (.+)$", recipe, re.MULTILINE)[1])
-    module = entry[entry.index("-m") + 1]
-    script = (
-        f"import {module}; from keylane_local.tools import console_dir;"
-        " from keylane_serve.console import serve_console;"
-        " print(*console_dir().parts[-2:], serve_console(console_dir(), '/console/').status)"
-    )
-    # -P and the variables: the checkout, which this interpreter knows, comes after the copy.
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", script + f"; print({module}.__file__)"],
-        cwd=tmp_path,
-        env=os.environ | variables,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    page, file = done.stdout.splitlines()
-    assert Path(file).is_relative_to(tmp_path)
-    assert page == "clients console 200"
 
 
 def test_image_of_the_job_keeps_the_jars_that_spark_needs():

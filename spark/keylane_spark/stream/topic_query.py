@@ -22,8 +22,10 @@ from typing import TYPE_CHECKING
 
 from keylane.adapters.redis.cluster import Cluster
 from keylane.errors import Fenced, TopicChanged
+from keylane.model.records import TRACEPARENT
 from keylane_spark.adapters.lane import LaneTarget, OffsetRange
 from keylane_spark.adapters.layout_store import TOTALS_SLOT
+from keylane_spark.columns.headers import header_values
 from keylane_spark.engine import session
 from keylane_spark.stream.batch_query import STOP_S, BatchQuery
 from keylane_spark.stream.batch_writer import BatchWriter
@@ -39,6 +41,7 @@ from keylane_spark.telemetry.tally import Tally
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    import pyarrow as pa
     from pyspark.sql import DataFrame
 
     from keylane.model.topic_partition import TopicPartition
@@ -48,6 +51,8 @@ if TYPE_CHECKING:
     from keylane_spark.telemetry.stray_totals import StrayTotals
 
 _BUILDING_BATCH_RECORDS = 200_000
+_LINKED_TRACES = 32
+"""How many traces of its records a batch's span is linked to."""
 
 
 class TopicQuery(BatchQuery):
@@ -99,7 +104,7 @@ class TopicQuery(BatchQuery):
             smaller = min(job.max_batch_records, _BUILDING_BATCH_RECORDS)
             job = job.model_copy(update={"max_batch_records": smaller})
         layouts = self._writer.layouts
-        columns = [*(["topic"] if len(layouts) > 1 else []), *(["headers"] if self._headers else [])]
+        columns = [*(["topic"] if len(layouts) > 1 else []), *(["headers"] if self._reads_headers else [])]
         rows = session.source(
             context.spark,
             context.broker.connection,
@@ -114,6 +119,11 @@ class TopicQuery(BatchQuery):
     @property
     def _headers(self) -> bool:
         return any(layout.options.headers for layout in self._writer.layouts.values())
+
+    @property
+    def _reads_headers(self) -> bool:
+        """Whether the headers are read: to be stored, or for the traces in them."""
+        return self._headers or self._context.spans is not None
 
     def stop(self, within_s: float = STOP_S) -> bool:
         """Stop after the batch in progress; returns whether that batch ended in time."""
@@ -179,7 +189,7 @@ class TopicQuery(BatchQuery):
 
     def write(self, rows: DataFrame, batch_id: int) -> None:
         """Write one batch, in the steps of the module's docstring."""
-        began_s = self._context.clock.monotonic_s()
+        began_s, began_ms = self._context.clock.monotonic_s(), self._context.clock.now_ms()
         ranges = self._ranges_of(batch_id)
         self._leaders.wait({each: covered.end for each, covered in ranges.items()}, self.is_ending)
         moved = {partition for partition, covered in ranges.items() if covered.end > covered.begin}
@@ -187,9 +197,13 @@ class TopicQuery(BatchQuery):
         count = sum(ranges[partition].end - ranges[partition].begin for partition in moved)
         # A task costs more than its rows here: no more tasks than run at once.
         table = self._share.take(rows, count, self._context.spark.sparkContext.defaultParallelism)
+        traces: list[bytes] = []
         if table is not None:
+            table, traces = self._take_traces(table)
             batch.write(table)
         else:
+            if self._reads_headers and not self._headers:
+                rows = rows.drop("headers")  # they were for the traces of small batches
             self._write_in_tasks(rows, batch, sorted(moved))
         self._share.note(batch.tallies)
         self.strays |= {topic for (topic, _), tally in batch.tallies.items() if tally.strays}
@@ -204,6 +218,15 @@ class TopicQuery(BatchQuery):
         self._totals.add(self._writer.layouts, batch.tallies, later=TOTALS_SLOT in self.parked)
         self._metrics.count_batch(batch.tallies)
         self._report(batch_id, batch.tallies, self._context.clock.monotonic_s() - began_s)
+        if self._context.spans is not None:
+            self._context.spans.report(began_ms, self._context.clock.now_ms(), batch.tallies, traces)
+
+    def _take_traces(self, table: pa.Table) -> tuple[pa.Table, list[bytes]]:
+        """Return the rows without headers that nobody stores, and the traces that the headers name."""
+        if self._context.spans is None:
+            return table, []
+        traces = header_values(table.column("headers"), TRACEPARENT, _LINKED_TRACES)
+        return table if self._headers else table.drop_columns("headers"), traces
 
     def _ranges_of(self, batch_id: int) -> dict[TopicPartition, OffsetRange]:
         """What the batch covers of each partition. Raises TopicChanged for partitions that are new."""

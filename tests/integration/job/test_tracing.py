@@ -6,7 +6,7 @@ import secrets
 from typing import TYPE_CHECKING
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 from tests.servers.collector import CollectedSpan, Collector, collecting
 from tests.servers.own import create_topic, eventually
 from tests.servers.standing import StandingServer, standing
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 SERVER, CONSUMER = 2, 5
 """Kinds of spans in OTLP."""
+WRITTEN_BEFORE = 5
+"""Records of the topic before the job begins: tasks write them, for the driver writes batches of one."""
+JOB = "[job]\nsmall_batch_records = 1\n"
 
 
 @pytest.fixture(scope="module")
@@ -58,14 +61,23 @@ def topic(kafka: str) -> str:
 def job(
     kafka: str, redis_cluster: str, topic: str, tmp_path: Path, collector: Collector
 ) -> Iterator[jobs.RunningJob]:
-    running = jobs.start(kafka, redis_cluster, tmp_path, f"[topics.{topic}]\n", **collector.variables)
+    producer = Producer({"bootstrap.servers": kafka})
+    for number in range(WRITTEN_BEFORE):
+        producer.produce(topic, b"1", b"before-%d" % number, headers={"traceparent": a_parent()})
+    assert producer.flush(30) == 0
+    config = f"{JOB}[topics.{topic}]\n"
+    running = jobs.start(kafka, redis_cluster, tmp_path, config, **collector.variables)
     yield running
     running.end()
 
 
-def record_headers(kafka: str, topic: str) -> dict[str, bytes]:
+def a_parent(trace_id: str | None = None, span_id: str | None = None) -> str:
+    return f"00-{trace_id or secrets.token_hex(16)}-{span_id or secrets.token_hex(8)}-01"
+
+
+def record_headers(kafka: str, topic: str, offset: int) -> dict[str, bytes]:
     consumer = Consumer({"bootstrap.servers": kafka, "group.id": topic})
-    consumer.assign([TopicPartition(topic, 0, 0)])
+    consumer.assign([TopicPartition(topic, 0, offset)])
     record = consumer.poll(30)
     consumer.close()
     assert record is not None
@@ -79,23 +91,22 @@ def spans_of(collector: Collector, trace_id: str, service: str) -> list[Collecte
 def test_a_write_s_trace_goes_from_the_request_through_the_record_to_the_job_s_batch(
     server: StandingServer, job: jobs.RunningJob, kafka: str, topic: str, collector: Collector
 ):
+    def batches() -> list[CollectedSpan]:
+        return [each for each in collector.spans if each.attributes.get("messaging.system") == "kafka"]
+
+    eventually(lambda: bool(batches()), 120)
     trace_id, parent_id = secrets.token_hex(16), secrets.token_hex(8)
-    status, _, _ = server.ask(
-        "PUT", f"/topics/{topic}/keys/k?key_format=text", b"1", traceparent=f"00-{trace_id}-{parent_id}-01"
-    )
-    assert status == 201
+    path, parent = f"/topics/{topic}/keys/k", a_parent(trace_id, parent_id)
+    assert server.ask("PUT", path, b"1", traceparent=parent)[0] == 201
     eventually(lambda: bool(spans_of(collector, trace_id, SERVICE)))
     [span] = spans_of(collector, trace_id, SERVICE)
     assert (span.name, span.kind, span.parent_id) == ("PUT /topics/{topic}/keys/{key}", SERVER, parent_id)
     assert (span.attributes["http.response.status_code"], span.is_error) == (201, False)
     assert span.attributes["url.path"] == f"/topics/{topic}/keys/k"
-    assert record_headers(kafka, topic)["traceparent"].decode() == f"00-{trace_id}-{span.id}-01"
-
-    def batches() -> list[CollectedSpan]:
-        return [each for each in collector.spans if each.attributes.get("messaging.system") == "kafka"]
-
-    eventually(lambda: bool(batches()), 120)
-    [batch] = batches()
+    assert record_headers(kafka, topic, WRITTEN_BEFORE)["traceparent"].decode() == a_parent(trace_id, span.id)
+    eventually(lambda: len(batches()) > 1)
+    by_tasks, batch = batches()
+    assert (by_tasks.attributes["messaging.batch.message_count"], by_tasks.links) == (WRITTEN_BEFORE, [])
     assert (batch.service, batch.name, batch.kind) == ("keylane-job", f"process {topic}", CONSUMER)
     assert batch.links == [(trace_id, span.id)]
     assert batch.attributes["messaging.batch.message_count"] == 1
@@ -106,7 +117,7 @@ def test_a_refused_request_is_a_span_without_an_error_and_own_pages_are_none(
     server: StandingServer, collector: Collector
 ):
     trace_id = secrets.token_hex(16)
-    parent = f"00-{trace_id}-{secrets.token_hex(8)}-01"
+    parent = a_parent(trace_id)
     assert server.ask("GET", "/health/live", traceparent=parent)[0] == 200
     assert server.ask("GET", "/topics/nowhere-at-all/keys/k", traceparent=parent)[0] == 404
     eventually(lambda: bool(spans_of(collector, trace_id, SERVICE)))

@@ -31,7 +31,7 @@ class Traced:
     def __init__(self) -> None:
         self._exporter = InMemorySpanExporter()
         self.said: list[str] = []
-        self._tracing = Tracing("tested", [self._exporter], self.said.append)
+        self._tracing = Tracing("tested", lambda: [self._exporter], self.said.append)
         self.spans = RequestSpans(self._tracing, ApiSettings(), "https")
 
     def answer(self, request: ReceivedRequest, status: int = 200, problem: str = "") -> None:

@@ -14,7 +14,7 @@ TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 
 def reported(*batches: tuple) -> list:
     exporter = InMemorySpanExporter()
-    spans = BatchSpans(Tracing("tested", [exporter], print))
+    spans = BatchSpans(Tracing("tested", lambda: [exporter], print))
     for batch in batches:
         spans.report(1_000, 1_250, *batch)
     spans.close()

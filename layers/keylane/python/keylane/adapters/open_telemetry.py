@@ -46,24 +46,30 @@ class Tracing:
     """The tracer of a process. `service`: its name unless the environment has one.
 
     `say` takes sentences on what was not exported: requests and batches never wait for it, or fail by it.
+    Raises what `make_exporters` and the SDK raise for what they cannot use.
     """
 
-    def __init__(self, service: str, exporters: Sequence[SpanExporter], say: Callable[[str], object]) -> None:
-        self._provider = TracerProvider(resource=_resource(service), shutdown_on_exit=False)
-        for exporter in exporters:
-            self._provider.add_span_processor(BatchSpanProcessor(exporter))
-        self.tracer = self._provider.get_tracer("keylane", __version__)
+    def __init__(
+        self, service: str, make_exporters: Callable[[], Sequence[SpanExporter]], say: Callable[[str], object]
+    ) -> None:
+        # First: the SDK already logs while it reads the environment.
         self._messages = SdkMessages(say)
-        logger = logging.getLogger(_LOGGER)
-        logger.addHandler(self._messages)
-        logger.propagate = False
+        self._messages.attach()
+        try:
+            self._provider = TracerProvider(resource=_resource(service), shutdown_on_exit=False)
+            for exporter in make_exporters():
+                self._provider.add_span_processor(BatchSpanProcessor(exporter))
+        except Exception:
+            self._messages.detach()
+            raise
+        self.tracer = self._provider.get_tracer("keylane", __version__)
 
     def close(self) -> None:
         """Export the spans that wait, for CLOSE_S at most."""
         closing = threading.Thread(target=self._provider.shutdown, name="keylane-spans", daemon=True)
         closing.start()
         closing.join(CLOSE_S)
-        logging.getLogger(_LOGGER).removeHandler(self._messages)
+        self._messages.detach()
 
 
 class SdkMessages(logging.Handler):
@@ -73,6 +79,18 @@ class SdkMessages(logging.Handler):
         super().__init__(logging.WARNING)
         self._say = say
         self._said_s: dict[tuple[str, str], float] = {}
+
+    def attach(self) -> None:
+        """Take all messages of the SDK: nobody else gets them."""
+        logger = logging.getLogger(_LOGGER)
+        logger.addHandler(self)
+        logger.propagate = False
+
+    def detach(self) -> None:
+        """Leave the SDK's messages to others again."""
+        logger = logging.getLogger(_LOGGER)
+        logger.removeHandler(self)
+        logger.propagate = True
 
     def emit(self, record: logging.LogRecord) -> None:
         """Pass a message on unless the same one was passed on lately."""

@@ -5,6 +5,7 @@ Without them nothing of OpenTelemetry is imported.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def open_tracing(
         say(f"no traces: the package of {error.name} is not installed: pip install 'keylane[otel]'")
         return None
     try:
-        return Tracing(service, load_exporters(environment), say)
+        return Tracing(service, partial(load_exporters, environment), say)
     except Exception as error:  # noqa: BLE001 (whatever the SDK rejects: requests do not depend on it)
         say(f"no traces: {error}")
         return None

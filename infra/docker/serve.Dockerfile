@@ -9,6 +9,7 @@ RUN pip install --no-cache-dir --require-hashes --only-binary :all: --requiremen
 COPY layers layers
 COPY functions functions
 COPY infra/serve infra/serve
+COPY clients/console clients/console
 # Of the command line, the one command and what it imports.
 COPY infra/local/keylane_local/__init__.py infra/local/keylane_local/errors.py infra/local/keylane_local/tools.py infra/local/keylane_local/
 COPY infra/local/keylane_local/commands/__init__.py infra/local/keylane_local/commands/serve.py infra/local/keylane_local/commands/

@@ -26,6 +26,7 @@ from keylane.config.settings import is_set
 from keylane.config.table import SETTINGS
 from keylane.errors import BadConfig, Fenced, KeylaneError, SettingsError, SettingsUnavailable
 from keylane.ports import Clock
+from keylane.wiring.tracing import open_tracing
 from keylane_spark import job
 from keylane_spark.adapters.claim_clock import ClaimClock
 from keylane_spark.adapters.kafka_admin import JobKafka
@@ -38,6 +39,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from keylane.adapters.kafka.options import Connection
+    from keylane_spark.telemetry.batch_spans import BatchSpans
+
+SERVICE = "keylane-job"
+"""The job's name in spans, unless OTEL_SERVICE_NAME has another."""
 
 
 def main(arguments: list[str] | None = None, environment: Mapping[str, str] = os.environ) -> int:
@@ -67,11 +72,12 @@ def main(arguments: list[str] | None = None, environment: Mapping[str, str] = os
     jars = SETTINGS.read(environment, "KEYLANE_JARS")
     checkpoint = SETTINGS.read(environment, "KEYLANE_CHECKPOINT") or tempfile.mkdtemp(prefix="keylane-")
     spark = session.start(Path(jars) if jars else None, topics.spark)
+    spans = _open_spans(environment)
     try:
         renewed = kafka if references.has_references(environment) else None
         broker = JobKafka(connection, renewed=renewed)
         context = JobContext(
-            topics, spark, broker, redis, Path(checkpoint), clock, ClaimClock(clock), _say, metrics
+            topics, spark, broker, redis, Path(checkpoint), clock, ClaimClock(clock), _say, metrics, spans
         )
         job.run(context, stop)
     except Fenced as error:
@@ -81,9 +87,20 @@ def main(arguments: list[str] | None = None, environment: Mapping[str, str] = os
         _say(f"stops: {error}")
         return 4
     finally:
+        if spans is not None:
+            spans.close()
         spark.stop()
     _say("stopped")
     return 0
+
+
+def _open_spans(environment: Mapping[str, str]) -> BatchSpans | None:
+    tracing = open_tracing(environment, SERVICE, _say)
+    if tracing is None:
+        return None
+    from keylane_spark.telemetry.batch_spans import BatchSpans  # noqa: PLC0415 (extra `otel`)
+
+    return BatchSpans(tracing)
 
 
 def _with_environment(config: Config, environment: Mapping[str, str]) -> Config:

@@ -21,12 +21,13 @@ if TYPE_CHECKING:
     from keylane_spark.adapters.kafka_admin import JobKafka
     from keylane_spark.config.topics import Config
     from keylane_spark.engine.leader_epochs import EpochEnd
+    from keylane_spark.telemetry.batch_spans import BatchSpans
     from keylane_spark.telemetry.metrics import JobMetrics
 
 
 @dataclass(frozen=True, slots=True)
 class JobContext:
-    """The config and the outside world. `say` prints log lines."""
+    """The config and the outside world. `say` prints log lines. `spans`: None if none are exported."""
 
     config: Config
     spark: SparkSession
@@ -37,6 +38,7 @@ class JobContext:
     claim_clock: ClaimClock
     say: Callable[[str], None]
     metrics: JobMetrics
+    spans: BatchSpans | None = None
 
     @property
     def write_options(self) -> WriteOptions:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import httpx
 import pytest
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(1800)]
@@ -22,6 +23,11 @@ def test_process_has_no_privileges_and_a_folder_of_its_own(compose, service):
     assert compose.inside(service, "id", "-u").stdout.strip() == "1000"
     home = compose.inside(service, "sh", "-c", "getent passwd 1000 | cut -d: -f6").stdout.strip()
     assert compose.inside(service, "test", "-w", home).returncode == 0, home
+
+
+def test_the_front_serves_the_console(compose):
+    page = httpx.get(f"{compose.url}/console/", timeout=30)
+    assert page.headers["Content-Type"].startswith("text/html")
 
 
 def test_image_of_the_front_has_no_spark_and_that_of_the_job_no_cache(compose):

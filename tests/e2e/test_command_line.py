@@ -85,7 +85,7 @@ def test_a_tail_has_what_is_written_after_its_start(applied_stack, run, name):
 def test_open_prints_where_the_api_shows_itself(applied_stack, run):
     found = json.loads(run("open", "--no-browser", "--json"))
     assert found["opened"] is False
-    assert found["url"] in {f"{applied_stack.http_url}/console", f"{applied_stack.http_url}/topics"}
+    assert found["url"] == f"{applied_stack.http_url}/console"
 
 
 def test_a_file_is_loaded_and_the_load_goes_on_behind_a_broken_row(run, name, tmp_path):

@@ -19,7 +19,11 @@ from keylane_local.tools import project_root
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-EXTRAS = {"job": ("spark", "registry", "msk-iam"), "front": ("front",), "serve": ("serve",)}
+EXTRAS = {
+    "job": ("spark", "registry", "msk-iam", "otel"),
+    "front": ("front",),
+    "serve": ("serve", "otel"),
+}
 """Images -> the extras of pyproject.toml that they need."""
 BUILDERS = {"setuptools": "80.9.0"}
 """What builds packages from their sources."""

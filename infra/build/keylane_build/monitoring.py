@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from keylane.metrics.catalogue import JOB, Metric
+from keylane.metrics.catalogue import JOB, METRICS, Metric
 from keylane_build.promql import MetricQuery, of_alarms, of_widgets, query_of, read_search
 from keylane_build.stack.loading import load_template
 from keylane_local.tools import project_root
@@ -56,6 +56,8 @@ def dashboard() -> str:
     for number, (title, name) in enumerate(_VIEWS):
         place = {"x": number * _WIDTH, "y": below, "width": _WIDTH, "height": _HEIGHT}
         panels.append(_panel(place, title, [_of_view(JOB["view"][name])]))
+    place = {"x": 0, "y": below + _HEIGHT, "width": _WIDTH, "height": _HEIGHT}
+    panels.append(_panel(place, "Streams: open, and cut off because of slow clients", _of_streams()))
     document = {
         "uid": "keylane",
         "title": "Keylane",
@@ -123,6 +125,14 @@ def _legend(query: MetricQuery, *, is_one_of_many: bool) -> str:
 def _of_view(metric: Metric) -> tuple[str, str, str]:
     query = MetricQuery(metric, "Sum" if metric.kind == "counter" else "Maximum", ("view",))
     return query.promql(), "{{view}}", query.unit
+
+
+def _of_streams() -> list[tuple[str, str, str]]:
+    is_open, cut = METRICS["StreamsOpen"], METRICS["StreamsCut"]
+    return [
+        (f"sum by (kind) ({is_open.samples})", "open: {{kind}}", "short"),
+        (MetricQuery(cut, "Sum", ()).promql(), "cut off", "cps"),
+    ]
 
 
 def _rule(name: str, alarm: dict[str, Any], parameters: dict[str, Any]) -> dict[str, Any]:

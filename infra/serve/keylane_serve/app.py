@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from keylane_serve.admission import AdmissionControl
     from keylane_serve.functions import Functions
     from keylane_serve.pages import OwnPages
+    from keylane_serve.request_spans import RequestSpans
 
     Scope = dict[str, Any]
     Receive = Callable[[], Awaitable[dict[str, Any]]]
@@ -53,7 +54,7 @@ _HEADER_NAMES: dict[str, bytes] = {}
 
 
 class ServerApp:
-    """Answers requests. `authorizer`: None if anyone may send them."""
+    """Answers requests. `authorizer`: None if anyone may send them. `spans`: None if none are exported."""
 
     def __init__(
         self,
@@ -63,12 +64,14 @@ class ServerApp:
         authorizer: TokenAuthorizer | None = None,
         *,
         logs_access: bool = False,
+        spans: RequestSpans | None = None,
     ) -> None:
         self._functions = functions
         self._admission = admission
         self._pages = pages
         self._authorizer = authorizer
         self._logs_access = logs_access
+        self._spans = spans
         self._settings = read_api_settings()
 
     async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -81,7 +84,12 @@ class ServerApp:
             await _send(send, page.status, page.headers, b"" if request.method == "HEAD" else page.body)
             return
         try:
-            response = await self._respond(request, receive)
+            if self._spans is None:
+                response = await self._respond(request, receive)
+            else:
+                with self._spans.of(request) as span:
+                    response = await self._respond(request, receive)
+                    span.answered(response)
         except (ClientGone, RequestCancelled):
             return
         if isinstance(response.body, EventStream):
@@ -151,6 +159,7 @@ class ServerApp:
                     await send({"type": "http.response.body", "body": chunk, "more_body": True})
             await send({"type": "http.response.body", "body": b""})
         except TimeoutError:
+            stream.count_as_cut()
             _log.warning("request %s: the client reads nothing: its stream ends", request.id)
         finally:
             watching.cancel()

@@ -1,12 +1,13 @@
 """Metrics of several processes: each writes its own to a file once a second, and any of them can add them up.
 
-The file of a process that has ended stays, so that no counter goes back.
+The file of a process that has ended stays, so that no counter goes back; its gauges do not count.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 EVERY_S = 1.0
+ENDED_AFTER_S = 15.0
+"""A process that has not written for so long has ended, or hangs."""
 
 
 class MetricFiles:
@@ -34,11 +37,12 @@ class MetricFiles:
         new.replace(self._own)
 
     def total(self) -> FunctionMetrics:
-        """Return the sum over all processes; of a gauge, one of its values."""
+        """Return the sum over all processes; of a gauge that is not summed, one of its values."""
         self.write()
         total = FunctionMetrics()
         for path in sorted(self._folder.glob("*.json")):
-            _add(total, json.loads(path.read_text(encoding="utf-8")))
+            is_running = time.time() - path.stat().st_mtime < ENDED_AFTER_S
+            _add(total, json.loads(path.read_text(encoding="utf-8")), is_running=is_running)
         return total
 
 
@@ -51,9 +55,12 @@ def _document(metrics: FunctionMetrics) -> dict[str, Any]:
     return {"numbers": numbers, "histograms": histograms, "refusals": list(metrics.refusals.items())}
 
 
-def _add(total: FunctionMetrics, document: dict[str, Any]) -> None:
+def _add(total: FunctionMetrics, document: dict[str, Any], *, is_running: bool) -> None:
     for name, found in document["numbers"].items():
-        is_sum = METRICS[name].kind == COUNTER
+        metric = METRICS[name]
+        if metric.kind != COUNTER and not is_running:
+            continue
+        is_sum = metric.kind == COUNTER or metric.is_summed
         numbers = total.numbers.setdefault(name, {})
         for labels, number in found:
             numbers[tuple(labels)] = number + (numbers.get(tuple(labels), 0) if is_sum else 0)

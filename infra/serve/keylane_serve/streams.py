@@ -14,12 +14,12 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections import deque
+from collections import Counter, deque
 from typing import TYPE_CHECKING, Any
 
 from keylane.api.problems import Problem, correlated, problem, response_to
 from keylane.errors import KeylaneError, Unavailable
-from keylane.model.changes import CLOSING, PROBLEM, ChangeEvent
+from keylane.model.changes import CLOSING, KINDS, PROBLEM, ChangeEvent
 from keylane_serve.greenlets import RequestCancelled, RequestGreenlet, begin, pause_s, run_request
 
 if TYPE_CHECKING:
@@ -45,6 +45,15 @@ class ChangeStreams:
     def __init__(self) -> None:
         self._feeds: dict[Hashable, ChangeFeed] = {}
         self._streams: set[EventStream] = set()
+        self.cut_count = 0
+
+    def numbers(self) -> dict[str, dict[tuple[str, ...], float]]:
+        """Return the metrics of the streams, as `FunctionMetrics.numbers` has them."""
+        counts = Counter(stream.feed.source.kind for stream in self._streams)
+        return {
+            "StreamsOpen": {(kind,): counts[kind] for kind in KINDS},
+            "StreamsCut": {(): self.cut_count},
+        }
 
     def open(self, source: ChangeSource, position: Any, is_wanted: Callable[[bytes], bool]) -> EventStream:
         """Open a stream, as a request. `EventStream.close` must follow. Raises as `ChangeSource.start`."""
@@ -150,17 +159,25 @@ class EventStream:
         self._last: ChangeEvent | None = None
         self._has_news = asyncio.Event()
         self._is_left = False
+        self._is_cut = False
 
     def push(self, events: Sequence[bytes]) -> None:
         """Take events for the client, which is cut off if it has not read those before."""
         self._buffer.extend(events)
         self._buffered_bytes += sum(map(len, events))
         if self._buffered_bytes > BUFFER_BYTES or len(self._buffer) > BUFFER_EVENTS:
+            self.count_as_cut()
             detail = "events were left out: connect again with Last-Event-ID to get them"
             self.end(ChangeEvent(PROBLEM, str(problem(SLOW_READER, detail, "stream").body)))
             self._buffer.clear()
         if events:
             self._has_news.set()
+
+    def count_as_cut(self) -> None:
+        """Count the stream, once, as one that ends because its client reads too slowly."""
+        if not self._is_cut:
+            self._is_cut = True
+            self._streams.cut_count += 1
 
     def end(self, last: ChangeEvent) -> None:
         """End the stream with this event, after those that are in the buffer."""

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from keylane.errors import KeylaneError
 from keylane.wiring import runtime
+from keylane.wiring.api import read_api_settings
+from keylane.wiring.tracing import open_tracing
 from keylane_serve.access import TokenAuthorizer
 from keylane_serve.admission import AdmissionControl
 from keylane_serve.app import ServerApp
@@ -28,6 +30,8 @@ from keylane_serve.runtime import ServerRuntime
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from keylane_serve.request_spans import RequestSpans
+
     Receive = Callable[[], Awaitable[dict[str, Any]]]
     Send = Callable[[dict[str, Any]], Awaitable[None]]
 
@@ -36,6 +40,8 @@ THREADS = 16
 SWITCH_S = 0.001
 """How long the loop may go on while the thread with Kafka's reports waits; Python's default is 5 ms."""
 READY = "keylane: ready"
+SERVICE = "keylane-serve"
+"""The server's name in spans, unless OTEL_SERVICE_NAME has another."""
 LOG_FORMAT = "%(asctime)s %(levelname)s %(message)s"
 LISTENS_POLL_S = 0.01
 _log = logging.getLogger("keylane.serve")
@@ -61,11 +67,12 @@ class ServerProcess:
         self._executor = ThreadPoolExecutor(THREADS, "keylane-blocking")
         self._functions = Functions(options.functions)
         self._files = MetricFiles(options.metrics, self._metrics) if options.metrics else None
-        self._pages = OwnPages(self._metrics, self._functions.flush_meters, self._files, options.console)
+        self._pages = OwnPages(self._metrics, self._flush_metrics, self._files, options.console)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._loop_thread = threading.get_ident()
         self._runtime: ServerRuntime | None = None
         self._app: ServerApp | None = None
+        self._spans: RequestSpans | None = None
 
     def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> Awaitable[None]:
         """Serve as an ASGI application."""
@@ -101,9 +108,24 @@ class ServerProcess:
         self._write_metrics()
         self._loop.add_signal_handler(signal.SIGTERM, self._begin_stop)
         admission = AdmissionControl(self._options.limits)
+        self._spans = self._open_spans()
         self._app = ServerApp(
-            self._functions, admission, self._pages, authorizer, logs_access=self._options.logs_access
+            self._functions,
+            admission,
+            self._pages,
+            authorizer,
+            logs_access=self._options.logs_access,
+            spans=self._spans,
         )
+
+    def _open_spans(self) -> RequestSpans | None:
+        tracing = open_tracing(os.environ, SERVICE, _log.warning)
+        if tracing is None:
+            return None
+        from keylane_serve.request_spans import RequestSpans  # noqa: PLC0415 (extra `otel`)
+
+        scheme = "https" if self._options.tls_certificate else "http"
+        return RequestSpans(tracing, read_api_settings(), scheme)
 
     def _begin_stop(self) -> None:
         """End the streams, for which granian would wait in vain; then have granian stop the process.
@@ -119,6 +141,8 @@ class ServerProcess:
         self._functions.close()
         if self._runtime is not None:
             self._runtime.close()
+        if self._spans is not None:
+            self._spans.close()
         self._executor.shutdown(wait=False, cancel_futures=True)
 
     def _take_metrics(self, lines: str) -> None:
@@ -129,10 +153,16 @@ class ServerProcess:
         for line in lines.encode().splitlines():
             self._metrics.take_line(line)
 
+    def _flush_metrics(self) -> None:
+        """Bring what the meters and the streams have counted into the metrics of the process."""
+        self._functions.flush_meters()
+        if self._runtime is not None:
+            self._metrics.numbers |= self._runtime.streams.numbers()
+
     def _write_metrics(self) -> None:
         """Write the metrics for the other processes, again and again."""
         if self._files is not None and self._loop is not None:
-            self._functions.flush_meters()
+            self._flush_metrics()
             self._files.write()
             self._loop.call_later(EVERY_S, self._write_metrics)
 

@@ -1,4 +1,4 @@
-"""Record headers -> the headers block of envelopes, and the Arrow helpers that it takes."""
+"""Record headers -> the headers block of envelopes, or one header's values; and the Arrow helpers for it."""
 
 from __future__ import annotations
 
@@ -41,6 +41,15 @@ def header_blocks(headers: pa.ListArray, values: pa.BinaryArray) -> pa.BinaryArr
     )
     bounds = pa.array(np.concatenate([np.zeros(1, np.int32), ends]))
     return pc.binary_join(pa.ListArray.from_arrays(bounds, pieces), b"")
+
+
+def header_values(headers: pa.ChunkedArray, name: str, limit: int) -> list[bytes]:
+    """The first `limit` different values of a header; `headers` as in `header_blocks`."""
+    entries = pc.list_flatten(headers)
+    found = entries.filter(pc.equal(pc.struct_field(entries, "key"), name))
+    values = pc.drop_null(pc.struct_field(found, "value"))
+    different: list[bytes] = pc.unique(values)[:limit].to_pylist()
+    return different
 
 
 def encode_numbers(

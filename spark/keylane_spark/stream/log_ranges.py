@@ -13,7 +13,7 @@ import functools
 import logging
 import os
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -41,6 +41,13 @@ _TASKS_PER_CORE = 2
 """On this machine: such a task computes most of the time, and each worker costs memory."""
 _AT_ONCE = 16
 """So many partitions are asked for by the driver before the first answer is waited for."""
+
+
+class RowWriter(Protocol):
+    """What takes rows as `BatchWriter.write` does."""
+
+    def write(self, rows: pa.RecordBatch | pa.Table) -> None:
+        """Write rows."""
 
 
 @functools.cache
@@ -96,15 +103,22 @@ class RangePlan:
         connection = portable(context.broker.connection)
         return cls(connection, opening.leader_epochs, opening.topic_ids, committed, headers)
 
-    def write_here(self, batch: BatchWriter, moved: Sequence[TopicPartition]) -> None:
+    def write_here(
+        self,
+        writer: RowWriter,
+        ranges: Mapping[TopicPartition, OffsetRange],
+        moved: Sequence[TopicPartition],
+        *,
+        with_headers: bool,
+    ) -> None:
         """Read and write the ranges in this process. Raises LogUnavailable, TopicChanged."""
-        planned = [self._planned(source, batch.ranges[source]) for source in moved]
+        planned = [self._planned(source, ranges[source]) for source in moved]
         for at in range(0, len(planned), _AT_ONCE):
             some = planned[at : at + _AT_ONCE]
             begins = self._reader.fetch_begins(some, committed=self.committed)
-            how = {"committed": self.committed, "with_headers": self.headers}
+            how = {"committed": self.committed, "with_headers": with_headers}
             for each, begin in zip(some, begins, strict=True):
-                write_range(self._reader, each, batch, begin=begin, **how)
+                write_range(self._reader, each, writer, begin=begin, **how)
 
     def close(self) -> None:
         """Close this process's connections."""
@@ -159,7 +173,7 @@ def grouped(ranges: Iterable[PlannedRange], most: int) -> list[list[PlannedRange
 def write_range(
     reader: LogRangeReader,
     planned: PlannedRange,
-    writer: BatchWriter,
+    writer: RowWriter,
     *,
     committed: bool,
     with_headers: bool,

@@ -33,6 +33,7 @@ from keylane_spark.stream.heartbeat import Heartbeat
 from keylane_spark.stream.leaders import Leaders
 from keylane_spark.stream.offset_log import batch_ends
 from keylane_spark.stream.tasks import TALLY_SCHEMA, PartitionWriter
+from keylane_spark.stream.traced_rows import TracedRows
 from keylane_spark.telemetry.partitioner_audit import PartitionerAudit
 from keylane_spark.telemetry.tally import Tally
 
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 
     from keylane.model.topic_partition import TopicPartition
     from keylane_spark.context import JobContext
-    from keylane_spark.stream.log_ranges import RangePlan
+    from keylane_spark.stream.log_ranges import RangePlan, RowWriter
     from keylane_spark.stream.openings import Opening
     from keylane_spark.telemetry.metrics import JobMetrics
     from keylane_spark.telemetry.stray_totals import StrayTotals
@@ -101,7 +102,7 @@ class TopicQuery(BatchQuery):
             smaller = min(job.max_batch_records, _BUILDING_BATCH_RECORDS)
             job = job.model_copy(update={"max_batch_records": smaller})
         layouts = self._writer.layouts
-        columns = [*(["topic"] if len(layouts) > 1 else []), *(["headers"] if self._headers else [])]
+        columns = [*(["topic"] if len(layouts) > 1 else []), *(["headers"] if self._reads_headers else [])]
         rows = session.source(
             context.spark,
             context.broker.connection,
@@ -116,6 +117,11 @@ class TopicQuery(BatchQuery):
     @property
     def _headers(self) -> bool:
         return any(layout.options.headers for layout in self._writer.layouts.values())
+
+    @property
+    def _reads_headers(self) -> bool:
+        """Whether the headers are read: to be stored, or for the traces in them."""
+        return self._headers or self._context.spans is not None
 
     def stop(self, within_s: float = STOP_S) -> bool:
         """Stop after the batch in progress; returns whether that batch ended in time."""
@@ -183,13 +189,15 @@ class TopicQuery(BatchQuery):
 
     def write(self, rows: DataFrame, batch_id: int) -> None:
         """Write one batch, in the steps of the module's docstring."""
-        began_s = self._context.clock.monotonic_s()
+        began_s, began_ms = self._context.clock.monotonic_s(), self._context.clock.now_ms()
         ranges = self._ranges_of(batch_id)
         self._leaders.wait({each: covered.end for each, covered in ranges.items()}, self.is_ending)
         moved = {partition for partition, covered in ranges.items() if covered.end > covered.begin}
         batch = BatchWriter(self._lanes, self._writer.layouts, ranges)
-        count = sum(ranges[partition].end - ranges[partition].begin for partition in moved)
-        if not self._write_here(rows, batch, sorted(moved), count):
+        traced = self._traced(batch)
+        if not self._write_here(rows, traced or batch, batch.ranges, sorted(moved)):
+            if traced is not None and not self._headers:
+                rows = rows.drop("headers")  # they were for the traces of small batches
             self._write_in_tasks(rows, batch, sorted(moved))
         self._share.note(batch.tallies)
         self.strays |= {topic for (topic, _), tally in batch.tallies.items() if tally.strays}
@@ -204,6 +212,12 @@ class TopicQuery(BatchQuery):
         self._totals.add(self._writer.layouts, batch.tallies, later=TOTALS_SLOT in self.parked)
         self._metrics.count_batch(batch.tallies)
         self._report(batch_id, batch.tallies, self._context.clock.monotonic_s() - began_s)
+        if traced is not None and self._context.spans is not None:
+            self._context.spans.report(began_ms, self._context.clock.now_ms(), batch.tallies, traced.traces)
+
+    def _traced(self, batch: BatchWriter) -> TracedRows | None:
+        """What finds the traces of the rows on their way to the writer; None if no spans are exported."""
+        return TracedRows(batch, keeps_headers=self._headers) if self._context.spans is not None else None
 
     def _ranges_of(self, batch_id: int) -> dict[TopicPartition, OffsetRange]:
         """What the batch covers of each partition. Raises TopicChanged for partitions that are new."""
@@ -228,18 +242,23 @@ class TopicQuery(BatchQuery):
         return RangePlan.of(self._context, self._opening, self._headers)
 
     def _write_here(
-        self, rows: DataFrame, batch: BatchWriter, moved: Sequence[TopicPartition], count: int
+        self,
+        rows: DataFrame,
+        writer: RowWriter,
+        ranges: Mapping[TopicPartition, OffsetRange],
+        moved: Sequence[TopicPartition],
     ) -> bool:
         """Read and write a small batch in this process; False where tasks should."""
+        count = sum(ranges[partition].end - ranges[partition].begin for partition in moved)
         if self._direct is not None:
-            if self._share.is_small(count):
-                self._direct.write_here(batch, moved)
-                return True
-            return False
+            if not self._share.is_small(count):
+                return False
+            self._direct.write_here(writer, ranges, moved, with_headers=self._reads_headers)
+            return True
         # A task costs more than its rows here: no more tasks than run at once.
         table = self._share.take(rows, count, self._context.spark.sparkContext.defaultParallelism)
         if table is not None:
-            batch.write(table)
+            writer.write(table)
         return table is not None
 
     def _write_in_tasks(self, rows: DataFrame, batch: BatchWriter, moved: Sequence[TopicPartition]) -> None:

@@ -87,6 +87,12 @@ def problem_of(reader: EventReader) -> tuple[int, str]:
     return reader.answer.status, body["type"].removeprefix("urn:keylane:problem:")
 
 
+def metric(server: StandingServer, sample: str) -> float:
+    page = server.ask("GET", "/metrics", Accept="application/openmetrics-text")[2].decode()
+    [line] = [each for each in page.splitlines() if each.startswith(f"{sample} ")]
+    return float(line.removeprefix(sample))
+
+
 def test_a_key_s_stream_begins_with_its_record_and_has_each_change(server: StandingServer, topic: Served):
     first = topic.put(b"k", b'{"n":\n 1}')
     with listening(server.url, key_path(topic)) as stream:
@@ -191,15 +197,19 @@ def test_streams_keep_the_places_of_long_polls_until_their_clients_go(server: St
 
     streams = [EventReader(server.url, path) for _ in range(LONG_POLLS)]
     eventually(lambda: all(each.answer.status == 200 for each in streams))
+    assert metric(server, 'keylane_streams_open{kind="key"}') == LONG_POLLS
+    assert metric(server, 'keylane_streams_open{kind="topic"}') == 0
     refused = EventReader(server.url, path)
     assert problem_of(refused) == (503, "overloaded")
     assert server.ask("GET", f"/topics/{topic.topic}/keys/k")[0] == 404, "other reads go on"
     for each in (refused, *streams):
         each.close()
     eventually(is_admitted)
+    eventually(lambda: metric(server, 'keylane_streams_open{kind="key"}') == 0)
 
 
 def test_a_client_that_does_not_read_is_cut_off_and_the_others_are_not(server: StandingServer, topic: Served):
+    cut_before = metric(server, "keylane_streams_cut_total")
     with listening(server.url, key_path(topic)) as other, contextlib.closing(socket.socket()) as slow:
         slow.settimeout(60)
         slow.connect((HOST, server.port))
@@ -215,6 +225,7 @@ def test_a_client_that_does_not_read_is_cut_off_and_the_others_are_not(server: S
             received += part
         assert b"event: problem\ndata: " in received[-2000:]
         assert b"urn:keylane:problem:slow-reader" in received[-2000:]
+    assert metric(server, "keylane_streams_cut_total") == cut_before + 1
 
 
 def test_sigterm_ends_streams_with_an_event_and_at_once(tmp_path, variables: dict[str, str], topic: Served):

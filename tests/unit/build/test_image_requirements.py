@@ -76,8 +76,15 @@ def test_an_image_s_python_path_has_the_packages_that_its_program_imports(module
     assert not [each for each in files if not any(Path(each).is_relative_to(folder) for folder in folders)]
 
 
-def test_the_standing_server_starts_with_nothing_but_what_its_image_copies(tmp_path):
-    recipe = (DOCKER / "serve.Dockerfile").read_text("utf-8")
+@pytest.mark.parametrize(
+    ("image", "modules"),
+    [
+        ("serve", "keylane_local.commands.serve, keylane_serve.worker, keylane_serve.server"),
+        ("front", "keylane_local.front.server"),
+    ],
+)
+def test_an_image_that_serves_the_api_needs_nothing_but_what_it_copies(image, modules, tmp_path):
+    recipe = (DOCKER / f"{image}.Dockerfile").read_text("utf-8")
     for line in re.findall(r"^COPY (.+)$", recipe, re.MULTILINE):
         *sources, target = line.split()
         for source in sources:
@@ -92,9 +99,12 @@ def test_the_standing_server_starts_with_nothing_but_what_its_image_copies(tmp_p
     folders = [str(tmp_path / Path(each).relative_to("/keylane")) for each in path.split(":")]
     variables = os.environ | {"PYTHONPATH": ":".join(folders)}
     code = (
-        "import keylane_local.commands.serve as command, keylane_serve.worker, keylane_serve.server, sys\n"
+        f"import {modules}, sys\n"
+        "from keylane_local.tools import console_dir, project_root\n"
+        "from keylane_serve.console import serve_console\n"
         "from keylane_serve.handlers import load_handler\n"
-        "root = command.project_root()\n"
+        "root = project_root()\n"
+        "assert serve_console(console_dir(), '/console/').status == 200, 'the console is missing'\n"
         "[load_handler(root / 'functions', name) for name in ('query', 'produce', 'explore')]\n"
         "print(root, *{each.__file__ for name, each in sys.modules.items() if name.startswith('keylane')})"
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 
 import pytest
@@ -37,6 +39,19 @@ def test_counters_and_histograms_are_added_up_even_of_a_process_that_has_ended(t
     assert total.numbers["MapRefreshes"] == {(): 5}
     assert total.numbers["QueueSize"][()] in {1, 2}
     assert total.refusals == {503: 2}
+
+
+def test_open_streams_are_those_of_the_processes_that_run(tmp_path, monkeypatch):
+    for pid in (1, 2, 3):
+        metrics = FunctionMetrics()
+        metrics.numbers["StreamsOpen"] = {("key",): 10 * pid}
+        metrics.numbers["StreamsCut"] = {(): pid}
+        monkeypatch.setattr(metric_files.os, "getpid", lambda pid=pid: pid)
+        files = MetricFiles(tmp_path, metrics)
+        files.write()
+    ended_s = time.time() - metric_files.ENDED_AFTER_S
+    os.utime(tmp_path / "1.json", (ended_s, ended_s))
+    assert files.total().numbers == {"StreamsOpen": {("key",): 50}, "StreamsCut": {(): 6}}
 
 
 @pytest.mark.parametrize("certificate", [None, Path("/etc/tls.pem")])

@@ -8,7 +8,7 @@ from collections import deque
 import pytest
 
 from keylane.errors import CorruptState, StateUnavailable
-from keylane.model.changes import PROBLEM, RECORD, ChangeEvent
+from keylane.model.changes import KEY, PROBLEM, RECORD, ChangeEvent
 from keylane_serve import streams
 from keylane_serve.greenlets import pause_s, run_request
 from keylane_serve.streams import ChangeStreams, EventStream
@@ -17,6 +17,7 @@ from keylane_serve.streams import ChangeStreams, EventStream
 class FakeSource:
     """Gives what a test adds: batches of events, or errors. A listener of an older position lacks one."""
 
+    kind = KEY
     identity = "one"
     instead = ""
 
@@ -148,7 +149,8 @@ def test_a_listener_that_does_not_read_is_cut_off_with_a_problem(
     monkeypatch.setattr(streams, "BUFFER_BYTES", 1_000)
 
     async def scenario() -> None:
-        stream = await opened(ChangeStreams(), source)
+        shared = ChangeStreams()
+        stream = await opened(shared, source)
         chunks = stream.chunks(lambda: None)
         await anext(chunks)
         source.steps.append([event("first")])
@@ -157,7 +159,13 @@ def test_a_listener_that_does_not_read_is_cut_off_with_a_problem(
         rest = b"".join([chunk async for chunk in chunks]).decode()
         assert "slow-reader" in rest
         assert "xxx" not in rest
+        stream.count_as_cut()  # as the server does if the client does not read the problem either
+        assert shared.numbers() == {
+            "StreamsOpen": {("key",): 1, ("topic",): 0},
+            "StreamsCut": {(): 1},
+        }
         stream.close()
+        assert shared.numbers()["StreamsOpen"] == {("key",): 0, ("topic",): 0}
 
     asyncio.run(scenario())
 

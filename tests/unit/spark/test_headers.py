@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keylane.state import codec
-from keylane_spark.columns.headers import header_blocks
+from keylane_spark.columns.headers import header_blocks, header_values
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 HEADER = st.tuples(st.text(max_size=5), st.none() | st.binary(max_size=9))
@@ -34,3 +34,11 @@ def test_a_name_too_long_for_its_length_is_cut_between_characters(character):
     data = codec.encode_record(b"x", 1, 1, headers=())
     record = codec.decode_record(b"k", data[:18] + len(block).to_bytes(4, "big") + block + b"x", 0)
     assert record.headers == ((character * 16_383, b"v"), ("next", b"w"))
+
+
+@pytest.mark.parametrize(("limit", "expected"), [(9, [b"1", b"2"]), (1, [b"1"])])
+def test_a_header_s_values_are_found_once_over_all_chunks(limit, expected):
+    rows = [[("t", b"1"), ("other", b"0")], None, [("t", None), ("t", b"2")], [], [("t", b"1")]]
+    column = pa.chunked_array([pa.array(rows[:2], HEADERS), pa.array(rows[2:], HEADERS)])
+    assert header_values(column, "t", limit) == expected
+    assert header_values(pa.chunked_array([], HEADERS), "t", limit) == []

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from keylane.api.changes import render_change, render_next_offsets
 from keylane.api.envelope import Envelopes
-from keylane.model.changes import GAP, ChangeEvent
+from keylane.model.changes import GAP, KEY, TOPIC, ChangeEvent
 from keylane.ports import Deadline
 from keylane.query.changes import find_changed_keys, read_next_offsets
 from keylane.query.latest import FIRST_POLL_PAUSE_S, LAST_POLL_PAUSE_S, Wait, read_latest
@@ -28,8 +28,10 @@ LOG_TIMEOUT_MS = 5_000
 class KeyChanges:
     """The changes of one key. Of several that come between two polls, the last one is reported."""
 
+    kind = KEY
+
     def __init__(self, reader: ChangeReader, request: ChangesRequest) -> None:
-        self.identity: Hashable = ("key", *request[:-1])
+        self.identity: Hashable = (KEY, *request[:-1])
         self.instead = "poll the key with If-None-Match and `Prefer: wait=20`"
         self._reader = reader
         self._request = request
@@ -77,8 +79,10 @@ class KeyChanges:
 class TopicChanges:
     """The changes of a topic's keys. Of several changes of a key in one poll, the last one is reported."""
 
+    kind = TOPIC
+
     def __init__(self, reader: ChangeReader, request: ChangesRequest) -> None:
-        self.identity: Hashable = ("topic", request.topic, request.terms, request.fields)
+        self.identity: Hashable = (TOPIC, request.topic, request.terms, request.fields)
         self.instead = "read its records by offset at /topics/{topic}/partitions/{partition}/records"
         self._reader = reader
         self._request = request

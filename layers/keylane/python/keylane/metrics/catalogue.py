@@ -20,7 +20,8 @@ class Metric(NamedTuple):
     """One metric: its kind, unit and labels, its name in OpenMetrics, and its meaning.
 
     `is_billed`: whether CloudWatch makes a metric of it, which it charges for by name and label values. The
-    others are only in the log line, for Logs Insights.
+    others are only in the log line, for Logs Insights. `is_summed`: whether the values of a gauge in several
+    processes add up; a counter's always do.
     """
 
     kind: str
@@ -29,6 +30,7 @@ class Metric(NamedTuple):
     openmetrics: str
     meaning: str
     is_billed: bool = True
+    is_summed: bool = False
 
     @property
     def is_own(self) -> bool:
@@ -119,6 +121,21 @@ FUNCTIONS: dict[str, Metric] = {
     ),
 }
 """Metrics of requests."""
+
+STREAMS: dict[str, Metric] = {
+    "StreamsOpen": Metric(
+        GAUGE, COUNT, ("kind",), "keylane_streams_open", "Streams of changes that are open", False, True
+    ),
+    "StreamsCut": Metric(
+        COUNTER,
+        COUNT,
+        (),
+        "keylane_streams_cut",
+        "Streams that were ended because their client read too slowly",
+        False,
+    ),
+}
+"""Metrics of the standing server's streams. Functions on Lambda have none."""
 
 
 def _client(kind: str, unit: str, name: str, meaning: str, *, is_billed: bool = False) -> Metric:
@@ -218,7 +235,7 @@ TOPIC: dict[str, tuple[str, Metric]] = {
 }
 """librdkafka's statistics of each topic that was written to."""
 
-METRICS: dict[str, Metric] = FUNCTIONS | dict([*CLIENT.values(), *BROKER.values(), *TOPIC.values()])
+METRICS: dict[str, Metric] = FUNCTIONS | STREAMS | dict([*CLIENT.values(), *BROKER.values(), *TOPIC.values()])
 """All metrics, by their names in CloudWatch."""
 
 

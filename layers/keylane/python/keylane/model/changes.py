@@ -8,6 +8,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
 
 RECORD, ABSENT, GAP, PROBLEM, CLOSING = "record", "absent", "gap", "problem", "closing"
+KEY, TOPIC = KINDS = ("key", "topic")
+"""What changes are of."""
 
 
 class ChangeEvent(NamedTuple):
@@ -34,6 +36,8 @@ class ChangeEvent(NamedTuple):
 class ChangeSource(Protocol):
     """The changes of a key or a topic, for any number of listeners. Its methods may wait."""
 
+    kind: str
+    """One of KINDS."""
     identity: Hashable
     """Sources with the same one report the same events, so their listeners share one of them."""
     instead: str

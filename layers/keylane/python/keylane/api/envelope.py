@@ -11,6 +11,8 @@ from keylane.api import rendering
 from keylane.model.records import Answer
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from keylane.formats.projection import Fields
     from keylane.model.records import HistoryEntry, Layout, Record, Watermark
     from keylane.query.decoding import ValueDecoder
@@ -53,8 +55,7 @@ class Envelopes:
         layout, partition, watermark, keys, records = found
         common = self._common_of(Answer(layout, partition, None, watermark))
         if common.keeps_values and None not in records:
-            render = self._render
-            return [render(common, record) for record in records if record is not None]
+            return self._render_all(common, records)  # type: ignore[arg-type]  # none of them is None
         return [self._render_row(common, key, record) for key, record in zip(keys, records, strict=True)]
 
     def _render_row(self, common: _LaneText, key: bytes, record: Record | None) -> str:
@@ -62,7 +63,7 @@ class Envelopes:
             return json.dumps({**render_key(key), "absent": True})
         if not common.keeps_values:
             record = self._decoder.decode_or_explain(common.layout, record)
-        return self._render(common, record)
+        return self._render_all(common, (record,))[0]
 
     def render_absence(self, key: bytes, answer: Answer) -> str:
         """Render that there is no record under a key, with the topic and the freshness of that."""
@@ -71,7 +72,7 @@ class Envelopes:
 
     def render(self, answer: Answer, record: Record, picked: str | None = None) -> str:
         """Render a record whose value is decoded; `picked`: its fields, if they are rendered already."""
-        return self._render(self._common_of(answer), record, picked)
+        return self._render_all(self._common_of(answer), (record,), picked)[0]
 
     def _common_of(self, answer: Answer) -> _LaneText:
         # By identity: to hash them takes as long as to render them. Both are kept, so ids stay their own.
@@ -86,17 +87,25 @@ class Envelopes:
             self._common[index] = common
         return common
 
-    def _render(self, common: _LaneText, record: Record, picked: str | None = None) -> str:
+    def _render_all(
+        self, common: _LaneText, records: Sequence[Record], picked: str | None = None
+    ) -> list[str]:
+        """Render records of a lane: a call for each of them takes a twelfth longer."""
         layout, _, start, freshness, _ = common
-        data, _, partition, offset, timestamp_ms, _, _, _ = record
-        key, key_format = _as_text(data)
-        if layout.options.headers:
-            freshness += f', "headers": {json.dumps(render_headers(record))}'
-        return (
-            f'{start}{partition}, "offset": {offset}, "position": "{partition}:{offset}", '
-            f'"timestamp": {timestamp_ms}, "key": {quote(key)}, "key_format": "{key_format}", {freshness}, '
-            f"{render_value(record, self._fields, picked)}}}"
-        )
+        fields, has_headers, documents = self._fields, layout.options.headers, []
+        for record in records:
+            data, _, partition, offset, timestamp_ms, _, _, _ = record
+            try:
+                key, key_format = quote(data.decode()), "text"
+            except UnicodeDecodeError:
+                key, key_format = quote(_as_text(data)[0]), "base64"
+            headers = f', "headers": {json.dumps(render_headers(record))}' if has_headers else ""
+            documents.append(
+                f'{start}{partition}, "offset": {offset}, "position": "{partition}:{offset}", '
+                f'"timestamp": {timestamp_ms}, "key": {key}, "key_format": "{key_format}", '
+                f"{freshness}{headers}, {render_value(record, fields, picked)}}}"
+            )
+        return documents
 
     def render_entry(self, layout: Layout, entry: HistoryEntry) -> str:
         """Render a record of a history; a tombstone has `"deleted": true` instead of a value."""

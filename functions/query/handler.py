@@ -100,10 +100,10 @@ def read_keys(event: Event, topic: str) -> Response[Any]:
     """Answer with the latest records of many keys."""
     query = parts()
     request = read_many.parse_read_many(event, topic, query.settings)
-    rows, watermarks = read_many_keys(
+    found, watermarks = read_many_keys(
         query.store, request.topic, request.keys, request.terms, atomic=request.atomic
     )
-    return read_many.render_many(rows, watermarks, _envelopes(query, request.values))
+    return read_many.render_many(request.keys, found, watermarks, _envelopes(query, request.values))
 
 
 @app.operation(parameters=read_many.JOIN, answer="Joined", refusals=(413,))

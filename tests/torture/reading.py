@@ -124,10 +124,11 @@ class Reads:
     def _many(self, topic: str, keys: list[bytes]) -> list[Seen]:
         seen = self._timed("many", topic, keys[0])
         try:
-            answers, _ = read_many(self._store, topic, keys, TERMS)
+            lanes, _ = read_many(self._store, topic, keys, TERMS)
         except KeylaneError as error:
             return [seen(error=error)]
-        return [seen(answer)._replace(key=key) for key, answer in answers]
+        answers = dict(row for lane in lanes for row in lane.rows())
+        return [seen(answers[key])._replace(key=key) for key in keys]
 
     def _joined(self, topics: list[str], key: bytes) -> list[Seen]:
         seen = self._timed("join", topics[0], key)

@@ -81,7 +81,8 @@ class ServerApp:
         own = self._pages.find(request.path) if request.method in READS else None
         if own is not None:
             page = await own(request.headers.get("accept", ""))
-            await _send(send, page.status, page.headers, b"" if request.method == "HEAD" else page.body)
+            await send(_start_of(page.status, page.headers))
+            await send({"type": "http.response.body", "body": b"" if request.method == "HEAD" else page.body})
             return
         try:
             if self._spans is None:
@@ -153,7 +154,7 @@ class ServerApp:
         watching = asyncio.ensure_future(_call_when_gone(receive, stream.leave))
         try:
             response.headers["x-amzn-RequestId"] = request.id
-            await _start(send, response.status_code, response.headers)
+            await send(_start_of(response.status_code, response.headers))
             async for chunk in stream.chunks(lambda: self._refuse_stream(request)):
                 async with asyncio.timeout(SEND_TIMEOUT_S):
                     await send({"type": "http.response.body", "body": chunk, "more_body": True})
@@ -218,24 +219,21 @@ class ServerApp:
         if "Content-Type" not in headers and response.status_code != _NO_CONTENT:
             headers["Content-Type"] = "application/json"
         headers["x-amzn-RequestId"] = request.id
-        await _send(send, response.status_code, headers, body or b"")
+        await send(_start_of(response.status_code, headers))
+        await send({"type": "http.response.body", "body": body or b""})
 
 
 _NO_CONTENT = 204
 
 
-async def _send(send: Send, status: int, headers: dict[str, str], body: bytes) -> None:
-    await _start(send, status, headers)
-    await send({"type": "http.response.body", "body": body})
-
-
-async def _start(send: Send, status: int, headers: dict[str, str]) -> None:
+def _start_of(status: int, headers: dict[str, str]) -> dict[str, Any]:
+    """Return the message that begins a response."""
     names = _HEADER_NAMES
     pairs = [
         (names.get(name) or names.setdefault(name, name.encode()), value.encode())
         for name, value in headers.items()
     ]
-    await send({"type": "http.response.start", "status": status, "headers": pairs})
+    return {"type": "http.response.start", "status": status, "headers": pairs}
 
 
 async def _run_while_wanted(answer: Callable[[], Response[Any]], receive: Receive) -> Response[Any]:

@@ -55,8 +55,9 @@ class Reader:
     def many(
         self, topic: str, keys: list[bytes], *, atomic: bool = False, **terms: Any
     ) -> list[tuple[bytes, bytes | None]]:
-        rows, self.watermarks = read_many(self.store, topic, keys, ReadTerms(**terms), atomic=atomic)
-        return [(key, answer.record.value if answer.record else None) for key, answer in rows]
+        found, self.watermarks = read_many(self.store, topic, keys, ReadTerms(**terms), atomic=atomic)
+        records = {key: answer.record for lane in found for key, answer in lane.rows()}
+        return [(key, each.value if (each := records[key]) else None) for key in keys]
 
     def join(self, *topics: str, key: bytes = b"k", **terms: Any) -> list[bytes | None]:
         found = read_joined(self.store, topics, key, ReadTerms(**terms))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -10,6 +11,9 @@ from hypothesis import strategies as st
 
 from keylane.model.records import Layout, Options, Record, Watermark
 from keylane.state import codec, redis_keys
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 U64 = st.integers(0, 2**64 - 1)
 U32 = st.integers(0, 2**32 - 1)
@@ -28,6 +32,25 @@ GOLDEN_WATERMARK = bytes.fromhex(
 def test_record_has_its_golden_bytes():
     assert codec.encode_record(b'{"a":1}', 42, 1_357_034_400_384) == GOLDEN_RECORD
     assert codec.decode_record(b"k", GOLDEN_RECORD, 3) == Record(b"k", b'{"a":1}', 3, 42, 1_357_034_400_384)
+
+
+def decoded(decode: Callable[[], object]) -> object:
+    try:
+        return decode()
+    except codec.CodecError as error:
+        return str(error)
+
+
+@given(st.lists(st.binary(max_size=30) | st.none() | st.binary().map(GOLDEN_RECORD.__add__), max_size=4))
+def test_many_records_are_decoded_as_each_alone(found: list[bytes | None]):
+    found += [GOLDEN_FULL, GOLDEN_STRAY, GOLDEN_RECORD]
+    keys = [b"k%d" % number for number in range(len(found))]
+
+    def each_alone() -> list[Record | None]:
+        rows = zip(keys, found, strict=True)
+        return [None if data is None else codec.decode_record(key, data, 3) for key, data in rows]
+
+    assert decoded(lambda: codec.decode_records(keys, found, 3)) == decoded(each_alone)
 
 
 def test_stray_has_its_golden_bytes_and_its_own_partition():

@@ -74,36 +74,50 @@ def _kafka_hash(key: bytes) -> int:
 
 
 def kafka_hashes(keys: Sequence[bytes]) -> list[int]:
-    """Return `PARTITIONERS["murmur2"]` of each key, for 20 keys in half of the time, for 100 in a third.
+    """Return `PARTITIONERS["murmur2"]` of each key, for 100 keys in a fifth of the time.
 
     Keys of one length are hashed at once: each has 64 bits of one long integer, whose products and shifts do
     not reach the next key's.
     """
+    lengths = list(map(len, keys))
+    if lengths and lengths.count(lengths[0]) == len(keys):
+        return list(_hashes_of_length(lengths[0], keys))
     by_length: dict[int, list[int]] = {}
-    for index, key in enumerate(keys):
-        by_length.setdefault(len(key), []).append(index)
+    for index, length in enumerate(lengths):
+        by_length.setdefault(length, []).append(index)
     hashes = [0] * len(keys)
     for length, indices in by_length.items():
-        if len(indices) < TOGETHER_LEAST or length > TOGETHER_LONGEST_BYTES:
-            found: Iterable[int] = (_kafka_hash(keys[index]) for index in indices)
-        else:
-            found = _kafka_hashes_of_length(length, [keys[index] for index in indices])
+        found = _hashes_of_length(length, [keys[index] for index in indices])
         for index, hashed in zip(indices, found, strict=True):
             hashes[index] = hashed
     return hashes
 
 
-def _kafka_hashes_of_length(length: int, keys: list[bytes]) -> tuple[int, ...]:
+def _hashes_of_length(length: int, keys: Sequence[bytes]) -> Iterable[int]:
+    """As `kafka_hashes`, of keys that have this length."""
+    if len(keys) < TOGETHER_LEAST or length > TOGETHER_LONGEST_BYTES:
+        return map(_kafka_hash, keys)
+    return _hashes_together(length, keys)
+
+
+@lru_cache(maxsize=16)
+def _ones(count: int) -> int:
+    """Return 1 for each of `count` keys."""
+    return ((1 << 64 * count) - 1) // ((1 << 64) - 1)
+
+
+def _hashes_together(length: int, keys: Sequence[bytes]) -> tuple[int, ...]:
     """As `_murmur2_unsigned`, step by step, of keys that have this length."""
     count, words_each = len(keys), (length + 3) >> 2
-    each = ((1 << 64 * count) - 1) // ((1 << 64) - 1)  # 1 for each key
-    mask, as_words = _MASK * each, struct.Struct(f"<{count}Q")
-    words = struct.unpack(
-        f"<{count * words_each}I", b"".join(key.ljust(4 * words_each, b"\0") for key in keys)
-    )
+    each = _ones(count)
+    mask, size = _MASK * each, 4 * words_each
+    data = b"".join(keys if size == length else [key.ljust(size, b"\0") for key in keys])
+    word = bytearray(8 * count)
     h = (_MURMUR2_SEED ^ length) * each
     for number in range(words_each):
-        k = int.from_bytes(as_words.pack(*words[number::words_each]), "little")
+        for byte in range(4):
+            word[byte::8] = data[4 * number + byte :: size]
+        k = int.from_bytes(word, "little")
         if number < length >> 2:
             k = k * _MURMUR2_M & mask
             h = (h * _MURMUR2_M ^ (k ^ k >> 24 & mask) * _MURMUR2_M) & mask
@@ -111,7 +125,7 @@ def _kafka_hashes_of_length(length: int, keys: list[bytes]) -> tuple[int, ...]:
             h = (h ^ k) * _MURMUR2_M & mask
     h = (h ^ h >> 13 & mask) * _MURMUR2_M & mask
     h = (h ^ h >> 15 & mask) & 0x7FFFFFFF * each
-    return as_words.unpack(h.to_bytes(8 * count, "little"))
+    return struct.unpack(f"<{count}Q", h.to_bytes(8 * count, "little"))
 
 
 def _sarama_hash(key: bytes) -> int:

@@ -126,11 +126,12 @@ class TopicChanges:
         deadline = Deadline.after_ms(LOG_TIMEOUT_MS, reader.store.clock)
         found = find_changed_keys(reader.log(), request.topic, since, ends, deadline)
         keys = [key for key in found.keys if is_wanted(key)]
-        rows = read_many(reader.store, request.topic, keys, request.terms)[0] if keys else []
+        lanes = read_many(reader.store, request.topic, keys, request.terms)[0] if keys else []
+        answers = dict(row for lane in lanes for row in lane.rows())
         envelopes = _envelopes(reader, request)
         events = [
             *_gaps(found),
-            *(render_change(key, answer, envelopes)._replace(id="") for key, answer in rows),
+            *(render_change(key, answers[key], envelopes)._replace(id="") for key in keys),
         ]
         return [*events, ChangeEvent(id=render_next_offsets(found.next_offsets))], found.next_offsets
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from keylane.api import cursors
@@ -25,7 +26,7 @@ from keylane.errors import BadRequest
 from keylane.query.store import ReadTerms
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from keylane.api.event import Event
     from keylane.config.functions import QuerySettings
@@ -99,3 +100,11 @@ def parse_key_text(given: str, parameter: str, *, is_base64: bool) -> bytes:
     except UnicodeEncodeError as error:
         raise BadRequest(f"{parameter} contains characters that are not valid Unicode", parameter) from error
     return from_base64(data, parameter) if is_base64 else data
+
+
+def parse_key_texts(given: Sequence[str], parameter: str, *, is_base64: bool) -> tuple[bytes, ...]:
+    """Return the bytes of many keys. Raises BadRequest."""
+    if not is_base64:
+        with suppress(UnicodeEncodeError):
+            return tuple([key.encode() for key in given])
+    return tuple([parse_key_text(key, parameter, is_base64=is_base64) for key in given])

@@ -5,14 +5,32 @@ from __future__ import annotations
 import base64
 import json
 from json.encoder import encode_basestring_ascii as quote
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from keylane.api import rendering
+from keylane.model.records import Answer
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from keylane.formats.projection import Fields
-    from keylane.model.records import Answer, HistoryEntry, Layout, Record, Watermark
+    from keylane.model.records import HistoryEntry, Layout, Record, Watermark
     from keylane.query.decoding import ValueDecoder
+    from keylane.query.multi_get import LaneRecords
+
+
+class _LaneText(NamedTuple):
+    """What the documents of a lane's records have in common.
+
+    `layout`, `watermark`: where it comes from. `start`: a document up to its partition. `keeps_values`: no
+    value of the topic is decoded.
+    """
+
+    layout: Layout
+    watermark: Watermark
+    start: str
+    freshness: str
+    keeps_values: bool
 
 
 class Envelopes:
@@ -26,13 +44,26 @@ class Envelopes:
         self.now_ms = now_ms
         self._fields = fields
         self._decoder = decoder
-        self._common: dict[int, tuple[Watermark, str, str]] = {}
+        self._common: dict[tuple[int, int, int], _LaneText] = {}
 
     def render_row(self, key: bytes, answer: Answer) -> str:
         """Render what was found under a key: its record, or that there is none."""
-        if answer.record is None:
+        return self._render_row(self._common_of(answer), key, answer.record)
+
+    def render_lane(self, found: LaneRecords) -> list[str]:
+        """As `render_row`, of each key of a lane."""
+        layout, partition, watermark, keys, records = found
+        common = self._common_of(Answer(layout, partition, None, watermark))
+        if common.keeps_values and None not in records:
+            return self._render_all(common, records)  # type: ignore[arg-type]  # none of them is None
+        return [self._render_row(common, key, record) for key, record in zip(keys, records, strict=True)]
+
+    def _render_row(self, common: _LaneText, key: bytes, record: Record | None) -> str:
+        if record is None:
             return json.dumps({**render_key(key), "absent": True})
-        return self.render(answer, self._decoder.decode_or_explain(answer.layout, answer.record))
+        if not common.keeps_values:
+            record = self._decoder.decode_or_explain(common.layout, record)
+        return self._render_all(common, (record,))[0]
 
     def render_absence(self, key: bytes, answer: Answer) -> str:
         """Render that there is no record under a key, with the topic and the freshness of that."""
@@ -41,22 +72,40 @@ class Envelopes:
 
     def render(self, answer: Answer, record: Record, picked: str | None = None) -> str:
         """Render a record whose value is decoded; `picked`: its fields, if they are rendered already."""
-        # By identity: to hash a watermark takes as long as to render it. It is kept, so its id stays its own.
-        common = self._common.get(id(answer.watermark))
+        return self._render_all(self._common_of(answer), (record,), picked)[0]
+
+    def _common_of(self, answer: Answer) -> _LaneText:
+        # By identity: to hash them takes as long as to render them. Both are kept, so ids stay their own.
+        # Lanes, even of several topics, whose watermark records have the same bytes share one watermark.
+        layout, partition, _, watermark = answer
+        index = id(layout), partition, id(watermark)
+        common = self._common.get(index)
         if common is None:
-            common = answer.watermark, quote(answer.layout.topic), self._freshness(answer)
-            self._common[id(answer.watermark)] = common
-        _, topic, freshness = common
-        key, key_format = _as_text(record.key)
-        partition, offset = record.partition, record.offset
-        head = (
-            f'{{"topic": {topic}, "partition": {partition}, "offset": {offset}, '
-            f'"position": "{partition}:{offset}", "timestamp": {record.timestamp_ms}, '
-            f'"key": {quote(key)}, "key_format": "{key_format}", {freshness}'
-        )
-        if answer.layout.options.headers:
-            head += f', "headers": {json.dumps(render_headers(record))}'
-        return render_value(head, record, self._fields, picked)
+            start = f'{{"topic": {quote(layout.topic)}, "partition": '
+            keeps_values = self._decoder.keeps_values(layout)
+            common = _LaneText(layout, watermark, start, self._freshness(answer), keeps_values)
+            self._common[index] = common
+        return common
+
+    def _render_all(
+        self, common: _LaneText, records: Sequence[Record], picked: str | None = None
+    ) -> list[str]:
+        """Render records of a lane: a call for each of them takes a twelfth longer."""
+        layout, _, start, freshness, _ = common
+        fields, has_headers, documents = self._fields, layout.options.headers, []
+        for record in records:
+            data, _, partition, offset, timestamp_ms, _, _, _ = record
+            try:
+                key, key_format = quote(data.decode()), "text"
+            except UnicodeDecodeError:
+                key, key_format = quote(_as_text(data)[0]), "base64"
+            headers = f', "headers": {json.dumps(render_headers(record))}' if has_headers else ""
+            documents.append(
+                f'{start}{partition}, "offset": {offset}, "position": "{partition}:{offset}", '
+                f'"timestamp": {timestamp_ms}, "key": {key}, "key_format": "{key_format}", '
+                f"{freshness}{headers}, {render_value(record, fields, picked)}}}"
+            )
+        return documents
 
     def render_entry(self, layout: Layout, entry: HistoryEntry) -> str:
         """Render a record of a history; a tombstone has `"deleted": true` instead of a value."""
@@ -69,7 +118,8 @@ class Envelopes:
             return f'{head}, "deleted": true}}'
         if layout.options.headers:
             head += f', "headers": {json.dumps(render_headers(entry.record))}'
-        return render_value(head, self._decoder.decode_or_explain(layout, entry.record), self._fields)
+        value = render_value(self._decoder.decode_or_explain(layout, entry.record), self._fields)
+        return f"{head}, {value}}}"
 
     def _freshness(self, answer: Answer) -> str:
         text = f'"watermark": "{render_watermark(answer)}", '
@@ -83,29 +133,30 @@ def render_key(key: bytes) -> dict[str, str]:
     return {"key": text, "key_format": key_format}
 
 
-def render_value(head: str, record: Record, fields: Fields | None, picked: str | None = None) -> str:
-    """Complete a JSON object, given without its last brace, with the value or with these fields of it.
+def render_value(record: Record, fields: Fields | None, picked: str | None = None) -> str:
+    """Return the fields of a document that show the value, or these fields of it, without braces.
 
     Where the value has no fields, `no_fields` and the value as it is. `picked`: the fields' JSON, if known.
     """
     if fields is None and record.form is None and record.left_in_kafka_bytes is None:
         value, value_format = rendering.as_json(record)
-        return f'{head}, "value_format": "{value_format}", "value": {value}}}'
+        return f'"value_format": "{value_format}", "value": {value}'
     if record.left_in_kafka_bytes is not None:
         left = {"value": None, "value_format": "left-in-kafka", "value_bytes": record.left_in_kafka_bytes}
-        return f"{head}, {json.dumps(left)[1:]}"
+        return json.dumps(left)[1:-1]
     picked = rendering.pick_fields(record, fields) if picked is None else picked
+    first = ""
     if picked is not None:
         value, value_format = picked, "json"
     else:
         value, value_format = rendering.as_json(record)
         if fields is not None:
-            head += ', "no_fields": true'
+            first = '"no_fields": true, '
     if record.form is not None:
         for name in ("schema_id", "schema_type", "undecoded"):
             if (found := getattr(record.form, name)) is not None:
-                head += f', "{name}": {json.dumps(found)}'
-    return f'{head}, "value_format": "{value_format}", "value": {value}}}'
+                first += f'"{name}": {json.dumps(found)}, '
+    return f'{first}"value_format": "{value_format}", "value": {value}'
 
 
 def render_headers(record: Record) -> list[dict[str, str | None]]:

@@ -72,4 +72,4 @@ def _render_record(record: LogRecord, shown: Record) -> str:
     }
     if record.value is None:
         return json.dumps({**head, "value_format": "null", "value": None})
-    return render_value(json.dumps(head)[:-1], shown, None)
+    return f"{json.dumps(head)[:-1]}, {render_value(shown, None)}}}"

@@ -12,7 +12,7 @@ from keylane.api.common_parameters import (
     READ_TERMS,
     TOPIC_PATTERN,
     ValueOptions,
-    parse_key_text,
+    parse_key_texts,
     parse_terms,
     parse_value_options,
 )
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from keylane.api.response import Response
     from keylane.config.functions import QuerySettings
     from keylane.model.records import Answer
+    from keylane.query.multi_get import LaneRecords
     from keylane.query.store import ReadTerms, Watermarks
 
 KEYS_LIMIT = 1000
@@ -115,20 +116,23 @@ def _parse_keys(body: bytes) -> tuple[bytes, ...]:
     keys = document.get("keys") if isinstance(document, dict) else None
     if not isinstance(keys, list) or not 1 <= len(keys) <= KEYS_LIMIT:
         raise BadRequest(f"keys is not an array of 1 to {KEYS_LIMIT} keys", "keys")
-    if not all(isinstance(key, str) and key for key in keys):
+    if not all(keys) or not all(isinstance(key, str) for key in keys):
         raise BadRequest("keys contains something that is not a string, or an empty string", "keys")
     key_format = document.get("key_format", "text")
     if not isinstance(key_format, str):
         raise BadRequest("key_format is neither text nor base64", "key_format")
     is_base64 = event_api.KEY_FORMAT.of({"key_format": key_format}) == "base64"
-    return tuple(parse_key_text(key, "keys", is_base64=is_base64) for key in keys)
+    return parse_key_texts(keys, "keys", is_base64=is_base64)
 
 
 def render_many(
-    rows: Iterable[tuple[bytes, Answer]], watermarks: Watermarks, envelopes: Envelopes
+    keys: Iterable[bytes], found: Iterable[LaneRecords], watermarks: Watermarks, envelopes: Envelopes
 ) -> Response[str]:
     """Render records in the order of the request's keys."""
-    records = ", ".join([envelopes.render_row(key, answer) for key, answer in rows])
+    rows: dict[bytes, str] = {}
+    for lane in found:
+        rows.update(zip(lane.keys, envelopes.render_lane(lane), strict=True))
+    records = ", ".join([rows[key] for key in keys])
     return render_fresh(f'"records": [{records}]', freshness_of_lanes(watermarks, envelopes.now_ms))
 
 

@@ -30,7 +30,7 @@ def content_of(record: Record) -> tuple[str, str | None]:
 
 def as_json(record: Record) -> tuple[str, str]:
     """Return the value as JSON text, and its format."""
-    content_type, text = content_of(record)
+    content_type, text = _guess_content(record.value) if record.form is None else content_of(record)
     if content_type == JSON and text is not None:
         return text, "json"
     if text is None:

@@ -48,6 +48,10 @@ class ValueDecoder:
         self._logged = False
         self._found: dict[int, Decoder | Exception] = {}
 
+    def keeps_values(self, layout: Layout) -> bool:
+        """Return whether `decode` returns every record of the topic as it is."""
+        return layout.options.value_format == "auto" and not self._as_bytes
+
     def decode(self, layout: Layout, record: Record) -> Record:
         """Return the record with its value decoded and its `form` set.
 

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from keylane.ports import Call
 from keylane.state import codec
-from keylane.state.lanes import decode_value
+from keylane.state.lanes import decode_values
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from keylane.model.records import Record
     from keylane.query.store import Reading
@@ -17,22 +17,18 @@ if TYPE_CHECKING:
 
 
 def read_records(
-    reading: Reading, lanes: Mapping[bytes, Lane], *, atomic: bool = False
-) -> dict[bytes, Record | None]:
-    """Return the record of each key of `lanes` (key -> its lane), None where it is absent."""
-    keys_by_lane: dict[Lane, list[bytes]] = {}
-    for key, lane in lanes.items():
-        keys_by_lane.setdefault(lane, []).append(key)
+    reading: Reading, keys_by_lane: Mapping[Lane, Sequence[bytes]], *, atomic: bool = False
+) -> dict[Lane, list[Record | None]]:
+    """Return the records of each lane's keys, in their order; None where one is absent."""
     calls = []
     for lane, keys in keys_by_lane.items():
         prefix = lane.value_prefix
-        words = (b"MGET", *(prefix + key for key in keys), lane.watermark_key)
+        words = (b"MGET", *[prefix + key for key in keys], lane.watermark_key)
         calls.append(Call(lane.slot, words, atomic))
     records = {}
-    for (lane, keys), (*values, watermark) in zip(keys_by_lane.items(), reading.run(calls), strict=True):
-        reading.watermarks.note(lane, watermark)
-        for key, value in zip(keys, values, strict=True):
-            records[key] = decode_value(lane, key, value)
+    for (lane, keys), reply in zip(keys_by_lane.items(), reading.run(calls), strict=True):
+        reading.watermarks.note(lane, reply[-1])
+        records[lane] = decode_values(lane, keys, reply[:-1])
     return records
 
 

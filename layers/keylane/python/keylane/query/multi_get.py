@@ -2,48 +2,70 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from keylane.errors import BadRequest
 from keylane.model.keys import check_key, printable
+from keylane.model.records import Answer
 from keylane.ports import Deadline
 from keylane.query.fetch import read_records
 from keylane.query.store import ANY, readings
-from keylane.state.lanes import lanes_by_key
+from keylane.state.lanes import keys_by_lane
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from keylane.model.records import Answer
+    from keylane.model.records import Layout, Record, Watermark
     from keylane.query.store import ReadTerms, Store, Watermarks
     from keylane.state.lanes import Lane
 
 
+class LaneRecords(NamedTuple):
+    """What was found in one lane: the record of each key, None where it is absent."""
+
+    layout: Layout
+    partition: int
+    watermark: Watermark
+    keys: Sequence[bytes]
+    records: Sequence[Record | None]
+
+    def rows(self) -> list[tuple[bytes, Answer]]:
+        """Return each key with its answer."""
+        layout, partition, watermark, keys, records = self
+        answers = [Answer(layout, partition, record, watermark) for record in records]
+        return list(zip(keys, answers, strict=True))
+
+
 def read_many(
     store: Store, topic: str, keys: Sequence[bytes], terms: ReadTerms = ANY, *, atomic: bool = False
-) -> tuple[list[tuple[bytes, Answer]], Watermarks]:
-    """Read the latest record of each key, in the order of `keys`; an absent key has an answer too.
+) -> tuple[list[LaneRecords], Watermarks]:
+    """Read the latest record of each key, by lanes; an absent key is in its lane too, a repeated one once.
 
     The keys of one lane are read by one atomic command; with `atomic` all keys must be in one lane.
     Raises as `read_latest`, and BadRequest for an atomic read of several lanes.
     """
     for key in keys:
         check_key(key)
+    distinct = list(dict.fromkeys(keys))
     for reading in readings(store, topic, Deadline.after_ms(terms.timeout_ms, store.clock)):
-        lanes = lanes_by_key(reading.layout, keys)
+        lanes = keys_by_lane(reading.layout, distinct)
         if atomic:
             _check_one_lane(lanes)
         records = read_records(reading, lanes, atomic=atomic)
     reading.check(terms)
-    return [(key, reading.answer(lanes[key], records[key])) for key in keys], reading.watermarks
+    by_lane = reading.watermarks.by_lane
+    found = [
+        LaneRecords(reading.layout, lane.partition, by_lane[lane], lanes[lane], records[lane])
+        for lane in lanes
+    ]
+    return found, reading.watermarks
 
 
-def _check_one_lane(lanes: Mapping[bytes, Lane]) -> None:
-    first, *others = lanes
-    for key in others:
-        if lanes[key] != lanes[first]:
-            raise BadRequest(
-                f"keys {printable(first)!r} and {printable(key)!r} are in different lanes "
-                f"({lanes[first]} and {lanes[key]}): they can't be read at one moment",
-                "atomic",
-            )
+def _check_one_lane(lanes: Mapping[Lane, Sequence[bytes]]) -> None:
+    (lane, (first, *_)), *others = lanes.items()
+    for other, (key, *_) in others:
+        raise BadRequest(
+            f"keys {printable(first)!r} and {printable(key)!r} are in different lanes "
+            f"({lane} and {other}): they can't be read at one moment",
+            "atomic",
+        )

@@ -100,13 +100,24 @@ class RangeReader:
         if scan.as_of_ms is not None:
             found = read_as_of_time(reading, lanes, scan.as_of_ms)
         elif not scan.keys_only:
-            found = read_records(reading, lanes)
+            found = _records_by_key(reading, lanes)
         else:
             # Without a time to live the index is exact: it is written with the values.
             present = find_present(reading, lanes) if reading.layout.options.ttl_ms else lanes
             return [(key, lane, None) for key, lane in lanes.items() if key in present]
         rows = [(key, lane, found[key]) for key, lane in lanes.items() if found[key] is not None]
         return [(key, lane, None) for key, lane, _ in rows] if scan.keys_only else rows
+
+
+def _records_by_key(reading: Reading, lanes: Mapping[bytes, Lane]) -> dict[bytes, Record | None]:
+    """Return the record of each key of `lanes` (key -> its lane)."""
+    keys_by_lane: dict[Lane, list[bytes]] = {}
+    for key, lane in lanes.items():
+        keys_by_lane.setdefault(lane, []).append(key)
+    found: dict[bytes, Record | None] = {}
+    for lane, records in read_records(reading, keys_by_lane).items():
+        found.update(zip(keys_by_lane[lane], records, strict=True))
+    return found
 
 
 def _size_of(row: Row) -> int:

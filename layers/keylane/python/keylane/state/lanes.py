@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -11,7 +12,7 @@ from keylane.model.keys import printable
 from keylane.state import codec, redis_keys
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
 
     from keylane.model.records import Layout, Record, Watermark
 
@@ -71,20 +72,15 @@ def lane_of_key(layout: Layout, key: bytes) -> Lane:
     return lane_at(layout, *find(key))
 
 
-def lanes_by_key(layout: Layout, keys: Iterable[bytes]) -> dict[bytes, Lane]:
-    """Return the lane of each key. The layout must be valid."""
-    keys = list(keys)
+def keys_by_lane(layout: Layout, keys: Sequence[bytes]) -> dict[Lane, list[bytes]]:
+    """Return each lane that keys belong to, with its keys, in their order. The layout must be valid."""
     numbers = routing.find_lanes(
         keys, layout.partition_count, layout.stripes, layout.partitioner, layout.partition_by
     )
-    by_number: dict[tuple[int, int], Lane] = {}
-    lanes: dict[bytes, Lane] = {}
+    by_number: defaultdict[tuple[int, int], list[bytes]] = defaultdict(list)
     for key, number in zip(keys, numbers, strict=True):
-        lane = by_number.get(number)
-        if lane is None:
-            lane = by_number[number] = lane_at(layout, *number)
-        lanes[key] = lane
-    return lanes
+        by_number[number].append(key)
+    return {lane_at(layout, *number): found for number, found in by_number.items()}
 
 
 def lane_of_partition_key(layout: Layout, partition_key: bytes) -> Lane:
@@ -119,3 +115,11 @@ def decode_value(lane: Lane, key: bytes, data: bytes | None) -> Record | None:
         return None if data is None else codec.decode_record(key, data, lane.partition)
     except codec.CodecError as error:
         raise CorruptState(printable(lane.value_prefix + key), str(error)) from error
+
+
+def decode_values(lane: Lane, keys: Sequence[bytes], found: Sequence[bytes | None]) -> list[Record | None]:
+    """Return `decode_value` of each key. Raises CorruptState."""
+    try:
+        return codec.decode_records(keys, found, lane.partition)
+    except codec.CodecError:
+        return [decode_value(lane, key, data) for key, data in zip(keys, found, strict=True)]

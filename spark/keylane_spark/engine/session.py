@@ -64,6 +64,9 @@ LOCAL_SETTINGS = {
 }
 """Used without spark-submit, which has its own."""
 
+WORKER_DAEMON = "keylane_spark.stream.worker_daemon"
+"""Forks workers with their imports done. Under spark-submit its Python may lack the package."""
+
 _POLL_MS, _REQUEST_MS = 10_000, 15_000
 """How long a task waits for a record, and then for its log's ends. Nothing can interrupt it meanwhile.
 
@@ -81,6 +84,8 @@ def start(jars: Path | None, extra: Mapping[str, object]) -> SparkSession:
     settings: dict[str, object] = dict(SETTINGS)
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         settings |= LOCAL_SETTINGS
+        if sys.platform == "linux":  # macOS's libraries don't support a fork once they are loaded
+            settings["spark.python.daemon.module"] = WORKER_DAEMON
         if ARCHIVE.exists():
             shared = f'"-XX:SharedArchiveFile={ARCHIVE}"'
             settings["spark.driver.extraJavaOptions"] = f"{shared} -Xlog:cds=off -Xlog:cds+dynamic=off"

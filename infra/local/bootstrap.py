@@ -30,6 +30,7 @@ LAMBDA_PACKAGES = ("awslambdaric", "boto3")
 # setuptools, which builds the executor, is one of LocalStack's packages.
 _FROM_SOURCE = ("--no-deps", "--no-build-isolation", "--force-reinstall")
 _PIP_INSTALL = ("-m", "pip", "install", "--disable-pip-version-check")
+OWN_SOURCES = ("layers", "spark", "infra/local", "infra/serve", "infra/build", "clients/python")
 JAVA_PACKAGES = ("openjdk-17-jre-headless", "openjdk-21-jre-headless", "default-jre-headless")
 REDIS_PACKAGES = ("redis-server", "valkey-server", "valkey")
 JAVA_HINT = (
@@ -78,6 +79,10 @@ class Setup:
         packages = ["-e", ".[dev]", "-e", "clients/python[aws]"]
         install = [str(self.venv_python), *_PIP_INSTALL, *packages, "-c", "constraints.txt"]
         self.runner.run("python", "packages", install, attempts=ATTEMPTS)
+        # pip compiles only what it copies. Where PYTHONDONTWRITEBYTECODE is set, as in many containers, each
+        # process would compile these again.
+        compile_all = [str(self.venv_python), "-m", "compileall", "-q", *OWN_SOURCES]
+        self.runner.run("python", "bytecode", compile_all)
         stamp.write()
 
     def java(self) -> None:

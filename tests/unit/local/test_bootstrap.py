@@ -320,6 +320,18 @@ def test_an_unknown_step_is_named(bootstrap, capsys):
     assert "no such step: jar" in capsys.readouterr().out
 
 
+def test_the_sources_that_are_not_copied_are_compiled_at_their_places(bootstrap, setup, monkeypatch):
+    for name in ("pyproject.toml", "constraints.txt", "clients/python/pyproject.toml"):
+        (setup.root / name).parent.mkdir(parents=True, exist_ok=True)
+        (setup.root / name).touch()
+    setup.venv.mkdir()
+    commands = []
+    monkeypatch.setattr(setup.runner, "run", lambda *given, **_: commands.append(given[2]))
+    setup.python()
+    assert commands[-1] == [str(setup.venv_python), "-m", "compileall", "-q", *bootstrap.OWN_SOURCES]
+    assert all((tools.project_root() / folder).is_dir() for folder in bootstrap.OWN_SOURCES)
+
+
 def test_the_class_archives_are_created_once_and_again_if_packages_or_jars_change(setup, programs, tmp_path):
     runs = tmp_path / "runs"
     programs("python", f'echo "$*" >> "{runs}"', setup.venv / "bin")

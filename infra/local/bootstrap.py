@@ -189,17 +189,19 @@ class Setup:
         They also run without, so a failure of this step is only reported.
         """
         packages, jars = self.venv / ".keylane-stamp", self.tools / "jars.json"
-        self._archive("keylane_spark.engine.class_archive", "Spark", self.venv / ".keylane-archive", packages)
-        self._archive("keylane_local.servers.kafka_archive", "Kafka", self.tools / "kafka.archive", jars)
+        spark = ["keylane_spark.engine.class_archive", str(self.tools / "jars")]
+        self._archive(spark, "Spark", self.venv / ".keylane-archive", packages, jars)
+        kafka = ["keylane_local.servers.kafka_archive"]
+        self._archive(kafka, "Kafka", self.tools / "kafka.archive", jars)
 
-    def _archive(self, module: str, name: str, stamp_file: Path, made_of: Path) -> None:
+    def _archive(self, module: list[str], name: str, stamp_file: Path, *made_of: Path) -> None:
         java = Path(tools.find_java() or "java").resolve()
-        inputs = [f"{path} {path.stat().st_mtime_ns}" for path in (java, made_of) if path.exists()]
-        stamp = Stamp(stamp_file, *inputs)
+        inputs = [f"{path} {path.stat().st_mtime_ns}" for path in (java, *made_of) if path.exists()]
+        stamp = Stamp(stamp_file, *module, *inputs)
         if stamp.is_current():
             return
         try:
-            self.runner.run("archive", f"{name}'s classes", [str(self.venv_python), "-m", module])
+            self.runner.run("archive", f"{name}'s classes", [str(self.venv_python), "-m", *module])
         except SetupError:
             say("archive", f"skipped: {name} starts more slowly without it")
         stamp.write()

@@ -338,14 +338,15 @@ def test_the_class_archives_are_created_once_and_again_if_packages_or_jars_chang
     (setup.venv / ".keylane-stamp").write_text("1")
     setup.archive()
     setup.archive()
-    spark, kafka = "-m keylane_spark.engine.class_archive", "-m keylane_local.servers.kafka_archive"
+    spark = f"-m keylane_spark.engine.class_archive {setup.tools / 'jars'}"
+    kafka = "-m keylane_local.servers.kafka_archive"
     assert runs.read_text().splitlines() == [spark, kafka]
     os.utime(setup.venv / ".keylane-stamp", (1, 1))
     setup.archive()
     assert runs.read_text().splitlines() == [spark, kafka, spark]
     (setup.tools / "jars.json").write_text("{}")
     setup.archive()
-    assert runs.read_text().splitlines() == [spark, kafka, spark, kafka]
+    assert runs.read_text().splitlines() == [spark, kafka, spark, spark, kafka]
 
 
 def test_a_class_archive_that_cannot_be_created_is_skipped(setup, programs, capsys):

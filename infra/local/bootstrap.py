@@ -30,6 +30,7 @@ LAMBDA_PACKAGES = ("awslambdaric", "boto3")
 # setuptools, which builds the executor, is one of LocalStack's packages.
 _FROM_SOURCE = ("--no-deps", "--no-build-isolation", "--force-reinstall")
 _PIP_INSTALL = ("-m", "pip", "install", "--disable-pip-version-check")
+OWN_SOURCES = ("layers", "spark", "infra/local", "infra/serve", "infra/build", "clients/python")
 JAVA_PACKAGES = ("openjdk-17-jre-headless", "openjdk-21-jre-headless", "default-jre-headless")
 REDIS_PACKAGES = ("redis-server", "valkey-server", "valkey")
 JAVA_HINT = (
@@ -78,6 +79,10 @@ class Setup:
         packages = ["-e", ".[dev]", "-e", "clients/python[aws]"]
         install = [str(self.venv_python), *_PIP_INSTALL, *packages, "-c", "constraints.txt"]
         self.runner.run("python", "packages", install, attempts=ATTEMPTS)
+        # pip compiles only what it copies. Where PYTHONDONTWRITEBYTECODE is set, as in many containers, each
+        # process would compile these again.
+        compile_all = [str(self.venv_python), "-m", "compileall", "-q", *OWN_SOURCES]
+        self.runner.run("python", "bytecode", compile_all)
         stamp.write()
 
     def java(self) -> None:
@@ -184,17 +189,19 @@ class Setup:
         They also run without, so a failure of this step is only reported.
         """
         packages, jars = self.venv / ".keylane-stamp", self.tools / "jars.json"
-        self._archive("keylane_spark.engine.class_archive", "Spark", self.venv / ".keylane-archive", packages)
-        self._archive("keylane_local.servers.kafka_archive", "Kafka", self.tools / "kafka.archive", jars)
+        spark = ["keylane_spark.engine.class_archive", str(self.tools / "jars")]
+        self._archive(spark, "Spark", self.venv / ".keylane-archive", packages, jars)
+        kafka = ["keylane_local.servers.kafka_archive"]
+        self._archive(kafka, "Kafka", self.tools / "kafka.archive", jars)
 
-    def _archive(self, module: str, name: str, stamp_file: Path, made_of: Path) -> None:
+    def _archive(self, module: list[str], name: str, stamp_file: Path, *made_of: Path) -> None:
         java = Path(tools.find_java() or "java").resolve()
-        inputs = [f"{path} {path.stat().st_mtime_ns}" for path in (java, made_of) if path.exists()]
-        stamp = Stamp(stamp_file, *inputs)
+        inputs = [f"{path} {path.stat().st_mtime_ns}" for path in (java, *made_of) if path.exists()]
+        stamp = Stamp(stamp_file, *module, *inputs)
         if stamp.is_current():
             return
         try:
-            self.runner.run("archive", f"{name}'s classes", [str(self.venv_python), "-m", module])
+            self.runner.run("archive", f"{name}'s classes", [str(self.venv_python), "-m", *module])
         except SetupError:
             say("archive", f"skipped: {name} starts more slowly without it")
         stamp.write()

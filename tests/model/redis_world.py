@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,10 @@ FAILOVER = b"failover"
 _LATER = encode_command(b"EVAL", b"return redis.error_reply('TRYAGAIN later')", b"0")
 
 
+Keys = dict[bytes, tuple["Node", bytes, bool]]
+"""All keys: node, serialized value, whether it expires."""
+
+
 class Crash(BaseException):
     """The writer's process ends in the middle of a batch."""
 
@@ -40,6 +45,8 @@ class LoggingCluster(Cluster):
         self.calls: dict[bytes, tuple[bytes, ...]] = {}
         self.crash_after: int | None = None
         self.delay_at: int | None = None
+        self.traffic = 0
+        """Counts what was sent and received: while it stays, so do the keys."""
         self._pending: Counter[Node] = Counter()
 
     def send(self, node: Node, packed: bytes, deadline: Deadline, reply_count: int = 1) -> None:
@@ -56,24 +63,29 @@ class LoggingCluster(Cluster):
                     packed = _LATER
             if packed is not _LATER:
                 self.calls[key] = (*self.calls.get(key, ()), packed)
+        self.traffic += 1
         super().send(node, packed, deadline, reply_count)
         self._pending[node] += 1
 
     def receive(self, node: Node, reply_count: int, deadline: Deadline) -> list[Any]:
+        self.traffic += 1
         replies = super().receive(node, reply_count, deadline)
         self._pending[node] -= 1
         return replies
 
     def receive_next(self, node: Node, deadline: Deadline) -> Any:
+        self.traffic += 1
         reply = super().receive_next(node, deadline)
         self._pending[node] -= 1
         return reply
 
     def drop(self, node: Node) -> None:
         """Wait for what is in flight first: whether it arrives must not depend on chance."""
-        while self.is_connected(node) and self._pending[node] > 0:
-            self.receive_next(node, Deadline.after_ms(5000, Clock()))
-        self._pending.pop(node, None)
+        waiting = self._pending.pop(node, 0)
+        self.traffic += 1
+        with contextlib.suppress(Exception):  # a connection that failed has no more replies
+            for _ in range(waiting if self.is_connected(node) else 0):
+                super().receive_next(node, Deadline.after_ms(5000, Clock()))
         super().drop(node)
 
     def close(self) -> None:
@@ -93,15 +105,25 @@ def lane_of_call(packed: bytes) -> bytes | None:
 
 
 class Inspector:
-    """Reads and changes keys as no writer does: saves them, puts them back, expires markers, loses calls."""
+    """Reads and changes keys as no writer does: saves them, puts them back, expires markers, loses calls.
 
-    def __init__(self, settings: RedisSettings) -> None:
+    `writers`: all others that change keys. What was read stays known until they, or it, send something.
+    """
+
+    def __init__(self, settings: RedisSettings, writers: LoggingCluster) -> None:
         self._cluster = Cluster(settings)
+        self._writers = writers
+        self._known: tuple[int, Keys] | None = None
         self._cluster.refresh(self._deadline())
         self._primaries = self._cluster.primaries()
 
-    def save(self) -> dict[bytes, tuple[Node, bytes, bool]]:
+    def save(self) -> Keys:
         """All keys: node, serialized value, whether it expires."""
+        if self._known is None or self._known[0] != self._writers.traffic:
+            self._known = self._writers.traffic, self._read()
+        return self._known[1]
+
+    def _read(self) -> Keys:
         every = [(b"KEYS", b"*")]
         keys = {node: own for node, (own,) in self._ask_all(dict.fromkeys(self._primaries, every)).items()}
         words = (b"DUMP", b"PTTL")
@@ -112,9 +134,10 @@ class Inspector:
                 found[key] = node, dump, ttl_ms > 0
         return found
 
-    def restore(self, saved: dict[bytes, tuple[Node, bytes, bool]]) -> None:
+    def restore(self, saved: Keys) -> None:
         """Make the keys those that were saved."""
         now = self.save()
+        self._known = None
         changes: dict[Node, list[tuple[bytes, ...]]] = {}
         for key, each in now.items():
             if key not in saved:
@@ -124,10 +147,11 @@ class Inspector:
                 ttl = b"%d" % (MARKER_MS if expires else 0)
                 changes.setdefault(node, []).append((b"RESTORE", key, ttl, dump, b"REPLACE"))
         self._ask_all(changes)
+        self._known = self._writers.traffic, saved
 
     def expire_markers(self, lanes: Iterable[LaneTarget]) -> bool:
         """Delete what has a time to live; returns whether there was something."""
-        found = False
+        found, self._known = False, None
         for lane in lanes:
             node = self._cluster.primary(lane.slot)
             keys = self.keys_of(lane)
@@ -139,6 +163,7 @@ class Inspector:
 
     def lose(self, lane: LaneTarget, kept: tuple[bytes, ...]) -> None:
         """Leave the lane as these calls made it, on a node with another history."""
+        self._known = None
         node = self._cluster.primary(lane.slot)
         self._ask(node, [(b"DEL", key) for key in self.keys_of(lane)])
         history = lane.watermark_key.replace(b":w:", b":l:")

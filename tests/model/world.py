@@ -7,9 +7,6 @@ server side is the library in Redis. Each lane counts as a shard of its own. Tim
 
 from __future__ import annotations
 
-import copy
-import copyreg
-import threading
 from collections import Counter
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -18,6 +15,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Self
 from unittest import mock
 
+from tests.model import copies
 from tests.model.log import TOPIC, Batch, Kind, Logged
 from tests.model.redis_world import EXPIRY, FAILOVER, Crash, Inspector, LoggingCluster
 from tests.support import lanes as t
@@ -39,8 +37,6 @@ from keylane_spark.telemetry.metrics import JobMetrics
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-copyreg.pickle(type(threading.Lock()), lambda _: (threading.Lock, ()))
-
 
 class Broken(AssertionError):
     """A promise that a state of the world breaks."""
@@ -54,8 +50,8 @@ class Snapshot:
     calls: dict[bytes, tuple[bytes, ...]]
     log: tuple[Logged, ...]
     now: int
-    query: Any
-    zombie: Any
+    query: copies.Packed
+    zombie: copies.Packed
     knows_strays: bool
     changed: int
 
@@ -86,7 +82,7 @@ class World:
         )
         settings = t.settings(self.nodes)
         self.cluster = LoggingCluster(settings)
-        self.inspector = Inspector(settings)
+        self.inspector = Inspector(settings, self.cluster)
         self._empty = self.inspector.save()
         clock = Clock(now_ms=lambda: self.now, pause_s=lambda _: None)
         options = WriteOptions(retry_budget_s=20)
@@ -331,8 +327,8 @@ class World:
             dict(self.cluster.calls),
             self.log,
             self.now,
-            self._copy(self.query),
-            self._copy(self.zombie),
+            copies.pack(self.query, self._shared),
+            copies.pack(self.zombie, self._shared),
             self.knows_strays,
             self.changed,
         )
@@ -344,12 +340,4 @@ class World:
         self.cluster.calls = dict(saved.calls)
         self.log, self.now, self.knows_strays = saved.log, saved.now, saved.knows_strays
         self.changed = saved.changed
-        self.query, self.zombie = self._copy(saved.query), self._copy(saved.zombie)
-
-    def _copy(self, query: Any) -> Any:
-        if query is None:
-            return None
-        parts = [query, query._heartbeat]
-        kinds = threading.Thread, threading.Event
-        kept = [each for part in parts for each in vars(part).values() if isinstance(each, kinds)]
-        return copy.deepcopy(query, {id(each): each for each in [*self._shared, *kept]})
+        self.query, self.zombie = copies.unpack(saved.query), copies.unpack(saved.zombie)

@@ -1,15 +1,19 @@
-"""`python -m keylane_spark.engine.class_archive` writes the JVM's archive of the classes that jobs load.
+"""`python -m keylane_spark.engine.class_archive JARS` writes the JVM's archive of the classes that jobs load.
 
-With the archive a job on one machine starts sooner. The classes are those that a small job over files loads:
-the same as for Kafka, but for the connector's, which the JVM can't archive. The JVM ignores an archive that
-was made by another Java or with other jars.
+With the archive a job on one machine starts sooner. The classes are those that a small job over files loads,
+and those of the connector in the folder JARS, by their names. The JVM ignores an archive that was made by
+another Java or with other jars.
 """
 
 from __future__ import annotations
 
+import sys
 import tempfile
+import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from py4j.protocol import Py4JJavaError
 
 from keylane_spark.engine import session
 
@@ -20,13 +24,21 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _EXIT_TIMEOUT_S = 120
+_UNUSED = (
+    "META-INF/",
+    "org/apache/kafka/shaded/",
+    "org/apache/kafka/clients/admin/internals/",
+    "module-info",
+)
 
 
-def main() -> None:
+def main(arguments: list[str]) -> None:
     """Run a small job in a JVM that writes the archive when it exits."""
-    new = session.ARCHIVE.with_suffix(".new")
+    jars = session.connector(Path(arguments[0]))
+    new, class_path = session.ARCHIVE.with_suffix(".new"), ":".join(jars)
     options = f'"-XX:ArchiveClassesAtExit={new}" -XX:TieredStopAtLevel=1 -Xlog:cds=off -Xlog:cds+dynamic=off'
-    spark = session.start(None, {"spark.driver.extraJavaOptions": options})
+    spark = session.start(None, {session.JAVA_OPTIONS: options, session.CLASS_PATH: class_path})
+    _load(spark, jars)
     with tempfile.TemporaryDirectory() as folder:
         _run(spark, Path(folder))
     gateway: Any = spark.sparkContext._gateway  # noqa: SLF001 (the only way to the JVM's process)
@@ -34,7 +46,25 @@ def main() -> None:
     spark.stop()
     process.stdin.close()
     process.wait(_EXIT_TIMEOUT_S)
+    session.ARCHIVED_JARS.unlink(missing_ok=True)
     new.replace(session.ARCHIVE)
+    session.ARCHIVED_JARS.write_text(class_path, encoding="utf-8")
+
+
+def _load(spark: SparkSession, jars: list[str]) -> None:
+    """Load the connector's classes: to use them takes a broker."""
+    java: Any = spark.sparkContext._jvm  # noqa: SLF001 (PySpark has no other way to Java's classes)
+    loader = java.java.lang.ClassLoader.getSystemClassLoader()
+    for jar in jars:
+        with zipfile.ZipFile(jar) as opened:
+            names = [name for name in opened.namelist() if name.endswith(".class")]
+        for name in names:
+            if name.startswith(_UNUSED):
+                continue
+            try:
+                java.java.lang.Class.forName(name.removesuffix(".class").replace("/", "."), False, loader)
+            except Py4JJavaError:
+                continue  # a class for a library that is not there
 
 
 def _run(spark: SparkSession, folder: Path) -> None:
@@ -59,4 +89,4 @@ def _same(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -26,6 +26,10 @@ CONNECTOR = ("spark-sql-kafka-0-10", "spark-token-provider-kafka-0-10", "kafka-c
 
 ARCHIVE = Path(sys.prefix) / "spark.jsa"
 """The JVM's archive of classes, if set-up made one (`engine.class_archive`)."""
+ARCHIVED_JARS = Path(sys.prefix) / "spark.classpath"
+"""The class path of the connector's jars in the archive: with another one the JVM does not accept it."""
+
+CLASS_PATH, JAVA_OPTIONS = "spark.driver.extraClassPath", "spark.driver.extraJavaOptions"
 
 SETTINGS = {
     "spark.ui.enabled": "false",
@@ -69,6 +73,9 @@ LOCAL_SETTINGS = {
 }
 """Used without spark-submit, which has its own."""
 
+WORKER_DAEMON = "keylane_spark.stream.worker_daemon"
+"""Forks workers with their imports done. Under spark-submit its Python may lack the package."""
+
 _POLL_MS, _REQUEST_MS = 10_000, 15_000
 """How long a task waits for a record, and then for its log's ends. Nothing can interrupt it meanwhile.
 
@@ -86,18 +93,34 @@ def start(jars: Path | None, extra: Mapping[str, object]) -> SparkSession:
     settings: dict[str, object] = dict(SETTINGS)
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         settings |= LOCAL_SETTINGS
-        if ARCHIVE.exists():
-            shared = f'"-XX:SharedArchiveFile={ARCHIVE}"'
-            settings["spark.driver.extraJavaOptions"] = f"{shared} -Xlog:cds=off -Xlog:cds+dynamic=off"
-    if jars is not None:
-        needed = [str(path) for path in sorted(jars.glob("*.jar")) if path.name.startswith(CONNECTOR)]
-        settings["spark.jars"] = ",".join(needed)
+        if sys.platform == "linux":  # macOS's libraries don't support a fork once they are loaded
+            settings["spark.python.daemon.module"] = WORKER_DAEMON
+        if "spark.jars" not in extra:
+            settings |= archived(jars)
+    if jars is not None and CLASS_PATH not in settings:
+        settings["spark.jars"] = ",".join(connector(jars))
     builder = SparkSession.builder.appName("keylane")
     for name, value in (settings | dict(extra)).items():
         builder = builder.config(name, str(value).lower() if isinstance(value, bool) else str(value))
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     return spark
+
+
+def connector(jars: Path) -> list[str]:
+    """The jars of a folder that Spark needs."""
+    return [str(path) for path in sorted(jars.glob("*.jar")) if path.name.startswith(CONNECTOR)]
+
+
+def archived(jars: Path | None) -> dict[str, object]:
+    """The settings for the archive of classes; none where there is no archive with these jars."""
+    class_path = ":".join(connector(jars)) if jars is not None else ""
+    if not class_path or not ARCHIVE.exists() or not ARCHIVED_JARS.exists():
+        return {}
+    if ARCHIVED_JARS.read_text(encoding="utf-8") != class_path:
+        return {}
+    shared = f'"-XX:SharedArchiveFile={ARCHIVE}"'
+    return {CLASS_PATH: class_path, JAVA_OPTIONS: f"{shared} -Xlog:cds=off -Xlog:cds+dynamic=off"}
 
 
 def source(

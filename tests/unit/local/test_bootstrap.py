@@ -320,20 +320,33 @@ def test_an_unknown_step_is_named(bootstrap, capsys):
     assert "no such step: jar" in capsys.readouterr().out
 
 
+def test_the_sources_that_are_not_copied_are_compiled_at_their_places(bootstrap, setup, monkeypatch):
+    for name in ("pyproject.toml", "constraints.txt", "clients/python/pyproject.toml"):
+        (setup.root / name).parent.mkdir(parents=True, exist_ok=True)
+        (setup.root / name).touch()
+    setup.venv.mkdir()
+    commands = []
+    monkeypatch.setattr(setup.runner, "run", lambda *given, **_: commands.append(given[2]))
+    setup.python()
+    assert commands[-1] == [str(setup.venv_python), "-m", "compileall", "-q", *bootstrap.OWN_SOURCES]
+    assert all((tools.project_root() / folder).is_dir() for folder in bootstrap.OWN_SOURCES)
+
+
 def test_the_class_archives_are_created_once_and_again_if_packages_or_jars_change(setup, programs, tmp_path):
     runs = tmp_path / "runs"
     programs("python", f'echo "$*" >> "{runs}"', setup.venv / "bin")
     (setup.venv / ".keylane-stamp").write_text("1")
     setup.archive()
     setup.archive()
-    spark, kafka = "-m keylane_spark.engine.class_archive", "-m keylane_local.servers.kafka_archive"
+    spark = f"-m keylane_spark.engine.class_archive {setup.tools / 'jars'}"
+    kafka = "-m keylane_local.servers.kafka_archive"
     assert runs.read_text().splitlines() == [spark, kafka]
     os.utime(setup.venv / ".keylane-stamp", (1, 1))
     setup.archive()
     assert runs.read_text().splitlines() == [spark, kafka, spark]
     (setup.tools / "jars.json").write_text("{}")
     setup.archive()
-    assert runs.read_text().splitlines() == [spark, kafka, spark, kafka]
+    assert runs.read_text().splitlines() == [spark, kafka, spark, spark, kafka]
 
 
 def test_a_class_archive_that_cannot_be_created_is_skipped(setup, programs, capsys):

@@ -1,0 +1,37 @@
+"""When a job starts with the archive of classes, and when it loads the connector's jars itself."""
+
+from __future__ import annotations
+
+import pytest
+
+from keylane_spark.engine import session
+
+
+@pytest.fixture
+def jars(tmp_path, monkeypatch):
+    """A folder with jars, and the files of an archive that set-up has made with them."""
+    for name in ("kafka-clients-4.jar", "commons-pool2-2.jar", "kafka_2.13-4.jar"):
+        (tmp_path / name).touch()
+    monkeypatch.setattr(session, "ARCHIVE", tmp_path / "spark.jsa")
+    monkeypatch.setattr(session, "ARCHIVED_JARS", tmp_path / "spark.classpath")
+    session.ARCHIVE.touch()
+    session.ARCHIVED_JARS.write_text(f"{tmp_path}/commons-pool2-2.jar:{tmp_path}/kafka-clients-4.jar")
+    return tmp_path
+
+
+def test_the_connector_is_on_the_class_path_of_the_archive_that_has_its_classes(jars):
+    found = session.archived(jars)
+    assert found["spark.driver.extraClassPath"] == session.ARCHIVED_JARS.read_text()
+    assert f"-XX:SharedArchiveFile={session.ARCHIVE}" in str(found["spark.driver.extraJavaOptions"])
+
+
+@pytest.mark.parametrize("missing", ["ARCHIVE", "ARCHIVED_JARS"])
+def test_without_an_archive_nothing_is_set(jars, missing):
+    getattr(session, missing).unlink()
+    assert session.archived(jars) == {}
+
+
+def test_an_archive_with_other_jars_is_not_used(jars):
+    (jars / "kafka-clients-4.jar").rename(jars / "kafka-clients-5.jar")
+    assert session.archived(jars) == {}
+    assert session.archived(None) == {}

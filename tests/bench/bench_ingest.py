@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 TOPIC = "ingest"
 LAYOUT = Layout(TOPIC, 9)
-CONFIG = f"[topics.{TOPIC}]\npartitions = {LAYOUT.partition_count}\n"
+CONFIG = f"[topics.{TOPIC}]\npartitions = {{partitions}}\nstripes = {{stripes}}\n"
 NEW, KNOWN = "the job: new keys", "the job: the same keys again"
 PIPE, PIPE_KNOWN = "redis-cli --pipe: new keys", "redis-cli --pipe: the same keys again"
 TIMEOUT_S = 300
@@ -52,6 +52,11 @@ TIMEOUT_S = 300
 
 def key_of(number: int) -> bytes:
     return b"key-%010d" % number
+
+
+def value_of(size: int) -> bytes:
+    """Return a JSON object of this many bytes."""
+    return b'{"v":"' + b"x" * (size - 8) + b'"}'
 
 
 def produce(bootstrap: str, first: int, count: int, value: bytes) -> None:
@@ -87,6 +92,20 @@ def wait_until_whole(lanes: Lanes) -> float:
             return time.perf_counter()
         time.sleep(0.02)
     raise SystemExit(f"the lanes did not reach {ends} within {TIMEOUT_S} s")
+
+
+@contextlib.contextmanager
+def running(folder: Path, config: str) -> Iterator[tuple[Stack, Lanes]]:
+    """Run a stack of primaries that write nothing to disk, with the job of this keylane.toml."""
+    file = folder / "keylane.toml"
+    file.write_text(config)
+    options = StackOptions(replicas=0, appendonly=False)
+    with (
+        guarded(folder / "data") as data,
+        Stack(data, file, options=options) as stack,
+        Lanes(stack, TOPIC) as lanes,
+    ):
+        yield stack, lanes
 
 
 @contextlib.contextmanager
@@ -178,17 +197,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--value-bytes", type=int, default=170)
     add_settings(parser)
     chosen = parse(parser, arguments)
-    value = b'{"v":"' + b"x" * (chosen.value_bytes - 8) + b'"}'
+    value = value_of(chosen.value_bytes)
     with tempfile.TemporaryDirectory(prefix="keylane-bench-") as name:
         folder = Path(name)
-        config = folder / "keylane.toml"
-        config.write_text(configured(CONFIG, chosen))
-        options = StackOptions(replicas=0, appendonly=False)
-        with (
-            guarded(folder / "data") as data,
-            Stack(data, config, options=options) as stack,
-            Lanes(stack, TOPIC) as lanes,
-        ):
+        config = CONFIG.format(partitions=LAYOUT.partition_count, stripes=LAYOUT.stripes)
+        with running(folder, configured(config, chosen)) as (stack, lanes):
             job_seconds(stack, lanes, 0, chosen.warm_up, value)
             before = memory_bytes(stack)
             new_s, cpu_s = job_seconds(stack, lanes, chosen.warm_up, chosen.records, value)

@@ -109,9 +109,9 @@ def running(folder: Path, config: str) -> Iterator[tuple[Stack, Lanes]]:
 
 
 @contextlib.contextmanager
-def halted(stack: Stack) -> Iterator[None]:
-    """Suspend the job's processes within the block."""
-    family = [stack.job.program.process, *stack.job.program.process.children(recursive=True)]
+def halted(first: psutil.Process) -> Iterator[None]:
+    """Suspend a process and its children within the block."""
+    family = [first, *first.children(recursive=True)]
     for process in family:
         with contextlib.suppress(psutil.NoSuchProcess):  # Spark ends idle workers
             process.send_signal(signal.SIGSTOP)
@@ -127,7 +127,7 @@ def job_seconds(
     stack: Stack, lanes: Lanes, first: int, count: int, value: bytes
 ) -> tuple[float, dict[str, float]]:
     """Return how long the job takes, and how long each part of it and its servers computes."""
-    with halted(stack):
+    with halted(stack.job.program.process):
         produce(stack.kafka_bootstrap, first, count, value)
         time.sleep(1)
         before = cpu_seconds(stack)

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 TOPIC = "ingest"
 LAYOUT = Layout(TOPIC, 9)
-CONFIG = f"[topics.{TOPIC}]\npartitions = {LAYOUT.partition_count}\n"
+CONFIG = f"[topics.{TOPIC}]\npartitions = {{partitions}}\nstripes = {{stripes}}\n"
 NEW, KNOWN = "the job: new keys", "the job: the same keys again"
 PIPE, PIPE_KNOWN = "redis-cli --pipe: new keys", "redis-cli --pipe: the same keys again"
 TIMEOUT_S = 300
@@ -52,6 +52,11 @@ TIMEOUT_S = 300
 
 def key_of(number: int) -> bytes:
     return b"key-%010d" % number
+
+
+def value_of(size: int) -> bytes:
+    """Return a JSON object of this many bytes."""
+    return b'{"v":"' + b"x" * (size - 8) + b'"}'
 
 
 def produce(bootstrap: str, first: int, count: int, value: bytes) -> None:
@@ -90,9 +95,23 @@ def wait_until_whole(lanes: Lanes) -> float:
 
 
 @contextlib.contextmanager
-def halted(stack: Stack) -> Iterator[None]:
-    """Suspend the job's processes within the block."""
-    family = [stack.job.program.process, *stack.job.program.process.children(recursive=True)]
+def running(folder: Path, config: str) -> Iterator[tuple[Stack, Lanes]]:
+    """Run a stack of primaries that write nothing to disk, with the job of this keylane.toml."""
+    file = folder / "keylane.toml"
+    file.write_text(config)
+    options = StackOptions(replicas=0, appendonly=False)
+    with (
+        guarded(folder / "data") as data,
+        Stack(data, file, options=options) as stack,
+        Lanes(stack, TOPIC) as lanes,
+    ):
+        yield stack, lanes
+
+
+@contextlib.contextmanager
+def halted(first: psutil.Process) -> Iterator[None]:
+    """Suspend a process and its children within the block."""
+    family = [first, *first.children(recursive=True)]
     for process in family:
         with contextlib.suppress(psutil.NoSuchProcess):  # Spark ends idle workers
             process.send_signal(signal.SIGSTOP)
@@ -108,7 +127,7 @@ def job_seconds(
     stack: Stack, lanes: Lanes, first: int, count: int, value: bytes
 ) -> tuple[float, dict[str, float]]:
     """Return how long the job takes, and how long each part of it and its servers computes."""
-    with halted(stack):
+    with halted(stack.job.program.process):
         produce(stack.kafka_bootstrap, first, count, value)
         time.sleep(1)
         before = cpu_seconds(stack)
@@ -178,17 +197,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--value-bytes", type=int, default=170)
     add_settings(parser)
     chosen = parse(parser, arguments)
-    value = b'{"v":"' + b"x" * (chosen.value_bytes - 8) + b'"}'
+    value = value_of(chosen.value_bytes)
     with tempfile.TemporaryDirectory(prefix="keylane-bench-") as name:
         folder = Path(name)
-        config = folder / "keylane.toml"
-        config.write_text(configured(CONFIG, chosen))
-        options = StackOptions(replicas=0, appendonly=False)
-        with (
-            guarded(folder / "data") as data,
-            Stack(data, config, options=options) as stack,
-            Lanes(stack, TOPIC) as lanes,
-        ):
+        config = CONFIG.format(partitions=LAYOUT.partition_count, stripes=LAYOUT.stripes)
+        with running(folder, configured(config, chosen)) as (stack, lanes):
             job_seconds(stack, lanes, 0, chosen.warm_up, value)
             before = memory_bytes(stack)
             new_s, cpu_s = job_seconds(stack, lanes, chosen.warm_up, chosen.records, value)

@@ -70,20 +70,20 @@ def kinds_of(count: int) -> list[ReadKind]:
     """Return the kinds of reads of topics with `count` keys; each takes a random number."""
 
     def many(_: int) -> tuple[str, bytes]:
-        keys = [_key(random.randrange(count)).decode() for _ in range(PAGE)]
+        keys = [key_of(random.randrange(count)).decode() for _ in range(PAGE)]
         return "/topics/flights/keys:read", json.dumps({"keys": keys}).encode()
 
     return [
         ReadKind(
             "latest",
-            lambda number: (f"/topics/flights/keys/{_key(number % count).decode()}", b""),
+            lambda number: (f"/topics/flights/keys/{key_of(number % count).decode()}", b""),
             1,
             "p50 at most 2x of the bare socket's, p99 at most 3x",
         ),
         ReadKind("100 keys", many, PAGE, f"p50 at most 3x of '{SLOWEST}'"),
         ReadKind(
             "page of 100",
-            lambda number: (f"/topics/flights/keys?prefix={_key(number % count)[:-3].decode()}", b""),
+            lambda number: (f"/topics/flights/keys?prefix={key_of(number % count)[:-3].decode()}", b""),
             PAGE,
             "p50 at most 10 ms with 1 M keys",
         ),
@@ -105,7 +105,7 @@ def kinds_of(count: int) -> list[ReadKind]:
     ]
 
 
-def _key(number: int) -> bytes:
+def key_of(number: int) -> bytes:
     return b"N%07d" % number
 
 
@@ -116,7 +116,7 @@ def _trip(number: int) -> bytes:
 def records_of(count: int, value_bytes: int) -> Iterator[tuple[bytes, bytes]]:
     """Yield the records of `flights`, with those of the keys with a history in between."""
     for number in range(count):
-        yield _key(number), state.value_of(number, value_bytes)
+        yield key_of(number), state.value_of(number, value_bytes)
     for number in range(STORIED * RECORDS_EACH):
         yield b"H%07d" % (number % STORIED), state.value_of(number, value_bytes)
 

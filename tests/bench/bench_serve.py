@@ -75,29 +75,40 @@ def main() -> None:
     options.add_argument("--puts", type=int, default=1_000)
     options.add_argument("--value-bytes", type=int, default=184)
     chosen = parse(options)
-    if shutil.which("wrk") is None:
-        sys.exit("this benchmark needs wrk: apt-get install wrk")
+    require_wrk()
     with state.cluster() as nodes:
         state.fill(nodes, chosen.keys, chosen.value_bytes)
-        with _server(state.environment(nodes), chosen.workers) as url:
+        with server(state.environment(nodes), chosen.workers) as url:
             lookups(nodes, url, chosen)
     with bench_write.broker() as bootstrap, state.cluster() as nodes:
         variables = {**state.environment(nodes), "KEYLANE_KAFKA_BOOTSTRAP": bootstrap}
-        with _server(variables, chosen.workers) as url:
+        with server(variables, chosen.workers) as url:
             puts(bootstrap, url, chosen)
             pushes(bootstrap, url, chosen)
 
 
+def require_wrk() -> None:
+    """Exit if the load generator is not installed."""
+    if shutil.which("wrk") is None:
+        sys.exit("this benchmark needs wrk: apt-get install wrk")
+
+
 @contextlib.contextmanager
-def _server(variables: dict[str, str], workers: int) -> Iterator[str]:
+def server(variables: dict[str, str], workers: int) -> Iterator[str]:
+    """Yield the address of a standing server."""
     with tempfile.TemporaryDirectory(prefix="keylane-bench-") as folder:
         log = Path(folder) / "log"
         with standing(log, variables, "--workers", str(workers), workers=workers) as running:
             yield running.url
 
 
+def lookup_script(keys: int) -> str:
+    """Return wrk's script of GETs of random keys of `state.fill`."""
+    return LOOKUP.format(seed=random.randrange(1 << 30), last=keys - 1)
+
+
 def lookups(nodes: str, url: str, chosen: argparse.Namespace) -> None:
-    script = LOOKUP.format(seed=random.randrange(1 << 30), last=chosen.keys - 1)
+    script = lookup_script(chosen.keys)
     load(url, script, chosen.connections, WARM_UP_S)
     served = load(url, script, chosen.connections, chosen.seconds)
     bare = asyncio.run(bare_reads(nodes, chosen))

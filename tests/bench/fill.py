@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
 import redis
@@ -27,31 +28,63 @@ if TYPE_CHECKING:
     Record = tuple[bytes, bytes]
 
 AT_ONCE = 50_000
+BATCH_RECORDS = 1_000_000
+"""As many as a batch of the job has: the process need not hold all records."""
 
 
 def fill(nodes: str, layout: Layout, records: Iterable[Record]) -> None:
     """Write the records (key, value) in this order, and the layout; readers find them on return."""
-    by_partition: list[list[Record]] = [[] for _ in range(layout.partition_count)]
-    for key, value in records:
-        part = routing.partition_key(key, layout.partition_by)
-        partition = routing.partition_for(part, layout.partition_count, layout.partitioner)
-        by_partition[partition].append((key, value))
-    now_ms = time.time_ns() // 1_000_000
-    ranges = {
-        (layout.topic, partition): OffsetRange(0, len(rows), now_ms, len(rows))
-        for partition, rows in enumerate(by_partition)
-    }
-    cluster = Cluster(redis_settings(state.environment(nodes)))
-    lanes = LaneWriter(FunctionLibrary(cluster, Clock()), 1)
-    lanes.open((LaneTarget.of(layout, *place), 0) for place in _places(layout))
-    writer = BatchWriter(lanes, {layout.topic: layout}, ranges)
-    for partition, rows in enumerate(by_partition):
-        for first in range(0, len(rows), AT_ONCE):
-            writer.write(_batch(partition, first, rows[first : first + AT_ONCE], now_ms))
-        writer.finish([(layout.topic, partition)])
-    with state.client(nodes) as client:
-        client.set(redis_keys.layout_key(layout.topic), codec.encode_layout(layout))
-    cluster.close()
+    with TopicFiller(nodes, layout) as filler:
+        filler.add(records)
+
+
+class TopicFiller:
+    """Writes a topic that nobody else has written, and that may grow."""
+
+    def __init__(self, nodes: str, layout: Layout) -> None:
+        """Open the lanes and write the layout: readers find a complete topic without records."""
+        self._layout = layout
+        self._offsets = [0] * layout.partition_count
+        self._cluster = Cluster(redis_settings(state.environment(nodes)))
+        self._lanes = LaneWriter(FunctionLibrary(self._cluster, Clock()), 1)
+        self._lanes.open((LaneTarget.of(layout, *place), 0) for place in _places(layout))
+        with state.client(nodes) as client:
+            client.set(redis_keys.layout_key(layout.topic), codec.encode_layout(layout))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._cluster.close()
+
+    def add(self, records: Iterable[Record]) -> None:
+        """Write the records (key, value) behind those before; readers find them on return."""
+        remaining = iter(records)
+        while batch := list(itertools.islice(remaining, BATCH_RECORDS)):
+            self._write(batch)
+
+    def _write(self, records: Iterable[Record]) -> None:
+        layout, now_ms = self._layout, time.time_ns() // 1_000_000
+        by_partition: list[list[Record]] = [[] for _ in range(layout.partition_count)]
+        for key, value in records:
+            part = routing.partition_key(key, layout.partition_by)
+            partition = routing.partition_for(part, layout.partition_count, layout.partitioner)
+            by_partition[partition].append((key, value))
+        begins, self._offsets = self._offsets, list(map(_end_offset, self._offsets, by_partition))
+        ranges = {
+            (layout.topic, partition): OffsetRange(begins[partition], end, now_ms, end)
+            for partition, end in enumerate(self._offsets)
+        }
+        writer = BatchWriter(self._lanes, {layout.topic: layout}, ranges)
+        for partition, rows in enumerate(by_partition):
+            for first in range(0, len(rows), AT_ONCE):
+                chunk = rows[first : first + AT_ONCE]
+                writer.write(_batch(partition, begins[partition] + first, chunk, now_ms))
+            writer.finish([(layout.topic, partition)])
+
+
+def _end_offset(begin: int, rows: list[Record]) -> int:
+    return begin + len(rows)
 
 
 def _places(layout: Layout) -> list[tuple[int, int]]:

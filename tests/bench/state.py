@@ -29,15 +29,16 @@ LAYOUT = Layout("flights", partition_count=9)
 
 
 @contextlib.contextmanager
-def cluster() -> Iterator[str]:
-    """Yield the nodes ("host:port,host:port") of a cluster of 3 primaries and 3 replicas."""
+def cluster(replicas: int = 1, *, appendonly: bool = True) -> Iterator[str]:
+    """Yield the nodes ("host:port,host:port") of a cluster of 3 primaries, each with so many replicas."""
     ports = Ports()
     with tempfile.TemporaryDirectory(prefix="keylane-bench-") as folder, guarded(Path(folder)) as data:
         servers = RedisCluster(
             data / "redis",
             run=data / "run",
             logs=data / "logs",
-            addresses=[(HOST, ports.any(), ports.any()) for _ in range(6)],
+            addresses=[(HOST, ports.any(), ports.any()) for _ in range(3 * (1 + replicas))],
+            appendonly=appendonly,
         )
         try:
             servers.start()

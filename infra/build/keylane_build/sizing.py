@@ -16,9 +16,9 @@ from keylane_local.tools import project_root
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-# Measured: docs/benchmarks.md, records of 14 + 170 bytes on an AMD EPYC core.
-JOB_US_PER_RECORD = 3.8
-"""CPU of the job per record: 2.4 to 2.9 in Spark's JVM, 0.85 in Python, the rest in the driver."""
+# Measured: docs/benchmarks.md, records of 14 + 170 bytes.
+JOB_US_PER_RECORD = 2.1
+"""CPU of the job per record: 0.7 in Spark's JVM, 1.4 in Python."""
 REDIS_US_PER_WRITE = 2.4
 """CPU of a primary per record: the call of the function library, MSET, memory."""
 BYTES_PER_KEY, BYTES_PER_INDEXED_KEY = 94, 96

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import base64
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from kafka import errors as kafka_errors
 from kafka.protocol.consumer import FetchRequest
@@ -65,6 +65,13 @@ class Fetched:
     leader_epoch: int
 
 
+class _Asked(NamedTuple):
+    """A request that was sent: to whom, and to the leader of which epoch."""
+
+    broker: BrokerSocket
+    leader_epoch: int
+
+
 @dataclass(slots=True)
 class LogRangeReader:
     """Reads from one cluster, in one thread. `patience_s`: how long a range may get no further.
@@ -78,11 +85,10 @@ class LogRangeReader:
     fetch_bytes: int = FETCH_BYTES
     clock: Clock = field(default_factory=Clock)
     _session: BrokerSession | None = None
-    _awaited: BrokerSocket | None = None
-    """Who has the request for the next position already."""
+    _awaited: _Asked | None = None
+    """The request for the next position, if it was sent already."""
     _epoch: int | None = None
     """Of the leader from which the range is read, once it is known."""
-    _asked_epoch: int = -1
 
     def fetch_begins(self, ranges: Sequence[PlannedRange], *, committed: bool) -> list[Fetched | None]:
         """Ask for the beginnings of several ranges at once, for `read`; None where that failed.
@@ -95,9 +101,9 @@ class LogRangeReader:
             asked = []
             for each in ranges:
                 self._epoch = each.leader_epoch
-                asked.append((self._send(each, each.begin, committed=committed), each, self._asked_epoch))
-            for broker, each, self._asked_epoch in asked:
-                found.append(self._receive(broker, each, each.begin))
+                asked.append(self._send(each, each.begin, committed=committed))
+            for sent, each in zip(asked, ranges, strict=True):
+                found.append(self._receive(sent, each, each.begin))
         except (kafka_errors.KafkaError, OSError):
             self.close()  # `read` asks again, and meets the error if it lasts
         except BaseException:
@@ -165,9 +171,9 @@ class LogRangeReader:
     ) -> Fetched:
         while True:
             try:
-                broker = self._awaited or self._send(wanted, position, committed=committed)
+                asked = self._awaited or self._send(wanted, position, committed=committed)
                 self._awaited = None
-                fetched = self._receive(broker, wanted, position)
+                fetched = self._receive(asked, wanted, position)
             except (kafka_errors.KafkaError, OSError) as error:
                 self.close()
                 is_final = isinstance(error, kafka_errors.KafkaError) and not _may_pass(error)
@@ -184,14 +190,14 @@ class LogRangeReader:
         except (kafka_errors.KafkaError, OSError):
             self.close()  # the next fetch makes a new connection, and meets the error if it lasts
 
-    def _send(self, wanted: PlannedRange, position: int, *, committed: bool) -> BrokerSocket:
+    def _send(self, wanted: PlannedRange, position: int, *, committed: bool) -> _Asked:
         if self._session is None:
             self._session = BrokerSession(self.connection, self.timeout_s)
         leader = self._session.leader(wanted.topic, wanted.partition)
-        self._asked_epoch = _leader_epoch(wanted, leader, self._epoch)
+        epoch = _leader_epoch(wanted, leader, self._epoch)
         partition = FetchRequest.FetchTopic.FetchPartition(
             partition=wanted.partition,
-            current_leader_epoch=self._asked_epoch,
+            current_leader_epoch=epoch,
             fetch_offset=position,
             last_fetched_epoch=-1,
             log_start_offset=-1,
@@ -214,10 +220,10 @@ class LogRangeReader:
         )
         broker = self._session.broker(leader.node)
         broker.send(request)
-        return broker
+        return _Asked(broker, epoch)
 
-    def _receive(self, broker: BrokerSocket, wanted: PlannedRange, position: int) -> Fetched:
-        response = broker.receive()
+    def _receive(self, asked: _Asked, wanted: PlannedRange, position: int) -> Fetched:
+        response = asked.broker.receive()
         _check(getattr(response, "error_code", 0))
         ((found,),) = [each.partitions for each in response.responses]
         if found.error_code == _OUT_OF_RANGE:
@@ -233,7 +239,7 @@ class LogRangeReader:
             AbortedTransaction(each.producer_id, each.first_offset)
             for each in found.aborted_transactions or ()
         ]
-        return Fetched(found.records or b"", aborted, found.high_watermark, self._asked_epoch)
+        return Fetched(found.records or b"", aborted, found.high_watermark, asked.leader_epoch)
 
 
 def _leader_epoch(wanted: PlannedRange, leader: PartitionLeader, known: int | None) -> int:

@@ -87,13 +87,15 @@ class World:
         clock = Clock(now_ms=lambda: self.now, pause_s=lambda _: None)
         options = WriteOptions(retry_budget_s=20)
         self.context: Any = SimpleNamespace(
-            config=Config.model_validate({"topics": {TOPIC: {}}}),
+            # Rows come as from Spark: the model has no broker to read from.
+            config=Config.model_validate({"job": {"reader": "spark"}, "topics": {TOPIC: {}}}),
             spark=SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=1)),
             broker=self,
             redis=settings,
             checkpoint=Path("/nowhere"),
             clock=clock,
             epoch_ends=lambda _: {},
+            spans=None,
             claim_clock=SimpleNamespace(
                 now_ms=lambda: self.now, compare=lambda *_: None, largest_skew=lambda: None
             ),

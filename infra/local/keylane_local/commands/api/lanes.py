@@ -38,7 +38,7 @@ def render_layout(layout: TopicLayout, console: Console) -> None:
     """Print the layout: a table for each shard, the lanes by slot. A narrow terminal gets no bars."""
     age = "unknown" if layout.age is None else f"{layout.age.total_seconds():.1f} s"
     console.print(
-        f"[bold]{layout.topic}[/]: {layout.partitions} partitions, {layout.stripes} stripes each;"
+        f"[bold]{layout.topic}[/]: {layout.partitions} partitions, stripes in each: {layout.stripes};"
         f" lag {layout.lag}, age {age}"
     )
     shards: dict[str, list[Lane]] = {}

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
-from keylane.adapters.kafka.options import AWS_MSK_IAM, FULL, NONE, is_pem
+from keylane.adapters.kafka.options import AWS_MSK_IAM, FULL, NONE
 from keylane.adapters.kafka.tokens import TokenSigner
 from keylane.errors import BadConfig, SettingsError
+from keylane_spark.engine.kafka_options import pem_text
 
 if TYPE_CHECKING:
     from keylane.adapters.kafka.options import Connection, Security
@@ -37,13 +38,13 @@ def portable(connection: Connection) -> Connection:
     if security.has_sasl and security.mechanism == AWS_MSK_IAM and importlib.util.find_spec(_SIGNER) is None:
         raise BadConfig(
             'KEYLANE_KAFKA_SASL_MECHANISM=AWS_MSK_IAM and reader = "direct" of [job] require the package '
-            "aws-msk-iam-sasl-signer-python: install it, or remove `reader`"
+            'aws-msk-iam-sasl-signer-python: install it, or set reader = "spark"'
         )
     with_texts = replace(
         security,
-        ca=_text("KEYLANE_KAFKA_SSL_CA", security.ca),
-        certificate=_text("KEYLANE_KAFKA_SSL_CERTIFICATE", security.certificate),
-        key=_text("KEYLANE_KAFKA_SSL_KEY", security.key),
+        ca=pem_text("KEYLANE_KAFKA_SSL_CA", security.ca),
+        certificate=pem_text("KEYLANE_KAFKA_SSL_CERTIFICATE", security.certificate),
+        key=pem_text("KEYLANE_KAFKA_SSL_KEY", security.key),
     )
     if security.has_tls:
         _context(with_texts)
@@ -106,12 +107,3 @@ def _context(security: Security) -> ssl.SSLContext:
                 what = "does not fit its key, or the password of the key is wrong"
                 raise SettingsError("KEYLANE_KAFKA_SSL_CERTIFICATE", what) from error
     return context
-
-
-def _text(variable: str, given: str) -> str:
-    if not given or is_pem(given):
-        return given
-    try:
-        return Path(given).read_text(encoding="ascii")
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(variable, f"can't be read: {type(error).__name__}") from error

@@ -70,18 +70,21 @@ def _tls(security: Security) -> dict[str, str]:
         found["ssl.endpoint.identification.algorithm"] = ""
     if security.ca:
         found["ssl.truststore.type"] = "PEM"
-        found["ssl.truststore.certificates"] = _text("KEYLANE_KAFKA_SSL_CA", security.ca)
+        found["ssl.truststore.certificates"] = pem_text("KEYLANE_KAFKA_SSL_CA", security.ca)
     if security.certificate:
         found["ssl.keystore.type"] = "PEM"
-        found["ssl.keystore.certificate.chain"] = _text("KEYLANE_KAFKA_SSL_CERTIFICATE", security.certificate)
-        found["ssl.keystore.key"] = _text("KEYLANE_KAFKA_SSL_KEY", security.key)
+        found["ssl.keystore.certificate.chain"] = pem_text(
+            "KEYLANE_KAFKA_SSL_CERTIFICATE", security.certificate
+        )
+        found["ssl.keystore.key"] = pem_text("KEYLANE_KAFKA_SSL_KEY", security.key)
     if security.key_password:
         found["ssl.key.password"] = security.key_password
     return found
 
 
-def _text(variable: str, given: str) -> str:
-    if is_pem(given):
+def pem_text(variable: str, given: str) -> str:
+    """The text of a certificate or key: given itself, or by its file. Raises SettingsError."""
+    if not given or is_pem(given):
         return given
     try:
         return Path(given).read_text(encoding="ascii")

@@ -147,7 +147,7 @@ class BrokerSession:
         )
         response = self._manager.run(self._manager.send, request)
         (found,) = response.topics
-        _check(found.error_code)
+        check(found.error_code)
         topic_id = getattr(found, "topic_id", None)
         return {
             each.partition_index: PartitionLeader(each.leader_id, each.leader_epoch, topic_id)
@@ -201,6 +201,7 @@ class _Selector(NetworkSelector):  # type: ignore[misc]
             each.close()
 
 
-def _check(code: int) -> None:
+def check(code: int) -> None:
+    """Raise the KafkaError of an error code, unless it is 0."""
     if code:
         raise kafka_errors.for_code(code)

@@ -1,4 +1,4 @@
-"""Reads ranges of offsets from Kafka's logs in Spark's tasks, as record batches.
+"""Reads ranges of offsets from Kafka's logs, in the driver and in Spark's tasks.
 
 Nothing ends a range but its end: it has been read once the batches of the log have passed its last offset,
 whether or not they have a record there. Whatever happens before that raises an error, and Spark or the next
@@ -19,7 +19,7 @@ from kafka.protocol.consumer import FetchRequest
 
 from keylane.errors import LogUnavailable, TopicChanged
 from keylane.ports import Clock
-from keylane_spark.adapters.broker_session import BrokerSession, BrokerSocket
+from keylane_spark.adapters.broker_session import BrokerSession, BrokerSocket, check
 from keylane_spark.columns.record_batches import AbortedTransaction, BatchError, next_offset, parse_batches
 
 if TYPE_CHECKING:
@@ -224,7 +224,7 @@ class LogRangeReader:
 
     def _receive(self, asked: _Asked, wanted: PlannedRange, position: int) -> Fetched:
         response = asked.broker.receive()
-        _check(getattr(response, "error_code", 0))
+        check(getattr(response, "error_code", 0))
         ((found,),) = [each.partitions for each in response.responses]
         if found.error_code == _OUT_OF_RANGE:
             raise LogUnavailable(
@@ -232,7 +232,7 @@ class LogRangeReader:
                 f"{wanted.end}, were lost or removed",
                 2,
             )
-        _check(found.error_code)
+        check(found.error_code)
         if response.throttle_time_ms:
             self.clock.pause_s(min(response.throttle_time_ms / 1000, self.patience_s))
         aborted = [
@@ -262,11 +262,6 @@ def _has_id(leader: PartitionLeader) -> bool:
 def _id_text(leader: PartitionLeader) -> str:
     """As librdkafka writes it."""
     return base64.b64encode(leader.topic_id.bytes).decode().rstrip("=") if leader.topic_id else ""
-
-
-def _check(code: int) -> None:
-    if code:
-        raise kafka_errors.for_code(code)
 
 
 def _may_pass(error: kafka_errors.KafkaError) -> bool:

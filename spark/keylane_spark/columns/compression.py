@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from keylane_spark.columns.varints import read_unsigned
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -65,14 +67,7 @@ def _read_snappy(data: bytes) -> bytes:
 
 
 def _read_block(data: bytes) -> bytes:
-    size = shift = at = 0
-    while True:
-        byte = data[at]
-        at += 1
-        size |= (byte & 0x7F) << shift
-        if byte < 0x80:  # noqa: PLR2004 (the last byte of a varint)
-            break
-        shift += 7
+    size, _ = read_unsigned(data, 0)
     if size > MAX_BYTES:
         raise CompressionError(_TOO_LARGE)
     found: bytes = pa.decompress(data, decompressed_size=size, codec="snappy", asbytes=True)

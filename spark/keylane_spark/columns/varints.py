@@ -95,12 +95,18 @@ def _find_one_by_one(data: bytes, at: int, count: int) -> tuple[array[int], int]
     return found, at
 
 
-def _length(data: bytes, at: int) -> tuple[int, int]:
+def read_unsigned(data: bytes, at: int) -> tuple[int, int]:
+    """One number, not zigzag, and the position behind it. Raises IndexError if it ends behind the data."""
     value = shift = 0
     while True:
         byte = data[at]
         at += 1
         value |= (byte & _BITS) << shift
         if byte < _MORE:
-            return (value >> 1) ^ -(value & 1), at
+            return value, at
         shift += 7
+
+
+def _length(data: bytes, at: int) -> tuple[int, int]:
+    value, at = read_unsigned(data, at)
+    return (value >> 1) ^ -(value & 1), at

@@ -43,7 +43,7 @@ def header_blocks(headers: pa.ListArray, values: pa.BinaryArray) -> pa.BinaryArr
     return pc.binary_join(pa.ListArray.from_arrays(bounds, pieces), b"")
 
 
-def header_values(headers: pa.ChunkedArray, name: str, limit: int) -> list[bytes]:
+def header_values(headers: pa.ListArray | pa.ChunkedArray, name: str, limit: int) -> list[bytes]:
     """The first `limit` different values of a header; `headers` as in `header_blocks`."""
     entries = pc.list_flatten(headers)
     found = entries.filter(pc.equal(pc.struct_field(entries, "key"), name))

@@ -6,7 +6,7 @@ rows -> records of one partition -> records of one lane -> folded chunks -> RESP
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -33,6 +33,13 @@ if TYPE_CHECKING:
 
 MAX_OPEN_BYTES = 64 * 1024 * 1024
 """The most that the open chunks of all lanes may hold: a task's partition may have thousands of stripes."""
+
+
+class RowWriter(Protocol):
+    """What takes rows as `BatchWriter.write` does."""
+
+    def write(self, rows: pa.RecordBatch | pa.Table) -> None:
+        """Write rows."""
 
 
 @dataclass(slots=True)

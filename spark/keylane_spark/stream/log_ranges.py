@@ -13,7 +13,7 @@ import functools
 import logging
 import os
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -34,20 +34,13 @@ if TYPE_CHECKING:
     from keylane_spark.adapters.log_reader import Fetched
     from keylane_spark.columns.record_batches import Rows
     from keylane_spark.context import JobContext
-    from keylane_spark.stream.batch_writer import BatchWriter
+    from keylane_spark.stream.batch_writer import BatchWriter, RowWriter
     from keylane_spark.stream.openings import Opening, WriterSpec
 
 _TASKS_PER_CORE = 2
 """On this machine: such a task computes most of the time, and each worker costs memory."""
 _AT_ONCE = 16
 """So many partitions are asked for by the driver before the first answer is waited for."""
-
-
-class RowWriter(Protocol):
-    """What takes rows as `BatchWriter.write` does."""
-
-    def write(self, rows: pa.RecordBatch | pa.Table) -> None:
-        """Write rows."""
 
 
 @functools.cache

@@ -44,7 +44,8 @@ if TYPE_CHECKING:
 
     from keylane.model.topic_partition import TopicPartition
     from keylane_spark.context import JobContext
-    from keylane_spark.stream.log_ranges import RangePlan, RowWriter
+    from keylane_spark.stream.batch_writer import RowWriter
+    from keylane_spark.stream.log_ranges import RangePlan
     from keylane_spark.stream.openings import Opening
     from keylane_spark.telemetry.metrics import JobMetrics
     from keylane_spark.telemetry.stray_totals import StrayTotals

@@ -14,6 +14,7 @@ from keylane import routing
 from keylane.model.records import Layout, Options
 from keylane.state import codec
 from keylane_spark.adapters.lane import LaneTarget, OffsetRange
+from keylane_spark.columns.record_headers import HEADERS
 from keylane_spark.stream import batch_writer as batch_module
 from keylane_spark.stream.batch_writer import BatchWriter
 
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from keylane_spark.columns.chunks import Chunk
 
 LAYOUT = Layout("orders", 3)
-HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
 @dataclass

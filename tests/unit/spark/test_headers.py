@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from keylane.state import codec
 from keylane_spark.columns.headers import header_blocks, header_values
+from keylane_spark.columns.record_headers import HEADERS
 
-HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 HEADER = st.tuples(st.text(max_size=5), st.none() | st.binary(max_size=9))
 ROW = st.tuples(st.none() | st.lists(HEADER, max_size=4), st.none() | st.binary(max_size=3))
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
+from keylane_spark.columns.record_headers import HEADERS
 from keylane_spark.stream.traced_rows import MOST_TRACES, TracedRows
-
-HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
 class WrittenRows:

@@ -22,6 +22,16 @@ READY = "keylane: ready on"
 START_S = 120
 
 
+def plain_variables(redis_nodes: str, kafka: str) -> dict[str, str]:
+    """Return the settings of a server over these, without TLS and logins."""
+    return {
+        "KEYLANE_REDIS_NODES": redis_nodes,
+        "KEYLANE_REDIS_TLS": "false",
+        "KEYLANE_KAFKA_BOOTSTRAP": kafka,
+        "KEYLANE_KAFKA_SECURITY": "plaintext",
+    }
+
+
 class StandingServer:
     """`keylane serve` with the options and variables of a test."""
 

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from tests.servers.collector import CollectedSpan, Collector, collecting
 from tests.servers.own import create_topic, eventually
-from tests.servers.standing import StandingServer, standing
+from tests.servers.standing import StandingServer, plain_variables, standing
 from tests.support import jobs
 
 from keylane_serve.worker import SERVICE
@@ -33,12 +33,7 @@ def collector() -> Iterator[Collector]:
 
 @pytest.fixture(scope="module")
 def variables(redis_cluster: str, kafka: str) -> dict[str, str]:
-    return {
-        "KEYLANE_REDIS_NODES": redis_cluster,
-        "KEYLANE_REDIS_TLS": "false",
-        "KEYLANE_KAFKA_BOOTSTRAP": kafka,
-        "KEYLANE_KAFKA_SECURITY": "plaintext",
-    }
+    return plain_variables(redis_cluster, kafka)
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 from click.testing import CliRunner, Result
-from tests.servers.standing import StandingServer, standing
+from tests.servers.standing import StandingServer, plain_variables, standing
 
 from keylane_local.cli import keylane
 from keylane_local.commands.api import open_in_browser
@@ -26,10 +26,7 @@ def server(
 ) -> Iterator[StandingServer]:
     digest = hashlib.sha256(TOKEN.encode()).hexdigest()
     variables = {
-        "KEYLANE_REDIS_NODES": redis_cluster,
-        "KEYLANE_REDIS_TLS": "false",
-        "KEYLANE_KAFKA_BOOTSTRAP": kafka,
-        "KEYLANE_KAFKA_SECURITY": "plaintext",
+        **plain_variables(redis_cluster, kafka),
         "KEYLANE_ACCESS": json.dumps({digest: {"name": "reader", "read": ["orders"]}}),
     }
     log = tmp_path_factory.mktemp("open") / "log"

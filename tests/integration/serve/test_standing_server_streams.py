@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import Producer
 from tests.servers.own import create_topic, eventually
-from tests.servers.standing import StandingServer, standing
+from tests.servers.standing import StandingServer, plain_variables, standing
 from tests.support import lanes as t
 from tests.support.builders import lane_of
 from tests.support.events import EventReader, listening
@@ -30,12 +30,7 @@ LONG_POLLS = 8
 
 @pytest.fixture(scope="module")
 def variables(redis_cluster: str, kafka: str) -> dict[str, str]:
-    return {
-        "KEYLANE_REDIS_NODES": redis_cluster,
-        "KEYLANE_REDIS_TLS": "false",
-        "KEYLANE_KAFKA_BOOTSTRAP": kafka,
-        "KEYLANE_KAFKA_SECURITY": "plaintext",
-    }
+    return plain_variables(redis_cluster, kafka)
 
 
 @pytest.fixture(scope="module")

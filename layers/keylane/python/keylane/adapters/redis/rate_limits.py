@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 CIRCUIT_OPEN_S = 1.0
 FIRST_MS = 500.0
-"""The timeout of the first count, which connects; later ones have the timeout of the settings."""
+"""The least timeout of the first count, which connects; the others have the timeout of the settings."""
 
 _US = 1_000_000
 _log = logging.getLogger("keylane")
@@ -62,7 +62,7 @@ class RedisRateLimiter:
         asked = [number for number, node in enumerate(nodes) if self._open_until_s.get(node, 0.0) <= now_s]
         if not asked:
             return counted
-        timeout_ms = FIRST_MS if self._is_first else self._timeout_ms
+        timeout_ms = max(FIRST_MS, self._timeout_ms) if self._is_first else self._timeout_ms
         self._is_first = False
         replies = self._scripts.run([runs[n] for n in asked], Deadline.after_ms(timeout_ms, self._clock))
         for number, reply in zip(asked, replies, strict=True):

@@ -1,4 +1,4 @@
-"""Which reads may fail: those of a shard that lost its data, or of which no node was up."""
+"""Which reads may fail: those of a shard that lost its data, or of which no node that may answer was up."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tests.torture.stack import KEYLANE_SLOT, slot_of
 
+from keylane import routing
 from keylane.errors import LaneBuilding, StateUnavailable, UnknownTopic, UnknownView
 
 if TYPE_CHECKING:
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from tests.torture.stack import TortureStack
 
     from keylane.model.records import Layout
+
+_FOUND_S = 1.0
+"""After a failover, a reader finds the new primary within this time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +47,19 @@ class Excuses:
         is_of_lane = now.is_wide or trouble.shard == of_key
         if isinstance(now.error, StateUnavailable):
             concerned = is_of_lane or trouble.shard == of_layouts
-            return trouble.unreachable and concerned and now.began_s <= trouble.ended_s
+            if trouble.unreachable and concerned and now.began_s <= trouble.ended_s:
+                return True
+            # Only the primary answers these, and it may be away for longer than the read waits.
+            return self._waits_for_stray(now) and is_of_lane and now.ended_s <= trouble.ended_s + _FOUND_S
         if isinstance(now.error, UnknownTopic | UnknownView):
             # Each part of the cluster has a copy of the layouts.
             return self._all_lost(now)
         return isinstance(now.error, LaneBuilding) and trouble.lost_data and is_of_lane
+
+    def _waits_for_stray(self, now: Seen) -> bool:
+        layout = self.layouts[now.topic]
+        own = routing.partition_for(now.key, layout.partition_count, layout.partitioner)
+        return now.waited_for is not None and now.waited_for.partition != own
 
     def _all_lost(self, now: Seen) -> bool:
         lost = {each.shard for each in self.troubles if each.lost_data and each.began_s <= now.ended_s}

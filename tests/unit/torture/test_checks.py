@@ -373,3 +373,15 @@ def test_a_view_has_no_more_than_the_log_in_the_end_and_never_less_than_before()
     assert "in the end" in faults(viewed(1, 3))[0]
     assert "then" in faults(viewed(1, 2), viewed(2, 1))[0]
     assert faults(viewed(1, 2), viewed(2, 1), troubles=(Trouble("lose-writes", 0, 1.5, 1.6),)) == []
+
+
+def test_a_read_that_waits_for_a_stray_may_fail_while_its_lane_s_primary_is_away():
+    def failed(partition: int, began_s: float, shard: int = 0) -> list[str]:
+        wait = seen(began_s, 0, None, waited_for=Position(partition, 3))
+        wait = wait._replace(ended_s=began_s + 3, answer=None, error=StateUnavailable("away"))
+        return faults(wait, troubles=(Trouble("kill-primary", shard, 1, 5),))
+
+    assert failed(OTHER, 1.5) == []
+    assert failed(HOME, 1.5), "a replica answers"
+    assert failed(OTHER, 1.5, shard=1), "the shard of other lanes"
+    assert failed(OTHER, 4.5), "it failed long after a replica was promoted"

@@ -55,7 +55,7 @@ class BatchQuery(ABC):
     def abandon(self) -> None:  # noqa: B027 (views have nothing in flight)
         """Forget what a failed batch had in flight."""
 
-    def start_reading(self, rows: DataFrame, every: str | None = None) -> None:
+    def start_reading(self, rows: DataFrame, every: str | None = None) -> StreamingQuery:
         """Start the query; `every`: the interval of its batches, None: one after the other."""
         # Earlier queries' offset logs are never read (batch_ends). The folder's name is ours: the folder that
         # the environment names may hold other things.
@@ -63,6 +63,7 @@ class BatchQuery(ABC):
         writer = rows.writeStream.foreachBatch(self._write_batch).queryName(self._name)
         writer = writer.option("checkpointLocation", self._checkpoint.as_uri())
         self._query = (writer.trigger(processingTime=every) if every else writer).start()
+        return self._query
 
     def stop(self, within_s: float = STOP_S) -> bool:
         """Stop after the batch in progress; returns whether that batch ended in time."""

@@ -25,6 +25,7 @@ from keylane.errors import Fenced, TopicChanged
 from keylane_spark.adapters.lane import LaneTarget, OffsetRange
 from keylane_spark.adapters.layout_store import TOTALS_SLOT
 from keylane_spark.engine import session
+from keylane_spark.engine.polling import PollingDelay
 from keylane_spark.stream.batch_query import STOP_S, BatchQuery
 from keylane_spark.stream.batch_writer import BatchWriter
 from keylane_spark.stream.driver_share import DriverShare
@@ -95,6 +96,7 @@ class TopicQuery(BatchQuery):
         counts = Counter(topic for topic, _ in (*opening.positions, *opening.unread))
         self._leaders = Leaders(context, counts, opening.leader_epochs)
         self._heartbeat = Heartbeat(context, self._writer, self._freshness, self._leaders, self)
+        self._polling: PollingDelay | None = None
 
     def start(self) -> None:
         """Start the query. Raises what the first heartbeat meets."""
@@ -112,8 +114,15 @@ class TopicQuery(BatchQuery):
             columns=columns,
             only_these=bool(self.unread),
         )
-        self.start_reading(rows)
+        query = self.start_reading(rows)
+        self._polling = PollingDelay(query, job.idle_poll_ms, context.clock)
         self._heartbeat.start()
+
+    def check(self) -> None:
+        """Raise what broke the query, if anything has."""
+        super().check()
+        if self._polling is not None:
+            self._polling.relax()
 
     @property
     def _headers(self) -> bool:
@@ -191,6 +200,8 @@ class TopicQuery(BatchQuery):
     def write(self, rows: DataFrame, batch_id: int) -> None:
         """Write one batch, in the steps of the module's docstring."""
         began_s, began_ms = self._context.clock.monotonic_s(), self._context.clock.now_ms()
+        if self._polling is not None:
+            self._polling.note_batch()
         ranges = self._ranges_of(batch_id)
         self._leaders.wait({each: covered.end for each, covered in ranges.items()}, self.is_ending)
         moved = {partition for partition, covered in ranges.items() if covered.end > covered.begin}

@@ -62,7 +62,7 @@ class JobConfig(ConfigTable):
     max_batch_records: Annotated[int, Field(ge=1)] = 1_000_000
     fetch_max_wait_ms: Annotated[int, Field(ge=1, le=60_000)] = 5
     """Kafka's fetch.max.wait.ms. With Kafka's default of 500 every batch waits for half a second."""
-    idle_poll_ms: Annotated[int, Field(ge=1, le=10_000)] = 40
+    idle_poll_ms: Annotated[int, Field(ge=1, le=10_000)] = 50
     """How often Kafka is asked for new records once there were none for a minute; every 10 ms before."""
     heartbeat_ms: Annotated[int, Field(ge=50, le=60_000)] = 500
     redis_patience_s: Annotated[float, Field(gt=0)] = 10.0

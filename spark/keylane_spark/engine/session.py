@@ -29,6 +29,7 @@ ARCHIVE = Path(sys.prefix) / "spark.jsa"
 ARCHIVED_JARS = Path(sys.prefix) / "spark.classpath"
 """The class path of the connector's jars in the archive: with another one the JVM does not accept it."""
 
+JARS = "spark.jars"
 CLASS_PATH, JAVA_OPTIONS = "spark.driver.extraClassPath", "spark.driver.extraJavaOptions"
 
 SETTINGS = {
@@ -91,16 +92,18 @@ def start(jars: Path | None, extra: Mapping[str, object]) -> SparkSession:
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     settings: dict[str, object] = dict(SETTINGS)
+    from_archive: dict[str, object] = {}
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         settings |= LOCAL_SETTINGS
         if sys.platform == "linux":  # macOS's libraries don't support a fork once they are loaded
             settings["spark.python.daemon.module"] = WORKER_DAEMON
-        if "spark.jars" not in extra:
-            settings |= archived(jars)
-    if jars is not None and CLASS_PATH not in settings:
-        settings["spark.jars"] = ",".join(connector(jars))
+        if not {JARS, CLASS_PATH} & extra.keys():
+            from_archive = archived(jars)
+    settings |= from_archive | dict(extra)
+    if jars is not None and not from_archive:
+        settings[JARS] = all_jars(jars, str(extra.get(JARS, "")))
     builder = SparkSession.builder.appName("keylane")
-    for name, value in (settings | dict(extra)).items():
+    for name, value in settings.items():
         builder = builder.config(name, str(value).lower() if isinstance(value, bool) else str(value))
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
@@ -110,6 +113,13 @@ def start(jars: Path | None, extra: Mapping[str, object]) -> SparkSession:
 def connector(jars: Path) -> list[str]:
     """The jars of a folder that Spark needs."""
     return [str(path) for path in sorted(jars.glob("*.jar")) if path.name.startswith(CONNECTOR)]
+
+
+def all_jars(jars: Path, extra: str) -> str:
+    """The value of `spark.jars`: the user's, and those of the connector that the user has not named."""
+    named = [path.strip() for path in extra.split(",") if path.strip()]
+    names = {path.rpartition("/")[2] for path in named}
+    return ",".join([*named, *(path for path in connector(jars) if path.rpartition("/")[2] not in names)])
 
 
 def archived(jars: Path | None) -> dict[str, object]:

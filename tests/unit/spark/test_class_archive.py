@@ -35,3 +35,11 @@ def test_an_archive_with_other_jars_is_not_used(jars):
     (jars / "kafka-clients-4.jar").rename(jars / "kafka-clients-5.jar")
     assert session.archived(jars) == {}
     assert session.archived(None) == {}
+
+
+def test_a_user_s_jars_are_loaded_beside_the_connector_s(jars):
+    ours = [str(jars / "commons-pool2-2.jar"), str(jars / "kafka-clients-4.jar")]
+    assert session.all_jars(jars, "").split(",") == ours
+    assert session.all_jars(jars, "/opt/iam-auth.jar, ").split(",") == ["/opt/iam-auth.jar", *ours]
+    own = "s3://jars/kafka-clients-4.jar"
+    assert session.all_jars(jars, own).split(",") == [own, ours[0]], "the user's own copy is taken"

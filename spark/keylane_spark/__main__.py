@@ -71,7 +71,8 @@ def main(arguments: list[str] | None = None, environment: Mapping[str, str] = os
         return 2
     jars = SETTINGS.read(environment, "KEYLANE_JARS")
     checkpoint = SETTINGS.read(environment, "KEYLANE_CHECKPOINT") or tempfile.mkdtemp(prefix="keylane-")
-    spark = session.start(Path(jars) if jars else None, topics.spark)
+    plans_only = topics.job.reader == "direct" and not topics.views
+    spark = session.start(Path(jars) if jars else None, topics.spark, plans_only=plans_only)
     spans = _open_spans(environment)
     try:
         renewed = kafka if references.has_references(environment) else None

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark.sql import SparkSession
 
@@ -74,6 +74,9 @@ LOCAL_SETTINGS = {
 }
 """Used without spark-submit, which has its own."""
 
+FAST_COMPILER = "-XX:TieredStopAtLevel=1"
+"""Without the JVM's optimizing compiler, which took half of the JVM's time: planning never pays it back."""
+
 WORKER_DAEMON = "keylane_spark.stream.worker_daemon"
 """Forks workers with their imports done. Under spark-submit its Python may lack the package."""
 
@@ -84,23 +87,16 @@ With the defaults of 120 s and twice 60 s, the tasks of a deleted topic kept the
 """
 
 
-def start(jars: Path | None, extra: Mapping[str, object]) -> SparkSession:
+def start(jars: Path | None, extra: Mapping[str, object], *, plans_only: bool = False) -> SparkSession:
     """Start a session: on this machine's cores, or as spark-submit has configured it.
 
     `jars`: a folder with the connector's jars; None where the deployment brings them. `extra`: settings of
-    Spark that override ours.
+    Spark that override ours. `plans_only`: no record passes through the JVM.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    settings: dict[str, object] = dict(SETTINGS)
-    from_archive: dict[str, object] = {}
-    if "PYSPARK_GATEWAY_PORT" not in os.environ:
-        settings |= LOCAL_SETTINGS
-        if sys.platform == "linux":  # macOS's libraries don't support a fork once they are loaded
-            settings["spark.python.daemon.module"] = WORKER_DAEMON
-        if not {JARS, CLASS_PATH} & extra.keys():
-            from_archive = archived(jars)
-    settings |= from_archive | dict(extra)
-    if jars is not None and not from_archive:
+    own = {} if "PYSPARK_GATEWAY_PORT" in os.environ else local_settings(jars, extra, plans_only=plans_only)
+    settings: dict[str, object] = SETTINGS | own | dict(extra)
+    if jars is not None and CLASS_PATH not in own:
         settings[JARS] = all_jars(jars, str(extra.get(JARS, "")))
     builder = SparkSession.builder.appName("keylane")
     for name, value in settings.items():
@@ -108,6 +104,20 @@ def start(jars: Path | None, extra: Mapping[str, object]) -> SparkSession:
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     return spark
+
+
+def local_settings(jars: Path | None, extra: Mapping[str, object], *, plans_only: bool) -> dict[str, object]:
+    """The settings without spark-submit. `extra`, `plans_only`: as for `start`."""
+    settings: dict[str, object] = dict(LOCAL_SETTINGS)
+    if sys.platform == "linux":  # macOS's libraries don't support a fork once they are loaded
+        settings["spark.python.daemon.module"] = WORKER_DAEMON
+    java_options = [FAST_COMPILER] if plans_only else []
+    if not {JARS, CLASS_PATH} & extra.keys() and (found := archived(jars)):
+        settings[CLASS_PATH] = found.class_path
+        java_options += found.java_options
+    if java_options:
+        settings[JAVA_OPTIONS] = " ".join(java_options)
+    return settings
 
 
 def connector(jars: Path) -> list[str]:
@@ -122,15 +132,23 @@ def all_jars(jars: Path, extra: str) -> str:
     return ",".join([*named, *(path for path in connector(jars) if path.rpartition("/")[2] not in names)])
 
 
-def archived(jars: Path | None) -> dict[str, object]:
-    """The settings for the archive of classes; none where there is no archive with these jars."""
+class ClassArchive(NamedTuple):
+    """How the JVM is told to use the archive of classes."""
+
+    class_path: str
+    java_options: tuple[str, ...]
+
+
+def archived(jars: Path | None) -> ClassArchive | None:
+    """The archive of classes; None if there is none with these jars."""
     class_path = ":".join(connector(jars)) if jars is not None else ""
     if not class_path or not ARCHIVE.exists() or not ARCHIVED_JARS.exists():
-        return {}
+        return None
     if ARCHIVED_JARS.read_text(encoding="utf-8") != class_path:
-        return {}
-    shared = f'"-XX:SharedArchiveFile={ARCHIVE}"'
-    return {CLASS_PATH: class_path, JAVA_OPTIONS: f"{shared} -Xlog:cds=off -Xlog:cds+dynamic=off"}
+        return None
+    return ClassArchive(
+        class_path, (f'"-XX:SharedArchiveFile={ARCHIVE}"', "-Xlog:cds=off", "-Xlog:cds+dynamic=off")
+    )
 
 
 def source(

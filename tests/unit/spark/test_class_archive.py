@@ -1,4 +1,4 @@
-"""When a job starts with the archive of classes, and when it loads the connector's jars itself."""
+"""How a job's JVM starts: with the archive of classes, with the connector's jars, with which compiler."""
 
 from __future__ import annotations
 
@@ -21,20 +21,21 @@ def jars(tmp_path, monkeypatch):
 
 def test_the_connector_is_on_the_class_path_of_the_archive_that_has_its_classes(jars):
     found = session.archived(jars)
-    assert found["spark.driver.extraClassPath"] == session.ARCHIVED_JARS.read_text()
-    assert f"-XX:SharedArchiveFile={session.ARCHIVE}" in str(found["spark.driver.extraJavaOptions"])
+    assert found is not None
+    assert found.class_path == session.ARCHIVED_JARS.read_text()
+    assert f'"-XX:SharedArchiveFile={session.ARCHIVE}"' in found.java_options
 
 
 @pytest.mark.parametrize("missing", ["ARCHIVE", "ARCHIVED_JARS"])
 def test_without_an_archive_nothing_is_set(jars, missing):
     getattr(session, missing).unlink()
-    assert session.archived(jars) == {}
+    assert session.archived(jars) is None
 
 
 def test_an_archive_with_other_jars_is_not_used(jars):
     (jars / "kafka-clients-4.jar").rename(jars / "kafka-clients-5.jar")
-    assert session.archived(jars) == {}
-    assert session.archived(None) == {}
+    assert session.archived(jars) is None
+    assert session.archived(None) is None
 
 
 def test_a_user_s_jars_are_loaded_beside_the_connector_s(jars):
@@ -43,3 +44,17 @@ def test_a_user_s_jars_are_loaded_beside_the_connector_s(jars):
     assert session.all_jars(jars, "/opt/iam-auth.jar, ").split(",") == ["/opt/iam-auth.jar", *ours]
     own = "s3://jars/kafka-clients-4.jar"
     assert session.all_jars(jars, own).split(",") == [own, ours[0]], "the user's own copy is taken"
+
+
+@pytest.mark.parametrize("plans_only", [False, True])
+def test_only_a_jvm_that_records_pass_through_has_its_optimizing_compiler(jars, plans_only):
+    found = session.local_settings(jars, {}, plans_only=plans_only)
+    options = str(found["spark.driver.extraJavaOptions"])
+    assert ("-XX:TieredStopAtLevel=1" in options) == plans_only
+    assert "-XX:SharedArchiveFile" in options
+
+
+def test_a_class_path_of_the_user_s_leaves_the_archive_out(jars):
+    found = session.local_settings(jars, {"spark.driver.extraClassPath": "/opt/own.jar"}, plans_only=False)
+    assert "spark.driver.extraClassPath" not in found
+    assert "spark.driver.extraJavaOptions" not in found

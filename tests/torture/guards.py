@@ -47,12 +47,14 @@ class Mutant:
     topics: tuple[str, ...] = ()
     configuration: str = "standard"
     test: str = ""
-    """The test that must notice, where random schedules would have to be many hundreds."""
+    """A test that must notice what no schedule has."""
+    is_rare: bool = False
+    """Whether schedules would have to be many hundreds: then there is the test alone."""
 
     @property
     def arguments(self) -> list[str]:
         """What the torture is called with, or pytest."""
-        if self.test:
+        if self.is_rare:
             return [self.test]
         focus = ["--focus", self.focus] if self.focus else []
         topics = ["--topics", *self.topics] if self.topics else []
@@ -125,6 +127,7 @@ MUTANTS = (
         ),
         focus="lose-writes",
         topics=("mixed",),
+        test="tests/integration/lanes/test_strays.py::test_a_lane_that_has_failed_over_takes_no_stray_until_it_is_opened_again",
     ),
     # A lane that lacks strays which it was given does not get them again.
     Mutant(
@@ -234,6 +237,7 @@ MUTANTS = (
         ),
         focus="lose-writes",
         topics=("rich",),
+        test="tests/unit/query/test_ranges.py::test_a_page_claims_no_more_than_its_oldest_round",
     ),
     # A replica that lacks an awaited stray may answer.
     Mutant(
@@ -247,6 +251,7 @@ MUTANTS = (
         ),
         focus="stale-replica",
         topics=("mixed",),
+        test="tests/unit/query/test_latest.py::test_a_stray_that_a_replica_lacks_is_read_from_the_primary",
     ),
     # A lane takes strays again that it had, and with them what was deleted since.
     Mutant(
@@ -261,6 +266,7 @@ MUTANTS = (
         focus="empty-shard",
         topics=("mixed",),
         configuration="forgetful",
+        test="tests/integration/lanes/test_strays.py::test_strays_that_are_read_again_bring_back_nothing_that_was_deleted_since",
     ),
     # What a transaction relies on may change before it is carried out.
     Mutant(
@@ -274,6 +280,7 @@ MUTANTS = (
         ),
         focus="zombie",
         topics=("plain",),
+        test="tests/integration/lanes/test_chunk_transactions.py::test_a_newer_writer_between_two_chunks_fences_the_second",
     ),
     # A log that has grown past what was read before anyone looked is taken for the log that was read.
     Mutant(
@@ -315,6 +322,7 @@ MUTANTS = (
         (Replacement(_LOG_RANGES, "!= each.end:", "is not None and False:"),),
         # Spark fails a task whose worker it has cut off, so the torture can't lose the report alone.
         test="tests/integration/lanes/test_log_ranges.py::test_a_batch_of_which_a_task_ended_early_is_not_taken_for_written",
+        is_rare=True,
     ),
     # A connection that asked a replica stays READONLY, and reads of a primary are answered by what it was.
     Mutant(
@@ -334,6 +342,7 @@ MUTANTS = (
         ),
         # Needs a failover and back while a slot migrates: seed 83161 was the one in 600.
         test=f"{_BROKEN_CLUSTER}::test_a_replica_that_was_asked_as_one_redirects_a_reader_that_takes_it_for_the_primary",
+        is_rare=True,
     ),
     # Keys that no shard has are doubted for as long after a migration as those that one has.
     Mutant(
@@ -346,6 +355,7 @@ MUTANTS = (
             ),
         ),
         test=f"{_BROKEN_CLUSTER}::test_replica_is_believed_again_soon_after_a_migration_that_the_reader_has_met",
+        is_rare=True,
     ),
     # Without a majority of primaries no node answers reads.
     Mutant(

@@ -3,8 +3,8 @@
 For each mutant the checkout is copied, one guard is removed from the copy by exact text replacement (which
 raises GuardGone when the text has changed), and torture runs there until a schedule fails. Random schedules
 rarely need some guards: `focus` names the event that every schedule of a mutant then has, `topics` the only
-topics that are written to. A guard against what hundreds of schedules meet once has a `test` instead, which
-must fail. Exit code 1 when a mutant survives.
+topics that are written to. What no schedule has noticed must fail the mutant's `test`, if it has one. A guard
+against what hundreds of schedules meet once has that alone. Exit code 1 when a mutant survives.
 """
 
 from __future__ import annotations
@@ -122,19 +122,29 @@ class Verdict:
 
 def judge(mutant: Mutant, seed: int, bound: int) -> Verdict:
     """Run a mutant, and what it failed on once more with the guard in place."""
-    whole = dataclasses.replace(mutant, replacements=())
-    if mutant.test:
-        if not fails_its_test(mutant):
-            return Verdict(mutant, 0, "", "")
-        return Verdict(mutant, 0, "its test", "", fails_its_test(whole))
+    found = _judge_by_schedules(mutant, seed, bound) if not mutant.is_rare else Verdict(mutant, 0, "", "")
+    return _judge_by_test(found) if not found.failed and mutant.test else found
+
+
+def _judge_by_schedules(mutant: Mutant, seed: int, bound: int) -> Verdict:
     summary = run(mutant, seed, bound)
     failed = summary["failed_seeds"]
     if not failed:
         return Verdict(mutant, summary["schedules"], "", "")
-    control = run(whole, failed[0], 1)
+    control = run(_whole(mutant), failed[0], 1)
     return Verdict(
         mutant, summary["schedules"], str(failed[0]), summary["first_fault"], bool(control["failed_seeds"])
     )
+
+
+def _judge_by_test(found: Verdict) -> Verdict:
+    if not fails_its_test(found.mutant):
+        return found
+    return dataclasses.replace(found, failed="its test", fails_whole=fails_its_test(_whole(found.mutant)))
+
+
+def _whole(mutant: Mutant) -> Mutant:
+    return dataclasses.replace(mutant, replacements=())
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import sys
 import zlib
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from keylane.api.http_date import http_date, parse_http_date
 from keylane.model.records import NewRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     Ask = Callable[..., dict[str, Any]]
 
@@ -286,6 +287,16 @@ def test_an_unknown_parameter_of_a_write_writes_nothing(post: Ask, log: FakeLog)
     assert not log.sent
 
 
+@pytest.fixture(params=["no JSON body yet", "after a JSON body"])
+def recursion_limit(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Python's limit of a function that has parsed no JSON body, and of one that has."""
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(1_000 if request.param == "no JSON body yet" else before)
+    yield
+    sys.setrecursionlimit(before)
+
+
+@pytest.mark.usefixtures("recursion_limit")
 @pytest.mark.parametrize("depth", [*range(20, 1_000, 20), *range(700, 1_000, 3)])
 def test_fields_of_a_deep_object_are_the_same_in_an_envelope(depth: int):
     deep = '{"a": ' * depth + "1.50" + "}" * depth

@@ -70,7 +70,7 @@ e2e: setup-tests  ## The tests over HTTP, on the whole stack
 containers: setup-check  ## The tests in containers: images, compose.yaml, sam local; needs a Docker engine
 	@$(BIN)/python -m pytest -m docker tests/docker $(PYTEST_ARGS)
 
-compat: setup-tests  ## REST Proxy's documented requests and real clients (COMPAT_ARGS='--url URL' or --serve)
+compat: setup-tests  ## REST Proxy's documented requests and real clients (COMPAT_ARGS=--serve, --localstack, or '--url URL')
 	@$(BIN)/python -m tests.compat $(COMPAT_ARGS)
 
 check: lint-infra audit  ## Lint, format, types, import rules, templates, advisories

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.compat.cases import CompatCase, check_answer, fill, load_cases, names_of
-from tests.compat.targets import LIMITED, SCHEMA_TOPICS, Target, ask, given, started
+from tests.compat.targets import LIMITED, SCHEMA_TOPICS, Target, ask, given, started, write_record
 
 HERE = Path(__file__).parent
 PARTITION = 1
@@ -80,8 +80,9 @@ def run_cases(target: Target, topic: str) -> int:
         "limited": LIMITED,
         "unknown": "no-such-topic",
         "large": "x" * 1_048_577,
+        **write_record(target.url, topic),
     }
-    every = {**load_cases("rest_proxy"), **load_cases("kprf")}
+    every = {**load_cases("rest_proxy"), **load_cases("kprf"), **load_cases("http")}
     cases = {name: case for name, case in every.items() if can_answer(target, case)}
     faults = 0
     for name, case in cases.items():
@@ -105,8 +106,8 @@ def can_answer(target: Target, case: CompatCase) -> bool:
 def run_case(target: Target, case: CompatCase, known: dict[str, str]) -> None:
     """Send a case; raise AssertionError if the answer is another one."""
     names = names_of(case, known, target.registrar.register) if target.registrar else known
-    body = case.request_body(names) if case.method == "POST" else None
-    headers = case.headers or JSON
+    body = case.request_body(names) if case.method in {"POST", "PUT"} else None
+    headers = fill(case.headers, names) or JSON
     answer = ask(target.urls[case.mode], case.method, fill(case.path, names), body, headers)
     if not target.is_localstack or not case.behind_gateway:
         check_answer(case, names, *answer)

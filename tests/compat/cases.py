@@ -1,4 +1,6 @@
-"""Requests with the answers that REST Proxy and kprf document, or their code gives, as data: `cases/*.json`.
+"""Requests with the answers that REST Proxy and kprf document, or their code gives, and what HTTP asks for.
+
+As data, in `cases/*.json`:
 
     {"name": ..., "source": where the answer is documented, "method": "POST", "path": "/topics/{topic}",
      "headers": {...}, "body": JSON, or "text": as it is sent, "status": 200, "answer_type": ...,
@@ -6,13 +8,15 @@
      "behind_gateway": {"reason": why API Gateway answers before a function does, "status": ..., ...}}
 
 A name in `setup` is the id of the schema that is registered there: [subject, schema], or with its type behind
-them. `needs` names what the service must have besides. An answer may have more members than the case.
+them. `needs` names what the service must have besides. With `"gzip": true` the body is compressed. {record}
+is a key of the topic with the value `RECORD`, {etag} its tag. An answer may have more members than the case.
 "$string", "$integer", "$boolean" and "$array" stand for any value of the type, "$position" for a position,
 "$any" for anything; ["$all", X] is an array of at least one X, ["$contains", X] one that has X.
 """
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 from dataclasses import dataclass, field, replace
@@ -23,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 SCHEMA_TOPICS = ("avro_topic", "json_topic", "proto_topic")
+RECORD_KEY, RECORD = "compat-record", b'{"dest": "SFO"}'
 CASES = Path(__file__).parent / "cases"
 _POSITION = re.compile(r"\d+:\d+")
 KINDS: dict[str, Callable[[Any], bool]] = {
@@ -52,6 +57,7 @@ class CompatCase:
     reports: list[Any] | None = None
     mode: str = ""
     behind_gateway: Mapping[str, Any] = field(default_factory=dict)
+    gzip: bool = False
 
     @property
     def needs_registry(self) -> bool:
@@ -68,8 +74,9 @@ class CompatCase:
 
     def request_body(self, names: Mapping[str, Any]) -> bytes:
         if self.text is not None:
-            return self.text.encode()
-        return b"" if self.body is None else json.dumps(fill(self.body, names)).encode()
+            return str(fill(self.text, names)).encode()
+        body = b"" if self.body is None else json.dumps(fill(self.body, names)).encode()
+        return gzip.compress(body) if self.gzip else body
 
 
 def load_cases(product: str) -> dict[str, CompatCase]:

@@ -6,10 +6,13 @@ import contextlib
 import http.client
 import json
 import tempfile
+import time
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
+
+from tests.compat.cases import RECORD, RECORD_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,6 +30,7 @@ WARM_UP = {
     "PROTOBUF": 'syntax = "proto3"; message A { int32 a = 1; }',
 }
 """A JVM that has just started takes longer for its first schemas than a function waits by default."""
+READABLE_WITHIN_S = 240
 LIMITED = "limited-compat"
 RATE_LIMITS = '{"topics": {"limited-*": {"records_per_minute": 6}}}'
 SPENDING = {"records": [{"topic": LIMITED, "data": "1"}] * 12}
@@ -74,6 +78,23 @@ def ask(
         return answer.status, answer.headers["Content-Type"], answer.read()
     finally:
         connection.close()
+
+
+def write_record(url: str, topic: str) -> dict[str, str]:
+    """Write the record that cases read, and wait until it can be read; return the names for it."""
+    path = f"/topics/{topic}/keys/{RECORD_KEY}"
+    status, _, body = ask(url, "PUT", path, RECORD)
+    if status != http.client.CREATED:
+        raise SystemExit(f"PUT {path} is {status}: {body!r}")
+    partition, offset = (json.loads(body)[name] for name in ("partition", "offset"))
+    wanted = {"Keylane-Min-Position": f"{partition}:{offset}", "Prefer": "wait=20"}
+    end_s = time.monotonic() + READABLE_WITHIN_S
+    # The first batch of a job that has just started takes long on a busy machine.
+    while (status := ask(url, "GET", path, headers=wanted)[0]) != http.client.OK:
+        if time.monotonic() > end_s:
+            raise SystemExit(f"GET {path} is {status}, {READABLE_WITHIN_S} s after the PUT")
+        time.sleep(0.1)
+    return {"record": RECORD_KEY, "etag": f'"{partition}-{offset}"', "long": "x" * 8_000}
 
 
 def given(url: str) -> Target:

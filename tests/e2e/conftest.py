@@ -32,14 +32,6 @@ def server_url(stack, tmp_path_factory) -> Iterator[str]:
         yield running.url
 
 
-@pytest.fixture
-def client(request, stack):
-    by_server = getattr(request, "param", "front") == "server"
-    client = Client(request.getfixturevalue("server_url") if by_server else stack.http_url)
-    yield client
-    client.close()
-
-
 @pytest.fixture(scope="session")
 def applied_stack(stack) -> Stack:
     """The stack, once its job has applied a record: the first one takes long on a machine that is busy."""
@@ -49,6 +41,14 @@ def applied_stack(stack) -> Stack:
     eventually(lambda: client.get("flights", b"e2e-first", **wait).status == 200, 240)
     client.close()
     return stack
+
+
+@pytest.fixture
+def client(request, applied_stack):
+    by_server = getattr(request, "param", "front") == "server"
+    client = Client(request.getfixturevalue("server_url") if by_server else applied_stack.http_url)
+    yield client
+    client.close()
 
 
 @pytest.fixture

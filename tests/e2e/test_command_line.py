@@ -8,7 +8,7 @@ import sys
 
 import pytest
 from click.testing import CliRunner
-from tests.servers.own import eventually
+from tests.servers.own import create_topic, eventually
 
 from keylane_local.cli import keylane
 from keylane_local.errors import StackError
@@ -94,11 +94,32 @@ def test_a_file_is_loaded_and_the_load_goes_on_behind_a_broken_row(run, name, tm
     arguments = ("load", str(path), "--topic", "bookings", "--key", "id", "--batch", "1")
     assert "line 4" in run(*arguments, exit_code=2)
     done = json.loads(run(*arguments, "--on-error", "skip", "--json"))
-    assert done == {"written": 0, "skipped": 1, "resumed": 2}
+    assert done == {"written": 0, "skipped": 1, "resumed": 2, "readable": True}
     partition, offset = run("put", "bookings", f"{name}-2", "{}").strip().split(":")
     run("get", "bookings", f"{name}-2", "--min-position", f"{partition}:{offset}", "--wait", "20")
     loaded = run("get", "bookings", f"{name}-2", "--at", f"{partition}:{int(offset) - 1}")
     assert json.loads(loaded) == {"id": f"{name}-2", "to": "Chur"}
+
+
+def test_what_a_load_has_written_can_be_read_at_once(run, name, tmp_path):
+    path = tmp_path / "orders.csv"
+    path.write_text("id,to\n" + "".join(f"{name}-{number},Zug\n" for number in range(50)), encoding="utf-8")
+    arguments = ("load", str(path), "--topic", "striped", "--key", "id")
+    assert run(*arguments) == "50 rows written, 0 skipped\n"
+    for number in range(50):
+        assert json.loads(run("get", "striped", f"{name}-{number}")) == {
+            "id": f"{name}-{number}",
+            "to": "Zug",
+        }
+
+
+def test_a_load_into_a_topic_that_no_job_keeps_says_so(run, applied_stack, name, tmp_path):
+    create_topic(applied_stack.kafka_bootstrap, name, 1)
+    path = tmp_path / "orders.jsonl"
+    path.write_text('{"id": "a"}\n', encoding="utf-8")
+    arguments = ("load", str(path), "--topic", name, "--key", "id", "--json")
+    done = {"written": 1, "skipped": 0, "resumed": 0, "readable": False}
+    assert json.loads(run(*arguments)) == json.loads(run(*arguments, "--no-wait")) == done
 
 
 def test_the_doctor_finds_the_stack_well(stack, run, tmp_path, monkeypatch):

@@ -126,6 +126,19 @@ def test_a_read_waits_for_a_position_until_its_timeout_and_then_says_so(client, 
     assert f"{partition}:{offset + 1_000_000}" in problem(answer)["detail"]
 
 
+@pytest.mark.parametrize("partition", [9, 17, 18])
+def test_a_position_in_a_partition_that_the_topic_does_not_have_is_refused_without_a_wait(
+    client, key, partition
+):
+    began_s = time.monotonic()
+    answer = client.get(TOPIC, key, Keylane_Min_Position=f"{partition}:0", Prefer="wait=20")
+    # The job looks for new partitions twice a second.
+    assert time.monotonic() - began_s < 15
+    assert answer.status == 400
+    assert problem(answer)["parameter"] == "Keylane-Min-Position"
+    assert f"has no partition {partition}: its last one is 8" in problem(answer)["detail"]
+
+
 @pytest.mark.parametrize(
     ("method", "path", "status", "kind"),
     [

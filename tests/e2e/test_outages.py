@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import time
 
+from click.testing import CliRunner
 from tests.e2e.client import path_of
 from tests.support import lanes as t
 
 from keylane import routing
 from keylane.adapters.redis.cluster import Cluster
+from keylane_local.cli import keylane
+from keylane_local.commands.api import load_wait
 
 TOPIC = "flights"
 
@@ -23,7 +26,14 @@ def primary_of(stack, key: bytes):
     return next(node for node in stack.redis.nodes if node.port == port)
 
 
-def test_reads_continue_without_the_job_and_report_their_age(stack, client, key):
+def load_one_row(stack, path, key: bytes) -> BaseException | None:
+    """Run `keylane load` with a file of one row; return what it raised."""
+    path.write_text(f"id\n{key.decode()}-loaded\n", encoding="utf-8")
+    arguments = ["load", str(path), "--topic", TOPIC, "--key", "id", "--url", stack.http_url]
+    return CliRunner().invoke(keylane, arguments).exception
+
+
+def test_reads_continue_without_the_job_and_report_their_age(stack, client, key, tmp_path, monkeypatch):
     position = client.put(TOPIC, key, b"1")
     assert client.get(TOPIC, key, Keylane_Min_Position=position, Prefer="wait=20").status == 200
     stack.job.kill()
@@ -39,6 +49,10 @@ def test_reads_continue_without_the_job_and_report_their_age(stack, client, key)
         assert ages == sorted(ages)
         assert ages[-1] >= (time.monotonic() - killed_s) * 1000 - 500
         later = client.put(TOPIC, key, b"2")
+        # What waits for the job says so in time: a load, and a read of a partition that may be a new one.
+        monkeypatch.setattr(load_wait, "WAIT_S", 1.0)
+        assert isinstance(load_one_row(stack, tmp_path / "rows.csv", key), load_wait.NotReadableYet)
+        assert client.get(TOPIC, key, Keylane_Min_Position="9:0", Prefer="wait=1").status == 412
     finally:
         stack.job.start()
         stack.job.wait_ready()

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from google.protobuf.descriptor_pb2 import FileDescriptorProto
     from google.protobuf.message import Message
 
-START_TIMEOUT_S = 90.0
+START_TIMEOUT_S = 240
 _API = "/apis/ccompat/v7"
 _JVM = ("-Xms64m", "-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 

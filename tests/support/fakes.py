@@ -75,7 +75,7 @@ class FakeState:
     """The port State over dicts. It refuses keys outside the slot that is given, as a cluster does.
 
     Slots of `moving` are read key by key; `between` is called after the first key. `lagging`: what replicas
-    have, which answer `read` unless the primary must.
+    have, or None for what they lack; they answer `read` unless the primary must.
     """
 
     entries: dict[bytes, bytes] = field(default_factory=dict)
@@ -87,7 +87,7 @@ class FakeState:
     hashes: dict[bytes, dict[bytes, bytes]] = field(default_factory=dict)
     runs: list[list[tuple[bytes, ...]]] = field(default_factory=list)
     limit_bytes: int = 32 * 1024 * 1024
-    lagging: dict[bytes, bytes] = field(default_factory=dict)
+    lagging: dict[bytes, bytes | None] = field(default_factory=dict)
 
     def read(
         self, slot: int, keys: Sequence[bytes], deadline: Deadline, *, primary_only: bool = False

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from keylane_spark.stream.leaders import Leaders
     from keylane_spark.stream.openings import WriterSpec
 
-_CHECK_TOPICS_S = 2.0
-
 
 class HeartbeatQuery(Protocol):
     """The query whose lanes are kept fresh; the heartbeat's thread calls it."""
@@ -87,7 +85,6 @@ class Heartbeat:
         self._writer = writer
         self._freshness = freshness
         self._query = query
-        self._next_check_s = self._clock.monotonic_s() + _CHECK_TOPICS_S
         self._cluster = Cluster(writer.redis)
         self._missed = ParkedSlots()
         self._missed_since_s: dict[int, float] = {}
@@ -149,11 +146,11 @@ class Heartbeat:
         self._has_reported_skew = is_large
 
     def _beat(self) -> None:
-        if self._clock.monotonic_s() >= self._next_check_s:
-            self._query.check_topics()
-            self._next_check_s = self._clock.monotonic_s() + _CHECK_TOPICS_S
         self._compare_clocks()
         before, seen_ms = self._query.positions, self._claim_clock.now_ms()
+        # A lane that is complete as of now says also that its topic has no further partitions: a read waits
+        # for no position in them.
+        self._query.check_topics()
         ends = self._leaders.end_offsets()
         if self._freshness.observe(seen_ms, ends, before):
             # Most likely the topic was deleted and created again.

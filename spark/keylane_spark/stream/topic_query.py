@@ -58,7 +58,7 @@ class TopicQuery(BatchQuery):
     """The query over all topics, with its heartbeat.
 
     `building`: it fills a generation that nobody reads yet, in smaller batches, so that the query that serves
-    stays fresh meanwhile. `check_topics` is called by the heartbeat every two seconds.
+    stays fresh meanwhile. `check_topics` is called by the heartbeat at each beat.
     """
 
     def __init__(

@@ -6,9 +6,10 @@ import itertools
 import os
 import signal
 import time
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import Producer
@@ -19,6 +20,7 @@ from tests.support import lanes as t
 from tests.support.jobs import State
 
 from keylane.adapters.redis.cluster import Cluster
+from keylane.errors import TopicChanged
 from keylane.model.records import Layout
 from keylane_spark.adapters.claim_clock import ClaimClock
 from keylane_spark.adapters.function_library import WriteOptions
@@ -28,6 +30,9 @@ from keylane_spark.config.topics import Config
 from keylane_spark.stream.freshness import ObservedEnds
 from keylane_spark.stream.heartbeat import Heartbeat
 from keylane_spark.stream.openings import WriterSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 NUMBERS = itertools.count()
 HOUR_MS = 3_600_000
@@ -142,6 +147,7 @@ class TopicRecreated:
     topic: str
     ends: list[int]
     checks: int = 0
+    has_grown: bool = False
     strays: tuple[str, ...] = ()
     stuck: tuple[tuple[str, int], ...] = ()
     unread: tuple[tuple[str, int], ...] = ()
@@ -157,30 +163,52 @@ class TopicRecreated:
 
     def check_topics(self) -> None:
         self.checks += 1
+        if self.has_grown:
+            raise TopicChanged("it has 2 partitions now, 1 before")
 
     def say(self, text: str) -> None:
         pytest.fail(text)
 
 
-def test_a_log_that_ends_below_the_state_proves_nothing_and_is_looked_at_at_once(redis_cluster):
+@contextmanager
+def beating(redis_cluster, ends: list[int]) -> Iterator[tuple[Any, Any]]:
+    """A heartbeat and the topic that it sees; `claim` beats and returns the time that the lane has then."""
     layout = Layout(f"age-{next(NUMBERS)}", 1)
     lane = LaneTarget.of(layout, 0, 0)
     t.writer(redis_cluster, 1).open([(lane, 5)])
-    query: Any = TopicRecreated(layout.topic, [5, 4, 5])
+    query: Any = TopicRecreated(layout.topic, ends)
     context: Any = SimpleNamespace(
         clock=t.CLOCK,
         claim_clock=ClaimClock(t.CLOCK),
         config=Config.model_validate({"topics": {layout.topic: {}}}),
     )
     spec = WriterSpec(t.settings(redis_cluster), {layout.topic: layout}, 1, WriteOptions())
-    beating = Heartbeat(context, spec, ObservedEnds(), query, query)
-    claims = []
-    for _ in range(3):
-        beating._beat()
-        claims.append(t.held(redis_cluster, lane, [])[1].complete_as_of_ms)
-    beating.stop()
+    heartbeat = Heartbeat(context, spec, ObservedEnds(), query, query)
+
+    def claim() -> int:
+        with suppress(TopicChanged):
+            heartbeat._beat()
+        found: int = t.held(redis_cluster, lane, [])[1].complete_as_of_ms
+        return found
+
+    yield query, claim
+    heartbeat.stop()
+
+
+def test_a_log_that_ends_below_the_state_proves_nothing_and_is_looked_at_at_once(redis_cluster):
+    with beating(redis_cluster, [5, 4, 5]) as (query, claim):
+        claims = [claim() for _ in range(3)]
     assert 0 < claims[0] == claims[1] < claims[2]
-    assert query.checks == 1
+    # Once in each beat, and after the end that had fallen.
+    assert query.checks == 4
+
+
+def test_a_lane_is_not_complete_as_of_a_time_at_which_its_topic_had_grown(redis_cluster):
+    """A read that sees a younger lane takes a partition without watermarks for one that does not exist."""
+    with beating(redis_cluster, [5, 5]) as (query, claim):
+        before_ms = claim()
+        query.has_grown = True
+        assert claim() == before_ms > 0
 
 
 def test_the_claim_clock_is_no_later_than_either_clock_and_one_hung_primary_stops_it_not(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import sys
 import zlib
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from keylane.api.http_date import http_date, parse_http_date
 from keylane.model.records import NewRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     Ask = Callable[..., dict[str, Any]]
 
@@ -68,6 +69,45 @@ def test_compressed_bodies_are_read_by_every_route_with_a_body(post: Ask, log: F
     keys = gzip.compress(b'{"keys": ["k"]}')
     answer = reading()("POST", "/topics/flights/keys:read", body=keys, headers=headers)
     assert json.loads(answer["body"])["records"][0]["value"] == {"dest": "SFO"}
+
+
+@pytest.fixture(params=["/push", "/topics/t", "/v3/clusters/fake/topics/t/records", "keys:read"])
+def send_json(request: pytest.FixtureRequest, post: Ask) -> Callable[[bytes, str], str]:
+    """Send a mark, then a document with some JSON in it, to one of the routes; return the answer's body."""
+    bodies = {
+        "/push": '{"records": [{"topic": "t", "data": "1", "x": ANY}], "wait_for_send": true}',
+        "/topics/t": '{"records": [{"value": ANY}]}',
+        "/v3/clusters/fake/topics/t/records": '{"value": {"type": "JSON", "data": ANY}}',
+        "keys:read": '{"keys": ["k"], "x": ANY}',
+    }
+    media_type = "application/json"
+    if request.param == "/topics/t":
+        media_type = "application/vnd.kafka.json.v2+json"
+
+    def send(mark: bytes, text: str) -> str:
+        body = mark + bodies[request.param].replace("ANY", text).encode()
+        headers = {"Content-Type": media_type}
+        if request.param == "keys:read":
+            answer = reading()("POST", "/topics/flights/keys:read", body=body, headers=headers)
+        else:
+            answer = post(request.param, body, headers=headers)
+        found: str = answer["body"]
+        return found
+
+    return send
+
+
+def test_json_of_every_route_may_begin_with_a_byte_order_mark(send_json: Callable[[bytes, str], str]):
+    with_mark, without = (send_json(mark, "1") for mark in (b"\xef\xbb\xbf", b""))
+    assert "not valid JSON" not in with_mark
+    assert len(with_mark) == len(without)
+
+
+def test_json_of_every_route_may_have_1000_levels_and_more_are_called_so(
+    send_json: Callable[[bytes, str], str],
+):
+    assert "levels" not in send_json(b"", "[" * 900 + "]" * 900)
+    assert "is nested deeper than 1,000 levels" in send_json(b"", "[" * 1_001 + "]" * 1_001)
 
 
 @pytest.mark.parametrize("coding", ["br", "deflate", "gzip, gzip", "compress", "gzip;q=1", "snappy"])
@@ -247,6 +287,16 @@ def test_an_unknown_parameter_of_a_write_writes_nothing(post: Ask, log: FakeLog)
     assert not log.sent
 
 
+@pytest.fixture(params=["no JSON body yet", "after a JSON body"])
+def recursion_limit(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Python's limit of a function that has parsed no JSON body, and of one that has."""
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(1_000 if request.param == "no JSON body yet" else before)
+    yield
+    sys.setrecursionlimit(before)
+
+
+@pytest.mark.usefixtures("recursion_limit")
 @pytest.mark.parametrize("depth", [*range(20, 1_000, 20), *range(700, 1_000, 3)])
 def test_fields_of_a_deep_object_are_the_same_in_an_envelope(depth: int):
     deep = '{"a": ' * depth + "1.50" + "}" * depth

@@ -12,8 +12,9 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from keylane_client import Client
+from keylane_client import Client, Position, PositionNotReached, UnknownTopic
 from keylane_local.commands.api import load as loading
+from keylane_local.commands.api import load_wait
 from keylane_local.commands.api.load_rows import read_csv, read_json_lines, read_parquet, render_value
 from keylane_local.commands.api.load_state import LoadIdentity, LoadState
 from keylane_local.errors import BadInput, StackError
@@ -155,3 +156,52 @@ def test_a_state_of_another_file_or_load_is_refused(tmp_path):
     path.write_text("id\n1\n2\n")
     with pytest.raises(BadInput, match="--restart"):
         LoadState(path, LoadIdentity.of(path, "u", "t", "id")).load_rows()
+
+
+class Reads:
+    """A topic whose reads are answered in turn: an error is raised. Each read takes a second."""
+
+    def __init__(self, *answers: Exception | None) -> None:
+        self._answers = list(answers)
+        self.read: list[tuple[str | bytes, Position]] = []
+        self.now_s = 0.0
+
+    def get(self, key, *, min_position, wait_s):
+        assert 0 <= wait_s <= 20
+        self.read.append((key, min_position))
+        self.now_s += 1
+        answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+        if answer is not None:
+            raise answer
+
+    def clock(self) -> float:
+        return self.now_s
+
+
+BEHIND = PositionNotReached(412, {"type": "urn:keylane:problem:position-not-reached"}, {})
+LAST = [("a", Position(0, 7)), ("b", Position(3, 1))]
+
+
+def test_a_load_waits_for_the_last_record_of_each_partition(tmp_path):
+    loader = Topics().loader()
+    loader.write(rows_of(tmp_path, "id\n1\n2\n3\n"))
+    assert loader.last == {0: ("3", Position(0, 2))}
+    topic = Reads(BEHIND, BEHIND, None)
+    assert load_wait.wait_readable(topic, LAST, 2, topic.clock) is None
+    assert topic.read == [LAST[0]] * 3 + [LAST[1]]
+
+
+def test_a_wait_that_takes_too_long_says_what_is_written_and_to_look_at_the_job():
+    topic = Reads(BEHIND)
+    with pytest.raises(
+        load_wait.NotReadableYet, match=r"2 rows are written.*60 s.*\(0:7\).*--no-wait"
+    ) as caught:
+        load_wait.wait_readable(topic, LAST, 2, topic.clock)
+    assert caught.value.exit_code == 6
+    assert topic.now_s == load_wait.WAIT_S
+
+
+def test_a_topic_without_a_state_is_not_waited_for():
+    topic = Reads(UnknownTopic(404, {"type": "urn:keylane:problem:unknown-topic", "detail": "none"}, {}))
+    assert load_wait.wait_readable(topic, LAST, 2, topic.clock) == "404 unknown-topic: none"
+    assert len(topic.read) == 1

@@ -357,11 +357,41 @@ def test_position_in_a_partition_by_which_the_topic_has_grown_waits_on_its_water
         if len(reader.time.pauses) == 3:
             reader.state.entries |= value_entry(layout, KEY, b"stray", offset=7, source_partition=13)
             reader.state.entries[mark_key] = codec.encode_watermark(a_watermark(8))
+            reader.state.entries |= watermark_entry(layout, KEY, a_watermark(complete_as_of_ms=NOW_MS + 1))
 
     reader.time.on_pause = arrive
     answer = reader.latest(layout.topic, min_position=Position(13, 7), position_ms=1_000)
     assert answer.record
     assert answer.record.value == b"stray"
+
+
+@pytest.mark.parametrize("partition", [9, 13, 17])
+def test_position_in_a_partition_that_the_topic_does_not_have_is_refused_at_the_job_s_next_look(
+    layout: Layout, partition: int
+):
+    reader = Reader(a_lane(layout, KEY, b"v"))
+
+    def look() -> None:
+        if len(reader.time.pauses) == 3:
+            reader.state.entries |= watermark_entry(layout, KEY, a_watermark(complete_as_of_ms=NOW_MS))
+
+    reader.time.on_pause = look
+    with pytest.raises(BadRequest, match=f"no partition {partition}: its last one is 8") as caught:
+        reader.latest(layout.topic, min_position=Position(partition, 1), position_ms=5_000)
+    assert caught.value.parameter == "Keylane-Min-Position"
+    assert len(reader.time.pauses) == 3
+
+
+def test_position_in_a_partition_that_only_a_primary_knows_yet_is_not_refused(layout: Layout):
+    current = a_watermark(complete_as_of_ms=NOW_MS)
+    reader = Reader(a_lane(layout, KEY, b"v"), watermark_entry(layout, KEY, current))
+    tag = lane_of(layout, KEY, 13 % 9)[2]
+    mark_key = redis_keys.watermark_key(tag, layout.topic, layout.generation, 13, 0)
+    reader.state.entries[mark_key] = codec.encode_watermark(a_watermark(8))
+    reader.state.lagging = {mark_key: None}
+    answer = reader.latest(layout.topic, min_position=Position(13, 7), position_ms=1_000)
+    assert answer.record
+    assert not reader.time.pauses
 
 
 def test_partition_that_no_topic_has_is_refused(layout: Layout):
@@ -377,7 +407,7 @@ def test_position_in_a_partition_far_beyond_the_topics_is_refused_at_once(layout
         reader.latest(layout.topic, min_position=Position(18, 1), position_ms=5_000)
     assert caught.value.parameter == "Keylane-Min-Position"
     assert not reader.time.pauses
-    # The topic may have grown a moment ago.
+    # The topic may have grown a moment ago, while no job says so.
     with pytest.raises(PositionNotReached):
         reader.latest(layout.topic, min_position=Position(17, 1), position_ms=50)
 

@@ -1,7 +1,8 @@
 """`keylane load`: write the rows of a file to a topic, a JSON object each.
 
 1. Read a batch of rows. 2. Push it. Push again, from the first record that failed, what may succeed later:
-in this order the last row of a key stays the last. 3. Save how far the file is done.
+in this order the last row of a key stays the last. 3. Save how far the file is done. At the end of the file,
+wait until the state has the last record of each partition.
 A run that breaks between 2 and 3 writes the batch again: the state is the same, the log has it twice.
 """
 
@@ -25,7 +26,7 @@ from rich.progress import (
 )
 from tenacity import Retrying, retry_if_exception, retry_if_result, stop_after_delay
 
-from keylane_client import NewRecord, RetryPolicy, Topic, WriteFailed
+from keylane_client import NewRecord, Position, RetryPolicy, Topic, WriteFailed, Written
 from keylane_local.commands.api.access import Remote, with_remote
 from keylane_local.commands.api.load_rows import (
     Row,
@@ -37,6 +38,7 @@ from keylane_local.commands.api.load_rows import (
     render_value,
 )
 from keylane_local.commands.api.load_state import LoadIdentity, LoadState
+from keylane_local.commands.api.load_wait import wait_readable
 from keylane_local.commands.api.printing import print_json
 from keylane_local.errors import BadInput, StackError
 
@@ -52,11 +54,15 @@ Report = Callable[[str], None]
 
 @dataclass(slots=True)
 class LoadCounts:
-    """Rows written and skipped by this run; `resumed`: those of earlier ones."""
+    """Rows written and skipped by this run; `resumed`: those of earlier ones.
+
+    `readable`: the state has all that this run wrote.
+    """
 
     written: int = 0
     skipped: int = 0
     resumed: int = 0
+    readable: bool = False
 
 
 class RowLoader:
@@ -69,6 +75,8 @@ class RowLoader:
         self._report = report
         self._policy = RetryPolicy()
         self.counts = LoadCounts()
+        self.last: dict[int, tuple[str | bytes, Position]] = {}
+        """Partition -> key and position of the last record that was written to it."""
 
     def write(self, rows: Sequence[Row]) -> None:
         """Write a batch. Raises StackError at a row that is wrong, unless errors are to be skipped."""
@@ -100,6 +108,8 @@ class RowLoader:
             del results[done:]
             answers = self._topic.push(records[done:])
             results.extend(each if isinstance(each, WriteFailed) else None for each in answers)
+            for record, each in zip(records[done:], answers, strict=False):
+                self._note(record, each)
             return any(each is not None and each.is_retriable for each in results)
 
         def last_results(state: RetryCallState) -> bool:
@@ -114,6 +124,13 @@ class RowLoader:
             retry_error_callback=last_results,
         )(attempt)
         return results
+
+    def _note(self, record: NewRecord, answer: Written | WriteFailed) -> None:
+        if isinstance(answer, WriteFailed) or answer.position is None or record.key is None:
+            return
+        partition = answer.position.partition
+        if partition not in self.last or self.last[partition][1] < answer.position:
+            self.last[partition] = record.key, answer.position
 
     def _record_of(self, row: Row) -> NewRecord | None:
         fault, body = row.fault, b""
@@ -150,6 +167,7 @@ class RowLoader:
 )
 @click.option("--on-error", type=click.Choice(["stop", "skip"]), default="stop", show_default=True)
 @click.option("--restart", is_flag=True, help="Begin again, not where an earlier run broke off.")
+@click.option("--wait/--no-wait", default=True, show_default=True, help="Until the rows can be read.")
 def load(  # noqa: PLR0913 (the options of a command)
     remote: Remote,
     *,
@@ -160,8 +178,9 @@ def load(  # noqa: PLR0913 (the options of a command)
     batch: int,
     on_error: str,
     restart: bool,
+    wait: bool,
 ) -> None:
-    """Write each row of FILE (CSV, JSON lines, Parquet) as a JSON object.
+    """Write each row of FILE (CSV, JSON lines, Parquet) as a JSON object; then wait until all can be read.
 
     If it breaks off, the same command goes on with the batch that was not acknowledged.
     """
@@ -185,6 +204,8 @@ def load(  # noqa: PLR0913 (the options of a command)
             sys.exit(130)
         except UnicodeDecodeError as error:
             raise BadInput(f"{file} is not UTF-8: {error}") from error
+        if wait:
+            _wait(client.topic(topic), loader, console)
     _print_counts(remote, loader.counts)
 
 
@@ -196,6 +217,17 @@ def run_load(rows: Rows, loader: RowLoader, state: LoadState, batch: int) -> Non
         done += len(chunk)
         state.save_rows(done)
     state.remove()
+
+
+def _wait(topic: Topic, loader: RowLoader, console: Console) -> None:
+    try:
+        reason = wait_readable(topic, loader.last.values(), loader.counts.written)
+    except KeyboardInterrupt:
+        console.print("Stopped. All rows are written.")
+        sys.exit(130)
+    loader.counts.readable = reason is None
+    if reason is not None:
+        console.print(f"The rows are in Kafka, but cannot be read here: {reason}", markup=False)
 
 
 def _read(file: Path, kind: str, progress: Progress) -> Rows:

@@ -43,6 +43,13 @@ class Wait(NamedTuple):
 NO_WAIT = Wait()
 
 
+class _Began(NamedTuple):
+    """When a read began, by both clocks."""
+
+    monotonic_s: float
+    ms: int
+
+
 def read_latest(store: Store, topic: str, key: bytes, terms: ReadTerms = ANY, wait: Wait = NO_WAIT) -> Answer:
     """Read the latest record of a key; `record` is None where it is absent, which is an answer too.
 
@@ -53,13 +60,14 @@ def read_latest(store: Store, topic: str, key: bytes, terms: ReadTerms = ANY, wa
     check_key(key)
     if wait.min_position is None and wait.is_known is None and terms.max_age_ms is None:
         return _read(store, topic, key, Deadline.after_ms(terms.timeout_ms, store.clock), terms)
-    clock, began_s = store.clock, store.clock.monotonic_s()
+    clock = store.clock
+    began = _Began(clock.monotonic_s(), clock.now_ms())
     pause_s = FIRST_POLL_PAUSE_S if wait.min_position is None else FIRST_PAUSE_S
     while True:
         not_yet: LaneBuilding | PositionNotReached | StateTooOld | None = None
         bound_ms, longest_s = wait.change_ms, LAST_POLL_PAUSE_S
         try:
-            answer = _read_from(store, topic, key, terms, wait.min_position, began_s=began_s)
+            answer = _read_from(store, topic, key, terms, wait.min_position, began=began)
             check_age(answer, clock.now_ms(), terms.max_age_ms)
             if wait.is_known is None or not wait.is_known(answer):
                 return answer
@@ -69,7 +77,7 @@ def read_latest(store: Store, topic: str, key: bytes, terms: ReadTerms = ANY, wa
             not_yet, bound_ms, longest_s = error, wait.position_ms, LAST_PAUSE_S
         except StateTooOld as error:
             not_yet = error
-        left_s = began_s + bound_ms / 1000 - clock.monotonic_s()
+        left_s = began.monotonic_s + bound_ms / 1000 - clock.monotonic_s()
         if left_s <= 0 and not_yet:
             raise not_yet
         if left_s <= 0:
@@ -93,7 +101,7 @@ def _read(
 
 
 def _read_from(
-    store: Store, topic: str, key: bytes, terms: ReadTerms, wanted: Position | int | None, *, began_s: float
+    store: Store, topic: str, key: bytes, terms: ReadTerms, wanted: Position | int | None, *, began: _Began
 ) -> Answer:
     """As `_read`, from a state that has the position; raises PositionNotReached for one that has not."""
     deadline = Deadline.after_ms(terms.timeout_ms, store.clock)
@@ -104,9 +112,10 @@ def _read_from(
     is_stray = position.partition != answer.partition
     next_offset = answer.watermark.next_offset
     if is_stray:
-        next_offset = _next_offset(store, topic, key, position.partition, deadline)
+        is_current = answer.watermark.complete_as_of_ms >= began.ms
+        next_offset = _next_offset(store, topic, key, position.partition, deadline, is_current=is_current)
     if next_offset <= position.offset:
-        waited_ms = round((store.clock.monotonic_s() - began_s) * 1000)
+        waited_ms = round((store.clock.monotonic_s() - began.monotonic_s) * 1000)
         raise PositionNotReached(str(position), next_offset, waited_ms)
     if not is_stray:
         return answer
@@ -115,11 +124,15 @@ def _read_from(
     return _read(store, topic, key, deadline, terms, primary_only=True)
 
 
-def _next_offset(store: Store, topic: str, key: bytes, partition: int, deadline: Deadline) -> int:
+def _next_offset(
+    store: Store, topic: str, key: bytes, partition: int, deadline: Deadline, *, is_current: bool
+) -> int:
     """Return the next offset of the lane with this partition and the key's stripe; 0 before it begins.
 
     A partition beyond the layout's count was added to the topic later: it has watermarks too, once the job
-    has seen it. Until then it is waited for, unless the topic would have to have doubled for it.
+    has seen it. The job looks for new partitions before it says that a lane is complete. So one without
+    watermarks does not exist if a lane `is_current`: complete as of a time after the read began. Until then
+    it is waited for, unless the topic would have to have doubled for it.
     """
     if partition >= MAX_LANES:
         raise BadRequest(
@@ -128,11 +141,11 @@ def _next_offset(store: Store, topic: str, key: bytes, partition: int, deadline:
         )
     layout = store.layouts.get(topic, deadline)
     data, redis_key = _watermark_of(store, layout, partition, key, deadline)
-    if data is None and partition >= 2 * layout.partition_count:
-        # The kept layout may be older than the topic's growth.
+    if data is None and _is_beyond(layout, partition, is_current=is_current):
+        # The kept layout may be older than the topic's growth, and a replica than the job's last look.
         layout = store.layouts.refresh(topic, deadline)
-        data, redis_key = _watermark_of(store, layout, partition, key, deadline)
-        if data is None and partition >= 2 * layout.partition_count:
+        data, redis_key = _watermark_of(store, layout, partition, key, deadline, primary_only=True)
+        if data is None and _is_beyond(layout, partition, is_current=is_current):
             raise BadRequest(
                 f"topic {topic!r} has no partition {partition}: its last one is {layout.partition_count - 1}",
                 _MIN_POSITION,
@@ -140,10 +153,20 @@ def _next_offset(store: Store, topic: str, key: bytes, partition: int, deadline:
     return 0 if data is None else decode_watermark(redis_key, data).next_offset
 
 
+def _is_beyond(layout: Layout, partition: int, *, is_current: bool) -> bool:
+    return partition >= layout.partition_count * (1 if is_current else 2)
+
+
 def _watermark_of(
-    store: Store, layout: Layout, partition: int, key: bytes, deadline: Deadline
+    store: Store,
+    layout: Layout,
+    partition: int,
+    key: bytes,
+    deadline: Deadline,
+    *,
+    primary_only: bool = False,
 ) -> tuple[bytes | None, bytes]:
     """Return the watermark record of the lane with this partition and the key's stripe, and its Redis key."""
     lane = lane_in_partition(layout, partition, key)
-    (data,) = store.state.read(lane.slot, (lane.watermark_key,), deadline)
+    (data,) = store.state.read(lane.slot, (lane.watermark_key,), deadline, primary_only=primary_only)
     return data, lane.watermark_key

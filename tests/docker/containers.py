@@ -45,8 +45,8 @@ class Compose:
     """The project's compose.yaml as a project of its own, so that a user's own stack stays as it is."""
 
     def __init__(self) -> None:
-        files = ("--file", "compose.yaml", "--file", "tests/docker/compose.yaml")
-        self._command = ["docker", "compose", "--project-name", PROJECT, *files]
+        options = ("--file", "compose.yaml", "--file", "tests/docker/compose.yaml", "--profile", "serve")
+        self._command = ["docker", "compose", "--project-name", PROJECT, *options]
 
     def run(self, *arguments: str, timeout_s: float = 120) -> subprocess.CompletedProcess[str]:
         """Run a subcommand of `docker compose`."""
@@ -75,7 +75,11 @@ class Compose:
     @property
     def url(self) -> str:
         """Where the front serves HTTP."""
-        return f"http://{self.run('port', 'front', '8080').stdout.strip()}"
+        return self.url_of("front")
+
+    def url_of(self, service: str) -> str:
+        """Where a service serves HTTP, of this machine's addresses."""
+        return f"http://{self.run('port', service, '8080').stdout.strip()}"
 
 
 def build_functions() -> None:

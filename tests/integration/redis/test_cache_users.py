@@ -85,7 +85,10 @@ def test_the_page_names_a_user_for_the_functions_and_one_for_the_job():
     assert DOCUMENTED.keys() == {"keylane-functions", "keylane-job", "keylane-produce"}
 
 
-@pytest.mark.parametrize(("writer_name", "reader_name"), [("writer", "reader"), ("writer", "server"), ("keylane-job", "keylane-functions")])
+@pytest.mark.parametrize(
+    ("writer_name", "reader_name"),
+    [("writer", "reader"), ("writer", "server"), ("keylane-job", "keylane-functions")],
+)
 def test_the_writer_writes_lanes_and_the_reader_reads_them(users, monkeypatch, writer_name, reader_name):
     layout = a_layout(a_topic(), 1, options=Options(index=True, history_count=5))
     lane = LaneTarget.of(layout, 0, 0)

@@ -61,4 +61,4 @@ def test_records_name_their_trace_unless_the_parameter_says_otherwise(path):
 
 
 def test_the_package_for_emr_has_what_the_jobs_image_has():
-    assert job_package.EXTRAS == image_requirements.EXTRAS["job"]
+    assert image_requirements.EXTRAS["job"] == job_package.EXTRAS

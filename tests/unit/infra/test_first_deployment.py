@@ -39,6 +39,18 @@ def test_functions_and_job_may_decrypt_secrets_with_keys_of_the_account():
     assert any(map(decrypts, secrets["PolicyDocument"]["Statement"]))
 
 
+def test_functions_and_job_may_decrypt_the_login_of_a_new_kafka():
+    policy = RESOURCES["KafkaSecretPolicy"]["Properties"]["PolicyDocument"]["Statement"]
+    allowed = {each["Action"]: each["Resource"] for each in policy}
+    assert allowed["secretsmanager:GetSecretValue"] == {"Fn::GetAtt": ["Kafka", "Outputs.SecretArn"]}
+    assert allowed["kms:Decrypt"] == {"Fn::GetAtt": ["Kafka", "Outputs.KeyArn"]}
+    _, keys = RESOURCES["Pipeline"]["Properties"]["Parameters"]["SecretKeyArns"]["Fn::Join"]
+    assert {"Fn::If": ["IsNewScram", allowed["kms:Decrypt"], NO_VALUE]} in keys
+    secret, key = (template("infra/kafka.yaml")["Outputs"][name]["Value"] for name in ("SecretArn", "KeyArn"))
+    assert secret == {"Fn::If": ["IsScram", {"Ref": "ScramSecret"}, ""]}
+    assert key == {"Fn::If": ["IsScram", {"Fn::GetAtt": ["ScramKey", "Arn"]}, ""]}
+
+
 def test_the_commands_of_the_page_list_every_secret_that_they_name():
     pages = {name: each for name, each in read_combinations(ROOT).items() if name.startswith("deploy-page")}
     named = 0

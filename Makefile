@@ -82,7 +82,7 @@ check: lint-infra audit  ## Lint, format, types, import rules, templates, adviso
 lint-infra: setup-check  ## cfn-lint, sam validate, checkov and parliament on all combinations of parameters
 	$(BIN)/python -m keylane_build.templates
 
-audit: setup-check  ## SBOMs of layer and job into build/sbom, and pip-audit, where its advisories can be reached
+audit: setup-check  ## SBOMs of layer, job and images into build/sbom, and pip-audit, where its advisories can be reached
 	$(BIN)/python -m keylane_build.audit
 
 openapi: setup-python  ## Write docs/openapi.json, and the template's routes, from the code

@@ -54,6 +54,13 @@ def functions(filled: Compose) -> Compose:
 
 
 @pytest.fixture(scope="session")
+def lambdas(functions: Compose) -> Iterator[str]:
+    """The URL of `sam local start-lambda`."""
+    with containers.start_lambda() as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
 def api(functions: Compose) -> Iterator[str]:
     """The URL of `sam local start-api`."""
     with containers.start_api() as url:

@@ -11,6 +11,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import httpx
 from tests.docker.stand_ins import image_names
 from tests.e2e.client import Client
 from tests.servers.own import eventually
@@ -45,8 +46,8 @@ class Compose:
     """The project's compose.yaml as a project of its own, so that a user's own stack stays as it is."""
 
     def __init__(self) -> None:
-        files = ("--file", "compose.yaml", "--file", "tests/docker/compose.yaml")
-        self._command = ["docker", "compose", "--project-name", PROJECT, *files]
+        options = ("--file", "compose.yaml", "--file", "tests/docker/compose.yaml", "--profile", "serve")
+        self._command = ["docker", "compose", "--project-name", PROJECT, *options]
 
     def run(self, *arguments: str, timeout_s: float = 120) -> subprocess.CompletedProcess[str]:
         """Run a subcommand of `docker compose`."""
@@ -75,7 +76,11 @@ class Compose:
     @property
     def url(self) -> str:
         """Where the front serves HTTP."""
-        return f"http://{self.run('port', 'front', '8080').stdout.strip()}"
+        return self.url_of("front")
+
+    def url_of(self, service: str) -> str:
+        """Where a service serves HTTP, of this machine's addresses."""
+        return f"http://{self.run('port', service, '8080').stdout.strip()}"
 
 
 def build_functions() -> None:
@@ -116,11 +121,28 @@ def invoke(function: str, event: Path) -> dict[str, object]:
     return json.loads(done.stdout.strip().splitlines()[-1])
 
 
-@contextlib.contextmanager
-def start_api() -> Iterator[str]:
+def start_api() -> contextlib.AbstractContextManager[str]:
     """Yield the URL of a running `sam local start-api`."""
+    return _serve("start-api")
+
+
+def start_lambda() -> contextlib.AbstractContextManager[str]:
+    """Yield the URL of a running `sam local start-lambda`."""
+    return _serve("start-lambda")
+
+
+def invoke_at(url: str, function: str, event: Path) -> dict[str, object]:
+    """Return what a function of `sam local start-lambda` answers to an event."""
+    path = f"/2015-03-31/functions/{function.capitalize()}Function/invocations"
+    answer = httpx.post(f"{url}{path}", content=event.read_bytes(), timeout=600)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+@contextlib.contextmanager
+def _serve(what: str) -> Iterator[str]:
     port = Ports().any()
-    command = _sam_local("start-api", "--port", str(port))
+    command = _sam_local(what, "--port", str(port))
     with subprocess.Popen(
         command, cwd=ROOT, env=templates.environment(), stderr=subprocess.PIPE, text=True
     ) as process:
@@ -130,7 +152,7 @@ def start_api() -> Iterator[str]:
         reader.start()
         try:
             url = f"http://127.0.0.1:{port}"
-            eventually(lambda: process.poll() is not None or _answers(url), 120)
+            eventually(lambda: process.poll() is not None or _answers(url), 300)
             assert process.poll() is None, "".join(lines)
             yield url
         finally:

@@ -6,9 +6,10 @@ import json
 
 import httpx
 import pytest
+from tests.e2e.client import Client
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(1800)]
-SERVICES = {"kafka", "valkey-1", "valkey-2", "valkey-3", "job", "front"}
+SERVICES = {"kafka", "valkey-1", "valkey-2", "valkey-3", "job", "front", "serve"}
 
 
 def test_every_service_is_healthy_and_was_never_restarted(compose):
@@ -18,15 +19,16 @@ def test_every_service_is_healthy_and_was_never_restarted(compose):
     assert services["cluster"]["ExitCode"] == 0
 
 
-@pytest.mark.parametrize("service", ["job", "front"])
+@pytest.mark.parametrize("service", ["job", "front", "serve"])
 def test_process_has_no_privileges_and_a_folder_of_its_own(compose, service):
     assert compose.inside(service, "id", "-u").stdout.strip() == "1000"
     home = compose.inside(service, "sh", "-c", "getent passwd 1000 | cut -d: -f6").stdout.strip()
     assert compose.inside(service, "test", "-w", home).returncode == 0, home
 
 
-def test_the_front_serves_the_console(compose):
-    page = httpx.get(f"{compose.url}/console/", timeout=30)
+@pytest.mark.parametrize("service", ["front", "serve"])
+def test_image_of_an_api_has_the_console(compose, service):
+    page = httpx.get(f"{compose.url_of(service)}/console/", timeout=30)
     assert page.headers["Content-Type"].startswith("text/html")
 
 
@@ -34,3 +36,35 @@ def test_image_of_the_front_has_no_spark_and_that_of_the_job_no_cache(compose):
     assert compose.inside("front", "python", "-c", "import pyspark").returncode == 1
     assert compose.inside("job", "sh", "-c", "ls -d /tmp/ivy /root/.cache").returncode != 0
     assert "spark-sql-kafka" in compose.inside("job", "ls", "/keylane/jars").stdout
+
+
+def test_what_one_api_writes_the_other_reads(compose):
+    """Both run the same handlers, on packages of their own images."""
+    for number, (writer, reader) in enumerate([("front", "serve"), ("serve", "front")]):
+        key = b"images-%d" % number
+        writing, reading = Client(compose.url_of(writer)), Client(compose.url_of(reader))
+        try:
+            position = writing.put("flights", key, b'{"dest": "BRN"}')
+            read = reading.get("flights", key, Keylane_Min_Position=position, Prefer="wait=20")
+            assert (read.status, read.json) == (200, {"dest": "BRN"})
+        finally:
+            writing.close()
+            reading.close()
+
+
+@pytest.mark.parametrize(
+    ("service", "packages"),
+    [
+        ("job", "opentelemetry.sdk.trace, opentelemetry.exporter.otlp.proto.http, kafka, prometheus_client"),
+        ("serve", "opentelemetry.sdk.trace, opentelemetry.exporter.otlp.proto.http, prometheus_client"),
+    ],
+)
+def test_image_has_the_packages_that_a_setting_asks_for(compose, service, packages):
+    """They are imported late, so an image without them would start."""
+    done = compose.inside(service, "python", "-c", f"import {packages}")
+    assert done.returncode == 0, done.stderr
+
+
+def test_workers_of_the_job_are_forked_by_a_daemon_that_has_imported_everything(compose):
+    started = compose.inside("job", "sh", "-c", "cat /proc/[0-9]*/cmdline | tr '\\0' ' '").stdout
+    assert "keylane_spark.stream.worker_daemon" in started

@@ -1,7 +1,8 @@
 """`python -m keylane_build.audit`: what ships, and whether an advisory is known for it.
 
-For the layer and for the job it writes an SBOM (CycloneDX) into build/sbom and asks pip-audit. A known
-vulnerability fails. Advisories that cannot be reached do not: the output says what was not audited.
+For the layer, the job's package and each image it writes an SBOM (CycloneDX) into build/sbom. pip-audit is
+asked once, about all packages. A known vulnerability fails. Advisories that cannot be reached do not: the
+output says what was not audited.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from keylane_build import job_package, layer
+from keylane_build import image_requirements, job_package, layer
 from keylane_build.stack.scanners import program
 from keylane_local.tools import project_root
 
@@ -25,8 +26,10 @@ FOLDER = "build/sbom"
 
 def shipped() -> dict[str, list[str]]:
     """Return the pinned packages of each thing that ships."""
-    pins = [f"{name}=={version}" for name, version in layer.pin_layer().items()]
-    return {"layer": pins, "job": job_package.list_requirements()}
+    images = {f"image-{image}": image_requirements.pin_image(image) for image in image_requirements.EXTRAS}
+    pinned = {"layer": layer.pin_layer()} | images
+    found = {what: [f"{name}=={version}" for name, version in pins.items()] for what, pins in pinned.items()}
+    return found | {"job": job_package.list_requirements()}
 
 
 def write_sbom(requirements: Path, target: Path) -> None:
@@ -60,29 +63,28 @@ def describe_audit(output: str) -> tuple[list[str], list[str], list[str]]:
     return audited, skipped, found
 
 
-def render_audit(name: str, output: str) -> str:
-    """Return what the audit of the packages of `name` has shown."""
+def render_audit(output: str) -> str:
+    """Return what the audit has shown."""
     audited, skipped, found = describe_audit(output)
     if not audited:
-        return (
-            f"{name}: NOT AUDITED: pip-audit could not reach the advisories. Run it where PyPI can be reached"
-        )
+        return "NOT AUDITED: pip-audit could not reach the advisories. Run it where PyPI can be reached"
     missing = f"; NOT AUDITED: {', '.join(skipped)}" if skipped else ""
-    return "\n".join([f"{name}: {len(audited)} packages, {len(found)} vulnerabilities{missing}", *found])
+    return "\n".join([f"{len(audited)} packages, {len(found)} vulnerabilities{missing}", *found])
 
 
 def main() -> int:
-    """Write the SBOMs and run the audits; return 1 if a vulnerability is known."""
-    failed = False
-    for name, pins in shipped().items():
-        with tempfile.TemporaryDirectory() as folder:
+    """Write the SBOMs and run the audit; return 1 if a vulnerability is known."""
+    found = shipped()
+    everything = sorted({pin for pins in found.values() for pin in pins})
+    with tempfile.TemporaryDirectory() as folder:
+        for name, pins in (found | {"everything": everything}).items():
             requirements = Path(folder) / f"{name}.txt"
             requirements.write_text("\n".join(pins) + "\n", encoding="utf-8")
-            write_sbom(requirements, project_root() / FOLDER / f"{name}.json")
-            output = run_audit(requirements)
-        failed |= bool(describe_audit(output)[2])
-        print(render_audit(name, output), flush=True)
-    return 1 if failed else 0
+            if name in found:
+                write_sbom(requirements, project_root() / FOLDER / f"{name}.json")
+        output = run_audit(Path(folder) / "everything.txt")
+    print(f"{', '.join(sorted(found))}: {render_audit(output)}", flush=True)
+    return 1 if describe_audit(output)[2] else 0
 
 
 if __name__ == "__main__":

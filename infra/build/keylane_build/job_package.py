@@ -17,7 +17,7 @@ from keylane_build.layer import pin_requirements
 from keylane_local.tools import project_root, tools_dir
 from keylane_spark.engine.session import CONNECTOR
 
-EXTRAS = ("spark", "registry", "msk-iam")
+EXTRAS = ("spark", "registry", "msk-iam", "otel")
 IN_SPARK = frozenset({"pyspark", "py4j"})
 PLATFORMS = ("manylinux_2_28_x86_64", "manylinux2014_x86_64", "manylinux_2_17_x86_64")
 MAIN = "import sys\n\nfrom keylane_spark.__main__ import main\n\nsys.exit(main())\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ from tests.support.builders import a_layout, a_topic, an_event, layout_entry, lo
 from tests.support.cloudformation import ROOT, of_type, template
 
 from keylane.adapters.redis.cluster import Cluster
+from keylane.adapters.redis.idempotency import RedisIdempotencyStore
 from keylane.adapters.redis.rate_limits import RedisRateLimiter
 from keylane.adapters.redis.scripts import Scripts
 from keylane.model.records import Options
@@ -36,12 +38,13 @@ USERS = {
     each["Properties"]["UserName"]: each["Properties"]["AccessString"]
     for each in of_type(template("infra/cache.yaml"), "AWS::ElastiCache::User").values()
 } | {name: f"on {rights}" for name, rights in DOCUMENTED.items()}
-READERS = ("reader", "keylane-functions")
-COUNTERS = ("counter", "keylane-functions", "keylane-produce")
+READERS = ("reader", "server", "keylane-functions")
+COUNTERS = ("counter", "server", "keylane-functions", "keylane-produce")
 WRITERS = ("writer", "keylane-job")
 FORBIDDEN_TO_READERS = (
     ("SET", "{a}key", "1"),
     ("DEL", "{a}key"),
+    ("HSET", "{a}key", "field", "1"),
     ("EVAL", "return 1", "1", "{a}key"),
     ("FUNCTION", "FLUSH"),
     ("FLUSHALL",),
@@ -82,7 +85,10 @@ def test_the_page_names_a_user_for_the_functions_and_one_for_the_job():
     assert DOCUMENTED.keys() == {"keylane-functions", "keylane-job", "keylane-produce"}
 
 
-@pytest.mark.parametrize(("writer_name", "reader_name"), [*zip(WRITERS, READERS, strict=True)])
+@pytest.mark.parametrize(
+    ("writer_name", "reader_name"),
+    [("writer", "reader"), ("writer", "server"), ("keylane-job", "keylane-functions")],
+)
 def test_the_writer_writes_lanes_and_the_reader_reads_them(users, monkeypatch, writer_name, reader_name):
     layout = a_layout(a_topic(), 1, options=Options(index=True, history_count=5))
     lane = LaneTarget.of(layout, 0, 0)
@@ -127,6 +133,16 @@ def test_the_counter_counts_limits(users, name):
     )
     scripts.close()
     assert found[0] is not None
+
+
+@pytest.mark.parametrize("name", COUNTERS)
+def test_the_counter_keeps_responses_of_idempotency_keys(users, name):
+    scripts = Scripts(cluster_as(name, users))
+    store = RedisIdempotencyStore(scripts, t.CLOCK, timeout_ms=5_000, expiry_s=60, in_progress_s=30)
+    key, fingerprint = os.urandom(32).hex(), os.urandom(32)
+    store.settle(key, store.claim(key, fingerprint).token, b"saved")
+    assert store.claim(key, fingerprint).response == b"saved"
+    scripts.close()
 
 
 @pytest.mark.parametrize(

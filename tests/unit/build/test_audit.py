@@ -18,20 +18,22 @@ def report(*dependencies):
 def test_a_vulnerability_is_named_with_the_version_that_fixes_it():
     _, _, found = audit.describe_audit(report(SAFE, BROKEN))
     assert found == ["urllib3 1.0 has PYSEC-1: fixed in 2.0"]
-    assert audit.render_audit("layer", report(SAFE, BROKEN)).splitlines() == [
-        "layer: 2 packages, 1 vulnerabilities",
+    assert audit.render_audit(report(SAFE, BROKEN)).splitlines() == [
+        "2 packages, 1 vulnerabilities",
         *found,
     ]
 
 
 def test_advisories_that_cannot_be_reached_are_reported_and_not_taken_as_safe():
     for output in (report(UNKNOWN), ""):
-        assert "NOT AUDITED: pip-audit could not reach the advisories" in audit.render_audit("job", output)
-    assert audit.render_audit("job", report(SAFE, UNKNOWN)).endswith("NOT AUDITED: mmh3")
+        assert "NOT AUDITED: pip-audit could not reach the advisories" in audit.render_audit(output)
+    assert audit.render_audit(report(SAFE, UNKNOWN)).endswith("NOT AUDITED: mmh3")
 
 
-def test_layer_and_job_are_audited_at_the_versions_that_ship():
+def test_layer_package_and_images_are_audited_at_the_versions_that_ship():
     found = audit.shipped()
-    assert found.keys() == {"layer", "job"}
+    assert found.keys() == {"layer", "job", "image-front", "image-job", "image-serve"}
+    versions = {pin.partition("==")[0]: pin for pins in found.values() for pin in pins}
+    assert len(versions) == len({pin for pins in found.values() for pin in pins}), "two versions of a package"
     assert all("==" in each for pins in found.values() for each in pins)
     assert any(each.startswith("pyarrow==") for each in found["job"])

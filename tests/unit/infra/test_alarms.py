@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.support.cloudformation import ROOT, of_type, template
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 FOUND = template("infra/observability.yaml")
 MAIN = template()
@@ -13,6 +17,22 @@ ALARMS = of_type(FOUND, "AWS::CloudWatch::Alarm")
 PAGE = (ROOT / "docs" / "operate" / "troubleshooting.md").read_text(encoding="utf-8")
 QUERY_LIMIT = 2048
 """Characters of a metric's expression: the API's reference of MetricDataQuery."""
+PUBLISHED = {
+    "AWS/ApiGateway": {"5XXError"},
+    "AWS/ApplicationELB": {
+        "HTTPCode_ELB_5XX_Count",
+        "HTTPCode_Target_5XX_Count",
+        "HealthyHostCount",
+        "RequestCount",
+        "TargetResponseTime",
+        "UnHealthyHostCount",
+    },
+    "AWS/ElastiCache": {"DatabaseMemoryUsagePercentage"},
+    "AWS/Kafka": {"KafkaDataLogsDiskUsed"},
+    "AWS/Lambda": {"Duration", "Errors", "Throttles"},
+    "AWS/SQS": {"ApproximateAgeOfOldestMessage", "ApproximateNumberOfMessagesVisible"},
+}
+"""Namespace -> metrics that AWS publishes in it, by the services' guides, as far as alarms use them."""
 TOPIC = {"Fn::If": ["IsNewTopic", {"Ref": "Topic"}, {"Ref": "AlarmTopicArn"}]}
 
 
@@ -28,6 +48,28 @@ def test_an_alarm_says_what_to_do_and_where_its_section_is(name):
     assert len(description) <= 1024
     section = PAGE.partition(f"\n### {name}\n")[2].partition("\n###")[0]
     assert "**Do:**" in section
+
+
+def watched(node: Any) -> Iterator[tuple[str, str]]:
+    """Namespace and name of each metric of AWS in a part of a template, also of those in queries."""
+    if isinstance(node, dict):
+        if str(node.get("Namespace", "")).startswith("AWS/"):
+            yield node["Namespace"], node["MetricName"]
+        for each in node.values():
+            yield from watched(each)
+    elif isinstance(node, list):
+        for each in node:
+            yield from watched(each)
+    elif isinstance(node, str):
+        for name, namespace in re.findall(r'SELECT \w+\((\w+)\) FROM (?:SCHEMA\()?"(AWS/\w+)"', node):
+            yield namespace, name
+
+
+def test_alarms_on_services_of_aws_watch_metrics_that_these_publish():
+    """An alarm on a metric with another name never rings."""
+    files = ("observability", "deployments", "front")
+    found = {each for name in files for each in watched(template(f"infra/{name}.yaml")["Resources"])}
+    assert found == {(namespace, name) for namespace, names in PUBLISHED.items() for name in names}
 
 
 @pytest.mark.parametrize("name", ALARMS)

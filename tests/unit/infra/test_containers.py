@@ -51,6 +51,15 @@ def test_image_of_the_job_keeps_the_jars_that_spark_needs():
     assert moved[1].split() == [f"{name}*" for name in CONNECTOR]
 
 
+def test_image_of_the_job_keeps_no_cache_of_ivy():
+    """A layer that deletes it later would still have it: 98 MB."""
+    text = (ROOT / "infra/docker/job.Dockerfile").read_text("utf-8").replace("\\\n", "")
+    [run] = [line for line in text.splitlines() if "org.apache.ivy.Main" in line]
+    cache = re.search(r"-cache (\S+)", run)
+    assert cache
+    assert re.search(rf"&& rm -r .*{cache[1]}\b", run)
+
+
 def test_addresses_for_sam_local_are_those_of_the_services():
     variables = json.loads((ROOT / "events" / "env.json").read_text("utf-8"))["Parameters"]
     given = SERVICES["job"]["environment"]

@@ -17,6 +17,12 @@ TEMPLATES = sorted(each.name for each in (ROOT / "infra").glob("*.yaml"))
 NO_VALUE = {"Ref": "AWS::NoValue"}
 OF_THE_ACCOUNT = {"GatewayAccount", "GatewayLogRoleOfAccount"}
 """They outlive even a failed first deployment: other APIs of the account may use them by then."""
+HOLD_DATA = {
+    "template.yaml": {"Network", "Kafka", "LogQueue", "DeadLetters", "LargeRecords"},
+    "infra/kafka.yaml": {"Cluster"},
+    "infra/key.yaml": {"Key"},
+}
+"""Template -> its resources with accepted records, what they need, and the key that reads them."""
 
 
 def decrypts(statement: object) -> bool:
@@ -37,6 +43,18 @@ def test_functions_and_job_may_decrypt_secrets_with_keys_of_the_account():
     secrets = policies[0]["Fn::If"][1]
     assert secrets["PolicyName"] == "secrets"
     assert any(map(decrypts, secrets["PolicyDocument"]["Statement"]))
+
+
+def test_functions_and_job_may_decrypt_the_login_of_a_new_kafka():
+    policy = RESOURCES["KafkaSecretPolicy"]["Properties"]["PolicyDocument"]["Statement"]
+    allowed = {each["Action"]: each["Resource"] for each in policy}
+    assert allowed["secretsmanager:GetSecretValue"] == {"Fn::GetAtt": ["Kafka", "Outputs.SecretArn"]}
+    assert allowed["kms:Decrypt"] == {"Fn::GetAtt": ["Kafka", "Outputs.KeyArn"]}
+    _, keys = RESOURCES["Pipeline"]["Properties"]["Parameters"]["SecretKeyArns"]["Fn::Join"]
+    assert {"Fn::If": ["IsNewScram", allowed["kms:Decrypt"], NO_VALUE]} in keys
+    secret, key = (template("infra/kafka.yaml")["Outputs"][name]["Value"] for name in ("SecretArn", "KeyArn"))
+    assert secret == {"Fn::If": ["IsScram", {"Ref": "ScramSecret"}, ""]}
+    assert key == {"Fn::If": ["IsScram", {"Fn::GetAtt": ["ScramKey", "Arn"]}, ""]}
 
 
 def test_the_commands_of_the_page_list_every_secret_that_they_name():
@@ -76,6 +94,27 @@ def test_the_stage_waits_for_the_accounts_role_without_which_it_may_have_no_acce
 def test_drain_may_shorten_the_time_for_which_a_failed_message_blocks_its_group():
     policies = json.dumps(RESOURCES["DrainRole"]["Properties"]["Policies"])
     assert "sqs:ChangeMessageVisibility" in policies
+
+
+def test_a_failed_message_is_delivered_again_alone_and_never_while_the_function_may_still_run():
+    """Lambda asks for a visibility of the function's timeout at least; AWS recommends six times that."""
+    mapping = RESOURCES["DrainFunctionLog"]["Properties"]
+    assert mapping["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
+    timeout_s = RESOURCES["DrainFunction"]["Properties"]["Timeout"]
+    assert RESOURCES["LogQueue"]["Properties"]["VisibilityTimeout"] == 6 * timeout_s
+
+
+@pytest.mark.parametrize("path", ["template.yaml", *(f"infra/{name}" for name in TEMPLATES)])
+def test_what_holds_accepted_data_outlives_its_stack_and_nothing_else_does(path):
+    resources = template(path)["Resources"]
+    kept = {name for name, each in resources.items() if each.get("DeletionPolicy") == "RetainExceptOnCreate"}
+    assert kept == HOLD_DATA.get(path, set())
+    assert all(resources[name]["UpdateReplacePolicy"] == "Retain" for name in kept)
+
+
+def test_a_cache_that_is_deleted_leaves_a_snapshot():
+    cluster = template("infra/cache.yaml")["Resources"]["Cluster"]
+    assert (cluster["DeletionPolicy"], cluster["UpdateReplacePolicy"]) == ("Snapshot", "Snapshot")
 
 
 @pytest.mark.parametrize("path", ["template.yaml", *(f"infra/{name}" for name in TEMPLATES)])

@@ -35,7 +35,7 @@ def test_the_server_has_every_variable_of_the_functions_whose_handlers_it_runs()
     for function in (QUERY, PRODUCE, EXPLORE):
         properties = main[f"{function.capitalize()}Function"]["Properties"]
         wanted |= properties["Environment"]["Variables"].keys()
-    assert VARIABLES.keys() - {"AWS_REGION"} == wanted
+    assert {name for name in VARIABLES if name.startswith("KEYLANE_")} == wanted
 
 
 def test_the_task_has_references_to_secrets_and_no_secret():
@@ -106,6 +106,20 @@ def test_the_page_has_the_parameters_of_the_template_with_their_defaults():
         none = default == "" or name in PLACEHOLDERS
         assert ROWS[name] == ("none" if none else default if default == "required" else f"`{default}`"), name
         assert len(described["Description"]) > 15, name
+
+
+def test_the_page_says_which_outputs_of_a_stack_of_template_yaml_are_which_parameters():
+    section = PAGE.partition("\n## Beside a stack of template.yaml\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (`.+?) \| (.+) \|$", section, re.MULTILINE)[1:]
+    assert len(rows) > 5
+    outputs = template()["Outputs"].keys()
+    for given, found in rows:
+        assert set(re.findall(r"`(\w+)`", given)) <= PARAMETERS.keys(), given
+        named = set(re.findall(r"`([A-Z][a-z]\w+)`", found))
+        assert named <= outputs | template()["Parameters"].keys(), found
+    users = of_type(template("infra/cache.yaml"), "AWS::ElastiCache::User")
+    assert users["Server"]["Properties"]["UserName"] == "server"
+    assert ("`RedisUsername`", "none: `server`") in rows
 
 
 @pytest.mark.parametrize("name", PARAMETERS)

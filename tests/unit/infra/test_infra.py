@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 
+import pytest
 from tests.support.cloudformation import of_type, template
 
 NETWORK = template("infra/network.yaml")
@@ -89,11 +90,61 @@ def test_the_starter_runs_when_a_run_fails_and_regularly():
 
 def test_both_engines_give_the_job_the_same_variables():
     text = json.dumps(PIPELINE["Resources"]["Starter"])
-    of_emr = set(re.findall(r"driverEnv\.(KEYLANE_\w+)=", text))
+    of_emr = set(re.findall(r"driverEnv\.(\w+)=", text)) - {"PYTHONPATH"}
     [container] = PIPELINE["Resources"]["Task"]["Properties"]["ContainerDefinitions"]
     variables = {each["Name"] for each in container["Environment"]}
     assert variables - {"SPARK_DRIVER_MEMORY"} == of_emr
     assert {"KEYLANE_JOB_METRICS", "KEYLANE_METRICS_NAMESPACE", "KEYLANE_KAFKA_SECURITY_PROTOCOL"} < of_emr
+
+
+def test_the_job_reaches_kafka_and_redis_by_the_addresses_and_the_protocol_of_the_functions():
+    main = template()["Resources"]
+    job = main["Pipeline"]["Properties"]["Parameters"]
+    function = main["ProduceFunction"]["Properties"]["Environment"]["Variables"]
+    for parameter, variable in (
+        ("KafkaBootstrap", "KAFKA_BOOTSTRAP"),
+        ("KafkaSecurityProtocol", "KAFKA_SECURITY_PROTOCOL"),
+        ("KafkaSaslMechanism", "KAFKA_SASL_MECHANISM"),
+        ("RedisNodes", "REDIS_NODES"),
+        ("RedisTls", "REDIS_TLS"),
+    ):
+        assert job[parameter] == function[f"KEYLANE_{variable}"], parameter
+
+
+@pytest.mark.parametrize(
+    ("variable", "parameter"),
+    [
+        ("KEYLANE_KAFKA_BOOTSTRAP", "KafkaBootstrap"),
+        ("KEYLANE_KAFKA_SECURITY_PROTOCOL", "KafkaSecurityProtocol"),
+        ("KEYLANE_KAFKA_SASL_MECHANISM", "KafkaSaslMechanism"),
+        ("KEYLANE_REDIS_NODES", "RedisNodes"),
+        ("KEYLANE_REDIS_TLS", "RedisTls"),
+        ("KEYLANE_REDIS_USERNAME", "RedisUsername"),
+        ("KEYLANE_CREATE_TOPICS", "CreateTopics"),
+    ],
+)
+def test_both_engines_give_a_variable_the_value_of_its_parameter(variable, parameter):
+    [container] = PIPELINE["Resources"]["Task"]["Properties"]["ContainerDefinitions"]
+    assert {"Name": variable, "Value": {"Ref": parameter}} in container["Environment"]
+    starter = PIPELINE["Resources"]["Starter"]["Properties"]
+    [used] = re.findall(rf"driverEnv\.{variable}=\$\{{(\w+)\}}", json.dumps(starter["Definition"]))
+    assert starter["DefinitionSubstitutions"][used] == {"Ref": parameter}
+
+
+def test_the_job_on_fargate_has_the_heap_of_its_memory_and_runs_only_where_it_should():
+    [container] = PIPELINE["Resources"]["Task"]["Properties"]["ContainerDefinitions"]
+    heap = {"Fn::FindInMap": ["Heap", {"Ref": "MemoryGiB"}, "Size"]}
+    assert {"Name": "SPARK_DRIVER_MEMORY", "Value": heap} in container["Environment"]
+    count = PIPELINE["Resources"]["Service"]["Properties"]["DesiredCount"]
+    assert count == {"Fn::If": ["IsRunning", 1, 0]}
+
+
+def test_a_job_that_creates_topics_may_create_them_in_a_kafka_with_iam():
+    policies = PIPELINE["Resources"]["JobRole"]["Properties"]["Policies"]
+    [kafka] = [each["Fn::If"][1] for each in policies if each["Fn::If"][0] == "IsIam"]
+    conditional = [each["Fn::If"] for each in kafka["PolicyDocument"]["Statement"] if "Fn::If" in each]
+    [(condition, statement, _)] = conditional
+    assert (condition, statement["Action"]) == ("CreatesTopics", "kafka-cluster:CreateTopic")
 
 
 def test_each_size_of_the_job_has_a_heap_that_leaves_room_for_python():

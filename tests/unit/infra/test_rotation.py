@@ -113,15 +113,22 @@ def test_clients_read_the_old_password_until_the_cache_accepts_the_new_one(rotat
 
 def test_the_code_fits_into_the_template_and_names_every_user():
     assert len(CODE) <= INLINE_LIMIT
-    users = json.loads(FUNCTION["Environment"]["Variables"]["USERS"]["Fn::Sub"])
-    names = of_type(FOUND, "AWS::ElastiCache::User")
-    assert users == {f"${{{name}Secret}}": f"${{{name}}}" for name in names}
+    text, values = FUNCTION["Environment"]["Variables"]["USERS"]["Fn::Sub"]
+    condition, more, without = values["More"]["Fn::If"]
+    users = of_type(FOUND, "AWS::ElastiCache::User")
+    for given, names in (
+        (more["Fn::Sub"], users),
+        (without, [name for name, each in users.items() if each.get("Condition") != condition]),
+    ):
+        wanted = {f"${{{name}Secret}}": f"${{{name}}}" for name in names}
+        assert json.loads(text.replace("${More}", given)) == wanted
 
 
 def test_every_secret_is_rotated_or_none():
     schedules = of_type(FOUND, "AWS::SecretsManager::RotationSchedule")
     rotated = {each["Properties"]["SecretId"]["Ref"] for each in schedules.values()}
     assert rotated == of_type(FOUND, "AWS::SecretsManager::Secret").keys()
-    made = {name for name, each in FOUND["Resources"].items() if each.get("Condition") == "IsRotated"}
+    conditions = {"IsRotated", "IsServerRotated"}
+    made = {name for name, each in FOUND["Resources"].items() if each.get("Condition") in conditions}
     assert made == {name for name in FOUND["Resources"] if "Rotation" in name}
     assert all(each["Properties"]["RotateImmediatelyOnUpdate"] is False for each in schedules.values())

@@ -10,7 +10,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-class _Loader(yaml.SafeLoader):  # type: ignore[misc] # yaml has no types
+# libyaml's parser takes a seventh of the time, where PyYAML was built with it.
+_SafeLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class _Loader(_SafeLoader):  # type: ignore[misc] # yaml has no types
     """YAML with CloudFormation's short tags."""
 
 

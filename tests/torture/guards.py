@@ -363,5 +363,6 @@ MUTANTS = (
         (Replacement(_NODE, "cluster-allow-reads-when-down yes\n", ""),),
         focus="kill-two-primaries",
         topics=("plain",),
+        test=f"{_BROKEN_CLUSTER}::test_two_primaries_that_are_lost_at_once_leave_every_shard_readable",
     ),
 )

@@ -6,6 +6,7 @@ import time
 
 from tests.e2e.client import path_of
 from tests.support import lanes as t
+from tests.support.stopwatch import Stopwatch
 
 from keylane import routing
 from keylane.adapters.redis.cluster import Cluster
@@ -51,12 +52,12 @@ def test_without_kafka_writes_fail_in_time_reads_continue_and_both_recover(stack
     assert client.get(TOPIC, key, Keylane_Min_Position=position, Prefer="wait=20").status == 200
     stack.kafka.stop()
     try:
-        began_s = time.monotonic()
-        refused = client.request("PUT", path_of(TOPIC, key), b"2")
-        assert refused.status == 503, refused.body
-        assert int(refused.headers["Retry-After"]) >= 1
-        assert refused.json["type"] == "urn:keylane:problem:log-unavailable"
-        assert time.monotonic() - began_s < 10
+        with Stopwatch() as watch:
+            refused = client.request("PUT", path_of(TOPIC, key), b"2")
+            assert refused.status == 503, refused.body
+            assert int(refused.headers["Retry-After"]) >= 1
+            assert refused.json["type"] == "urn:keylane:problem:log-unavailable"
+        assert watch.seconds < 10
         assert client.get(TOPIC, key).body == b"1"
     finally:
         stack.kafka.start()
@@ -97,10 +98,10 @@ def test_a_hanging_primary_costs_no_read(stack, client, key):
     try:
         until_s = time.monotonic() + 1.5
         while time.monotonic() < until_s:
-            began_s = time.monotonic()
-            answer = client.get(TOPIC, key)
-            assert (answer.status, answer.body) == (200, b"1"), answer.body
-            assert time.monotonic() - began_s < 1
+            with Stopwatch() as watch:
+                answer = client.get(TOPIC, key)
+                assert (answer.status, answer.body) == (200, b"1"), answer.body
+            assert watch.seconds < 1
     finally:
         victim.resume()
         stack.redis.wait_ready()

@@ -35,11 +35,12 @@ CLOCK = Clock()
 K = TypeVar("K", bound=Kafka)
 
 
-def deadline(milliseconds: float = 2_000) -> Deadline:
+def deadline(milliseconds: float = 5_000) -> Deadline:
+    """Return the moment in so many milliseconds; by default one that no busy machine reaches by itself."""
     return Deadline.after_ms(milliseconds, CLOCK)
 
 
-def eventually(condition: Callable[[], bool], within_s: float = 20) -> None:
+def eventually(condition: Callable[[], bool], within_s: float = 60) -> None:
     """Poll until `condition` holds; fail if it does not within `within_s`."""
     end_s = time.monotonic() + within_s
     while not condition():

@@ -163,7 +163,7 @@ def test_the_users_rights_are_enough_and_reach_no_lane(cluster: RedisCluster):
         for node in cluster.nodes:
             node.command("ACL", "DELUSER", "keylane-writes")
     scripts = Scripts(Cluster(RedisSettings(nodes, "keylane-writes", "hunter2")))
-    [reply] = scripts.run([run], deadline(200))
+    [reply] = scripts.run([run], deadline(2_000))
     scripts.close()
     assert str(reply) == "Redis refused our credentials"
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
-from tests.servers.own import guarded, own_cluster, own_kafka, wait_writable
+from tests.servers.own import READY_WITHIN_S, guarded, own_cluster, own_kafka, wait_writable
 
 from keylane_local.process.ports import HOST, Ports
 from keylane_local.servers.localstack import LocalStack
@@ -168,7 +168,7 @@ def localstack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalStack]
             data / "home", run=data / "run", log=data / "logs" / "localstack.log", port=Ports().any()
         )
         running.start()
-        running.wait_ready()
+        running.wait_ready(READY_WITHIN_S)
         yield running
         running.stop()
 
@@ -180,7 +180,8 @@ def stack(tmp_path_factory: pytest.TempPathFactory, registry_port: int) -> Itera
         "KEYLANE_SCHEMA_REGISTRY_URL": f"http://{HOST}:{registry_port}/apis/ccompat/v7",
         # A JVM that has just started, on a machine that is busy: no test is about how fast it answers.
         "KEYLANE_SCHEMA_REGISTRY_TIMEOUT_MS": "20000",
-        "KEYLANE_RATE_LIMITS": '{"topics": {"limited-*": {"records_per_minute": 6}}}',
+        # Six at once, and the next one after a minute: a test may be slow.
+        "KEYLANE_RATE_LIMITS": '{"topics": {"limited-*": {"records_per_minute": 1, "burst_s": 360}}}',
         "KEYLANE_SCHEMAS": '{"checked-*": {"schema": {"properties": {"n": {"type": "integer"}}}}}',
     }
     with (

@@ -33,9 +33,9 @@ def server_url(stack, tmp_path_factory) -> Iterator[str]:
 
 
 @pytest.fixture
-def client(request, stack):
+def client(request, applied_stack):
     by_server = getattr(request, "param", "front") == "server"
-    client = Client(request.getfixturevalue("server_url") if by_server else stack.http_url)
+    client = Client(request.getfixturevalue("server_url") if by_server else applied_stack.http_url)
     yield client
     client.close()
 

@@ -52,7 +52,7 @@ def read_after(url: str, key: bytes, position: str) -> ApiResponse:
     """Read a key at a position, over a connection of its own."""
     client = Client(url)
     try:
-        return client.get(TOPIC, key, Keylane_Min_Position=position, Prefer="wait=20")
+        return client.get_at(TOPIC, key, position)
     finally:
         client.close()
 
@@ -65,7 +65,7 @@ def test_a_serialized_value_is_read_as_json_and_as_raw_bytes(
 ):
     value = write(registry, f"T{key.decode().replace('-', '')}")
     position = produce(key, value)
-    answer = client.get(TOPIC, key, "?fields=dest", Keylane_Min_Position=position, Prefer="wait=20")
+    answer = client.get_at(TOPIC, key, position, "?fields=dest")
     assert (answer.status, answer.json) == (200, {"dest": "SFO"})
     assert (answer.headers["Content-Type"], answer.headers["Vary"]) == ("application/json", "Accept")
     raw = client.get(TOPIC, key, Accept="application/octet-stream")
@@ -84,7 +84,7 @@ def test_an_undecodable_value_is_422_a_hanging_registry_503_and_raw_bytes_always
     stack, client, key, registry, produce
 ):
     position = client.put(TOPIC, key, b'{"plain": true}')
-    answer = client.get(TOPIC, key, Keylane_Min_Position=position, Prefer="wait=20")
+    answer = client.get_at(TOPIC, key, position)
     assert (answer.status, answer.json["type"]) == (422, "urn:keylane:problem:value-not-decodable")
     assert client.get(TOPIC, key, Accept="application/octet-stream").body == b'{"plain": true}'
     value = by_avro(registry, f"Late{key.decode().replace('-', '')}")

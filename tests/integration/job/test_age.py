@@ -34,7 +34,7 @@ HOUR_MS = 3_600_000
 PATIENCE_S = 60
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def topics(kafka) -> list[str]:
     """Two topics with one partition each."""
     names = [f"age-{next(NUMBERS)}" for _ in range(2)]
@@ -43,22 +43,32 @@ def topics(kafka) -> list[str]:
     return names
 
 
-@pytest.fixture
-def clock(tmp_path):
-    """The file that says by how much the job's clock is ahead."""
-    clocked_job.move(tmp_path / "clock", 0)
-    return tmp_path / "clock"
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """The job's folder. Its file `clock` says by how much the job's clock is ahead."""
+    made = tmp_path_factory.mktemp("age")
+    clocked_job.move(made / "clock", 0)
+    return made
 
 
-@pytest.fixture
-def job(kafka, redis_cluster, topics, clock, tmp_path):
+@pytest.fixture(scope="module")
+def job(kafka, redis_cluster, topics, folder):
+    """The job that the tests of this module share; the last of them that needs it ends it."""
     config = "[job]\nheartbeat_ms = 100\n" + "".join(f"[topics.{name}]\n" for name in topics)
+    clock = str(folder / "clock")
     running = jobs.start(
-        kafka, redis_cluster, tmp_path, config, module="tests.support.clocked_job", TEST_CLOCK=str(clock)
+        kafka, redis_cluster, folder, config, module="tests.support.clocked_job", TEST_CLOCK=clock
     )
     running.wait_for("keylane: ready")
     yield running
     running.end()
+
+
+@pytest.fixture
+def clock(folder):
+    """The file with the job's clock, which is right again after each test."""
+    yield folder / "clock"
+    clocked_job.move(folder / "clock", 0)
 
 
 @pytest.fixture
@@ -110,19 +120,6 @@ def test_an_acknowledged_record_behind_an_open_transaction_is_not_claimed_before
     reader = held_up.reader()
     assert reader.value(b"k") == b"acknowledged"
     reader.close()
-
-
-def test_a_driver_s_clock_that_is_ahead_for_a_while_leaves_no_claim_of_the_future(job, clock, states):
-    for ahead_ms in (HOUR_MS, 0, HOUR_MS):
-        clocked_job.move(clock, ahead_ms)
-        moved_ms = now_ms()
-        for state in states:
-            eventually(lambda state=state, after_ms=moved_ms: claimed_ms(state) > after_ms + 500, PATIENCE_S)
-            before_ms = claimed_ms(state)
-            assert before_ms <= now_ms()
-    job.end()
-    last = [claimed_ms(state) for state in states]
-    assert max(last) <= now_ms()
 
 
 def test_a_driver_s_clock_that_is_behind_makes_ages_larger_and_never_takes_a_claim_back(clock, states):
@@ -215,3 +212,16 @@ def test_clocks_that_differ_are_reported(job, clock, states):
     eventually(lambda: is_fresh(states[0]), PATIENCE_S)
     clocked_job.move(clock, HOUR_MS)
     job.wait_for("ms ahead of that of Redis node", PATIENCE_S)
+
+
+def test_a_driver_s_clock_that_is_ahead_for_a_while_leaves_no_claim_of_the_future(job, clock, states):
+    for ahead_ms in (HOUR_MS, 0, HOUR_MS):
+        clocked_job.move(clock, ahead_ms)
+        moved_ms = now_ms()
+        for state in states:
+            eventually(lambda state=state, after_ms=moved_ms: claimed_ms(state) > after_ms + 500, PATIENCE_S)
+            before_ms = claimed_ms(state)
+            assert before_ms <= now_ms()
+    job.end()
+    last = [claimed_ms(state) for state in states]
+    assert max(last) <= now_ms()

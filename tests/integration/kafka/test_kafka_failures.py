@@ -73,7 +73,7 @@ def assert_503_in_time(put: Callable[[str, bytes], dict[str, Any]], topic: str, 
 def test_broker_that_goes_away_is_503_and_the_next_write_works_when_it_is_back(
     breaking: Kafka, topic: str, put: Callable[[str, bytes], dict[str, Any]]
 ):
-    assert put(topic, b"before")["statusCode"] == 201
+    eventually(lambda: put(topic, b"before")["statusCode"] == 201, 40)
     breaking.stop()
     assert_503_in_time(put, topic, b"lost")
     assert_503_in_time(put, topic, b"lost too")
@@ -128,7 +128,7 @@ def test_records_of_a_push_to_a_broker_that_is_away_are_uncertain_each_and_not_s
         )
         return answer
 
-    assert push("before")["statusCode"] == 200
+    eventually(lambda: push("before")["statusCode"] == 200, 40)
     breaking.stop()
     with Stopwatch() as watch:
         answer = push("lost")

@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 
 TESTS = Path(__file__).parent
 
-# The tests' JVMs live for seconds: the second compiler would take more time than it gives back.
-os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
+# The tests' JVMs live for seconds: the second compiler would take more time than it gives back, and so would
+# a collector with threads of its own.
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 # How long an example takes says more about the machine than about the code. The gate tries the same examples
 # each time; others with --hypothesis-profile=random, which prints what brings a failure back.

@@ -68,8 +68,15 @@ class RunningJob:
                 if text in line:
                     return line
             if over:
+                self.kill()  # a fixture that fails here would leave it running
                 pytest.fail(f"no line with {text!r}:\n" + "\n".join(self.lines[-30:]))
             time.sleep(0.02)
+
+    def kill(self) -> None:
+        """Kill all of its processes, if it is still running."""
+        if self.process.poll() is None:
+            self.signal(signal.SIGKILL)
+            self.process.wait(60)
 
     def signal(self, number: int) -> None:
         """Send a signal to all of its processes."""

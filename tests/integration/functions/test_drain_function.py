@@ -51,6 +51,8 @@ class Log:
             "KEYLANE_QUEUE_BUCKET": self.bucket,
             "KEYLANE_DLQ_URL": self.dead,
             "KEYLANE_METRICS": "false",
+            # For moto, which shares this process and its machine with all else.
+            "KEYLANE_PRODUCE_TIMEOUT_MS": "20000",
             **aws.environment,
         }
         for name, value in variables.items():

@@ -20,6 +20,7 @@ from tests.support.jobs import State
 
 from keylane.adapters.redis.cluster import Cluster
 from keylane.model.records import Layout
+from keylane_spark.adapters import claim_clock
 from keylane_spark.adapters.claim_clock import ClaimClock
 from keylane_spark.adapters.function_library import WriteOptions
 from keylane_spark.adapters.lane import LaneTarget
@@ -159,7 +160,8 @@ class TopicRecreated:
         pytest.fail(text)
 
 
-def test_a_log_that_ends_below_the_state_proves_nothing_and_is_looked_at_at_once(redis_cluster):
+def test_a_log_that_ends_below_the_state_proves_nothing_and_is_looked_at_at_once(redis_cluster, monkeypatch):
+    monkeypatch.setattr(claim_clock, "_REPLIES_MS", 20_000)
     layout = Layout(f"age-{next(NUMBERS)}", 1)
     lane = LaneTarget.of(layout, 0, 0)
     t.writer(redis_cluster, 1).open([(lane, 5)])

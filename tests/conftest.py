@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
-from tests.servers.own import guarded, own_cluster, own_kafka, wait_writable
+from tests.servers.own import READY_WITHIN_S, guarded, own_cluster, own_kafka, wait_writable
 
 from keylane.formats import json_text
 from keylane_local.process.ports import HOST, Ports
@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 
 TESTS = Path(__file__).parent
 
-# The tests' JVMs live for seconds: the second compiler would take more time than it gives back.
-os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
+# The tests' JVMs live for seconds: the second compiler would take more time than it gives back, and so would
+# a collector with threads of its own.
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 # How long an example takes says more about the machine than about the code. The gate tries the same examples
 # each time; others with --hypothesis-profile=random, which prints what brings a failure back.
@@ -44,14 +45,18 @@ json_text.parse(b"0")
 LONGEST_FIRST = (
     "tests/integration/torture",
     "tests/integration/job",
-    "tests/e2e",
     "tests/integration/model",
     "tests/integration",
     "tests/contract",
 )
 """The order of folders where tests run side by side, so that no process is left with what takes longest."""
 SHARED = ("localstack", "stack")
-"""Servers that cost more to start twice than to wait for: their tests stay in one process."""
+"""Servers that cost more to start twice than to wait for: their tests stay in one process.
+
+They come before all folders, in an order in which few of these servers run that no test needs any more: the
+job of a stack takes a part of a core even if nothing happens.
+"""
+IN_PROCESSES = "PYTEST_XDIST_WORKER" in os.environ
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -62,9 +67,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.integration)
         if {TESTS / "e2e", TESTS / "compat"} & set(item.path.parents):
             item.add_marker(pytest.mark.e2e)
-        shared = [name for name in SHARED if name in getattr(item, "fixturenames", ())]
-        item.add_marker(pytest.mark.xdist_group(shared[0] if shared else _file(item)))
-    if "PYTEST_XDIST_WORKER" in os.environ:
+        item.add_marker(pytest.mark.xdist_group("servers" if _shared(item) else _file(item)))
+    if IN_PROCESSES:
         items.sort(key=_turn)
 
 
@@ -72,9 +76,39 @@ def _file(item: pytest.Item) -> str:
     return item.nodeid.partition("::")[0]
 
 
+def _shared(item: pytest.Item) -> list[str]:
+    """The shared servers that a test asks for, itself or by a parameter that names the fixture."""
+    parameters = item.callspec.params.values() if hasattr(item, "callspec") else ()
+    names = {*getattr(item, "fixturenames", ()), *(each for each in parameters if isinstance(each, str))}
+    return [name for name in SHARED if name in names]
+
+
 def _turn(item: pytest.Item) -> int:
+    if shared := _shared(item):
+        return [["localstack"], ["localstack", "stack"], ["stack"]].index(shared)
     turns = [turn for turn, folder in enumerate(LONGEST_FIRST) if _file(item).startswith(folder)]
-    return turns[0] if turns else len(LONGEST_FIRST)
+    return len(SHARED) + 1 + (turns[0] if turns else len(LONGEST_FIRST))
+
+
+_running: dict[str, Any] = {}
+"""The fixtures of the shared servers that tests have asked for, as pytest defines them."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Function, nextitem: pytest.Item | None) -> Iterator[None]:
+    """Stop the shared servers after the last test that needs one, and before the session's end.
+
+    pytest has no scope for it. A version without the two private names fails each test that has a server.
+    """
+    for name in _shared(item):
+        _running[name] = item.session._fixturemanager.getfixturedefs(name, item)[-1]
+    try:
+        return (yield)
+    finally:
+        if IN_PROCESSES and nextitem is not None and not _shared(nextitem):
+            while _running:
+                _, fixture = _running.popitem()
+                fixture.finish(item._request)  # with the fixtures that depend on it
 
 
 @pytest.fixture(scope="session")
@@ -140,9 +174,9 @@ def localstack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalStack]
             data / "home", run=data / "run", log=data / "logs" / "localstack.log", port=Ports().any()
         )
         running.start()
-        running.wait_ready()
+        running.wait_ready(READY_WITHIN_S)
         yield running
-        running.stop()
+        running.kill()  # it keeps nothing, and takes up to 8 s to stop
 
 
 @pytest.fixture(scope="session")
@@ -152,7 +186,8 @@ def stack(tmp_path_factory: pytest.TempPathFactory, registry_port: int) -> Itera
         "KEYLANE_SCHEMA_REGISTRY_URL": f"http://{HOST}:{registry_port}/apis/ccompat/v7",
         # A JVM that has just started, on a machine that is busy: no test is about how fast it answers.
         "KEYLANE_SCHEMA_REGISTRY_TIMEOUT_MS": "20000",
-        "KEYLANE_RATE_LIMITS": '{"topics": {"limited-*": {"records_per_minute": 6}}}',
+        # Six at once, and the next one after a minute: a test may be slow.
+        "KEYLANE_RATE_LIMITS": '{"topics": {"limited-*": {"records_per_minute": 1, "burst_s": 360}}}',
         "KEYLANE_SCHEMAS": '{"checked-*": {"schema": {"properties": {"n": {"type": "integer"}}}}}',
     }
     with (

@@ -68,7 +68,7 @@ def test_a_message_that_is_sent_twice_is_there_once(aws: Aws, queue: Open):
     url = aws.queue()
     sender = queue(url)
     for _ in range(2):
-        assert sender.send(numbered(3), deadline()) == [None] * 3
+        assert sender.send(numbered(3), deadline(30_000)) == [None] * 3
     assert len(aws.messages(url)) == 3
 
 
@@ -96,7 +96,7 @@ def test_a_message_of_a_mebibyte_is_taken_and_a_larger_one_refused_alone(aws: Aw
 
 def test_attributes_give_the_reason_of_a_dead_letter(aws: Aws, queue: Open):
     url = aws.queue()
-    queue(url).send([Message("b", "g", "1", {"keylane-reason": "flüge"})], deadline())
+    queue(url).send([Message("b", "g", "1", {"keylane-reason": "flüge"})], deadline(30_000))
     with aws.client("sqs") as sqs:
         [message] = receive(sqs, url)
     assert message["MessageAttributes"]["keylane-reason"]["StringValue"] == "flüge"

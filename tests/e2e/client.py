@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import http.client
 import json
+import time
 from dataclasses import dataclass
 from urllib.parse import quote, urlsplit
+
+APPLIED_WITHIN_S = 120
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,14 @@ class Client:
 
     def get(self, topic: str, key: bytes, query: str = "", **headers: str) -> ApiResponse:
         return self.request("GET", path_of(topic, key) + query, **headers)
+
+    def get_at(self, topic: str, key: bytes, position: str, query: str = "", **headers: str) -> ApiResponse:
+        """Read a key once the state has a position: a busy machine may take longer than one request waits."""
+        until_s = time.monotonic() + APPLIED_WITHIN_S
+        while True:
+            answer = self.get(topic, key, query, Keylane_Min_Position=position, Prefer="wait=20", **headers)
+            if answer.status != http.HTTPStatus.PRECONDITION_FAILED or time.monotonic() > until_s:
+                return answer
 
     def close(self) -> None:
         self._connection.close()

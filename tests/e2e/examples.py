@@ -163,7 +163,7 @@ def write_records(client: Client) -> None:
     ]
     positions = [(topic, key, client.put(topic, key, value)) for topic, key, value in records]
     for topic, key, position in positions:
-        assert client.get(topic, key, Keylane_Min_Position=position, Prefer="wait=20").status == 200
+        assert client.get_at(topic, key, position).status == 200
     eventually(lambda: client.request("GET", "/views/puts/keys/N14228").status == 200, 60)
 
 

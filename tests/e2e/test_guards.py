@@ -34,8 +34,9 @@ def test_a_topic_accepts_writes_up_to_its_limit_and_says_when_to_retry(client, s
         assert (answer.status, answer.headers["RateLimit-Remaining"]) == (201, str(left))
     refused = client.request("PUT", path_of(name, b"k"), b"v")
     assert (refused.status, refused.json["type"]) == (429, "urn:keylane:problem:rate-limited")
-    assert (refused.json["code"], refused.headers["RateLimit-Limit"]) == ("THROTTLING_QUOTA_EXCEEDED", "6")
-    assert 1 <= int(refused.headers["Retry-After"]) <= 10
+    assert (refused.json["code"], refused.headers["RateLimit-Limit"]) == ("THROTTLING_QUOTA_EXCEEDED", "1")
+    assert 1 <= int(refused.headers["Retry-After"]) <= 60
+    assert "burst=6;" in refused.headers["RateLimit-Policy"]
     records = [{"topic": each, "data": "1"} for each in (name, other)]
     mixed = push(client, records)
     assert (mixed.status, [entry["error"] for entry in mixed.json["errors"]]) == (422, [True, False])

@@ -21,7 +21,7 @@ def post(client: Client, topic: str, keys: list[bytes], query: str = ""):
 
 def seen(client: Client, topic: str, key: bytes, position: str) -> None:
     """Wait until the state has the position, even in the first batch on a busy machine."""
-    answer = client.get(topic, key, Keylane_Min_Position=position, Prefer="wait=20")
+    answer = client.get_at(topic, key, position)
     assert answer.status in {200, 404}, answer.body
 
 

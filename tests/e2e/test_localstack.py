@@ -52,13 +52,13 @@ def build(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def deploy(localstack, stack, build):
+def deploy(localstack, applied_stack, build):
     """Return a function that deploys the template for the session's servers."""
     names = set()
 
     def make(name, template=TEMPLATE, **parameters):
         names.add(name)
-        ours = deployment.parameters_for(stack.kafka_bootstrap, stack.redis_nodes)
+        ours = deployment.parameters_for(applied_stack.kafka_bootstrap, applied_stack.redis_nodes)
         return deployment.deploy(localstack, ours | parameters, Sources(build, template), name=name)
 
     yield make

@@ -83,7 +83,7 @@ def test_pushes_and_what_became_of_them_are_told_under_kprfs_names(client):
 def test_reads_tell_how_stale_their_answers_were_and_problems_are_counted(client, key):
     position = client.put("flights", key, b"1")
     before = queried(client)
-    assert client.get("flights", key, Keylane_Min_Position=position, Prefer="wait=20").status == 200
+    assert client.get_at("flights", key, position).status == 200
     assert client.get("flights", key + b"-absent").status == 404
     after = queried(client)
     for place, count in {

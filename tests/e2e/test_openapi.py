@@ -106,7 +106,7 @@ def served(stack, registry):
             position = client.put(topic, key, value or b"")
             if value is None:
                 position = client.request("DELETE", path_of(topic, key)).json["position"]
-        client.get(topic, key, Keylane_Min_Position=position, Prefer="wait=20")
+        client.get_at(topic, key, position)
     client.close()
     with requests.Session() as session:
         yield stack.http_url, session

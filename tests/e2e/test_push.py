@@ -23,7 +23,7 @@ def test_pushed_records_are_read_at_their_positions(client, key, wait_for_send):
     answer = post(client, PUSH, {"records": records, "wait_for_send": wait_for_send})
     assert (answer.status, answer.json["status"], answer.json["errors"]) == (200, "ok", [])
     for name, position in zip(names, answer.json["positions"], strict=True):
-        found = client.get("flights", name, Keylane_Min_Position=position, Prefer="wait=20")
+        found = client.get_at("flights", name, position)
         assert (found.status, found.json) == (200, {"n": name.decode()})
         assert found.headers["Keylane-Position"] == position
 
@@ -35,7 +35,7 @@ def test_a_record_pushed_to_another_partition_is_still_found(client, key):
     positions = post(client, PUSH, {"records": records}).json["positions"]
     for position in positions:
         # The stray's own lane: a read of the key waits for any partition's position.
-        assert client.get("flights", key, Keylane_Min_Position=position, Prefer="wait=20").body == b"1"
+        assert client.get_at("flights", key, position).body == b"1"
 
 
 def test_good_and_bad_records_of_a_push_have_separate_results(client, key):
@@ -54,11 +54,11 @@ def test_records_in_rest_proxys_format_are_read_by_key(client, key):
     plain = post(client, "/topics/flights?key_format=text", {"records": records}, JSON)
     assert (plain.status, plain.headers["Content-Type"]) == (200, "application/vnd.kafka.v2+json")
     [there, gone] = [f"{each['partition']}:{each['offset']}" for each in plain.json["offsets"]]
-    assert client.get("flights", key, Keylane_Min_Position=there, Prefer="wait=20").json == {"to": "Zug"}
-    assert client.get("flights", key + b"-gone", Keylane_Min_Position=gone, Prefer="wait=20").status == 404
+    assert client.get_at("flights", key, there).json == {"to": "Zug"}
+    assert client.get_at("flights", key + b"-gone", gone).status == 404
     quoted = post(client, "/topics/flights", {"records": records[:1]}, JSON).json["offsets"][0]
     position = f"{quoted['partition']}:{quoted['offset']}"
-    found = client.get("flights", b'"%b"' % key, Keylane_Min_Position=position, Prefer="wait=20")
+    found = client.get_at("flights", b'"%b"' % key, position)
     assert found.json == {"to": "Zug"}
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from confluent_kafka import Producer
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
+from tests.e2e.client import ApiResponse, Client
 from tests.servers import schema_registry as sr
 
 TOPIC = "registered"
@@ -46,6 +48,15 @@ def produce(stack):
     return write
 
 
+def read_after(url: str, key: bytes, position: str) -> ApiResponse:
+    """Read a key at a position, over a connection of its own."""
+    client = Client(url)
+    try:
+        return client.get_at(TOPIC, key, position)
+    finally:
+        client.close()
+
+
 @pytest.mark.parametrize(
     ("write", "schema_type"), [(by_avro, "AVRO"), (by_json, "JSON"), (by_protobuf, "PROTOBUF")]
 )
@@ -54,7 +65,7 @@ def test_a_serialized_value_is_read_as_json_and_as_raw_bytes(
 ):
     value = write(registry, f"T{key.decode().replace('-', '')}")
     position = produce(key, value)
-    answer = client.get(TOPIC, key, "?fields=dest", Keylane_Min_Position=position, Prefer="wait=20")
+    answer = client.get_at(TOPIC, key, position, "?fields=dest")
     assert (answer.status, answer.json) == (200, {"dest": "SFO"})
     assert (answer.headers["Content-Type"], answer.headers["Vary"]) == ("application/json", "Accept")
     raw = client.get(TOPIC, key, Accept="application/octet-stream")
@@ -70,21 +81,25 @@ def test_a_serialized_value_is_read_as_json_and_as_raw_bytes(
 
 
 def test_an_undecodable_value_is_422_a_hanging_registry_503_and_raw_bytes_always_work(
-    client, key, registry, produce
+    stack, client, key, registry, produce
 ):
     position = client.put(TOPIC, key, b'{"plain": true}')
-    answer = client.get(TOPIC, key, Keylane_Min_Position=position, Prefer="wait=20")
+    answer = client.get_at(TOPIC, key, position)
     assert (answer.status, answer.json["type"]) == (422, "urn:keylane:problem:value-not-decodable")
     assert client.get(TOPIC, key, Accept="application/octet-stream").body == b'{"plain": true}'
     value = by_avro(registry, f"Late{key.decode().replace('-', '')}")
     position = produce(key, value)
+    applied = {"Keylane_Min_Position": position, "Prefer": "wait=20"}
     registry.stall()
     try:
-        answer = client.get(TOPIC, key, Keylane_Min_Position=position, Prefer="wait=20")
+        with ThreadPoolExecutor(1) as other:  # each of the two waits for the registry's timeout
+            asked = other.submit(read_after, stack.http_url, key, position)
+            assert client.get(TOPIC, key, Accept="application/octet-stream", **applied).body == value
+            page = client.request("GET", f"/topics/{TOPIC}/keys?prefix={key.decode()}")
+        answer = asked.result()
         assert (answer.status, answer.json["type"]) == (503, "urn:keylane:problem:registry-unavailable")
         assert answer.headers["Retry-After"] == "1"
-        assert client.get(TOPIC, key, Accept="application/octet-stream").body == value
-        (row,) = client.request("GET", f"/topics/{TOPIC}/keys?prefix={key.decode()}").json["records"]
+        (row,) = page.json["records"]
         assert (row["value_format"], "in time" in row["undecoded"]) == ("base64", True)
     finally:
         registry.go_on()

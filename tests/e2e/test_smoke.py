@@ -82,7 +82,7 @@ def test_while_the_job_is_down_the_wait_runs_out_and_the_key_is_deleted(stack, c
     deleted = found["steps"][-1]
     assert (deleted["name"], deleted["fault"]) == ("delete", "")
     position = deleted["did"].rpartition(" ")[2]
-    answer = client.get(TOPIC, b"late", Keylane_Min_Position=position, Prefer="wait=20")
+    answer = client.get_at(TOPIC, b"late", position)
     assert answer.status == 404
 
 

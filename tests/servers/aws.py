@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import logging
 import threading
@@ -23,6 +24,15 @@ REGION = "us-east-1"
 KEYS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
 
 
+_LOCK = threading.Lock()
+
+
+@functools.cache
+def _session() -> boto3.Session:
+    """The session of all clients. With one of its own a client takes 80 ms of CPU, and not 3."""
+    return boto3.Session(KEYS["AWS_ACCESS_KEY_ID"], KEYS["AWS_SECRET_ACCESS_KEY"], region_name=REGION)
+
+
 @dataclass(frozen=True, slots=True)
 class Aws:
     """A stand-in of AWS at `url`."""
@@ -36,9 +46,9 @@ class Aws:
 
     @contextlib.contextmanager
     def client(self, service: str) -> Iterator[Any]:
-        session = boto3.Session(KEYS["AWS_ACCESS_KEY_ID"], KEYS["AWS_SECRET_ACCESS_KEY"], region_name=REGION)
         config = Config(connect_timeout=5, read_timeout=30, s3={"addressing_style": "path"})
-        client = session.client(service, endpoint_url=self.url, config=config)
+        with _LOCK:  # sessions are for one thread
+            client = _session().client(service, endpoint_url=self.url, config=config)
         try:
             yield client
         finally:

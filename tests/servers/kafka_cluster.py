@@ -10,7 +10,8 @@ from confluent_kafka.admin import AdminClient
 from tests.servers.own import eventually, guarded, wait_writable
 
 from keylane_local.process.ports import HOST, Ports
-from keylane_local.servers.kafka import Kafka, new_cluster_id
+from keylane_local.servers.kafka import Kafka
+from keylane_local.servers.kafka_format import new_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -45,7 +46,7 @@ class KafkaNode(Kafka):
         super().__init__(
             home, run=home / "run", log=home / "kafka.log", port=port, controller_port=cluster.controller_port
         )
-        self.number = number
+        self.number = self.node_id = number
         self.cluster_id = cluster.cluster_id
         self._cluster = cluster
 
@@ -67,10 +68,7 @@ class KafkaNode(Kafka):
         role, listener = ("controller", "CONTROLLER") if self.is_controller else ("broker", "PLAINTEXT")
         port = self.controller_port if self.is_controller else self.port
         address = f"{listener}://{HOST}:{port}"
-        return (
-            f"{common}process.roles={role}\nnode.id={self.number}\n"
-            f"listeners={address}\nadvertised.listeners={address}\n"
-        )
+        return f"{common}process.roles={role}\nlisteners={address}\nadvertised.listeners={address}\n"
 
 
 class KafkaCluster:
@@ -90,7 +88,7 @@ class KafkaCluster:
         self.racks = racks or {}
         self.broker_count = broker_count
         self.controller_port = ports.any()
-        self.cluster_id = new_cluster_id()
+        self.cluster_id = new_id()
         self.controller = node(self, _CONTROLLER_ID, ports.any())
         self.brokers = {number: node(self, number, ports.any()) for number in range(1, broker_count + 1)}
 

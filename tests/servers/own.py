@@ -32,14 +32,17 @@ if TYPE_CHECKING:
     from keylane_local.servers.redis_node import RedisNode
 
 CLOCK = Clock()
+READY_WITHIN_S = 180
+"""For a server that starts while a machine is busy."""
 K = TypeVar("K", bound=Kafka)
 
 
-def deadline(milliseconds: float = 2_000) -> Deadline:
+def deadline(milliseconds: float = 5_000) -> Deadline:
+    """Return the moment in so many milliseconds; by default one that no busy machine reaches by itself."""
     return Deadline.after_ms(milliseconds, CLOCK)
 
 
-def eventually(condition: Callable[[], bool], within_s: float = 20) -> None:
+def eventually(condition: Callable[[], bool], within_s: float = 60) -> None:
     """Poll until `condition` holds; fail if it does not within `within_s`."""
     end_s = time.monotonic() + within_s
     while not condition():
@@ -60,7 +63,7 @@ def own_cluster(data: Path, *, appendonly: bool = False) -> Iterator[RedisCluste
             appendonly=appendonly,
         )
         cluster.start()
-        cluster.wait_ready()
+        cluster.wait_ready(READY_WITHIN_S)
         yield cluster
 
 
@@ -81,7 +84,7 @@ def own_kafka(data: Path, kind: type[K] = Kafka) -> Iterator[K]:  # type: ignore
         yield kafka
 
 
-def wait_writable(kafka: Kafka, within_s: float = 60) -> None:
+def wait_writable(kafka: Kafka, within_s: float = READY_WITHIN_S) -> None:
     """Wait until the broker accepts a write of an idempotent producer, in a new topic.
 
     A broker that has just started answers the request for a producer id with "coordinator load in progress",
@@ -116,7 +119,7 @@ def fill(addresses: str, entries: Mapping[bytes, bytes]) -> None:
 def repair(cluster: RedisCluster) -> RedisCluster:
     """Start the nodes that a test has killed, wait until all are ready, and return the cluster."""
     cluster.start()
-    cluster.wait_ready()
+    cluster.wait_ready(READY_WITHIN_S)
     return cluster
 
 

@@ -56,7 +56,7 @@ class RunningJob:
     def lines(self) -> list[str]:
         return self.log.read_text(errors="replace").splitlines()
 
-    def wait_for(self, text: str, timeout_s: float = 90, *, after: int = 0) -> str:
+    def wait_for(self, text: str, timeout_s: float = 180, *, after: int = 0) -> str:
         """The log's first line (of those from number `after` on) with this text.
 
         Fails when the job says none or ends before.
@@ -68,14 +68,21 @@ class RunningJob:
                 if text in line:
                     return line
             if over:
+                self.kill()  # a fixture that fails here would leave it running
                 pytest.fail(f"no line with {text!r}:\n" + "\n".join(self.lines[-30:]))
             time.sleep(0.02)
+
+    def kill(self) -> None:
+        """Kill all of its processes, if it is still running."""
+        if self.process.poll() is None:
+            self.signal(signal.SIGKILL)
+            self.process.wait(60)
 
     def signal(self, number: int) -> None:
         """Send a signal to all of its processes."""
         os.killpg(self.process.pid, number)
 
-    def exit_code(self, timeout_s: float = 60) -> int:
+    def exit_code(self, timeout_s: float = 120) -> int:
         return self.process.wait(timeout_s)
 
     def end(self) -> None:
@@ -83,7 +90,7 @@ class RunningJob:
         if self.process.poll() is None:
             self.signal(signal.SIGCONT)
             self.process.terminate()
-            self.process.wait(60)
+            self.process.wait(120)
 
 
 def epoch_of(job: RunningJob) -> int:

@@ -57,7 +57,11 @@ def read_key(topic: TopicScope, key: Key, read: KeyRead) -> Conversation[Record]
     terms, context = topic.terms, topic.context
     if terms.has_headers:
         query["envelope"] = "true"
-    headers = _key_headers(topic, key, read)
+    written = _own_write(topic, key, read)
+    if written is not None and _is_unread(written, read):
+        # The read itself would wait as long for a change of the record.
+        yield from wait_for(topic.name, key, written)
+    headers = _key_headers(topic, read, written)
     request = ApiRequest(
         "GET", path, query | terms.query_as_of(), headers, also_answers=frozenset({_NOT_MODIFIED})
     )
@@ -78,15 +82,28 @@ def read_key(topic: TopicScope, key: Key, read: KeyRead) -> Conversation[Record]
         return record
 
 
-def _key_headers(topic: TopicScope, key: Key, read: KeyRead) -> dict[str, str]:
+def _own_write(topic: TopicScope, key: Key, read: KeyRead) -> Position | None:
+    """The position of the session's own write of the key, if the read itself demands none."""
+    if read.min_position is not None or topic.context.ledger is None or topic.terms.as_of is not None:
+        return None
+    return topic.context.ledger.position_of(topic.name, key)
+
+
+def _is_unread(written: Position, read: KeyRead) -> bool:
+    """Whether the record that the caller knows may be older than its own write."""
+    if read.known is None or read.wait_s is not None:
+        return False
+    known = read.known.position
+    return known.partition != written.partition or known.offset < written.offset
+
+
+def _key_headers(topic: TopicScope, read: KeyRead, written: Position | None) -> dict[str, str]:
     headers = {}
-    position = read.min_position
-    if position is None and topic.context.ledger and topic.terms.as_of is None:
-        position = topic.context.ledger.position_of(topic.name, key)
-        if position is not None:
-            headers["Prefer"] = f"wait={SESSION_WAIT_S}"
+    position = read.min_position or written
     if position is not None:
         headers["Keylane-Min-Position"] = str(position)
+    if written is not None and read.known is None:
+        headers["Prefer"] = f"wait={SESSION_WAIT_S}"
     if read.wait_s is not None:
         headers["Prefer"] = f"wait={read.wait_s:g}"
     if read.if_match is not None:

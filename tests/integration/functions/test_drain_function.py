@@ -37,7 +37,9 @@ class Log:
         *,
         fifo: bool,
         visibility_s: int = VISIBILITY_S,
+        deliveries: int = 3,
     ) -> None:
+        """`deliveries`: how many an unknown topic has before its records are dead letters."""
         self.aws = aws
         self.kafka = kafka
         self.dead = aws.queue(fifo=fifo, visibility_s=VISIBILITY_S)
@@ -49,11 +51,14 @@ class Log:
             "KEYLANE_QUEUE_BUCKET": self.bucket,
             "KEYLANE_DLQ_URL": self.dead,
             "KEYLANE_METRICS": "false",
+            # For moto, which shares this process and its machine with all else.
+            "KEYLANE_PRODUCE_TIMEOUT_MS": "20000",
             **aws.environment,
         }
         for name, value in variables.items():
             patch.setenv(name, value)
-        patch.setattr(drain, "DELIVERIES_OF_UNKNOWN", 3)
+        patch.setattr(drain, "DELIVERIES_OF_UNKNOWN", deliveries)
+        patch.setattr(drain, "FIRST_PAUSE_S", 1)  # the shortest that a queue knows
         self._produce = load_handler("produce")
         self._drain = load_handler("drain")
         self.mapping = Mapping(aws, self.url, lambda event: dict(self._drain.lambda_handler(event, None)))

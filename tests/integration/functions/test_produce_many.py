@@ -17,6 +17,7 @@ from confluent_kafka.admin import (
 )
 from tests.servers.own import create_topic, deadline, eventually, messages_of, records_of
 from tests.support.builders import a_topic, an_event, load_handler
+from tests.support.stopwatch import Stopwatch
 
 from keylane import routing
 from keylane.adapters.kafka import producer
@@ -124,10 +125,10 @@ def test_unknown_topics_fail_soon_however_many_records_name_them_and_are_found_o
     names = [a_topic() for _ in range(5)]
     body = {"records": [{"topic": name, "data": "x"} for name in names * 400]}
     for _ in range(2):
-        began_s = time.monotonic()
-        answer = post("/push", body)
+        with Stopwatch() as watch:
+            answer = post("/push", body)
         assert answer["statusCode"] == 404
-        assert time.monotonic() - began_s < 2
+        assert watch.seconds < 2
     create_topic(kafka, names[0], 1)
     document = json.loads(post("/push", body)["body"])
     assert [bool(position) for position in document["positions"][:5]] == [True, False, False, False, False]
@@ -239,7 +240,7 @@ def test_partition_that_was_just_added_is_found(log: KafkaProducer, topic: str, 
     assert not isinstance(log.append_all([record], deadline(10_000))[0], Position)
     admin = AdminClient({"bootstrap.servers": kafka})
     admin.create_partitions([NewPartitions(topic, 10)])[topic].result(30)
-    eventually(lambda: log.append_all([record], deadline(10_000)) == [Position(9, 0)], 5)
+    eventually(lambda: log.append_all([record], deadline(10_000)) == [Position(9, 0)])
 
 
 def test_a_client_that_knows_many_unknown_topics_is_replaced(

@@ -22,6 +22,7 @@ from tests.support.jobs import State
 from keylane.adapters.redis.cluster import Cluster
 from keylane.errors import TopicChanged
 from keylane.model.records import Layout
+from keylane_spark.adapters import claim_clock
 from keylane_spark.adapters.claim_clock import ClaimClock
 from keylane_spark.adapters.function_library import WriteOptions
 from keylane_spark.adapters.lane import LaneTarget
@@ -39,7 +40,7 @@ HOUR_MS = 3_600_000
 PATIENCE_S = 60
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def topics(kafka) -> list[str]:
     """Two topics with one partition each."""
     names = [f"age-{next(NUMBERS)}" for _ in range(2)]
@@ -48,22 +49,32 @@ def topics(kafka) -> list[str]:
     return names
 
 
-@pytest.fixture
-def clock(tmp_path):
-    """The file that says by how much the job's clock is ahead."""
-    clocked_job.move(tmp_path / "clock", 0)
-    return tmp_path / "clock"
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """The job's folder. Its file `clock` says by how much the job's clock is ahead."""
+    made = tmp_path_factory.mktemp("age")
+    clocked_job.move(made / "clock", 0)
+    return made
 
 
-@pytest.fixture
-def job(kafka, redis_cluster, topics, clock, tmp_path):
+@pytest.fixture(scope="module")
+def job(kafka, redis_cluster, topics, folder):
+    """The job that the tests of this module share; the last of them that needs it ends it."""
     config = "[job]\nheartbeat_ms = 100\n" + "".join(f"[topics.{name}]\n" for name in topics)
+    clock = str(folder / "clock")
     running = jobs.start(
-        kafka, redis_cluster, tmp_path, config, module="tests.support.clocked_job", TEST_CLOCK=str(clock)
+        kafka, redis_cluster, folder, config, module="tests.support.clocked_job", TEST_CLOCK=clock
     )
     running.wait_for("keylane: ready")
     yield running
     running.end()
+
+
+@pytest.fixture
+def clock(folder):
+    """The file with the job's clock, which is right again after each test."""
+    yield folder / "clock"
+    clocked_job.move(folder / "clock", 0)
 
 
 @pytest.fixture
@@ -117,19 +128,6 @@ def test_an_acknowledged_record_behind_an_open_transaction_is_not_claimed_before
     reader.close()
 
 
-def test_a_driver_s_clock_that_is_ahead_for_a_while_leaves_no_claim_of_the_future(job, clock, states):
-    for ahead_ms in (HOUR_MS, 0, HOUR_MS):
-        clocked_job.move(clock, ahead_ms)
-        moved_ms = now_ms()
-        for state in states:
-            eventually(lambda state=state, after_ms=moved_ms: claimed_ms(state) > after_ms + 500, PATIENCE_S)
-            before_ms = claimed_ms(state)
-            assert before_ms <= now_ms()
-    job.end()
-    last = [claimed_ms(state) for state in states]
-    assert max(last) <= now_ms()
-
-
 def test_a_driver_s_clock_that_is_behind_makes_ages_larger_and_never_takes_a_claim_back(clock, states):
     eventually(lambda: is_fresh(states[0]), PATIENCE_S)
     before_ms = claimed_ms(states[0])
@@ -171,8 +169,9 @@ class TopicRecreated:
 
 
 @contextmanager
-def beating(redis_cluster, ends: list[int]) -> Iterator[tuple[Any, Any]]:
+def beating(redis_cluster, monkeypatch, ends: list[int]) -> Iterator[tuple[Any, Any]]:
     """A heartbeat and the topic that it sees; `claim` beats and returns the time that the lane has then."""
+    monkeypatch.setattr(claim_clock, "_REPLIES_MS", 20_000)
     layout = Layout(f"age-{next(NUMBERS)}", 1)
     lane = LaneTarget.of(layout, 0, 0)
     t.writer(redis_cluster, 1).open([(lane, 5)])
@@ -195,17 +194,17 @@ def beating(redis_cluster, ends: list[int]) -> Iterator[tuple[Any, Any]]:
     heartbeat.stop()
 
 
-def test_a_log_that_ends_below_the_state_proves_nothing_and_is_looked_at_at_once(redis_cluster):
-    with beating(redis_cluster, [5, 4, 5]) as (query, claim):
+def test_a_log_that_ends_below_the_state_proves_nothing_and_is_looked_at_at_once(redis_cluster, monkeypatch):
+    with beating(redis_cluster, monkeypatch, [5, 4, 5]) as (query, claim):
         claims = [claim() for _ in range(3)]
     assert 0 < claims[0] == claims[1] < claims[2]
     # Once in each beat, and after the end that had fallen.
     assert query.checks == 4
 
 
-def test_a_lane_is_not_complete_as_of_a_time_at_which_its_topic_had_grown(redis_cluster):
+def test_a_lane_is_not_complete_as_of_a_time_at_which_its_topic_had_grown(redis_cluster, monkeypatch):
     """A read that sees a younger lane takes a partition without watermarks for one that does not exist."""
-    with beating(redis_cluster, [5, 5]) as (query, claim):
+    with beating(redis_cluster, monkeypatch, [5, 5]) as (query, claim):
         before_ms = claim()
         query.has_grown = True
         assert claim() == before_ms > 0
@@ -243,3 +242,16 @@ def test_clocks_that_differ_are_reported(job, clock, states):
     eventually(lambda: is_fresh(states[0]), PATIENCE_S)
     clocked_job.move(clock, HOUR_MS)
     job.wait_for("ms ahead of that of Redis node", PATIENCE_S)
+
+
+def test_a_driver_s_clock_that_is_ahead_for_a_while_leaves_no_claim_of_the_future(job, clock, states):
+    for ahead_ms in (HOUR_MS, 0, HOUR_MS):
+        clocked_job.move(clock, ahead_ms)
+        moved_ms = now_ms()
+        for state in states:
+            eventually(lambda state=state, after_ms=moved_ms: claimed_ms(state) > after_ms + 500, PATIENCE_S)
+            before_ms = claimed_ms(state)
+            assert before_ms <= now_ms()
+    job.end()
+    last = [claimed_ms(state) for state in states]
+    assert max(last) <= now_ms()

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import os
 import signal
-import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.servers.own import create_topic, deadline, eventually, own_kafka, records_of, wait_writable
 from tests.support.builders import a_topic, an_event, headers_of, load_handler, written
+from tests.support.stopwatch import Stopwatch
 
 from keylane.adapters.kafka.options import Connection, KafkaSettings
 from keylane.adapters.kafka.producer import KafkaProducer
@@ -62,9 +62,9 @@ def put(breaking: Kafka, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, byte
 
 
 def assert_503_in_time(put: Callable[[str, bytes], dict[str, Any]], topic: str, value: bytes) -> None:
-    began_s = time.monotonic()
-    answer = put(topic, value)
-    assert time.monotonic() - began_s < TIMEOUT_MS / 1000 + 0.3
+    with Stopwatch() as watch:
+        answer = put(topic, value)
+    assert watch.seconds < TIMEOUT_MS / 1000 + 0.3
     assert answer["statusCode"] == 503
     assert headers_of(answer)["Retry-After"] == "1"
     assert json.loads(answer["body"])["type"] == "urn:keylane:problem:log-unavailable"
@@ -73,7 +73,7 @@ def assert_503_in_time(put: Callable[[str, bytes], dict[str, Any]], topic: str, 
 def test_broker_that_goes_away_is_503_and_the_next_write_works_when_it_is_back(
     breaking: Kafka, topic: str, put: Callable[[str, bytes], dict[str, Any]]
 ):
-    assert put(topic, b"before")["statusCode"] == 201
+    eventually(lambda: put(topic, b"before")["statusCode"] == 201, 40)
     breaking.stop()
     assert_503_in_time(put, topic, b"lost")
     assert_503_in_time(put, topic, b"lost too")
@@ -103,10 +103,10 @@ def test_broker_that_hangs_is_503_and_its_outcome_is_called_unknown(breaking: Ka
     assert process
     os.kill(process.pid, signal.SIGSTOP)
     try:
-        limit = deadline(500)
-        with pytest.raises(LogUnavailable, match="may or may not have been written"):
-            written(log, topic, b"k", b"uncertain", limit)
-        assert time.monotonic() - limit.at_s < 0.3
+        unknown = pytest.raises(LogUnavailable, match="may or may not have been written")
+        with Stopwatch() as watch, unknown:
+            written(log, topic, b"k", b"uncertain", deadline(500))
+        assert watch.seconds < 0.8
     finally:
         os.kill(process.pid, signal.SIGCONT)
     position = written(log, topic, b"k", b"after", deadline(20_000))
@@ -128,11 +128,11 @@ def test_records_of_a_push_to_a_broker_that_is_away_are_uncertain_each_and_not_s
         )
         return answer
 
-    assert push("before")["statusCode"] == 200
+    eventually(lambda: push("before")["statusCode"] == 200, 40)
     breaking.stop()
-    began_s = time.monotonic()
-    answer = push("lost")
-    assert time.monotonic() - began_s < TIMEOUT_MS / 1000 + 0.3
+    with Stopwatch() as watch:
+        answer = push("lost")
+    assert watch.seconds < TIMEOUT_MS / 1000 + 0.3
     assert (answer["statusCode"], headers_of(answer)["Retry-After"]) == (503, "1")
     document = json.loads(answer["body"])
     assert document["positions"] == [None] * 3
@@ -149,10 +149,9 @@ def test_records_of_a_push_to_a_broker_that_is_away_are_uncertain_each_and_not_s
 def test_address_where_no_broker_is_is_log_unavailable_in_time():
     log = KafkaProducer(KafkaSettings("127.0.0.1:1", timeout_ms=300))
     for _ in range(2):
-        limit = deadline(300)
-        with pytest.raises(LogUnavailable):
-            written(log, "t", b"k", b"v", limit)
-        assert time.monotonic() - limit.at_s < 0.2
+        with Stopwatch() as watch, pytest.raises(LogUnavailable):
+            written(log, "t", b"k", b"v", deadline(300))
+        assert watch.seconds < 0.5
     log.close()
 
 

@@ -13,7 +13,6 @@ from tests.servers.own import create_topic, messages_of, records_of
 from tests.support.builders import a_topic
 
 from keylane.adapters.aws.sqs import SqsQueue
-from keylane.drain import drain
 from keylane.ports import Clock
 from keylane_local import cli
 from keylane_local.commands import dead_letters
@@ -30,9 +29,8 @@ if TYPE_CHECKING:
 def wal(request: pytest.FixtureRequest, kafka: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Log]:
     """A write-ahead log in each of the two SQS stand-ins."""
     aws = Aws(request.getfixturevalue(request.param).url)
-    monkeypatch.setattr(drain, "DELIVERIES_OF_UNKNOWN", 1)
     monkeypatch.setattr(dead_letters, "WAIT_S", 0)
-    log = Log(aws, kafka, monkeypatch, fifo=True)
+    log = Log(aws, kafka, monkeypatch, fifo=True, deliveries=1)
     yield log
     log.close()
 

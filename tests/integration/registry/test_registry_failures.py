@@ -15,6 +15,7 @@ from tests.servers.own import deadline, fill, guarded
 from tests.servers.registry_double import RegistryDouble, serve_double
 from tests.support.builders import a_lane, a_layout, a_topic, an_event, body_of, headers_of, load_handler
 from tests.support.certificates import certify
+from tests.support.stopwatch import Stopwatch
 
 from keylane.adapters.registry.client import RegistryClient
 from keylane.adapters.registry.decoders import RegistryDecoders
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 KEY = b"N725MQ"
 BOUND_MS = 300
+JVM_MS = 2_000
+"""For a registry that has just started, and has to answer."""
 STRING = json.dumps("string")
 ENUM = {"type": "enum", "symbols": ["A"]}
 VALUE = confluent.join(7, b"\x06SFO")
@@ -78,11 +81,11 @@ def a_topic_of(redis_cluster: str, *values: bytes) -> str:
     return layout.topic
 
 
-def check_away(ask: Ask, topic: str, value: bytes = VALUE) -> dict[str, Any]:
+def check_away(ask: Ask, topic: str, value: bytes = VALUE, bound_ms: int = BOUND_MS) -> dict[str, Any]:
     """The value under key 0 is unavailable, and that promptly; its bytes and its row are served."""
-    began_s = time.monotonic()
-    answer = ask(f"/topics/{topic}/keys/0")
-    assert time.monotonic() - began_s < BOUND_MS / 1000 + 1
+    with Stopwatch() as watch:
+        answer = ask(f"/topics/{topic}/keys/0")
+    assert watch.seconds < bound_ms / 1000 + 1
     problem, headers = json.loads(answer["body"]), headers_of(answer)
     assert (answer["statusCode"], problem["type"]) == (503, "urn:keylane:problem:registry-unavailable")
     assert headers["Retry-After"] == "1"
@@ -112,10 +115,10 @@ def test_registry_that_hangs_or_dies_is_503_but_known_schemas_stay_known(
         )
         registry.close()
         topic, late = a_topic_of(redis_cluster, known), a_topic_of(redis_cluster, unknown)
-        ask = function(registry.url)
+        ask = function(registry.url, TIMEOUT_MS=str(JVM_MS))
         assert ask(f"/topics/{topic}/keys/0")["statusCode"] == 200
         registry.stall()
-        assert "in time" in check_away(ask, late, unknown)["detail"]
+        assert "in time" in check_away(ask, late, unknown, JVM_MS)["detail"]
         assert ask(f"/topics/{topic}/keys/0")["statusCode"] == 200
         registry.go_on()
         registry.kill()

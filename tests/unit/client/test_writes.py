@@ -7,7 +7,7 @@ from time import time
 
 import httpx
 import pytest
-from tests.unit.client.api_double import QUICK, ApiDouble, body_of, found, page, problem, written
+from tests.unit.client.api_double import FRESH, QUICK, ApiDouble, body_of, found, page, problem, written
 
 from keylane_client import (
     AccessDenied,
@@ -169,6 +169,37 @@ def test_a_session_sends_the_position_of_its_own_write():
     topic.get("other")
     positions = [request.headers.get("Keylane-Min-Position") for request in api.requests]
     assert positions == [None, "2:7", None]
+
+
+def test_a_session_does_not_wait_for_a_change_of_a_record_that_it_knows():
+    """`Prefer: wait` with `If-None-Match` does: 20 s if nothing changes."""
+    api = ApiDouble(written(7), found(1), httpx.Response(304, headers=FRESH), written(9), httpx.Response(200))
+    api.answers.append(found(2, offset=9))
+    topic = api.client().session().topic("t")
+    topic.put("k", 1)
+    known = topic["k"]
+    assert topic.get("k", known=known) == known
+    again = api.requests[2].headers
+    assert (again["If-None-Match"], again["Keylane-Min-Position"]) == ('"2-7"', "2:7")
+    assert "Prefer" not in again
+    topic.put("k", 2)
+    assert topic.get("k", known=known).value == 2
+    wait, read = api.requests[4:]
+    assert (wait.method, wait.headers["Keylane-Min-Position"], wait.headers["Prefer"]) == (
+        "HEAD",
+        "2:9",
+        "wait=20",
+    )
+    assert "If-None-Match" not in wait.headers
+    assert (read.headers["If-None-Match"], "Prefer" in read.headers) == ('"2-7"', False)
+
+
+def test_a_session_waits_for_a_change_where_it_is_asked_to():
+    api = ApiDouble(written(7), found(1), httpx.Response(304, headers=FRESH))
+    topic = api.client().session().topic("t")
+    topic.put("k", 1)
+    topic.get("k", known=topic["k"], wait_s=3)
+    assert api.requests[2].headers["Prefer"] == "wait=3"
 
 
 def test_a_session_reads_a_range_again_until_it_has_its_own_writes():

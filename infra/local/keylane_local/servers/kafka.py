@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import subprocess
-import uuid
 from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException
@@ -14,6 +12,7 @@ from confluent_kafka.admin import AdminClient
 from keylane_local.errors import ToolMissing
 from keylane_local.process.ports import HOST
 from keylane_local.process.program import Program, ProgramPart
+from keylane_local.servers.kafka_format import format_as_before, is_formatted, keep_format, new_id
 from keylane_local.tools import MIN_JAVA, find_java, tools_dir
 
 if TYPE_CHECKING:
@@ -35,8 +34,8 @@ _MAX_BATCH_BYTES = 1024 * 1024 + 128 * 1024
 
 _SERVER = """\
 process.roles=broker,controller
-node.id=1
-controller.quorum.voters=1@{loopback}:{controller_port}
+node.id={node_id}
+controller.quorum.voters={node_id}@{loopback}:{controller_port}
 listeners=PLAINTEXT://{host}:{port},CONTROLLER://{loopback}:{controller_port}
 advertised.listeners=PLAINTEXT://{host}:{port}
 controller.listener.names=CONTROLLER
@@ -79,6 +78,8 @@ class Kafka(ProgramPart):
     name = NAME
     cluster_id = ""
     """The id with which a new log folder is formatted; empty: a random one."""
+    node_id = 1
+    """Its number in its cluster."""
 
     def __init__(
         self, home: Path, *, run: Path, log: Path, port: int, controller_port: int, host: str = HOST
@@ -121,6 +122,7 @@ class Kafka(ProgramPart):
         text = _SERVER.format(
             host=self.host,
             loopback=HOST,
+            node_id=self.node_id,
             port=self.port,
             controller_port=self.controller_port,
             data=_escaped(data),
@@ -130,8 +132,8 @@ class Kafka(ProgramPart):
         logging = self.home / "log4j2.properties"
         logging.write_text(_LOGGING, encoding="utf-8")
         java = [*java, f"-Dlog4j2.configurationFile={logging.absolute().as_uri()}"]
-        if not (data / "meta.properties").exists():
-            self._format(java, server)
+        if not is_formatted(data):
+            self._format(data, java, server)
         self.program.command = [*java, "kafka.Kafka", str(server.absolute())]
         self.program.start()
 
@@ -161,8 +163,10 @@ class Kafka(ProgramPart):
             raise ToolMissing(f"Kafka is not in {jars}: run `make setup`")
         return [java, *_JVM, *self.archive_options(), *_QUIET_ARCHIVE, "-cp", f"{jars}/*"]
 
-    def _format(self, java: list[str], server: Path) -> None:
-        cluster_id = self.cluster_id or new_cluster_id()
+    def _format(self, data: Path, java: list[str], server: Path) -> None:
+        cluster_id = self.cluster_id or new_id()
+        if format_as_before(data, self.node_id, cluster_id):
+            return
         command = [*java, "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(server)]
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as log:
@@ -172,18 +176,12 @@ class Kafka(ProgramPart):
                 )
             except (OSError, subprocess.SubprocessError) as error:
                 raise self.program.failure(f"its log folder could not be formatted: {error}") from error
+        keep_format(data)
 
 
 def archive_file() -> Path:
     """Return where the archive of a broker's classes is, if the set-up has made one."""
     return tools_dir() / "kafka.jsa"
-
-
-def new_cluster_id() -> str:
-    """Return a random id as Kafka writes them."""
-    cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-    # The tool would read a leading "-" as an option.
-    return f"A{cluster_id[1:]}" if cluster_id.startswith("-") else cluster_id
 
 
 def _escaped(path: Path) -> str:

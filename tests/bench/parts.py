@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import psutil
 import redis
 
 if TYPE_CHECKING:
@@ -23,9 +24,17 @@ def cpu_seconds(stack: Stack) -> dict[str, float]:
     }
     seconds = {}
     for part, processes in parts.items():
-        times = [process.cpu_times() for process in processes]
-        seconds[part] = sum(each.user + each.system for each in times)
+        seconds[part] = sum(map(_cpu_seconds, processes))
     return seconds
+
+
+def _cpu_seconds(process: psutil.Process) -> float:
+    """Of a process that has ended since it was listed (Hadoop forks a `chmod` for each file): 0."""
+    try:
+        found = process.cpu_times()
+    except psutil.NoSuchProcess:
+        return 0.0
+    return float(found.user + found.system)
 
 
 def memory_bytes(stack: Stack) -> int:

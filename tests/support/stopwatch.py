@@ -1,4 +1,8 @@
-"""Time that a block takes, without what a busy machine takes from it: for bounds of up to a few seconds."""
+"""Time that a block takes, without what a busy machine takes from it: for bounds of up to a few seconds.
+
+For blocks that wait. One C call that computes and holds the interpreter's lock would be left out like a busy
+machine: measure that by the process's own time.
+"""
 
 from __future__ import annotations
 

@@ -18,7 +18,6 @@ from keylane import routing
 from keylane.adapters.kafka.options import COMPRESSIONS, Connection
 from keylane.errors import LogUnavailable, TopicChanged
 from keylane_local.process.ports import HOST
-from keylane_local.tools import tools_dir
 from keylane_spark.adapters.kafka_admin import JobKafka
 from keylane_spark.adapters.log_reader import LogRangeReader, PlannedRange
 from keylane_spark.config.topics import JobConfig
@@ -27,13 +26,6 @@ from keylane_spark.stream.log_ranges import as_batch
 
 NUMBERS = itertools.count()
 COLUMNS = ("offset", "timestamp", "key", "value", "headers")
-
-
-@pytest.fixture(scope="module")
-def spark():
-    running = session.start(tools_dir() / "jars", {"spark.master": "local[2]"})
-    yield running
-    running.stop()
 
 
 @pytest.fixture

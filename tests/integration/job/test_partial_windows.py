@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
 from pyspark.sql import functions as f
 
 from keylane.state.windows import Column, Definition
-from keylane_local.tools import tools_dir
-from keylane_spark.engine import session
 from keylane_spark.views.partials import parse_partials, partials
 
 GAP_MS = 20_000
 VISITS = Definition("clicks", (Column("n", "count"),), time="at", size_ms=GAP_MS, is_session=True)
-
-
-@pytest.fixture(scope="module")
-def spark():
-    running = session.start(tools_dir() / "jars", {"spark.master": "local[2]"})
-    yield running
-    running.stop()
 
 
 def sessions_of(spark, *times):

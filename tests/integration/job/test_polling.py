@@ -6,18 +6,10 @@ import pytest
 from tests.servers.own import eventually
 from tests.support.fakes import FakeTime
 
-from keylane_local.tools import tools_dir
-from keylane_spark.engine import polling, session
+from keylane_spark.engine import polling
 from keylane_spark.engine.polling import IDLE_AFTER_S, PollingDelay
 
 BUSY_MS, IDLE_MS = 10, 40
-
-
-@pytest.fixture(scope="module")
-def spark():
-    running = session.start(tools_dir() / "jars", {"spark.master": "local[2]"})
-    yield running
-    running.stop()
 
 
 @pytest.fixture

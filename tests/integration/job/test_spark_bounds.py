@@ -5,20 +5,11 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import functions as f
 
-from keylane_local.tools import tools_dir
-from keylane_spark.engine import session
 from keylane_spark.stream import driver_share
 from keylane_spark.stream.driver_share import DriverShare
 from keylane_spark.telemetry.tally import Tally
 
 MIB = 1024 * 1024
-
-
-@pytest.fixture(scope="module")
-def spark():
-    running = session.start(tools_dir() / "jars", {"spark.master": "local[2]"})
-    yield running
-    running.stop()
 
 
 def a_batch(spark, count: int, value_bytes: int, *, largest_bytes: int = 0, headers: bool = False):

@@ -55,19 +55,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
             waiting = shares(stack, _SETTLE_S, chosen.seconds)
             consumer.close()
             alone = shares(stack, _SETTLE_S, chosen.seconds)
-    of_job = {
-        "job": job["JVM"] + job["Python"],
-        "broker": job["Kafka"],
-        MORE: job["Kafka"] - alone["Kafka"],
-        "Redis": job["Redis"],
-    }
-    rows = [ResultRow(JOB, of_job)]
-    rows += [
+    rows = [
         ResultRow(
             title,
-            {"broker": found["Kafka"], MORE: found["Kafka"] - alone["Kafka"], "Redis": found["Redis"]},
+            own | {"broker": found["Kafka"], MORE: found["Kafka"] - alone["Kafka"], "Redis": found["Redis"]},
         )
-        for title, found in ((CONSUMER, waiting), (NOBODY, alone))
+        for title, found, own in (
+            (JOB, job, {"job": job["JVM"] + job["Python"]}),
+            (CONSUMER, waiting, {}),
+            (NOBODY, alone, {}),
+        )
     ]
     report(
         "idle",

@@ -198,7 +198,7 @@ def bare_stream(bootstrap: str, seconds: float) -> float:
 def load(url: str, script: str, connections: int, seconds: int) -> dict[str, float]:
     """Run wrk; return good answers a second, percentiles in milliseconds, and the share that failed, if any.
 
-    Failed requests are said at once, too. Exits if no request succeeded.
+    Failed requests are reported at once, too. Exits if no request succeeded.
     """
     with tempfile.NamedTemporaryFile("w", suffix=".lua") as file:
         file.write(script + DONE)

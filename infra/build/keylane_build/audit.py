@@ -77,14 +77,17 @@ def main() -> int:
     found = shipped()
     everything = sorted({pin for pins in found.values() for pin in pins})
     with tempfile.TemporaryDirectory() as folder:
-        for name, pins in (found | {"everything": everything}).items():
-            requirements = Path(folder) / f"{name}.txt"
-            requirements.write_text("\n".join(pins) + "\n", encoding="utf-8")
-            if name in found:
-                write_sbom(requirements, project_root() / FOLDER / f"{name}.json")
-        output = run_audit(Path(folder) / "everything.txt")
+        for name, pins in found.items():
+            write_sbom(_requirements(folder, name, pins), project_root() / FOLDER / f"{name}.json")
+        output = run_audit(_requirements(folder, "everything", everything))
     print(f"{', '.join(sorted(found))}: {render_audit(output)}", flush=True)
     return 1 if describe_audit(output)[2] else 0
+
+
+def _requirements(folder: str, name: str, pins: list[str]) -> Path:
+    path = Path(folder) / f"{name}.txt"
+    path.write_text("\n".join(pins) + "\n", encoding="utf-8")
+    return path
 
 
 if __name__ == "__main__":

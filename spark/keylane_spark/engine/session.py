@@ -133,7 +133,7 @@ def all_jars(jars: Path, extra: str) -> str:
 
 
 class ClassArchive(NamedTuple):
-    """How the JVM is told to use the archive of classes."""
+    """What makes the JVM use the archive of classes."""
 
     class_path: str
     java_options: tuple[str, ...]

@@ -11,7 +11,11 @@ import asyncio
 from collections import deque
 from dataclasses import dataclass
 
+from keylane_serve.time_limits import TimeLimits
+
 MIB = 1024 * 1024
+LOOK_S = 1.0
+"""How late the time limit of a body may be noticed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +39,14 @@ class Overloaded(Exception):
 
 
 class AdmissionControl:
-    """Counts the requests of one process, in the loop's thread."""
+    """Counts the requests of one process, in the loop's thread. `body_limits`: for reading their bodies."""
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self.running = 0
         self.long_polls = 0
         self.held_bytes = 0
+        self.body_limits = TimeLimits(LOOK_S)
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     @property

@@ -38,12 +38,15 @@ class ClientGone(Exception):
 class Body:
     """The body of one request; `release` when the request is over."""
 
-    __slots__ = ("_admission", "_held_bytes", "_is_complete", "data")
+    __slots__ = ("_admission", "_held_bytes", "_is_complete", "_is_late", "_size_bytes", "_task", "data")
 
     def __init__(self, admission: AdmissionControl) -> None:
         self._admission = admission
         self._held_bytes = 0
+        self._size_bytes = 0
         self._is_complete = False
+        self._is_late = False
+        self._task: asyncio.Task[Any] | None = None
         self.data = b""
 
     async def read(self, receive: Receive, declared_bytes: int | None) -> None:
@@ -51,33 +54,29 @@ class Body:
 
         `declared_bytes`: its Content-Length, for which room is made before it arrives; None: there is none.
         """
-        limit_bytes = self._admission.limits.body_bytes
         if declared_bytes is not None:
-            if declared_bytes > limit_bytes:
-                raise BodyTooLarge(f"the body has more than {limit_bytes} bytes")
+            self._check(declared_bytes)
             self._hold(declared_bytes)
+        self._task, limits = asyncio.current_task(), self._admission.body_limits
         parts: list[bytes] = []
-        size_bytes = 0
-        while True:
-            try:
-                async with asyncio.timeout(PART_TIMEOUT_S):
-                    message = await receive()
-            except TimeoutError:
-                raise BodyTimeout from None
-            if message["type"] != "http.request":
-                raise ClientGone
-            part = message.get("body") or b""
-            size_bytes += len(part)
-            self._is_complete = not message.get("more_body")
-            if size_bytes > limit_bytes:
-                raise BodyTooLarge(f"the body has more than {limit_bytes} bytes")
-            if size_bytes > self._held_bytes:
-                self._hold(size_bytes - self._held_bytes)
-            if part:
-                parts.append(part)
-            if self._is_complete:
-                self.data = parts[0] if len(parts) == 1 else b"".join(parts)
-                return
+        try:
+            while not self._is_complete:
+                limits.begin(self, PART_TIMEOUT_S)
+                self._take(await receive(), parts)
+        except asyncio.CancelledError:
+            if not self._is_late or self._task is None:
+                raise
+            self._task.uncancel()
+            raise BodyTimeout from None
+        finally:
+            limits.end(self)
+        self.data = parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def give_up(self) -> None:
+        """End `read`: the next part takes too long."""
+        self._is_late = True
+        if self._task is not None:
+            self._task.cancel()
 
     async def discard(self, receive: Receive) -> None:
         """Read the rest of a refused request's body, as far as it is worth it."""
@@ -93,6 +92,22 @@ class Body:
         """Stop counting its bytes."""
         self._admission.release(self._held_bytes)
         self._held_bytes = 0
+
+    def _take(self, message: dict[str, Any], parts: list[bytes]) -> None:
+        if message["type"] != "http.request":
+            raise ClientGone
+        if part := message.get("body"):
+            parts.append(part)
+            self._size_bytes += len(part)
+        self._is_complete = not message.get("more_body")
+        self._check(self._size_bytes)
+        if self._size_bytes > self._held_bytes:
+            self._hold(self._size_bytes - self._held_bytes)
+
+    def _check(self, size_bytes: int) -> None:
+        limit_bytes = self._admission.limits.body_bytes
+        if size_bytes > limit_bytes:
+            raise BodyTooLarge(f"the body has more than {limit_bytes} bytes")
 
     def _hold(self, size_bytes: int) -> None:
         self._admission.hold(size_bytes)

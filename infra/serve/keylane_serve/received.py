@@ -10,6 +10,7 @@ from random import getrandbits
 from typing import Any
 from urllib.parse import parse_qsl
 
+from keylane.api.event import LowerCaseHeaders
 from keylane.model.routes import READS
 from keylane_serve.proxy_events import STAGE, encode_path, group_by_name
 
@@ -27,7 +28,7 @@ class ReceivedRequest:
 
     def __init__(self, scope: Scope) -> None:
         pairs = [(name.decode("latin-1"), _decode_value(value)) for name, value in scope["headers"]]
-        self.headers: dict[str, str] = dict(pairs)
+        self.headers = LowerCaseHeaders(pairs)
         self.repeated = group_by_name(pairs) if len(self.headers) < len(pairs) else None
         self.method: str = scope["method"]
         self.path: str = scope["raw_path"].decode("utf-8", "surrogateescape")

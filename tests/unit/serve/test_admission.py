@@ -6,8 +6,10 @@ import asyncio
 
 import pytest
 
+from keylane_serve import admission as admission_module
+from keylane_serve import bodies
 from keylane_serve.admission import AdmissionControl, Limits, Overloaded
-from keylane_serve.bodies import Body, BodyTooLarge, ClientGone
+from keylane_serve.bodies import Body, BodyTimeout, BodyTooLarge, ClientGone
 
 LIMITS = Limits(running=1, waiting=1, wait_s=20, long_polls=1, body_bytes=10, bodies_bytes=15)
 
@@ -67,6 +69,49 @@ def test_a_body_arrives_in_parts_and_its_bytes_are_counted_until_it_is_released(
     body = Body(admission)
     asyncio.run(body.read(arriving(part(b"abc", more=True), part(b"def", more=False)), None))
     assert (body.data, admission.held_bytes) == (b"abcdef", 6)
+    body.release()
+    assert admission.held_bytes == 0
+
+
+async def never():
+    await asyncio.Event().wait()
+
+
+def test_a_body_whose_next_part_does_not_come_in_time_is_refused(monkeypatch):
+    monkeypatch.setattr(admission_module, "LOOK_S", 0.001)
+    monkeypatch.setattr(bodies, "PART_TIMEOUT_S", 0.001)
+    parts = iter([part(b"abc", more=True)])
+
+    async def receive():
+        return next(parts, None) or await never()
+
+    async def run():
+        body = Body(AdmissionControl(LIMITS))
+        with pytest.raises(BodyTimeout):
+            await body.read(receive, None)
+        # The task goes on: it has a refusal to send.
+        return asyncio.current_task().cancelling()
+
+    assert asyncio.run(run()) == 0
+
+
+def test_a_request_that_is_cancelled_while_its_body_arrives_is_cancelled():
+    async def run():
+        reading = asyncio.ensure_future(Body(AdmissionControl(LIMITS)).read(never, None))
+        await asyncio.sleep(0)
+        reading.cancel()
+        await reading
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(run())
+
+
+def test_a_body_in_many_small_parts_is_counted_part_by_part():
+    admission = AdmissionControl(LIMITS)
+    body = Body(admission)
+    with pytest.raises(BodyTooLarge):
+        asyncio.run(body.read(arriving(*[part(b"x", more=True)] * 11), None))
+    assert admission.held_bytes == LIMITS.body_bytes
     body.release()
     assert admission.held_bytes == 0
 

@@ -19,6 +19,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from keylane.adapters.kafka.errors import LOCAL_TIMED_OUT
 from keylane_serve.greenlets import SharedCall, Suspension, call_in_thread, pause_s
+from keylane_serve.time_limits import TimeLimits
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,12 +28,14 @@ if TYPE_CHECKING:
 POLL_S = 0.1
 ROOM_S = 0.002
 """How long a request waits before it looks again for room in a full queue."""
+LOOK_S = 0.01
+"""How late the time limit of a wait for reports may be noticed."""
 LAST_REPORTS_S = 60.0
 """How long a client that was replaced is kept for requests that use it: longer than any of them may take."""
 
 
 class SharedClient:
-    """A producer with its thread. Make it in the loop."""
+    """A producer with its thread. Make it in the loop. `limits`: for the waits of its requests."""
 
     def __init__(self, producer: Any, executor: Executor) -> None:
         self._producer = producer
@@ -44,6 +47,7 @@ class SharedClient:
         self._metadata: dict[str | None, SharedCall[Any]] = {}
         self._is_closed = threading.Event()
         self._unreported = 0
+        self.limits = TimeLimits(LOOK_S)
         self._thread = threading.Thread(target=self._serve_callbacks, name="keylane-kafka", daemon=True)
         self._thread.start()
 
@@ -129,13 +133,17 @@ class RequestClient:
         """Wait until this request's records are reported; return how many are not."""
         if self.unreported:
             waiting = self._waiting = Suspension()
-            timer = asyncio.get_running_loop().call_later(timeout_s, waiting.resume, None)
+            self._shared.limits.begin(self, timeout_s)
             try:
                 waiting.wait()
             finally:
-                timer.cancel()
+                self._shared.limits.end(self)
                 self._waiting = None
         return self.unreported
+
+    def give_up(self) -> None:
+        """Let the request go on without all reports: its time is over."""
+        self.resume()
 
     def resume(self) -> None:
         """Let the request go on, if it waits."""

@@ -23,6 +23,10 @@ KEY_FORMAT = choice(
 Event = Mapping[str, Any]
 
 
+class LowerCaseHeaders(dict[str, str]):
+    """Headers whose names are in lower case already, as a server has them: they are read several times."""
+
+
 def query_of(event: Event) -> dict[str, str]:
     """Return the query parameters by name; of a repeated one the last value."""
     query: dict[str, str] = event.get("queryStringParameters") or {}
@@ -34,7 +38,10 @@ def headers_of(event: Event) -> dict[str, str]:
     several = event.get("multiValueHeaders")
     if several:
         return {name.lower(): ", ".join(values) for name, values in several.items()}
-    return {name.lower(): value for name, value in (event.get("headers") or {}).items()}
+    headers: dict[str, str] = event.get("headers") or {}
+    if isinstance(headers, LowerCaseHeaders):
+        return headers
+    return {name.lower(): value for name, value in headers.items()}
 
 
 def topic_of(raw: str) -> str:

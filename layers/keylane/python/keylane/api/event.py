@@ -24,7 +24,7 @@ Event = Mapping[str, Any]
 
 
 class LowerCaseHeaders(dict[str, str]):
-    """Headers whose names are in lower case already, as a server has them: they are read several times."""
+    """Headers by lower-case name, as `headers_of` returns them: they are read several times for a request."""
 
 
 def query_of(event: Event) -> dict[str, str]:
@@ -37,11 +37,16 @@ def headers_of(event: Event) -> dict[str, str]:
     """Return the headers by lower-case name; values of a repeated one as a list with commas."""
     several = event.get("multiValueHeaders")
     if several:
-        return {name.lower(): ", ".join(values) for name, values in several.items()}
+        return LowerCaseHeaders({name.lower(): ", ".join(values) for name, values in several.items()})
     headers: dict[str, str] = event.get("headers") or {}
     if isinstance(headers, LowerCaseHeaders):
         return headers
-    return {name.lower(): value for name, value in headers.items()}
+    return LowerCaseHeaders({name.lower(): value for name, value in headers.items()})
+
+
+def with_headers_read(event: Event) -> Event:
+    """Return the event with its headers as `headers_of` returns them, which is then quick."""
+    return {**event, "headers": headers_of(event), "multiValueHeaders": None}
 
 
 def topic_of(raw: str) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from keylane.api import problems, unknown_routes
-from keylane.api.event import headers_of, query_of, request_id_of
+from keylane.api.event import headers_of, query_of, request_id_of, with_headers_read
 from keylane.api.preferences import accepts, accepts_document
 from keylane.api.response import ANSWER_LIMIT_BYTES, Response, to_proxy_response
 from keylane.api.unknown_parameters import refuse_unknown
@@ -121,6 +121,7 @@ class Resolver:
         name, settings, operation = "", None, None
         try:
             settings = self.settings()
+            event = with_headers_read(event)
             method, path = event["httpMethod"], settings.path_of(event["path"])
             found = self._operation_at(method, path)
             if found is None:

@@ -46,7 +46,10 @@ def headers_of(event: Event) -> dict[str, str]:
 
 def with_headers_read(event: Event) -> Event:
     """Return the event with its headers as `headers_of` returns them, which is then quick."""
-    return {**event, "headers": headers_of(event), "multiValueHeaders": None}
+    headers = headers_of(event)
+    if headers is event.get("headers"):
+        return event
+    return {**event, "headers": headers, "multiValueHeaders": None}
 
 
 def topic_of(raw: str) -> str:

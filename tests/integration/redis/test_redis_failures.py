@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING
 
 import pytest
@@ -30,7 +30,7 @@ from keylane.errors import StateUnavailable
 from keylane.ports import Call
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from keylane_local.servers.redis_cluster import RedisCluster
 
@@ -259,18 +259,26 @@ def test_calls_of_many_slots_are_answered_while_one_moves_and_has_moved(
     assert state.run(calls, deadline()) == expected
 
 
+def is_right_or_unavailable(read: Callable[[], list[bytes | None]], expected: list[bytes]) -> None:
+    """Check a read that the hanging primary would have answered with a redirection.
+
+    A replica of Valkey 8 knows of the migration, and redirects the reader itself.
+    """
+    with suppress(StateUnavailable):
+        assert read() == expected
+
+
 def test_replica_is_not_trusted_about_an_absent_key_of_a_migrating_slot(
     breaking: RedisCluster, state: RedisState
 ):
-    """A replica does not know that its primary is giving the slot away: it just lacks the keys."""
+    """A replica of Redis does not know that its primary is giving the slot away: it just lacks the keys."""
     here, there, move = half_moved(breaking)
     slot = move.slot
     try:
         assert state.read(slot, [there, here], deadline()) == [there, here]
         with hanging(move.source):
             assert state.read(slot, [here], deadline()) == [here]
-            with pytest.raises(StateUnavailable):
-                state.read(slot, [there, here], deadline(500))
+            is_right_or_unavailable(lambda: state.read(slot, [there, here], deadline(500)), [there, here])
         assert state.read(slot, [there, here], deadline()) == [there, here]
     finally:
         move.undo()
@@ -286,8 +294,7 @@ def test_replica_is_not_trusted_about_an_absent_key_by_a_reader_that_has_not_see
     try:
         with hanging(move.source):
             for read in (lambda: state.read(slot, [there], deadline(500)), lambda: mget(state, there, 500)):
-                with pytest.raises(StateUnavailable):
-                    read()
+                is_right_or_unavailable(read, [there])
             assert state.read(slot, [here], deadline()) == [here]
     finally:
         move.undo()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import re
@@ -25,22 +26,20 @@ POISON = '{"neither": "ours"}'
 
 
 class Api:
-    """A deployed API: the URL of its stage, and a connection to it."""
+    """A deployed API: the URL of its stage. LocalStack closes connections that are idle for long."""
 
     def __init__(self, url, **headers) -> None:
         parts = urlsplit(url)
         self._prefix = parts.path
         self._headers = headers
-        self._connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=60)
+        self._address = parts.hostname, parts.port
 
     def request(self, method, path, body=None, **headers) -> ApiResponse:
         names = {name.replace("_", "-"): value for name, value in (self._headers | headers).items()}
-        self._connection.request(method, self._prefix + path, body=body, headers=names)
-        answer = self._connection.getresponse()
-        return ApiResponse(answer.status, answer.headers, answer.read())
-
-    def close(self) -> None:
-        self._connection.close()
+        with contextlib.closing(http.client.HTTPConnection(*self._address, timeout=60)) as connection:
+            connection.request(method, self._prefix + path, body=body, headers=names)
+            answer = connection.getresponse()
+            return ApiResponse(answer.status, answer.headers, answer.read())
 
 
 @pytest.fixture(scope="module")
@@ -69,28 +68,14 @@ def deploy(localstack, applied_stack, build):
 
 
 @pytest.fixture(scope="module")
-def opened():
-    """Return a function that creates clients; they are closed at the end."""
-    made = []
-
-    def make(url, **headers):
-        made.append(Api(url, **headers))
-        return made[-1]
-
-    yield make
-    for api in made:
-        api.close()
-
-
-@pytest.fixture(scope="module")
 def deployed(deploy):
     return deploy("e2e")
 
 
 @pytest.fixture(scope="module")
-def api(deployed, opened):
+def api(deployed):
     """The deployed API, with the records that the examples read."""
-    api = opened(deployed.url)
+    api = Api(deployed.url)
     for topic, key, value in [
         ("flights", b"N14228", b'{"dest": "IAH"}'),
         ("flights", b"N24211", b'{"dest": "MIA"}'),
@@ -200,16 +185,16 @@ def test_a_function_s_log_is_in_its_log_group(api, localstack):
     logs.close()
 
 
-def test_authorization_can_be_changed_to_api_keys(deploy, opened):
+def test_authorization_can_be_changed_to_api_keys(deploy):
     deploy("e2e-keyed", Authorization="LAMBDA")
     # As a release, too, whose alias the API invokes from now on.
     made = deploy("e2e-keyed", Authorization="API_KEY", Release="2")
-    assert opened(made.url).request("GET", "/health").status == 403
-    assert opened(made.url, x_api_key="no" * 15).request("GET", "/health").status == 403
-    assert opened(made.url, x_api_key=made.api_key).request("GET", "/health").status == 200
+    assert Api(made.url).request("GET", "/health").status == 403
+    assert Api(made.url, x_api_key="no" * 15).request("GET", "/health").status == 403
+    assert Api(made.url, x_api_key=made.api_key).request("GET", "/health").status == 200
 
 
-def test_secrets_come_from_parameter_store_and_secrets_manager(deploy, opened, localstack, stack):
+def test_secrets_come_from_parameter_store_and_secrets_manager(deploy, localstack, stack):
     ssm, secrets = localstack.client("ssm"), localstack.client("secretsmanager")
     ssm.put_parameter(Name="/e2e/redis/user", Value="e2e", Type="SecureString")
     secrets.create_secret(Name="e2e-redis", SecretString=json.dumps({"password": "sesame"}))
@@ -220,15 +205,15 @@ def test_secrets_come_from_parameter_store_and_secrets_manager(deploy, opened, l
             client.acl_setuser("e2e", enabled=True, passwords="+sesame", keys="*", categories=["+@all"])
     references = {"RedisUsername": "ssm:/e2e/redis/user"}
     references["RedisPassword"] = "secretsmanager:e2e-redis#password"
-    answer = opened(deploy("e2e-secrets", **references).url).request("GET", "/topics/flights")
+    answer = Api(deploy("e2e-secrets", **references).url).request("GET", "/topics/flights")
     assert answer.status == 200, answer.body
 
 
 def test_a_changed_route_is_deployed_a_broken_template_rolled_back_and_the_stack_deleted(
-    deploy, opened, localstack, tmp_path
+    deploy, localstack, tmp_path
 ):
     text = TEMPLATE.read_text()
-    api = opened(deploy("e2e-changing").url)
+    api = Api(deploy("e2e-changing").url)
     assert api.request("GET", "/clusters").status == 200
     renamed = tmp_path / "renamed.yaml"
     renamed.write_text(re.sub(r"^          /clusters:$", "          /elsewhere:", text, flags=re.MULTILINE))

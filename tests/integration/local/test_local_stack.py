@@ -122,7 +122,8 @@ def test_a_redis_that_fails_to_start_is_named_with_its_log(make, data):
     stack = make()
     with pytest.raises(PartFailed, match="redis-") as caught:
         stack.up()
-    assert "orrupt" in caught.value.tail
+    log = caught.value.tail
+    assert "orrupt" in log or "DUMPING CODE" in log  # Redis refuses the file, Valkey 8.1 crashes on it
     assert not stack.kafka.running
     assert not any(node.running for node in stack.redis.nodes)
 

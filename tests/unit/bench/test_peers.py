@@ -58,3 +58,14 @@ def test_a_connector_gets_topic_tasks_and_nodes_with_its_own_settings(peers):
     ]
     assert connect_sink.connector_class(text) == "x"
     assert connect_sink.connector_class("password=secret\n") == "not named"
+
+
+def test_a_task_that_failed_is_shown_with_its_error_and_the_cause_and_without_its_stack(peers):
+    import connect_sink  # noqa: PLC0415
+
+    trace = "x.Exception: Unable to connect\n\tat a.b\nCaused by: java.io.IOException: refused\n\tat c.d\n"
+    tasks = [{"id": 0, "state": "RUNNING"}, {"id": 3, "state": "FAILED", "trace": trace}]
+    expected = "task 3: x.Exception: Unable to connect; Caused by: java.io.IOException: refused"
+    assert connect_sink.failed_tasks({"tasks": tasks}) == [expected]
+    assert connect_sink.failed_tasks({"tasks": [{"id": 1, "state": "FAILED"}]}) == ["task 1: no trace"]
+    assert connect_sink.failed_tasks({}) == []

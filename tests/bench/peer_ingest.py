@@ -52,8 +52,12 @@ def measure(chosen: argparse.Namespace) -> None:
         folder = Path(name)
         config = CONFIG.format(partitions=LAYOUT.partition_count, stripes=LAYOUT.stripes)
         with running(folder, configured(config, chosen)) as (stack, lanes):
-            nodes = ",".join(node.address for node in stack.redis.nodes)
-            values = {"topic": TOPIC, "tasks": LAYOUT.partition_count, "redis_nodes": nodes}
+            values = {
+                "topic": TOPIC,
+                "tasks": LAYOUT.partition_count,
+                "redis_node": stack.redis.nodes[0].address,
+                "redis_nodes": ",".join(node.address for node in stack.redis.nodes),
+            }
             sink = ConnectSink(Path(os.environ[CONNECT]), folder / "data", stack.kafka_bootstrap, values)
             with contextlib.closing(sink):
                 sink.start()

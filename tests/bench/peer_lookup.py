@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import json
 import os
 import shlex
 import tempfile
+import time
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,6 +35,7 @@ STREAMS_PATH = "KEYLANE_PEER_STREAMS_PATH"
 DEFAULT_PATH = "/messages/{key}"
 PEER = "Kafka Streams application"
 START_S = 120
+WARM_ANSWERS, WARM_UP_LIMIT_S = 100_000, 60
 LAST = 200
 """So many of the last records have reached every partition's end."""
 
@@ -60,26 +63,31 @@ def measure(chosen: argparse.Namespace) -> None:
         served = stack.enter_context(
             bench_serve.standing_server(state.environment(redis.addresses), workers=1)
         )
+        if not has_all(served.url, bench_serve.PATH, records[-LAST:]):
+            raise SystemExit(f"{bench_serve.SERVER} has other values than were written")
         url, process = stack.enter_context(streams(kafka.bootstrap, path, records[-LAST:]))
         nodes = {"Redis": [node.program.process for node in redis.nodes]}
         ours = Contender(bench_serve.SERVER, served.url, psutil.Process(served.process.pid), nodes)
         theirs = Contender(PEER, url, process, {})
-        turns = {
-            each.name: partial(lookups, each, each_path, chosen)
-            for each, each_path in ((ours, bench_serve.PATH), (theirs, path))
-        }
-        for look_up in turns.values():
-            look_up(seconds=WARM_UP_S)
+        turns = {}
+        for each, each_path in ((ours, bench_serve.PATH), (theirs, path)):
+            script = bench_serve.lookup_script(chosen.keys, each_path)
+            load = partial(Load, "", script, chosen.connections)
+            warm_up(each, load(WARM_UP_S))
+            turns[each.name] = partial(figures_under, each, load(chosen.seconds))
         rows = in_turns(turns, chosen.rounds)
     report("peers-lookup", UNIT, rows, reference=PEER, settings=vars(chosen))
 
 
-def lookups(
-    contender: Contender, path: str, chosen: argparse.Namespace, seconds: int = 0
-) -> dict[str, float]:
-    """Return the figures of GETs of random keys."""
-    script = bench_serve.lookup_script(chosen.keys, path)
-    return measured(contender, Load("", script, chosen.connections, seconds or chosen.seconds))[1]
+def warm_up(contender: Contender, load: Load) -> None:
+    """Repeat the load until so many requests have been answered: Java compiles what runs often."""
+    answered, until_s = 0, time.monotonic() + WARM_UP_LIMIT_S
+    while answered < WARM_ANSWERS and time.monotonic() < until_s:
+        answered += measured(contender, load)[0]
+
+
+def figures_under(contender: Contender, load: Load) -> dict[str, float]:
+    return measured(contender, load)[1]
 
 
 def produce(bootstrap: str, records: Sequence[tuple[bytes, bytes]]) -> None:
@@ -115,24 +123,29 @@ def streams(
             data / "logs" / "streams.log",
         )
         program.start()
-        program.wait_until(lambda: has_all(port, path, last), START_S)
+        url = f"http://{HOST}:{port}"
+        program.wait_until(lambda: has_all(url, path, last), START_S)
         process = program.process
         assert process is not None
-        yield f"http://{HOST}:{port}", process
+        yield url, process
 
 
-def has_all(port: int, path: str, records: Sequence[tuple[bytes, bytes]]) -> bool:
-    """Return whether each of these keys is found."""
-    connection = http.client.HTTPConnection(HOST, port, timeout=5)
+def has_all(url: str, path: str, records: Sequence[tuple[bytes, bytes]]) -> bool:
+    """Return whether each of these keys has its value there."""
+    connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=5)
     try:
-        for key, _ in records:
+        for key, value in records:
             connection.request("GET", path.replace("{key}", key.decode()))
             answer = connection.getresponse()
-            answer.read()
-            if answer.status != http.client.OK:
+            if not holds(answer.read(), value) or answer.status != http.client.OK:
                 return False
     except (OSError, http.client.HTTPException):
         return False
     finally:
         connection.close()
     return True
+
+
+def holds(body: bytes, value: bytes) -> bool:
+    """Return whether a response has the value, as it is or as a string within JSON."""
+    return value in body or json.dumps(value.decode())[1:-1].encode() in body

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from harness import ResultRow, percentile
 from parts import family_seconds
-from wrk import figures_of, good_answers, run_wrk
+from wrk import FAILED, figures_of, good_answers, run_wrk
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -67,7 +67,7 @@ def measured(
 
 
 def in_turns(turns: Mapping[str, Callable[[], dict[str, float]]], rounds: int) -> list[ResultRow]:
-    """Measure each in each round, in an order that changes; return the medians."""
+    """Measure each in each round, in an order that changes; return `medians`."""
     samples: dict[str, list[dict[str, float]]] = {name: [] for name in turns}
     order = list(turns.items())
     for number in range(rounds):
@@ -79,9 +79,10 @@ def in_turns(turns: Mapping[str, Callable[[], dict[str, float]]], rounds: int) -
 
 
 def medians(samples: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Return the median of each figure; one that a sample lacks, such as failures, is 0 there."""
+    """Return the median of each figure; of failures the most, because a median would hide them."""
     names = dict.fromkeys(name for each in samples for name in each)
-    return {name: percentile([each.get(name, 0.0) for each in samples], 50) for name in names}
+    percents = {name: 100 if name == FAILED else 50 for name in names}
+    return {name: percentile([each.get(name, 0.0) for each in samples], percents[name]) for name in names}
 
 
 def why_not_served(peer: str, variable: str) -> str:

@@ -27,6 +27,8 @@ import peer_lookup
 import peer_push
 from harness import add_settings, parse
 
+from keylane_local.errors import PartFailed
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -61,6 +63,9 @@ def succeeds(name: str, chosen: argparse.Namespace) -> bool:
         PARTS[name].measure(chosen)
     except SystemExit as error:  # what the benchmarks end with
         print(f"{name}: {error}", file=sys.stderr)
+        return False
+    except PartFailed as error:
+        print(f"{name}: {error}", error.tail, sep="\n", file=sys.stderr)
         return False
     except Exception:  # noqa: BLE001 - whatever it is, the others are measured
         traceback.print_exc()

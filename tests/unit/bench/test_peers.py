@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from keylane_local.errors import PartFailed
+
 BENCH = Path(__file__).parents[2] / "bench"
 RECIPE = ("worker/connect-runtime-4.jar", "plugins/redis/sink.jar", "sink.properties")
 
@@ -22,6 +24,7 @@ def peers(monkeypatch):
             sys.modules.pop(name)
 
 
+WHY = "no request succeeded"
 VARIABLES = ("KEYLANE_PEER_CONNECT_REDIS", "KEYLANE_PEER_KPRF", "KEYLANE_PEER_STREAMS")
 
 
@@ -51,7 +54,9 @@ def test_only_the_chosen_parts_are_measured(peers, capsys):
 
 
 @pytest.mark.usefixtures("uninstalled")
-@pytest.mark.parametrize("error", [SystemExit("no request succeeded"), RuntimeError("no request succeeded")])
+@pytest.mark.parametrize(
+    "error", [SystemExit(WHY), PartFailed("kprf", "it ended", tail=WHY), RuntimeError(WHY)]
+)
 def test_a_peer_that_fails_does_not_hide_the_others(peers, monkeypatch, capsys, error):
     def fail(_):
         raise error
@@ -63,7 +68,7 @@ def test_a_peer_that_fails_does_not_hide_the_others(peers, monkeypatch, capsys, 
     with pytest.raises(SystemExit, match="failed: push"):
         peers.main([])
     assert len(measured) == 2
-    assert "no request succeeded" in capsys.readouterr().err
+    assert WHY in capsys.readouterr().err
 
 
 def test_a_server_that_is_no_program_is_named_with_its_variable(peers, monkeypatch):

@@ -1,141 +1,76 @@
 """Beside what users would pick instead, where it is installed: see "Peers" in docs/benchmarks.md.
 
-Ingest: the job and a Redis sink connector in Kafka Connect read the same backlogs of one topic, and write
+`ingest`: the job and a Redis sink connector in Kafka Connect read the same backlogs of one topic, and write
 them into one cluster of 3 primaries. Both are warm. They take turns, the order changes from round to round,
 and the one that is not measured is suspended (SIGSTOP). The clock runs until every lane's watermark, or the
 connector's committed offset, has reached the end of its partition.
+
+`push`: `keylane serve` and kprf write pushes of one record of 4 KiB into one topic of one broker, with
+acks=all. Once they wait for Kafka before they answer (`wait_for_send`), and once they need not.
+
+`lookup`: `keylane serve` over Redis and a Kafka Streams application with its own store serve GETs of random
+keys; both have the same keys and values.
+
+The load of the last two comes from wrk, and the servers take turns in an order that changes. Figures are
+medians of all rounds. A peer that fails is reported, and the others are measured.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
-import os
-import tempfile
-import time
-from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
+import sys
+import traceback
 from typing import TYPE_CHECKING
 
-from bench_ingest import CONFIG, LAYOUT, TOPIC, halted, produce, running, value_of, wait_until_whole
-from connect_sink import SETTINGS_FILE, ConnectSink, connector_class, missing
-from harness import ResultRow, add_settings, configured, parse, percentile, report
-from parts import cpu_seconds
+import peer_ingest
+import peer_lookup
+import peer_push
+from harness import add_settings, parse
+
+from keylane_local.errors import PartFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Sequence
 
-    import psutil
-
-    from keylane_local.stack.stack import Stack
-    from keylane_local.stack.watching import Lanes
-
-CONNECT = "KEYLANE_PEER_CONNECT_REDIS"
-JOB, SINK = "the job", "sink connector in Kafka Connect"
-RECIPE = 'see "Peers" in docs/benchmarks.md'
-
-
-@dataclass(frozen=True, slots=True)
-class Contender:
-    """A process that reads the topic; `wait` returns the time at which it has all of it."""
-
-    name: str
-    process: psutil.Process
-    wait: Callable[[], float]
+PARTS = {"ingest": peer_ingest, "push": peer_push, "lookup": peer_lookup}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--records", type=int, default=1_000_000, help="in each round")
-    parser.add_argument("--warm-up", type=int, default=1_000_000)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--rounds", type=int, default=4)
-    parser.add_argument("--value-bytes", type=int, default=170)
+    parser.add_argument("--records", type=int, default=1_000_000, help="ingest: in each round")
+    parser.add_argument("--warm-up", type=int, default=1_000_000, help="ingest: records before")
+    parser.add_argument("--value-bytes", type=int, default=170, help="ingest")
+    parser.add_argument("--seconds", type=int, default=10, help="push, lookup: of each load")
+    parser.add_argument("--push-connections", type=int, default=256)
+    parser.add_argument("--keys", type=int, default=20_000, help="lookup")
+    parser.add_argument("--lookup-bytes", type=int, default=184, help="lookup: of a value")
+    parser.add_argument("--connections", type=int, default=48, help="lookup")
     add_settings(parser)
-    if why := why_not(os.environ.get(CONNECT)):
-        print(why)
-        return
     chosen = parse(parser, arguments)
-    with tempfile.TemporaryDirectory(prefix="keylane-bench-") as name:
-        folder = Path(name)
-        config = CONFIG.format(partitions=LAYOUT.partition_count, stripes=LAYOUT.stripes)
-        with running(folder, configured(config, chosen)) as (stack, lanes):
-            nodes = ",".join(node.address for node in stack.redis.nodes)
-            values = {"topic": TOPIC, "tasks": LAYOUT.partition_count, "redis_nodes": nodes}
-            sink = ConnectSink(Path(os.environ[CONNECT]), folder / "data", stack.kafka_bootstrap, values)
-            with contextlib.closing(sink):
-                sink.start()
-                rows = ingest(stack, lanes, sink, chosen)
-    facts = {"connector": connector_class((Path(os.environ[CONNECT]) / SETTINGS_FILE).read_text())}
-    settings = vars(chosen)
-    unit = "records/s, CPU in us a record"
-    report("peers-ingest", unit, rows, reference=SINK, settings=settings, facts=facts)
+    failed = [name for name in chosen.only if not succeeds(name, chosen)]
+    if failed:
+        sys.exit(f"failed: {', '.join(failed)}")
 
 
-def why_not(folder: str | None) -> str:
-    """Return why the connector cannot be measured, or an empty string."""
-    if not folder:
-        return f"{SINK}: not installed ({CONNECT} is not set), {RECIPE}"
-    lacking = missing(Path(folder))
-    return f"{SINK}: {folder} lacks {', '.join(lacking)}, {RECIPE}" if lacking else ""
-
-
-def ingest(stack: Stack, lanes: Lanes, sink: ConnectSink, chosen: argparse.Namespace) -> list[ResultRow]:
-    """Measure all rounds; the first backlog only warms up."""
-    job = stack.job.program.process
-    assert job is not None
-    turns = [
-        Contender(JOB, job, lambda: wait_until_whole(lanes)),
-        Contender(SINK, sink.process, lambda: sink.wait_until_committed(lanes.end_offsets())),
-    ]
-    value, first = value_of(chosen.value_bytes), 0
-    samples: dict[str, list[tuple[float, float]]] = {JOB: [], SINK: []}
-    for number in range(chosen.rounds + 1):
-        count = chosen.records if number else chosen.warm_up
-        print(f"round {number} of {chosen.rounds}" if number else "warm-up", flush=True)
-        for name, sample in in_turns(
-            stack, turns, partial(produce, stack.kafka_bootstrap, first, count, value)
-        ):
-            if number:
-                samples[name].append(sample)
-        first += count
-        turns.reverse()
-    return [
-        ResultRow(
-            name,
-            {
-                "records/s": chosen.records / percentile([took_s for took_s, _ in taken], 50),
-                "CPU": percentile([cpu_s for _, cpu_s in taken], 50) / chosen.records * 1e6,
-            },
-        )
-        for name, taken in samples.items()
-    ]
-
-
-def in_turns(
-    stack: Stack, turns: Sequence[Contender], fill: Callable[[], None]
-) -> Iterator[tuple[str, tuple[float, float]]]:
-    """Fill the topic while nobody reads it; yield what each takes, in s and in s of CPU with its servers."""
-    first, second = turns
-    with contextlib.ExitStack() as held:
-        held.enter_context(halted(second.process))
-        with halted(first.process):
-            fill()
-            time.sleep(1)
-            before, began_s = computed(stack, first), time.perf_counter()
-        yield first.name, (first.wait() - began_s, computed(stack, first) - before)
-        with halted(first.process):
-            before, began_s = computed(stack, second), time.perf_counter()
-            held.close()
-            yield second.name, (second.wait() - began_s, computed(stack, second) - before)
-
-
-def computed(stack: Stack, contender: Contender) -> float:
-    """Return the seconds that all processes of the contender, Redis and Kafka have computed so far."""
-    of_stack = cpu_seconds(stack)
-    family = [contender.process, *contender.process.children(recursive=True)]
-    own_s = sum(times.user + times.system for times in (process.cpu_times() for process in family))
-    return own_s + of_stack["Redis"] + of_stack["Kafka"]
+def succeeds(name: str, chosen: argparse.Namespace) -> bool:
+    """Measure a part, or say why its peer cannot be; return whether nothing failed."""
+    if why := PARTS[name].why_not():
+        print(f"{name}: {why}")
+        return True
+    try:
+        PARTS[name].measure(chosen)
+    except SystemExit as error:  # what the benchmarks end with
+        print(f"{name}: {error}", file=sys.stderr)
+        return False
+    except PartFailed as error:
+        print(f"{name}: {error}", error.tail, sep="\n", file=sys.stderr)
+        return False
+    except Exception:  # noqa: BLE001 - whatever it is, the others are measured
+        traceback.print_exc()
+        return False
+    return True
 
 
 if __name__ == "__main__":

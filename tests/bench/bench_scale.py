@@ -28,6 +28,7 @@ import bench_read
 import bench_serve
 import redis
 import state
+import wrk
 from bare import Bare
 from curves import Panel, draw
 from fill import TopicFiller
@@ -182,7 +183,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add_settings(options)
     chosen = parse(options, arguments)
     if "connections" in chosen.only:
-        bench_serve.require_wrk()
+        wrk.require_wrk()
     RESULTS.mkdir(exist_ok=True)
     images = RESULTS if chosen.quick or chosen.busy else IMAGES
     until_s = time.monotonic() + chosen.minutes * 60
@@ -280,9 +281,9 @@ def by_connections(run: Run) -> None:
         state.fill(nodes, KEYS_SERVED, run.chosen.value_bytes)
         with bench_serve.server(state.environment(nodes), 1) as url:
             script = bench_serve.lookup_script(KEYS_SERVED)
-            bench_serve.load(url, script, WARM_CONNECTIONS, bench_serve.WARM_UP_S)
+            wrk.load(url, script, WARM_CONNECTIONS, bench_serve.WARM_UP_S)
             for count in run.points("connections", run.size.connections):
-                points[count] = bench_serve.load(url, script, count, run.size.seconds)
+                points[count] = wrk.load(url, script, count, run.size.seconds)
     run.finish(BY_CONNECTIONS, points)
 
 

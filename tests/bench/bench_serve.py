@@ -16,9 +16,6 @@ import contextlib
 import http.client
 import json
 import random
-import re
-import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -29,9 +26,10 @@ import bench_write
 import state
 from confluent_kafka import Producer
 from harness import ROOT, ResultRow, latency, parse, report
+from wrk import load, require_wrk
 
 sys.path.insert(0, str(ROOT))
-from tests.servers.standing import standing
+from tests.servers.standing import StandingServer, standing
 
 from keylane.adapters.redis.resp import encode_command
 
@@ -44,25 +42,17 @@ BARE_PUT = "bare produce + flush"
 STREAM = "bare producer that never waits"
 RECORD_BYTES = 4096
 WARM_UP_S = 2
-FAILED = "failed, %"
+PATH = f"/topics/{state.LAYOUT.topic}/keys/{{key}}"
 LOOKUP = """
 math.randomseed({seed})
 request = function()
-  return wrk.format("GET", string.format("/topics/flights/keys/N%05dAA", math.random(0, {last})))
+  return wrk.format("GET", string.format("{path}", math.random(0, {last})))
 end
 """
 PUSHES = """
 wrk.method = "POST"
 wrk.headers["Content-Type"] = "application/json"
 wrk.body = [[{body}]]
-"""
-DONE = """
-done = function(summary, latency)
-  local errors = summary.errors
-  io.write(string.format("RESULT %d %d %d %d %d %d\\n", summary.requests, summary.duration, errors.status,
-    errors.connect + errors.read + errors.write + errors.timeout, latency:percentile(50),
-    latency:percentile(99)))
-end
 """
 
 
@@ -88,24 +78,32 @@ def main() -> None:
             pushes(bootstrap, url, chosen)
 
 
-def require_wrk() -> None:
-    """Exit if the load generator is not installed."""
-    if shutil.which("wrk") is None:
-        sys.exit("this benchmark needs wrk: apt-get install wrk")
-
-
 @contextlib.contextmanager
 def server(variables: dict[str, str], workers: int) -> Iterator[str]:
     """Yield the address of a standing server."""
+    with standing_server(variables, workers) as running:
+        yield running.url
+
+
+@contextlib.contextmanager
+def standing_server(variables: dict[str, str], workers: int) -> Iterator[StandingServer]:
+    """Yield a standing server that is ready; it stops with the block."""
     with tempfile.TemporaryDirectory(prefix="keylane-bench-") as folder:
         log = Path(folder) / "log"
         with standing(log, variables, "--workers", str(workers), workers=workers) as running:
-            yield running.url
+            yield running
 
 
-def lookup_script(keys: int) -> str:
-    """Return wrk's script of GETs of random keys of `state.fill`."""
-    return LOOKUP.format(seed=random.randrange(1 << 30), last=keys - 1)
+def lookup_script(keys: int, path: str = PATH) -> str:
+    """Return wrk's script of GETs of random keys of `state.fill`; the path has {key} for the key."""
+    pattern = path.replace("%", "%%").replace("{key}", "N%05dAA")
+    return LOOKUP.format(path=pattern, seed=random.randrange(1 << 30), last=keys - 1)
+
+
+def push_body(**fields: object) -> str:
+    """Return a push of one record of 4 KiB, with further fields."""
+    record = {"topic": bench_write.TOPIC, "key": "k", "data": "x" * RECORD_BYTES}
+    return json.dumps({"records": [record], **fields})
 
 
 def lookups(nodes: str, url: str, chosen: argparse.Namespace) -> None:
@@ -171,8 +169,7 @@ def puts(bootstrap: str, url: str, chosen: argparse.Namespace) -> None:
 
 
 def pushes(bootstrap: str, url: str, chosen: argparse.Namespace) -> None:
-    record = {"topic": bench_write.TOPIC, "key": "k", "data": "x" * RECORD_BYTES}
-    script = PUSHES.format(body=json.dumps({"records": [record]}))
+    script = PUSHES.format(body=push_body())
     load(f"{url}/push", script, chosen.push_connections, WARM_UP_S)
     served = load(f"{url}/push", script, chosen.push_connections, chosen.seconds)
     rows = [ResultRow(SERVER, served), ResultRow(STREAM, {"per_s": bare_stream(bootstrap, chosen.seconds)})]
@@ -193,39 +190,6 @@ def bare_stream(bootstrap: str, seconds: float) -> float:
         producer.poll(0)
     producer.flush()
     return written / (time.perf_counter() - begun_s)
-
-
-def load(url: str, script: str, connections: int, seconds: int) -> dict[str, float]:
-    """Run wrk; return good answers a second, percentiles in milliseconds, and the share that failed, if any.
-
-    Failed requests are reported at once, too. Exits if no request succeeded.
-    """
-    with tempfile.NamedTemporaryFile("w", suffix=".lua") as file:
-        file.write(script + DONE)
-        file.flush()
-        command = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--latency", "-s", file.name, url]
-        printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    return figures_of(printed)
-
-
-def figures_of(printed: str) -> dict[str, float]:
-    """Return the figures of what wrk has printed; see `load`."""
-    found = re.search(r"RESULT (\d+) (\d+) (\d+) (\d+) (\d+) (\d+)", printed)
-    if found is None:
-        sys.exit(f"wrk did not finish: {printed}")
-    answers, taken_us, refused, unanswered, p50_us, p99_us = map(int, found.groups())
-    good, failed = answers - refused, refused + unanswered
-    if good <= 0:
-        sys.exit(f"no request succeeded: {printed}")
-    figures = {"per_s": good / taken_us * 1e6, "p50": p50_us / 1000, "p99": p99_us / 1000}
-    if failed:
-        figures[FAILED] = 100 * failed / (good + failed)
-        print(
-            f"{failed} of {good + failed} requests failed ({figures[FAILED]:.3g} %): "
-            f"{refused} with a status of 400 or more, {unanswered} without an answer",
-            file=sys.stderr,
-        )
-    return figures
 
 
 def _of(taken_ms: list[float]) -> dict[str, float]:

@@ -63,9 +63,16 @@ SETTINGS = {
 @contextlib.contextmanager
 def broker() -> Iterator[str]:
     """Yield the address of a broker with the topic; the broker stops with the block."""
+    with kafka() as running:
+        yield running.bootstrap
+
+
+@contextlib.contextmanager
+def kafka() -> Iterator[Kafka]:
+    """Yield a broker with the topic; it stops with the block."""
     ports = Ports()
     with tempfile.TemporaryDirectory(prefix="keylane-bench-") as folder, guarded(Path(folder)) as data:
-        kafka = Kafka(
+        server = Kafka(
             data / "kafka",
             run=data / "run",
             log=data / "logs" / "kafka.log",
@@ -73,13 +80,13 @@ def broker() -> Iterator[str]:
             controller_port=ports.any(),
         )
         try:
-            kafka.start()
-            kafka.wait_ready()
-            admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+            server.start()
+            server.wait_ready()
+            admin = AdminClient({"bootstrap.servers": server.bootstrap, "log_level": 0})
             admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(20)
-            yield kafka.bootstrap
+            yield server
         finally:
-            kafka.stop()
+            server.stop()
 
 
 def environment(bootstrap: str) -> dict[str, str]:

@@ -6,11 +6,13 @@ with a folder of the connector's jars, and `sink.properties` with its settings.
 
 from __future__ import annotations
 
+import json
 import re
 import time
-from typing import TYPE_CHECKING
+import urllib.request
+from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from keylane_local.process.ports import HOST, Ports
 from keylane_local.process.processes import tail
@@ -28,6 +30,7 @@ SETTINGS_FILE = "sink.properties"
 MAIN_CLASS = "org.apache.kafka.connect.cli.ConnectStandalone"
 TIMEOUT_S = 300
 LOOK_S = 0.05
+LOOK_AT_TASKS_S = 2.0
 WORKER = """\
 bootstrap.servers={bootstrap}
 listeners=http://{host}:{port}
@@ -62,6 +65,21 @@ def connector_class(text: str) -> str:
     return found[1] if found else "not named"
 
 
+def failed_tasks(status: Mapping[str, Any]) -> list[str]:
+    """Return the tasks that have failed, each with its first error and the cause, of a connector's status."""
+    return [
+        f"task {task['id']}: {_summary(task.get('trace', 'no trace'))}"
+        for task in status.get("tasks", [])
+        if task["state"] == "FAILED"
+    ]
+
+
+def _summary(trace: str) -> str:
+    error, *rest = trace.splitlines() or ["no trace"]
+    causes = [line for line in rest if line.startswith("Caused by: ")]
+    return "; ".join([error, *causes[-1:]])
+
+
 class ConnectSink:
     """The worker with its one connector. Whatever guards `data` ends it."""
 
@@ -69,11 +87,13 @@ class ConnectSink:
         settings = data / "connect"
         settings.mkdir(parents=True)
         worker, sink = settings / "worker.properties", settings / "sink.properties"
+        port = Ports().any()
+        self._status = f"http://{HOST}:{port}/connectors/{NAME}/status"
         worker.write_text(
             WORKER.format(
                 bootstrap=bootstrap,
                 host=HOST,
-                port=Ports().any(),
+                port=port,
                 plugins=(folder / "plugins").absolute(),
                 offsets=settings / "offsets",
             )
@@ -102,15 +122,36 @@ class ConnectSink:
 
     def wait_until_committed(self, ends: Mapping[int, int]) -> float:
         """Return the time (perf_counter) at which it has committed these offsets, after its writes."""
-        places = [TopicPartition(self._topic, partition) for partition in ends]
         until_s = time.perf_counter() + TIMEOUT_S
-        while time.perf_counter() < until_s:
-            found = self._consumer.committed(places, timeout=10)
-            if all(place.offset >= ends[place.partition] for place in found):
+        look_at_s = time.perf_counter() + LOOK_AT_TASKS_S
+        while (now_s := time.perf_counter()) < until_s:
+            if self._has_committed(ends):
                 return time.perf_counter()
             assert self.process
+            if now_s > look_at_s:
+                if failed := failed_tasks(self._read_status()):
+                    raise SystemExit(f"the connector has failed, {failed[0]}")
+                look_at_s = now_s + LOOK_AT_TASKS_S
             time.sleep(LOOK_S)
         raise SystemExit(f"Kafka Connect did not get to {ends} in {TIMEOUT_S} s:\n{tail(self._program.log)}")
+
+    def _has_committed(self, ends: Mapping[int, int]) -> bool:
+        places = [TopicPartition(self._topic, partition) for partition in ends]
+        try:
+            found = self._consumer.committed(places, timeout=10)
+        except KafkaException as error:
+            if not error.args[0].retriable():
+                raise
+            return False  # the coordinator of a new group is not there at once
+        return all(place.offset >= ends[place.partition] for place in found)
+
+    def _read_status(self) -> dict[str, Any]:
+        """Return the connector's status, or an empty one while the worker does not answer."""
+        try:
+            with urllib.request.urlopen(self._status, timeout=5) as answer:  # noqa: S310 - loopback
+                return dict(json.load(answer))
+        except OSError:
+            return {}
 
     def close(self) -> None:
         self._consumer.close()

@@ -28,6 +28,11 @@ def cpu_seconds(stack: Stack) -> dict[str, float]:
     return seconds
 
 
+def family_seconds(process: psutil.Process) -> float:
+    """Return the seconds that a process and its children have computed so far."""
+    return sum(map(_cpu_seconds, [process, *process.children(recursive=True)]))
+
+
 def _cpu_seconds(process: psutil.Process) -> float:
     """Of a process that has ended since it was listed (Hadoop forks a `chmod` for each file): 0."""
     try:

@@ -31,6 +31,13 @@ LAYOUT = Layout("flights", partition_count=9)
 @contextlib.contextmanager
 def cluster(replicas: int = 1, *, appendonly: bool = True) -> Iterator[str]:
     """Yield the nodes ("host:port,host:port") of a cluster of 3 primaries, each with so many replicas."""
+    with redis_cluster(replicas, appendonly=appendonly) as servers:
+        yield servers.addresses
+
+
+@contextlib.contextmanager
+def redis_cluster(replicas: int = 1, *, appendonly: bool = True) -> Iterator[RedisCluster]:
+    """Yield a cluster of 3 primaries, each with so many replicas; it stops with the block."""
     ports = Ports()
     with tempfile.TemporaryDirectory(prefix="keylane-bench-") as folder, guarded(Path(folder)) as data:
         servers = RedisCluster(
@@ -43,7 +50,7 @@ def cluster(replicas: int = 1, *, appendonly: bool = True) -> Iterator[str]:
         try:
             servers.start()
             servers.wait_ready()
-            yield servers.addresses
+            yield servers
         finally:
             servers.stop()
 

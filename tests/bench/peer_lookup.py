@@ -1,0 +1,151 @@
+"""`keylane serve` beside a Kafka Streams application that serves its store over HTTP: see bench_peers.py."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import shlex
+import tempfile
+import time
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import bench_serve
+import bench_write
+import psutil
+import state
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from harness import report
+from peers import QUIET, UNIT, WARM_UP_S, Contender, Load, in_turns, measured, why_not_served
+
+from keylane_local.process.guard import guarded
+from keylane_local.process.ports import HOST, Ports
+from keylane_local.process.program import Program
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator, Mapping, Sequence
+
+STREAMS = "KEYLANE_PEER_STREAMS"
+STREAMS_PATH = "KEYLANE_PEER_STREAMS_PATH"
+DEFAULT_PATH = "/messages/{key}"
+PEER = "Kafka Streams application"
+START_S = 120
+WARM_ANSWERS, WARM_UP_LIMIT_S = 100_000, 60
+LAST = 200
+"""So many of the last records have reached every partition's end."""
+
+
+def why_not() -> str:
+    """Return why the application cannot be measured, or an empty string."""
+    return why_not_served(PEER, STREAMS)
+
+
+def command_of(text: str, values: Mapping[str, object]) -> list[str]:
+    """Return the words of a command with {names} replaced, also where a value has spaces."""
+    words = shlex.split(text)
+    for name, value in values.items():
+        words = [word.replace(f"{{{name}}}", str(value)) for word in words]
+    return words
+
+
+def measure(chosen: argparse.Namespace) -> None:
+    path = os.environ.get(STREAMS_PATH, DEFAULT_PATH)
+    with contextlib.ExitStack() as stack:
+        kafka = stack.enter_context(bench_write.kafka())
+        redis = stack.enter_context(state.redis_cluster(replicas=0))
+        records = state.fill(redis.addresses, chosen.keys, chosen.lookup_bytes)
+        produce(kafka.bootstrap, records)
+        served = stack.enter_context(
+            bench_serve.standing_server(state.environment(redis.addresses), workers=1)
+        )
+        if not has_all(served.url, bench_serve.PATH, records[-LAST:]):
+            raise SystemExit(f"{bench_serve.SERVER} has other values than were written")
+        url, process = stack.enter_context(streams(kafka.bootstrap, path, records[-LAST:]))
+        nodes = {"Redis": [node.program.process for node in redis.nodes]}
+        ours = Contender(bench_serve.SERVER, served.url, psutil.Process(served.process.pid), nodes)
+        theirs = Contender(PEER, url, process, {})
+        turns = {}
+        for each, each_path in ((ours, bench_serve.PATH), (theirs, path)):
+            script = bench_serve.lookup_script(chosen.keys, each_path)
+            load = partial(Load, "", script, chosen.connections)
+            warm_up(each, load(WARM_UP_S))
+            turns[each.name] = partial(figures_under, each, load(chosen.seconds))
+        rows = in_turns(turns, chosen.rounds)
+    report("peers-lookup", UNIT, rows, reference=PEER, settings=vars(chosen))
+
+
+def warm_up(contender: Contender, load: Load) -> None:
+    """Repeat the load until so many requests have been answered: Java compiles what runs often."""
+    answered, until_s = 0, time.monotonic() + WARM_UP_LIMIT_S
+    while answered < WARM_ANSWERS and time.monotonic() < until_s:
+        answered += measured(contender, load)[0]
+
+
+def figures_under(contender: Contender, load: Load) -> dict[str, float]:
+    return measured(contender, load)[1]
+
+
+def produce(bootstrap: str, records: Sequence[tuple[bytes, bytes]]) -> None:
+    """Write the records that Redis has into a topic, partitioned as there."""
+    admin = AdminClient({**QUIET, "bootstrap.servers": bootstrap})
+    name = state.LAYOUT.topic
+    admin.create_topics([NewTopic(name, state.LAYOUT.partition_count, 1)])[name].result(20)
+    producer = Producer({**QUIET, "bootstrap.servers": bootstrap, **bench_write.SETTINGS, "linger.ms": 50})
+    for key, value in records:
+        producer.produce(name, value, key)
+        producer.poll(0)
+    if producer.flush(60):
+        raise SystemExit("Kafka did not take all records")
+
+
+@contextlib.contextmanager
+def streams(
+    bootstrap: str, path: str, last: Sequence[tuple[bytes, bytes]]
+) -> Iterator[tuple[str, psutil.Process]]:
+    """Yield address and process of the application once it has all records; it stops with the block."""
+    port = Ports().any()
+    with tempfile.TemporaryDirectory(prefix="keylane-bench-") as folder, guarded(Path(folder)) as data:
+        values = {
+            "bootstrap": bootstrap,
+            "topic": state.LAYOUT.topic,
+            "port": port,
+            "folder": data / "store",
+        }
+        program = Program(
+            "streams",
+            command_of(os.environ[STREAMS], values),
+            data / "run" / "streams.json",
+            data / "logs" / "streams.log",
+        )
+        program.start()
+        url = f"http://{HOST}:{port}"
+        program.wait_until(lambda: has_all(url, path, last), START_S)
+        process = program.process
+        assert process is not None
+        yield url, process
+
+
+def has_all(url: str, path: str, records: Sequence[tuple[bytes, bytes]]) -> bool:
+    """Return whether each of these keys has its value there."""
+    connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=5)
+    try:
+        for key, value in records:
+            connection.request("GET", path.replace("{key}", key.decode()))
+            answer = connection.getresponse()
+            if not holds(answer.read(), value) or answer.status != http.client.OK:
+                return False
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+    return True
+
+
+def holds(body: bytes, value: bytes) -> bool:
+    """Return whether a response has the value, as it is or as a string within JSON."""
+    return value in body or json.dumps(value.decode())[1:-1].encode() in body

@@ -23,9 +23,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import bench_write
+import psutil
 import state
 from confluent_kafka import Producer
 from harness import ROOT, ResultRow, latency, parse, report
+from peers import UNIT, Contender, Load, measured
 from wrk import load, require_wrk
 
 sys.path.insert(0, str(ROOT))
@@ -34,7 +36,7 @@ from tests.servers.standing import StandingServer, standing
 from keylane.adapters.redis.resp import encode_command
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
 
 SERVER = "keylane serve"
 BARE_READS = "bare sockets, pipelined MGET"
@@ -67,15 +69,18 @@ def main() -> None:
     options.add_argument("--value-bytes", type=int, default=184)
     chosen = parse(options)
     require_wrk()
-    with state.cluster() as nodes:
+    with state.redis_cluster() as redis:
+        nodes = redis.addresses
         state.fill(nodes, chosen.keys, chosen.value_bytes)
-        with server(state.environment(nodes), chosen.workers) as url:
-            lookups(nodes, url, chosen)
-    with bench_write.broker() as bootstrap, state.cluster() as nodes:
+        with standing_server(state.environment(nodes), chosen.workers) as running:
+            behind = {"Redis": [node.program.process for node in redis.nodes]}
+            lookups(nodes, contender(running, behind), chosen)
+    with bench_write.kafka() as kafka, state.cluster() as nodes:
+        bootstrap = kafka.bootstrap
         variables = {**state.environment(nodes), "KEYLANE_KAFKA_BOOTSTRAP": bootstrap}
-        with server(variables, chosen.workers) as url:
-            puts(bootstrap, url, chosen)
-            pushes(bootstrap, url, chosen)
+        with standing_server(variables, chosen.workers) as running:
+            puts(bootstrap, running.url, chosen)
+            pushes(bootstrap, contender(running, {"Kafka": [kafka.program.process]}), chosen)
 
 
 @contextlib.contextmanager
@@ -94,6 +99,11 @@ def standing_server(variables: dict[str, str], workers: int) -> Iterator[Standin
             yield running
 
 
+def contender(running: StandingServer, behind: Mapping[str, Sequence[psutil.Process]]) -> Contender:
+    """Return the server as what is measured, with the processes of the servers behind it."""
+    return Contender(SERVER, running.url, psutil.Process(running.process.pid), behind)
+
+
 def lookup_script(keys: int, path: str = PATH) -> str:
     """Return wrk's script of GETs of random keys of `state.fill`; the path has {key} for the key."""
     pattern = path.replace("%", "%%").replace("{key}", "N%05dAA")
@@ -106,14 +116,14 @@ def push_body(**fields: object) -> str:
     return json.dumps({"records": [record], **fields})
 
 
-def lookups(nodes: str, url: str, chosen: argparse.Namespace) -> None:
+def lookups(nodes: str, ours: Contender, chosen: argparse.Namespace) -> None:
     script = lookup_script(chosen.keys)
-    load(url, script, chosen.connections, WARM_UP_S)
-    served = load(url, script, chosen.connections, chosen.seconds)
+    load(ours.url, script, chosen.connections, WARM_UP_S)
+    _, served = measured(ours, Load("", script, chosen.connections, chosen.seconds))
     bare = asyncio.run(bare_reads(nodes, chosen))
     rows = [ResultRow(SERVER, served), ResultRow(BARE_READS, bare)]
     aim = "45,000 lookups/s, p99 at most 3 ms"
-    report("serve-lookup", "/s, ms", rows, reference=BARE_READS, settings=vars(chosen), aim=aim)
+    report("serve-lookup", UNIT, rows, reference=BARE_READS, settings=vars(chosen), aim=aim)
 
 
 async def bare_reads(nodes: str, chosen: argparse.Namespace) -> dict[str, float]:
@@ -168,13 +178,13 @@ def puts(bootstrap: str, url: str, chosen: argparse.Namespace) -> None:
     report("serve-put", "ms", rows, reference=BARE_PUT, settings=vars(chosen))
 
 
-def pushes(bootstrap: str, url: str, chosen: argparse.Namespace) -> None:
+def pushes(bootstrap: str, ours: Contender, chosen: argparse.Namespace) -> None:
     script = PUSHES.format(body=push_body())
-    load(f"{url}/push", script, chosen.push_connections, WARM_UP_S)
-    served = load(f"{url}/push", script, chosen.push_connections, chosen.seconds)
+    load(f"{ours.url}/push", script, chosen.push_connections, WARM_UP_S)
+    _, served = measured(ours, Load("/push", script, chosen.push_connections, chosen.seconds))
     rows = [ResultRow(SERVER, served), ResultRow(STREAM, {"per_s": bare_stream(bootstrap, chosen.seconds)})]
     aim = "25,000 synchronous pushes/s, p99 at most 60 ms"
-    report("serve-push", "/s, ms", rows, reference=STREAM, settings=vars(chosen), aim=aim)
+    report("serve-push", UNIT, rows, reference=STREAM, settings=vars(chosen), aim=aim)
 
 
 def bare_stream(bootstrap: str, seconds: float) -> float:

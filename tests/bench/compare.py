@@ -12,13 +12,14 @@ import contextlib
 import json
 import os
 import shlex
+import statistics
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness import RESULTS, ROOT, machine, parse, percentile
+from harness import RESULTS, ROOT, machine, parse
 from rich.console import Console
 from rich.table import Table
 from rounds import Bench, Samples
@@ -89,8 +90,8 @@ def show(samples: dict[str, Samples], chosen: argparse.Namespace) -> None:
         ratios = [after / before for before, after in zip(old, new, strict=False)]
         table.add_row(
             *name,
-            *(f"{percentile(each, 50):,.1f}" for each in (old, new)),
-            f"{percentile(ratios, 50):.3f}",
+            *(f"{statistics.median(each):,.1f}" for each in (old, new)),
+            f"{statistics.median(ratios):.3f}",
             f"{min(ratios):.3f} to {max(ratios):.3f}",
         )
     console = Console()

@@ -11,6 +11,7 @@ import math
 import os
 import platform
 import re
+import statistics
 import subprocess
 import time
 from dataclasses import dataclass
@@ -85,7 +86,7 @@ def latency(samples: Sequence[float]) -> dict[str, float]:
 def spread(samples: Sequence[float]) -> dict[str, float]:
     """Return min, median and max of a few samples."""
     ordered = sorted(samples)
-    return {"min": ordered[0], "median": percentile(ordered, 50), "max": ordered[-1]}
+    return {"min": ordered[0], "median": statistics.median(ordered), "max": ordered[-1]}
 
 
 def report(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import statistics
 import tempfile
 import time
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from bench_ingest import CONFIG, LAYOUT, TOPIC, halted, produce, running, value_of, wait_until_whole
 from connect_sink import SETTINGS_FILE, ConnectSink, connector_class, missing
-from harness import ResultRow, configured, percentile, report
+from harness import ResultRow, configured, report
 from parts import cpu_seconds, family_seconds
 from peers import RECIPE
 
@@ -92,8 +93,8 @@ def ingest(stack: Stack, lanes: Lanes, sink: ConnectSink, chosen: argparse.Names
         ResultRow(
             name,
             {
-                "records/s": chosen.records / percentile([took_s for took_s, _ in taken], 50),
-                "CPU": percentile([cpu_s for _, cpu_s in taken], 50) / chosen.records * 1e6,
+                "records/s": chosen.records / statistics.median(took_s for took_s, _ in taken),
+                "CPU": statistics.median(cpu_s for _, cpu_s in taken) / chosen.records * 1e6,
             },
         )
         for name, taken in samples.items()

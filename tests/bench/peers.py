@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+import statistics
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from harness import ResultRow, percentile
+from harness import ResultRow
 from parts import family_seconds
 from wrk import FAILED, figures_of, good_answers, run_wrk
 
@@ -81,8 +82,8 @@ def in_turns(turns: Mapping[str, Callable[[], dict[str, float]]], rounds: int) -
 def medians(samples: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """Return the median of each figure; of failures the most, because a median would hide them."""
     names = dict.fromkeys(name for each in samples for name in each)
-    percents = {name: 100 if name == FAILED else 50 for name in names}
-    return {name: percentile([each.get(name, 0.0) for each in samples], percents[name]) for name in names}
+    counts = {name: max if name == FAILED else statistics.median for name in names}
+    return {name: counts[name](each.get(name, 0.0) for each in samples) for name in names}
 
 
 def why_not_served(peer: str, variable: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import statistics
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -11,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import quiet
-from harness import percentile
 
 QUIET_WITHIN_S = 60
 RESULTS = Path(".keylane-bench")
@@ -80,7 +80,7 @@ class Samples:
 def summary(samples: list[float]) -> dict[str, Any]:
     """Return the median of a few samples, the least and the most."""
     return {
-        "median": percentile(samples, 50),
+        "median": statistics.median(samples),
         "least": min(samples),
         "most": max(samples),
         "rounds": len(samples),

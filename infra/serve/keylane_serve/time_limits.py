@@ -42,9 +42,11 @@ class TimeLimits:
 
     def _look(self) -> None:
         now_s = time.monotonic()
-        for wait in [wait for wait, expires_s in self._expires_s.items() if expires_s <= now_s]:
+        late = [wait for wait, expires_s in self._expires_s.items() if expires_s <= now_s]
+        for wait in late:
             self.end(wait)
-            wait.give_up()
         self._is_looking = False
         if self._expires_s:
             self._look_later()
+        for wait in late:
+            wait.give_up()  # which may begin the next wait

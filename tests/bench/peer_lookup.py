@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 import bench_serve
 import bench_write
-import psutil
 import state
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -29,6 +28,8 @@ from keylane_local.process.program import Program
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator, Mapping, Sequence
+
+    import psutil
 
 STREAMS = "KEYLANE_PEER_STREAMS"
 STREAMS_PATH = "KEYLANE_PEER_STREAMS_PATH"
@@ -67,7 +68,7 @@ def measure(chosen: argparse.Namespace) -> None:
             raise SystemExit(f"{bench_serve.SERVER} has other values than were written")
         url, process = stack.enter_context(streams(kafka.bootstrap, path, records[-LAST:]))
         nodes = {"Redis": [node.program.process for node in redis.nodes]}
-        ours = Contender(bench_serve.SERVER, served.url, psutil.Process(served.process.pid), nodes)
+        ours = bench_serve.contender(served, nodes)
         theirs = Contender(PEER, url, process, {})
         turns = {}
         for each, each_path in ((ours, bench_serve.PATH), (theirs, path)):

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 import bench_serve
 import bench_write
-import psutil
 import state
 from confluent_kafka import Consumer, TopicPartition
 from harness import ResultRow, report
@@ -27,6 +26,8 @@ from keylane_local.process.program import Program
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator, Sequence
+
+    import psutil
 
 KPRF = "KEYLANE_PEER_KPRF"
 PEER = "kprf"
@@ -62,7 +63,7 @@ def measure(chosen: argparse.Namespace) -> None:
         variables = {**state.environment(nodes), "KEYLANE_KAFKA_BOOTSTRAP": kafka.bootstrap}
         served = stack.enter_context(bench_serve.standing_server(variables, workers=1))
         url, process = stack.enter_context(kprf(kafka.bootstrap))
-        ours = Contender(bench_serve.SERVER, served.url, psutil.Process(served.process.pid), broker)
+        ours = bench_serve.contender(served, broker)
         theirs = Contender(PEER, url, process, broker)
         end = stack.enter_context(contextlib.closing(End(kafka.bootstrap)))
         for mode, waits in MODES.items():

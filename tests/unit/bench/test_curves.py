@@ -2,25 +2,18 @@ from __future__ import annotations
 
 import itertools
 import re
-import sys
-from pathlib import Path
 from types import SimpleNamespace
 from xml.etree import ElementTree as ET
 
 import pytest
 
-BENCH = Path(__file__).parents[2] / "bench"
 SVG = "{http://www.w3.org/2000/svg}"
 DECADES = [(10.0, 0.0), (100.0, 50.0), (1000.0, 100.0)]
 
 
 @pytest.fixture
-def curves(monkeypatch):
-    monkeypatch.syspath_prepend(BENCH)
-    import curves  # noqa: PLC0415
-
-    yield curves
-    sys.modules.pop("curves")
+def curves(bench_module):
+    return bench_module("curves")
 
 
 def drawn(curves, *panels):
@@ -92,17 +85,9 @@ def test_labels_of_the_x_axis_do_not_overlap(curves):
 
 
 @pytest.fixture
-def scale(monkeypatch, tmp_path):
-    monkeypatch.syspath_prepend(BENCH)
-    before = set(sys.modules)
-    import bench_scale  # noqa: PLC0415
-    import harness  # noqa: PLC0415
-
-    monkeypatch.setattr(harness, "RESULTS", tmp_path)
-    yield bench_scale
-    for name in set(sys.modules) - before:
-        if str(BENCH) in str(getattr(sys.modules[name], "__file__", "")):
-            sys.modules.pop(name)
+def scale(bench_module, monkeypatch, tmp_path):
+    monkeypatch.setattr(bench_module("harness"), "RESULTS", tmp_path)
+    return bench_module("bench_scale")
 
 
 def run_of(scale, tmp_path, until_s):

@@ -1,22 +1,15 @@
 from __future__ import annotations
 
 import json
-import sys
-from pathlib import Path
 
 import pytest
 
-BENCH = Path(__file__).parents[2] / "bench"
-
 
 @pytest.fixture
-def harness(monkeypatch, tmp_path):
-    monkeypatch.syspath_prepend(BENCH)
-    import harness  # noqa: PLC0415
-
+def harness(bench_module, monkeypatch, tmp_path):
+    harness = bench_module("harness")
     monkeypatch.setattr(harness, "RESULTS", tmp_path)
-    yield harness
-    sys.modules.pop("harness")
+    return harness
 
 
 def test_percentiles_are_samples_by_nearest_rank(harness):

@@ -1,27 +1,16 @@
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
 import yaml
 
 from keylane_local.errors import PartFailed
 
-BENCH = Path(__file__).parents[2] / "bench"
 RECIPE = ("worker/connect-runtime-4.jar", "plugins/redis/sink.jar", "sink.properties")
 
 
 @pytest.fixture
-def peers(monkeypatch):
-    monkeypatch.syspath_prepend(BENCH)
-    before = set(sys.modules)
-    import bench_peers  # noqa: PLC0415
-
-    yield bench_peers
-    for name in set(sys.modules) - before:
-        if str(BENCH) in str(getattr(sys.modules[name], "__file__", "")):
-            sys.modules.pop(name)
+def peers(bench_module):
+    return bench_module("bench_peers")
 
 
 WHY = "no request succeeded"

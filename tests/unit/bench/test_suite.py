@@ -1,13 +1,11 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
 BENCH = Path(__file__).parents[2] / "bench"
-MODULES = ("harness", "quiet", "rounds", "suite")
 TOY = """\
 import json, os, pathlib, sys
 if "--fail" in sys.argv:
@@ -25,16 +23,10 @@ report = {"bench": "toy-small", "rows": rows, "facts": {"size": 7, "why": "so"}}
 
 
 @pytest.fixture
-def modules(monkeypatch):
-    monkeypatch.syspath_prepend(BENCH)
-    import quiet  # noqa: PLC0415
-    import rounds  # noqa: PLC0415
-    import suite  # noqa: PLC0415
-
+def modules(bench_module, monkeypatch):
+    quiet, rounds, suite = map(bench_module, ("quiet", "rounds", "suite"))
     monkeypatch.setenv(quiet.BUSY, "1")
-    yield quiet, rounds, suite
-    for name in MODULES:
-        sys.modules.pop(name, None)
+    return quiet, rounds, suite
 
 
 @pytest.fixture

@@ -1,21 +1,11 @@
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
-
-BENCH = Path(__file__).parents[2] / "bench"
 
 
 @pytest.fixture
-def verdict(monkeypatch):
-    monkeypatch.syspath_prepend(BENCH)
-    import verdict  # noqa: PLC0415
-
-    yield verdict
-    for name in ("verdict", "harness"):
-        sys.modules.pop(name)
+def verdict(bench_module):
+    return bench_module("verdict")
 
 
 @pytest.fixture

@@ -1,23 +1,11 @@
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
-
-BENCH = Path(__file__).parents[2] / "bench"
 
 
 @pytest.fixture
-def wrk(monkeypatch):
-    monkeypatch.syspath_prepend(BENCH)
-    before = set(sys.modules)
-    import wrk  # noqa: PLC0415
-
-    yield wrk
-    for name in set(sys.modules) - before:
-        if str(BENCH) in str(getattr(sys.modules[name], "__file__", "")):
-            sys.modules.pop(name)
+def wrk(bench_module):
+    return bench_module("wrk")
 
 
 def test_a_load_without_a_failed_request_has_the_rate_and_the_percentiles(wrk, capsys):

@@ -13,8 +13,6 @@ from keylane.errors import BadRequest, KeylaneError
 from keylane.model.records import NewRecord, Position
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from keylane.api.event import Event
     from keylane.ports import RecordResult
 
@@ -30,7 +28,8 @@ class WriteKeyRequest(NamedTuple):
 
 def parse_put(event: Event, topic: str, key: str) -> WriteKeyRequest:
     """Parse the PUT of a key: its body is the value. Raises as `parse_delete`, and as `body_of`."""
-    return _parse(event, topic, key, body_of)
+    name, data, is_async = _parse(event, topic, key)
+    return WriteKeyRequest(NewRecord(name, data, body_of(event)), is_async)
 
 
 def parse_delete(event: Event, topic: str, key: str) -> WriteKeyRequest:
@@ -39,23 +38,19 @@ def parse_delete(event: Event, topic: str, key: str) -> WriteKeyRequest:
     Raises BadRequest; also for a condition (If-Match, If-None-Match): the state lags behind Kafka, so no
     write can depend on what the state holds.
     """
-    return _parse(event, topic, key, _tombstone)
+    name, data, is_async = _parse(event, topic, key)
+    return WriteKeyRequest(NewRecord(name, data, None), is_async)
 
 
-def _tombstone(_: Event) -> None:
-    """Return the value of a record that deletes its key."""
-
-
-def _parse(event: Event, topic: str, key: str, value_of: Callable[[Event], bytes | None]) -> WriteKeyRequest:
+def _parse(event: Event, topic: str, key: str) -> tuple[str, bytes, bool]:
+    """Return the topic's name, the key's bytes, and whether the client doesn't wait for Kafka."""
     for name in headers_of(event).keys() & _CONDITIONS.keys():
         raise BadRequest(
             f"writes don't support {_CONDITIONS[name]}: a topic with insert_once keeps each key's first "
             "record; to see whose record it is, read the key from this write's position on",
             _CONDITIONS[name],
         )
-    name, data = topic_of(topic), key_of(key, query_of(event))
-    is_async = wants_async(event)
-    return WriteKeyRequest(NewRecord(name, data, value_of(event)), is_async)
+    return topic_of(topic), key_of(key, query_of(event)), wants_async(event)
 
 
 def render_write(request: WriteKeyRequest, result: RecordResult, status: int) -> Response[str]:

@@ -18,7 +18,7 @@ SEED ?=
 
 .PHONY: help setup setup-python setup-check setup-sam setup-tests setup-localstack setup-all demo test unit integration e2e
 .PHONY: containers check example
-.PHONY: lint-infra audit openapi settings tour events layer layer-requirements image-requirements monitoring sizing package-job build
+.PHONY: lint-infra audit generate tour layer layer-requirements image-requirements sizing package-job build
 .PHONY: up down status deploy-local clean torture torture-mutants model model-mutants compat
 .PHONY: bench bench-lookup bench-ingest bench-freshness bench-coldstart bench-read bench-write bench-outage bench-wait bench-serve bench-idle bench-scale bench-peers bench-compare
 
@@ -35,7 +35,7 @@ demo: setup  ## Real flights into Kafka, and their answers over HTTP (KEYLANE_AR
 	@$(BIN)/keylane demo $(KEYLANE_ARGS)
 
 example: setup  ## A departures board in the browser, live (Ctrl-C ends it; examples/flights-board)
-	@cd examples/flights-board && KEYLANE_CORS_ORIGIN=http://localhost:8090 $(abspath $(BIN))/keylane up --serve
+	@cd examples/flights-board && KEYLANE_CORS_ORIGIN=http://localhost:8090 $(abspath $(BIN))/keylane up
 	@cd examples/flights-board && $(abspath $(BIN))/keylane demo
 	@cd examples/flights-board && $(abspath $(BIN))/python board.py
 
@@ -70,7 +70,7 @@ e2e: setup-tests  ## The tests over HTTP, on the whole stack
 containers: setup-check  ## The tests in containers: images, compose.yaml, sam local; needs a Docker engine
 	@$(BIN)/python -m pytest -m docker tests/docker $(PYTEST_ARGS)
 
-compat: setup-tests  ## REST Proxy's documented requests and real clients (COMPAT_ARGS=--serve, --localstack, or '--url URL')
+compat: setup-tests  ## REST Proxy's documented requests and real clients (COMPAT_ARGS=--lambda, --localstack, or '--url URL')
 	@$(BIN)/python -m tests.compat $(COMPAT_ARGS)
 
 check: lint-infra audit  ## Lint, format, types, import rules, templates, advisories
@@ -85,19 +85,16 @@ lint-infra: setup-check  ## cfn-lint, sam validate, checkov and parliament on al
 audit: setup-check  ## SBOMs of layer, job and images into build/sbom, and pip-audit, where its advisories can be reached
 	$(BIN)/python -m keylane_build.audit
 
-openapi: setup-python  ## Write docs/openapi.json, and the template's routes, from the code
+generate: setup-python  ## Write what is made from the code: OpenAPI, the template's routes, events, settings, monitoring
 	@$(BIN)/python -m keylane_build.openapi
 	@$(BIN)/python -m keylane_build.gateway
+	@$(BIN)/python -m tests.e2e.examples
 	@$(BIN)/python -m keylane_build.console_reference
-
-settings: setup-python  ## Write docs/configuration/settings.md from the tables of settings
 	@$(BIN)/python -m keylane_build.settings
+	@$(BIN)/python -m keylane_build.monitoring
 
 image-requirements: setup-python  ## Write the images' packages, by hash, from pyproject.toml
 	@$(BIN)/python -m keylane_build.image_requirements
-
-monitoring: setup-python  ## Write infra/monitoring/, Grafana's dashboard and Prometheus' alerts, from CloudWatch's
-	@$(BIN)/python -m keylane_build.monitoring
 
 layer-requirements: setup-python
 	@$(BIN)/python -m keylane_build.layer
@@ -110,10 +107,6 @@ package-job: setup  ## The job for EMR Serverless, into build/job
 
 layer: setup-python  ## Build the layer into build/layer (KEYLANE_ARCHITECTURE, KEYLANE_RUNTIME)
 	@$(BIN)/python layers/keylane/build_layer.py --to build/layer
-
-events: setup-python  ## Write events/, one for each operation
-	@$(BIN)/python -m tests.e2e.examples
-	@$(BIN)/python -m keylane_build.console_reference
 
 build: setup-sam  ## sam build: the layer for KEYLANE_ARCHITECTURE and KEYLANE_RUNTIME, the template for sam deploy
 	@PATH="$(CURDIR)/$(BIN):$$PATH" "$${KEYLANE_TOOLS:-.keylane-tools}/sam/bin/sam" build

@@ -181,7 +181,7 @@ def localstack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalStack]
 
 @pytest.fixture(scope="session")
 def stack(tmp_path_factory: pytest.TempPathFactory, registry_port: int) -> Iterator[Stack]:
-    """The whole stack with the Spark job and the HTTP front, for the topics of keylane-test.toml."""
+    """The whole stack with the Spark job and the server, for the topics of keylane-test.toml."""
     variables = {
         "KEYLANE_SCHEMA_REGISTRY_URL": f"http://{HOST}:{registry_port}/apis/ccompat/v7",
         # A JVM that has just started, on a machine that is busy: no test is about how fast it answers.

@@ -6,7 +6,7 @@ import { loadReference } from "./session.js";
 const OWN = {
   "no-answer": "Check the address under Connection, and that the service runs: keylane status. Another origin must allow this page (CORS, and this page's Content-Security-Policy).",
 };
-/** What API Gateway or the local front answers itself may name no type. */
+/** What API Gateway or a proxy answers itself may name no type. */
 const BY_STATUS = { 401: "unauthorized", 403: "forbidden", 413: "body-too-large", 429: "throttled", 502: "internal", 504: "timeout" };
 const MEMBERS = ["code", "parameter", "next_offset", "log_end", "percent", "age_ms", "since_ms", "low", "high", "path", "instance"];
 

@@ -30,7 +30,7 @@ LAMBDA_PACKAGES = ("awslambdaric", "boto3")
 # setuptools, which builds the executor, is one of LocalStack's packages.
 _FROM_SOURCE = ("--no-deps", "--no-build-isolation", "--force-reinstall")
 _PIP_INSTALL = ("-m", "pip", "install", "--disable-pip-version-check")
-OWN_SOURCES = ("layers", "spark", "infra/local", "infra/serve", "infra/build", "clients/python")
+OWN_SOURCES = ("layers", "spark", "infra/local", "server", "infra/build", "clients/python")
 JAVA_PACKAGES = ("openjdk-17-jre-headless", "openjdk-21-jre-headless", "default-jre-headless")
 REDIS_PACKAGES = ("redis-server", "valkey-server", "valkey")
 JAVA_HINT = (
@@ -76,7 +76,7 @@ class Setup:
             self.runner.apt_install("python", (f"python{version}-venv",), hint)
         stamp.clear()
         self._make_venv("python", sys.executable, ".venv")
-        packages = ["-e", ".[dev]", "-e", "clients/python[aws]"]
+        packages = ["-e", ".[dev]", "-e", "clients/python[aws,cli]"]
         install = [str(self.venv_python), *_PIP_INSTALL, *packages, "-c", "constraints.txt"]
         self.runner.run("python", "packages", install, attempts=ATTEMPTS)
         # pip compiles only what it copies. Where PYTHONDONTWRITEBYTECODE is set, as in many containers, each

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from keylane.adapters.aws import references
 from keylane.config import kafka as kafka_config
-from keylane.config.functions import redis_settings, renewable
+from keylane.config.functions import renewable_redis
 from keylane.config.settings import is_set
 from keylane.config.table import SETTINGS
 from keylane.errors import BadConfig, Fenced, KeylaneError, SettingsError, SettingsUnavailable
@@ -33,12 +33,14 @@ from keylane_spark.adapters.kafka_admin import JobKafka
 from keylane_spark.config.topics import Config, load
 from keylane_spark.context import JobContext
 from keylane_spark.engine import kafka_options, session
-from keylane_spark.telemetry.reporting import begin_reporting
+from keylane_spark.telemetry import emf
+from keylane_spark.telemetry.metrics import JobMetrics
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from keylane.adapters.kafka.options import Connection
+    from keylane_spark.config.topics import JobConfig
     from keylane_spark.telemetry.batch_spans import BatchSpans
 
 SERVICE = "keylane-job"
@@ -58,14 +60,14 @@ def main(arguments: list[str] | None = None, environment: Mapping[str, str] = os
         namespace = SETTINGS.read(environment, "KEYLANE_METRICS_NAMESPACE")
         kafka = partial(_kafka, environment, topics)
         connection = kafka()
-        redis = renewable(redis_settings(references.resolved(environment)), environment)
+        redis = renewable_redis(environment)
         kafka_options.options(connection)
         if topics.job.reader == "direct":
             from keylane_spark.engine import fetch_options  # noqa: PLC0415 (brings kafka-python)
 
             fetch_options.portable(connection)
         clock = Clock()
-        metrics = begin_reporting(topics.job, clock, _write, namespace)
+        metrics = _begin_reporting(topics.job, clock, namespace)
     except (BadConfig, SettingsUnavailable) as error:
         _say(str(error))
         return 2
@@ -95,6 +97,19 @@ def main(arguments: list[str] | None = None, environment: Mapping[str, str] = os
     return 0
 
 
+def _begin_reporting(job: JobConfig, clock: Clock, namespace: str) -> JobMetrics:
+    """The metrics, reported from now on as `[job] metrics` says. Raises BadConfig for a port in use."""
+    if job.metrics == "emf":
+        return JobMetrics(clock, emf.INTERVAL_S, emf.EmfLines(_write, namespace))
+    if job.metrics == "none":
+        return JobMetrics(clock)
+    from keylane_spark.telemetry import openmetrics  # noqa: PLC0415 (few need it)
+
+    metrics = JobMetrics(clock, openmetrics.INTERVAL_S)
+    openmetrics.serve_metrics(metrics, job.metrics_host, job.metrics_port)
+    return metrics
+
+
 def _open_spans(environment: Mapping[str, str]) -> BatchSpans | None:
     tracing = open_tracing(environment, SERVICE, _say)
     if tracing is None:
@@ -120,8 +135,8 @@ def _kafka(environment: Mapping[str, str], topics: Config) -> Connection:
     wanted = sorted({*topics.topics, *(view.topic for view in topics.views.values())})
     names = {clusters.name_of(topic): topic for topic in wanted}
     if len(names) > 1:
-        places = ", ".join(f"{topic!r} in {name!r}" for name, topic in names.items())
-        raise SettingsError("KEYLANE_KAFKA_CLUSTERS", f"has {places}: a job serves topics of one cluster")
+        found = ", ".join(f"{topic!r} in {name!r}" for name, topic in names.items())
+        raise SettingsError("KEYLANE_KAFKA_CLUSTERS", f"has {found}: a job serves topics of one cluster")
     return clusters.of(wanted[0])
 
 

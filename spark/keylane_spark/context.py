@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from keylane.adapters.redis.cluster import Cluster, RedisSettings
-    from keylane.model.topic_partition import TopicPartition
+    from keylane.model.kafka import TopicPartition
     from keylane.ports import Clock
     from keylane_spark.adapters.claim_clock import ClaimClock
     from keylane_spark.adapters.kafka_admin import JobKafka
@@ -45,7 +45,7 @@ class JobContext:
         """How the config wants writes to be repeated and replicated."""
         job = self.config.job
         return WriteOptions(
-            retry_budget_s=job.redis_patience_s,
+            retry_budget_s=job.redis_retry_budget_s,
             wait_replicas=job.wait_replicas,
             wait_ms=job.wait_timeout_ms,
         )

@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from keylane.errors import Fenced, LaneBehind, TopicChanged, Unavailable, UnknownTopic
-from keylane_spark.generations.ownership import Ownership
-from keylane_spark.generations.record_keeper import RecordKeeper
+from keylane_spark.generations.ownership import Ownership, RecordKeeper
 from keylane_spark.generations.sweeper import Sweeper
 from keylane_spark.serving.open_topics import open_topics
 from keylane_spark.serving.switch import Serving
 from keylane_spark.stream.restarts import RestartPauses
-from keylane_spark.telemetry.stray_totals import StrayTotals
+from keylane_spark.telemetry.strays import StrayTotals
 from keylane_spark.views.runner import Views
 
 if TYPE_CHECKING:
@@ -40,9 +39,7 @@ def run(context: JobContext, stop: threading.Event) -> None:
         failures.append(error)
         stop.set()
 
-    views = Views(
-        context, ownership, stop, context.metrics, sweep=lambda name: sweeper.look_at([name]), failed=fail
-    )
+    views = Views(context, ownership, stop, sweep=lambda name: sweeper.look_at([name]), failed=fail)
     sweeper.start()
     keeper.start()
     views.start()

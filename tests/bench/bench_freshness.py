@@ -23,7 +23,7 @@ from keylane.config.functions import redis_settings
 from keylane.ports import Clock
 from keylane.query.latest import Wait, read_latest
 from keylane.query.layouts import Layouts
-from keylane.query.store import Store
+from keylane.query.store import ReadTerms, Store
 from keylane_local.process.guard import guarded
 from keylane_local.stack.stack import Stack
 
@@ -82,7 +82,7 @@ class PositionReader:
         self._store = Store(self._state, Layouts(self._state, clock, 300), clock)
 
     def wait_for(self, key: bytes, offset: int, value: bytes) -> float:
-        answer = read_latest(self._store, TOPIC, key, wait=Wait(offset, 10_000))
+        answer = read_latest(self._store, TOPIC, key, ReadTerms(1000), wait=Wait(offset, 10_000))
         at = time.perf_counter()
         if answer.record is None or answer.record.value != value:
             raise SystemExit(f"the read of {key!r} has not what was written")

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING
 
 import psutil
 import state
-from harness import ROOT, ResultRow, latency, parse, report
+from functions import load_function
+from harness import ResultRow, latency, parse, report
 
 from keylane.adapters.redis.resp import encode_command
 from keylane.state.codec import HEADER_BYTES, WATERMARK_BYTES
-from keylane_serve.handlers import load_handler
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -121,7 +121,7 @@ def measure(ways: dict[str, Way], records: list[Record]) -> dict[str, list[float
 def ways_to_read(nodes: str, records: list[Record]) -> Iterator[dict[str, Way]]:
     """Yield functions (key, value) -> microseconds, which check the answer after the clock has stopped."""
     os.environ.update(state.environment(nodes))
-    handler = load_handler(ROOT / "functions", "query").lambda_handler
+    handler = load_function("query").lambda_handler
     context = SimpleNamespace(
         aws_request_id="bench", function_name="query", get_remaining_time_in_millis=lambda: 29_000
     )

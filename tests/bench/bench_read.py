@@ -21,11 +21,10 @@ from typing import TYPE_CHECKING, Any
 import state
 from bare import Bare, noted, run
 from fill import fill, settle
-from harness import ROOT, ResultRow, latency, parse, report
+from functions import event_of, load_function
+from harness import ResultRow, latency, parse, report
 
 from keylane.model.records import Layout, Options
-from keylane_serve.handlers import load_handler
-from keylane_serve.proxy_events import HttpRequest, build_proxy_event
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -148,7 +147,7 @@ def main() -> None:
 def measure_all(nodes: str, count: int, reads: int, value_bytes: int) -> dict[str, float]:
     """Print a table for each kind of read; return the function's p50 of each in microseconds."""
     os.environ.update(state.environment(nodes))
-    function = load_handler(ROOT / "functions", "query")
+    function = load_function("query")
     bare = Bare(nodes)
     medians = {}
     for kind in kinds_of(count):
@@ -165,13 +164,11 @@ def measure_all(nodes: str, count: int, reads: int, value_bytes: int) -> dict[st
 
 def prepared(function: ModuleType, bare: Bare, kind: ReadKind, count: int) -> list[Read]:
     """Return events of random requests; each runs once to record its commands and check its answer."""
-    redis_state = function.parts().store.state
+    redis_state = function.application.parts().store.state
     reads = []
     for _ in range(count):
         target, body = kind.targets(random.randrange(1 << 30))
-        headers = (("Host", "localhost"), ("Accept", "*/*"), ("User-Agent", "bench"))
-        request = HttpRequest("POST" if body else "GET", target, headers, body, "127.0.0.1")
-        event = build_proxy_event(request, "bench-request")
+        event = event_of("POST" if body else "GET", target, body)
         check(function.lambda_handler(event, CONTEXT), kind)
         rounds = noted(redis_state, lambda event=event: check(function.lambda_handler(event, CONTEXT), kind))
         alone = [bare.prepare([[call]]) for call in rounds[0]] if kind.name == "100 keys" else []

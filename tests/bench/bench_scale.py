@@ -32,10 +32,10 @@ import wrk
 from bare import Bare
 from curves import Panel, draw
 from fill import TopicFiller
+from functions import load_function
 from harness import RESULTS, ROOT, ResultRow, add_settings, configured, parse, percentile, report
 
 from keylane.model.records import Layout
-from keylane_serve.handlers import load_handler
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -202,7 +202,7 @@ def by_keys(run: Run) -> None:
     with state.cluster(replicas=0, appendonly=False) as nodes, TopicFiller(nodes, FLIGHTS) as filler:
         os.environ.update(state.environment(nodes))
         function, bare, empty_bytes = (
-            load_handler(ROOT / "functions", "query"),
+            load_function("query"),
             Bare(nodes),
             used_bytes(nodes),
         )

@@ -11,7 +11,6 @@ has librdkafka's default linger of 5 ms.
 from __future__ import annotations
 
 import argparse
-import asyncio
 import contextlib
 import json
 import os
@@ -25,15 +24,15 @@ from unittest.mock import patch
 import psutil
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from functions import event_of, load_function
 from harness import ROOT, ResultRow, latency, parse, report, spread
 
-from keylane.wiring import runtime
-from keylane_local.front.environments import Environment, Function
+from keylane.metrics.emf import EmfLog
+from keylane.wiring.runtime import Runtime
 from keylane_local.process.guard import guarded
+from keylane_local.process.lambda_process import Function, LambdaProcess
 from keylane_local.process.ports import Ports
 from keylane_local.servers.kafka import Kafka
-from keylane_serve.handlers import load_handler
-from keylane_serve.proxy_events import HttpRequest, build_proxy_event
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -50,6 +49,7 @@ PUSH = "function: POST /push"
 JSON = "function: REST Proxy, JSON"
 BINARY = "function: REST Proxy, binary"
 WARM_UP = 200
+JSON_BODY = (("Content-Type", "application/json"),)
 NOTHING = 'def lambda_handler(event, context):\n    return {"statusCode": 200, "body": ""}\n'
 SETTINGS = {
     "partitioner": "murmur2_random",
@@ -93,16 +93,6 @@ def environment(bootstrap: str) -> dict[str, str]:
     return {"KEYLANE_KAFKA_BOOTSTRAP": bootstrap}
 
 
-def event_of(method: str, target: str, body: bytes, media_type: str = "application/json") -> dict[str, Any]:
-    headers = (
-        ("Host", "localhost"),
-        ("Accept", "*/*"),
-        ("User-Agent", "bench"),
-        ("Content-Type", media_type),
-    )
-    return build_proxy_event(HttpRequest(method, target, headers, body, "127.0.0.1"), "bench-request")
-
-
 def value_of(size_bytes: int) -> str:
     """Return JSON of this many bytes."""
     start = '{"origin": "EWR", "dest": "IAH", "note": "'
@@ -115,8 +105,8 @@ class InProcess:
     def __init__(self, bootstrap: str) -> None:
         os.environ.update(environment(bootstrap))
         # Its log lines would disturb the tables.
-        patch.object(runtime, "write_to_stdout", lambda _: None).start()
-        module = load_handler(ROOT / "functions", "produce")
+        patch.object(Runtime, "open_metrics", lambda *_: EmfLog("bench", lambda _: None)).start()
+        module = load_function("produce")
         self._handler: Callable[[dict[str, Any], Any], dict[str, Any]] = module.lambda_handler
         self._context = SimpleNamespace(aws_request_id="bench", get_remaining_time_in_millis=lambda: 29_000)
         self.bare = Producer({"bootstrap.servers": bootstrap, **SETTINGS})
@@ -169,7 +159,7 @@ def put(ours: InProcess, chosen: argparse.Namespace) -> None:
     value = value_of(chosen.value_bytes).encode()
 
     def through_function(number: int) -> float:
-        event = event_of("PUT", f"/topics/{TOPIC}/keys/key-{number}", value)
+        event = event_of("PUT", f"/topics/{TOPIC}/keys/key-{number}", value, JSON_BODY)
         return ours.answered_s(event, 201) * 1e6
 
     def bare(number: int) -> float:
@@ -204,7 +194,7 @@ def batch(ours: InProcess, chosen: argparse.Namespace) -> None:
         body = json.dumps({"records": records, **({"wait_for_send": True} if target == "/push" else {})})
 
         def way(_: int) -> float:
-            event = event_of("POST", target, body.encode(), media_type)
+            event = event_of("POST", target, body.encode(), (("Content-Type", media_type),))
             return BATCH / ours.answered_s(event, 200)
 
         return way
@@ -220,14 +210,14 @@ def batch(ours: InProcess, chosen: argparse.Namespace) -> None:
     report("write-batch", "records/s", rows, reference=BARE, settings=vars(chosen), aim=aim)
 
 
-async def memory(bootstrap: str, chosen: argparse.Namespace) -> None:
+def memory(bootstrap: str, chosen: argparse.Namespace) -> None:
     record = {"topic": TOPIC, "key": "key", "data": value_of(4096)}
     body = json.dumps({"records": [record], "wait_for_send": True}).encode()
-    event = json.dumps(event_of("POST", "/push", body)).encode()
+    event = json.dumps(event_of("POST", "/push", body, JSON_BODY)).encode()
     with tempfile.TemporaryDirectory(prefix="keylane-bench-") as folder:
         (Path(folder) / "handler.py").write_text(NOTHING)
-        nothing = await curve_of(Path(folder), {}, event, chosen.pushes // 4)
-        found = await curve_of(ROOT / "functions/produce", environment(bootstrap), event, chosen.pushes)
+        nothing = curve_of(Path(folder), {}, event, chosen.pushes // 4)
+        found = curve_of(ROOT / "functions/produce", environment(bootstrap), event, chosen.pushes)
     rows = [
         ResultRow("a function that does nothing, at its end", {"MiB": nothing[-1][1]}),
         ResultRow("ours, before its first push", {"MiB": found[0][1]}),
@@ -244,26 +234,20 @@ async def memory(bootstrap: str, chosen: argparse.Namespace) -> None:
     report("write-memory", "MiB", rows, reference=rows[0].name, settings=settings, facts=facts, aim=aim)
 
 
-async def curve_of(
-    code: Path, variables: dict[str, str], event: bytes, count: int
-) -> list[tuple[int, float]]:
+def curve_of(code: Path, variables: dict[str, str], event: bytes, count: int) -> list[tuple[int, float]]:
     """Return (requests, resident MiB) of a function under AWS's runtime: at the start and 50 times after."""
     with tempfile.TemporaryDirectory(prefix="keylane-bench-") as folder:
         layer, log = ROOT / "layers/keylane/python", Path(folder) / "log"
         function = Function(name="keylane-bench", code=code, layer=layer, log=log, variables=variables)
-        running = Environment(function, take_line=lambda line: line.startswith(b'{"_aws"'))
-        await running.start()
-        try:
+        with LambdaProcess(function) as running:
             process = psutil.Process(running.pid)
             curve = [(0, resident_mib(process))]
             for number in range(1, count + 1):
-                answer = await running.invoke(event, f"bench-{number}")
+                answer = running.call(event, f"bench-{number}")
                 if answer.failed or b'"statusCode": 200' not in answer.payload:
                     raise SystemExit(f"the function did not answer: {answer.payload!r}")
                 if number % max(1, count // 50) == 0:
                     curve.append((number, resident_mib(process)))
-        finally:
-            await running.stop()
     return curve
 
 
@@ -292,7 +276,7 @@ def main() -> None:
         if chosen.only in {None, "batch"}:
             batch(ours, chosen)
         if chosen.only in {None, "memory"}:
-            asyncio.run(memory(bootstrap, chosen))
+            memory(bootstrap, chosen)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import itertools
 import time
 from typing import TYPE_CHECKING, Self
 
+import numpy as np
 import pyarrow as pa
 import redis
 import state
@@ -18,6 +19,7 @@ from keylane.state import codec, redis_keys
 from keylane_spark.adapters.function_library import FunctionLibrary
 from keylane_spark.adapters.lane import LaneTarget, OffsetRange
 from keylane_spark.adapters.lane_writer import LaneWriter
+from keylane_spark.columns.records import Rows
 from keylane_spark.stream.batch_writer import BatchWriter
 
 if TYPE_CHECKING:
@@ -79,7 +81,8 @@ class TopicFiller:
         for partition, rows in enumerate(by_partition):
             for first in range(0, len(rows), AT_ONCE):
                 chunk = rows[first : first + AT_ONCE]
-                writer.write(_batch(partition, begins[partition] + first, chunk, now_ms))
+                source = layout.topic, partition
+                writer.write(source, _rows(begins[partition] + first, chunk, now_ms))
             writer.finish([(layout.topic, partition)])
 
 
@@ -93,19 +96,12 @@ def _places(layout: Layout) -> list[tuple[int, int]]:
     ]
 
 
-def _batch(partition: int, first: int, rows: list[Record], now_ms: int) -> pa.RecordBatch:
-    """Return rows in the Kafka source's format; each record is a millisecond older than the next."""
-    offsets = range(first, first + len(rows))
-    times_us = [(now_ms - 100_000_000 + offset) * 1000 for offset in offsets]
-    return pa.RecordBatch.from_pydict(
-        {
-            "partition": pa.array([partition] * len(rows), pa.int32()),
-            "offset": pa.array(offsets, pa.int64()),
-            "timestamp": pa.array(times_us, pa.timestamp("us", "UTC")),
-            "key": pa.array([key for key, _ in rows], pa.binary()),
-            "value": pa.array([value for _, value in rows], pa.binary()),
-        }
-    )
+def _rows(first: int, records: list[Record], now_ms: int) -> Rows:
+    """Return rows of a partition; each record is a millisecond older than the next."""
+    offsets = np.arange(first, first + len(records), dtype=np.int64)
+    keys = pa.array([key for key, _ in records], pa.binary())
+    values = pa.array([value for _, value in records], pa.binary())
+    return Rows(offsets, now_ms - 100_000_000 + offsets, keys, values)
 
 
 def settle(nodes: str) -> None:

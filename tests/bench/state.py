@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from functions import event_of
 from redis.cluster import ClusterNode
 from redis.cluster import RedisCluster as RedisClient
 
@@ -20,7 +21,6 @@ from keylane.state import redis_keys as redis_keys_state
 from keylane_local.process.guard import guarded
 from keylane_local.process.ports import HOST, Ports
 from keylane_local.servers.redis_cluster import RedisCluster
-from keylane_serve.proxy_events import HttpRequest, build_proxy_event
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -97,10 +97,8 @@ def value_of(number: int, value_bytes: int) -> bytes:
 
 
 def get_event(key: bytes) -> dict[str, Any]:
-    """Return the proxy event of a GET of the key, as the local front builds it."""
-    headers = (("Host", "localhost"), ("Accept", "*/*"), ("User-Agent", "bench"))
-    target = f"/topics/{LAYOUT.topic}/keys/{key.decode()}"
-    return build_proxy_event(HttpRequest("GET", target, headers, b"", "127.0.0.1"), "bench-request")
+    """Return the proxy event of a GET of the key."""
+    return event_of("GET", f"/topics/{LAYOUT.topic}/keys/{key.decode()}")
 
 
 def environment(nodes: str) -> dict[str, str]:

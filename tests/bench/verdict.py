@@ -16,7 +16,7 @@ from keylane.errors import KeylaneError
 from keylane.ports import Clock, Deadline
 from keylane.query.latest import Wait, read_latest
 from keylane.query.layouts import Layouts
-from keylane.query.store import Store
+from keylane.query.store import ReadTerms, Store
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -97,7 +97,7 @@ def lost(stack: Stack, topic: str, acknowledged: Mapping[int, tuple[int, Positio
     for key, (number, position) in acknowledged.items():
         try:
             wait = Wait(position, until.remaining_s * 1000)
-            answer = read_latest(store, topic, key_of(key), wait=wait)
+            answer = read_latest(store, topic, key_of(key), ReadTerms(1000), wait=wait)
         except KeylaneError as error:
             print(f"{key_of(key).decode()} at {position}: {error}")
             count += 1

@@ -2,8 +2,8 @@
 
 Each client is installed into an environment of its own, which is removed afterwards. Without `--url` the
 whole local stack is started for them, with a registry. `--localstack` deploys the template to LocalStack
-beside it, and sends all to that API; `--serve` to the standing server. A case that needs what a given URL may
-not have is not sent there.
+beside it, and sends all to that API; `--lambda` to the Lambda functions instead of the server. A case that
+needs what a given URL may not have is not sent there.
 """
 
 from __future__ import annotations
@@ -55,13 +55,15 @@ def main() -> int:
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--url", help="of a running Keylane; without it a stack is started")
     where.add_argument("--localstack", action="store_true", help="deploy the template to LocalStack")
-    where.add_argument("--serve", action="store_true", help="send them to the standing server")
+    where.add_argument(
+        "--lambda", action="store_true", dest="by_lambda", help="send them to the Lambda functions"
+    )
     parser.add_argument("--topic", default="flights", help="a topic of at least two partitions")
     options = parser.parse_args()
     running = (
         nullcontext(given(options.url))
         if options.url
-        else started(on_localstack=options.localstack, by_server=options.serve)
+        else started(on_localstack=options.localstack, by_lambda=options.by_lambda)
     )
     with running as target:
         faults = run_cases(target, options.topic)

@@ -103,13 +103,13 @@ def given(url: str) -> Target:
 
 
 @contextmanager
-def started(*, on_localstack: bool, by_server: bool = False) -> Iterator[Target]:
-    """Start the local stack with a registry; serve it by the standing server, or by LocalStack."""
+def started(*, on_localstack: bool, by_lambda: bool = False) -> Iterator[Target]:
+    """Start the local stack with a registry; serve it by its server, by the functions, or by LocalStack."""
+    from tests.servers.lambda_api import lambda_api  # noqa: PLC0415
     from tests.servers.own import create_topic, guarded, wait_writable  # noqa: PLC0415 (a given URL needs none)
     from tests.servers.schema_registry import Registry  # noqa: PLC0415
 
     from keylane_local.process.ports import Ports  # noqa: PLC0415
-    from keylane_local.stack.plan import StackOptions  # noqa: PLC0415
     from keylane_local.stack.stack import Stack  # noqa: PLC0415
 
     with contextlib.ExitStack() as running:
@@ -122,13 +122,12 @@ def started(*, on_localstack: bool, by_server: bool = False) -> Iterator[Target]
             "KEYLANE_SCHEMA_REGISTRY_TIMEOUT_MS": "20000",
             "KEYLANE_RATE_LIMITS": RATE_LIMITS,
         }
-        options = StackOptions(serve=by_server)
-        stack = running.enter_context(
-            Stack(data, TESTS / "keylane-test.toml", options=options, variables=variables)
-        )
+        stack = running.enter_context(Stack(data, TESTS / "keylane-test.toml", variables=variables))
         wait_writable(stack.kafka)
         create_topic(stack.kafka_bootstrap, LIMITED, 3)
-        urls = {"": stack.http_url.rstrip("/")}
+        urls = {"": stack.http_url}
+        if by_lambda:
+            urls = {"": running.enter_context(lambda_api(data / "logs", stack.environment()))}
         if on_localstack:
             localstack = running.enter_context(_localstack(data))
             urls = {mode: _deploy(localstack, stack, registry.url, mode) for mode in ("", "kprf")}

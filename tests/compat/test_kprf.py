@@ -39,7 +39,7 @@ def test_the_function_answers_as_documented(case):
 
 @pytest.mark.e2e
 @pytest.mark.parametrize("case", [each for each in CASES if not each.mode], ids=by_name)
-def test_the_local_front_answers_as_documented(case, stack):
+def test_the_server_answers_as_documented(case, stack):
     names = {"topic": a_topic(), "limited": f"limited-{a_topic()}", "unknown": a_topic(), "large": LARGE}
     for each in ("topic", "limited"):
         create_topic(stack.kafka_bootstrap, names[each], 3)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import Producer
 from tests.servers.own import create_topic, deadline
-from tests.support.builders import a_topic
+from tests.support.builders import a_topic, reader_settings
 from tests.support.fakes import FakeKafka
 
-from keylane.adapters.kafka.admin import KafkaAdmin, KafkaMetadata, ReaderSettings
+from keylane.adapters.kafka.admin import KafkaAdmin, KafkaMetadata
 from keylane.adapters.kafka.reader import KafkaReader
 from keylane.errors import LogUnavailable, UnknownTopic
 from keylane.model.kafka import EARLIEST, LATEST, MAX, READ_COMMITTED, READ_UNCOMMITTED, LogRange, LogRecord
@@ -79,7 +79,7 @@ def held(request: pytest.FixtureRequest) -> Iterator[Held]:
         yield Held(fake, fake, fake.create, lambda topic, p, records: fake.logs[topic][p].add(*records))
         return
     bootstrap = request.getfixturevalue("kafka")
-    settings = ReaderSettings(bootstrap)
+    settings = reader_settings(bootstrap)
     admin = KafkaAdmin(settings)
     reader = KafkaReader(admin)
     yield Held(

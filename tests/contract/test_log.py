@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.servers.own import create_topic, deadline, records_of
-from tests.support.builders import a_topic, written
+from tests.support.builders import a_topic, kafka_settings, written
 from tests.support.fakes import FakeLog
 
 from keylane import routing
-from keylane.adapters.kafka.options import KafkaSettings
 from keylane.adapters.kafka.producer import KafkaProducer
 from keylane.errors import LogUnavailable, ProduceFailed, UnknownPartition, UnknownTopic
 from keylane.model.records import NewRecord, Position
@@ -48,7 +47,7 @@ def held(request: pytest.FixtureRequest) -> Iterator[Held]:
         return
     bootstrap = request.getfixturevalue("kafka")
     partition_by: dict[str, str] = {}
-    log = KafkaProducer(KafkaSettings(bootstrap, partition_by=partition_by))
+    log = KafkaProducer(kafka_settings(bootstrap, partition_by=partition_by))
     yield Held(
         log,
         lambda topic: create_topic(bootstrap, topic),

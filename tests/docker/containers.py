@@ -46,7 +46,7 @@ class Compose:
     """The project's compose.yaml as a project of its own, so that a user's own stack stays as it is."""
 
     def __init__(self) -> None:
-        options = ("--file", "compose.yaml", "--file", "tests/docker/compose.yaml", "--profile", "serve")
+        options = ("--file", "compose.yaml", "--file", "tests/docker/compose.yaml")
         self._command = ["docker", "compose", "--project-name", PROJECT, *options]
 
     def run(self, *arguments: str, timeout_s: float = 120) -> subprocess.CompletedProcess[str]:
@@ -75,12 +75,8 @@ class Compose:
 
     @property
     def url(self) -> str:
-        """Where the front serves HTTP."""
-        return self.url_of("front")
-
-    def url_of(self, service: str) -> str:
-        """Where a service serves HTTP, of this machine's addresses."""
-        return f"http://{self.run('port', service, '8080').stdout.strip()}"
+        """Where the server serves HTTP, of this machine's addresses."""
+        return f"http://{self.run('port', 'server', '8080').stdout.strip()}"
 
 
 def build_functions() -> None:

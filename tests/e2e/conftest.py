@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.e2e.client import Client
+from tests.servers.lambda_api import lambda_api
 from tests.servers.own import eventually
-from tests.servers.standing import standing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,19 +17,19 @@ NUMBERS = itertools.count()
 
 
 BY_BOTH = ("test_keys", "test_lists", "test_push")
-"""Modules whose tests run against the front with its Lambda functions, and against the standing server."""
+"""Modules whose tests run against both hosts: the Lambda functions, and the standing server of the stack."""
 
 
 def pytest_generate_tests(metafunc):
     if "client" in metafunc.fixturenames and metafunc.module.__name__.rpartition(".")[2] in BY_BOTH:
-        metafunc.parametrize("client", ["front", "server"], indirect=True)
+        metafunc.parametrize("client", ["lambda", "server"], indirect=True)
 
 
 @pytest.fixture(scope="session")
-def server_url(stack, tmp_path_factory) -> Iterator[str]:
-    """The address of the standing server, beside the front of the same stack."""
-    with standing(tmp_path_factory.mktemp("serve") / "log", stack.environment()) as running:
-        yield running.url
+def lambda_url(stack, tmp_path_factory) -> Iterator[str]:
+    """The address of the Lambda functions, beside the server of the same stack."""
+    with lambda_api(tmp_path_factory.mktemp("lambda"), stack.environment()) as url:
+        yield url
 
 
 @pytest.fixture(scope="session")
@@ -45,8 +45,8 @@ def applied_stack(stack) -> Stack:
 
 @pytest.fixture
 def client(request, applied_stack):
-    by_server = getattr(request, "param", "front") == "server"
-    client = Client(request.getfixturevalue("server_url") if by_server else applied_stack.http_url)
+    by_lambda = getattr(request, "param", "server") == "lambda"
+    client = Client(request.getfixturevalue("lambda_url") if by_lambda else applied_stack.http_url)
     yield client
     client.close()
 

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tests.servers.own import eventually
+from tests.support.proxy_events import HttpRequest, build_proxy_event
 
 from keylane.model.records import NewRecord
-from keylane.model.routes import function_for
+from keylane.model.routes import find
 from keylane.produce import message_codec
 from keylane_build.openapi import document
-from keylane_serve.proxy_events import HttpRequest, build_proxy_event
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,7 +44,7 @@ class Example:
 
     @property
     def function(self) -> str:
-        return function_for(self.method, self.path.partition("?")[0])
+        return find(self.method, self.path.partition("?")[0]).function
 
     def send(self, client: Client) -> ApiResponse:
         """Send the request over HTTP."""

@@ -10,8 +10,8 @@ import pytest
 from click.testing import CliRunner
 from tests.servers.own import create_topic, eventually
 
-from keylane_local.cli import keylane
-from keylane_local.errors import StackError
+from keylane_client.cli.commands import keylane
+from keylane_client.cli.errors import CommandFailed
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def run(applied_stack):
 
     def run_command(*arguments: str, exit_code: int = 0) -> str:
         result = CliRunner().invoke(keylane, [*arguments, "--url", applied_stack.http_url])
-        if isinstance(result.exception, StackError):
+        if isinstance(result.exception, CommandFailed):
             assert result.exception.exit_code == exit_code, result.exception
             return str(result.exception)
         assert result.exit_code == exit_code, result.output
@@ -63,7 +63,7 @@ def test_topics_and_lanes_are_shown(run):
 
 def test_a_tail_has_what_is_written_after_its_start(applied_stack, run, name):
     options = ["--url", applied_stack.http_url, "--pause", "0.1", "--json", "-n", "1"]
-    command = [sys.executable, "-m", "keylane_local.cli", "tail", "striped", *options]
+    command = [sys.executable, "-m", "keylane_client.cli", "tail", "striped", *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as tail:
 
         def has_ended() -> bool:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import json
+from urllib.parse import urlsplit
 
 import pytest
 from tests.e2e.client import Client
 from tests.e2e.examples import EVENTS, EXAMPLES, write_records
 
+from keylane.model.routes import STREAMS
 from keylane_local.commands import invoke
 
 
@@ -20,11 +24,20 @@ def filled(stack):
     client.close()
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize("name", [name for name in EXAMPLES if name not in STREAMS])
 def test_example_is_answered_over_http(filled, client, name):
     example = EXAMPLES[name]
     answer = example.send(client)
     assert answer.status == example.status, answer.body
+
+
+@pytest.mark.parametrize("name", sorted(STREAMS))
+def test_example_of_a_stream_begins(filled, name):
+    with contextlib.closing(http.client.HTTPConnection(urlsplit(filled.http_url).netloc, timeout=60)) as sent:
+        sent.request("GET", EXAMPLES[name].path)
+        answer = sent.getresponse()
+        assert (answer.status, answer.headers["Content-Type"]) == (200, "text/event-stream")
+        assert answer.readline().startswith((b":", b"id:", b"event:", b"retry:"))
 
 
 @pytest.mark.parametrize("name", EXAMPLES)

@@ -1,4 +1,4 @@
-"""Keys over HTTP: front, function, Kafka, Spark, Redis, function, front."""
+"""Keys over HTTP: host, application, Kafka, Spark, Redis, application, host."""
 
 from __future__ import annotations
 

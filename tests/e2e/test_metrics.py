@@ -1,4 +1,4 @@
-"""`/metrics` of the front, after real requests, as Prometheus' own parsers read it."""
+"""`/metrics` of the server, after real requests, as Prometheus' own parsers read it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as read_text
-from tests.servers.own import eventually
 
 from keylane import __version__
 
@@ -30,40 +29,16 @@ def push(client, topic, count, *, waits=True):
     return client.request("POST", "/push", body).status
 
 
-def settled(client, method, path):
-    """The samples with everything that one function's environment has counted until now.
-
-    It writes once a second, at a request's end; of this request, which it refuses, we know when it has.
-    """
-    place = "http_requests_duration_count", ("code", "400"), ("method", "unknown")
-    before = samples_of(client).get(place, 0)
-
-    def is_told():
-        assert client.request(method, path).status == 400
-        return samples_of(client).get(place, 0) > before
-
-    eventually(is_told)
-    return samples_of(client)
-
-
-def produced(client):
-    return settled(client, "PUT", "/topics/flights/keys/")
-
-
-def queried(client):
-    return settled(client, "GET", "/topics/flights/keys/")
-
-
 def growth(before, after, *place):
     return after.get(place, 0) - before.get(place, 0)
 
 
 def test_pushes_and_what_became_of_them_are_told_under_kprfs_names(client):
-    before = produced(client)
+    before = samples_of(client)
     assert push(client, "flights", 3) == 200
     assert push(client, "nowhere", 2) == 404
     assert push(client, "flights", 1, waits=False) == 200
-    after = produced(client)
+    after = samples_of(client)
     method = ("method", "push/sync")
     for place, count in {
         ("http_requests_duration_count", ("code", "200"), method): 1,
@@ -82,10 +57,10 @@ def test_pushes_and_what_became_of_them_are_told_under_kprfs_names(client):
 
 def test_reads_tell_how_stale_their_answers_were_and_problems_are_counted(client, key):
     position = client.put("flights", key, b"1")
-    before = queried(client)
+    before = samples_of(client)
     assert client.get_at("flights", key, position).status == 200
     assert client.get("flights", key + b"-absent").status == 404
-    after = queried(client)
+    after = samples_of(client)
     for place, count in {
         ("http_requests_duration_count", ("code", "200"), ("method", "get_key")): 1,
         ("http_requests_duration_count", ("code", "404"), ("method", "get_key")): 1,
@@ -96,8 +71,8 @@ def test_reads_tell_how_stale_their_answers_were_and_problems_are_counted(client
     assert after["keylane_cold_starts_total", ("function", "query")] >= 1
 
 
-def test_request_that_no_function_answered_is_told_too(client):
-    place = "keylane_front_refusals_total", ("code", "413")
+def test_request_that_the_api_did_not_answer_is_told_too(client):
+    place = "keylane_server_refusals_total", ("code", "413")
     before = samples_of(client)
     assert client.request("POST", "/push", b"x" * 7_000_000).status == 413
     assert samples_of(client)[place] == before.get(place, 0) + 1
@@ -105,15 +80,14 @@ def test_request_that_no_function_answered_is_told_too(client):
 
 def test_the_page_is_prometheus_text_for_those_who_ask_for_that(client):
     push(client, "flights", 1)
-    produced(client)
     samples = samples_of(client, "text/plain; version=0.0.4", read_text)
     assert any(name == "http_requests_duration_bucket" for name, *_ in samples)
     assert ("kafka_sent_messages", ("topic", "flights")) in samples
 
 
-def test_metrics_are_no_lines_of_the_functions_log(client, stack):
+def test_metrics_are_no_lines_of_the_log(client, stack):
     push(client, "flights", 1)
-    assert ("kafka_sent_messages", ("topic", "flights")) in produced(client)
-    logs = [path.read_text() for path in (stack.data / "logs").iterdir() if "function" in path.name]
-    assert logs
-    assert not any('{"_aws"' in text for text in logs)
+    assert ("kafka_sent_messages", ("topic", "flights")) in samples_of(client)
+    log = (stack.data / "logs" / "server.log").read_text()
+    assert "/push" in log
+    assert '{"_aws"' not in log

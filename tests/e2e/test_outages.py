@@ -11,8 +11,8 @@ from tests.support.stopwatch import Stopwatch
 
 from keylane import routing
 from keylane.adapters.redis.cluster import Cluster
-from keylane_local.cli import keylane
-from keylane_local.commands.api import load_wait
+from keylane_client.cli import load_wait
+from keylane_client.cli.commands import keylane
 
 TOPIC = "flights"
 

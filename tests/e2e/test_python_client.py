@@ -187,9 +187,9 @@ def test_a_history_has_each_record_and_an_earlier_moment_its_own(api, keys):
 
 @pytest.fixture(params=["polls", "stream"])
 def watching_api(request, applied_stack):
-    """A client of the front, whose functions can't stream, and one of the standing server, which does."""
+    """A client of the Lambda functions, which can't stream, and one of the server, which does."""
     is_stream = request.param == "stream"
-    url = request.getfixturevalue("server_url") if is_stream else applied_stack.http_url
+    url = applied_stack.http_url if is_stream else request.getfixturevalue("lambda_url")
     with Client(url) as client:
         yield client
 

@@ -24,7 +24,7 @@ CREDENTIALS = {"AWS_ACCESS_KEY_ID": "AKIDEXAMPLE", "AWS_SECRET_ACCESS_KEY": "not
 
 def smoke(url: str, *options: str, **variables: str) -> tuple[int, dict[str, Any]]:
     """The exit code, and the document that `--json` prints."""
-    command = [sys.executable, "-m", "keylane_local.cli", "smoke", url, "--json", *options]
+    command = [sys.executable, "-m", "keylane_client.cli", "smoke", url, "--json", *options]
     done = subprocess.run(
         command, capture_output=True, text=True, check=False, timeout=200, env=os.environ | variables
     )
@@ -46,7 +46,7 @@ def test_a_stack_that_works_passes_and_no_key_is_left(stack, client):
 
 
 def test_people_read_a_line_for_each_step(stack):
-    command = [sys.executable, "-m", "keylane_local.cli", "smoke", stack.http_url, "--topic", "no-topic"]
+    command = [sys.executable, "-m", "keylane_client.cli", "smoke", stack.http_url, "--topic", "no-topic"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=200)
     assert done.returncode == 1
     first, second, advice, last = done.stdout.splitlines()
@@ -143,7 +143,7 @@ def test_a_caller_that_is_rejected_reads_how_to_be_let_in(
 
 
 def test_a_signature_without_a_region_is_refused():
-    command = [sys.executable, "-m", "keylane_local.cli", "smoke", "http://x", "--topic", TOPIC, "--sign"]
+    command = [sys.executable, "-m", "keylane_client.cli", "smoke", "http://x", "--topic", TOPIC, "--sign"]
     environment = {name: value for name, value in os.environ.items() if name != "AWS_REGION"}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 2

@@ -49,7 +49,7 @@ class LoggingCluster(Cluster):
         """Counts what was sent and received: while it stays, so do the keys."""
         self._pending: Counter[Node] = Counter()
 
-    def send(self, node: Node, packed: bytes, deadline: Deadline, reply_count: int = 1) -> None:
+    def send(self, node: Node, packed: bytes, deadline: Deadline, reply_count: int = 1) -> Node:
         key = lane_of_call(packed)
         if key is not None:
             if self.crash_after is not None:
@@ -64,8 +64,9 @@ class LoggingCluster(Cluster):
             if packed is not _LATER:
                 self.calls[key] = (*self.calls.get(key, ()), packed)
         self.traffic += 1
-        super().send(node, packed, deadline, reply_count)
+        sent = super().send(node, packed, deadline, reply_count)
         self._pending[node] += 1
+        return sent
 
     def receive(self, node: Node, reply_count: int, deadline: Deadline) -> list[Any]:
         self.traffic += 1

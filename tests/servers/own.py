@@ -128,8 +128,8 @@ def primary_and_replica(cluster: RedisCluster, slot: int) -> tuple[RedisNode, Re
     by_port = {node.port: node for node in cluster.nodes}
     client = Cluster(redis_settings({"KEYLANE_REDIS_NODES": cluster.addresses}))
     try:
-        eventually(lambda: client.refresh(deadline()) is None and len(client.nodes_of(slot)) > 1)
-        primary, replica = client.nodes_of(slot)
+        eventually(lambda: client.refresh(deadline()) is None and len(client.slots[slot]) > 1)
+        primary, replica = client.slots[slot]
     finally:
         client.close()
     return by_port[primary.port], by_port[replica.port]

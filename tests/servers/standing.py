@@ -39,7 +39,7 @@ class StandingServer:
         self.port = Ports().any()
         self._log = log
         own = {name: value for name, value in os.environ.items() if not name.startswith("KEYLANE_")}
-        command = [sys.executable, "-m", "keylane_local.cli", "serve", "--port", str(self.port), *options]
+        command = [sys.executable, "-m", "keylane_client.cli", "serve", "--port", str(self.port), *options]
         with log.open("wb") as file:
             self.process = subprocess.Popen(
                 command, env={**own, **variables}, stdout=file, stderr=subprocess.STDOUT

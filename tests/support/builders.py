@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import base64
+import importlib.util
 import json
+import os
 import uuid
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,23 +16,34 @@ import pytest
 from tests.support.fakes import FakeState, FakeTime
 
 from keylane import routing
-from keylane.config.functions import QuerySettings
+from keylane.api.http.gateway import answer, request_of
+from keylane.api.http.router import Application
+from keylane.app import produce, query
+from keylane.config.api import ApiSettings
+from keylane.config.functions import ExploreSettings, ProduceSettings, QuerySettings
+from keylane.metrics.meter import NO_METER, Meter
 from keylane.model.records import Layout, NewRecord, Position, Watermark
 from keylane.model.served_topics import ALL_TOPICS, ServedTopics
 from keylane.ports import Clock
 from keylane.produce.guards import NO_GUARDS
 from keylane.produce.put import RecordWriter
 from keylane.query.layouts import Layouts
-from keylane.query.store import Store
+from keylane.query.store import ReadTerms, Store
 from keylane.state import codec, redis_keys
+from keylane.wiring.application import read_api_settings
 from keylane.wiring.produce import ProduceParts
 from keylane.wiring.query import QueryParts
-from keylane_serve import handlers
+from keylane.wiring.runtime import Runtime
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
 
+    from keylane.adapters.kafka.admin import ReaderSettings
+    from keylane.adapters.kafka.options import KafkaSettings
+    from keylane.api.http.request import Request
+    from keylane.api.http.router import Operations
+    from keylane.model.clusters import Named
     from keylane.ports import Checks, Deadline, Log, SchemaWriter
     from keylane.produce.enqueue import WriteAheadLog
     from keylane.produce.guards import Guards
@@ -36,6 +51,8 @@ if TYPE_CHECKING:
 FUNCTIONS = Path(__file__).parents[2] / "functions"
 NOW_MS = 1_357_034_400_000
 """2013-01-01 10:00:00 UTC."""
+TERMS = ReadTerms(timeout_ms=1000)
+"""Any answer will do."""
 
 
 def a_topic() -> str:
@@ -146,9 +163,63 @@ def an_event(
     }
 
 
+def a_request(method: str, path: str, **event: Any) -> Request:
+    """Return the request of `an_event`."""
+    return request_of(an_event(method, path, **event))
+
+
 def load_handler(function: str) -> ModuleType:
     """Load the handler's module: a warm environment of its own."""
-    return handlers.load_handler(FUNCTIONS, function)
+    path = FUNCTIONS / function / "handler.py"
+    spec = importlib.util.spec_from_file_location(f"keylane_{function}_handler", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def query_settings(**variables: Any) -> QuerySettings:
+    """Return the settings with these variables, without KEYLANE_ and in any case: `wait_max_ms=0`."""
+    given = {f"KEYLANE_{name.upper()}": str(value) for name, value in variables.items()}
+    return QuerySettings.from_environment(given)
+
+
+def explore_settings(*named: Named[ReaderSettings]) -> ExploreSettings:
+    """Return the settings of a cluster whose brokers are nowhere, and of further ones."""
+    found = ExploreSettings.from_environment({"KEYLANE_KAFKA_BOOTSTRAP": "kafka:9092"})
+    return replace(found, clusters=replace(found.clusters, named=named))
+
+
+def kafka_settings(bootstrap: str, **fields: Any) -> KafkaSettings:
+    """Return the settings of a producer, with other fields than the defaults."""
+    found = ProduceSettings.from_environment({"KEYLANE_KAFKA_BOOTSTRAP": bootstrap})
+    return replace(found.clusters.default, **fields)
+
+
+def reader_settings(bootstrap: str) -> ReaderSettings:
+    """Return the settings of what only reads."""
+    return ExploreSettings.from_environment({"KEYLANE_KAFKA_BOOTSTRAP": bootstrap}).clusters.default
+
+
+def an_application(
+    operations: Operations, parts: Any, settings: ApiSettings | None = None, meter: Meter = NO_METER
+) -> Application[Any]:
+    """Return an application over these parts. Without `settings`: those of the environment."""
+    read_settings = partial(read_api_settings, os.environ) if settings is None else lambda: settings
+    return Application(operations, lambda: parts, read_settings, meter=meter, clock=Clock())
+
+
+def produce_parts_over(writer: RecordWriter, **fields: Any) -> ProduceParts:
+    """Return what writes with this writer, without anything else unless `fields` say so."""
+    plain = ProduceParts(
+        writer,
+        NO_GUARDS,
+        None,
+        registry_timeout_ms=2_000,
+        request_id_header=None,
+        pushes_as_kprf=False,
+        has_trace_headers=True,
+    )
+    return replace(plain, **fields)
 
 
 def load_produce(
@@ -167,48 +238,44 @@ def load_produce(
 
     `method` may be another than POST.
     """
-    function = load_handler("produce")
     # A long timeout: on a busy machine ten thousand records take seconds.
-    writer = RecordWriter(log, Clock(), 1_000, 5_000, wal, checks, served)
-    opened = None if schemas is None else lambda: schemas
-    function.parts = lambda: ProduceParts(
-        writer,
-        guards,
-        opened,
+    parts = produce_parts_over(
+        RecordWriter(log, Clock(), 1_000, 5_000, wal, checks, served),
+        guards=guards,
+        schemas=None if schemas is None else lambda: schemas,
         request_id_header=request_id_header,
         pushes_as_kprf=pushes_as_kprf,
         has_trace_headers=has_trace_headers,
     )
+    application = an_application(produce.OPERATIONS, parts, ApiSettings(topics=served))
 
     def post(path: str, body: Any, method: str = "POST", **event: Any) -> dict[str, Any]:
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
-        answer: dict[str, Any] = function.lambda_handler(an_event(method, path, body=data, **event), None)
-        json.dumps(answer)  # as the runtime does
-        return answer
+        answered: dict[str, Any] = answer(application, an_event(method, path, body=data, **event), None)
+        json.dumps(answered)  # as the runtime does
+        return answered
 
     return post
 
 
 def load_query(*entries: dict[bytes, bytes], now_ms: int = NOW_MS) -> Callable[..., dict[str, Any]]:
     """The query function over a state with these entries: `ask(method, path, **event)`."""
-    function = load_handler("query")
     state, time = FakeState(), FakeTime(now_ms)
     for each in entries:
         state.entries |= each
-    nowhere: Any = None
-    store = Store(state, Layouts(state, time.clock, 30), time.clock)
-    settings = QuerySettings(nowhere, wait_default_ms=0)
-    function.parts = lambda: QueryParts(
-        settings,
-        store,
+    parts = QueryParts(
+        query_settings(wait_default_ms=0),
+        Store(state, Layouts(state, time.clock, 30), time.clock),
         lambda: pytest.fail("no value here has a schema"),
         lambda: pytest.fail("a function streams nothing"),
+        Runtime().open_stream,
     )
+    application = an_application(query.OPERATIONS, parts)
 
     def ask(method: str, path: str, **event: Any) -> dict[str, Any]:
-        answer: dict[str, Any] = function.lambda_handler(an_event(method, path, **event), None)
-        json.dumps(answer)  # as the runtime does
-        return answer
+        answered: dict[str, Any] = answer(application, an_event(method, path, **event), None)
+        json.dumps(answered)  # as the runtime does
+        return answered
 
     return ask
 

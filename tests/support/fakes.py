@@ -21,6 +21,7 @@ from keylane.errors import (
     UnknownPartition,
     UnknownTopic,
 )
+from keylane.metrics.catalogue import COUNTER, METRICS
 from keylane.model.kafka import (
     EARLIEST,
     LATEST,
@@ -38,6 +39,7 @@ from keylane.model.kafka import (
 from keylane.model.records import NewRecord, Position
 from keylane.ports import Claimed, Clock, SchemaEncoder, SchemaRefused
 from keylane.produce.rate_limits import RateLimitState
+from keylane.wiring.runtime import Runtime
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -470,3 +472,28 @@ class FakeBucket:
     def _check(self, deadline: Deadline) -> None:
         if self.away or not deadline.remaining_s:
             raise QueueUnavailable("the bucket can't be reached")
+
+
+def a_runtime(clock: Clock) -> Runtime:
+    """Return Lambda's runtime with this clock."""
+    runtime = Runtime()
+    runtime.clock = clock
+    return runtime
+
+
+class FakeMetrics:
+    """The port `MetricSink`: `numbers` and `samples` by metric and labels."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[tuple[str, ...], float] = {}
+        self.samples: dict[tuple[str, ...], list[tuple[float, int]]] = {}
+
+    def add_number(self, metric: str, labels: tuple[str, ...], value: float) -> None:
+        before = self.numbers.get((metric, *labels), 0) if METRICS[metric].kind == COUNTER else 0
+        self.numbers[metric, *labels] = before + value
+
+    def add_samples(self, metric: str, labels: tuple[str, ...], samples: Sequence[tuple[float, int]]) -> None:
+        self.samples.setdefault((metric, *labels), []).extend(samples)
+
+    def flush(self) -> None:
+        pass

@@ -8,7 +8,7 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
-from keylane_serve.proxy_events import HttpRequest, build_proxy_event, parse_function_response
+from tests.support.proxy_events import HttpRequest, build_proxy_event, parse_function_response
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

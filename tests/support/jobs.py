@@ -182,7 +182,7 @@ class Reader:
         self._store = Store(state, Layouts(state, t.CLOCK, layout_ttl_s), t.CLOCK)
 
     def latest(self, key: bytes, *, partial: bool = False, **wait):
-        return read_latest(self._store, self._topic, key, ReadTerms(partial=partial), Wait(**wait))
+        return read_latest(self._store, self._topic, key, ReadTerms(1000, partial=partial), Wait(**wait))
 
     def value(self, key: bytes, **arguments) -> bytes | None:
         record = self.latest(key, **arguments).record

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from keylane.model.topic_partition import TopicPartition
+    from keylane.model.kafka import TopicPartition
 
 
 class Acknowledged:

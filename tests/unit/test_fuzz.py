@@ -12,16 +12,20 @@ from hypothesis import strategies as st
 from tests.support.builders import (
     a_layout,
     a_watermark,
+    an_application,
     an_event,
     lane_of,
     layout_entry,
     load_handler,
+    produce_parts_over,
+    query_settings,
     value_entry,
 )
-from tests.support.fakes import FakeLog, FakeState
+from tests.support.fakes import FakeLog, FakeState, a_runtime
 
-from keylane.api import cursors
-from keylane.config.functions import QuerySettings
+from keylane.api.http import cursors
+from keylane.api.http.gateway import answer
+from keylane.app import produce, query
 from keylane.model.records import Layout, Options, Record
 from keylane.ports import Clock
 from keylane.produce.put import RecordWriter
@@ -30,13 +34,13 @@ from keylane.query.store import Store
 from keylane.state import codec, redis_keys, windows
 from keylane.state.aggregates import render_columns
 from keylane.state.lanes import lanes_of_topic
-from keylane.wiring.produce import ProduceParts
 from keylane.wiring.query import QueryParts
 from keylane_spark.adapters.topic_record import Owner, TopicRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import ModuleType
+
+    from keylane.api.http.router import Application
 
 U64 = st.integers(0, 2**64 - 1)
 U32 = st.integers(0, 2**32 - 1)
@@ -143,22 +147,22 @@ class Functions:
             history = redis_keys.history_key(tag, "t", 1, key)
             state.sorted_sets[history] = {member[2:10] + member[:2] + member[10:]: 1_000}
         log.create("t", 3)
-        nowhere: Any = None
-        query = QueryParts(
-            QuerySettings(nowhere, wait_default_ms=0, wait_max_ms=0),
+        query_parts = QueryParts(
+            query_settings(wait_default_ms=0, wait_max_ms=0),
             Store(state, Layouts(state, clock, 30), clock),
             lambda: pytest.fail("no topic here has a registry's values"),
             lambda: pytest.fail("a function streams nothing"),
+            a_runtime(clock).open_stream,
         )
-        produce = ProduceParts(RecordWriter(log, clock, 1_048_576, 5_000))
-        self.query.parts = lambda: query  # type: ignore[attr-defined]
-        self.produce.parts = lambda: produce  # type: ignore[attr-defined]
+        produce_parts = produce_parts_over(RecordWriter(log, clock, 1_048_576, 5_000))
+        self.query = an_application(query.OPERATIONS, query_parts)
+        self.produce = an_application(produce.OPERATIONS, produce_parts)
 
-    def ask(self, function: ModuleType, event: dict[str, Any]) -> dict[str, Any]:
-        answer: dict[str, Any] = function.lambda_handler(event, None)
-        json.dumps(answer)  # as the runtime does
-        assert answer["statusCode"] < 500, answer
-        return answer
+    def ask(self, application: Application[Any], event: dict[str, Any]) -> dict[str, Any]:
+        answered = answer(application, event, None)
+        json.dumps(answered)  # as the runtime does
+        assert answered["statusCode"] < 500, answered
+        return answered
 
 
 @pytest.fixture(scope="module")

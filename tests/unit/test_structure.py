@@ -20,7 +20,7 @@ PACKAGES = (
     "layers/keylane/python/keylane",
     "spark/keylane_spark",
     "infra/local/keylane_local",
-    "infra/serve/keylane_serve",
+    "server/keylane_server",
     "infra/build/keylane_build",
     "functions",
 )

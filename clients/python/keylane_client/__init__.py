@@ -1,47 +1,60 @@
 """Keylane's client: Kafka topics, queried over HTTPS. `Client` blocks, `AsyncClient` does not."""
 
-from keylane_client.answers import (
-    Absent,
-    HistoryEntry,
-    Joined,
-    KafkaTopic,
-    Lane,
-    LogRecord,
-    Position,
-    Record,
-    RecordHeader,
-    TopicLayout,
-    Window,
-    WriteFailed,
-    Written,
-)
-from keylane_client.async_client import AsyncClient, AsyncSession, AsyncTopic, AsyncView
-from keylane_client.auth import ApiKey, Bearer, SigV4
-from keylane_client.client import Client, Session, Topic, View
-from keylane_client.errors import (
-    AccessDenied,
-    HistoryTooShort,
-    InvalidAnswer,
-    KeyAbsent,
-    KeylaneError,
-    NoCredentials,
-    NotFound,
-    NotKept,
-    PositionNotReached,
-    PreconditionFailed,
-    ProblemError,
-    RateLimited,
-    RequestRefused,
-    ServiceFailed,
-    Unavailable,
-    UnknownTopic,
-    UnknownView,
-    Unreachable,
-    ValueNotReadable,
-)
-from keylane_client.options import ClientOptions
-from keylane_client.retries import NO_RETRIES, RetryPolicy
-from keylane_client.writes import NewRecord
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from keylane_client.answers import (
+        Absent,
+        HistoryEntry,
+        Joined,
+        KafkaTopic,
+        Lane,
+        LogRecord,
+        Position,
+        Record,
+        RecordHeader,
+        TopicLayout,
+        Window,
+        WriteFailed,
+        Written,
+    )
+    from keylane_client.auth import ApiKey, Bearer, SigV4
+    from keylane_client.client import (
+        AsyncClient,
+        AsyncSession,
+        AsyncTopic,
+        AsyncView,
+        Client,
+        Session,
+        Topic,
+        View,
+    )
+    from keylane_client.context import NO_RETRIES, ClientOptions, RetryPolicy
+    from keylane_client.errors import (
+        AccessDenied,
+        HistoryTooShort,
+        InvalidAnswer,
+        KeyAbsent,
+        KeylaneError,
+        NoCredentials,
+        NotFound,
+        NotKept,
+        PositionNotReached,
+        PreconditionFailed,
+        ProblemError,
+        RateLimited,
+        RequestRefused,
+        ServiceFailed,
+        Unavailable,
+        UnknownTopic,
+        UnknownView,
+        Unreachable,
+        ValueNotReadable,
+    )
+    from keylane_client.writes import NewRecord
 
 __version__ = "0.1.0"
 
@@ -94,3 +107,19 @@ __all__ = [
     "WriteFailed",
     "Written",
 ]
+_MODULES = ("answers", "errors", "context", "writes", "auth", "client")
+"""Where the names are. The last two import httpx, which takes longer than all the rest."""
+
+
+def __getattr__(name: str) -> Any:
+    """Import what is used, once it is: `keylane --help` needs none of it."""
+    for module in _MODULES if name in __all__ else ():
+        found = vars(import_module(f"{__name__}.{module}"))
+        if name in found:
+            globals()[name] = found[name]
+            return found[name]
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -14,13 +14,18 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 @dataclass(frozen=True, slots=True, order=True)
 class Position:
-    """Where a record is in its topic. As text `partition:offset`."""
+    """Where a record is in its topic. Written `partition:offset`."""
 
     partition: int
     offset: int
 
     def __str__(self) -> str:
         return f"{self.partition}:{self.offset}"
+
+    @property
+    def etag(self) -> str:
+        """Return the tag by which a condition names the record that is here."""
+        return f'"{self.partition}-{self.offset}"'
 
     @classmethod
     def parse(cls, text: str) -> Position:
@@ -40,22 +45,12 @@ class RecordHeader:
 
 
 @dataclass(frozen=True, slots=True)
-class Freshness:
-    """How fresh an answer is.
+class Record:
+    """A record of a key.
 
     `watermark`: the next offset of the key's lane; every record below it is in the answer. `age`: nothing
     that Kafka acknowledged longer ago than this is missing; None while the lane is being built.
     `is_incomplete`: Kafka's retention removed records before the lane could contain them.
-    """
-
-    watermark: Position | None
-    age: timedelta | None
-    is_incomplete: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """A record of a key.
 
     `key`: a string if it is UTF-8, else bytes. `value`: JSON as Python has it, else a string, else bytes, as
     `value_format` says (`json`, `text`, `base64`); None for `left-in-kafka`, where `value_bytes` is the size.
@@ -86,7 +81,7 @@ class Record:
     @property
     def etag(self) -> str:
         """Return the tag by which a condition names the record."""
-        return f'"{self.position.partition}-{self.position.offset}"'
+        return self.position.etag
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +200,7 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class TopicLayout:
-    """How a topic is kept. `document` is the whole answer."""
+    """How a topic is kept. `document`: the answer as JSON has it."""
 
     topic: str
     partitions: int

@@ -1,4 +1,4 @@
-"""How the API lets a caller in: an API key, a bearer token, or AWS' signature."""
+"""Credentials of requests: an API key, a bearer token, or AWS' signature."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ AuthFlow = Generator[httpx.Request, httpx.Response, None]
 
 
 class ApiKey(httpx.Auth):
-    """A key of API Gateway, or of the local front, in `x-api-key`."""
+    """A key of API Gateway, or a token of `keylane serve`, in `x-api-key`."""
 
     def __init__(self, key: str) -> None:
         self._key = key

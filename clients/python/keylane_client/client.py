@@ -1,40 +1,147 @@
-"""The blocking client."""
+"""The blocking and the asynchronous client. Each method is stated once, and made for both.
+
+`get = result_of(TopicCalls.get)` takes what `TopicCalls.get` takes. `Topic.get` returns the conversation's
+result, `AsyncTopic.get` an awaitable of it: `Method` says so to type checkers, `help` shows it.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import inspect
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, get_args, overload
 
 import httpx
 
-from keylane_client.binding import Blocking, blocking, deriving, iterating
-from keylane_client.drivers import BlockingDriver
-from keylane_client.options import ClientOptions, http_options
-from keylane_client.service_calls import ServiceCalls
-from keylane_client.topic_calls import TopicCalls
-from keylane_client.view_calls import ViewCalls
+from keylane_client.calls import ServiceCalls, TopicCalls, ViewCalls
+from keylane_client.context import ClientOptions, Context
+from keylane_client.drivers import AsyncDriver, BlockingDriver, http_options
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
     from types import TracebackType
 
     from typing_extensions import Self
 
+    from keylane_client.wire import Conversation, Stream
 
-class Topic(Blocking[TopicCalls]):
-    """One topic. `topic[key]` is the key's record, or raises KeyAbsent, which is a KeyError."""
+    Result = tuple[str, Callable[[Any, Any], Any]]
 
-    __getitem__ = blocking(TopicCalls.read)
-    get = blocking(TopicCalls.get)
-    get_many = blocking(TopicCalls.get_many)
-    put = blocking(TopicCalls.put)
-    delete = blocking(TopicCalls.delete)
-    push = blocking(TopicCalls.push)
-    scan = iterating(TopicCalls.scan)
-    keys = iterating(TopicCalls.keys)
-    history = iterating(TopicCalls.history)
-    watch = iterating(TopicCalls.watch)
-    log = iterating(TopicCalls.log)
-    tail = iterating(TopicCalls.tail)
-    layout = blocking(TopicCalls.layout)
+D = TypeVar("D", bound="BlockingDriver | AsyncDriver")
+C = TypeVar("C")
+P = ParamSpec("P")
+T = TypeVar("T")
+B = TypeVar("B")
+A = TypeVar("A")
+W = TypeVar("W", bound="WithDriver[Any, Any]")
+
+
+class WithDriver(Generic[D, C]):
+    """Calls, and the driver that carries them out."""
+
+    def __init__(self, driver: D, calls: C) -> None:
+        self._driver = driver
+        self._calls = calls
+
+    def __init_subclass__(cls) -> None:
+        """Make the methods, in a class that says which driver it has."""
+        super().__init_subclass__()
+        named = [driver for base in vars(cls).get("__orig_bases__", ()) for driver in get_args(base)]
+        for driver in {BlockingDriver, AsyncDriver}.intersection(named):
+            for name in dir(cls):
+                if isinstance(method := getattr(cls, name), Method):
+                    setattr(cls, name, method.made_for(driver))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({getattr(self._calls, 'name', '')!r})"
+
+
+class Method(Generic[C, P, B, A]):
+    """A method that returns a B with the blocking driver, and an A with the asynchronous one.
+
+    For each: the result as `help` shows it, and what makes it of the driver and what the source returns.
+    """
+
+    def __init__(
+        self, source: Callable[Concatenate[C, P], Any], blocking: Result, asynchronous: Result
+    ) -> None:
+        self._source = source
+        self._results = {BlockingDriver: blocking, AsyncDriver: asynchronous}
+
+    def made_for(self, driver: type[BlockingDriver | AsyncDriver]) -> Callable[..., Any]:
+        """Return it as a function, with the source's docstring and signature."""
+        source, (shape, finish) = self._source, self._results[driver]
+
+        @wraps(source)
+        def method(self: WithDriver[Any, C], /, *args: P.args, **kwargs: P.kwargs) -> Any:
+            return finish(self._driver, source(self._calls, *args, **kwargs))
+
+        signature = inspect.signature(source)
+        result = signature.return_annotation.partition("[")[2].removesuffix("]")
+        method.__signature__ = signature.replace(  # type: ignore[attr-defined]
+            return_annotation=shape.format(result)
+        )
+        return method
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __get__(
+            self, instance: None, owner: type[WithDriver[BlockingDriver, C]]
+        ) -> Callable[Concatenate[WithDriver[BlockingDriver, C], P], B]: ...
+        @overload
+        def __get__(
+            self, instance: None, owner: type[WithDriver[AsyncDriver, C]]
+        ) -> Callable[Concatenate[WithDriver[AsyncDriver, C], P], A]: ...
+        @overload
+        def __get__(self, instance: WithDriver[BlockingDriver, C], owner: object) -> Callable[P, B]: ...
+        @overload
+        def __get__(self, instance: WithDriver[AsyncDriver, C], owner: object) -> Callable[P, A]: ...
+        def __get__(self, instance: Any, owner: Any) -> Any: ...
+
+
+def result_of(source: Callable[Concatenate[C, P], Conversation[T]]) -> Method[C, P, T, Awaitable[T]]:
+    """Return a method that carries out the conversation."""
+    return Method(source, ("{}", BlockingDriver.run), ("Awaitable[{}]", AsyncDriver.run))
+
+
+def items_of(source: Callable[Concatenate[C, P], Stream[T]]) -> Method[C, P, Iterator[T], AsyncIterator[T]]:
+    """Return a method that gives the stream's items."""
+    return Method(
+        source, ("Iterator[{}]", BlockingDriver.iterate), ("AsyncIterator[{}]", AsyncDriver.iterate)
+    )
+
+
+def leading_to(
+    source: Callable[Concatenate[C, P], Any], blocking: type[B], asynchronous: type[A]
+) -> Method[C, P, B, A]:
+    """Return a method that gives further calls to the same driver, and sends nothing."""
+    return Method(source, (blocking.__name__, blocking), (asynchronous.__name__, asynchronous))
+
+
+def deriving(source: Callable[Concatenate[C, P], C]) -> Callable[Concatenate[W, P], W]:
+    """Return a method that gives something like this, with other calls, and sends nothing."""
+
+    @wraps(source)
+    def derive(self: W, /, *args: P.args, **kwargs: P.kwargs) -> W:
+        return type(self)(self._driver, source(self._calls, *args, **kwargs))
+
+    return derive
+
+
+class _TopicMethods(WithDriver[D, TopicCalls]):
+    __getitem__ = result_of(TopicCalls.read)
+    get = result_of(TopicCalls.get)
+    get_many = result_of(TopicCalls.get_many)
+    put = result_of(TopicCalls.put)
+    delete = result_of(TopicCalls.delete)
+    push = result_of(TopicCalls.push)
+    scan = items_of(TopicCalls.scan)
+    keys = items_of(TopicCalls.keys)
+    history = items_of(TopicCalls.history)
+    watch = items_of(TopicCalls.watch)
+    log = items_of(TopicCalls.log)
+    tail = items_of(TopicCalls.tail)
+    layout = result_of(TopicCalls.layout)
     at = deriving(TopicCalls.at)
     reading = deriving(TopicCalls.reading)
     # A topic has keys without end: without this, `in` and `for` would try 0, 1, 2, ...
@@ -47,30 +154,38 @@ class Topic(Blocking[TopicCalls]):
         return self._calls.name
 
 
-class View(Blocking[ViewCalls]):
+class Topic(_TopicMethods[BlockingDriver]):
+    """One topic. `topic[key]` is the key's record, or raises KeyAbsent, which is a KeyError."""
+
+
+class AsyncTopic(_TopicMethods[AsyncDriver]):
+    """One topic. `await topic[key]` is the key's record, or raises KeyAbsent, which is a KeyError."""
+
+
+class _ViewMethods(WithDriver[D, ViewCalls]):
+    windows = items_of(ViewCalls.windows)
+    scan = items_of(ViewCalls.scan)
+    describe = result_of(ViewCalls.describe)
+
+
+class View(_ViewMethods[BlockingDriver]):
     """One view."""
 
-    windows = iterating(ViewCalls.windows)
-    scan = iterating(ViewCalls.scan)
-    describe = blocking(ViewCalls.describe)
+
+class AsyncView(_ViewMethods[AsyncDriver]):
+    """One view, with `await` and `async for`."""
 
 
-class _Service(Blocking[ServiceCalls]):
-    topics = iterating(ServiceCalls.topics)
-    views = blocking(ServiceCalls.views)
-    join = blocking(ServiceCalls.join)
-    health = blocking(ServiceCalls.health)
-
-    def topic(self, name: str) -> Topic:
-        """Return a topic; nothing is sent."""
-        return Topic(self._driver, self._calls.topic(name))
-
-    def view(self, name: str) -> View:
-        """Return a view; nothing is sent."""
-        return View(self._driver, self._calls.view(name))
+class _ServiceMethods(WithDriver[D, ServiceCalls]):
+    topics = items_of(ServiceCalls.topics)
+    views = result_of(ServiceCalls.views)
+    join = result_of(ServiceCalls.join)
+    health = result_of(ServiceCalls.health)
+    topic = leading_to(ServiceCalls.topic, Topic, AsyncTopic)
+    view = leading_to(ServiceCalls.view, View, AsyncView)
 
 
-class Session(_Service):
+class Session(_ServiceMethods[BlockingDriver]):
     """A client whose reads of topics always have its own writes.
 
     It keeps one position for each key that it wrote, and sends or compares them. Reads of views, joins and
@@ -78,7 +193,15 @@ class Session(_Service):
     """
 
 
-class Client(_Service):
+class AsyncSession(_ServiceMethods[AsyncDriver]):
+    """As `Session`, with `await` and `async for`."""
+
+
+class _ClientMethods(_ServiceMethods[D]):
+    session = leading_to(ServiceCalls.session, Session, AsyncSession)
+
+
+class Client(_ClientMethods[BlockingDriver]):
     """A client of the API at `url`, for use in a `with` statement, and by any number of threads."""
 
     def __init__(
@@ -92,11 +215,7 @@ class Client(_Service):
         """Raises ValueError for what is not the URL of an API. Nothing is sent."""
         options = options or ClientOptions()
         http = httpx.Client(**http_options(url, auth, options), transport=transport)
-        super().__init__(BlockingDriver(http, options.retries), ServiceCalls(options.context()))
-
-    def session(self) -> Session:
-        """Begin a session: its reads always have its own writes."""
-        return Session(self._driver, self._calls.in_session())
+        super().__init__(BlockingDriver(http, options.retries), ServiceCalls(Context(options)))
 
     def close(self) -> None:
         """Close the connections."""
@@ -109,3 +228,32 @@ class Client(_Service):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+class AsyncClient(_ClientMethods[AsyncDriver]):
+    """A client of the API at `url`, for use in an `async with` statement, in one event loop."""
+
+    def __init__(
+        self,
+        url: str,
+        auth: httpx.Auth | None = None,
+        *,
+        options: ClientOptions | None = None,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        """Raises ValueError for what is not the URL of an API. Nothing is sent."""
+        options = options or ClientOptions()
+        http = httpx.AsyncClient(**http_options(url, auth, options), transport=transport)
+        super().__init__(AsyncDriver(http, options.retries), ServiceCalls(Context(options)))
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._driver.http.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()

@@ -1,33 +1,147 @@
-"""What all requests of a client, or of a session, have in common."""
+"""What requests have in common: a client's options, a session's writes, and the terms of a topic's reads."""
 
 from __future__ import annotations
 
 import json
+import random
 import uuid
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, TypeVar
 
-from keylane_client.encoding import Moment, encode_moment
+from keylane_client.errors import KeylaneError, ProblemError, RateLimited, Unavailable, Unreachable
+from keylane_client.wire import ApiRequest, Moment, advance, encode_key, encode_moment
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Generator, Mapping, Sequence
     from datetime import timedelta
 
-    from keylane_client.ledger import Ledger
-    from keylane_client.parsing import Loads
+    from keylane_client.answers import Position
+    from keylane_client.wire import ApiResponse, Conversation, Key, Loads
+
+S = TypeVar("S")
+T = TypeVar("T")
+_FIRST_BACKOFF_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """Up to `attempts` of each request that may be repeated: reads, and writes with an idempotency key.
+
+    A wait is what `Retry-After` says, else random and growing up to `max_backoff_s`. An answer that asks for
+    more than `max_retry_after_s` is an error at once: its `retry_after_s` says how long to wait.
+    """
+
+    attempts: int = 4
+    max_backoff_s: float = 5.0
+    max_retry_after_s: float = 30.0
+
+    def is_transient(self, error: BaseException) -> bool:
+        """Return whether the same request may succeed soon."""
+        if isinstance(error, (RateLimited, Unavailable)):
+            return (error.retry_after_s or 0) <= self.max_retry_after_s
+        return isinstance(error, Unreachable)
+
+    def wait_s(self, error: BaseException | None, attempt: int) -> float:
+        """Return how long to wait after this attempt, counted from 1; `error`: how it failed."""
+        if isinstance(error, ProblemError) and error.retry_after_s is not None:
+            return error.retry_after_s
+        longest_s = min(self.max_backoff_s, _FIRST_BACKOFF_S * 2.0 ** (attempt - 1))
+        return random.uniform(0, longest_s)  # noqa: S311 (no secret)
+
+    def repeat(self, steps: Generator[S, ApiResponse, T]) -> Generator[S | ApiRequest, ApiResponse, T]:
+        """Return the conversation, or stream, with the attempts of each of its requests."""
+        outcome: ApiResponse | KeylaneError | None = None
+        while True:
+            try:
+                step = advance(steps, outcome)
+            except StopIteration as done:
+                return done.value  # type: ignore[no-any-return]
+            try:
+                outcome = (yield from self._attempt(step)) if isinstance(step, ApiRequest) else (yield step)
+            except KeylaneError as error:
+                outcome = error
+
+    def _attempt(self, request: ApiRequest) -> Conversation[ApiResponse]:
+        attempt = 1
+        while True:
+            try:
+                return (yield request)
+            except KeylaneError as error:  # noqa: PERF203 (the next attempt is another)
+                is_last = attempt >= self.attempts or not request.is_repeatable
+                if is_last or not self.is_transient(error):
+                    raise
+                request = replace(request, delay_s=self.wait_s(error, attempt))
+                attempt += 1
+
+
+NO_RETRIES = RetryPolicy(attempts=1)
+"""Each request is sent once."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientOptions:
+    """`timeout_s`: for one answer; a read may wait for 20 s, and API Gateway answers within 29 s.
+
+    `idempotent_writes`: each write has an idempotency key of its own, so it can be sent again.
+
+    The service needs an idempotency store for that. `loads` parses JSON: with
+    `functools.partial(json.loads, parse_float=decimal.Decimal)` no digit of a number is lost.
+    """
+
+    timeout_s: float = 35.0
+    retries: RetryPolicy = field(default_factory=RetryPolicy)
+    idempotent_writes: bool = False
+    loads: Loads = json.loads
+
+
+class Ledger:
+    """The last position of each key that a session wrote: one entry for each key, for the session's life."""
+
+    def __init__(self) -> None:
+        self._positions: dict[str, dict[bytes, Position]] = {}
+
+    def note(self, topic: str, key: Key, position: Position) -> None:
+        """Remember a write. A later one in the same partition replaces it, and so does one in another."""
+        written = self._positions.setdefault(topic, {})
+        data = encode_key(key)
+        known = written.get(data)
+        if known is None or known.partition != position.partition or known.offset < position.offset:
+            written[data] = position
+
+    def position_of(self, topic: str, key: Key) -> Position | None:
+        """Return the position that a read of the key must wait for."""
+        return self._positions.get(topic, {}).get(encode_key(key))
+
+    def missing(
+        self, topic: str, is_wanted: Callable[[bytes], bool], watermarks: Mapping[int, int]
+    ) -> list[tuple[bytes, Position]]:
+        """Return the writes of wanted keys that an answer with these watermarks lacks, or may lack.
+
+        One for each partition, the last: a read that waits for it has waited for those before it.
+        """
+        last: dict[int, tuple[bytes, Position]] = {}
+        for key, position in self._positions.get(topic, {}).items():
+            is_later = position.partition not in last or last[position.partition][1] < position
+            if is_wanted(key) and is_later and watermarks.get(position.partition, 0) <= position.offset:
+                last[position.partition] = key, position
+        return list(last.values())
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """`ledger`: the writes that reads must wait for, None outside of a session."""
+    """A client, or one of its sessions. `ledger`: the writes that reads must wait for; None for a client."""
 
-    loads: Loads = json.loads
-    is_idempotent: bool = False
+    options: ClientOptions
     ledger: Ledger | None = None
+
+    @property
+    def loads(self) -> Loads:
+        """What parses JSON."""
+        return self.options.loads
 
     def write_headers(self, idempotency_key: str | None, *, is_async: bool) -> dict[str, str]:
         """Return the headers of a write; with an idempotency key of its own where the client wants one."""
-        if idempotency_key is None and self.is_idempotent:
+        if idempotency_key is None and self.options.idempotent_writes:
             idempotency_key = str(uuid.uuid4())
         headers = {} if idempotency_key is None else {"Idempotency-Key": idempotency_key}
         return {**headers, "Prefer": "respond-async"} if is_async else headers

@@ -5,24 +5,42 @@ Here, and nowhere else, are httpx' errors known.
 
 from __future__ import annotations
 
-from contextlib import aclosing, closing, contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+import ssl
+import time
+from contextlib import AsyncExitStack, ExitStack, aclosing, closing, contextmanager
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from urllib.parse import urlsplit
 
 import httpx
-from tenacity import AsyncRetrying, Retrying
 
 from keylane_client.errors import InvalidAnswer, KeylaneError, Unreachable, error_of
-from keylane_client.events import EventParser
-from keylane_client.following import SILENCE_S, Follower
-from keylane_client.wire import EVENT_STREAM, ApiRequest, ApiResponse, Conversation, Stream
+from keylane_client.wire import ApiRequest, ApiResponse, Items, advance, stream_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+    from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator
 
-    from keylane_client.events import ServerEvent
-    from keylane_client.retries import RetryPolicy
+    from keylane_client.context import ClientOptions, RetryPolicy
+    from keylane_client.wire import Conversation, Listening, Stream
 
 T = TypeVar("T")
+H = TypeVar("H", bound="httpx.Client | httpx.AsyncClient")
+CONNECT_TIMEOUT_S = 5.0
+_EVENT_STREAM = "text/event-stream"
+
+
+def http_options(url: str, auth: httpx.Auth | None, options: ClientOptions) -> dict[str, Any]:
+    """Return what httpx' two clients both take. Raises ValueError for what is not the URL of an API."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+        raise ValueError(f"{url!r} is not the URL of an API: write http or https, a host, and no query")
+    return {
+        "base_url": url.rstrip("/"),
+        "auth": auth,
+        "timeout": httpx.Timeout(options.timeout_s, connect=min(CONNECT_TIMEOUT_S, options.timeout_s)),
+        "headers": {"User-Agent": "keylane-client", "Accept": "application/json, */*;q=0.5"},
+        # To load certificate authorities takes longer than a request: not where there is no TLS.
+        "verify": parts.scheme == "https" or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
+    }
 
 
 @contextmanager
@@ -44,27 +62,6 @@ def translate_http_errors(url: httpx.URL) -> Iterator[None]:
         raise Unreachable(f"the connection to {url.host} broke: {error or type(error).__name__}") from error
 
 
-def build_request(
-    http: httpx.Client | httpx.AsyncClient, request: ApiRequest, *, silence_s: float | None = None
-) -> httpx.Request:
-    """Return the request as httpx has it. The path is percent-encoded already, and stays as it is.
-
-    `silence_s`: the longest time without a byte, None for the client's own timeout.
-    """
-    url = str(http.base_url).rstrip("/") + request.path
-    timeout = http.timeout
-    if silence_s is not None:
-        timeout = httpx.Timeout(silence_s, connect=timeout.connect, write=timeout.write, pool=timeout.pool)
-    return http.build_request(
-        request.method,
-        url,
-        params=dict(request.query) or None,
-        headers=dict(request.headers),
-        content=request.body,
-        timeout=timeout,
-    )
-
-
 def check_response(request: ApiRequest, response: httpx.Response) -> ApiResponse:
     """Return the response. Raises the error that it describes, if it is one."""
     headers = {name.lower(): value for name, value in response.headers.items()}
@@ -74,160 +71,152 @@ def check_response(request: ApiRequest, response: httpx.Response) -> ApiResponse
     raise error_of(answer)
 
 
-def is_stream(response: httpx.Response) -> bool:
+def is_event_stream(response: httpx.Response) -> bool:
     """Return whether the response is a stream of events."""
-    return response.is_success and response.headers.get("content-type", "").startswith(EVENT_STREAM)
+    return response.is_success and response.headers.get("content-type", "").startswith(_EVENT_STREAM)
 
 
-def check_stream(request: ApiRequest, response: httpx.Response) -> None:
-    """Raise the error of a response that is no stream."""
-    check_response(request, response)
-    raise InvalidAnswer("the answer is no stream of events")
-
-
-class BlockingDriver:
-    """Carries out conversations, one request at a time in each thread."""
-
-    def __init__(self, http: httpx.Client, retries: RetryPolicy) -> None:
+class _Driver(Generic[H]):
+    def __init__(self, http: H, retries: RetryPolicy) -> None:
         self.http = http
         self._retries = retries
+
+    def _build(self, request: ApiRequest, *, silence_s: float | None = None) -> httpx.Request:
+        """Return the request as httpx has it. The path is percent-encoded already, and stays as it is.
+
+        `silence_s`: the longest time without a byte, None for the client's own timeout.
+        """
+        timeout = self.http.timeout
+        if silence_s is not None:
+            timeout = httpx.Timeout(
+                silence_s, connect=timeout.connect, write=timeout.write, pool=timeout.pool
+            )
+        return self.http.build_request(
+            request.method,
+            str(self.http.base_url).rstrip("/") + request.path,
+            params=dict(request.query) or None,
+            headers=dict(request.headers),
+            content=request.body,
+            timeout=timeout,
+        )
+
+
+class BlockingDriver(_Driver[httpx.Client]):
+    """Carries out conversations, one request at a time in each thread."""
 
     def run(self, conversation: Conversation[T]) -> T:
         """Carry out a conversation and return its result."""
-        try:
-            request = next(conversation)
-            while True:
-                try:
-                    response = self._send(request)
-                except KeylaneError as error:  # noqa: PERF203 (the conversation may go on)
-                    request = conversation.throw(error)
-                else:
-                    request = conversation.send(response)
-        except StopIteration as done:
-            return done.value  # type: ignore[no-any-return]
+        [result] = self.iterate(stream_of(conversation))
+        return result
 
     def iterate(self, stream: Stream[T]) -> Iterator[T]:
         """Give a stream's items as they are needed."""
-        begin: Any | None = stream.start
-        live = stream.live
-        while begin is not None:
-            step = self.run(stream.step(begin))
-            yield from step.items
-            begin = step.next
-            if live is not None and begin is not None:
-                follower = Follower(live, begin, self._retries)
-                yield from self._follow(follower)
-                begin, live = follower.state, None
-
-    def _follow(self, follower: Follower[T]) -> Iterator[T]:
-        """Give the items of a stream of events, until the service refuses to stream."""
-        sleep = Retrying().sleep
-        while True:
-            error: KeylaneError | None = None
-            try:
-                for event in self._events(follower.request()):
-                    yield from follower.take(event)
-            except KeylaneError as failure:
-                if follower.is_refused(failure):
+        steps, outcome, listening = self._retries.repeat(stream), None, None
+        with ExitStack() as opened:
+            while True:
+                try:
+                    step = advance(steps, outcome)
+                except StopIteration:
                     return
-                error = failure
-            sleep(follower.pause_s(error))
+                if isinstance(step, Items):
+                    yield from step.items
+                    outcome = None
+                elif isinstance(step, ApiRequest):
+                    outcome = self._send(step)
+                else:
+                    if step is not listening:
+                        opened.close()
+                        listening, chunks = step, opened.enter_context(closing(self._listen(step)))
+                    outcome = next(chunks)
 
-    def _events(self, request: ApiRequest) -> Iterator[ServerEvent]:
-        built = build_request(self.http, request, silence_s=SILENCE_S)
-        parser = EventParser()
-        with translate_http_errors(built.url), closing(self.http.send(built, stream=True)) as response:
-            if not is_stream(response):
-                response.read()
-                check_stream(request, response)
-            for chunk in response.iter_bytes():
-                yield from parser.feed(chunk)
+    def _send(self, request: ApiRequest) -> ApiResponse | KeylaneError:
+        _pause(request.delay_s)
+        built = self._build(request)
+        try:
+            with translate_http_errors(built.url):
+                return check_response(request, self.http.send(built))
+        except KeylaneError as error:
+            return error
 
-    def _send(self, request: ApiRequest) -> ApiResponse:
-        retrying = Retrying(**self._retries.options(request))
-        if request.delay_s:
-            retrying.sleep(request.delay_s)
-        return retrying(self._exchange, request)
+    def _listen(self, listening: Listening) -> Generator[ApiResponse | KeylaneError, None, None]:
+        _pause(listening.request.delay_s)
+        built = self._build(listening.request, silence_s=listening.silence_s)
+        try:
+            with translate_http_errors(built.url), closing(self.http.send(built, stream=True)) as response:
+                if not is_event_stream(response):
+                    response.read()
+                    check_response(listening.request, response)
+                    raise InvalidAnswer("the answer is not a stream of events")
+                for chunk in response.iter_bytes():
+                    yield ApiResponse(response.status_code, {}, chunk)
+                yield ApiResponse(response.status_code, {}, b"")
+        except KeylaneError as error:
+            yield error
 
-    def _exchange(self, request: ApiRequest) -> ApiResponse:
-        built = build_request(self.http, request)
-        with translate_http_errors(built.url):
-            return check_response(request, self.http.send(built))
+
+def _pause(delay_s: float) -> None:
+    if delay_s > 0:
+        time.sleep(delay_s)
 
 
-class AsyncDriver:
+class AsyncDriver(_Driver[httpx.AsyncClient]):
     """Carries out conversations in an event loop of asyncio or trio."""
-
-    def __init__(self, http: httpx.AsyncClient, retries: RetryPolicy) -> None:
-        self.http = http
-        self._retries = retries
 
     async def run(self, conversation: Conversation[T]) -> T:
         """Carry out a conversation and return its result."""
-        try:
-            request = next(conversation)
-            while True:
-                try:
-                    response = await self._send(request)
-                except KeylaneError as error:  # noqa: PERF203 (the conversation may go on)
-                    request = conversation.throw(error)
-                else:
-                    request = conversation.send(response)
-        except StopIteration as done:
-            return done.value  # type: ignore[no-any-return]
+        [result] = [each async for each in self.iterate(stream_of(conversation))]
+        return result
 
     async def iterate(self, stream: Stream[T]) -> AsyncIterator[T]:
         """Give a stream's items as they are needed."""
-        begin: Any | None = stream.start
-        live = stream.live
-        while begin is not None:
-            step = await self.run(stream.step(begin))
-            for item in step.items:
-                yield item
-            begin = step.next
-            if live is not None and begin is not None:
-                follower = Follower(live, begin, self._retries)
-                async with aclosing(self._follow(follower)) as items:
-                    async for item in items:
-                        yield item
-                begin, live = follower.state, None
-
-    async def _follow(self, follower: Follower[T]) -> AsyncGenerator[T]:
-        """Give the items of a stream of events, until the service refuses to stream."""
-        sleep: Any = AsyncRetrying().sleep
-        while True:
-            error: KeylaneError | None = None
-            try:
-                async with aclosing(self._events(follower.request())) as events:
-                    async for event in events:
-                        for item in follower.take(event):
-                            yield item
-            except KeylaneError as failure:
-                if follower.is_refused(failure):
+        steps, outcome, listening = self._retries.repeat(stream), None, None
+        async with AsyncExitStack() as opened:
+            while True:
+                try:
+                    step = advance(steps, outcome)
+                except StopIteration:
                     return
-                error = failure
-            await sleep(follower.pause_s(error))
+                if isinstance(step, Items):
+                    for item in step.items:
+                        yield item
+                    outcome = None
+                elif isinstance(step, ApiRequest):
+                    outcome = await self._send(step)
+                else:
+                    if step is not listening:
+                        await opened.aclose()
+                        chunks = await opened.enter_async_context(aclosing(self._listen(step)))
+                        listening = step
+                    outcome = await anext(chunks)
 
-    async def _events(self, request: ApiRequest) -> AsyncGenerator[ServerEvent]:
-        built = build_request(self.http, request, silence_s=SILENCE_S)
-        parser = EventParser()
-        with translate_http_errors(built.url):
-            response = await self.http.send(built, stream=True)
-            async with aclosing(response):
-                if not is_stream(response):
-                    await response.aread()
-                    check_stream(request, response)
-                async for chunk in response.aiter_bytes():
-                    for event in parser.feed(chunk):
-                        yield event
+    async def _send(self, request: ApiRequest) -> ApiResponse | KeylaneError:
+        await _pause_async(request.delay_s)
+        built = self._build(request)
+        try:
+            with translate_http_errors(built.url):
+                return check_response(request, await self.http.send(built))
+        except KeylaneError as error:
+            return error
 
-    async def _send(self, request: ApiRequest) -> ApiResponse:
-        retrying = AsyncRetrying(**self._retries.options(request))
-        if request.delay_s:
-            await retrying.sleep(request.delay_s)  # type: ignore[misc]
-        return await retrying(self._exchange, request)
+    async def _listen(self, listening: Listening) -> AsyncGenerator[ApiResponse | KeylaneError, None]:
+        await _pause_async(listening.request.delay_s)
+        built = self._build(listening.request, silence_s=listening.silence_s)
+        try:
+            with translate_http_errors(built.url):
+                async with aclosing(await self.http.send(built, stream=True)) as response:
+                    if not is_event_stream(response):
+                        await response.aread()
+                        check_response(listening.request, response)
+                        raise InvalidAnswer("the answer is not a stream of events")
+                    async for chunk in response.aiter_bytes():
+                        yield ApiResponse(response.status_code, {}, chunk)
+                    yield ApiResponse(response.status_code, {}, b"")
+        except KeylaneError as error:
+            yield error
 
-    async def _exchange(self, request: ApiRequest) -> ApiResponse:
-        built = build_request(self.http, request)
-        with translate_http_errors(built.url):
-            return check_response(request, await self.http.send(built))
+
+async def _pause_async(delay_s: float) -> None:
+    if delay_s > 0:
+        import anyio  # noqa: PLC0415 (httpx imports it for asynchronous requests alone)
+
+        await anyio.sleep(delay_s)

@@ -24,9 +24,9 @@ KeylaneError
 from __future__ import annotations
 
 import json
+import time
+from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
-
-from keylane_client.retry_after import parse_retry_after_s
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -193,3 +193,15 @@ def _document_of(body: bytes) -> dict[str, Any] | None:
     except ValueError:
         return None
     return found if isinstance(found, dict) else None
+
+
+def parse_retry_after_s(header: str | None) -> float | None:
+    """Return the seconds of `Retry-After` (RFC 9110, 10.2.3); None if it is neither a number nor a date."""
+    if header is None:
+        return None
+    if header.strip().isdecimal():
+        return float(header)
+    try:
+        return max(0.0, parsedate_to_datetime(header).timestamp() - time.time())
+    except (TypeError, ValueError):
+        return None

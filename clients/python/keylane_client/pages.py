@@ -1,4 +1,4 @@
-"""Streams that follow cursors: ranges of keys, histories, raw records."""
+"""Pages that follow cursors: ranges of keys, histories; and raw records up to a partition's end."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from keylane_client.encoding import Key, Moment, encode_key, encode_time_bounds, key_bounds, segment
 from keylane_client.errors import HistoryTooShort
 from keylane_client.parsing import (
-    Loads,
     expect_keylane,
     parse_document,
     parse_history_entry,
@@ -18,8 +16,22 @@ from keylane_client.parsing import (
     parse_log_record,
     parse_record,
 )
-from keylane_client.reads import key_path, read_own_writes
-from keylane_client.wire import ApiRequest, ApiResponse, Conversation, Step, Stream
+from keylane_client.reads import read_own_writes
+from keylane_client.wire import (
+    ApiRequest,
+    ApiResponse,
+    Conversation,
+    Items,
+    Key,
+    Loads,
+    Moment,
+    Stream,
+    encode_key,
+    encode_time_bounds,
+    key_bounds,
+    key_path,
+    segment,
+)
 
 if TYPE_CHECKING:
     from keylane_client.answers import HistoryEntry, LogRecord, Record
@@ -27,7 +39,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Page = Mapping[str, Any]
-_FIRST = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +74,12 @@ def scan(topic: TopicScope, keys: KeyRange, page_size: int | None) -> Stream[Rec
             raise TypeError("an absent key in a range")
         return record
 
-    return stream_pages(_range_request(topic, keys, page_size), parse_row)
+    return _range_pages(topic, keys, page_size).stream(parse_row)
 
 
 def scan_keys(topic: TopicScope, keys: KeyRange, page_size: int | None) -> Stream[str | bytes]:
     """Read the keys of a range."""
-    return stream_pages(
-        _range_request(topic, keys, page_size, keys_only="true"), lambda row, _: parse_key(row)
-    )
+    return _range_pages(topic, keys, page_size, keys_only="true").stream(lambda row, _: parse_key(row))
 
 
 def history(
@@ -79,52 +88,8 @@ def history(
     """Read a key's history."""
     path, query = key_path(topic.name, key)
     query |= topic.terms.query() | encode_time_bounds(*bounds) | limit_query(page_size)
-    data = encode_key(key)
-    send = partial(read_own_writes, topic, is_wanted=data.__eq__)
-    pages = PageRequest(f"{path}/history", query, "records", topic.context.loads, send)
-    return stream_pages(pages, parse_history_entry)
-
-
-def log(topic: TopicScope, partition: int, offset: int | str, limit: int) -> Stream[LogRecord]:
-    """Read raw records up to the partition's present end."""
-    path = f"/topics/{segment(topic.name)}/partitions/{partition}/records"
-
-    def step(begin: int | str) -> Conversation[Step[LogRecord]]:
-        response = yield ApiRequest("GET", path, {"offset": str(begin), "limit": str(limit)})
-        page = parse_document(response, topic.context.loads)
-        with expect_keylane():
-            records = [parse_log_record(each, topic.name) for each in page["records"]]
-            is_end = page["next_offset"] >= page["watermarks"]["high"]
-            return Step(records, None if is_end else page["next_offset"])
-
-    return Stream(step, offset)
-
-
-@dataclass(frozen=True, slots=True)
-class PageRequest:
-    """What the pages of a stream have in common. `rows`: the member of a page that has them.
-
-    `cursor`: the parameter that a page's `next` goes into. `send`: how a request for a page is sent.
-    """
-
-    path: str
-    query: dict[str, str]
-    rows: str
-    loads: Loads
-    send: Callable[[ApiRequest], Conversation[ApiResponse]]
-    cursor: str = "cursor"
-
-    def read(self, cursor: str) -> Conversation[ApiResponse]:
-        """Read the page at the cursor."""
-        query = {**self.query, self.cursor: cursor} if cursor else self.query
-        return (yield from self.send(ApiRequest("GET", self.path, query)))
-
-
-def _range_request(topic: TopicScope, keys: KeyRange, page_size: int | None, **query: str) -> PageRequest:
-    query |= keys.query() | topic.terms.query_as_of() | limit_query(page_size)
-    path = f"/topics/{segment(topic.name)}/keys"
-    send = partial(read_own_writes, topic, is_wanted=keys.has_key)
-    return PageRequest(path, query, "records", topic.context.loads, send)
+    send = partial(read_own_writes, topic, is_wanted=encode_key(key).__eq__)
+    return Pages(f"{path}/history", query, "records", topic.context.loads, send).stream(parse_history_entry)
 
 
 def limit_query(page_size: int | None) -> dict[str, str]:
@@ -137,12 +102,58 @@ def send_once(request: ApiRequest) -> Conversation[ApiResponse]:
     return (yield request)
 
 
-def stream_pages(request: PageRequest, parse_row: Callable[[Page, Page], T]) -> Stream[T]:
-    """Read pages until one has no `next`; `parse_row` gets a row and its page."""
+@dataclass(frozen=True, slots=True)
+class Pages:
+    """What the pages of a stream have in common. `rows`: the member of a page that has them.
 
-    def step(cursor: str) -> Conversation[Step[T]]:
-        page = parse_document((yield from request.read(cursor)), request.loads)
+    `cursor`: the parameter that a page's `next` goes into. `send`: how a request for a page is sent.
+    """
+
+    path: str
+    query: Mapping[str, str]
+    rows: str
+    loads: Loads
+    send: Callable[[ApiRequest], Conversation[ApiResponse]] = send_once
+    cursor: str = "cursor"
+
+    def stream(self, parse_row: Callable[[Page, Page], T]) -> Stream[T]:
+        """Read pages until one has no `next`; `parse_row` gets a row and its page."""
+        query = self.query
+        while True:
+            page = parse_document((yield from self.send(ApiRequest("GET", self.path, query))), self.loads)
+            with expect_keylane():
+                rows = [parse_row(row, page) for row in page[self.rows]]
+                following = page.get("next")
+            yield Items(rows)
+            if following is None:
+                return
+            query = {**self.query, self.cursor: following}
+
+
+def _range_pages(topic: TopicScope, keys: KeyRange, page_size: int | None, **query: str) -> Pages:
+    query |= keys.query() | topic.terms.query_as_of() | limit_query(page_size)
+    send = partial(read_own_writes, topic, is_wanted=keys.has_key)
+    return Pages(f"/topics/{segment(topic.name)}/keys", query, "records", topic.context.loads, send)
+
+
+def log(topic: TopicScope, partition: int, offset: int | str, page_size: int | None) -> Stream[LogRecord]:
+    """Read raw records up to the partition's present end."""
+    while True:
+        page, records = yield from read_log(topic, partition, offset, page_size)
         with expect_keylane():
-            return Step([parse_row(row, page) for row in page[request.rows]], page.get("next"))
+            offset, end = page["next_offset"], page["watermarks"]["high"]
+            is_end = offset >= end
+        yield Items(records)
+        if is_end:
+            return
 
-    return Stream(step, _FIRST)
+
+def read_log(
+    topic: TopicScope, partition: int, offset: int | str, page_size: int | None
+) -> Conversation[tuple[Page, list[LogRecord]]]:
+    """Read one page of raw records; return the page, too."""
+    path = f"/topics/{segment(topic.name)}/partitions/{partition}/records"
+    response = yield ApiRequest("GET", path, {"offset": str(offset)} | limit_query(page_size))
+    page = parse_document(response, topic.context.loads)
+    with expect_keylane():
+        return page, [parse_log_record(each, topic.name) for each in page["records"]]

@@ -1,17 +1,16 @@
-"""Answers from responses. What a response lacks is InvalidAnswer: it is another server's, or version's."""
+"""Answers and events from responses. What lacks something is InvalidAnswer: of another server, or version."""
 
 from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from keylane_client.answers import (
     Absent,
-    Freshness,
     HistoryEntry,
     Lane,
     LogRecord,
@@ -24,11 +23,9 @@ from keylane_client.answers import (
 from keylane_client.errors import InvalidAnswer
 
 if TYPE_CHECKING:
-    from keylane_client.encoding import Key
-    from keylane_client.wire import ApiResponse
+    from collections.abc import Iterator, Mapping
 
-Loads = Callable[[str | bytes], Any]
-"""Parses JSON, as `json.loads` does."""
+    from keylane_client.wire import ApiResponse, Key, Loads
 
 
 @contextmanager
@@ -52,12 +49,12 @@ def parse_document(response: ApiResponse, loads: Loads = json.loads) -> dict[str
         return found
 
 
-def parse_freshness(headers: Mapping[str, str]) -> Freshness:
-    """Parse the headers of a read of one key."""
+def parse_freshness(headers: Mapping[str, str]) -> tuple[Position | None, timedelta | None, bool]:
+    """Parse the headers of a read of one key: watermark, age, and whether the lane is incomplete."""
     watermark, age_ms = headers.get("keylane-watermark"), headers.get("keylane-age-ms")
-    return Freshness(
+    return (
         Position.parse(watermark) if watermark else None,
-        _age(int(age_ms)) if age_ms is not None else None,
+        None if age_ms is None else timedelta(milliseconds=int(age_ms)),
         headers.get("keylane-incomplete") == "true",
     )
 
@@ -67,17 +64,17 @@ def parse_bare_record(response: ApiResponse, topic: str, key: Key, loads: Loads)
     with expect_keylane():
         headers = response.headers
         value, value_format = _parse_body(response, loads)
-        fresh = parse_freshness(headers)
+        watermark, age, is_incomplete = parse_freshness(headers)
         return Record(
             topic=topic,
             key=_normal_key(key),
             value=value,
             position=Position.parse(headers["keylane-position"]),
             timestamp_ms=int(headers["keylane-timestamp"]),
-            watermark=fresh.watermark,
-            age=fresh.age,
+            watermark=watermark,
+            age=age,
             value_format=value_format,
-            is_incomplete=fresh.is_incomplete,
+            is_incomplete=is_incomplete,
             raw=response.body,
         )
 
@@ -85,15 +82,15 @@ def parse_bare_record(response: ApiResponse, topic: str, key: Key, loads: Loads)
 def parse_absent(headers: Mapping[str, str], topic: str, key: Key) -> Absent:
     """Parse the headers of 404 `key-absent`."""
     with expect_keylane():
-        fresh = parse_freshness(headers)
-        return Absent(topic, _normal_key(key), fresh.watermark, fresh.age)
+        watermark, age, _ = parse_freshness(headers)
+        return Absent(topic, _normal_key(key), watermark, age)
 
 
 def parse_absence(document: Mapping[str, Any], topic: str, key: Key) -> Absent:
     """Parse a document with `absent`. Call it within `expect_keylane`."""
     watermark = document.get("watermark")
     parsed = Position.parse(watermark) if watermark else None
-    return Absent(topic, _normal_key(key), parsed, _age(document.get("age_ms")))
+    return Absent(topic, _normal_key(key), parsed, parse_age(document))
 
 
 def parse_record(document: Mapping[str, Any], topic: str) -> Record | None:
@@ -107,7 +104,7 @@ def parse_record(document: Mapping[str, Any], topic: str) -> Record | None:
         position=Position(document["partition"], document["offset"]),
         timestamp_ms=document["timestamp"],
         watermark=Position.parse(document["watermark"]) if "watermark" in document else None,
-        age=_age(document.get("age_ms")),
+        age=parse_age(document),
         value_format=document["value_format"],
         is_incomplete=bool(document.get("incomplete")),
         headers=_parse_headers(document),
@@ -129,7 +126,7 @@ def parse_history_entry(document: Mapping[str, Any], page: Mapping[str, Any]) ->
         value=None if is_deleted else _parse_value(document),
         value_format="null" if is_deleted else document["value_format"],
         watermark=None if next_offset is None else Position(partition, next_offset),
-        age=_age(page.get("age_ms")),
+        age=parse_age(page),
         headers=_parse_headers(document),
     )
 
@@ -156,7 +153,7 @@ def parse_window(document: Mapping[str, Any], page: Mapping[str, Any]) -> Window
         is_final=bool(document.get("final")),
         changed_ms=document["changed"],
         values=document["values"],
-        age=_age(page.get("age_ms")),
+        age=parse_age(page),
     )
 
 
@@ -169,7 +166,7 @@ def parse_layout(document: Mapping[str, Any]) -> TopicLayout:
             document["partitions"],
             document["stripes"],
             document["lag"],
-            _age(document.get("age_ms")),
+            parse_age(document),
             lanes,
             document,
         )
@@ -187,7 +184,7 @@ def _parse_lane(document: Mapping[str, Any]) -> Lane:
         is_building=document["building"],
         is_incomplete=document["incomplete"],
         has_strays=document["has_strays"],
-        age=_age(document.get("age_ms")),
+        age=parse_age(document),
     )
 
 
@@ -204,10 +201,7 @@ def parse_watermarks(document: Mapping[str, Any]) -> dict[int, int]:
 
 def parse_age(document: Mapping[str, Any]) -> timedelta | None:
     """Parse `age_ms`, which is missing while a lane is being built."""
-    return _age(document.get("age_ms"))
-
-
-def _age(age_ms: int | None) -> timedelta | None:
+    age_ms = document.get("age_ms")
     return None if age_ms is None else timedelta(milliseconds=age_ms)
 
 
@@ -240,3 +234,37 @@ def _normal_key(key: Key) -> Key:
         return key.decode()
     except UnicodeDecodeError:
         return key
+
+
+@dataclass(frozen=True, slots=True)
+class ServerEvent:
+    """One event. `id` may be empty."""
+
+    name: str
+    id: str
+    data: str
+
+
+class EventParser:
+    """Server-Sent Events (WHATWG HTML, 9.2) from bytes as they come. Comments are left out."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._fields: dict[str, list[str]] = {}
+
+    def feed(self, chunk: bytes) -> list[ServerEvent]:
+        """Return the events that end in this chunk."""
+        *lines, self._rest = (self._rest + chunk).split(b"\n")
+        events = []
+        for line in lines:
+            text = line.decode(errors="replace").rstrip("\r")
+            if text:
+                name, _, value = text.partition(":")
+                self._fields.setdefault(name, []).append(value.removeprefix(" "))
+                continue
+            if "data" in self._fields:
+                found = self._fields
+                name, last_id = found.get("event", ["message"])[-1], found.get("id", [""])[-1]
+                events.append(ServerEvent(name, last_id, "\n".join(found["data"])))
+            self._fields = {}
+        return events

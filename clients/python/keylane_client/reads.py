@@ -6,8 +6,6 @@ import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from keylane_client.answers import Position, Record
-from keylane_client.encoding import Key, base64_text, encode_key, key_segment, segment
 from keylane_client.errors import InvalidAnswer, PositionNotReached
 from keylane_client.parsing import (
     expect_keylane,
@@ -17,15 +15,25 @@ from keylane_client.parsing import (
     parse_record,
     parse_watermarks,
 )
-from keylane_client.wire import ApiRequest, ApiResponse, Conversation
+from keylane_client.wire import (
+    ApiRequest,
+    ApiResponse,
+    Conversation,
+    Key,
+    base64_text,
+    encode_key,
+    key_path,
+    segment,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from keylane_client.answers import Position, Record
     from keylane_client.context import TopicScope
 
 MAX_KEYS = 1000
-_NOT_MODIFIED = 304
+NOT_MODIFIED = 304
 _NOT_REACHED = 412
 _REACHED = frozenset({404, 409, 413, 422})
 """Statuses of a read that has waited, and whose record is absent, or cannot be shown."""
@@ -45,16 +53,10 @@ class KeyRead:
     known: Record | None = None
 
 
-def key_path(topic: str, key: Key) -> tuple[str, dict[str, str]]:
-    """Return the path of a key, and the query that belongs to it."""
-    name, query = key_segment(key)
-    return f"/topics/{segment(topic)}/keys/{name}", query
-
-
 def read_key(topic: TopicScope, key: Key, read: KeyRead) -> Conversation[Record]:
     """Read one key. Raises KeyAbsent."""
     path, query = key_path(topic.name, key)
-    terms, context = topic.terms, topic.context
+    terms = topic.terms
     if terms.has_headers:
         query["envelope"] = "true"
     written = _own_write(topic, key, read)
@@ -63,20 +65,18 @@ def read_key(topic: TopicScope, key: Key, read: KeyRead) -> Conversation[Record]
         yield from wait_for(topic.name, key, written)
     headers = _key_headers(topic, read, written)
     request = ApiRequest(
-        "GET", path, query | terms.query_as_of(), headers, also_answers=frozenset({_NOT_MODIFIED})
+        "GET", path, query | terms.query_as_of(), headers, also_answers=frozenset({NOT_MODIFIED})
     )
     response = yield request
-    if response.status == _NOT_MODIFIED:
+    if response.status == NOT_MODIFIED:
         if read.known is None:
             raise InvalidAnswer("304 to a read without If-None-Match")
-        fresh = parse_freshness(response.headers)
-        return replace(
-            read.known, watermark=fresh.watermark, age=fresh.age, is_incomplete=fresh.is_incomplete
-        )
+        watermark, age, is_incomplete = parse_freshness(response.headers)
+        return replace(read.known, watermark=watermark, age=age, is_incomplete=is_incomplete)
     if not terms.has_headers:
-        return parse_bare_record(response, topic.name, key, context.loads)
+        return parse_bare_record(response, topic.name, key, topic.context.loads)
     with expect_keylane():
-        record = parse_record(parse_document(response, context.loads), topic.name)
+        record = parse_record(parse_document(response, topic.context.loads), topic.name)
         if record is None:
             raise TypeError("a record that is absent, with status 200")
         return record
@@ -109,17 +109,10 @@ def _key_headers(topic: TopicScope, read: KeyRead, written: Position | None) -> 
     if read.if_match is not None:
         if topic.terms.has_headers:
             raise ValueError("if_match and headers exclude each other: an envelope has no strong ETag")
-        headers["If-Match"] = tag_of(read.if_match)
+        headers["If-Match"] = read.if_match.etag
     if read.known is not None:
         headers["If-None-Match"] = read.known.etag
     return headers
-
-
-def tag_of(expected: Record | Position) -> str:
-    """Return the ETag of a record, or of the record at a position."""
-    if isinstance(expected, Record):
-        return expected.etag
-    return f'"{expected.partition}-{expected.offset}"'
 
 
 def read_many(

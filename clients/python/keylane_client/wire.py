@@ -1,20 +1,29 @@
-"""What the client says and hears, without a network: requests, responses, and conversations of them.
+"""Requests and responses without a network, conversations of them, and how they carry keys, values and times.
 
-A conversation is a generator: it yields a request, is sent the response, and returns its result. A driver
-(`drivers`) carries it out, blocking or asynchronously, so the logic exists once.
+A conversation is a generator: it yields a request, is sent the response, and returns its result. A stream
+also yields items. A driver (`drivers`) carries out both, blocking or asynchronously: the logic exists once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+import base64
+import json
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from datetime import datetime, timezone
+from typing import Any, Generic, TypeVar
+from urllib.parse import quote
 
-if TYPE_CHECKING:
-    from keylane_client.events import ServerEvent
+from keylane_client.answers import Position
 
+S = TypeVar("S")
 T = TypeVar("T")
-EVENT_STREAM = "text/event-stream"
+Key = str | bytes
+"""A key: a string is written as UTF-8."""
+Moment = datetime | int | str | Position
+"""A time (a datetime, milliseconds since 1970, ISO 8601), or a position."""
+Loads = Callable[[str | bytes], Any]
+"""Parses JSON, as `json.loads` does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,33 +53,111 @@ class ApiResponse:
     body: bytes
 
 
-Conversation = Generator[ApiRequest, ApiResponse, T]
-"""A conversation whose result is a T."""
-
-
 @dataclass(frozen=True, slots=True)
-class Step(Generic[T]):
-    """The items that one step of a stream brought, and where the next one begins; None at the end."""
+class Items(Generic[T]):
+    """Items for whoever iterates over the stream."""
 
     items: Sequence[T]
-    next: Any | None
 
 
-@dataclass(frozen=True, slots=True)
-class LiveStream(Generic[T]):
-    """Items that arrive as Server-Sent Events. `request` and `take` get what the step before returned."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Listening:
+    """A stream of events: each time it is yielded, its next bytes are the body; none at its end.
 
-    request: Callable[[Any], ApiRequest]
-    take: Callable[[ServerEvent, Any], Step[T]]
-
-
-@dataclass(frozen=True, slots=True)
-class Stream(Generic[T]):
-    """Items that arrive step by step, such as the pages of a range: `step` takes where it begins.
-
-    `live`: how the service may stream what follows the first step; where it does not, steps go on.
+    `silence_s`: the longest time without a byte.
     """
 
-    step: Callable[[Any], Conversation[Step[T]]]
-    start: Any
-    live: LiveStream[T] | None = None
+    request: ApiRequest
+    silence_s: float
+
+
+Conversation = Generator[ApiRequest, ApiResponse, T]
+"""A conversation whose result is a T."""
+Stream = Generator[ApiRequest | Listening | Items[T], ApiResponse, None]
+"""A conversation that brings items step by step, such as the pages of a range."""
+
+
+def advance(steps: Generator[S, ApiResponse, Any], outcome: ApiResponse | Exception | None) -> S:
+    """Return what is to be done after this outcome of the step before. Raises StopIteration at the end."""
+    if isinstance(outcome, Exception):
+        return steps.throw(outcome)
+    return next(steps) if outcome is None else steps.send(outcome)
+
+
+def stream_of(conversation: Conversation[T]) -> Stream[T]:
+    """Return a stream whose only item is the conversation's result."""
+    yield Items([(yield from conversation)])
+
+
+def encode_key(key: Key) -> bytes:
+    """Return the key's bytes. Raises ValueError for an empty one, TypeError for what is not a key."""
+    if not isinstance(key, (str, bytes)):
+        raise TypeError(f"a key is a string or bytes, not {type(key).__name__}")
+    if not key:
+        raise ValueError("the key is empty: records without a key cannot be read by key")
+    return key.encode() if isinstance(key, str) else key
+
+
+def segment(name: str) -> str:
+    """Return a name as one segment of a path."""
+    return quote(name, safe="")
+
+
+def key_segment(key: Key) -> tuple[str, dict[str, str]]:
+    """Return the key as a segment of a path, and the query that belongs to it.
+
+    HTTP clients and proxies resolve `.` and `..`, however they are encoded: base64 hides them.
+    """
+    data = encode_key(key)
+    if data in (b".", b".."):
+        return base64.urlsafe_b64encode(data).decode().rstrip("="), {"key_format": "base64"}
+    return quote(data, safe=""), {}
+
+
+def key_path(topic: str, key: Key) -> tuple[str, dict[str, str]]:
+    """Return the path of a key, and the query that belongs to it."""
+    name, query = key_segment(key)
+    return f"/topics/{segment(topic)}/keys/{name}", query
+
+
+def key_bounds(**bounds: Key | None) -> dict[str, str]:
+    """Return bounds of a range as a query; all of them are base64 if one is not UTF-8."""
+    given = {name: encode_key(key) for name, key in bounds.items() if key}
+    try:
+        return {name: data.decode() for name, data in given.items()}
+    except UnicodeDecodeError:
+        coded = {name: base64.urlsafe_b64encode(data).decode() for name, data in given.items()}
+        return {**coded, "key_format": "base64"}
+
+
+def encode_value(value: Any) -> tuple[bytes, str]:
+    """Return the value's bytes and their content type: bytes and strings as they are, all else as JSON.
+
+    Raises ValueError for None, which could be JSON's null or a deletion, and for what is not JSON.
+    """
+    if value is None:
+        raise ValueError("None is not a value: delete the key, or write b'null' for JSON's null")
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value), "application/octet-stream"
+    if isinstance(value, str):
+        return value.encode(), "text/plain; charset=utf-8"
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return text.encode(), "application/json"
+
+
+def encode_moment(moment: Moment) -> str:
+    """Return a time or a position as a query has it. A datetime without a zone is local time."""
+    if isinstance(moment, datetime):
+        return moment.astimezone(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return str(moment)
+
+
+def encode_time_bounds(start: Moment | None, stop: Moment | None) -> dict[str, str]:
+    """Return `from` and `to`."""
+    given: Iterable[tuple[str, Moment | None]] = (("from", start), ("to", stop))
+    return {name: encode_moment(moment) for name, moment in given if moment is not None}
+
+
+def base64_text(data: bytes) -> str:
+    """Return bytes as base64."""
+    return base64.b64encode(data).decode()

@@ -7,10 +7,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from keylane_client.answers import Position, WriteFailed, Written
-from keylane_client.encoding import Key, base64_text, encode_key, encode_value, segment
 from keylane_client.parsing import expect_keylane, parse_document
-from keylane_client.reads import key_path
-from keylane_client.wire import ApiRequest, ApiResponse, Conversation
+from keylane_client.wire import (
+    ApiRequest,
+    ApiResponse,
+    Conversation,
+    Key,
+    base64_text,
+    encode_key,
+    encode_value,
+    key_path,
+    segment,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

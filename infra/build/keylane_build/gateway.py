@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from keylane.model.routes import Route
 
-BEGIN, END = "# begin: made by `make openapi`", "# end: made by `make openapi`"
-_THROTTLES = "throttles, made by `make openapi`"
+BEGIN, END = "# begin: made by `make generate`", "# end: made by `make generate`"
+_THROTTLES = "throttles, made by `make generate`"
 _BEGIN_THROTTLES, _END_THROTTLES = f"# begin: {_THROTTLES}", f"# end: {_THROTTLES}"
 _INDENT, _INDENT_OF_THROTTLES = " " * 10, " " * 8
 _PARAMETERS = {"query": "Read", "produce": "Write"}

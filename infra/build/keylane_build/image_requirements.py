@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 
 EXTRAS = {
     "job": ("spark", "registry", "msk-iam", "otel"),
-    "front": ("front",),
-    "serve": ("serve", "otel"),
+    "server": ("server", "otel"),
 }
 """Images -> the extras of pyproject.toml that they need."""
 BUILDERS = {"setuptools": "80.9.0"}

@@ -40,9 +40,7 @@ _PER_MINUTE = {"JobRestarts"}
 """Alarms whose threshold is a number in a minute; a rate is in a second."""
 _VIEWS = (("Age of views, ms", "Age"), ("Lag of views, records", "Lag"), ("Windows of views", "Windows"))
 _WIDTH, _HEIGHT = 8, 6
-_HEADER = (
-    "# Written by `make monitoring` from infra/observability.yaml: do not edit. docs/operate/metrics.md\n"
-)
+_HEADER = "# Written by `make generate` from infra/observability.yaml: do not edit. docs/operate/metrics.md\n"
 _SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 
 

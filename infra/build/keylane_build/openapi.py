@@ -6,30 +6,26 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import keylane
-from keylane.api import problems
-from keylane.api.explore import LAST_PARTITION
-from keylane.api.router import BYTES
+from keylane.api.http import problems
+from keylane.api.http.router import BYTES
+from keylane.api.http.schemas import TEXT, Schema, an_object
+from keylane.api.reads.explore import LAST_PARTITION
+from keylane.app import explore, produce, query
 from keylane.model.keys import KEY_LIMIT_BYTES
-from keylane.model.routes import FUNCTIONS, Names, PermissionKind
+from keylane.model.routes import Names, PermissionKind
 from keylane.state.windows import NAME_LIMIT
-from keylane_build import openapi_explore, openapi_reads, openapi_rest_proxy, openapi_writes
-from keylane_build.openapi_terms import TEXT, an_object
 from keylane_local.tools import project_root
-from keylane_serve.handlers import load_handler
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from keylane.api.parameters import Parameter
-    from keylane.api.router import Operation, Resolver
+    from keylane.api.http.parameters import Parameter
+    from keylane.api.http.router import Operation
     from keylane.model.routes import Route
 
-SCHEMAS: dict[str, Any] = {
-    **openapi_reads.SCHEMAS,
-    **openapi_explore.SCHEMAS,
-    **openapi_rest_proxy.SCHEMAS,
-    **openapi_writes.SCHEMAS,
-    "Problem": an_object(
+PROBLEM_SCHEMA = Schema(
+    "Problem",
+    an_object(
         ("type", "title", "status", "detail", "instance"),
         type={"type": "string", "pattern": "^urn:keylane:problem:"},
         title=TEXT,
@@ -40,13 +36,31 @@ SCHEMAS: dict[str, Any] = {
         path={**TEXT, "description": "JSON Pointer to the part of the value that its schema rejects"},
         instance=TEXT,
     ),
-}
-NOT_ACCEPTABLE, INTERNAL_ERROR = 406, 500
+)
+OPERATIONS = (query.OPERATIONS, produce.OPERATIONS, explore.OPERATIONS)
+NOT_ACCEPTABLE, CONFLICT, TOO_MANY, INTERNAL_ERROR = 406, 409, 429, 500
 _PROBLEMS = (400, 404, INTERNAL_ERROR, 503)
 """Statuses of problems that every route may return."""
 _PROBLEM = {
     "description": "a problem; its type is stable",
-    "content": {problems.CONTENT_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
+    "content": {problems.CONTENT_TYPE: {"schema": PROBLEM_SCHEMA}},
+}
+_COUNT = {"schema": {"type": "integer", "minimum": 0}}
+_RATE_LIMIT = {
+    "RateLimit-Limit": {"description": "requests, records or bytes allowed per minute", **_COUNT},
+    "RateLimit-Remaining": {"description": "how much of it is left", **_COUNT},
+    "RateLimit-Reset": {"description": "seconds until all of it is available again", **_COUNT},
+    "RateLimit-Policy": {
+        "description": 'limit, window in seconds, burst and unit: 600;w=60;burst=60;comment="records"',
+        "schema": {"type": "string"},
+    },
+}
+_RETRY_AFTER = {"Retry-After": {"description": "seconds to wait before a retry", **_COUNT}}
+_REPLAYED = {
+    "Idempotency-Replayed": {
+        "description": "the saved response of an earlier request with this Idempotency-Key",
+        "schema": {"const": "true"},
+    }
 }
 _PATH_PARTS = {
     "topic": ("a topic's name", {"type": "string", "pattern": "^[a-zA-Z0-9._-]{1,249}$"}),
@@ -63,11 +77,18 @@ _PATH_PARTS = {
 def document() -> dict[str, Any]:
     """Return the document."""
     paths: dict[str, Any] = {}
-    for function in FUNCTIONS:
-        for operation in operations_of(function):
+    for operations in OPERATIONS:
+        for operation in operations.values():
             for method in operation.route.methods:
                 path = paths.setdefault(operation.route.path, {})
                 path[method.lower()] = _operation(operation, method)
+    schemas: dict[str, Any] = {}
+    responses = {
+        "Problem": _PROBLEM,
+        "ProblemOfHead": {"description": "a problem; a GET returns its details"},
+    }
+    referring = {"paths": dict(sorted(paths.items())), "responses": responses}
+    rendered = _with_references(referring, schemas)
     return {
         "openapi": "3.1.0",
         "info": {
@@ -75,21 +96,21 @@ def document() -> dict[str, Any]:
             "version": keylane.__version__,
             "description": "Kafka topics, queryable over HTTPS. Every answer reports how fresh it is.",
         },
-        "paths": dict(sorted(paths.items())),
-        "components": {
-            "schemas": SCHEMAS,
-            "responses": {
-                "Problem": _PROBLEM,
-                "ProblemOfHead": {"description": "a problem; a GET returns its details"},
-            },
-        },
+        "paths": rendered["paths"],
+        "components": {"schemas": dict(sorted(schemas.items())), "responses": rendered["responses"]},
     }
 
 
-def operations_of(function: str) -> list[Operation]:
-    """Return the operations that a function's handler registers."""
-    app: Resolver = load_handler(project_root() / "functions", function).app
-    return list(app.operations.values())
+def _with_references(shape: Any, schemas: dict[str, Any]) -> Any:
+    """Return the shape with references to the named schemas in it, which are added to `schemas`."""
+    if isinstance(shape, Schema):
+        if shape.name not in schemas:
+            schemas[shape.name] = {}  # it may contain itself
+            schemas[shape.name] = _with_references(shape.shape, schemas)
+        return {"$ref": f"#/components/schemas/{shape.name}"}
+    if isinstance(shape, dict):
+        return {name: _with_references(each, schemas) for name, each in shape.items()}
+    return [_with_references(each, schemas) for each in shape] if isinstance(shape, list | tuple) else shape
 
 
 def operation_id(route: Route, method: str) -> str:
@@ -137,9 +158,9 @@ def _responses(operation: Operation, method: str) -> dict[str, Any]:
     content = _content(operation.answer_type, operation.answer)
     for media_type, schema in operation.other_answers.items():
         content |= _content(media_type, schema)
-    if operation.answer == "Record":
+    if operation.is_value:
         # Without envelope=true the body is the value itself, of any type.
-        any_of = {"anyOf": [_reference(operation.answer), {}]}
+        any_of = {"anyOf": [operation.answer, {}]}
         content = {"application/json": {"schema": any_of}, "text/plain": {}, "application/octet-stream": {}}
     answered: dict[str, Any] = {"description": "the answer"}
     if method != "HEAD":
@@ -148,7 +169,7 @@ def _responses(operation: Operation, method: str) -> dict[str, Any]:
     if operation.accepted:
         accepted = _content(operation.answer_type, operation.accepted)
         responses["202"] = {"description": "in the write-ahead log: it will be written", "content": accepted}
-    if operation.answer == "Record":
+    if operation.is_value:
         responses["304"] = {"description": "not modified: the client has the latest record"}
     statuses = {
         *_PROBLEMS,
@@ -161,12 +182,20 @@ def _responses(operation: Operation, method: str) -> dict[str, Any]:
     for status in sorted(statuses):
         responses[str(status)] = {"$ref": f"#/components/responses/{common}"}
         if operation.reports_failures and status != INTERNAL_ERROR:
-            either = {**_content(problems.CONTENT_TYPE, "Problem"), **content}
+            either = {**_content(problems.CONTENT_TYPE, PROBLEM_SCHEMA), **content}
             responses[str(status)] = {"description": "a problem, or the records' results", "content": either}
-    if operation.answer == "Health":
-        responses["503"] = {**answered, "description": "a part is not ready"}
-    is_write = int(openapi_writes.TOO_MANY) in operation.refusals
-    return openapi_writes.with_headers(responses, operation.status, _PROBLEM) if is_write else responses
+    for status, meaning in operation.also.items():
+        responses[str(status)] = {**answered, "description": meaning}
+    return _with_headers(responses, operation) if TOO_MANY in operation.refusals else responses
+
+
+def _with_headers(responses: dict[str, Any], operation: Operation) -> dict[str, Any]:
+    """Return a write's responses with the headers of rate limits and of idempotency keys."""
+    responses[str(operation.status)]["headers"] = _RATE_LIMIT | _REPLAYED
+    for status, headers in ((CONFLICT, _RETRY_AFTER), (TOO_MANY, _RETRY_AFTER | _RATE_LIMIT)):
+        found = responses[str(status)]
+        responses[str(status)] = {**(_PROBLEM if "$ref" in found else found), "headers": headers}
+    return responses
 
 
 def _forbidden(route: Route) -> tuple[int, ...]:
@@ -175,12 +204,8 @@ def _forbidden(route: Route) -> tuple[int, ...]:
     return (403,) if kind is PermissionKind.READ and names not in {Names.ALL, Names.NONE} else ()
 
 
-def _reference(schema: str) -> dict[str, str]:
-    return {"$ref": f"#/components/schemas/{schema}"}
-
-
-def _content(content_type: str, schema: str) -> dict[str, Any]:
-    return {content_type: {"schema": _reference(schema)}}
+def _content(content_type: str, schema: Schema) -> dict[str, Any]:
+    return {content_type: {"schema": schema}}
 
 
 def write(path: Path) -> None:

@@ -92,7 +92,7 @@ def of_widgets(window: str = RATE) -> dict[str, tuple[str, list[tuple[str, str, 
 
     That is a title, and for each line the expression, the legend and the unit.
     """
-    refused = f"sum by (code) (rate(keylane_front_refusals_total[{window}]))"
+    refused = f"sum by (code) (rate(keylane_server_refusals_total[{window}]))"
     return {
         "Reads and writes, p99, ms": (
             "Reads and writes, p99, ms",

@@ -1,4 +1,4 @@
-"""The command `keylane`: the local stack, a single function, dead letters, and any deployed API."""
+"""The commands of `keylane` that start, show and stop the local stack, and `invoke`."""
 
 from __future__ import annotations
 
@@ -15,17 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from keylane_local.commands import containers
-from keylane_local.commands.api import records
-from keylane_local.commands.api.following import tail, watch
-from keylane_local.commands.api.lanes import lanes
-from keylane_local.commands.api.load import load
-from keylane_local.commands.api.open_in_browser import open_in_browser
-from keylane_local.commands.dlq import dlq
-from keylane_local.commands.doctor import doctor
-from keylane_local.commands.new import new
-from keylane_local.commands.serve import serve
-from keylane_local.commands.smoke import smoke
-from keylane_local.errors import BadInput, PartFailed, StackError
+from keylane_local.errors import BadInput
 from keylane_local.process import processes
 from keylane_local.stack.plan import StackOptions
 from keylane_local.stack.stack import Stack
@@ -35,7 +25,6 @@ if TYPE_CHECKING:
     from keylane_local.deploy.deployment import Deployed
 
 _out = Console(highlight=False, soft_wrap=True)
-_err = Console(stderr=True, highlight=False, soft_wrap=True)
 _DEFAULT_CONFIG = "keylane.toml"
 _FOLLOW_S = 0.2
 _NEXT = """
@@ -66,19 +55,7 @@ class _Progress:
         _out.print(f"[dim]{time.monotonic() - self._started_s:5.1f} s[/]  [bold]{part:<6}[/] {escape(event)}")
 
 
-@click.group()
-def keylane() -> None:
-    """Kafka topics, queryable over HTTP: the local stack, and any deployed API."""
-
-
-for _command in (
-    *(records.topics, records.get, records.put, records.delete, records.scan, records.history),
-    *(watch, tail, load, lanes, open_in_browser, dlq, doctor, smoke, new, serve),
-):
-    keylane.add_command(_command)
-
-
-@keylane.command()
+@click.command()
 @_data_dir
 @click.option(
     "--config",
@@ -87,16 +64,11 @@ for _command in (
 )
 @click.option("--kafka-port", type=_port, help="Kafka's port. Default: 9092, or a free one.")
 @click.option("--redis-port", type=_port, help="Port of the first Redis node. Default: 7000, or free ones.")
-@click.option("--http-port", type=_port, help="Port of the HTTP front. Default: 8080, or a free one.")
+@click.option("--http-port", type=_port, help="Port of the server. Default: 8080, or a free one.")
 @click.option("--shards", type=click.IntRange(3), help="Primaries of the Redis Cluster. Default: 3.")
 @click.option("--replicas", type=click.IntRange(0, 5), help="Replicas of each primary. Default: 1.")
 @click.option("--host", help="Address of Kafka and Redis, for containers. They have no passwords.")
 @click.option("--no-job", is_flag=True, help="Do not start the Spark job.")
-@click.option(
-    "--serve/--lambda",
-    default=None,
-    help="HTTP by the standing server, or by functions as on Lambda. Default: as before, else --lambda.",
-)
 @click.option("--localstack", is_flag=True, help="Also start LocalStack, and deploy template.yaml to it.")
 @click.option("--localstack-port", type=_port, help="LocalStack's port. Default: 4566, or a free one.")
 def up(
@@ -110,7 +82,6 @@ def up(
     replicas: int | None,
     host: str | None,
     no_job: bool,
-    serve: bool | None,
     localstack: bool,
     localstack_port: int | None,
 ) -> None:
@@ -126,7 +97,6 @@ def up(
         localstack=localstack,
         localstack_port=localstack_port,
         host=host,
-        serve=serve,
     )
     config = _choose_config(data_dir, config, required=not no_job)
     stack = Stack(data_dir, config, options=options, progress=_Progress().show)
@@ -153,7 +123,7 @@ def _choose_config(data_dir: Path, given: Path | None, *, required: bool) -> Pat
     return None
 
 
-@keylane.command()
+@click.command()
 @_data_dir
 @click.option("-p", "--parameter", multiple=True, help="A template parameter, NAME=VALUE. May be repeated.")
 def deploy(data_dir: Path, parameter: tuple[str, ...]) -> None:
@@ -165,7 +135,7 @@ def deploy(data_dir: Path, parameter: tuple[str, ...]) -> None:
     _show_deployed(Stack(data_dir, config, progress=_Progress().show).deploy(given))
 
 
-@keylane.command()
+@click.command()
 @_data_dir
 @click.option("--once", is_flag=True, help="Stop the stack afterwards.")
 def demo(data_dir: Path, once: bool) -> None:
@@ -185,7 +155,7 @@ def demo(data_dir: Path, once: bool) -> None:
         _out.print(_NEXT.format(url=stack.http_url))
 
 
-@keylane.command()
+@click.command()
 @_data_dir
 @click.option("--wipe", is_flag=True, help="Also delete the data folder.")
 def down(data_dir: Path, wipe: bool) -> None:
@@ -194,7 +164,7 @@ def down(data_dir: Path, wipe: bool) -> None:
     _out.print("The stack is down." if stopped else "No stack is running here.")
 
 
-@keylane.command()
+@click.command()
 @_data_dir
 def status(data_dir: Path) -> None:
     """Show the parts. The exit code is 1 unless all of them run."""
@@ -206,13 +176,13 @@ def status(data_dir: Path) -> None:
     sys.exit(0 if all(part.running for part in stack.parts) else 1)
 
 
-@keylane.command()
+@click.command()
 @_data_dir
 @click.argument("part")
 @click.option("-f", "--follow", is_flag=True, help="Keep printing as the log grows.")
 @click.option("-n", "--lines", type=click.IntRange(1), default=50, show_default=True, help="Lines to print.")
 def logs(data_dir: Path, part: str, follow: bool, lines: int) -> None:
-    """Show the end of a log: kafka, redis-0, ..., job, front, functions or localstack."""
+    """Show the end of a log: kafka, redis-0, ..., job, server or localstack."""
     folder = data_dir / "logs"
     log = folder / f"{part}.log"
     if not log.exists():
@@ -228,7 +198,7 @@ def logs(data_dir: Path, part: str, follow: bool, lines: int) -> None:
         time.sleep(_FOLLOW_S)
 
 
-@keylane.command("invoke")
+@click.command("invoke")
 @_data_dir
 @click.argument("function")
 @click.option(
@@ -276,7 +246,7 @@ def _show_deployed(deployed: Deployed) -> None:
 def _rows(stack: Stack) -> list[tuple[str, bool, str, str]]:
     programs = [("kafka", stack.kafka.program, stack.kafka_bootstrap)]
     programs += [(f"redis-{i}", node.program, node.address) for i, node in enumerate(stack.redis.nodes)]
-    programs.append(("http", stack.front.program, stack.http_url))
+    programs.append(("server", stack.server.program, stack.http_url))
     if stack.localstack:
         programs.append(("localstack", stack.localstack.program, stack.localstack.url))
     if stack.state and stack.state.config:
@@ -286,18 +256,3 @@ def _rows(stack: Stack) -> list[tuple[str, bool, str, str]]:
         process = program.process
         rows.append((name, process is not None, str(process.pid) if process else "", address))
     return rows
-
-
-def main() -> None:
-    """Run a command. An error is one sentence and its exit code, after the log's end if a part failed."""
-    try:
-        keylane(standalone_mode=True)
-    except StackError as error:
-        if isinstance(error, PartFailed) and error.tail:
-            _err.print(f"[dim]The end of {escape(str(error.log))}:[/]\n{escape(error.tail)}\n")
-        _err.print(f"[red]keylane:[/] {escape(str(error))}")
-        sys.exit(error.exit_code)
-
-
-if __name__ == "__main__":
-    main()

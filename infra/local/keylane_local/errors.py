@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class StackError(Exception):
-    """Base of all errors of the local stack. Its text is shown to the user and says what to do."""
+    """Base of all errors of the local stack. The program shows the text, which says what to do."""
 
     exit_code = 1
 
@@ -37,13 +37,15 @@ class ToolMissing(StackError):
 
 
 class PartFailed(StackError):
-    """A part failed; `tail` is the end of its log."""
+    """A part failed; `tail` is the end of its log, which the program shows above the text."""
 
     def __init__(self, part: str, reason: str, log: Path | None = None, tail: str = "") -> None:
         super().__init__(f"{part} failed: {reason}")
         self.part = part
         self.log = log
         self.tail = tail
+        if tail:
+            self.add_note(f"The end of {log}:\n{tail}")
 
 
 class BadInput(StackError):

@@ -17,7 +17,7 @@ _VERSION_TIMEOUT_S = 20
 
 
 def project_root() -> Path:
-    """Return the checkout's root: the folder that holds `functions` and `layers`."""
+    """Return the checkout's root: the folder that holds `layers`."""
     return Path(__file__).resolve().parents[3]
 
 

@@ -14,8 +14,7 @@ Not thread-safe, as `Cluster`.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from redis.exceptions import RedisError
 
@@ -30,43 +29,12 @@ from keylane_spark.adapters.parked_slots import is_of_slot
 if TYPE_CHECKING:
     from keylane.adapters.redis.cluster import Node
     from keylane.errors import KeylaneError
-    from keylane_spark.adapters.chunk_transactions import SetChunk
     from keylane_spark.adapters.function_library import FunctionLibrary
-    from keylane_spark.adapters.lane import LaneTarget
+    from keylane_spark.adapters.lane import LaneCall, LaneTarget
     from keylane_spark.adapters.parked_slots import ParkedSlots
-    from keylane_spark.columns.chunks import Chunk
 
 IN_FLIGHT = 16
 """Chunks without a reply on one connection: enough to hide a round trip, few enough for Redis' buffers."""
-
-
-@dataclass(slots=True)
-class LaneCall:
-    """A call for a lane, and where it begins. Its reply is stored in `replies` under its lane, if needed.
-
-    `head`: the encoded command, but for the records of `chunk`. `plain`: the same chunk, if a transaction may
-    apply it instead.
-    """
-
-    lane: LaneTarget
-    begin_offset: int
-    head: bytes
-    chunk: Chunk | None = None
-    plain: SetChunk | None = None
-    replies: dict[LaneTarget, Any] | None = None
-
-    @property
-    def packed(self) -> bytes:
-        """The encoded command with the chunk's records, which its RESP header must count."""
-        if self.chunk is None:
-            return self.head
-        own, _, rest = self.head.partition(b"\r\n")
-        return b"".join((b"*%d\r\n" % (int(own[1:]) + 2 * self.chunk.count), rest, self.chunk.arguments))
-
-    def settle(self, reply: Any) -> None:
-        """Store the reply, if it is needed."""
-        if self.replies is not None:
-            self.replies[self.lane] = reply
 
 
 class _NotApplied(Exception):
@@ -123,9 +91,9 @@ class CallPipeline:
             self._recover(error, None, call)
             return
         self.written.add(node)
-        if call.plain or self._transactions.is_sent(node):
+        if call.is_plain or self._transactions.is_sent(node):
             self._receive(node, leave=0)
-        if call.plain and self._transactions.begin(node, call.plain):
+        if call.is_plain and self._transactions.begin(node, call):
             self._in_flight[node] = deque([call])
             return
         calls = self._in_flight.setdefault(node, deque())
@@ -152,8 +120,8 @@ class CallPipeline:
         """As `_receive`, but returns a transient error, after which the first call has no reply."""
         calls = self._in_flight[node]
         try:
-            if self._transactions.is_sent(node) and (plain := calls[0].plain):
-                if not self._transactions.finish(node, plain):
+            if self._transactions.is_sent(node):
+                if not self._transactions.finish(node, calls[0]):
                     return _NotApplied()
                 calls.popleft()
             while len(calls) > leave:
@@ -237,4 +205,4 @@ class CallPipeline:
         self._parked.park(alike, f"{name} takes no writes: {library.cause_of(error)}")
 
     def _error_for(self, refused: CallRefused, call: LaneCall) -> KeylaneError:
-        return refused.for_lane(str(call.lane), call.lane.watermark_key, self._epoch, call.begin_offset)
+        return refused.for_lane(str(call.lane), call.lane.watermark_key, self._epoch, call.covered.begin)

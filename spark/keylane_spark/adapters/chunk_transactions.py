@@ -26,20 +26,11 @@ from keylane.state import codec
 if TYPE_CHECKING:
     from keylane.adapters.redis.cluster import Node
     from keylane_spark.adapters.function_library import FunctionLibrary
-    from keylane_spark.adapters.lane import LaneTarget, OffsetRange
+    from keylane_spark.adapters.lane import LaneCall
     from keylane_spark.columns.chunks import Chunk
 
 _ATTEMPTS = 3
 _UNWATCH, _MULTI, _EXEC = (encode_command(name) for name in (b"UNWATCH", b"MULTI", b"EXEC"))
-
-
-@dataclass(frozen=True, slots=True)
-class SetChunk:
-    """A chunk of values to set, none of which is compared with what is stored, and the offsets it covers."""
-
-    lane: LaneTarget
-    covered: OffsetRange
-    chunk: Chunk
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,20 +62,20 @@ class ChunkTransactions:
         self._sent.discard(node)
         self._watched.pop(node, None)
 
-    def begin(self, node: Node, chunk: SetChunk) -> bool:
+    def begin(self, node: Node, call: LaneCall) -> bool:
         """Send a chunk; False: it must go as a call. Nothing may be in flight on the connection."""
-        key = chunk.lane.watermark_key
+        key = call.lane.watermark_key
         if key in self._with_strays:
             return False
         watched = self._watched.pop(node, None)
         try:
             if watched and watched.key == key and watched.connection == self._cluster.connection_number(node):
-                return self._send(node, chunk, watched.stored)
-            return self._send(node, chunk, self._watch(node, key))
+                return self._send(node, call, watched.stored)
+            return self._send(node, call, self._watch(node, key))
         except (RedisError, OSError):
             return False  # the connection is closed; the call meets the error too, if it lasts
 
-    def finish(self, node: Node, chunk: SetChunk) -> bool:
+    def finish(self, node: Node, call: LaneCall) -> bool:
         """Wait for a chunk that was sent; False: it must go as a call. Raises RedisError, OSError."""
         for _ in range(_ATTEMPTS):
             self._sent.discard(node)
@@ -92,9 +83,9 @@ class ChunkTransactions:
             if applied == [b"OK"]:
                 if isinstance(stored, bytes):
                     connection = self._cluster.connection_number(node)
-                    self._watched[node] = _Watched(connection, chunk.lane.watermark_key, stored)
+                    self._watched[node] = _Watched(connection, call.lane.watermark_key, stored)
                 return True
-            if applied is not None or not self._send(node, chunk, stored):
+            if applied is not None or not self._send(node, call, stored):
                 break
         return False
 
@@ -105,12 +96,11 @@ class ChunkTransactions:
     def _receive(self, node: Node, count: int) -> list[object]:
         return [self._cluster.receive_next(node, self._library.attempt()) for _ in range(count)]
 
-    def _send(self, node: Node, chunk: SetChunk, stored: object) -> bool:
+    def _send(self, node: Node, call: LaneCall, stored: object) -> bool:
         """Send a chunk over a connection that watches its lane; `stored`: the reply to GET."""
-        watermark = self._moved(chunk, stored)
-        if watermark is None:
+        key, records = call.lane.watermark_key, call.chunk
+        if records is None or (watermark := self._moved(call, records, stored)) is None:
             return False
-        key, records = chunk.lane.watermark_key, chunk.chunk
         head = b"*%d\r\n$4\r\nMSET\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n" % (
             *(3 + 2 * records.count, len(key), key),
             *(len(watermark), watermark),
@@ -120,7 +110,7 @@ class ChunkTransactions:
         self._sent.add(node)
         return True
 
-    def _moved(self, chunk: SetChunk, stored: object) -> bytes | None:
+    def _moved(self, call: LaneCall, chunk: Chunk, stored: object) -> bytes | None:
         """The watermark with the chunk's records; None where the chunk is not simply what follows."""
         if not isinstance(stored, bytes):
             return None
@@ -129,12 +119,12 @@ class ChunkTransactions:
         except codec.CodecError:
             return None
         if watermark.has_strays:
-            self._with_strays.add(chunk.lane.watermark_key)
+            self._with_strays.add(call.lane.watermark_key)
             return None
-        covered = chunk.covered
+        covered = call.covered
         if watermark.epoch != self._epoch or not covered.begin <= watermark.next_offset < covered.end:
             return None
-        return codec.advance_watermark(stored, covered.end, chunk.chunk.newest_timestamp_ms, covered.log_end)
+        return codec.advance_watermark(stored, covered.end, chunk.newest_timestamp_ms, covered.log_end)
 
 
 def _watch_and_get(key: bytes) -> bytes:

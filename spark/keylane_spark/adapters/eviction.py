@@ -11,7 +11,6 @@ from keylane.adapters.redis.errors import translate_redis_errors
 from keylane.adapters.redis.resp import encode_command
 from keylane.errors import BadConfig
 from keylane.ports import Deadline
-from keylane.routing import SLOTS
 
 if TYPE_CHECKING:
     from keylane.adapters.redis.cluster import Cluster
@@ -34,7 +33,7 @@ def check_eviction_policy(cluster: Cluster, clock: Clock) -> None:
     with translate_redis_errors():
         deadline = Deadline.after_ms(_TIMEOUT_MS, clock)
         cluster.refresh(deadline)
-        for node in {node for slot in range(SLOTS) if (node := cluster.known_primary(slot))}:
+        for node in {shard[0] for shard in cluster.shards if shard}:
             try:
                 (reply,) = cluster.roundtrip(node, info, 1, Deadline.after_ms(_TIMEOUT_MS, clock))
             except (RedisError, OSError):

@@ -109,20 +109,14 @@ def cause_of(error: Exception | None) -> Exception | None:
     return cause if isinstance(cause, Exception) else error
 
 
+@dataclass(slots=True, eq=False)
 class FunctionLibrary:
     """Calls the library over one cluster. `notify` gets a sentence for each pause. Not thread-safe."""
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        clock: Clock,
-        options: WriteOptions = DEFAULTS,
-        notify: Callable[[str], None] = lambda _: None,
-    ) -> None:
-        self.cluster = cluster
-        self.clock = clock
-        self.options = options
-        self.notify = notify
+    cluster: Cluster
+    clock: Clock
+    options: WriteOptions = DEFAULTS
+    notify: Callable[[str], None] = lambda _: None
 
     def attempt(self) -> Deadline:
         """The deadline of one exchange that begins now."""

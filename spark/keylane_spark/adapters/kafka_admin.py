@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
     from keylane.adapters.kafka.options import Connection
     from keylane.errors import KeylaneError
-    from keylane.model.kafka import At, NewTopic
-    from keylane.model.topic_partition import TopicPartition
+    from keylane.model.kafka import At, NewTopic, TopicPartition
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What the lane protocol's writer works with: a lane, a range of its offsets, and its state when opened."""
+"""What the lane protocol's writer works with: a lane, a range of its offsets, calls, a lane's state."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from keylane.model.records import Layout, Options
+    from keylane_spark.columns.chunks import Chunk
 
 LONGEST_MS = 10**15
 """Longer times are cut to this, 31,000 years: Redis refuses a date beyond 63 bits."""
@@ -75,6 +76,35 @@ class OffsetRange:
     end: int
     complete_as_of_ms: int = 0
     log_end: int = 0
+
+
+@dataclass(slots=True)
+class LaneCall:
+    """A call for a lane, and the offsets that it covers. Its reply is stored in `replies`, if that is needed.
+
+    `head`: the encoded command, but for the records of `chunk`. `is_plain`: a transaction may apply the chunk
+    instead.
+    """
+
+    lane: LaneTarget
+    covered: OffsetRange
+    head: bytes
+    chunk: Chunk | None = None
+    is_plain: bool = False
+    replies: dict[LaneTarget, Any] | None = None
+
+    @property
+    def packed(self) -> bytes:
+        """The encoded command with the chunk's records, which its RESP header must count."""
+        if self.chunk is None:
+            return self.head
+        own, _, rest = self.head.partition(b"\r\n")
+        return b"".join((b"*%d\r\n" % (int(own[1:]) + 2 * self.chunk.count), rest, self.chunk.arguments))
+
+    def settle(self, reply: Any) -> None:
+        """Store the reply, if it is needed."""
+        if self.replies is not None:
+            self.replies[self.lane] = reply
 
 
 @dataclass(frozen=True, slots=True)

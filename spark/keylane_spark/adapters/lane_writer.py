@@ -25,9 +25,8 @@ from keylane.adapters.redis.resp import encode_command
 from keylane.errors import StateUnavailable
 from keylane.state import codec
 from keylane_spark.adapters import function_library as library
-from keylane_spark.adapters.call_pipeline import CallPipeline, LaneCall
-from keylane_spark.adapters.chunk_transactions import SetChunk
-from keylane_spark.adapters.lane import LaneStart, LaneTarget, OffsetRange, option_arguments
+from keylane_spark.adapters.call_pipeline import CallPipeline
+from keylane_spark.adapters.lane import LaneCall, LaneStart, LaneTarget, OffsetRange, option_arguments
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -35,6 +34,8 @@ if TYPE_CHECKING:
     from keylane_spark.adapters.function_library import FunctionLibrary
     from keylane_spark.adapters.parked_slots import ParkedSlots
     from keylane_spark.columns.chunks import Chunk
+
+_NOTHING = OffsetRange(0, 0)
 
 
 class LaneWriter:
@@ -68,7 +69,7 @@ class LaneWriter:
                 continue
             prefix = b"%d" % len(lane.key_prefix)
             packed = self._command(library.OPEN, lane, b"%d" % oldest, b"%d" % (lane in incomplete), prefix)
-            call = LaneCall(lane, oldest, packed, replies=replies)
+            call = LaneCall(lane, OffsetRange(oldest, oldest), packed, replies=replies)
             if self._pipeline.node_of(lane) in ready:
                 self._pipeline.send(call)
                 continue
@@ -92,7 +93,7 @@ class LaneWriter:
 
     def _mark(self, lanes: Iterable[LaneTarget], flag: int) -> None:
         for lane in lanes:
-            self._pipeline.send(LaneCall(lane, 0, self._command(library.MARK, lane, b"%d" % flag)))
+            self._pipeline.send(LaneCall(lane, _NOTHING, self._command(library.MARK, lane, b"%d" % flag)))
         self.flush()
 
     def apply(
@@ -122,9 +123,8 @@ class LaneWriter:
         )
         # Only the function bounds the time of which a lane is complete by its node's clock.
         needs_function = lane.options.compared or unless_strays_lost or covered.complete_as_of_ms
-        is_plain = chunk and chunk.count and not chunk.has_tombstones and not needs_function
-        plain = SetChunk(lane, covered, chunk) if chunk and is_plain else None
-        self._pipeline.send(LaneCall(lane, covered.begin, head, chunk, plain))
+        is_plain = bool(chunk and chunk.count and not chunk.has_tombstones and not needs_function)
+        self._pipeline.send(LaneCall(lane, covered, head, chunk, is_plain))
 
     def put_strays(self, lane: LaneTarget, chunk: Chunk, source_partition: int, after: int = 0) -> None:
         """Send records of another partition to the lane where readers look for their keys.
@@ -141,7 +141,7 @@ class LaneWriter:
             b"%d" % after,
             b"%d" % chunk.end_offset,
         )
-        self._pipeline.send(LaneCall(lane, after, head, chunk))
+        self._pipeline.send(LaneCall(lane, OffsetRange(after, chunk.end_offset), head, chunk))
 
     def note_strays(self, source: LaneTarget, given: Mapping[LaneTarget, int]) -> None:
         """Note in a partition's first lane up to which offset each other lane was given its strays.
@@ -150,7 +150,7 @@ class LaneWriter:
         """
         pairs = [part for lane, to in given.items() for part in (lane.name.encode(), b"%d" % to)]
         packed = self._command(library.GAVE, source, b"%d" % len(source.key_prefix), *pairs)
-        self._pipeline.send(LaneCall(source, 0, packed))
+        self._pipeline.send(LaneCall(source, _NOTHING, packed))
 
     def is_parked(self, lane: LaneTarget) -> bool:
         """Whether calls for this lane do nothing."""

@@ -27,13 +27,14 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from keylane.adapters.kafka.options import Connection
+    from keylane.model.kafka import TopicPartition
     from keylane_spark.adapters.broker_session import PartitionLeader
-    from keylane_spark.columns.record_batches import Rows
+    from keylane_spark.columns.records import Rows
 
     RowsOfRange: TypeAlias = Generator[Rows, None, None]
 
 FETCH_BYTES = 2 * 1024 * 1024
-"""Of one request. A broker returns a larger batch whole, if it is the first one."""
+"""Of one request. A broker returns a larger batch in full, if it is the first one."""
 _WAIT_MS = 100
 _OLDEST, _NEWEST_BY_NAME = 4, 12
 _OUT_OF_RANGE = kafka_errors.OffsetOutOfRangeError.errno
@@ -50,6 +51,11 @@ class PlannedRange:
     end: int
     leader_epoch: int | None = None
     topic_id: str | None = None
+
+    @property
+    def source(self) -> TopicPartition:
+        """The topic and the partition."""
+        return self.topic, self.partition
 
     def __str__(self) -> str:
         return f"partition {self.partition} of topic {self.topic!r}"
@@ -74,13 +80,14 @@ class _Asked(NamedTuple):
 
 @dataclass(slots=True)
 class LogRangeReader:
-    """Reads from one cluster, in one thread. `patience_s`: how long a range may get no further.
+    """Reads from one cluster, in one thread.
 
-    `timeout_s`: how long a broker may take to answer, or to let the connection in.
+    `retry_budget_s`: from each progress of a range on. `timeout_s`: how long a broker may take
+    to answer, or to authenticate the connection.
     """
 
     connection: Connection
-    patience_s: float = 10.0
+    retry_budget_s: float = 10.0
     timeout_s: float = 10.0
     fetch_bytes: int = FETCH_BYTES
     clock: Clock = field(default_factory=Clock)
@@ -143,9 +150,9 @@ class LogRangeReader:
     def _read(
         self, wanted: PlannedRange, begin: Fetched | None, *, committed: bool, with_headers: bool
     ) -> RowsOfRange:
-        position, until_s = wanted.begin, self.clock.monotonic_s() + self.patience_s
+        position, until_s = wanted.begin, self.clock.monotonic_s() + self.retry_budget_s
         while position < wanted.end:
-            fetched = begin or self._fetch_patiently(wanted, position, until_s, committed=committed)
+            fetched = begin or self._fetch_within_budget(wanted, position, until_s, committed=committed)
             begin = None
             following = next_offset(fetched.data, position)
             if following < wanted.end and following > position:
@@ -158,7 +165,7 @@ class LogRangeReader:
             except BatchError as error:
                 raise LogUnavailable(f"{wanted} can't be read: {error}", 2) from error
             if following > position:
-                position, until_s = following, self.clock.monotonic_s() + self.patience_s
+                position, until_s = following, self.clock.monotonic_s() + self.retry_budget_s
             elif self.clock.monotonic_s() > until_s:
                 raise LogUnavailable(
                     f"{wanted} ends at offset {fetched.log_end}: nothing came from {position} on, though the "
@@ -166,7 +173,7 @@ class LogRangeReader:
                     2,
                 )
 
-    def _fetch_patiently(
+    def _fetch_within_budget(
         self, wanted: PlannedRange, position: int, until_s: float, *, committed: bool
     ) -> Fetched:
         while True:
@@ -234,7 +241,7 @@ class LogRangeReader:
             )
         check(found.error_code)
         if response.throttle_time_ms:
-            self.clock.pause_s(min(response.throttle_time_ms / 1000, self.patience_s))
+            self.clock.pause_s(min(response.throttle_time_ms / 1000, self.retry_budget_s))
         aborted = [
             AbortedTransaction(each.producer_id, each.first_offset)
             for each in found.aborted_transactions or ()

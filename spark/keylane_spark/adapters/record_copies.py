@@ -28,8 +28,8 @@ SLOTS = {tag: routing.key_slot(b"{%b}" % tag) for tag in (*COPY_TAGS, RECORD_TAG
 """The slot of each tag, in the order of writing."""
 MAJORITY = 2
 """As many copies suffice."""
-_PATIENT_S = 5.0
-_BRIEF_S = 1.0
+_LONG_BUDGET_S = 5.0
+_BRIEF_BUDGET_S = 1.0
 _REST_S = 10.0
 
 
@@ -43,8 +43,8 @@ class RecordCopies:
         self._clock = clock
         self._notify = notify
         self._wait_replicas = options.wait_replicas
-        self._patient = FunctionLibrary(cluster, clock, replace(options, retry_budget_s=_PATIENT_S))
-        brief = replace(options, retry_budget_s=_BRIEF_S, attempt_timeout_s=_BRIEF_S)
+        self._long = FunctionLibrary(cluster, clock, replace(options, retry_budget_s=_LONG_BUDGET_S))
+        brief = replace(options, retry_budget_s=_BRIEF_BUDGET_S, attempt_timeout_s=_BRIEF_BUDGET_S)
         self._brief = FunctionLibrary(cluster, clock, brief)
         self._resting_until_s = dict.fromkeys(SLOTS, 0.0)
         self._short_until_s = 0.0
@@ -60,7 +60,7 @@ class RecordCopies:
         replies: dict[bytes, Any] = {}
         for tag, slot in SLOTS.items():
             if for_readers and tag == RECORD_TAG:
-                replies[tag] = self._patient.call(slot, command(tag))
+                replies[tag] = self._long.call(slot, command(tag))
             elif self._clock.monotonic_s() >= self._resting_until_s[tag]:
                 try:
                     replies[tag] = self._brief.call(slot, command(tag))
@@ -68,7 +68,7 @@ class RecordCopies:
                     self._resting_until_s[tag] = self._clock.monotonic_s() + _REST_S
         for tag, slot in SLOTS.items():
             if len(replies) < MAJORITY and tag not in replies:
-                replies[tag] = self._patient.call(slot, command(tag))
+                replies[tag] = self._long.call(slot, command(tag))
         if writes:
             self._wait_for_replicas(replies)
         return replies
@@ -82,7 +82,7 @@ class RecordCopies:
         if not self._wait_replicas or self._clock.monotonic_s() < self._short_until_s:
             return
         try:
-            reached = self._patient.count_replicas({self._cluster.primary(SLOTS[tag]) for tag in tags})
+            reached = self._long.count_replicas({self._cluster.primary(SLOTS[tag]) for tag in tags})
         except StateUnavailable:
             reached = 0
         if reached < self._wait_replicas:

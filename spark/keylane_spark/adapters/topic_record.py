@@ -120,8 +120,11 @@ class TopicRecord:
             raise codec.CodecError(f"this is not a topic record: {error!r}") from error
 
 
-def _fields_of(layout: Layout | None) -> Any:
-    return json.loads(codec.encode_layout(layout)) if layout else None
+def _fields_of(layout: Layout | None) -> dict[str, Any] | None:
+    """The fields of a layout record, as `codec.encode_layout` has them."""
+    if layout is None:
+        return None
+    return {name: getattr(layout, name) for name in layout.__slots__} | {"options": layout.options.to_dict()}
 
 
 def _layout_of(fields: Any) -> Layout | None:

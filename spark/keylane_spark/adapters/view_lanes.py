@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from keylane.model.records import Layout
     from keylane_spark.adapters.function_library import FunctionLibrary
 
+Window = tuple[int | None, list[Any]]
+"""The end of a window, and the states of its columns."""
+
 _KEYS_PER_CALL = 1000
 
 
@@ -108,7 +111,7 @@ class ViewLanes:
         """Mark lanes whose topic has permanently lost records. Errors as `open`."""
         self._writer().mark_incomplete(lanes)
 
-    def windows(self, lane: LaneTarget, names: Sequence[bytes]) -> dict[bytes, tuple[int | None, list[Any]]]:
+    def windows(self, lane: LaneTarget, names: Sequence[bytes]) -> dict[bytes, Window]:
         """The end and the states of each window that exists. Raises CorruptState, StateUnavailable."""
         found = {}
         for first in range(0, len(names), _KEYS_PER_CALL):
@@ -162,7 +165,7 @@ class ViewLanes:
         commits = int(self._call(lane, packed, state.commits))
         return ViewLaneState(commits, watermark_ms, progress)
 
-    def _decode(self, lane: LaneTarget, name: bytes, data: bytes) -> tuple[int | None, list[Any]]:
+    def _decode(self, lane: LaneTarget, name: bytes, data: bytes) -> Window:
         try:
             return windows.decode_window(codec.decode_record(name, data, lane.partition).value)  # type: ignore[union-attr]
         except (codec.CodecError, AttributeError) as error:
@@ -186,3 +189,19 @@ class ViewLanes:
             return self._library.call(lane.slot, packed)
         except CallRefused as refused:
             raise refused.for_lane(str(lane), lane.watermark_key, self._epoch, commits) from refused
+
+
+@dataclass(frozen=True, slots=True)
+class LaneWindows:
+    """The windows of one lane, for those who merge others into them."""
+
+    lanes: ViewLanes
+    lane: LaneTarget
+
+    def windows(self, names: Sequence[bytes]) -> dict[bytes, Window]:
+        """See `ViewLanes.windows`."""
+        return self.lanes.windows(self.lane, names)
+
+    def around(self, spans: Iterable[tuple[bytes, bytes]]) -> list[bytes]:
+        """See `ViewLanes.around`."""
+        return self.lanes.around(self.lane, spans)

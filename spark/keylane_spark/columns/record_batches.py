@@ -1,4 +1,4 @@
-"""Kafka's record batches, as a fetch returns them, into the columns of Spark's Kafka source.
+"""Kafka's record batches, as a fetch returns them, into columns: `records.Rows`.
 
     batch    base offset i64, length i32, leader epoch i32, magic i8 (2), CRC32C u32, attributes i16,
              last offset delta i32, base timestamp i64, max timestamp i64, producer id i64, producer
@@ -20,13 +20,12 @@ import numpy as np
 import pyarrow as pa
 
 from keylane_spark.columns.compression import CompressionError, decompress
-from keylane_spark.columns.record_headers import read_headers
+from keylane_spark.columns.headers import cut, read_headers
+from keylane_spark.columns.records import Rows
 from keylane_spark.columns.varints import find_bodies, read_varints
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-
-    from numpy.typing import NDArray
 
 _HEAD = struct.Struct(">qiibIhiqqqhii")
 _LENGTH_END = 12
@@ -66,16 +65,6 @@ class _Batch(NamedTuple):
     """The records, decompressed."""
 
 
-class Rows(NamedTuple):
-    """Visible records in offset order, as columns; `headers` is None where they were not wanted."""
-
-    offsets: NDArray[np.int64]
-    timestamps_ms: NDArray[np.int64]
-    keys: pa.BinaryArray
-    values: pa.BinaryArray
-    headers: pa.ListArray | None
-
-
 def next_offset(data: bytes, position: int) -> int:
     """The offset behind the last complete batch; `position` if there is none. Nothing else is checked."""
     at = 0
@@ -100,16 +89,23 @@ def parse_batches(
 
     Raises BatchError.
     """
+    for group in _groups(_visible(_read_batches(data, begin, end), aborted)):
+        rows = _parse(group, begin, end, with_headers=with_headers)
+        if len(rows):
+            yield rows
+
+
+def _groups(batches: Iterable[_Batch]) -> Iterator[list[_Batch]]:
     group: list[_Batch] = []
     size = 0
-    for batch in _visible(_read_batches(data, begin, end), aborted):
+    for batch in batches:
         if group and size + len(batch.records) > _MAX_GROUP_BYTES:
-            yield _parse(group, begin, end, with_headers=with_headers)
+            yield group
             group, size = [], 0
         group.append(batch)
         size += len(batch.records)
     if group:
-        yield _parse(group, begin, end, with_headers=with_headers)
+        yield group
 
 
 def _read_batches(data: bytes, begin: int, end: int) -> Iterator[_Batch]:
@@ -183,14 +179,13 @@ def _parse_records(batches: Sequence[_Batch], begin: int, end: int, *, with_head
     data = batches[0].records if len(batches) == 1 else b"".join(batch.records for batch in batches)
     if len(data) > _INT32_MAX:
         raise ValueError("they have more than 2 GiB")
-    bodies, at, ends = [], 0, []
+    bodies, at = [], 0
     for batch in batches:
         begins, stop = find_bodies(data, at, batch.record_count)
         at += len(batch.records)
         if stop != at:
             raise ValueError(f"a batch has {at - stop} bytes behind its last record")
         bodies.append(begins)
-        ends.append(stop)
     counts = [batch.record_count for batch in batches]
     view = np.frombuffer(data, np.uint8)
     position = np.concatenate(bodies) + 1
@@ -201,39 +196,14 @@ def _parse_records(batches: Sequence[_Batch], begin: int, end: int, *, with_head
     stamps = [batch.max_ms if batch.attributes & _APPEND_TIME else batch.base_ms for batch in batches]
     times = np.repeat(np.array(stamps), counts)
     times += time_delta if not is_append_time.any() else time_delta * ~np.repeat(is_append_time, counts)
-    key_length, keys_at = read_varints(view, position)
-    keys_end = keys_at + np.maximum(key_length, 0)
-    value_length, values_at = read_varints(view, keys_end)
-    values_end = values_at + np.maximum(value_length, 0)
-    header_count, headers_at = read_varints(view, values_end)
+    key_length, key_begin = read_varints(view, position)
+    key_end = key_begin + np.maximum(key_length, 0)
+    value_length, value_begin = read_varints(view, key_end)
+    value_end = value_begin + np.maximum(value_length, 0)
+    header_count, headers_at = read_varints(view, value_end)
     wanted = (offsets >= begin) & (offsets < end)
-    chosen = np.arange(len(offsets)) if wanted.all() else np.flatnonzero(wanted)
-    keys, values = _slices(
-        data, (keys_at, keys_end, key_length), (values_at, values_end, value_length), chosen
-    )
-    headers = None
-    if with_headers:
-        headers = read_headers(data, headers_at[chosen], header_count[chosen])
-    return Rows(offsets[chosen], times[chosen], keys, values, headers)
-
-
-def _slices(
-    data: bytes,
-    keys: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]],
-    values: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]],
-    chosen: NDArray[np.int64],
-) -> tuple[pa.BinaryArray, pa.BinaryArray]:
-    """Copies of keys and values: one array over the data has key, gap, value, gap, ..., then `take`."""
-    count = len(keys[0])
-    bounds = np.empty(4 * count + 1, np.int32)
-    bounds[0:-1:4], bounds[1:-1:4], bounds[2:-1:4], bounds[3:-1:4] = keys[0], keys[1], values[0], values[1]
-    bounds[-1] = len(data)
-    everything = pa.BinaryArray.from_buffers(
-        pa.binary(), 4 * count, [None, pa.py_buffer(bounds), pa.py_buffer(data)]
-    )
-    found = []
-    for column, (_, _, length) in enumerate((keys, values)):
-        is_null = length[chosen] < 0
-        rows = (4 * chosen + 2 * column).astype(np.int32)
-        found.append(everything.take(pa.array(rows, mask=is_null) if is_null.any() else pa.array(rows)))
-    return found[0], found[1]
+    rows = slice(None) if wanted.all() else wanted
+    keys = cut(data, key_begin[rows], key_end[rows], key_length[rows] < 0)
+    values = cut(data, value_begin[rows], value_end[rows], value_length[rows] < 0)
+    headers = read_headers(data, headers_at[rows], header_count[rows]) if with_headers else None
+    return Rows(offsets[rows], times[rows], keys, values, headers)

@@ -1,9 +1,9 @@
-"""Records as columns, and how they are read from Spark's rows."""
+"""Records as columns: as a partition's log has them, and as its lanes store them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -13,15 +13,60 @@ from keylane.state import codec
 from keylane_spark.columns.headers import header_blocks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
+    from typing import TypeAlias
 
     from numpy.typing import NDArray
 
+    from keylane.model.kafka import TopicPartition
     from keylane.model.records import Options
+
+    RowsOfPartitions: TypeAlias = Generator[tuple[TopicPartition, "Rows"], None, None]
+
+
+class _Columns:
+    """Columns of n rows, numpy's or Arrow's; None for one that no row needs."""
+
+    __slots__: tuple[str, ...] = ()
+
+    def where(self, mask: NDArray[np.bool_]) -> Self:
+        """A copy of the rows that a boolean mask (n) selects."""
+        selection = pa.array(mask)
+        return self._map(lambda each: each[mask] if isinstance(each, np.ndarray) else each.filter(selection))
+
+    def part(self, start: int, end: int) -> Self:
+        """The rows [start, end), without a copy."""
+        return self._map(lambda each: each[start:end])
+
+    def _map(self, change: Callable[[Any], Any]) -> Self:
+        columns = (getattr(self, name) for name in self.__slots__)
+        return type(self)(*(None if column is None else change(column) for column in columns))
 
 
 @dataclass(frozen=True, slots=True)
-class Records:
+class Rows(_Columns):
+    """What a consumer sees of one partition, in offset order, as columns of n rows.
+
+    `offsets`, `timestamps_ms`: int64. `keys`, `values`: binary, with nulls. `headers`: see
+    `columns.headers`; None where they were not read.
+    """
+
+    offsets: NDArray[np.int64]
+    timestamps_ms: NDArray[np.int64]
+    keys: pa.BinaryArray
+    values: pa.BinaryArray
+    headers: pa.ListArray | None = None
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    def with_keys(self) -> Rows:
+        """The rows that have a key."""
+        return self.where(_mask(self.keys.is_valid())) if self.keys.null_count else self
+
+
+@dataclass(frozen=True, slots=True)
+class Records(_Columns):
     """Records in offset order, as columns of n rows. Keys are never null; a null value is a tombstone.
 
     `keys`, `values`: binary. `offsets`, `timestamps_ms`: int64. The others are None where no record needs
@@ -49,8 +94,7 @@ class Records:
     @property
     def tombstones(self) -> NDArray[np.bool_]:
         """Which values are null."""
-        mask: NDArray[np.bool_] = self.values.is_null().to_numpy(zero_copy_only=False)
-        return mask
+        return _mask(self.values.is_null())
 
     @property
     def sizes(self) -> NDArray[np.int64]:
@@ -61,14 +105,13 @@ class Records:
         array: NDArray[np.int64] = sizes.to_numpy(zero_copy_only=False).astype(np.int64)
         return array + codec.HEADER_BYTES
 
-    def where(self, mask: NDArray[np.bool_]) -> Records:
-        """A copy of the rows that a boolean mask (n) selects."""
-        selection = pa.array(mask)
-        return self._map(lambda column: column.filter(selection), lambda column: column[mask])
-
-    def part(self, start: int, end: int) -> Records:
-        """The rows [start, end), without a copy."""
-        return self._map(lambda column: column[start:end], lambda column: column[start:end])
+    @property
+    def total_bytes(self) -> int:
+        """Bytes of all records, those of the values that are left in Kafka included."""
+        columns = [self.keys, self.values, *([] if self.headers is None else [self.headers])]
+        total = sum(pc.sum(pc.binary_length(column)).as_py() or 0 for column in columns)
+        left = 0 if self.left_bytes is None else int(self.left_bytes.sum())
+        return total + left + len(self) * codec.HEADER_BYTES
 
     def copy(self) -> Records:
         """A copy of all rows."""
@@ -93,37 +136,17 @@ class Records:
             order_ms,
         )
 
-    def _map(self, arrow: Callable[[Any], Any], numpy: Callable[[Any], Any]) -> Records:
-        return Records(
-            arrow(self.keys),
-            arrow(self.values),
-            numpy(self.offsets),
-            numpy(self.timestamps_ms),
-            None if self.headers is None else arrow(self.headers),
-            None if self.left_bytes is None else numpy(self.left_bytes),
-            None if self.order_ms is None else numpy(self.order_ms),
-        )
 
-
-def parse_rows(rows: pa.RecordBatch, options: Options) -> Records:
-    """Records of Kafka source rows of one partition, whose keys are not null."""
-    values = rows.column("value")
-    headers = left_bytes = None
-    if options.headers:
-        headers = header_blocks(rows.column("headers"), values)
-    sizes = pc.fill_null(pc.binary_length(values), 0)
-    is_large = pc.greater(sizes, options.max_value_bytes)
-    if pc.any(is_large).as_py():
+def stored_records(rows: Rows, options: Options) -> Records:
+    """What a topic with these options stores of rows, which all have keys."""
+    values, left_bytes = rows.values, None
+    headers = header_blocks(rows.headers, values) if options.headers else None
+    sizes = pc.binary_length(values)
+    if (pc.max(sizes).as_py() or 0) > options.max_value_bytes:
+        is_large = pc.greater(pc.fill_null(sizes, 0), options.max_value_bytes)
         left_bytes = np.asarray(pc.if_else(is_large, sizes, 0)).astype(np.int64)
         values = pc.if_else(is_large, b"", values)
-    return Records(
-        rows.column("key"),
-        values,
-        rows.column("offset").to_numpy(zero_copy_only=False),
-        rows.column("timestamp").cast(pa.int64()).to_numpy(zero_copy_only=False) // 1000,
-        headers,
-        left_bytes,
-    )
+    return Records(rows.keys, values, rows.offsets, rows.timestamps_ms, headers, left_bytes)
 
 
 def _headers(records: Records) -> pa.BinaryArray:
@@ -132,3 +155,8 @@ def _headers(records: Records) -> pa.BinaryArray:
 
 def _left_bytes(records: Records) -> NDArray[np.int64]:
     return np.zeros(len(records), np.int64) if records.left_bytes is None else records.left_bytes
+
+
+def _mask(column: pa.BooleanArray) -> NDArray[np.bool_]:
+    mask: NDArray[np.bool_] = column.to_numpy(zero_copy_only=False)
+    return mask

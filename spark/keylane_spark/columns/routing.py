@@ -1,12 +1,7 @@
 """The functions of `keylane.routing` over columns: the same results, without a Python loop over rows.
 
-A column of keys is one of
-
-- a pyarrow binary, large_binary, string or large_string array (or a slice of one), or a ChunkedArray of them;
-- a pair of numpy arrays `(data, offsets)`: row i is `data[offsets[i]:offsets[i + 1]]`;
-- `Slices`.
-
-Null keys raise ValueError: they belong to no lane, and the caller filters them. Empty keys are keys.
+A column of keys is an Arrow array of type binary, or a slice of one, or `Slices`. Null keys raise ValueError:
+they belong to no lane, and the caller filters them. Empty keys are keys.
 
 Rows are processed in chunks that fit the processor's cache, longest row first: the rows that still have a
 block of four bytes are then always a prefix, and one numpy step per block serves all of them.
@@ -14,7 +9,7 @@ block of four bytes are then always a prefix, and one numpy step per block serve
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +20,8 @@ from keylane_spark.columns.hashing import CRC32, FNV1A, MMH3, MURMUR2, ColumnHas
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from keylane.model.records import Layout
 
 _COLUMN_HASHES = {"murmur2": MURMUR2, "crc32": CRC32, "fnv1a": FNV1A}
 _CHUNK_ROWS = 16_384
@@ -37,51 +34,54 @@ class Slices(NamedTuple):
     """Keys as parts of one buffer (bytes, uint8): row i is `data[starts[i]:starts[i] + lengths[i]]`."""
 
     data: NDArray[np.uint8]
-    starts: NDArray[np.signedinteger[Any]]
-    lengths: NDArray[np.signedinteger[Any]]
+    starts: NDArray[np.int32]
+    lengths: NDArray[np.integer]
 
 
-def partition_keys(keys: pa.Array, partition_by: str) -> pa.Array | Slices:
+def partition_keys(keys: pa.BinaryArray, partition_by: str) -> pa.BinaryArray | Slices:
     """The part of each key that partition and stripe are computed from: `routing.partition_key`.
 
-    `keys`: one Arrow array without nulls; it is not copied. Raises ValueError as `routing.partition_key`.
+    The keys are not copied. Raises ValueError as `routing.partition_key`.
     """
     separator = separator_of(partition_by)
     if not separator:
         return keys
-    whole = _slices(keys)
+    complete = _slices(keys)
     ends = pc.find_substring(keys, pattern=separator).to_numpy(zero_copy_only=False)
-    return whole._replace(lengths=np.where(ends < 0, whole.lengths, ends))
+    return complete._replace(lengths=np.where(ends < 0, complete.lengths, ends))
 
 
-def murmur2_column(keys: Any) -> NDArray[np.int32]:
-    """Kafka's murmur2 of each key, int32, one per row: `routing.murmur2`."""
-    return _hash_column(keys, MURMUR2).view(np.int32)
-
-
-def partition_column(keys: Any, partition_count: int, partitioner: str = "murmur2") -> NDArray[np.int32]:
+def partition_column(
+    keys: pa.BinaryArray | Slices, partition_count: int, partitioner: str = "murmur2"
+) -> NDArray[np.int32]:
     """Partition of each key, int32, one per row: `routing.partition_for`, with its ValueErrors."""
     check_partitioning(partition_count, partitioner)
-    hashes = _hash_column(keys, _COLUMN_HASHES[partitioner])
+    hashes = hash_column(keys, _COLUMN_HASHES[partitioner])
     if partitioner == "murmur2":
         hashes &= 0x7FFFFFFF  # Kafka's Utils.toPositive
     return (hashes % np.uint32(partition_count)).astype(np.int32)
 
 
-def stripe_column(keys: Any, stripes: int) -> NDArray[np.int32]:
+def stripe_column(keys: pa.BinaryArray | Slices, stripes: int) -> NDArray[np.int32]:
     """Stripe of each key, int32, one per row: `routing.stripe_for`, with its ValueError."""
     if stripes < 1:
         raise ValueError(f"a partition has at least 1 stripe, not {stripes}")
     if stripes == 1:
-        return np.zeros(_row_count(keys), dtype=np.int32)
-    return (_hash_column(keys, MMH3) % np.uint32(stripes)).astype(np.int32)
+        return np.zeros(len(_slices(keys).starts), dtype=np.int32)
+    return (hash_column(keys, MMH3) % np.uint32(stripes)).astype(np.int32)
 
 
-def _hash_column(keys: Any, hash_: ColumnHash) -> NDArray[np.uint32]:
-    if isinstance(keys, pa.ChunkedArray):
-        return np.concatenate(
-            [np.empty(0, np.uint32), *(_hash_column(chunk, hash_) for chunk in keys.chunks)]
-        )
+def lane_column(keys: pa.BinaryArray, layout: Layout) -> NDArray[np.int32]:
+    """Number of each key's lane: its partition times the layout's stripes, plus its stripe."""
+    routed_by = partition_keys(keys, layout.partition_by)
+    numbers = partition_column(routed_by, layout.partition_count, layout.partitioner)
+    if layout.stripes > 1:
+        numbers = numbers * layout.stripes + stripe_column(routed_by, layout.stripes)
+    return numbers
+
+
+def hash_column(keys: pa.BinaryArray | Slices, hash_: ColumnHash) -> NDArray[np.uint32]:
+    """The unsigned hash of each key."""
     data, starts, lengths = _slices(keys)
     if len(data) < _BLOCK_BYTES:
         data = np.concatenate([data, np.zeros(_BLOCK_BYTES, dtype=np.uint8)])
@@ -92,46 +92,26 @@ def _hash_column(keys: Any, hash_: ColumnHash) -> NDArray[np.uint32]:
     return hashes
 
 
-def _row_count(keys: Any) -> int:
+def _slices(keys: pa.BinaryArray | Slices) -> Slices:
+    """The keys of an Arrow array, without a copy."""
     if isinstance(keys, Slices):
-        return len(keys.starts)
-    if isinstance(keys, tuple):
-        return len(keys[1]) - 1
+        return keys
+    if keys.type != pa.binary():
+        raise TypeError(f"a column of keys is binary, not {keys.type}")
     if keys.null_count:
         raise ValueError(
             f"{keys.null_count} of {len(keys)} keys are null: they belong to no lane, filter them"
         )
-    return len(keys)
-
-
-def _slices(keys: Any) -> Slices:
-    if isinstance(keys, Slices):
-        return keys
-    data, offsets = keys if isinstance(keys, tuple) else _views(keys)
-    return Slices(data, offsets[:-1], np.diff(offsets))
-
-
-def _views(keys: Any) -> tuple[NDArray[np.uint8], NDArray[np.signedinteger[Any]]]:
-    """The (data, offsets) of an Arrow array, without a copy."""
-    rows = _row_count(keys)
-    if pa.types.is_binary(keys.type) or pa.types.is_string(keys.type):
-        width: type[np.signedinteger[Any]] = np.int32
-    elif pa.types.is_large_binary(keys.type) or pa.types.is_large_string(keys.type):
-        width = np.int64
-    else:
-        raise TypeError(f"a column of keys is binary or string, not {keys.type}")
-    if rows == 0:  # an empty array may have no buffers
-        return np.empty(0, dtype=np.uint8), np.zeros(1, dtype=width)
-    _, offsets, data = keys.buffers()
-    return (
-        np.frombuffer(data or b"", dtype=np.uint8),
-        np.frombuffer(offsets, dtype=width)[keys.offset : keys.offset + rows + 1],
-    )
+    if not len(keys):  # it may have no buffers
+        return Slices(np.empty(0, np.uint8), np.empty(0, np.int32), np.empty(0, np.int32))
+    _, ends, data = keys.buffers()
+    bounds = np.frombuffer(ends, np.int32)[keys.offset : keys.offset + len(keys) + 1]
+    return Slices(np.frombuffer(data or b"", np.uint8), bounds[:-1], np.diff(bounds))
 
 
 def _hash_rows(
     data: NDArray[np.uint8],
-    starts: NDArray[np.signedinteger[Any]],
+    starts: NDArray[np.int32],
     lengths: NDArray[np.uint32],
     hash_: ColumnHash,
 ) -> NDArray[np.uint32]:
@@ -151,7 +131,7 @@ def _hash_rows(
 
 def _hash_longest_first(
     data: NDArray[np.uint8],
-    starts: NDArray[np.signedinteger[Any]],
+    starts: NDArray[np.int32],
     lengths: NDArray[np.uint32],
     hash_: ColumnHash,
 ) -> NDArray[np.uint32]:

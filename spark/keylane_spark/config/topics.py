@@ -1,35 +1,7 @@
 """`keylane.toml`: the topics that are served and how the job writes them.
 
-    [job]                          every field has a default
-    reader = "spark"               Spark's JVM reads from Kafka; default "direct": the job itself
-    small_batch_records = 20000
-    metrics = "emf"                print metrics for CloudWatch; "openmetrics": serve them; default "none"
-    metrics_port = 9464            where they are served, on metrics_host = "127.0.0.1"
-    sweep_keys_per_s = 20000       how fast old generations are removed
-    forget_topics = ["orders"]     topics whose state is removed
-    [spark]                        settings of Spark; they override Keylane's
-    "spark.driver.memory" = "2g"
-    [topics.flights]               one table for each topic
-    partitioner = "murmur2"        the partitioner of the topic's producers
-    partition_by = "prefix:|"      they partition by the part of a key before its first "|"
-    stripes = 1
-    ttl = "30d"                    durations: a number and one of ms, s, m, h, d
-    history_count = 100            how many records of each key are kept ...
-    history_age = "7d"             ... and for how long
-    index = true                   keep the topic's keys in order
-    insert_once = true             a key keeps its first value
-    headers = true
-    guarded = true                 producers with several partitioners are expected
-    max_value_bytes = 4194304      larger values are left in Kafka
-    tombstone_marker = "24h"       "0s": none
-    value_format = "registry"      Confluent's wire format; or "json", "text", "bytes"; default "auto"
-    partitions = 9                 with which a missing topic is created (`create_topics`, `keylane up`)
-    kafka = { "cleanup.policy" = "compact" }   Kafka's settings of a topic that is created
-    [views.delays]                 one table for each view, see keylane_spark.config.views
-    topic = "flights"
-    columns = { flights = "count()", worst = "max(dep_delay)" }
-
-It has no addresses and no secrets: they come from the environment, as for the functions.
+docs/configuration/topics.md says what each option does. Durations are kept in ms. There are no addresses and
+no secrets: they come from the environment, as for the functions.
 """
 
 from __future__ import annotations
@@ -65,7 +37,7 @@ class JobConfig(ConfigTable):
     idle_poll_ms: Annotated[int, Field(ge=1, le=10_000)] = 50
     """How often Kafka is asked for new records once there were none for a minute; every 10 ms before."""
     heartbeat_ms: Annotated[int, Field(ge=50, le=60_000)] = 500
-    redis_patience_s: Annotated[float, Field(gt=0)] = 10.0
+    redis_retry_budget_s: Annotated[float, Field(gt=0)] = 10.0
     """The retry budget of writes to Redis, longer than a failover; once it is spent, lanes are parked."""
     wait_replicas: Annotated[int, Field(ge=0, le=5)] = 0
     """How many replicas must have a batch before it counts as written (Redis' WAIT)."""

@@ -1,26 +1,4 @@
-"""A view's table in `keylane.toml`.
-
-    [views.delays]
-    topic = "flights"              the topic that it reads
-    key = "origin"                 the field of the JSON value to group by; default: the record's key
-    time = "time_hour"             the event time: a field with ISO 8601 or ms since 1970; default: the
-                                   record's timestamp
-    window = "1h"                  tumbling, or hopping with `every`; default: one window for all time
-    every = "10m"
-    session = "30m"                instead of `window`: a session ends after that long without an event
-    lateness = "10m"               how late events may come: a window is final that long after its end, by
-                                   the newest event time
-    ttl = "30d"                    how long a window is kept after its last change; default: for ever
-    where = "variant_get(json, '$.dest', 'string') = 'SFO'"
-                                   Spark SQL over key, value, json, timestamp, partition, offset
-    partitions = 9                 default: as many as the topic has when the view begins
-    [views.delays.columns]
-    flights = "count()"            records; count(field): records that have the field
-    late = "sum(dep_delay)"        also min, max, avg: of numbers, exact to 9 decimal places
-    last = "latest(tailnum)"       of the newest event; latest(field, by other): of the highest `other`
-
-Nested fields are named as in `?fields=`: a.b.c. A changed view is built again, beside the old one.
-"""
+"""A view's table in `keylane.toml`: docs/configuration/topics.md says what each option does."""
 
 from __future__ import annotations
 

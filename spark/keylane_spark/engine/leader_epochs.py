@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from keylane.adapters.kafka.options import Connection
-    from keylane.model.topic_partition import TopicPartition
+    from keylane.model.kafka import TopicPartition
 
 _BEYOND_ANY_LOG = 2**62
 _POLL_MS = 200
@@ -58,7 +58,7 @@ def epoch_ends(
     """For each partition the end of an epoch in its log; None: the log's epochs are all below it.
 
     An epoch older than all that the log still has ends where the log begins. A partition is left out if its
-    broker can't tell (Kafka before 2.3). Raises LogUnavailable.
+    broker does not know (Kafka before 2.3). Raises LogUnavailable.
     """
     if not epochs:
         return {}

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from keylane.adapters.kafka.options import Connection
-    from keylane.model.topic_partition import TopicPartition
+    from keylane.model.kafka import TopicPartition
     from keylane_spark.config.topics import JobConfig
 
 CONNECTOR = ("spark-sql-kafka-0-10", "spark-token-provider-kafka-0-10", "kafka-clients", "commons-pool2")

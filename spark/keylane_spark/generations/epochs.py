@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from keylane.errors import Fenced, StateUnavailable
 from keylane_spark.adapters.topic_record import Lineage, TopicRecord
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from keylane_spark.generations.ownership import Ownership
     from keylane_spark.generations.plan import GenerationPlan
 
-T_co = TypeVar("T_co", covariant=True)
+T = TypeVar("T")
 
 MAX_ATTEMPTS = 5
 RECREATED = "deleted and created again"
@@ -29,13 +29,6 @@ class StateAhead(Exception):
     def __init__(self, reasons: Mapping[str, str]) -> None:
         super().__init__(reasons)
         self.reasons = reasons
-
-
-class Opener(Protocol[T_co]):
-    """Opens the lanes of some states with one epoch."""
-
-    def open(self, epoch: int, unusable: Mapping[str, str]) -> T_co:
-        """Open them; `unusable`: states that must begin again, and why. Raises Fenced, StateAhead."""
 
 
 @dataclass(frozen=True)
@@ -92,19 +85,24 @@ class _FreeGenerations:
 
 
 def open_with_epoch(
-    ownership: Ownership, names: Collection[str], opener: Opener[T_co], *, has_begun: bool
-) -> T_co:
+    ownership: Ownership,
+    names: Collection[str],
+    open_: Callable[[int, Mapping[str, str]], T],
+    *,
+    has_begun: bool,
+) -> T:
     """Take an epoch for these states and open them with it, up to five times.
 
-    Where the lanes know a higher epoch (Fenced), the next attempt takes one above it; but a run that has
-    begun was replaced, and Fenced is raised. States whose log was truncated begin again. Raises
-    StateUnavailable after the last attempt.
+    `open_` gets the epoch, and the states that must begin again, with the reasons. Where the lanes know a
+    higher epoch (Fenced), the next attempt takes one above it; but a run that has begun was replaced, and
+    Fenced is raised. States whose log was truncated begin again. Raises StateUnavailable after the last
+    attempt.
     """
     above, unusable = 0, dict[str, str]()
     for _ in range(MAX_ATTEMPTS):
         epoch = ownership.take(names, above)
         try:
-            return opener.open(epoch, unusable)
+            return open_(epoch, unusable)
         except Fenced as fenced:
             if has_begun and fenced.newer_epoch > epoch:
                 raise
@@ -136,12 +134,12 @@ def begin_state(
     planned = plan(state.wanted(kept), kept, record, unusable=unusable, free=generations.find)
     if planned.why:
         say(f"{state.title}: {planned.why}")
-    began, lineages = _began(state, record), tuple[Lineage, ...]()
+    began = _began(state, record)
     if record is None and generations.skipped:
         # The topic had a state, whose records are lost: it may have held what the log no longer has.
         began = (0,) * len(began)
-    if not unusable:
-        lineages = _lineages(state, record)
+    is_new = unusable or record is None or is_recreated(record, state.topic_id)
+    lineages = record.lineages if record and not is_new else ()
     if kept and kept.generation != planned.serving.generation:
         # It holds another topic's records: readers that have its layout must ask for the new one.
         state.supersede(kept)
@@ -158,23 +156,15 @@ def begin_state(
     return BegunState(planned, began, kept, lineages)
 
 
-def _began(state: StoredState, *records: TopicRecord | None) -> tuple[int, ...]:
+def _began(state: StoredState, record: TopicRecord | None) -> tuple[int, ...]:
     """Where the state began in each partition, by a record of the same topic.
 
     A state that begins again keeps it: what retention has removed since then is missing from it.
     """
-    for record in records:
-        if record is not None and record.topic_id == state.topic_id:
-            earlier = tuple(map(min, record.began, state.oldest))
-            return earlier + state.oldest[len(earlier) :]
-    return state.oldest
-
-
-def _lineages(state: StoredState, *records: TopicRecord | None) -> tuple[Lineage, ...]:
-    for record in records:
-        if record is not None and record.topic_id == state.topic_id:
-            return record.lineages
-    return ()
+    if record is None or is_recreated(record, state.topic_id):
+        return state.oldest
+    earlier = tuple(map(min, record.began, state.oldest))
+    return earlier + state.oldest[len(earlier) :]
 
 
 def is_recreated(record: TopicRecord | None, topic_id: str) -> bool:

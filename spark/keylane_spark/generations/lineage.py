@@ -1,9 +1,9 @@
 """Which log a state was read from: the leader epochs of each partition, and where each began.
 
-Offsets alone don't tell one log from another: after an unclean election, or after a broker lost its disk, the
-log ends earlier and grows again with other records at the same offsets. Two logs agree below an offset if the
-record before it has the same leader epoch in both: a leader writes each offset of its epoch once, and after
-the log that it was elected with.
+Offsets alone don't distinguish one log from another: after an unclean election, or after a broker lost its
+disk, the log ends earlier and grows again with other records at the same offsets. Two logs agree below an
+offset if the record before it has the same leader epoch in both: a leader writes each offset of its epoch
+once, and after the log that it was elected with.
 
 So a state is stored with its lineage, the last epochs and the offset at which each began. Before a run reads
 in a new epoch it checks the lineage against the log, and stores it with that epoch.
@@ -20,7 +20,7 @@ from keylane_spark.engine.leader_epochs import EpochEnd
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from keylane.model.topic_partition import TopicPartition
+    from keylane.model.kafka import TopicPartition
     from keylane_spark.adapters.kafka_admin import LogEnd
     from keylane_spark.adapters.topic_record import Lineage
 

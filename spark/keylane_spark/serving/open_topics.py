@@ -19,6 +19,7 @@ its lanes is open; in a topic with strays, if its first lane is: it notes the st
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -45,8 +46,8 @@ from keylane_spark.stream.openings import Opening, Openings, WriterSpec
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
+    from keylane.model.kafka import TopicPartition
     from keylane.model.records import Layout
-    from keylane.model.topic_partition import TopicPartition
     from keylane_spark.adapters.kafka_admin import TopicShape
     from keylane_spark.adapters.lane import LaneStart
     from keylane_spark.adapters.lane_writer import LaneWriter
@@ -82,15 +83,12 @@ def open_topics(
         raise UnknownTopic(missing[0], "Kafka has no topic of this name")
     for topic in missing:
         context.say(f"topic {topic!r} is missing in Kafka: its state stays as it is until the topic is back")
-    cluster = Cluster(context.redis)
-    try:
+    with contextlib.closing(Cluster(context.redis)) as cluster:
         check_eviction_policy(cluster, context.clock)
         opener = _TopicsOpener(context, ownership, cluster, shapes, _still_parked(context, parked_before))
-        openings = open_with_epoch(ownership, shapes, opener, has_begun=ownership.has_begun)
+        openings = open_with_epoch(ownership, shapes, opener.open, has_begun=ownership.has_begun)
         if not ownership.has_begun:
             remove_old_libraries(cluster, context.clock)
-    finally:
-        cluster.close()
     ownership.has_begun = True
     return openings
 
@@ -133,7 +131,7 @@ class _TopicState(StoredState):
 
 @dataclass(frozen=True, slots=True)
 class _TopicsOpener:
-    """Opens the lanes of all topics with one epoch: an `epochs.Opener`."""
+    """Opens the lanes of all topics with one epoch."""
 
     context: JobContext
     ownership: Ownership
@@ -144,6 +142,7 @@ class _TopicsOpener:
     """Topics with strays whose state begins again: what one partition has lost, any lane may lack."""
 
     def open(self, epoch: int, unusable: Mapping[str, str]) -> Openings:
+        """Open them; `unusable`: topics that begin again, and why. Raises Fenced, StateAhead."""
         counts = {topic: shape.partition_count for topic, shape in self.shapes.items()}
         oldest = self.context.broker.oldest_offsets(counts)
         begun: dict[str, BegunState] = {}
@@ -191,8 +190,8 @@ class _TopicsOpener:
     ) -> Opening:
         """Open all lanes of the layouts, and those of partitions by which a topic has grown.
 
-        `lost`: partitions, or whole topics, that have lost their first records. `noted`: topics that may have
-        strays, as far as the totals say.
+        `lost`: partitions, or topics with all of theirs, that have lost their first records. `noted`: topics
+        that may have strays, as far as the totals say.
         """
         layouts = spec.layouts
         positions: dict[TopicPartition, int] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 from keylane.adapters.redis.cluster import Cluster
@@ -71,11 +72,7 @@ class ParkingWatch:
 
 def writable_slots(redis: RedisSettings, clock: Clock, slots: Iterable[int]) -> set[int]:
     """Those of the slots that take writes now; none where no node answers."""
-    cluster = Cluster(redis)
-    try:
+    with contextlib.closing(Cluster(redis)) as cluster, contextlib.suppress(StateUnavailable):
         cluster.refresh(Deadline.after_ms(_PROBE.attempt_timeout_s * 1000, clock))
         return writable(FunctionLibrary(cluster, clock, _PROBE), slots)
-    except StateUnavailable:
-        return set()
-    finally:
-        cluster.close()
+    return set()

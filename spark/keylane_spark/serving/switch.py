@@ -5,20 +5,21 @@ The steps of a switch, once the next generation is complete but for the last sec
 1. The serving query stops after its batch; its lanes have reached the offsets M.
 2. The building query continues until it has reached M everywhere and is complete; then it stops too. If that
    takes too long, the lanes are opened again as before, and the switch is tried again later.
-3. All old lanes are marked superseded: a reader that sees the mark re-reads the layout.
+3. All old lanes are flagged as superseded: a reader that sees the flag re-reads the layout.
 4. One call changes the layout record to the next generation, and puts the old one on the topic record's list
    for removal. From here on every reader uses the new generation.
 5. All lanes are opened again, and one query serves.
 
 No read goes back in time. Before step 4 no reader uses the next generation, which holds everything that the
 old one ever returned. After it no reader uses the old one, because its lanes are marked. A crash after any
-step leaves a state that the next start can open: `open` removes the marks of lanes that serve.
+step leaves a state that the next start can open: `open` clears the flags of lanes that serve.
 
 While a lane is parked, there is no switch: it could not be marked, and the next generation lacks records.
 """
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 from keylane.adapters.redis.cluster import Cluster
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from keylane_spark.generations.ownership import Ownership
     from keylane_spark.stream.openings import Openings
     from keylane_spark.telemetry.metrics import JobMetrics
-    from keylane_spark.telemetry.stray_totals import StrayTotals
+    from keylane_spark.telemetry.strays import StrayTotals
 
 _POLL_S = 0.1
 _NEAR_MS = 5_000
@@ -174,10 +175,7 @@ class Serving:
     def _supersede(self, topics: Iterable[str]) -> None:
         """Mark all old lanes of these topics as superseded."""
         writer = self._openings.serving.writer
-        cluster = Cluster(writer.redis)
-        try:
+        with contextlib.closing(Cluster(writer.redis)) as cluster:
             lanes = writer.lanes(cluster, self._context.clock, self._context.say)
             for topic in topics:
                 lanes.supersede(lanes_of(writer.layouts[topic]))
-        finally:
-            cluster.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import threading
 import traceback
@@ -11,13 +12,15 @@ from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JError
 
-from keylane.errors import KeylaneError, Unavailable
+from keylane.errors import KeylaneError, Unavailable, WriterError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
+
+    from keylane.model.kafka import TopicPartition
 
 STOP_S = 20.0
 """How long the batch in progress is waited for."""
@@ -122,3 +125,29 @@ class BatchQuery(ABC):
                 self.abandon()
                 self.say(f"batch {batch_id} failed\n{traceback.format_exc()}")
                 raise
+
+
+def batch_ends(checkpoint: Path, batch_id: int) -> dict[TopicPartition, int]:
+    """The end offset of each partition in a batch, as Spark logs them before the batch runs.
+
+    The rows don't show it: compacted and transactional topics have gaps, and a partition may have no row at
+    all. The file `offsets/<batch>` of the checkpoint is text: a version, a line of metadata, then for each
+    source a line of JSON, `{"topic": {"partition": end offset}}`.
+
+    Raises Unavailable when the file is missing (a new query writes its own), WriterError when its format is
+    another one.
+    """
+    path = checkpoint / "offsets" / str(batch_id)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise Unavailable(f"Spark's offset log of batch {batch_id} is missing: {error}") from error
+    try:
+        _, _, source = text.splitlines()
+        return {
+            (topic, int(partition)): int(offset)
+            for topic, partitions in json.loads(source).items()
+            for partition, offset in partitions.items()
+        }
+    except (ValueError, AttributeError) as error:
+        raise WriterError(f"Spark's offset log of batch {batch_id} can't be read: {error}") from error

@@ -1,98 +1,86 @@
 """Writes one micro-batch into its lanes, on the driver (small batches) or in a task (large ones).
 
-rows -> records of one partition -> records of one lane -> folded chunks -> RESP bytes -> FCALL
+rows of one partition -> records -> records of one lane -> folded chunks -> RESP bytes -> FCALL
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from keylane.model.records import WHOLE_KEY
-from keylane.routing import PARTITIONERS
 from keylane_spark.adapters.lane import LaneTarget, OffsetRange
-from keylane_spark.columns.chunks import COMPARED_RECORDS, MAX_BYTES, MAX_RECORDS, Chunk, Folder
-from keylane_spark.columns.records import parse_rows
-from keylane_spark.columns.routing import partition_column, partition_keys, stripe_column
+from keylane_spark.columns.chunks import COMPARED_RECORDS, MAX_BYTES, MAX_RECORDS, Folder
+from keylane_spark.columns.records import stored_records
+from keylane_spark.columns.routing import lane_column
 from keylane_spark.telemetry.tally import Tally
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Mapping
 
-    from numpy.typing import NDArray
-
+    from keylane.model.kafka import TopicPartition
     from keylane.model.records import Layout
-    from keylane.model.topic_partition import TopicPartition
     from keylane_spark.adapters.lane_writer import LaneWriter
-    from keylane_spark.columns.chunks import Folded
-    from keylane_spark.columns.records import Records
+    from keylane_spark.columns.chunks import Chunk, Folded
+    from keylane_spark.columns.records import Rows
 
 MAX_OPEN_BYTES = 64 * 1024 * 1024
 """The most that the open chunks of all lanes may hold: a task's partition may have thousands of stripes."""
 
 
-class RowWriter(Protocol):
-    """What takes rows as `BatchWriter.write` does."""
-
-    def write(self, rows: pa.RecordBatch | pa.Table) -> None:
-        """Write rows."""
-
-
-@dataclass(slots=True)
 class BatchWriter:
     """Writes the rows of a batch, then moves the watermark of every stripe to the end of the batch.
 
     A lane's last chunk stays open until the batch ends, so that each key is written once, however often it
-    occurs in the batch. For each partition the order is
-
-    1. its strays, and a wait until they have arrived;
-    2. a note of which lanes were given them;
-    3. its own chunks, which move its watermark.
-
-    So a watermark never claims strays that could still get lost. A partition with a stray for a parked lane
-    is held back: its watermark stays where it is. Rows of partitions without a range are skipped.
+    occurs in the batch; `PartitionChunks` says in which order chunks are sent.
     """
 
-    lanes: LaneWriter
-    layouts: Mapping[str, Layout]
-    ranges: Mapping[TopicPartition, OffsetRange]
-    tallies: dict[TopicPartition, Tally] = field(default_factory=dict)
-    held_back: dict[TopicPartition, str] = field(default_factory=dict)
-    """Partitions that go no further, each with the parked lane for which it has a stray."""
-    reached: dict[TopicPartition, int] = field(default_factory=dict)
-    """The offset behind the last row that came, or the range's end; nothing below it is missing."""
-    _targets: dict[tuple[str, int, int], LaneTarget] = field(default_factory=dict)
-    _folders: dict[LaneTarget, Folder] = field(default_factory=dict)
-    _stray_folders: dict[TopicPartition, dict[LaneTarget, Folder]] = field(default_factory=dict)
-    _written_to: dict[LaneTarget, int] = field(default_factory=dict)
-    """The offset up to which each lane's chunks were sent."""
-    _strays_to: dict[tuple[TopicPartition, LaneTarget], int] = field(default_factory=dict)
-    """The offset up to which each lane was sent a partition's strays."""
-    _has_unacknowledged_strays: bool = False
-    _unnoted_strays: dict[TopicPartition, dict[LaneTarget, int]] = field(default_factory=dict)
-    """The offset up to which each lane was given a partition's strays, until that is noted in Redis."""
+    def __init__(
+        self,
+        lanes: LaneWriter,
+        layouts: Mapping[str, Layout],
+        ranges: Mapping[TopicPartition, OffsetRange],
+    ) -> None:
+        self.ranges = ranges
+        self._layouts = layouts
+        self._sender = ChunkSender(lanes)
+        self._partitions: dict[TopicPartition, PartitionChunks] = {}
+        self._open_bytes = 0
 
-    def write(self, rows: pa.RecordBatch | pa.Table) -> None:
-        """Write rows; they have arrived once `finish` returns.
+    @property
+    def tallies(self) -> dict[TopicPartition, Tally]:
+        """The counts of each partition that had rows, or was read to its end."""
+        return {source: each.tally for source, each in self._partitions.items() if each.reached is not None}
 
-        Columns: partition int32, offset int64, timestamp, key and value binary; topic if there are several;
-        headers, list<struct<key string, value binary>>, if a topic keeps them. The rows of a partition come
-        in offset order.
+    @property
+    def reached(self) -> dict[TopicPartition, int]:
+        """The offset behind the last row that came, or the range's end; nothing below it is missing."""
+        return {source: each.reached for source, each in self._partitions.items() if each.reached is not None}
+
+    @property
+    def held_back(self) -> dict[TopicPartition, str]:
+        """Partitions that go no further, each with the parked lane for which it has a stray."""
+        return {source: each.held_back for source, each in self._partitions.items() if each.held_back}
+
+    def write(self, source: TopicPartition, rows: Rows) -> None:
+        """Write rows of a partition, which come in offset order; they have arrived once `finish` returns.
+
+        Those of a partition without a range are skipped.
         """
-        for batch in rows.to_batches() if isinstance(rows, pa.Table) else (rows,):
-            for topic, of_topic in self._split_by_topic(batch):
-                partitions = of_topic.column("partition").to_numpy(zero_copy_only=False)
-                for partition in np.unique(partitions).tolist():
-                    if (topic, partition) not in self.ranges:
-                        continue
-                    mask = partitions == partition
-                    own = of_topic if mask.all() else of_topic.filter(pa.array(mask))
-                    self._write_partition((topic, partition), own)
-            self._bound_memory()
+        if source not in self.ranges:
+            return
+        chunks = self._chunks(source)
+        before = chunks.open_bytes
+        chunks.add(rows)
+        self._open_bytes += chunks.open_bytes - before
+        if self._open_bytes > MAX_OPEN_BYTES:
+            for each in self._partitions.values():
+                each.send_strays()
+            for each in self._partitions.values():
+                each.send_own()
+            self._open_bytes = 0
 
     def finish(self, partitions: Collection[TopicPartition]) -> None:
         """Move the watermarks of these partitions, with or without records, and wait for all replies."""
@@ -105,158 +93,180 @@ class BatchWriter:
 
     def note_range_read(self, source: TopicPartition) -> None:
         """Note that the partition's rows have all come: its range has been read to its end."""
-        self._tally(source)
-        self.reached[source] = self.ranges[source].end
+        self._chunks(source).reached = self.ranges[source].end
 
-    def note_reached(self, source: TopicPartition, end: int) -> None:
+    def note_written(self, source: TopicPartition, end: int, tally: Tally, held_back: str) -> None:
         """Note that another writer has written the partition's rows below `end`."""
-        for stripe in range(self.layouts[source[0]].stripes):
-            self._written_to[self._lane(*source, stripe)] = end
+        chunks = self._partitions[source] = self._new_chunks(source, end)
+        chunks.reached, chunks.tally, chunks.held_back = end, tally, held_back
 
     def _finish(self, ranges: Mapping[TopicPartition, OffsetRange]) -> None:
         for source in ranges:
-            self._send_open_strays(source)
-        for (topic, partition), last in ranges.items():
-            for stripe in range(self.layouts[topic].stripes):
-                lane = self._lane(topic, partition, stripe)
-                folder = self._folders.pop(lane, None)
-                self._apply(lane, folder.take() if folder else None, last)
-        self.lanes.flush()
+            self._chunks(source).send_strays()
+        for source, last in ranges.items():
+            self._chunks(source).finish(last)
+        self._sender.flush()
+        self._open_bytes = sum(each.open_bytes for each in self._partitions.values())
 
-    def _split_by_topic(self, batch: pa.RecordBatch) -> Iterable[tuple[str, pa.RecordBatch]]:
-        if "topic" not in batch.schema.names:
-            (topic,) = self.layouts
-            return [(topic, batch)]
-        topics = batch.column("topic")
-        names = pc.unique(topics).to_pylist()
-        if len(names) == 1:
-            return [(names[0], batch)]
-        return [(name, batch.filter(pc.equal(topics, name))) for name in names]
+    def _chunks(self, source: TopicPartition) -> PartitionChunks:
+        chunks = self._partitions.get(source)
+        if chunks is None:
+            chunks = self._partitions[source] = self._new_chunks(source, self.ranges[source].begin)
+        return chunks
 
-    def _write_partition(self, source: TopicPartition, rows: pa.RecordBatch) -> None:
+    def _new_chunks(self, source: TopicPartition, begin: int) -> PartitionChunks:
         topic, partition = source
-        layout = self.layouts[topic]
-        tally = self._tally(source)
-        self.reached[source] = rows.column("offset")[-1].as_py() + 1
-        records = self._count_rows(tally, rows, layout)
-        routed_by = partition_keys(records.keys, layout.partition_by)
-        lane_partition = partition_column(routed_by, layout.partition_count, layout.partitioner)
-        is_stray = lane_partition != partition
-        if is_stray.any():
-            self._write_strays(source, records.where(is_stray), lane_partition[is_stray])
-            records = records.where(~is_stray)
-        stripe_of = stripe_column(partition_keys(records.keys, layout.partition_by), layout.stripes)
-        for stripe in np.unique(stripe_of).tolist():
-            mask = stripe_of == stripe
-            lane = self._lane(topic, partition, stripe)
-            max_records = COMPARED_RECORDS if layout.options.compared else MAX_RECORDS
-            folder = self._folders.setdefault(lane, Folder(layout.options, max_records))
-            for folded in folder.add(records if mask.all() else records.where(mask)):
-                self._apply(lane, folded)
+        return PartitionChunks(self._sender, self._layouts[topic], partition, begin)
 
-    @staticmethod
-    def _count_rows(tally: Tally, rows: pa.RecordBatch, layout: Layout) -> Records:
-        """The rows with a key as records; all rows are counted."""
-        keys = rows.column("key")
-        tally.records += len(keys)
-        if keys.null_count:
-            tally.null_keys += keys.null_count
-            rows = rows.filter(keys.is_valid())
-        records = parse_rows(rows, layout.options)
-        tally.tombstones += records.values.null_count
-        tally.record_bytes += int(records.sizes.sum())
-        if records.left_bytes is not None:
-            tally.left_in_kafka += int(np.count_nonzero(records.left_bytes))
-            tally.record_bytes += int(records.left_bytes.sum())
-        return records
 
-    def _write_strays(
-        self, source: TopicPartition, records: Records, lane_partition: NDArray[np.int32]
-    ) -> None:
-        """Send each record to the lane in which readers look for its key."""
-        topic, partition = source
-        layout, tally = self.layouts[topic], self._tally(source)
-        folders = self._stray_folders.setdefault(source, {})
-        routed_by = partition_keys(records.keys, layout.partition_by)
-        number_of = lane_partition.astype(np.int64) * layout.stripes + stripe_column(
-            routed_by, layout.stripes
-        )
-        for number in np.unique(number_of).tolist():
-            lane = self._lane(topic, number // layout.stripes, number % layout.stripes)
-            folder = folders.setdefault(lane, Folder(layout.options, COMPARED_RECORDS))
-            for folded in folder.add(records.where(number_of == number)):
-                self._put_strays(source, lane, folded)
-        tally.strays += len(records)
-        for name in PARTITIONERS:
-            explained = partition_column(routed_by, layout.partition_count, name) == partition
-            setattr(tally, name, getattr(tally, name) + int(explained.sum()))
-        if layout.partition_by != WHOLE_KEY:
-            by_whole_key = partition_column(records.keys, layout.partition_count, layout.partitioner)
-            tally.whole_key += int((by_whole_key == partition).sum())
+@dataclass(slots=True)
+class _OpenChunk:
+    """The chunk of a lane that has room. `sent_to`: the offset up to which those before it were sent."""
 
-    def _send_open_strays(self, source: TopicPartition) -> None:
-        for lane, folder in self._stray_folders.pop(source, {}).items():
-            if (folded := folder.take()) is not None:
-                self._put_strays(source, lane, folded)
+    lane: LaneTarget
+    folder: Folder
+    sent_to: int
 
-    def _put_strays(self, source: TopicPartition, lane: LaneTarget, folded: Folded) -> None:
-        chunk = folded.encode(lane.key_prefix, source[1])
-        self.lanes.put_strays(lane, chunk, source[1], self._strays_to.get((source, lane), 0))
-        self._strays_to[source, lane] = chunk.end_offset
-        self._unnoted_strays.setdefault(source, {})[lane] = chunk.end_offset
-        self._wait_for_large_chunk(chunk)
-        self._tally(source).written += chunk.count
-        self._has_unacknowledged_strays = True
 
-    def _apply(self, lane: LaneTarget, folded: Folded | None, last: OffsetRange | None = None) -> None:
+class PartitionChunks:
+    """The chunks of one partition's records, which are sent in this order.
+
+    1. its strays, and a wait until they have arrived;
+    2. a note of which lanes were given them;
+    3. its own chunks, which move its watermark.
+
+    So a watermark never claims strays that could still get lost. A partition with a stray for a parked lane
+    is held back: its watermark stays where it is.
+    """
+
+    def __init__(self, sender: ChunkSender, layout: Layout, partition: int, begin: int) -> None:
+        """`begin`: the offset below which the partition's own lanes have its records."""
+        self.tally = Tally()
+        self.reached: int | None = None
+        self.held_back = ""
+        self._sender = sender
+        self._layout = layout
+        self._partition = partition
+        first = partition * layout.stripes
+        numbers = range(first, first + layout.stripes)
+        self._own = {number: self._open_chunk(number, begin) for number in numbers}
+        """The chunks by the numbers of their lanes, as of `lane_column`."""
+        self._first_lane = self._own[first].lane
+        self._strays: dict[int, _OpenChunk] = {}
+        self._unsent_strays: dict[int, _OpenChunk] = {}
+        self._given: dict[LaneTarget, int] = {}
+        """The offset up to which each lane was given strays, until that is noted in Redis."""
+
+    def _open_chunk(self, lane_number: int, sent_to: int) -> _OpenChunk:
+        partition, stripe = divmod(lane_number, self._layout.stripes)
+        is_compared = self._layout.options.compared or partition != self._partition
+        folder = Folder(self._layout.options, COMPARED_RECORDS if is_compared else MAX_RECORDS)
+        return _OpenChunk(LaneTarget.of(self._layout, partition, stripe), folder, sent_to)
+
+    @property
+    def open_bytes(self) -> int:
+        """The size of the open chunks."""
+        return sum(chunk.folder.open_bytes for chunk in (*self._own.values(), *self._strays.values()))
+
+    def add(self, rows: Rows) -> None:
+        """Add rows to the chunks of their lanes, strays first, and send the chunks that are full."""
+        self.reached = int(rows.offsets[-1]) + 1
+        records = stored_records(rows.with_keys(), self._layout.options)
+        self.tally.add(len(rows), records)
+        numbers = lane_column(records.keys, self._layout)
+        is_one = bool((numbers == numbers[:1]).all())
+        lanes = numbers[:1].tolist() if is_one else np.unique(numbers).tolist()
+        if any(number not in self._own for number in lanes):
+            is_stray = numbers // self._layout.stripes != self._partition
+            self.tally.add_strays(records.keys.filter(pa.array(is_stray)), self._partition, self._layout)
+        for number in sorted(lanes, key=lambda each: each in self._own):  # strays first
+            part = records if is_one else records.where(numbers == number)
+            if chunk := self._own.get(number):
+                for folded in chunk.folder.add(part):
+                    self._apply(chunk, folded)
+                continue
+            if number not in self._strays:
+                self._strays[number] = self._open_chunk(number, 0)
+            chunk = self._unsent_strays[number] = self._strays[number]
+            for folded in chunk.folder.add(part):
+                self._put_strays(chunk, folded)
+
+    def send_strays(self) -> None:
+        """Send the open chunks of strays."""
+        unsent, self._unsent_strays = self._unsent_strays, {}
+        for chunk in unsent.values():
+            if (folded := chunk.folder.take()) is not None:
+                self._put_strays(chunk, folded)
+
+    def send_own(self) -> None:
+        """Send the open chunks of the partition's own lanes."""
+        for chunk in self._own.values():
+            if (folded := chunk.folder.take()) is not None:
+                self._apply(chunk, folded)
+
+    def finish(self, last: OffsetRange) -> None:
+        """Send what is open, and move the watermarks to the range's end."""
+        for chunk in self._own.values():
+            self._apply(chunk, chunk.folder.take(), last)
+
+    def _put_strays(self, chunk: _OpenChunk, folded: Folded) -> None:
+        encoded = folded.encode(chunk.lane.key_prefix, self._partition)
+        self._sender.put_strays(chunk.lane, encoded, self._partition, chunk.sent_to)
+        chunk.sent_to = self._given[chunk.lane] = encoded.end_offset
+        self.tally.written += encoded.count
+
+    def _apply(self, chunk: _OpenChunk, folded: Folded | None, last: OffsetRange | None = None) -> None:
         """Send a chunk; `last`: the range to its end, where the chunk (or none) is the lane's last."""
-        source = lane.topic, lane.partition
-        self._send_open_strays(source)
-        if self._has_unacknowledged_strays:
-            self.lanes.flush()
-            self._has_unacknowledged_strays = False
-        if given := self._unnoted_strays.pop(source, None):
-            for each in given:
-                if self.lanes.is_parked(each):
-                    self.held_back.setdefault(source, str(each))
-        if source in self.held_back:
+        self.send_strays()
+        self._sender.wait_for_strays()
+        given, self._given = self._given, {}
+        for lane in given:
+            if self._sender.lanes.is_parked(lane):
+                self.held_back = self.held_back or str(lane)
+        if self.held_back:
             return
         if given:
-            self.lanes.note_strays(self._lane(*source, 0), given)
-        begin = self._written_to.get(lane, self.ranges[source].begin)
-        chunk = folded.encode(lane.key_prefix) if folded else None
+            self._sender.lanes.note_strays(self._first_lane, given)
+        encoded = folded.encode(chunk.lane.key_prefix) if folded else None
         if last is not None:
-            covered = OffsetRange(begin, last.end, last.complete_as_of_ms, last.log_end)
+            covered = OffsetRange(chunk.sent_to, last.end, last.complete_as_of_ms, last.log_end)
         else:
-            covered = OffsetRange(begin, chunk.end_offset if chunk else begin)
+            covered = OffsetRange(chunk.sent_to, encoded.end_offset if encoded else chunk.sent_to)
+        self._sender.apply(chunk.lane, covered, encoded)
+        chunk.sent_to = covered.end
+        self.tally.written += encoded.count if encoded else 0
+
+
+class ChunkSender:
+    """Sends encoded chunks of all partitions; bounds the bytes in flight, and knows of strays among them."""
+
+    def __init__(self, lanes: LaneWriter) -> None:
+        self.lanes = lanes
+        self._has_strays_in_flight = False
+
+    def put_strays(self, lane: LaneTarget, chunk: Chunk, source_partition: int, after: int) -> None:
+        """Send strays, as `LaneWriter.put_strays`."""
+        self.lanes.put_strays(lane, chunk, source_partition, after)
+        self._has_strays_in_flight = True
+        self._wait_for_large(chunk)
+
+    def apply(self, lane: LaneTarget, covered: OffsetRange, chunk: Chunk | None) -> None:
+        """Send a lane's own records, as `LaneWriter.apply`."""
         self.lanes.apply(lane, covered, chunk)
         if chunk:
-            self._wait_for_large_chunk(chunk)
-            self._tally(source).written += chunk.count
-        self._written_to[lane] = covered.end
+            self._wait_for_large(chunk)
 
-    def _wait_for_large_chunk(self, chunk: Chunk) -> None:
+    def wait_for_strays(self) -> None:
+        """Wait until all strays that were sent have arrived."""
+        if self._has_strays_in_flight:
+            self.flush()
+
+    def flush(self) -> None:
+        """Wait until all that was sent has arrived."""
+        self.lanes.flush()
+        self._has_strays_in_flight = False
+
+    def _wait_for_large(self, chunk: Chunk) -> None:
         """Flush after an oversized chunk, such as a single huge record, to bound the bytes in flight."""
         if len(chunk.arguments) > 2 * MAX_BYTES:
-            self.lanes.flush()
-
-    def _bound_memory(self) -> None:
-        """Send all open chunks once they hold more than MAX_OPEN_BYTES together, though each is small."""
-        strays = [folder for folders in self._stray_folders.values() for folder in folders.values()]
-        if sum(folder.open_bytes for folder in (*self._folders.values(), *strays)) <= MAX_OPEN_BYTES:
-            return
-        for source in list(self._stray_folders):
-            self._send_open_strays(source)
-        for lane, folder in self._folders.items():
-            if (folded := folder.take()) is not None:
-                self._apply(lane, folded)
-
-    def _tally(self, source: TopicPartition) -> Tally:
-        return self.tallies.setdefault(source, Tally())
-
-    def _lane(self, topic: str, partition: int, stripe: int) -> LaneTarget:
-        name = topic, partition, stripe
-        lane = self._targets.get(name)
-        if lane is None:
-            lane = self._targets[name] = LaneTarget.of(self.layouts[topic], partition, stripe)
-        return lane
+            self.flush()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections import deque
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow.compute as pc
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame
 
-    from keylane.model.topic_partition import TopicPartition
+    from keylane.model.kafka import TopicPartition
+    from keylane_spark.adapters.lane import OffsetRange
     from keylane_spark.telemetry.tally import Tally
 
 MAX_BYTES = 64 * 1024 * 1024
@@ -29,6 +31,24 @@ MAX_BYTES = 64 * 1024 * 1024
 _FEW = 128
 _REMEMBERED = 20
 _CONTENTS = ("key", "value", "headers")
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedBatch:
+    """A batch that Spark has planned: the rows of its source, not read yet, and what they cover."""
+
+    rows: DataFrame
+    ranges: Mapping[TopicPartition, OffsetRange]
+
+    @property
+    def moved(self) -> list[TopicPartition]:
+        """The partitions of which the batch has offsets, sorted."""
+        return sorted(source for source, covered in self.ranges.items() if covered.end > covered.begin)
+
+    @property
+    def size(self) -> int:
+        """The number of offsets: records, and gaps between them."""
+        return sum(self.ranges[source].end - self.ranges[source].begin for source in self.moved)
 
 
 class DriverShare:

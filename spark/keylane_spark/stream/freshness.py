@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from keylane.model.topic_partition import TopicPartition
+    from keylane.model.kafka import TopicPartition
 
 _MAX_SIGHTS = 1000
 

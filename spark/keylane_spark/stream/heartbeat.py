@@ -4,13 +4,13 @@ It runs in its own thread with its own connections. It moves no watermark. It ra
 lane is complete once the job has written all records below an observed end offset.
 
 It waits for no node: a lane that it can't reach is tried again with the next beat, and the others are beaten
-meanwhile. A slot that it has not reached for `redis_patience_s` is parked.
+meanwhile. A slot that it has not reached for `redis_retry_budget_s` is parked.
 """
 
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from keylane.adapters.redis.cluster import Cluster
 from keylane.errors import KeylaneError, Unavailable
@@ -21,50 +21,12 @@ from keylane_spark.stream.freshness import topic_complete_as_of_ms
 from keylane_spark.stream.restarts import unexpected
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from keylane.model.topic_partition import TopicPartition
+    from keylane.model.kafka import TopicPartition
     from keylane_spark.context import JobContext
     from keylane_spark.stream.freshness import ObservedEnds
     from keylane_spark.stream.leaders import Leaders
     from keylane_spark.stream.openings import WriterSpec
-
-
-class HeartbeatQuery(Protocol):
-    """The query whose lanes are kept fresh; the heartbeat's thread calls it."""
-
-    @property
-    def positions(self) -> dict[TopicPartition, int]:
-        """The next offset of each partition that is read, or was read until it was parked or held back."""
-
-    @property
-    def stuck(self) -> Collection[TopicPartition]:
-        """Those of them that go no further, because their lanes are parked, or a stray's lane is."""
-
-    @property
-    def unread(self) -> Collection[TopicPartition]:
-        """Partitions without a position: they have been parked since the lanes were opened."""
-
-    @property
-    def parked(self) -> ParkedSlots:
-        """Slots whose lanes are left out."""
-
-    @property
-    def strays(self) -> Collection[str]:
-        """Topics with strays: each of their lanes is only as complete as all partitions of the topic."""
-
-    @property
-    def lacking(self) -> set[TopicPartition]:
-        """Partitions whose lanes may lack strays, until all partitions of the topic were read once."""
-
-    def check_topics(self) -> None:
-        """Raise TopicChanged when the topics are not as they were."""
-
-    def fail(self, error: KeylaneError) -> None:
-        """End the query: the heartbeat has ended with this error."""
-
-    def say(self, text: str) -> None:
-        """Print a line to the job's log."""
+    from keylane_spark.stream.reading_query import ReadingQuery
 
 
 class Heartbeat:
@@ -76,7 +38,7 @@ class Heartbeat:
         writer: WriterSpec,
         freshness: ObservedEnds,
         leaders: Leaders,
-        query: HeartbeatQuery,
+        query: ReadingQuery,
     ) -> None:
         self._leaders = leaders
         self._clock = context.clock
@@ -88,7 +50,7 @@ class Heartbeat:
         self._cluster = Cluster(writer.redis)
         self._missed = ParkedSlots()
         self._missed_since_s: dict[int, float] = {}
-        self._patience_s = context.config.job.redis_patience_s
+        self._retry_budget_s = context.config.job.redis_retry_budget_s
         self._slots = {
             lane.slot
             for topic, partition in query.positions
@@ -194,7 +156,7 @@ class Heartbeat:
         parked = self._query.parked
         missed = {slot: why for slot, why in self._missed.reasons.items() if slot not in parked}
         self._missed_since_s = {slot: self._missed_since_s.get(slot, began_s) for slot in missed}
-        latest_s = self._clock.monotonic_s() - self._patience_s
+        latest_s = self._clock.monotonic_s() - self._retry_budget_s
         overdue = [slot for slot, since_s in self._missed_since_s.items() if since_s <= latest_s]
         for why in {missed[slot] for slot in overdue}:
             parked.park([slot for slot in overdue if missed[slot] == why], why)

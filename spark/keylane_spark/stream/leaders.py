@@ -14,7 +14,7 @@ from keylane.errors import LogUnavailable, TopicChanged, Unavailable
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from keylane.model.topic_partition import TopicPartition
+    from keylane.model.kafka import TopicPartition
     from keylane_spark.context import JobContext
 
 _ELECTION_S = 30.0

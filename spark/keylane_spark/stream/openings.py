@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from keylane.adapters.redis.cluster import Cluster, RedisSettings
+    from keylane.model.kafka import TopicPartition
     from keylane.model.records import Layout
-    from keylane.model.topic_partition import TopicPartition
     from keylane.ports import Clock
     from keylane_spark.adapters.kafka_admin import TopicShape
     from keylane_spark.adapters.lane import LaneTarget
@@ -33,6 +33,11 @@ class WriterSpec:
     layouts: Mapping[str, Layout]
     epoch: int
     options: WriteOptions
+
+    @property
+    def stores_headers(self) -> bool:
+        """Whether any of the topics keeps headers."""
+        return any(layout.options.headers for layout in self.layouts.values())
 
     def lanes(
         self,

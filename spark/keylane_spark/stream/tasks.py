@@ -1,4 +1,4 @@
-"""What runs inside Spark's Python workers: writing the rows of one partition into its lanes."""
+"""What runs inside Spark's Python workers: writing rows into their lanes."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import functools
 import gc
 import json
 import sys
+from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING
 
@@ -21,23 +22,22 @@ from keylane_spark.telemetry.tally import Tally
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from keylane.model.topic_partition import TopicPartition
+    from keylane.model.kafka import TopicPartition
     from keylane_spark.adapters.lane import OffsetRange
     from keylane_spark.stream.openings import WriterSpec
 
-_COUNTS = [field.name for field in fields(Tally)]
-TALLY_SCHEMA = ", ".join(
-    [
-        *("topic string", "partition int", "newer_epoch long", "held_back string", "parked string"),
-        "reached long",
-        *(f"{name} long" for name in _COUNTS),
-    ]
-)
-_ARROW_SCHEMA = pa.schema(
-    [("topic", pa.string()), ("partition", pa.int32()), ("newer_epoch", pa.int64())]
-    + [("held_back", pa.string()), ("parked", pa.string()), ("reached", pa.int64())]
-    + [(name, pa.int64()) for name in _COUNTS]
-)
+_COLUMNS = {
+    "topic": "string",
+    "partition": "int",
+    "newer_epoch": "long",
+    "held_back": "string",
+    "parked": "string",
+    "reached": "long",
+    **{field.name: "long" for field in fields(Tally)},
+}
+_ARROW_TYPES = {"string": pa.string(), "int": pa.int32(), "long": pa.int64()}
+TALLY_SCHEMA = ", ".join(f"{name} {kind}" for name, kind in _COLUMNS.items())
+_ARROW_SCHEMA = pa.schema([(name, _ARROW_TYPES[kind]) for name, kind in _COLUMNS.items()])
 
 
 @functools.cache
@@ -56,7 +56,7 @@ def _cluster(settings: RedisSettings) -> Cluster:
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionWriter:
+class PartitionWriter(ABC):
     """A function for `mapInArrow`: writes rows, and returns one row of tallies for each partition.
 
     A fence is returned in a row (`newer_epoch`): raised, Spark would retry the task. A partition that is held
@@ -88,24 +88,24 @@ class PartitionWriter:
             lanes.abandon()
             raise
         new = json.dumps(by_reason(parked, self.parked))
+        held_back, reached = batch_writer.held_back, batch_writer.reached
         rows = [
             {
                 "topic": topic,
                 "partition": partition,
                 "newer_epoch": newer_epoch,
                 "parked": new,
-                "held_back": batch_writer.held_back.get((topic, partition), ""),
-                "reached": batch_writer.reached[topic, partition],
+                "held_back": held_back.get((topic, partition), ""),
+                "reached": reached[topic, partition],
                 **asdict(tally),
             }
             for (topic, partition), tally in batch_writer.tallies.items()
         ]
         yield pa.RecordBatch.from_pylist(rows, schema=_ARROW_SCHEMA)
 
+    @abstractmethod
     def write_rows(self, batches: Iterator[pa.RecordBatch], writer: BatchWriter) -> None:
-        """Write the rows that Spark has read."""
-        for batch in batches:
-            writer.write(batch)
+        """Write the rows that the task's input stands for."""
 
 
 def by_reason(parked: ParkedSlots, before: Mapping[int, str]) -> dict[str, list[int]]:

@@ -18,7 +18,7 @@ _LOADED = (
     "pandas",  # by Spark's serializers
     "pyarrow.pandas_compat",
     "keylane_spark.stream.log_ranges",
-    "keylane_spark.stream.tasks",
+    "keylane_spark.stream.spark_reader",
     "keylane_spark.stream.openings",
     "encodings.idna",  # by the first connection
 )

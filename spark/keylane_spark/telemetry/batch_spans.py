@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from keylane.adapters.open_telemetry import Tracing
-    from keylane.model.topic_partition import TopicPartition
+    from keylane.model.kafka import TopicPartition
     from keylane_spark.telemetry.tally import Tally
 
 _NS_OF_MS = 1_000_000

@@ -33,10 +33,10 @@ class EmfLines:
     def __call__(self, found: list[MetricSeries]) -> None:
         """Write a line for each topic and view that is still served, or has counted something."""
         for series in found:
-            place = series.kind, series.name
-            before = self._written.get(place, {})
-            added = {name: total - before.get(name, 0) for name, total in series.totals.items()}
-            self._written[place] = series.totals
+            name = series.kind, series.name
+            before = self._written.get(name, {})
+            added = {count: total - before.get(count, 0) for count, total in series.totals.items()}
+            self._written[name] = series.totals
             if series.gauges or any(added.values()):
                 self._write(self._line(series, added))
 

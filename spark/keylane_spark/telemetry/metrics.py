@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from keylane.model.topic_partition import TopicPartition
+    from keylane.model.kafka import TopicPartition
     from keylane.ports import Clock
     from keylane_spark.telemetry.tally import Tally
 
@@ -59,10 +59,12 @@ class JobMetrics:
             for topic in {topic for topic, _ in tallies}:
                 self._totals["topic", topic]["Batches"] += 1
             for (topic, _), tally in tallies.items():
-                totals = self._totals["topic", topic]
-                totals["Records"] += tally.records
-                totals["Strays"] += tally.strays
-                totals["LeftInKafka"] += tally.left_in_kafka
+                counts = {
+                    "Records": tally.records,
+                    "Strays": tally.strays,
+                    "LeftInKafka": tally.left_in_kafka,
+                }
+                self._totals["topic", topic].update(counts)
 
     def count_restart(self, topics: Iterable[str]) -> None:
         """Count a restart of the topics' writer after an error."""

@@ -3,6 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from keylane.model.records import WHOLE_KEY
+from keylane.routing import PARTITIONERS
+from keylane_spark.columns.routing import partition_column, partition_keys
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from keylane.model.records import Layout
+    from keylane_spark.columns.records import Records
+
+EXPLANATIONS = (*PARTITIONERS, "whole_key")
+"""What may have placed a stray: fields of `Tally`."""
 
 
 @dataclass(slots=True)
@@ -22,3 +38,28 @@ class Tally:
     fnv1a: int = 0
     whole_key: int = 0
     """Of a topic partitioned by a part of its keys: strays in the partition of the complete key."""
+
+    @property
+    def stray_counts(self) -> dict[str, int]:
+        """How many strays there are, and how many of them each of EXPLANATIONS explains."""
+        return {name: getattr(self, name) for name in ("strays", *EXPLANATIONS)}
+
+    def add(self, row_count: int, records: Records) -> None:
+        """Count rows, and the records of those that have a key."""
+        self.records += row_count
+        self.null_keys += row_count - len(records)
+        self.tombstones += records.values.null_count
+        self.record_bytes += records.total_bytes
+        if records.left_bytes is not None:
+            self.left_in_kafka += int(np.count_nonzero(records.left_bytes))
+
+    def add_strays(self, keys: pa.BinaryArray, partition: int, layout: Layout) -> None:
+        """Count strays in a partition by their keys."""
+        self.strays += len(keys)
+        routed_by = partition_keys(keys, layout.partition_by)
+        for name in PARTITIONERS:
+            explained = partition_column(routed_by, layout.partition_count, name) == partition
+            setattr(self, name, getattr(self, name) + int(explained.sum()))
+        if layout.partition_by != WHOLE_KEY:
+            by_whole_key = partition_column(keys, layout.partition_count, layout.partitioner)
+            self.whole_key += int((by_whole_key == partition).sum())

@@ -2,34 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from keylane.state.aggregates import merge_states
 from keylane.state.windows import encode_window, is_final, split, window_key
 from keylane_spark.adapters.view_lanes import Changes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from keylane.state.windows import Definition
+    from keylane_spark.adapters.view_lanes import LaneWindows
     from keylane_spark.views.partials import PartialWindow
-
-Window = tuple[int | None, list[Any]]
-"""The end of a window, and the states of its columns."""
-
-
-class Windows(Protocol):
-    """Reads the windows of one lane."""
-
-    def windows(self, names: Sequence[bytes]) -> dict[bytes, Window]:
-        """The windows of these window keys that exist."""
-
-    def around(self, spans: Iterable[tuple[bytes, bytes]]) -> list[bytes]:
-        """The window keys within each span, and the one before it."""
 
 
 def merge_partials(
-    view: Definition, partials: Sequence[PartialWindow], stored: Windows, watermark_ms: int
+    view: Definition, partials: Sequence[PartialWindow], stored: LaneWindows, watermark_ms: int
 ) -> tuple[Changes, int]:
     """What partial windows change, and how many of their records are late.
 
@@ -44,7 +32,9 @@ def merge_partials(
     return Changes(_merge_fixed(view, open_, stored)), late
 
 
-def _merge_fixed(view: Definition, partials: Sequence[PartialWindow], stored: Windows) -> dict[bytes, bytes]:
+def _merge_fixed(
+    view: Definition, partials: Sequence[PartialWindow], stored: LaneWindows
+) -> dict[bytes, bytes]:
     named = [(window_key(partial.key or b"", partial.start_ms), partial) for partial in partials]
     found = stored.windows(list(dict.fromkeys(name for name, _ in named)))
     for name, partial in named:
@@ -55,7 +45,7 @@ def _merge_fixed(view: Definition, partials: Sequence[PartialWindow], stored: Wi
 
 
 def _merge_sessions(
-    view: Definition, partials: Sequence[PartialWindow], lane: Windows, watermark_ms: int
+    view: Definition, partials: Sequence[PartialWindow], lane: LaneWindows, watermark_ms: int
 ) -> tuple[Changes, int]:
     """Merge each partial session with all open sessions of its key that it overlaps into one."""
     spans = [

@@ -24,7 +24,7 @@ from keylane_spark.views.view_writer import ViewWriter
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from keylane.model.topic_partition import TopicPartition
+    from keylane.model.kafka import TopicPartition
     from keylane_spark.adapters.function_library import FunctionLibrary
     from keylane_spark.adapters.kafka_admin import TopicShape
     from keylane_spark.adapters.lane import LaneTarget
@@ -66,7 +66,7 @@ def open_view(context: JobContext, ownership: Ownership, name: str, *, has_begun
     cluster = Cluster(context.redis)
     try:
         opener = _ViewOpener(context, ownership, cluster, name, shapes[topic])
-        return open_with_epoch(ownership, [state_name(name)], opener, has_begun=has_begun)
+        return open_with_epoch(ownership, [state_name(name)], opener.open, has_begun=has_begun)
     except BaseException:
         cluster.close()
         raise
@@ -96,7 +96,7 @@ class _ViewState(StoredState):
 
 @dataclass(frozen=True, slots=True)
 class _ViewOpener:
-    """Opens the lanes of one view under one epoch; it implements `epochs.Opener`."""
+    """Opens the lanes of one view with one epoch."""
 
     context: JobContext
     ownership: Ownership
@@ -105,6 +105,7 @@ class _ViewOpener:
     shape: TopicShape
 
     def open(self, epoch: int, unusable: Mapping[str, str]) -> ViewOpening:
+        """Open them; `unusable`: views that begin again, and why. Raises Fenced, StateAhead."""
         context, config = self.context, self.context.config.views[self.name]
         view, library = config.definition, context.library(self.cluster)
         offsets = context.broker.oldest_offsets({view.topic: self.shape.partition_count})

@@ -121,8 +121,8 @@ def _windowed(
         window = f.session_window("t", f"{view.size_ms * 1000 - 1} microseconds").alias("w")
         start, end = f.unix_millis(f.col("w.start")), f.unix_millis(f.col("w.end")) + 1
         is_late = f.unix_millis("t") + view.size_ms <= f.lit(watermark_ms)
-        whole = rows.withColumn("t", f.timestamp_millis(f.unix_millis("t"))).withColumn("late", is_late)
-        return whole.groupBy("partition", "k", "late", window), start, end
+        in_ms = rows.withColumn("t", f.timestamp_millis(f.unix_millis("t"))).withColumn("late", is_late)
+        return in_ms.groupBy("partition", "k", "late", window), start, end
     every_ms = view.every_ms or view.size_ms
     at = f.unix_millis("t")
     last = at - f.pmod(at, f.lit(every_ms))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
     from keylane_spark.context import JobContext
     from keylane_spark.generations.ownership import Ownership
-    from keylane_spark.telemetry.metrics import JobMetrics
     from keylane_spark.views.open_view import ViewOpening
 
 _CHECK_TOPIC_S = 2.0
@@ -35,7 +35,6 @@ class Views:
         context: JobContext,
         ownership: Ownership,
         stop: threading.Event,
-        metrics: JobMetrics,
         *,
         sweep: Callable[[str], None],
         failed: Callable[[KeylaneError], None],
@@ -43,7 +42,6 @@ class Views:
         self._context = context
         self._ownership = ownership
         self._stop = stop
-        self._metrics = metrics
         self._sweep = sweep
         self._failed = failed
         self._threads = [
@@ -73,13 +71,13 @@ class Views:
             except TopicChanged as error:
                 self._context.say(f"view {name!r} opens its lanes again: {error}")
             except (Unavailable, LaneBehind, UnknownTopic) as error:
-                self._metrics.count_view_restart(name)
+                self._context.metrics.count_view_restart(name)
                 pauses.pause(error)
             except KeylaneError as error:
                 self._failed(error)
                 return
             except Exception as error:  # noqa: BLE001 (of Spark or a client: a view must not end without a word)
-                self._metrics.count_view_restart(name)
+                self._context.metrics.count_view_restart(name)
                 pauses.pause(unexpected(error))
 
     def _serve(self, opening: ViewOpening) -> None:
@@ -90,7 +88,7 @@ class Views:
                 f"INCOMPLETE: partition {partition} of topic {opening.view.topic!r}: Kafka no longer has "
                 f"records that view {name!r} never read"
             )
-        query = ViewQuery(context, opening, self._metrics)
+        query = ViewQuery(context, opening)
         try:
             query.start()
             context.say(f"view {name!r} is ready: epoch {opening.epoch}, {len(opening.lanes.lanes)} lanes")
@@ -123,11 +121,8 @@ class Views:
         if old is None:
             return
         # Another cluster: a batch may be in progress on the query's connections.
-        cluster = Cluster(self._context.redis)
-        try:
+        with contextlib.closing(Cluster(self._context.redis)) as cluster:
             ViewLanes(old, self._context.library(cluster), opening.epoch).supersede()
-        finally:
-            cluster.close()
         self._ownership.switch(state_name(opening.name), old.generation, opening.layout)
         self._context.say(f"view {opening.name!r}: switched to generation {opening.layout.generation}")
         self._sweep(state_name(opening.name))

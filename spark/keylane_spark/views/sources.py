@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -53,18 +52,18 @@ class GapCheck:
 
 
 @dataclass(frozen=True, slots=True)
-class RowSource(ABC):
-    """Rows of the topic. `gaps`: None where every offset without a record never had one."""
+class RowSource:
+    """Rows of the topic. `rows_of`: returns those of a stretch. `gaps`: None where none are to be found."""
 
     view: Definition
     gaps: GapCheck | None
-
-    @abstractmethod
-    def rows_of(self, stretch: Stretch) -> DataFrame:
-        """Return the rows of a stretch."""
+    rows_of: Callable[[Stretch], DataFrame]
 
     def read(self, stretch: Stretch) -> list[PartialWindow]:
-        """Fold the rows of a stretch. Errors as `GapCheck.check`."""
+        """Fold the rows of exactly this stretch. Errors as `GapCheck.check`.
+
+        No session has both late records and others.
+        """
         rows = self.rows_of(stretch)
         found = parse_partials(partials(rows, self.view, stretch.watermark_ms).toArrow(), self.view)
         if self.gaps is not None:
@@ -73,31 +72,11 @@ class RowSource(ABC):
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class BatchRows(RowSource):
-    """The rows of a batch, exactly those of [begin, end)."""
-
-    rows: DataFrame
-    begin: Offsets
-    end: Offsets
-
-    def rows_of(self, stretch: Stretch) -> DataFrame:
-        """Return the rows of a stretch of the batch."""
-        if (stretch.begin, stretch.end) == (self.begin, self.end):
-            return self.rows
-        own = (f.col("offset") >= _of(stretch.begin)) & (f.col("offset") < _of(stretch.end))
-        return self.rows.where(own)
-
-
-@dataclass(frozen=True, slots=True)
-class LogRows(RowSource):
-    """The rows of the log; `read_log` reads those of [begin, end)."""
-
-    read_log: Callable[[Offsets, Offsets], DataFrame]
-
-    def rows_of(self, stretch: Stretch) -> DataFrame:
-        """Read the rows of a stretch."""
-        return self.read_log(stretch.begin, stretch.end)
+def rows_of_batch(rows: DataFrame, begin: Offsets, end: Offsets, stretch: Stretch) -> DataFrame:
+    """The rows of a stretch of a batch, which has exactly those of [begin, end)."""
+    if (stretch.begin, stretch.end) == (begin, end):
+        return rows
+    return rows.where((f.col("offset") >= _of(stretch.begin)) & (f.col("offset") < _of(stretch.end)))
 
 
 def _of(offsets: Offsets) -> Column:

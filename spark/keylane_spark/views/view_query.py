@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pyspark.errors import AnalysisException
 
 from keylane.errors import TopicChanged, WriterError
 from keylane_spark.engine import session
-from keylane_spark.stream.batch_query import STOP_S, BatchQuery
+from keylane_spark.stream.batch_query import STOP_S, BatchQuery, batch_ends
 from keylane_spark.stream.freshness import ObservedEnds, topic_complete_as_of_ms
 from keylane_spark.stream.leaders import Leaders
-from keylane_spark.stream.offset_log import batch_ends
 from keylane_spark.views.partials import partials
-from keylane_spark.views.sources import BatchRows, GapCheck, LogRows
+from keylane_spark.views.sources import GapCheck, RowSource, rows_of_batch
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from pyspark.sql import DataFrame
 
-    from keylane.model.topic_partition import TopicPartition
+    from keylane.model.kafka import TopicPartition
     from keylane_spark.adapters.lane import LaneTarget
     from keylane_spark.context import JobContext
-    from keylane_spark.telemetry.metrics import JobMetrics
-    from keylane_spark.views.closings import Offsets
+    from keylane_spark.views.closings import Offsets, Stretch
     from keylane_spark.views.open_view import ViewOpening
     from keylane_spark.views.view_writer import FoldCounts
 
@@ -39,11 +39,10 @@ _SLOTS_SHARE = 4
 class ViewQuery(BatchQuery):
     """The query of one view; the thread that starts and stops it also beats."""
 
-    def __init__(self, context: JobContext, opening: ViewOpening, metrics: JobMetrics) -> None:
+    def __init__(self, context: JobContext, opening: ViewOpening) -> None:
         name = opening.name
         super().__init__(f"keylane-view-{name}", f"the query of view {name!r}", context.checkpoint)
         self._context = context
-        self._metrics = metrics
         self._opening = opening
         self._topic = opening.view.topic
         max_records = max(1, BATCH_RECORDS // opening.view.windows_per_event)
@@ -68,7 +67,7 @@ class ViewQuery(BatchQuery):
         writer.share_closings()
         for offsets, lanes in writer.behind.items():
             self.say(f"{len(lanes)} of the lanes are behind the others: they catch up first")
-            source = LogRows(self._opening.view, self._gap_check(lanes), self._read_log)
+            source = RowSource(self._opening.view, self._gap_check(lanes), self._read_log)
             self._report(writer.fold(source, offsets, self._positions, lanes), 0)
         positions = self._by_partition(self._positions)
         rows = session.source(context.spark, context.broker.connection, positions, self._job)
@@ -114,7 +113,7 @@ class ViewQuery(BatchQuery):
     def report_gauges(self) -> None:
         """Set the view's gauges."""
         complete_ms = self.complete_as_of_ms
-        self._metrics.gauge(
+        self._context.metrics.gauge(
             self._opening.name,
             lag=self._freshness.lag(self._by_partition(self._positions)),
             age_ms=self._context.claim_clock.now_ms() - complete_ms if complete_ms else None,
@@ -138,9 +137,9 @@ class ViewQuery(BatchQuery):
         caught_up = self._caught_up(self._leaders.wait(ends, self.is_ending), end)
         count = sum(end) - sum(self._positions)
         begin, writer = self._positions, self._opening.writer
+        rows_of = partial(rows_of_batch, self._in_few_tasks(rows), begin, end)
         gaps = self._gap_check(self._opening.lanes.lanes)
-        source = BatchRows(self._opening.view, gaps, self._in_few_tasks(rows), begin, end)
-        counts = writer.fold(source, begin, end)
+        counts = writer.fold(RowSource(self._opening.view, gaps, rows_of), begin, end)
         writer.close_windows(caught_up)
         self._positions = end
         self._report(counts, count, f" in {(clock.monotonic_s() - began_s) * 1000:.0f} ms")
@@ -150,9 +149,9 @@ class ViewQuery(BatchQuery):
             return None
         return GapCheck(self._opening.lanes, lanes, self._gaps, self.say)
 
-    def _read_log(self, begin: Offsets, end: Offsets) -> DataFrame:
+    def _read_log(self, stretch: Stretch) -> DataFrame:
         context = self._context
-        begins, ends = self._by_partition(begin), self._by_partition(end)
+        begins, ends = self._by_partition(stretch.begin), self._by_partition(stretch.end)
         self._leaders.wait(ends, self.is_ending)
         rows = session.read_range(context.spark, context.broker.connection, begins, ends, self._job)
         return self._in_few_tasks(rows)
@@ -168,13 +167,7 @@ class ViewQuery(BatchQuery):
         return {(self._topic, partition): offset for partition, offset in enumerate(offsets)}
 
     def _report(self, counts: FoldCounts, records: int, took: str = "") -> None:
-        self._metrics.count_view_batch(
-            self._opening.name,
-            records=records,
-            windows=counts.windows,
-            late=counts.late,
-            invalid=counts.invalid,
-        )
+        self._context.metrics.count_view_batch(self._opening.name, records=records, **asdict(counts))
         self.say(
             f"{records:,} records, {counts.windows:,} windows{took}"
             + (f", {counts.late:,} late" if counts.late else "")

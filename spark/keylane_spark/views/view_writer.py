@@ -8,11 +8,11 @@ written a second time. `closings` decides which records are late.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from keylane.state.lanes import lane_of_key
 from keylane.state.windows import Closing
-from keylane_spark.adapters.view_lanes import NO_CHANGES, Changes
+from keylane_spark.adapters.view_lanes import NO_CHANGES, Changes, LaneWindows
 from keylane_spark.views import closings
 from keylane_spark.views.merging import merge_partials
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from keylane_spark.adapters.lane import LaneTarget
     from keylane_spark.adapters.view_lanes import ViewLanes, ViewLaneState
     from keylane_spark.views.closings import Offsets, Stretch
-    from keylane_spark.views.merging import Window
     from keylane_spark.views.partials import PartialWindow
+    from keylane_spark.views.sources import RowSource
 
 MAX_WINDOWS = 2000
 """Partial windows of a lane in one call: a few milliseconds of the server's time."""
@@ -34,13 +34,6 @@ MAX_RECORDS = 200_000
 """Records of one fold, times the windows that each falls into: what the driver may have to merge."""
 MAX_BYTES = 2 * 1024 * 1024
 """Bytes in one call of the values that `latest` keeps."""
-
-
-class PartialSource(Protocol):
-    """Folds records of the topic into partial windows."""
-
-    def read(self, stretch: Stretch) -> list[PartialWindow]:
-        """The partial windows of exactly these records; a session has no late record in it, or only those."""
 
 
 @dataclass(slots=True)
@@ -108,7 +101,7 @@ class ViewWriter:
 
     def fold(
         self,
-        source: PartialSource,
+        source: RowSource,
         begin: Offsets,
         end: Offsets,
         lanes: Collection[LaneTarget] | None = None,
@@ -151,7 +144,7 @@ class ViewWriter:
         for lane, state in self.states.items():
             self._write(lane, state.progress, watermark_ms=watermark_ms, complete_as_of_ms=complete_as_of_ms)
 
-    def _fold(self, source: PartialSource, stretch: Stretch, lanes: Collection[LaneTarget]) -> FoldCounts:
+    def _fold(self, source: RowSource, stretch: Stretch, lanes: Collection[LaneTarget]) -> FoldCounts:
         is_too_large = stretch.size * self._view.windows_per_event > MAX_RECORDS
         found = [] if is_too_large else source.read(stretch)
         by_lane: dict[LaneTarget, list[PartialWindow]] = {}
@@ -175,7 +168,7 @@ class ViewWriter:
     def _commit(self, lane: LaneTarget, own: Sequence[PartialWindow], stretch: Stretch, invalid: int) -> int:
         """Commit the lane's own partial windows of a stretch; returns how many records were late."""
         progress = self.states[lane].progress
-        changes, late = merge_partials(self._view, own, _LaneWindows(self._lanes, lane), stretch.watermark_ms)
+        changes, late = merge_partials(self._view, own, LaneWindows(self._lanes, lane), stretch.watermark_ms)
         progress = replace(
             progress,
             offsets=stretch.end,
@@ -246,17 +239,3 @@ def _bytes(found: Iterable[PartialWindow]) -> int:
         for state in partial.states
         if isinstance(state, list) and isinstance(state[-1], str)
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _LaneWindows:
-    """The windows of one lane, for `merge_partials`."""
-
-    lanes: ViewLanes
-    lane: LaneTarget
-
-    def windows(self, names: Sequence[bytes]) -> dict[bytes, Window]:
-        return self.lanes.windows(self.lane, names)
-
-    def around(self, spans: Iterable[tuple[bytes, bytes]]) -> list[bytes]:
-        return self.lanes.around(self.lane, spans)

@@ -94,11 +94,11 @@ class Log:
 
     def close(self) -> None:
         """Close what the functions have open."""
-        self._produce.parts().writer.wal.queue.close()
-        self._produce.parts().writer.wal.bucket.close()
-        self._drain.parts().dead_letters.close()
-        self._drain.parts().bucket.close()
-        self._drain.parts().deliveries.close()
+        self._produce.application.parts().writer.wal.queue.close()
+        self._produce.application.parts().writer.wal.bucket.close()
+        self._drain.application.parts().dead_letters.close()
+        self._drain.application.parts().bucket.close()
+        self._drain.application.parts().deliveries.close()
 
 
 @pytest.fixture(params=["moto", "localstack"])
@@ -289,5 +289,5 @@ def test_a_write_that_kafka_does_not_take_in_time_is_queued_where_that_is_set_an
     [message] = messages_of(kafka, topic, routing.partition_for(b"k", 3))
     assert (message.key(), message.value()) == (b"k", b"v")
     assert message.headers() == [("keylane-id", record_id.encode())]
-    function.parts().writer.wal.queue.close()
+    function.application.parts().writer.wal.queue.close()
     log.close()

@@ -6,7 +6,6 @@ needed any more is then ended without another instruction.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import signal
@@ -17,15 +16,14 @@ import pytest
 from tests.servers.own import create_topic, records_of
 from tests.support.builders import FUNCTIONS, a_topic, an_event
 
-from keylane_local.front.environments import Environment, Function
+from keylane_local.process.lambda_process import Function, LambdaProcess
 from keylane_local.tools import project_root
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from localstack_process_executor.runtime_api import Answer
     from tests.servers.aws import Aws
-
-    from keylane_local.front.runtime_api import FunctionResponse
 
 LAYER = project_root() / "layers" / "keylane" / "python"
 FLUSH_TIME_MS = 1_000
@@ -51,25 +49,15 @@ def topic(kafka: str) -> str:
     return name
 
 
-def answer_before_the_freeze(
-    code: Path, log: Path, variables: dict[str, str], topic: str
-) -> FunctionResponse:
+def answer_before_the_freeze(code: Path, log: Path, variables: dict[str, str], topic: str) -> Answer:
     """Invoke a function, stop its process at once, and end it without its ever going on."""
     body = json.dumps({"records": [{"topic": topic, "key": "k", "data": "v"}]}).encode()
     event = json.dumps(an_event("POST", "/push", body=body)).encode()
 
-    async def run() -> FunctionResponse:
-        environment = Environment(Function("frozen", code, LAYER, log, variables=variables))
-        await environment.start()
-        try:
-            answer = await environment.invoke(event, "request-1")
-            assert environment.pid is not None
-            os.kill(environment.pid, signal.SIGSTOP)
-        finally:
-            await environment.stop()
-        return answer
-
-    answer = asyncio.run(run())
+    with LambdaProcess(Function("frozen", code, LAYER, log, variables=variables)) as process:
+        answer = process.call(event, "request-1")
+        assert process.pid is not None
+        os.kill(process.pid, signal.SIGSTOP)
     assert not answer.failed, answer.payload
     assert json.loads(json.loads(answer.payload)["body"])["status"] == "ok"
     return answer

@@ -17,10 +17,10 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 from tests.servers.own import create_topic, eventually, records_of
-from tests.support.builders import a_topic, an_event, headers_of, load_handler, written
+from tests.support.builders import a_topic, an_event, headers_of, kafka_settings, load_handler, written
 
 from keylane import routing
-from keylane.adapters.kafka.options import GROWTH_NOTICED_MS, KafkaSettings
+from keylane.adapters.kafka.options import GROWTH_NOTICED_MS
 from keylane.adapters.kafka.producer import KafkaProducer
 from keylane.ports import Clock, Deadline
 
@@ -145,7 +145,7 @@ def test_a_part_of_the_key_decides_where_the_topic_is_partitioned_by_it_and_grow
     topic, grown_by_s = a_topic(), 0.0
     create_topic(kafka, topic, 3)
     clock = Clock(monotonic_s=lambda: time.monotonic() + grown_by_s)
-    log = KafkaProducer(KafkaSettings(kafka, "crc32", partition_by={topic: "prefix:|"}))
+    log = KafkaProducer(kafka_settings(kafka, partitioner="crc32", partition_by={topic: "prefix:|"}))
     names = [b"customer-%d" % number for number in range(12)]
 
     def partitions() -> list[int]:

@@ -16,12 +16,11 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 from tests.servers.own import create_topic, deadline, eventually, messages_of, records_of
-from tests.support.builders import a_topic, an_event, load_handler
+from tests.support.builders import a_topic, an_event, kafka_settings, load_handler
 from tests.support.stopwatch import Stopwatch
 
 from keylane import routing
 from keylane.adapters.kafka import producer
-from keylane.adapters.kafka.options import KafkaSettings
 from keylane.adapters.kafka.producer import KafkaProducer
 from keylane.errors import ProduceFailed
 from keylane.model.records import NewRecord, Position
@@ -51,7 +50,7 @@ def post(kafka: str, monkeypatch: pytest.MonkeyPatch) -> Post:
 
 @pytest.fixture
 def log(kafka: str) -> Iterator[KafkaProducer]:
-    log = KafkaProducer(KafkaSettings(kafka))
+    log = KafkaProducer(kafka_settings(kafka))
     yield log
     log.close()
 
@@ -221,7 +220,7 @@ def test_rest_proxys_bytes_and_errors(post: Post, topic: str, kafka: str):
 def test_topics_own_partitioning_holds_for_many_records_too(kafka: str):
     topic = a_topic()
     create_topic(kafka, topic, 9)
-    log = KafkaProducer(KafkaSettings(kafka, "crc32", partition_by={topic: "prefix:|"}))
+    log = KafkaProducer(kafka_settings(kafka, partitioner="crc32", partition_by={topic: "prefix:|"}))
     records = [NewRecord(topic, b"c%d|%d" % (number % 5, number), b"v") for number in range(20)]
     results = log.append_all(
         [*records, NewRecord(topic, None, b"v"), NewRecord(topic, b"c1|x", b"v", 8)], deadline(10_000)

@@ -57,7 +57,7 @@ def query(redis_cluster: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Query
         return answer
 
     yield ask
-    function.parts().store.state.close()
+    function.application.parts().store.state.close()
 
 
 @pytest.fixture

@@ -46,7 +46,7 @@ def ask(redis_cluster: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ask]:
         return answer
 
     yield request
-    function.parts().store.state.close()
+    function.application.parts().store.state.close()
 
 
 @pytest.fixture
@@ -251,5 +251,5 @@ def test_a_topic_lists_its_lanes_and_their_shards_without_kafka(
     for lane in document["lanes"]:
         assert lane["partition"] in hosts[lane["shard"]]
     assert problem(describe("nowhere"))[:2] == (404, "unknown-topic")
-    explore.parts().store.state.close()
+    explore.application.parts().store.state.close()
     assert problem(ask("/metadata/partitions")) == (400, "bad-request", "topic")

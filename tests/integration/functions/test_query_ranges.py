@@ -33,7 +33,7 @@ def ask(redis_cluster: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ask]:
         return answer | {"json": json.loads(answer["body"])}
 
     yield request
-    function.parts().store.state.close()
+    function.application.parts().store.state.close()
 
 
 @pytest.fixture

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import json
 import os
 import time
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import aiohttp
 import pytest
 from tests.servers.aws import Mapping
 from tests.servers.own import create_topic, messages_of, own_kafka
-from tests.support.builders import FUNCTIONS, a_topic
+from tests.support.builders import FUNCTIONS, a_topic, an_event
 
 from keylane.produce import message_codec
-from keylane_local.front.environments import Function
-from keylane_local.front.pool import Pool
-from keylane_local.front.server import FrontServer
+from keylane_local.process.lambda_process import Function, LambdaProcess
 from keylane_local.tools import project_root
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 
 OUTAGE_S = float(os.environ.get("KEYLANE_TEST_OUTAGE_S", "30"))
 BEFORE_S, AFTER_S = 2, 2
-WRITERS, KEYS_EACH = 2, 20
+WRITERS, KEYS_EACH, POLLERS = 2, 20, 2
 PAUSE_S = 0.15
 DRAINED_WITHIN_S = 100
 PARTITIONS = 3
@@ -40,7 +39,7 @@ DRAIN_TIMEOUT_MS, VISIBILITY_S = 1_500, 12
 
 
 class Outage:
-    """Writers over HTTP, two pollers of the queue, and a broker that is killed and comes back."""
+    """Writers and pollers of the queue, each with a function of its own, and a broker that is killed."""
 
     def __init__(self, moto: Aws, kafka: Kafka, data: Path) -> None:
         self.moto = moto
@@ -63,7 +62,7 @@ class Outage:
         layer = project_root() / "layers" / "keylane" / "python"
         log = data / "functions.log"
         self.functions = {
-            name: Function(name, FUNCTIONS / name, layer, log, variables=variables, max_environments=2)
+            name: Function(name, FUNCTIONS / name, layer, log, variables=variables)
             for name in ("produce", "drain")
         }
         self.accepted: dict[str, list[int]] = {}
@@ -72,19 +71,21 @@ class Outage:
         self.is_writing = self.is_polling = True
 
     async def run(self) -> None:
-        front = FrontServer({"produce": self.functions["produce"]}, route=lambda *_: "produce")
-        self.drain = Pool(self.functions["drain"])
-        port = await front.open(0)
-        # A function that starts while its messages wait may let them become visible again.
-        await asyncio.gather(self.drain.warm(), self.drain.warm())
-        try:
-            async with (
-                aiohttp.ClientSession(f"http://127.0.0.1:{port}") as client,
-                asyncio.TaskGroup() as tasks,
-            ):
-                writers = [tasks.create_task(self._write(client, number)) for number in range(WRITERS)]
-                for _ in range(2):
-                    tasks.create_task(self._poll())
+        with contextlib.ExitStack() as opened:
+
+            def start(function: str) -> LambdaProcess:
+                return opened.enter_context(LambdaProcess(self.functions[function]))
+
+            producers = [start("produce") for _ in range(WRITERS)]
+            # A function that starts while its messages wait may let them become visible again.
+            drains = [start("drain") for _ in range(POLLERS)]
+            async with asyncio.TaskGroup() as tasks:
+                writers = [
+                    tasks.create_task(self._write(process, number))
+                    for number, process in enumerate(producers)
+                ]
+                for process in drains:
+                    tasks.create_task(self._poll(process))
                 await asyncio.sleep(BEFORE_S)
                 self.kafka.program.kill()
                 await asyncio.sleep(OUTAGE_S)
@@ -94,39 +95,28 @@ class Outage:
                 await asyncio.gather(*writers)
                 await self._wait_drained()
                 self.is_polling = False
-        finally:
-            await front.close()
-            await self.drain.close()
 
     def _start_kafka(self) -> None:
         self.kafka.start()
         self.kafka.wait_ready(60)
 
-    async def _write(self, client: aiohttp.ClientSession, writer: int) -> None:
+    async def _write(self, process: LambdaProcess, writer: int) -> None:
         keys = [f"w{writer}-{number}" for number in range(KEYS_EACH)]
         for number in itertools.count():
             records = [{"topic": self.topic, "key": key, "data": str(number)} for key in keys]
-            async with client.post("/push", json={"records": records}) as response:
-                if response.status == 200:
-                    for key in keys:
-                        self.accepted.setdefault(key, []).append(number)
-                else:
-                    self.refused.append(await response.text())
+            event = an_event("POST", "/push", body=json.dumps({"records": records}).encode())
+            answer = await asyncio.to_thread(invoke, process, event)
+            if answer["statusCode"] == 200:
+                for key in keys:
+                    self.accepted.setdefault(key, []).append(number)
+            else:
+                self.refused.append(answer["body"])
             if not self.is_writing:
                 return
             await asyncio.sleep(PAUSE_S)
 
-    async def _poll(self) -> None:
-        loop = asyncio.get_running_loop()
-
-        def invoke(event: dict[str, Any]) -> dict[str, Any]:
-            asked = self.drain.invoke(json.dumps(event).encode(), "request-1")
-            answer = asyncio.run_coroutine_threadsafe(asked, loop).result()
-            assert not answer.failed, answer.payload
-            found: dict[str, Any] = json.loads(answer.payload)
-            return found
-
-        mapping = Mapping(self.moto, self.url, invoke, again=self.again)
+    async def _poll(self, process: LambdaProcess) -> None:
+        mapping = Mapping(self.moto, self.url, partial(invoke, process), again=self.again)
         with self.moto.client("sqs") as sqs:
             while self.is_polling:
                 if not await asyncio.to_thread(mapping.poll, sqs):
@@ -137,6 +127,13 @@ class Outage:
         while left := await asyncio.to_thread(self.moto.count, self.url):
             assert time.monotonic() < end_s, f"{left} messages are left"
             await asyncio.sleep(0.3)
+
+
+def invoke(process: LambdaProcess, event: dict[str, Any]) -> dict[str, Any]:
+    answer = process.call(json.dumps(event).encode(), "request-1")
+    assert not answer.failed, answer.payload
+    found: dict[str, Any] = json.loads(answer.payload)
+    return found
 
 
 def records_in(bodies: list[str]) -> int:

@@ -15,8 +15,8 @@ from moto import mock_aws
 from tests.support.cloudformation import ROOT
 
 from keylane_build.stack import checks, matrix
+from keylane_build.stack.loading import of_type
 from keylane_build.stack.resolving import every_stack
-from keylane_build.stack.resources import of_type
 
 pytestmark = pytest.mark.integration
 KEYS = {"aws_access_key_id": "test", "aws_secret_access_key": "test", "region_name": "eu-central-1"}

@@ -7,6 +7,8 @@ import itertools
 import random
 import time
 import warnings
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
@@ -22,10 +24,15 @@ from keylane_spark.adapters.kafka_admin import JobKafka
 from keylane_spark.adapters.log_reader import LogRangeReader, PlannedRange
 from keylane_spark.config.topics import JobConfig
 from keylane_spark.engine import session
-from keylane_spark.stream.log_ranges import as_batch
+from keylane_spark.stream.spark_reader import split_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from keylane_spark.columns.records import Rows
 
 NUMBERS = itertools.count()
-COLUMNS = ("offset", "timestamp", "key", "value", "headers")
+COLUMNS = ("partition", "offset", "timestamp", "key", "value", "headers")
 
 
 @pytest.fixture
@@ -37,7 +44,7 @@ def topic(kafka):
 
 @pytest.fixture
 def reader(kafka):
-    found = LogRangeReader(Connection(kafka), patience_s=2, timeout_s=30)
+    found = LogRangeReader(Connection(kafka), retry_budget_s=2, timeout_s=30)
     yield found
     found.close()
 
@@ -49,11 +56,20 @@ def ends_of(kafka: str, topic: str) -> tuple[int, int]:
 
 
 def rows_of(reader: LogRangeReader, wanted: PlannedRange, *, committed: bool = True) -> list[tuple]:
-    found: list[tuple] = []
-    for rows in reader.read(wanted, committed=committed, with_headers=True):
-        batch = as_batch(wanted, rows)
-        found += zip(*(batch.column(name).to_pylist() for name in COLUMNS), strict=True)
-    return found
+    return tuples(reader.read(wanted, committed=committed, with_headers=True))
+
+
+def tuples(found: Iterable[Rows]) -> list[tuple]:
+    """Offset, time in ms, key, value and headers of each row."""
+    seen: list[tuple] = []
+    for rows in found:
+        pairs = [
+            each and [(header["key"], header["value"]) for header in each]
+            for each in rows.headers.to_pylist()
+        ]
+        contents = rows.keys.to_pylist(), rows.values.to_pylist(), pairs
+        seen += zip(rows.offsets.tolist(), rows.timestamps_ms.tolist(), *contents, strict=True)
+    return seen
 
 
 def spark_rows_of(spark, kafka: str, topic: str, begin: int, end: int, isolation: str) -> list[tuple]:
@@ -71,20 +87,8 @@ def spark_rows_of(spark, kafka: str, topic: str, begin: int, end: int, isolation
         .toArrow()
         .sort_by("offset")
     )
-    return list(zip(*(table.column(name).to_pylist() for name in COLUMNS), strict=True))
-
-
-def normal(rows: list[tuple]) -> list[tuple]:
-    return [
-        (
-            offset,
-            at.timestamp(),
-            key,
-            value,
-            headers and [(each["key"], each["value"]) for each in headers],
-        )
-        for offset, at, key, value, headers in rows
-    ]
+    spec = SimpleNamespace(layouts={topic: None})
+    return tuples(rows for _, rows in split_rows(table.to_batches(), spec))
 
 
 def write_randomly(kafka: str, topic: str, seed: int) -> None:
@@ -133,11 +137,10 @@ def test_random_logs_are_read_as_by_spark(spark, kafka, topic, reader, seed, iso
     begin = end // 10
     wanted = PlannedRange(topic, 0, begin, end)
     small = LogRangeReader(Connection(kafka), fetch_bytes=20_000)
-    expected = normal(spark_rows_of(spark, kafka, topic, begin, end, isolation))
+    expected = spark_rows_of(spark, kafka, topic, begin, end, isolation)
     assert expected
     for each in (reader, small):
-        found = rows_of(each, wanted, committed=isolation == "read_committed")
-        assert normal(found) == expected
+        assert rows_of(each, wanted, committed=isolation == "read_committed") == expected
     small.close()
 
 
@@ -157,8 +160,7 @@ def test_a_range_with_gaps_of_compaction_is_read_to_its_end(spark, kafka, topic,
 
     def are_equal() -> bool:
         # The broker may compact the log once more between the two.
-        found = normal(rows_of(reader, wanted))
-        return found == normal(spark_rows_of(spark, kafka, topic, begin, end, "read_committed"))
+        return rows_of(reader, wanted) == spark_rows_of(spark, kafka, topic, begin, end, "read_committed")
 
     eventually(are_equal, 60)
 
@@ -233,7 +235,7 @@ def test_a_topic_that_is_missing_is_not_created(kafka, reader):
 
 def test_brokers_that_are_away_fail_the_task_in_bounded_time():
     began = time.monotonic()
-    away = LogRangeReader(Connection(f"{HOST}:1"), patience_s=0.5, timeout_s=0.5)
+    away = LogRangeReader(Connection(f"{HOST}:1"), retry_budget_s=0.5, timeout_s=0.5)
     with warnings.catch_warnings():
         # kafka-python leaves the sockets of refused connections to the garbage collection.
         warnings.simplefilter("ignore", ResourceWarning)

@@ -12,7 +12,7 @@ from tests.servers.own import create_topic, eventually
 from tests.servers.standing import StandingServer, plain_variables, standing
 from tests.support import jobs
 
-from keylane_serve.worker import SERVICE
+from keylane_server.worker import SERVICE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

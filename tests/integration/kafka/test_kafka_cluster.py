@@ -56,7 +56,7 @@ def test_a_range_is_not_read_on_from_a_new_leader(brokers):
     produce(brokers.bootstrap, topic, *[b"x" * 600_000] * count)
     leader = brokers.leader(topic)
     epoch = JobKafka(Connection(brokers.bootstrap)).ends({topic: 1})[topic, 0].leader_epoch
-    reader = LogRangeReader(Connection(brokers.bootstrap), patience_s=5)
+    reader = LogRangeReader(Connection(brokers.bootstrap), retry_budget_s=5)
     rows = reader.read(PlannedRange(topic, 0, 0, count, epoch), committed=True, with_headers=False)
     seen = next(rows).offsets.tolist()
     brokers.brokers[leader].stop()
@@ -66,7 +66,7 @@ def test_a_range_is_not_read_on_from_a_new_leader(brokers):
             seen += more.offsets.tolist()
     assert seen == list(range(len(seen)))
     assert len(seen) < count
-    unpinned = LogRangeReader(Connection(brokers.bootstrap), patience_s=20)
+    unpinned = LogRangeReader(Connection(brokers.bootstrap), retry_budget_s=20)
     found = [
         offset
         for each in unpinned.read(PlannedRange(topic, 0, 0, count), committed=True, with_headers=False)

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.servers.own import create_topic, deadline, eventually, own_kafka, records_of, wait_writable
-from tests.support.builders import a_topic, an_event, headers_of, load_handler, written
+from tests.support.builders import a_topic, an_event, headers_of, kafka_settings, load_handler, written
 from tests.support.stopwatch import Stopwatch
 
-from keylane.adapters.kafka.options import Connection, KafkaSettings
+from keylane.adapters.kafka.options import Connection
 from keylane.adapters.kafka.producer import KafkaProducer
 from keylane.errors import LogUnavailable
 from keylane_spark.adapters.kafka_admin import JobKafka
@@ -97,7 +97,7 @@ def test_broker_that_is_away_at_the_start_is_503_until_it_is_there(
 
 
 def test_broker_that_hangs_is_503_and_its_outcome_is_called_unknown(breaking: Kafka, topic: str):
-    log = KafkaProducer(KafkaSettings(breaking.bootstrap, timeout_ms=TIMEOUT_MS))
+    log = KafkaProducer(kafka_settings(breaking.bootstrap, timeout_ms=TIMEOUT_MS))
     assert written(log, topic, b"k", b"before", deadline(20_000)).offset == 0
     process = breaking.program.process
     assert process
@@ -147,7 +147,7 @@ def test_records_of_a_push_to_a_broker_that_is_away_are_uncertain_each_and_not_s
 
 
 def test_address_where_no_broker_is_is_log_unavailable_in_time():
-    log = KafkaProducer(KafkaSettings("127.0.0.1:1", timeout_ms=300))
+    log = KafkaProducer(kafka_settings("127.0.0.1:1", timeout_ms=300))
     for _ in range(2):
         with Stopwatch() as watch, pytest.raises(LogUnavailable):
             written(log, "t", b"k", b"v", deadline(300))

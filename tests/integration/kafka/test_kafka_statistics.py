@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 
 from tests.servers.own import create_topic, deadline, eventually
-from tests.support.builders import written
+from tests.support.builders import kafka_settings, written
 
 from keylane.adapters.kafka import producer as producer_kafka
-from keylane.adapters.kafka.options import KafkaSettings
 from keylane.adapters.kafka.producer import KafkaProducer
 from keylane.metrics.catalogue import BROKER, CLIENT, TOPIC
 from keylane.metrics.meter import Meter
@@ -21,7 +20,7 @@ def test_statistics_of_client_brokers_and_topics_are_counted_as_they_grow(kafka,
     create_topic(kafka, TOPIC_NAME, 1)
     chunks: list[str] = []
     meter = Meter(chunks.append)
-    producer = KafkaProducer(KafkaSettings(kafka), meter=meter)
+    producer = KafkaProducer(kafka_settings(kafka), meter=meter)
     sent = 0
 
     def counted():
@@ -55,7 +54,7 @@ def test_statistics_of_client_brokers_and_topics_are_counted_as_they_grow(kafka,
 def test_with_metrics_off_the_client_makes_no_statistics(kafka, monkeypatch):
     monkeypatch.setattr(producer_kafka, "STATISTICS_MS", 50)
     create_topic(kafka, "no-statistics", 1)
-    producer = KafkaProducer(KafkaSettings(kafka))
+    producer = KafkaProducer(kafka_settings(kafka))
     taken: list[str] = []
     monkeypatch.setattr(producer._metrics, "statistics", taken.append)
     for _ in range(20):

@@ -182,7 +182,7 @@ def test_tasks_of_the_job_accept_no_broker_of_another_authority_and_no_wrong_pas
     for change in ({"SSL_CA": str(stranger.file)}, {"SASL_PASSWORD": WRONG}):
         variables = ways(secure)["plain"] | change
         given = portable(connection({K + name: value for name, value in variables.items()}))
-        reader = LogRangeReader(given, patience_s=1, timeout_s=5)
+        reader = LogRangeReader(given, retry_budget_s=1, timeout_s=5)
         with pytest.raises(LogUnavailable) as refused:
             list(reader.read(PlannedRange(topic, 0, 0, 1), committed=True, with_headers=False))
         text = str(refused.value)
@@ -329,7 +329,7 @@ def test_a_changed_password_is_fetched_again_and_no_request_fails(
         return producing()(topic)[0] == 503
 
     eventually(is_changed)
-    put.function.parts().writer.log.close()  # type: ignore[attr-defined]
+    put.function.application.parts().writer.log.close()  # type: ignore[attr-defined]
     use(SASL_PASSWORD="secretsmanager:AmazonMSK_carl#password")
     assert put(topic)[0] == 201
     assert get(path)[0] == 200

@@ -365,7 +365,7 @@ def test_a_view_is_listed_while_it_has_a_layout_and_a_topic_never(redis_cluster)
 
     def listed() -> set[str]:
         store = Store(state, Layouts(state, t.CLOCK, 0), t.CLOCK)
-        return {view, topic} & list_views(store).keys()
+        return {view, topic} & list_views(store, 1000).keys()
 
     for name in (state_name(view), topic):
         layouts.change(name, layouts.next_epoch(name), layout=Layout(name, 3))

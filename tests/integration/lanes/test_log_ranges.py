@@ -16,12 +16,13 @@ from tests.support import lanes as t
 from keylane import routing
 from keylane.adapters.kafka.options import Connection
 from keylane.errors import LogUnavailable
-from keylane.model.records import Layout
+from keylane.model.records import Layout, Options
 from keylane_spark.adapters.function_library import DEFAULTS
 from keylane_spark.adapters.lane import LaneTarget, OffsetRange
 from keylane_spark.adapters.log_reader import LogRangeReader, PlannedRange
 from keylane_spark.stream import log_ranges
-from keylane_spark.stream.log_ranges import RangePlan, RangeWriter, grouped
+from keylane_spark.stream.driver_share import PlannedBatch
+from keylane_spark.stream.log_ranges import DirectReader, RangeWriter, grouped
 from keylane_spark.stream.openings import WriterSpec
 
 NUMBERS = itertools.count()
@@ -64,15 +65,12 @@ class Topic:
     sent: list[tuple[int, bytes, bytes | None]]
     ends: dict[int, int]
 
-    def plan(self, **more) -> RangePlan:
-        fields = {"leader_epochs": {}, "topic_ids": {}, "committed": True, "headers": True}
-        return RangePlan(Connection(self.kafka), **(fields | more))
-
-    def write(self, spark: SparkDouble, ends: dict[int, int], **more):
+    def write(self, spark: SparkDouble, ends: dict[int, int]):
         name = self.layout.topic
         spec = WriterSpec(t.settings(self.nodes), {name: self.layout}, 1, DEFAULTS)
         ranges = {(name, partition): OffsetRange(0, end, 1, end) for partition, end in ends.items()}
-        return self.plan(**more).write_in_tasks(spark, spec, ranges, sorted(ranges), {})
+        reader = DirectReader(spec, Connection(self.kafka), {}, {}, committed=True, headers_here=False)
+        return reader.write_in_tasks(PlannedBatch(SimpleNamespace(sparkSession=spark), ranges), {})
 
     def watermark(self, partition: int) -> tuple[int, int]:
         _, found = t.held(self.nodes, LaneTarget.of(self.layout, partition, 0), [])
@@ -82,7 +80,7 @@ class Topic:
 
 @pytest.fixture
 def topic(kafka, redis_cluster) -> Topic:
-    layout = Layout(f"range-{next(NUMBERS)}", PARTITIONS)
+    layout = Layout(f"range-{next(NUMBERS)}", PARTITIONS, options=Options(headers=True))
     create_topic(kafka, layout.topic, PARTITIONS)
     producer = Producer({"bootstrap.servers": kafka, "compression.type": "lz4"})
     sent = []
@@ -112,7 +110,7 @@ def _impatient(monkeypatch):
     readers: list[LogRangeReader] = []
 
     def reader(connection: Connection) -> LogRangeReader:
-        readers.append(LogRangeReader(connection, patience_s=1, timeout_s=30))
+        readers.append(LogRangeReader(connection, retry_budget_s=1, timeout_s=30))
         return readers[-1]
 
     monkeypatch.setattr(log_ranges, "_reader", reader)
@@ -129,6 +127,7 @@ def test_lanes_hold_the_fold_of_the_ranges_and_tasks_claim_all_of_them(topic):
         expected = {key: value for source, key, value in topic.sent if source == partition}
         found, _ = t.held(topic.nodes, LaneTarget.of(topic.layout, partition, 0), list(expected))
         values = {key: record.value for key, record in found.items() if record.value is not None}
+        assert {record.headers for record in found.values()} <= {(("h", b"1"),)}
         assert values == {key: value for key, value in expected.items() if value is not None}
         assert topic.watermark(partition) == (end, 0)
 

@@ -16,7 +16,8 @@ from keylane_spark.adapters.function_library import DEFAULTS
 from keylane_spark.adapters.lane import LaneTarget, OffsetRange
 from keylane_spark.stream.batch_writer import BatchWriter
 from keylane_spark.stream.openings import WriterSpec
-from keylane_spark.stream.tasks import PartitionWriter
+from keylane_spark.stream.spark_reader import SparkRowWriter
+from keylane_spark.telemetry.tally import Tally
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -65,7 +66,7 @@ class Task:
 
     def run(self, *batches: pa.RecordBatch) -> dict[str, object]:
         """Run it, as Spark does with what comes before its input ends; return its row."""
-        (found,) = PartitionWriter(self.spec, self.ranges, {})(iter(batches))
+        (found,) = SparkRowWriter(self.spec, self.ranges, {})(iter(batches))
         (row,) = found.to_pylist()
         return row
 
@@ -73,7 +74,7 @@ class Task:
         """Do what the driver does once all tasks have succeeded."""
         lanes = t.writer(self.nodes, 1)
         batch = BatchWriter(lanes, self.spec.layouts, self.ranges)
-        batch.note_reached((self.layout.topic, OWN), reached)
+        batch.note_written((self.layout.topic, OWN), reached, Tally(), "")
         batch.finish(sorted(self.ranges))
 
     def watermarks(self, partition: int = OWN) -> Iterator[tuple[int, int]]:

@@ -74,7 +74,7 @@ def test_containers_reach_kafka_and_redis_and_the_data_stays_when_they_are_hidde
 
 
 def test_the_command_warns_and_writes_variables_for_sam(tmp_path: Path, address: str):
-    command = [sys.executable, "-m", "keylane_local.cli"]
+    command = [sys.executable, "-m", "keylane_client.cli"]
     where = ["--data-dir", str(tmp_path / "data")]
     with guarded(tmp_path):
         up = subprocess.run(

@@ -9,14 +9,12 @@ import sys
 import pytest
 from tests.support.cloudformation import ROOT
 
-from keylane_local import cli
-
 EVENT = ROOT / "events" / "query" / "get_key.json"
 
 
 def keylane(tmp_path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", cli.__name__, "invoke", "--data-dir", str(tmp_path / "data"), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-m", "keylane_client.cli", "invoke", "--data-dir", str(tmp_path / "data")]
+    return subprocess.run([*command, *arguments], capture_output=True, text=True, check=False)
 
 
 def test_the_response_goes_to_standard_output_and_log_and_times_to_standard_error(tmp_path, monkeypatch):
@@ -37,7 +35,9 @@ def test_a_failing_function_sets_the_exit_code(tmp_path):
     (layer / "keylane" / "__init__.py").write_text("raise ImportError('no such thing')")
     done = keylane(tmp_path, "query", "--event", str(event), "--layer", str(layer))
     assert done.returncode == 1
-    assert json.loads(done.stdout)["errorType"] == "Runtime.InitError"
+    answer = json.loads(done.stdout)
+    assert answer["errorType"] == "Runtime.ImportModuleError"
+    assert "no such thing" in answer["errorMessage"]
 
 
 @pytest.mark.parametrize(

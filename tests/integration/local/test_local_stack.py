@@ -10,28 +10,13 @@ import urllib.request
 import psutil
 import pytest
 from confluent_kafka.admin import AdminClient
+from tests.servers.own import wait_writable
 
 from keylane_local.errors import BadInput, PartFailed, PortInUse, StackError
 from keylane_local.process.guard import guarded
 from keylane_local.process.processes import has_ended
 from keylane_local.stack.plan import StackOptions
 from keylane_local.stack.stack import Stack
-
-HANDLER = """
-import json, os
-def lambda_handler(event, context):
-    names = ("KEYLANE_KAFKA_BOOTSTRAP", "KEYLANE_REDIS_NODES")
-    return {"statusCode": 200, "body": json.dumps([context.function_name, *map(os.environ.get, names)])}
-"""
-
-
-@pytest.fixture
-def functions(tmp_path):
-    """A folder of three throw-away functions."""
-    for name in ("query", "produce", "explore"):
-        (tmp_path / "functions" / name).mkdir(parents=True)
-        (tmp_path / "functions" / name / "handler.py").write_text(HANDLER)
-    return tmp_path / "functions"
 
 
 @pytest.fixture
@@ -42,19 +27,19 @@ def data(tmp_path):
 
 
 @pytest.fixture
-def make(data, functions):
+def make(data):
     """Give a maker of stacks in the one data folder: without a job, no replicas, for speed."""
 
-    def stack(config=None, **options):
-        return Stack(
-            data, config, options=StackOptions(job=False, replicas=0, functions=functions, **options)
-        )
+    def stack(config=None, variables=None, **options):
+        chosen = StackOptions(job=False, replicas=0, **options)
+        return Stack(data, config, options=chosen, variables=variables)
 
     return stack
 
 
-def _get(url, method="GET"):
-    with urllib.request.urlopen(urllib.request.Request(url, method=method), timeout=20) as got:  # noqa: S310
+def _get(url, body=None):
+    request = urllib.request.Request(url, body, method="GET" if body is None else "PUT")  # noqa: S310
+    with urllib.request.urlopen(request, timeout=20) as got:  # noqa: S310
         return json.load(got)
 
 
@@ -62,10 +47,9 @@ def test_a_stack_serves_stops_and_restarts_with_its_data(make, tmp_path):
     config = tmp_path / "keylane.toml"
     config.write_text("[topics.flights]\npartitions = 5\n[topics.other]\n")
     with make(config) as stack:
-        addresses = [stack.kafka_bootstrap, stack.redis_nodes]
-        assert _get(f"{stack.http_url}/topics/a/keys/b") == ["keylane-query", *addresses]
-        assert _get(f"{stack.http_url}/topics/a/keys/b", "PUT") == ["keylane-produce", *addresses]
-        assert _get(f"{stack.http_url}/health") == ["keylane-explore", *addresses]
+        wait_writable(stack.kafka)
+        assert _get(f"{stack.http_url}/topics/flights/keys/b", b"written")["offset"] == 0
+        assert _get(f"{stack.http_url}/health")["ready"] is True
         admin = AdminClient({"bootstrap.servers": stack.kafka_bootstrap})
         topics = admin.list_topics(timeout=10).topics
         assert {name: len(topics[name].partitions) for name in ("flights", "other")} == {
@@ -80,11 +64,10 @@ def test_a_stack_serves_stops_and_restarts_with_its_data(make, tmp_path):
         node.kill()
         assert sorted(make().up()) == ["kafka", "redis"]
         assert all(part.running for part in stack.parts)
-        environments = stack.front.program.process.children()
-        assert len(environments) == 3
+        server = stack.server.program.process
 
     assert not any(part.running for part in stack.parts)
-    assert all(map(has_ended, environments))
+    assert has_ended(server)
     with make() as again:
         assert again.redis.nodes[2].command("GET", "foo") == "kept"
         admin = AdminClient({"bootstrap.servers": again.kafka_bootstrap})
@@ -93,14 +76,14 @@ def test_a_stack_serves_stops_and_restarts_with_its_data(make, tmp_path):
     assert not again.data.exists()
 
 
-@pytest.mark.parametrize("part", ["kafka", "redis", "http"])
+@pytest.mark.parametrize("part", ["kafka", "redis", "server"])
 def test_a_port_in_use_is_named_before_anything_starts(make, data, part):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(
             PortInUse, match=f"port {port}, requested for {part}, is in use by .*pid {os.getpid()}"
         ):
-            make(**{f"{part}_port": port}).up()
+            make(**{f"{'http' if part == 'server' else part}_port": port}).up()
     assert not (data / "run").exists()
 
 
@@ -133,22 +116,21 @@ def test_down_leaves_a_foreign_process_alone(make, data):
         make() as stack,
         subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as foreign,
     ):
-        pid_file = stack.front.program.pid_file
+        pid_file = stack.server.program.pid_file
         saved = json.loads(pid_file.read_text())
         started = psutil.Process(foreign.pid).create_time() - 60
         pid_file.write_text(json.dumps({**saved, "pid": foreign.pid, "started": started}))
-        assert "http" not in stack.down()
+        assert "server" not in stack.down()
         assert foreign.poll() is None
         pid_file.write_text(json.dumps(saved))
-        assert stack.down() == ["http"]
+        assert stack.down() == ["server"]
         foreign.communicate(b"\n")
 
 
-def test_a_function_that_cannot_be_loaded_fails_the_start(make, functions):
-    (functions / "produce" / "handler.py").write_text("import nowhere_to_be_found")
-    with pytest.raises(PartFailed, match="http failed") as caught:
-        make().up()
-    assert "nowhere_to_be_found" in caught.value.tail
+def test_a_setting_that_the_server_refuses_fails_the_start(make):
+    with pytest.raises(PartFailed, match="server failed") as caught:
+        make(variables={"KEYLANE_BASE_PATH": "kafka/"}).up()
+    assert "KEYLANE_BASE_PATH" in caught.value.tail
 
 
 def test_a_broken_configuration_is_named_before_anything_starts(make, data, tmp_path):
@@ -167,7 +149,7 @@ def test_two_commands_do_not_change_one_stack_at_the_same_time(make):
 
 def _keylane(data, *arguments):
     return subprocess.run(
-        [sys.executable, "-m", "keylane_local.cli", *arguments],
+        [sys.executable, "-m", "keylane_client.cli", *arguments],
         env={**os.environ, "KEYLANE_DATA": str(data)},
         capture_output=True,
         text=True,
@@ -176,7 +158,7 @@ def _keylane(data, *arguments):
     )
 
 
-def test_the_commands_report_their_findings_by_exit_code(data, functions, make, tmp_path, monkeypatch):
+def test_the_commands_report_their_findings_by_exit_code(data, make, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert _keylane(data, "status").returncode == 1
     assert _keylane(data, "down").stdout == "No stack is running here.\n"
@@ -188,12 +170,12 @@ def test_the_commands_report_their_findings_by_exit_code(data, functions, make, 
         status = _keylane(data, "status")
         assert status.returncode == 0
         assert stack.http_url in status.stdout
-        log = _keylane(data, "logs", "front", "-n", "5")
+        log = _keylane(data, "logs", "server", "-n", "5")
         assert (log.returncode, "keylane: ready" in log.stdout) == (0, True)
         unknown = _keylane(data, "logs", "sparkle")
         assert unknown.returncode == 2
-        assert "logs: front, functions, kafka, redis-0, redis-1, redis-2" in unknown.stderr
-        stack.front.kill()
+        assert "logs: kafka, redis-0, redis-1, redis-2, server" in unknown.stderr
+        stack.server.kill()
         assert _keylane(data, "status").returncode == 1
         assert _keylane(data, "down").stdout.endswith("The stack is down.\n")
     assert not any(part.running for part in stack.parts)

@@ -11,7 +11,7 @@ from tests.servers.own import wait_writable
 
 @pytest.fixture
 def call(stack):
-    """Give a caller of the stack's HTTP front: (status, body, position of the answer)."""
+    """Give a caller of the stack's server: (status, body, position of the answer)."""
 
     def request(method, key, body=None, position=None):
         # A job that has just started takes seconds for its first batch on a busy machine.
@@ -38,7 +38,7 @@ def test_a_write_over_http_is_read_back_and_its_deletion_too(call):
     assert call("GET", key, position=position)[0] == 404
 
 
-@pytest.mark.parametrize("name", ["job", "front", "kafka"])
+@pytest.mark.parametrize("name", ["job", "server", "kafka"])
 def test_after_a_crash_and_restart_of_a_part_writes_are_read_again(stack, call, name):
     part = getattr(stack, name)
     key = uuid.uuid4().hex

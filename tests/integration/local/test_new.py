@@ -12,7 +12,7 @@ from confluent_kafka import Producer
 from tests.servers.own import create_topic
 from tests.support.builders import a_topic
 
-from keylane_local.cli import keylane
+from keylane_client.cli.commands import keylane
 from keylane_local.process.ports import HOST, Ports
 from keylane_spark.config.topics import load
 
@@ -54,7 +54,7 @@ def test_a_part_that_is_away_is_named_in_one_line_and_nothing_is_written(
 ):
     given = {"kafka": kafka, "redis": redis_cluster} | {part: f"{HOST}:{Ports().any()}"}
     options = [word for name, value in given.items() for word in (f"--{name}", value)]
-    command = [sys.executable, "-m", "keylane_local.cli", "new", str(tmp_path / "own"), *options]
+    command = [sys.executable, "-m", "keylane_client.cli", "new", str(tmp_path / "own"), *options]
     command += ["--topic", a_topic(), "--stack", "s"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 5

@@ -14,7 +14,7 @@ from tests.support.builders import a_topic
 
 from keylane.adapters.aws.sqs import SqsQueue
 from keylane.ports import Clock
-from keylane_local import cli
+from keylane_client.cli.commands import keylane
 from keylane_local.commands import dead_letters
 from keylane_local.commands.replay import ReplayRequest, replay
 from keylane_local.errors import BadInput, StackError
@@ -114,7 +114,7 @@ def test_queues_that_cannot_belong_together_are_rejected(moto: Aws):
 
 
 def run(*arguments: str) -> Result:
-    return CliRunner().invoke(cli.keylane, ["dlq", *arguments])
+    return CliRunner().invoke(keylane, ["dlq", *arguments])
 
 
 def test_dead_letters_are_listed_shown_and_moved_by_commands(wal: Log, monkeypatch: pytest.MonkeyPatch):

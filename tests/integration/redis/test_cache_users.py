@@ -114,7 +114,7 @@ def test_the_writer_writes_lanes_and_the_reader_reads_them(users, monkeypatch, w
         )
         assert json.loads(answer["body"])["records"][1]["value"] == {"n": 2}
     finally:
-        function.parts().store.state.close()
+        function.application.parts().store.state.close()
 
 
 @pytest.mark.parametrize("name", READERS)

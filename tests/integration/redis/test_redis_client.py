@@ -35,7 +35,7 @@ def client(redis_cluster: str) -> Iterator[Cluster]:
     client = Cluster(redis_settings({"KEYLANE_REDIS_NODES": redis_cluster}))
     # A node learns of its peers' replicas a moment after the cluster was made.
     eventually(
-        lambda: client.refresh(deadline()) is None and all(client.nodes_of(slot)[1:] for slot in ALL_SLOTS)
+        lambda: client.refresh(deadline()) is None and all(client.slots[slot][1:] for slot in ALL_SLOTS)
     )
     yield client
     client.close()
@@ -52,7 +52,7 @@ def key(redis_cluster: str) -> bytes:
 def test_slot_map_has_a_primary_and_a_replica_for_every_slot(client: Cluster, cluster: RedisCluster):
     assert set(map(client.primary, ALL_SLOTS)) == {Node("127.0.0.1", p.port) for p in cluster.primaries()}
     assert len(client.nodes) == 6
-    assert all(len(client.nodes_of(slot)) == 2 for slot in ALL_SLOTS)
+    assert all(len(client.slots[slot]) == 2 for slot in ALL_SLOTS)
 
 
 def test_any_one_node_returns_the_others(cluster: RedisCluster):
@@ -78,7 +78,7 @@ def test_slot_map_that_no_node_returns_is_state_unavailable():
         client.refresh(deadline())
     with pytest.raises(StateUnavailable):
         client.primary(0)
-    assert client.nodes_of(0)[1:] == ()
+    assert client.slots[0][1:] == ()
 
 
 def test_host_that_is_not_announced_is_the_one_asked():
@@ -132,8 +132,8 @@ def test_connection_that_the_server_closed_is_made_again(client: Cluster, key: b
 def test_cluster_that_is_forgotten_in_a_cycle_closes_its_connections(redis_cluster: str):
     client = Cluster(redis_settings({"KEYLANE_REDIS_NODES": redis_cluster}))
     client.refresh(deadline())
-    connection = client._connection(client.nodes[0], deadline())
-    sock = connection._sock
+    [connection] = client.connections.values()
+    sock = connection.sock
     cycle: list[object] = [client]
     cycle.append(cycle)
     del client, cycle

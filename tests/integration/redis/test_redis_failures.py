@@ -398,7 +398,7 @@ def test_query_function_answers_503_in_time_and_recovers_with_the_shard(
         assert headers_of(answer)["Retry-After"] == "1"
         assert b"urn:keylane:problem:state-unavailable" in body_of(answer)
     assert query.lambda_handler(event, None)["statusCode"] == 200
-    query.parts().store.state.close()
+    query.application.parts().store.state.close()
 
 
 def test_cluster_that_is_gone_and_comes_back_is_read_again(breaking: RedisCluster, state: RedisState):

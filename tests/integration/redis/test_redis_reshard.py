@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.servers.own import eventually, fill, own_cluster, primary_and_replica
 from tests.support import lanes as t
-from tests.support.builders import a_topic, layout_entry
+from tests.support.builders import TERMS, a_topic, layout_entry
 from tests.support.steady import SteadyReads
 
 from keylane.adapters.redis.cluster import Cluster
@@ -79,7 +79,7 @@ class Reader:
 
     def __call__(self, number: int) -> None:
         key_number = number * 7_919 % 500
-        answer = read_latest(self.store, self.log.lane.topic, self.log.key(key_number))
+        answer = read_latest(self.store, self.log.lane.topic, self.log.key(key_number), TERMS)
         claimed = self.log.last(key_number, answer.watermark.next_offset)
         assert claimed is not None
         if answer.record is None:

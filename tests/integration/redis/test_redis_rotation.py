@@ -131,7 +131,7 @@ def test_reads_go_on_while_the_password_is_rotated(
     # The first rotation is read at once. The second comes within the 5 s for which a fetched value is used.
     assert not failed_at or failed_at[-1] - failed_at[0] < references.MAX_AGE_S + SLACK_S
     assert read()["statusCode"] == 200
-    function.parts().store.state.close()
+    function.application.parts().store.state.close()
 
 
 def test_the_job_writes_on_with_the_new_password(user: User):

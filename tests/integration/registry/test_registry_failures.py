@@ -64,7 +64,7 @@ def function(redis_cluster: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ca
 
     yield make
     for handler in made:
-        handler.parts().store.state.close()
+        handler.application.parts().store.state.close()
 
 
 @pytest.fixture

@@ -86,7 +86,7 @@ def ask(redis_cluster: str, registry: sr.Registry, monkeypatch: pytest.MonkeyPat
         return answer
 
     yield request
-    function.parts().store.state.close()
+    function.application.parts().store.state.close()
 
 
 @pytest.fixture

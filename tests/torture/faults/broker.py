@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tests.torture.faults.world import World
     from tests.torture.schedule import Event
 
-    from keylane.model.topic_partition import TopicPartition as Source
+    from keylane.model.kafka import TopicPartition as Source
 
 _RECORDS = 20
 _KEYS = 8

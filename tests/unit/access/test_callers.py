@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.support.builders import an_event
+from tests.support.builders import a_request
 
-from keylane.access.callers import ANONYMOUS, caller_of
+from keylane.access.callers import ANONYMOUS, Caller
 
 IDENTITY = {
     "apiKeyId": "k1",
@@ -17,13 +17,13 @@ IDENTITY = {
 }
 
 
-def event(**context: Any) -> dict[str, Any]:
-    made = an_event("PUT", "/topics/t/keys/k", headers={"X-Forwarded-For": "198.51.100.1"})
-    return made | {"requestContext": made["requestContext"] | context}
+def caller(**context: Any) -> Caller:
+    headers = {"X-Forwarded-For": "198.51.100.1"}
+    return a_request("PUT", "/topics/t/keys/k", headers=headers, context=context).caller
 
 
 @pytest.mark.parametrize(
-    ("context", "caller"),
+    ("context", "name"),
     [
         ({"identity": IDENTITY, "authorizer": {"principalId": "ann"}}, "authorizer:ann"),
         ({"identity": IDENTITY, "authorizer": {"claims": {"sub": "7c"}}}, "authorizer:7c"),
@@ -35,12 +35,12 @@ def event(**context: Any) -> dict[str, Any]:
         ({}, ANONYMOUS),
     ],
 )
-def test_the_callers_own_word_counts_for_nothing(context: dict[str, Any], caller: str):
-    assert caller_of(event(**context)) == caller
+def test_the_callers_own_word_counts_for_nothing(context: dict[str, Any], name: str):
+    assert caller(**context).name() == name
 
 
 @pytest.mark.parametrize(
-    ("arn", "caller"),
+    ("arn", "name"),
     [
         ("arn:aws:sts::1:assumed-role/app/session-1", "iam:arn:aws:sts::1:assumed-role/app"),
         ("arn:aws:sts::1:assumed-role/app/a@b.example", "iam:arn:aws:sts::1:assumed-role/app"),
@@ -50,11 +50,11 @@ def test_the_callers_own_word_counts_for_nothing(context: dict[str, Any], caller
         ("arn:aws:iam::1:root", "iam:arn:aws:iam::1:root"),
     ],
 )
-def test_session_of_an_assumed_role_is_not_part_of_the_caller(arn: str, caller: str):
+def test_session_of_an_assumed_role_is_not_part_of_the_caller(arn: str, name: str):
     """A caller chooses the session's name, and could have a new limit with each."""
-    assert caller_of(event(identity=IDENTITY | {"userArn": arn})) == caller
+    assert caller(identity=IDENTITY | {"userArn": arn}).name() == name
 
 
 def test_settings_choose_what_tells_callers_apart():
-    assert caller_of(event(identity=IDENTITY), ("api-key", "iam")) == "api-key:k1"
-    assert caller_of(event(identity=IDENTITY), ("authorizer",)) == ANONYMOUS
+    assert caller(identity=IDENTITY).name(("api-key", "iam")) == "api-key:k1"
+    assert caller(identity=IDENTITY).name(("authorizer",)) == ANONYMOUS

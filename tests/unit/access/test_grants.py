@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 
 import pytest
@@ -13,6 +14,7 @@ from tests.support.fakes import FakeTime
 from keylane.access import grants
 from keylane.config import access
 from keylane.errors import SettingsError, SettingsUnavailable
+from keylane.model.routes import find
 from keylane.wiring import authorizer
 from keylane_build import openapi
 
@@ -147,7 +149,7 @@ def test_a_grant_of_everything_allows_every_operation_and_an_empty_one_none():
             continue
         real = re.sub(r"{\w+}", "x", path)
         for method in methods:
-            need = grants.need_of(method.upper(), real, {"topics": ["a,b"], "topic": ["a"]})
+            need = grants.need_of(find(method.upper(), real), {"topics": ["a,b"], "topic": ["a"]})
             assert need, (method, path)
             assert everything.allows(need)
             assert not grants.Grant("none").allows(need), (method, path)
@@ -175,7 +177,7 @@ def test_error_of_a_faulty_grant_shows_no_secret(given, fault):
 
 def test_grants_are_read_again_after_a_while(ask, monkeypatch):
     time = FakeTime()
-    source = authorizer.GrantsSource(time.clock)
+    source = authorizer.GrantsSource(os.environ, time.clock)
     assert source.current()[digest(TOKEN)].read == ("orders*", "rates")
     monkeypatch.setenv("KEYLANE_ACCESS", json.dumps({digest(TOKEN): {"name": "billing"}}))
     time.move(authorizer.GRANTS_TTL_S - 1)
@@ -186,7 +188,7 @@ def test_grants_are_read_again_after_a_while(ask, monkeypatch):
 
 def test_grants_stay_valid_for_minutes_while_their_store_is_away(ask, monkeypatch, caplog):
     time = FakeTime()
-    source = authorizer.GrantsSource(time.clock)
+    source = authorizer.GrantsSource(os.environ, time.clock)
     known = source.current()
 
     def away(_environment):

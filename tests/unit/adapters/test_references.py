@@ -137,7 +137,7 @@ def test_function_whose_secret_can_not_be_read_now_is_503_and_tells_no_name(
 CARRIES = """
 import sys
 import handler
-handler.parts()
+handler.application.parts()
 print("boto3" in sys.modules, "confluent_kafka" in sys.modules, "jsonschema" in sys.modules)
 """
 

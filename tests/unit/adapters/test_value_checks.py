@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.support.builders import FUNCTIONS, load_produce
-from tests.support.fakes import FakeIdempotencyStore, FakeLog, FakeTime
+from tests.support.fakes import FakeIdempotencyStore, FakeLog, FakeTime, a_runtime
 
 from keylane.config.schemas import schema_rules
 from keylane.errors import BadConfig, SettingsError
@@ -39,7 +39,7 @@ def log() -> FakeLog:
 def post(log: FakeLog) -> Post:
     """A function whose topics `orders...` have a schema."""
     environment = {"KEYLANE_SCHEMAS": json.dumps({"orders*": {"schema": ORDER}})}
-    return load_produce(log, checks=build_checks(environment, FakeTime().clock))
+    return load_produce(log, checks=build_checks(a_runtime(FakeTime().clock), environment))
 
 
 def test_a_record_of_a_push_that_is_not_as_its_schema_keeps_no_other_back(post: Post, log: FakeLog):
@@ -87,7 +87,9 @@ def test_a_key_is_refused_with_a_problem_and_a_tombstone_passes(post: Post, log:
 
 def test_a_record_that_was_refused_frees_its_idempotency_key(log: FakeLog):
     store = FakeIdempotencyStore()
-    checks = build_checks({"KEYLANE_SCHEMAS": json.dumps({"*": {"schema": ORDER}})}, FakeTime().clock)
+    checks = build_checks(
+        a_runtime(FakeTime().clock), {"KEYLANE_SCHEMAS": json.dumps({"*": {"schema": ORDER}})}
+    )
     post = load_produce(log, guards=Guards(idempotency=lambda: store), checks=checks)
     headers = {"Idempotency-Key": "1"}
     for _ in range(2):
@@ -127,19 +129,19 @@ def test_schemas_are_read_from_files_of_the_functions_folder(tmp_path: Path):
 )
 def test_schemas_that_are_none_name_their_variable(given: str):
     with pytest.raises(SettingsError) as caught:
-        build_checks({"KEYLANE_SCHEMAS": given}, FakeTime().clock)
+        build_checks(a_runtime(FakeTime().clock), {"KEYLANE_SCHEMAS": given})
     assert caught.value.variable == "KEYLANE_SCHEMAS"
 
 
 def test_subjects_need_a_registry():
     with pytest.raises(BadConfig, match="KEYLANE_SCHEMA_REGISTRY_URL"):
-        build_checks({"KEYLANE_SCHEMAS": '{"a": {"subject": "s"}}'}, FakeTime().clock)
-    assert build_checks({}, FakeTime().clock) is None
+        build_checks(a_runtime(FakeTime().clock), {"KEYLANE_SCHEMAS": '{"a": {"subject": "s"}}'})
+    assert build_checks(a_runtime(FakeTime().clock), {}) is None
 
 
 def test_without_the_setting_no_library_for_it_is_imported():
     code = (
-        "import sys, runpy; runpy.run_path('handler.py')['parts'](); "
+        "import sys, runpy; runpy.run_path('handler.py')['application'].parts(); "
         "print([m for m in ('jsonschema_rs', 'boto3', 'redis') if m in sys.modules])"
     )
     found = subprocess.run(

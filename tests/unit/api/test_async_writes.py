@@ -168,7 +168,9 @@ def test_without_a_queue_there_is_no_log():
 
 def test_a_queue_takes_asynchronous_writes_by_default():
     aws = AwsSettings("eu-west-1", 1_000)
-    assert queue_settings({"KEYLANE_QUEUE_URL": URL}, 1_000) == QueueSettings(URL, aws)
+    assert queue_settings({"KEYLANE_QUEUE_URL": URL}, 1_000) == QueueSettings(
+        URL, aws, 262_144, 16, None, takes_async=True, takes_failed=False
+    )
     everything = {
         "KEYLANE_QUEUE_URL": URL.removesuffix(".fifo"),
         "KEYLANE_ASYNC": "deliver",

@@ -7,13 +7,21 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.compat.cases import check_answer, fill, load_cases, names_of
 from tests.compat.targets import SCHEMA_TOPICS
-from tests.support.builders import an_event, body_of, headers_of, load_handler, load_produce, load_query
+from tests.support.builders import (
+    an_application,
+    an_event,
+    body_of,
+    explore_settings,
+    headers_of,
+    load_produce,
+    load_query,
+)
 from tests.support.fakes import FakeKafka, FakeLog, FakeSchemaWriter, FakeState, FakeTime
 
-from keylane.adapters.kafka.admin import ReaderSettings
-from keylane.config.functions import ExploreSettings
-from keylane.model.clusters import DEFAULT, Clusters
-from keylane.model.routes import function_for
+from keylane.api.http.gateway import answer
+from keylane.app import explore
+from keylane.model.clusters import DEFAULT
+from keylane.model.routes import find
 from keylane.query.layouts import Layouts
 from keylane.query.store import Store
 from keylane.wiring.explore import ExploreParts
@@ -37,20 +45,18 @@ def send(schemas: FakeSchemaWriter) -> Callable[..., dict[str, Any]]:
     for topic, count in TOPICS.items():
         log.create(topic, count)
         kafka.create(topic, count)
-    explore = load_handler("explore")
     store = Store(state, Layouts(state, clock, 0), clock)
-    settings = ExploreSettings(Clusters(ReaderSettings("kafka:9092")))
-    explore.parts = lambda: ExploreParts(settings, clock, kafka, kafka, {DEFAULT: kafka}, store)
+    parts = ExploreParts(explore_settings(), clock, kafka, kafka, {DEFAULT: kafka}, store)
+    application = an_application(explore.OPERATIONS, parts)
     produce = load_produce(log, schemas=schemas)
 
     def ask(method: str, path: str, body: bytes, headers: dict[str, str]) -> dict[str, Any]:
-        name = function_for(method, path)
+        name = find(method, path).function
         if name == "produce":
             return produce(path, body, method, headers=headers)
         if name == "query":
             return load_query()(method, path, headers=headers)
-        answer: dict[str, Any] = explore.lambda_handler(an_event(method, path, headers=headers), None)
-        return answer
+        return answer(application, an_event(method, path, headers=headers), None)
 
     return ask
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keylane.api import cursors
+from keylane.api.http import cursors
 from keylane.errors import BadRequest
 
 ASKED = cursors.digest("keys", b"a", None)

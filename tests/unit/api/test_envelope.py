@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keylane.api.envelope import Envelopes
+from keylane.api.reads.envelope import Envelopes
 from keylane.model.records import Answer, Layout, Options, Record, Watermark
 from keylane.ports import Clock
 from keylane.query.decoding import ValueDecoder

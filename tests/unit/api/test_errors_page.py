@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from keylane_serve import refusals, streams
+from keylane_server import refusals, streams
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "http" / "errors.md").read_text(encoding="utf-8")

@@ -8,14 +8,22 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.support.builders import a_layout, an_event, headers_of, layout_entry, load_handler
+from tests.support.builders import (
+    a_layout,
+    an_application,
+    an_event,
+    explore_settings,
+    headers_of,
+    layout_entry,
+    load_handler,
+)
 from tests.support.fakes import FakeKafka, FakePartition, FakeState, FakeTime
 
 from keylane.adapters.kafka import reader
-from keylane.adapters.kafka.admin import ReaderSettings
-from keylane.config.functions import ExploreSettings
+from keylane.api.http.gateway import answer
+from keylane.app import explore
 from keylane.errors import LogUnavailable
-from keylane.model.clusters import DEFAULT, Clusters
+from keylane.model.clusters import DEFAULT
 from keylane.model.kafka import LogRecord
 from keylane.query.layouts import Layouts
 from keylane.query.store import Store
@@ -46,20 +54,19 @@ def log(world: SimpleNamespace) -> FakePartition:
 def get(world: SimpleNamespace) -> Get:
     clock = FakeTime().clock
     parts = ExploreParts(
-        ExploreSettings(Clusters(ReaderSettings("kafka:9092"))),
+        explore_settings(),
         clock,
         world.kafka,
         world.kafka,
         {DEFAULT: world.kafka},
         Store(world.state, Layouts(world.state, clock, 0), clock),
     )
-    function = load_handler("explore")
-    function.parts = lambda: parts
+    application = an_application(explore.OPERATIONS, parts)
 
     def ask(path: str, method: str = "GET", **query: str) -> dict[str, Any]:
-        answer: dict[str, Any] = function.lambda_handler(an_event(method, path, query=query or None), None)
-        assert len(json.dumps(answer)) < 6 * 1024 * 1024
-        return answer
+        answered = answer(application, an_event(method, path, query=query or None), None)
+        assert len(json.dumps(answered)) < 6 * 1024 * 1024
+        return answered
 
     return ask
 

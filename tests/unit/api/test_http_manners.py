@@ -12,8 +12,8 @@ import pytest
 from tests.support.builders import NOW_MS, a_lane, a_layout, body_of, headers_of, load_produce, load_query
 from tests.support.fakes import FakeLog
 
-from keylane.api.content_coding import INFLATED_LIMIT_BYTES
-from keylane.api.http_date import http_date, parse_http_date
+from keylane.api.http.content_coding import INFLATED_LIMIT_BYTES
+from keylane.api.http.http_date import http_date, parse_http_date
 from keylane.model.records import NewRecord
 
 if TYPE_CHECKING:

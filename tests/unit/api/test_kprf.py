@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.builders import an_event, headers_of, load_produce
+from tests.support.builders import a_request, headers_of, load_produce
 from tests.support.fakes import FakeLog
 
 from keylane import routing
-from keylane.api.kprf import PushRequest, parse_push
+from keylane.api.writes.kprf import PushRequest, parse_push
 from keylane.errors import ProduceFailed, Unacknowledged
 from keylane.model.records import NewRecord
 
@@ -234,5 +234,5 @@ def test_records_are_read_as_they_were_meant(records: list[NewRecord]):
         }
         for record in records
     ]
-    event = an_event("POST", "/push", body=json.dumps({"records": given}).encode())
-    assert parse_push(event) == PushRequest(records, is_async=True)
+    request = a_request("POST", "/push", body=json.dumps({"records": given}).encode())
+    assert parse_push(request) == PushRequest(records, is_async=True)

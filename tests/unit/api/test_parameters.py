@@ -8,23 +8,30 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keylane.api import parameters
+from keylane.api.http import parameters
+from keylane.api.http.request import Request
 from keylane.errors import BadRequest
 from keylane.model.records import Position
+
+
+def asked(name: str = "", value: str = "", **headers: str) -> Request:
+    """Return a request with one parameter in its query."""
+    return Request("GET", "/", {name: [value]} if name else {}, headers)
+
 
 LIMIT = parameters.integer("limit", "how many", 1, 1000, 100)
 
 
 @pytest.mark.parametrize(("text", "value"), [("1", 1), ("1000", 1000), ("0010", 10)])
 def test_integers_within_their_bounds_are_accepted(text: str, value: int):
-    assert LIMIT.of({"limit": text}) == value
-    assert LIMIT.of({}) == 100
+    assert LIMIT.of(asked("limit", text)) == value
+    assert LIMIT.of(asked()) == 100
 
 
 @pytest.mark.parametrize("text", ["", "0", "1001", "-1", "1.0", "1e2", " 1", "\u0661", "9" * 5000])
 def test_other_numbers_are_refused_with_their_bounds(text: str):
     with pytest.raises(BadRequest, match=r"limit is .*not an integer from 1 to 1000") as caught:
-        LIMIT.of({"limit": text})
+        LIMIT.of(asked("limit", text))
     assert caught.value.parameter == "limit"
 
 
@@ -43,7 +50,7 @@ def test_other_numbers_are_refused_with_their_bounds(text: str):
     ],
 )
 def test_times_are_milliseconds_or_iso_8601_and_utc_where_no_zone_is_named(text: str, milliseconds: int):
-    assert parameters.moment("from", "").of({"from": text}) == milliseconds
+    assert parameters.moment("from", "").of(asked("from", text)) == milliseconds
 
 
 @pytest.mark.parametrize(
@@ -51,7 +58,7 @@ def test_times_are_milliseconds_or_iso_8601_and_utc_where_no_zone_is_named(text:
 )
 def test_invalid_time_is_refused(text: str):
     with pytest.raises(BadRequest, match="neither milliseconds") as caught:
-        parameters.moment("to", "").of({"to": text})
+        parameters.moment("to", "").of(asked("to", text))
     assert caught.value.parameter == "to"
 
 

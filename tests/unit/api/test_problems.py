@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from keylane import errors
-from keylane.api import problems
+from keylane.api.http import problems
 from keylane.errors import SettingsError
 
 PUBLIC = [each for each in vars(errors).values() if inspect.isclass(each) and issubclass(each, Exception)]

@@ -8,18 +8,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.builders import NOW_MS, a_layout, a_watermark
+from tests.support.builders import NOW_MS, TERMS, a_layout, a_watermark
 
-from keylane.api import write_key
-from keylane.api.read_key import KnownTags, ReadKeyRequest, render_record
+from keylane.api.reads.key import KnownTags, ReadKeyRequest, render_record
+from keylane.api.writes import key as write_key
 from keylane.model.records import Answer, Options, Position, Record
 from keylane.ports import Clock
 from keylane.query.decoding import ValueDecoder
 from keylane.query.latest import Wait
-from keylane.query.store import ReadTerms
 
 if TYPE_CHECKING:
-    from keylane.api.response import Response
+    from keylane.api.http.response import Response
 
 PLAIN = Options()
 RECORD = Record(b"N14228", b'{"origin": "EWR"}', 3, 42, NOW_MS - 1_000)
@@ -40,7 +39,7 @@ def respond(
     request = ReadKeyRequest(
         "flights",
         b"N14228",
-        ReadTerms(),
+        TERMS,
         Wait(),
         known=known,
         envelope=envelope,

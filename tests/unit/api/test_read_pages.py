@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.builders import an_event
+from tests.support.builders import a_request
 
-from keylane.api import read_many, read_pages, topics
-from keylane.api.common_parameters import ValueOptions
+from keylane.api.http.common_parameters import ValueOptions
+from keylane.api.reads import many as read_many
+from keylane.api.reads import pages as read_pages
+from keylane.api.reads import topics
 from keylane.config.functions import QuerySettings
 from keylane.errors import BadRequest
 from keylane.query.span import Span
 from keylane.query.store import ReadTerms
+
+if TYPE_CHECKING:
+    from keylane.api.http.request import Request
 
 NAMES = sorted(
     {
@@ -28,25 +33,25 @@ SOME = st.sampled_from(["true", "false", "0", "1", "base64", "text", "a,b", "202
 QUERIES = st.dictionaries(st.sampled_from(NAMES), SOME | st.text(max_size=20), max_size=5)
 
 
-SETTINGS = QuerySettings.from_environment({"KEYLANE_REDIS_NODES": "one:7001"})
+SETTINGS = QuerySettings.from_environment({})
 
 
-def parse_many(event: dict[str, Any]) -> read_many.ReadManyRequest:
-    return read_many.parse_read_many(event, "t", SETTINGS)
+def parse_many(request: Request) -> read_many.ReadManyRequest:
+    return read_many.parse_read_many(request, "t", SETTINGS)
 
 
-def an_event_of(query: dict[str, str], body: bytes = b"") -> dict[str, Any]:
-    return an_event("GET", "/", query=query or None, body=body)
+def a_request_of(query: dict[str, str], body: bytes = b"") -> Request:
+    return a_request("GET", "/", query=query or None, body=body)
 
 
 @given(QUERIES)
 def test_any_query_is_parsed_or_refused_by_name(query: dict[str, str]):
-    event = an_event_of(query)
+    request = a_request_of(query)
     for parse in (
-        lambda: read_pages.parse_range(event, "t", SETTINGS),
-        lambda: read_pages.parse_history(event, "t", "a2tr", SETTINGS),
-        lambda: read_many.parse_join(event, "a2tr", SETTINGS),
-        lambda: topics.parse_metadata(event),
+        lambda: read_pages.parse_range(request, "t", SETTINGS),
+        lambda: read_pages.parse_history(request, "t", "a2tr", SETTINGS),
+        lambda: read_many.parse_join(request, "a2tr", SETTINGS),
+        lambda: topics.parse_metadata(request),
     ):
         refused_by_name(parse, {*query, "topics", "topic", "key"})
 
@@ -63,8 +68,8 @@ JSON = st.recursive(
 
 @given(JSON.map(lambda found: json.dumps(found).encode()) | st.binary(max_size=40))
 def test_any_body_is_parsed_or_refused_by_name(body: bytes):
-    event = an_event("POST", "/", body=body)
-    refused_by_name(lambda: parse_many(event), {"body", "keys", "key_format"})
+    request = a_request("POST", "/", body=body)
+    refused_by_name(lambda: parse_many(request), {"body", "keys", "key_format"})
 
 
 def refused_by_name(parse: Any, names: set[str]) -> None:
@@ -79,7 +84,7 @@ def refused_by_name(parse: Any, names: set[str]) -> None:
 
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=9), min_size=1))
 def test_keys_of_a_body_are_their_utf_8(keys: list[str]):
-    request = parse_many(an_event("POST", "/", body=json.dumps({"keys": keys}).encode()))
+    request = parse_many(a_request("POST", "/", body=json.dumps({"keys": keys}).encode()))
     assert request.keys == tuple(key.encode() for key in keys)
 
 
@@ -96,16 +101,16 @@ def test_keys_of_a_body_are_their_utf_8(keys: list[str]):
     ],
 )
 def test_bounds_of_a_range(query: dict[str, str], span: Span):
-    assert read_pages.parse_range(an_event_of(query), "t", SETTINGS).scan.span == span
+    assert read_pages.parse_range(a_request_of(query), "t", SETTINGS).scan.span == span
 
 
 def test_terms_are_the_same_for_all():
     query = {"partial": "true", "max_age_ms": "5", "fields": "a"}
     requests = (
-        read_pages.parse_range(an_event_of(query), "t", SETTINGS),
-        read_pages.parse_history(an_event_of(query), "t", "k", SETTINGS),
-        read_many.parse_join(an_event_of(query | {"topics": "a,b"}), "k", SETTINGS),
-        parse_many(an_event_of(query, b'{"keys": ["k"]}')),
+        read_pages.parse_range(a_request_of(query), "t", SETTINGS),
+        read_pages.parse_history(a_request_of(query), "t", "k", SETTINGS),
+        read_many.parse_join(a_request_of(query | {"topics": "a,b"}), "k", SETTINGS),
+        parse_many(a_request_of(query, b'{"keys": ["k"]}')),
     )
-    assert {request.terms for request in requests} == {ReadTerms(5, True, SETTINGS.state_timeout_ms)}
+    assert {request.terms for request in requests} == {ReadTerms(SETTINGS.state_timeout_ms, 5, True)}
     assert {request.values for request in requests} == {ValueOptions((("a",),), False)}

@@ -9,22 +9,25 @@ from urllib.parse import quote
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.builders import an_event
+from tests.support.builders import a_request, an_event
+from tests.support.fakes import FakeTime
 
-from keylane.api import read_key, write_key
-from keylane.api.event import body_of, request_id_of
+from keylane.api.http.gateway import request_of
+from keylane.api.reads import key as read_key
+from keylane.api.writes import key as write_key
 from keylane.config.functions import QuerySettings
 from keylane.errors import BadRequest, NullKey
 from keylane.model.records import Position
-from keylane.query.latest import Wait
+from keylane.ports import Deadline
+from keylane.query.latest import NO_WAIT
 from keylane.query.store import ReadTerms
 
-SETTINGS = QuerySettings.from_environment({"KEYLANE_REDIS_NODES": "one:7001", "KEYLANE_WAIT_MAX_MS": "9000"})
+SETTINGS = QuerySettings.from_environment({"KEYLANE_WAIT_MAX_MS": "9000"})
 
 
 def parsed(topic: str = "flights", key: str = "k", **event: Any) -> read_key.ReadKeyRequest:
     return read_key.parse_read_key(
-        an_event("GET", f"/topics/{topic}/keys/{key}", **event), topic, key, SETTINGS
+        a_request("GET", f"/topics/{topic}/keys/{key}", **event), topic, key, SETTINGS
     )
 
 
@@ -36,9 +39,8 @@ def refused(parameter: str, **request: Any) -> str:
 
 
 def test_plain_request_has_defaults():
-    terms = ReadTerms(None, False, SETTINGS.state_timeout_ms)
-    wait = Wait(None, 5_000, None, 0)
-    expected = read_key.ReadKeyRequest("flights", b"k", terms, wait, request_id="request-1", accept="*/*")
+    terms = ReadTerms(SETTINGS.state_timeout_ms)
+    expected = read_key.ReadKeyRequest("flights", b"k", terms, NO_WAIT, request_id="request-1", accept="*/*")
     assert parsed() == expected
 
 
@@ -152,7 +154,13 @@ def test_two_positions_are_one_too_many():
     ],
 )
 def test_prefer_bounds_the_waiting(prefer: str, wait_ms: float):
-    assert parsed(headers={"Prefer": prefer}).wait.position_ms == wait_ms
+    wait = parsed(headers={"Prefer": prefer, "Keylane-Min-Position": "3:1"}).wait
+    assert wait.position_ms == wait_ms
+
+
+def test_a_read_that_names_nothing_to_wait_for_does_not_wait():
+    found = parsed(headers={"Prefer": "wait=3"})
+    assert (found.wait, found.preference_applied) == (NO_WAIT, None)
 
 
 @pytest.mark.parametrize("prefer", ["wait", "wait=", "wait=soon", "wait=-1", "wait=1e3", "wait=inf"])
@@ -163,40 +171,50 @@ def test_wait_that_is_not_a_number_is_refused(prefer: str):
 def test_headers_in_several_lines_are_one_list():
     event = an_event("GET", "/topics/t/keys/k")
     event["multiValueHeaders"] = {"If-None-Match": ['"1-2"', '"3-4"']}
-    known = read_key.parse_read_key(event, "t", "k", SETTINGS).known
+    known = read_key.parse_read_key(request_of(event), "t", "k", SETTINGS).known
     assert known
     assert known.tags == {'"1-2"', '"3-4"'}
 
 
 def test_events_without_multi_value_headers_and_query_are_accepted():
-    event = {"httpMethod": "GET", "path": "/", "headers": {"Prefer": "wait=1"}}
-    assert read_key.parse_read_key(event, "t", "k", SETTINGS).wait.position_ms == 1_000
-    assert read_key.parse_read_key({}, "t", "k", SETTINGS).key == b"k"
+    event = {"httpMethod": "GET", "path": "/", "headers": {"Prefer": "wait=1", "Keylane-Min-Position": "3:1"}}
+    read = read_key.parse_read_key(request_of(event), "t", "k", SETTINGS)
+    assert (read.wait.position_ms, read.key) == (1_000, b"k")
+    event = {"httpMethod": "GET", "path": "/", "queryStringParameters": {"key_format": "base64"}}
+    assert read_key.parse_read_key(request_of(event), "t", "aw", SETTINGS).key == b"k"
 
 
 @given(st.binary(max_size=100))
 def test_bodies_are_their_bytes(body: bytes):
-    assert body_of(an_event("PUT", "/", body=body)) == body
+    assert a_request("PUT", "/", body=body).content() == body
 
 
 def test_missing_body_is_an_empty_one():
-    assert body_of(an_event("PUT", "/")) == b""
+    assert a_request("PUT", "/").content() == b""
 
 
 def test_body_that_is_not_the_base64_it_claims_to_be_is_refused():
     with pytest.raises(BadRequest) as caught:
-        body_of({"body": "no base64!", "isBase64Encoded": True})
+        request_of({"httpMethod": "PUT", "path": "/", "body": "no base64!", "isBase64Encoded": True})
     assert caught.value.parameter == "body"
 
 
 def test_request_is_known_by_its_id():
-    assert request_id_of(an_event("GET", "/")) == "request-1"
-    assert request_id_of({}) == "unknown"
+    assert a_request("GET", "/").id == "request-1"
+    assert request_of({"httpMethod": "GET", "path": "/"}).id == "unknown"
 
 
 @pytest.mark.parametrize("condition", ["If-None-Match", "If-Match"])
 def test_condition_on_a_write_is_refused_rather_than_ignored(condition: str):
-    event = an_event("PUT", "/topics/t/keys/k", headers={condition: "*"}, body=b"v")
+    request = a_request("PUT", "/topics/t/keys/k", headers={condition: "*"}, body=b"v")
     with pytest.raises(BadRequest, match="insert_once") as caught:
-        write_key.parse_delete(event, "t", "k")
+        write_key.parse_delete(request, "t", "k")
     assert caught.value.parameter == condition
+
+
+def test_a_wait_ends_before_the_function_does():
+    time = FakeTime()
+    request = a_request("GET", "/topics/t/keys/k", headers={"Prefer": "wait=8", "If-None-Match": '"1-2"'})
+    request = request._replace(deadline=Deadline.after_ms(3_000, time.clock))
+    read = read_key.parse_read_key(request, "t", "k", SETTINGS)
+    assert (read.wait.change_ms, read.preference_applied) == (3_000, "wait=3")

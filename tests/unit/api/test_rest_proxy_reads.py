@@ -6,13 +6,22 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.support.builders import a_layout, an_event, headers_of, layout_entry, load_handler
+from tests.support.builders import (
+    a_layout,
+    a_request,
+    an_application,
+    an_event,
+    explore_settings,
+    headers_of,
+    layout_entry,
+    reader_settings,
+)
 from tests.support.fakes import FakeKafka, FakeState, FakeTime
 
-from keylane.adapters.kafka.admin import ReaderSettings
+from keylane.api.http.gateway import answer
+from keylane.app import explore
 from keylane.config.api import ApiSettings
-from keylane.config.functions import ExploreSettings
-from keylane.model.clusters import DEFAULT, Clusters, Named
+from keylane.model.clusters import DEFAULT, Named
 from keylane.model.kafka import LogRecord
 from keylane.model.served_topics import ServedTopics
 from keylane.query.layouts import Layouts
@@ -46,25 +55,22 @@ def get(kafka: FakeKafka) -> Get:
     clock = FakeTime().clock
     layout = a_layout("t", 2)
     state = FakeState(layout_entry(layout))
-    reader = ReaderSettings("kafka:9092")
-    settings = ExploreSettings(Clusters(reader, (Named("eu", ("eu.*",), reader),)))
     parts = ExploreParts(
-        settings,
+        explore_settings(Named("eu", ("eu.*",), reader_settings("kafka:9092"))),
         clock,
         kafka,
         kafka,
         {DEFAULT: kafka, "eu": other},
         Store(state, Layouts(state, clock, 0), clock),
     )
-    function = load_handler("explore")
-    function.parts = lambda: parts
-    function.app.settings = lambda: ApiSettings(topics=ServedTopics(("t", "nowhere", "eu.*")))
+    served = ApiSettings(topics=ServedTopics(("t", "nowhere", "eu.*")))
+    application = an_application(explore.OPERATIONS, parts, served)
 
     def ask(path: str, accept: str = V2, method: str = "GET") -> tuple[int, Any]:
         event = an_event(method, path, headers={"Accept": accept})
-        answer = function.lambda_handler(event, None)
-        ask.headers = headers_of(answer)
-        return answer["statusCode"], json.loads(answer["body"])
+        answered = answer(application, event, None)
+        ask.headers = headers_of(answered)
+        return answered["statusCode"], json.loads(answered["body"])
 
     return ask
 
@@ -213,9 +219,9 @@ def test_v3_errors_have_their_code(get: Get, path: str, status: int, code: int):
 
 
 def test_links_have_the_stage_of_api_gateways_own_host(kafka: FakeKafka):
-    from keylane.api.rest_proxy_v3_reads import Links  # noqa: PLC0415
+    from keylane.api.rest_proxy.v3_documents import Links  # noqa: PLC0415
 
-    event = an_event("GET", "/v3/clusters", headers={"Host": "a1.execute-api.eu-west-1.amazonaws.com"})
-    assert Links.of(event).url() == "https://a1.execute-api.eu-west-1.amazonaws.com/v1/v3/clusters"
-    event = an_event("GET", "/kafka/v3/clusters", headers={"X-Forwarded-Proto": "https"})
-    assert Links.of(event).url("c") == "https://api.example.org/kafka/v3/clusters/c"
+    request = a_request("GET", "/v3/clusters", headers={"Host": "a1.execute-api.eu-west-1.amazonaws.com"})
+    assert Links.of(request).url() == "https://a1.execute-api.eu-west-1.amazonaws.com/v1/v3/clusters"
+    request = a_request("GET", "/kafka/v3/clusters", headers={"X-Forwarded-Proto": "https"})
+    assert Links.of(request).url("c") == "https://api.example.org/kafka/v3/clusters/c"

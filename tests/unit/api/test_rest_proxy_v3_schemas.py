@@ -9,11 +9,11 @@ import pytest
 from tests.support.builders import load_produce
 from tests.support.fakes import FakeLog, FakeSchemaWriter, FakeTime
 
-from keylane.api.rest_proxy_schemas import CHECKS_MS, RequestSchemas
-from keylane.api.rest_proxy_v3_schemas import RecordSchemas
+from keylane.api.rest_proxy.v2_schemas import CHECKS_MS, RequestSchemas
+from keylane.api.rest_proxy.v3_schemas import RecordSchemas
 from keylane.errors import RecordRejected
 from keylane.formats import confluent
-from keylane.model.served_topics import ALL_TOPICS
+from keylane.model.served_topics import ALL_TOPICS, ServedTopics
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -160,11 +160,8 @@ def test_a_registry_that_rejects_a_schema_is_42207(post: Post, schemas: FakeSche
     assert report["error_code"] == 42207
 
 
-def test_no_schema_is_registered_for_a_topic_that_is_not_served(
-    log: FakeLog, schemas: FakeSchemaWriter, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setenv("KEYLANE_TOPICS", '{"write": ["other"]}')
-    function = load_produce(log, schemas=schemas)
+def test_no_schema_is_registered_for_a_topic_that_is_not_served(log: FakeLog, schemas: FakeSchemaWriter):
+    function = load_produce(log, schemas=schemas, served=ServedTopics(write=("other",)))
     body = {"value": {"type": "AVRO", "schema": TRIP, "data": GOOD}}
     report = json.loads(function(PATH, body, headers=JSON)["body"])
     assert report["error_code"] == 40301

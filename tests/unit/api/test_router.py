@@ -6,12 +6,15 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.support.builders import an_event, headers_of, load_handler
+from localstack_process_executor.runtime_api import MAX_ANSWER_BYTES
+from tests.support.builders import an_application, an_event, headers_of, load_handler
 
-from keylane.api import router
-from keylane.api.response import Response
-from keylane.model.routes import function_for
-from keylane_local.front.runtime_api import MAX_RESPONSE_BYTES
+from keylane.api.http.gateway import answer
+from keylane.api.http.response import Response
+from keylane.api.http.router import Operations
+from keylane.api.reads.explore import CLUSTERS_SCHEMA
+from keylane.config.api import ApiSettings
+from keylane.model.routes import find
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -25,7 +28,7 @@ def handler(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def own_method(handler: ModuleType) -> str:
-    return "GET" if hasattr(handler, "get_key") else "PUT"
+    return "GET" if handler.__name__ == "keylane_query_handler" else "PUT"
 
 
 def problem(answer: dict[str, Any]) -> tuple[int, str]:
@@ -88,13 +91,13 @@ def test_head_of_a_problem_has_no_body():
 
 
 def answer_with(body: str | bytes) -> dict[str, Any]:
-    app = router.Resolver("explore")
+    operations = Operations("explore")
 
-    @app.operation()
-    def get_clusters(event: Any) -> Response:
+    @operations.operation(CLUSTERS_SCHEMA)
+    def get_clusters(*_: Any) -> Response:
         return Response(200, "text/plain", body)
 
-    return router.serve(app, an_event("GET", "/clusters"), None)
+    return answer(an_application(operations, None, ApiSettings()), an_event("GET", "/clusters"), None)
 
 
 @pytest.mark.parametrize(
@@ -105,7 +108,7 @@ def answer_with(body: str | bytes) -> dict[str, Any]:
 def test_what_an_answer_can_hold_goes_through_as_lambda_counts_it(body: str | bytes):
     answer = answer_with(body)
     assert answer["statusCode"] == 200
-    assert 5_000_000 < len(json.dumps(answer)) < MAX_RESPONSE_BYTES
+    assert 5_000_000 < len(json.dumps(answer)) < MAX_ANSWER_BYTES
 
 
 @pytest.mark.parametrize(
@@ -131,7 +134,7 @@ def test_what_lambda_would_refuse_is_told_with_its_size(body: str | bytes):
 def test_what_rest_proxy_has_and_keylane_has_not_is_refused_with_rest_proxys_members(
     method: str, path: str, status: int, word: str
 ):
-    function = load_handler(function_for(method, path))
+    function = load_handler(find(method, path).function)
     answer = function.lambda_handler(an_event(method, path, body=b"{}"), None)
     document = json.loads(answer["body"])
     assert (answer["statusCode"], document["error_code"]) == (status, status)

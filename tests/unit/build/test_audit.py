@@ -32,7 +32,7 @@ def test_advisories_that_cannot_be_reached_are_reported_and_not_taken_as_safe():
 
 def test_layer_package_and_images_are_audited_at_the_versions_that_ship():
     found = audit.shipped()
-    assert found.keys() == {"layer", "job", "image-front", "image-job", "image-serve"}
+    assert found.keys() == {"layer", "job", "image-job", "image-server"}
     versions = {pin.partition("==")[0]: pin for pins in found.values() for pin in pins}
     assert len(versions) == len({pin for pins in found.values() for pin in pins}), "two versions of a package"
     assert all("==" in each for pins in found.values() for each in pins)

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from keylane.api import problems
+from keylane.api.http import problems
 from keylane.model.routes import ROUTES
 from keylane_build import console_reference
-from keylane_serve.console import is_console, serve_console
+from keylane_server.pages import is_console, serve_console
 
 ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / "clients" / "console"
@@ -28,7 +28,7 @@ def test_the_whole_page_is_small():
 
 def test_the_reference_is_up_to_date():
     stored = json.loads((ROOT / console_reference.PATH).read_text(encoding="utf-8"))
-    assert stored == console_reference.reference(ROOT), "make openapi"
+    assert stored == console_reference.reference(ROOT), "make generate"
 
 
 def test_each_route_has_a_form_and_each_problem_its_meaning():

@@ -10,7 +10,7 @@ def test_the_stored_events_are_up_to_date():
         str(each.relative_to(examples.EVENTS)): each.read_text(encoding="utf-8")
         for each in examples.EVENTS.glob("*/*.json")
     }
-    assert stored == examples.events(), "make events"
+    assert stored == examples.events(), "make generate"
 
 
 def test_every_operation_has_an_example_with_its_path_and_method():

@@ -55,9 +55,7 @@ def test_every_pip_install_of_an_image_demands_hashes(recipe):
     assert all("--require-hashes" in each and "--requirement" in each for each in installs)
 
 
-@pytest.mark.parametrize(
-    "module", ["keylane_local.front.server", "keylane_local.commands.serve", "keylane_spark"]
-)
+@pytest.mark.parametrize("module", ["keylane_local.commands.serve", "keylane_spark"])
 def test_an_image_s_python_path_has_the_packages_that_its_program_imports(module):
     """Nothing is installed there: the sources are found by the path alone."""
     [recipe] = [path for path in DOCKER.glob("*.Dockerfile") if f'"{module}"' in path.read_text("utf-8")]
@@ -76,15 +74,9 @@ def test_an_image_s_python_path_has_the_packages_that_its_program_imports(module
     assert not [each for each in files if not any(Path(each).is_relative_to(folder) for folder in folders)]
 
 
-@pytest.mark.parametrize(
-    ("image", "modules"),
-    [
-        ("serve", "keylane_local.commands.serve, keylane_serve.worker, keylane_serve.server"),
-        ("front", "keylane_local.front.server"),
-    ],
-)
-def test_an_image_that_serves_the_api_needs_nothing_but_what_it_copies(image, modules, tmp_path):
-    recipe = (DOCKER / f"{image}.Dockerfile").read_text("utf-8")
+def test_the_image_that_serves_the_api_needs_nothing_but_what_it_copies(tmp_path):
+    modules = "keylane_local.commands.serve, keylane_server.worker, keylane_server.server"
+    recipe = (DOCKER / "server.Dockerfile").read_text("utf-8")
     for line in re.findall(r"^COPY (.+)$", recipe, re.MULTILINE):
         *sources, target = line.split()
         for source in sources:
@@ -101,11 +93,9 @@ def test_an_image_that_serves_the_api_needs_nothing_but_what_it_copies(image, mo
     code = (
         f"import {modules}, sys\n"
         "from keylane_local.tools import console_dir, project_root\n"
-        "from keylane_serve.console import serve_console\n"
-        "from keylane_serve.handlers import load_handler\n"
+        "from keylane_server.pages import serve_console\n"
         "root = project_root()\n"
         "assert serve_console(console_dir(), '/console/').status == 200, 'the console is missing'\n"
-        "[load_handler(root / 'functions', name) for name in ('query', 'produce', 'explore')]\n"
         "print(root, *{each.__file__ for name, each in sys.modules.items() if name.startswith('keylane')})"
     )
     done = subprocess.run(

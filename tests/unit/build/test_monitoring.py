@@ -22,7 +22,7 @@ EXPRESSIONS = [each["expr"] for each in RULES.values()] + [
 
 def samples() -> dict[str, set[str]]:
     """The samples that job and functions have, with their labels."""
-    found = {"keylane_front_refusals_total": {"code"}}
+    found = {"keylane_server_refusals_total": {"code"}}
     for metric in (*METRICS.values(), *(each for table in JOB.values() for each in table.values())):
         if metric.kind == HISTOGRAM:
             found |= {f"{metric.samples}_{suffix}": set(metric.labels) for suffix in ("count", "sum")}
@@ -52,7 +52,7 @@ def faults(expression: str) -> list[str]:
 
 def test_the_stored_files_are_up_to_date():
     for path, text in monitoring.files():
-        assert (ROOT / path).read_text(encoding="utf-8") == text, "make monitoring"
+        assert (ROOT / path).read_text(encoding="utf-8") == text, "make generate"
 
 
 @pytest.mark.parametrize("expression", EXPRESSIONS)

@@ -7,7 +7,7 @@ import re
 import pytest
 from tests.support.cloudformation import ROOT, of_type, template
 
-from keylane.model.routes import FUNCTIONS, function_for
+from keylane.model.routes import FUNCTIONS, find
 from keylane_build import gateway, layer, openapi
 
 TEMPLATE = ROOT / "template.yaml"
@@ -18,7 +18,7 @@ PATHS = FOUND["Resources"]["Api"]["Properties"]["DefinitionBody"]["paths"]
 
 def test_the_templates_routes_are_up_to_date():
     text = TEMPLATE.read_text(encoding="utf-8")
-    assert text == gateway.insert_paths(text), "make openapi"
+    assert text == gateway.insert_paths(text), "make generate"
 
 
 def test_a_template_without_markers_is_rejected():
@@ -32,13 +32,13 @@ def test_every_operation_of_the_document_is_routed():
     assert operations == routed
 
 
-def test_every_route_invokes_the_same_function_as_the_local_front():
+def test_every_route_invokes_the_function_of_the_table():
     for path, methods in PATHS.items():
         for method, operation in methods.items():
             if method in BESIDES:
                 continue
             uri = str(operation["x-amazon-apigateway-integration"]["uri"])
-            function = function_for(method.upper(), re.sub(r"{\w+}", "x", path))
+            function = find(method.upper(), re.sub(r"{\w+}", "x", path)).function
             assert f":function:${{{function.capitalize()}Function}}${{Live}}/" in uri, (path, method)
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 import base64
 from email.utils import formatdate
-from time import time
+from time import monotonic, time
 
 import httpx
 import pytest
@@ -86,7 +86,7 @@ def test_pushed_records_have_results_of_their_own():
 
 def test_reads_are_repeated_after_what_retry_after_says(monkeypatch):
     waits = []
-    monkeypatch.setattr("tenacity.nap.time.sleep", waits.append)
+    monkeypatch.setattr("time.sleep", waits.append)
     api = ApiDouble(
         problem(503, "state-unavailable", Retry_After="2"),
         problem(429, "throttled", Retry_After=formatdate(time() + 5, usegmt=True)),
@@ -139,6 +139,26 @@ def test_the_asynchronous_client_repeats_too():
             return await client.topic("t")["k"]
 
     assert asyncio.run(read()).value == 5
+
+
+def test_the_asynchronous_client_does_not_block_while_it_waits_for_the_next_attempt():
+    async def read() -> list[str]:
+        seen = []
+
+        async def other() -> None:
+            seen.append("other")
+
+        async with ApiDouble(
+            problem(503, "lane-building", Retry_After="1"), found(5)
+        ).async_client() as client:
+            task = asyncio.create_task(other())
+            seen.append((await client.topic("t")["k"]).value)
+            await task
+        return seen
+
+    began_s = monotonic()
+    assert asyncio.run(read()) == ["other", 5]
+    assert monotonic() - began_s >= 1
 
 
 @pytest.mark.parametrize(

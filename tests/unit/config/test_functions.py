@@ -11,7 +11,7 @@ from tests.support.builders import FUNCTIONS
 
 from keylane.adapters.aws import references
 from keylane.adapters.kafka.admin import ReaderSettings
-from keylane.adapters.kafka.options import KafkaSettings
+from keylane.adapters.kafka.options import ClientOptions, KafkaSettings, ProducerOptions, Security
 from keylane.adapters.redis.cluster import Node, RedisSettings
 from keylane.config.functions import (
     ExploreSettings,
@@ -20,6 +20,7 @@ from keylane.config.functions import (
     SettingsError,
     redis_settings,
     registry_settings,
+    renewable_redis,
     renewable_registry,
 )
 from keylane.config.kafka import bootstrap
@@ -35,29 +36,28 @@ KAFKA = {"KEYLANE_KAFKA_BOOTSTRAP": "one:9092,two:9092"}
 def test_query_needs_only_its_nodes():
     settings = QuerySettings.from_environment(REDIS)
     assert settings == QuerySettings(
-        RedisSettings((Node("one", 7001), Node("two", 7002))),
         state_timeout_ms=1_000,
         wait_default_ms=5_000,
         wait_max_ms=20_000,
         layout_ttl_s=30,
+        registry_timeout_ms=2_000,
     )
+    assert renewable_redis(REDIS) == RedisSettings((Node("one", 7001), Node("two", 7002)))
 
 
 def test_query_reads_all_its_variables():
-    settings = QuerySettings.from_environment(
-        REDIS
-        | {
-            "KEYLANE_REDIS_USERNAME": "reader",
-            "KEYLANE_REDIS_PASSWORD": "hunter2",
-            "KEYLANE_REDIS_TLS": "true",
-            "KEYLANE_REDIS_TLS_CA_FILE": "ca.pem",
-            "KEYLANE_STATE_TIMEOUT_MS": "700",
-            "KEYLANE_WAIT_DEFAULT_MS": "0",
-            "KEYLANE_WAIT_MAX_MS": "900",
-            "KEYLANE_LAYOUT_TTL_S": "5",
-        }
-    )
-    assert settings.redis == RedisSettings(
+    environment = REDIS | {
+        "KEYLANE_REDIS_USERNAME": "reader",
+        "KEYLANE_REDIS_PASSWORD": "hunter2",
+        "KEYLANE_REDIS_TLS": "true",
+        "KEYLANE_REDIS_TLS_CA_FILE": "ca.pem",
+        "KEYLANE_STATE_TIMEOUT_MS": "700",
+        "KEYLANE_WAIT_DEFAULT_MS": "0",
+        "KEYLANE_WAIT_MAX_MS": "900",
+        "KEYLANE_LAYOUT_TTL_S": "5",
+    }
+    settings = QuerySettings.from_environment(environment)
+    assert renewable_redis(environment) == RedisSettings(
         (Node("one", 7001), Node("two", 7002)), "reader", "hunter2", tls=True, tls_ca_file="ca.pem"
     )
     assert (settings.state_timeout_ms, settings.wait_default_ms) == (700, 0)
@@ -71,7 +71,7 @@ def test_default_wait_is_never_above_the_maximum():
 def test_explore_needs_only_its_brokers():
     settings = ExploreSettings.from_environment(KAFKA)
     assert settings == ExploreSettings(
-        Clusters(ReaderSettings("one:9092,two:9092", 5_000)), None, 5_000, 2_000, 1_000
+        Clusters(ReaderSettings("one:9092,two:9092", 5_000)), False, 5_000, 2_000, 1_000
     )
 
 
@@ -82,17 +82,20 @@ def test_explore_reads_all_its_variables():
         "KEYLANE_STATE_TIMEOUT_MS": "100",
     }
     settings = ExploreSettings.from_environment(KAFKA | REDIS | timeouts)
-    redis = RedisSettings((Node("one", 7001), Node("two", 7002)))
     assert settings == ExploreSettings(
-        Clusters(ReaderSettings("one:9092,two:9092", 300)), redis, 300, 200, 100
+        Clusters(ReaderSettings("one:9092,two:9092", 300)), True, 300, 200, 100
     )
     with pytest.raises(SettingsError, match="KEYLANE_EXPLORE_TIMEOUT_MS"):
         ExploreSettings.from_environment(KAFKA | {"KEYLANE_EXPLORE_TIMEOUT_MS": "0"})
 
 
 def test_produce_needs_only_its_brokers():
+    producer = ProducerOptions("all", True, 5, "wait", "none")
+    kafka = KafkaSettings(
+        "one:9092,two:9092", "murmur2", 1_048_576, 5_000, {}, {}, Security(), ClientOptions(), producer
+    )
     assert ProduceSettings.from_environment(KAFKA) == ProduceSettings(
-        Clusters(KafkaSettings("one:9092,two:9092", "murmur2", 1_048_576, 5_000)), 5_000, 1_048_576
+        Clusters(kafka), 5_000, 1_048_576, pushes_as_kprf=False
     )
 
 
@@ -107,14 +110,17 @@ def test_produce_reads_all_its_variables():
             "KEYLANE_PUSH_COMPATIBILITY": "kprf",
         }
     )
-    kafka = KafkaSettings("one:9092,two:9092", "crc32", 10, 300, {"trips": "prefix:|"})
+    kafka = settings.clusters.default
+    assert (kafka.partitioner, kafka.value_limit_bytes, kafka.timeout_ms) == ("crc32", 10, 300)
+    assert kafka.partition_by == {"trips": "prefix:|"}
     assert settings == ProduceSettings(Clusters(kafka), 300, 10, pushes_as_kprf=True)
     with pytest.raises(SettingsError, match="KEYLANE_PUSH_COMPATIBILITY"):
         ProduceSettings.from_environment(KAFKA | {"KEYLANE_PUSH_COMPATIBILITY": "karapace"})
 
 
 def test_no_repr_shows_the_password():
-    settings = QuerySettings.from_environment(REDIS | {"KEYLANE_REDIS_PASSWORD": "hunter2"})
+    settings = renewable_redis(REDIS | {"KEYLANE_REDIS_PASSWORD": "hunter2"})
+    assert settings.password == "hunter2"
     assert "hunter2" not in repr(settings)
 
 
@@ -140,8 +146,9 @@ def test_no_repr_shows_the_password():
     ],
 )
 def test_error_of_query_names_its_variable_and_shows_no_secret(variable: str, text: str):
+    read = renewable_redis if "REDIS" in variable else QuerySettings.from_environment
     with pytest.raises(SettingsError, match=variable) as caught:
-        QuerySettings.from_environment(REDIS | {variable: text})
+        read(REDIS | {variable: text})
     assert caught.value.variable == variable
     assert "hunter2" not in str(caught.value)
 
@@ -169,7 +176,7 @@ def test_error_of_produce_names_its_variable(variable: str, text: str):
 
 def test_missing_variable_is_named():
     with pytest.raises(SettingsError, match="KEYLANE_REDIS_NODES is not set"):
-        QuerySettings.from_environment({})
+        renewable_redis({})
 
 
 def test_addresses_may_have_spaces_between_and_brackets():

@@ -43,7 +43,7 @@ def written(**given: str) -> dict[str, Any]:
 
 def test_without_settings_connections_have_neither_encryption_nor_credentials():
     assert kafka_config.connection(BOOTSTRAP) == Connection("one:9092", Security(), ClientOptions())
-    assert kafka_config.producer_options(BOOTSTRAP) == ProducerOptions()
+    assert kafka_config.producer_options(BOOTSTRAP) == ProducerOptions("all", True, 5, "wait", "none")
     assert Security().configuration() == {}
 
 

@@ -16,7 +16,7 @@ from keylane_build import settings as settings_page
 from keylane_local.tools import project_root
 
 ROOT = project_root()
-CODE = ("functions", "layers", "spark", "infra")
+CODE = ("functions", "layers", "spark", "infra", "server", "clients")
 TABLES = {"table.py", "kafka_table.py"}
 VARIABLE = re.compile(r"KEYLANE_[A-Z0-9_]*[A-Z0-9]\b(?!_)")
 READ_BY_FIELD = (
@@ -35,7 +35,7 @@ def all_settings() -> set[str]:
 
 def test_the_page_is_what_the_tables_make():
     assert (ROOT / "docs/configuration/settings.md").read_text() == settings_page.page(), (
-        "run `make settings`"
+        "run `make generate`"
     )
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tests.unit.docs.documents import Document
 
 ALSO_SERVED = {"/metrics": {"GET"}}
-"""What the local front serves beside the API."""
+"""What the server serves beside the API."""
 
 _ELIDED = re.compile(r"\.\.\.|…")
 _STAGE = re.compile(r"^/v\d+(?=/)")  # of API Gateway

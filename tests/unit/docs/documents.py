@@ -41,7 +41,7 @@ FILE_ROOTS = {
     "keylane": "layers/keylane/python/keylane",
     "keylane_spark": "spark/keylane_spark",
     "keylane_local": "infra/local/keylane_local",
-    "keylane_serve": "infra/serve/keylane_serve",
+    "keylane_server": "server/keylane_server",
     "keylane_build": "infra/build/keylane_build",
     "keylane_client": "clients/python/keylane_client",
 }

@@ -172,9 +172,10 @@ def test_a_word_that_is_quoted_or_part_of_another_is_none(sentence: str):
 
 def test_a_file_that_does_not_exist_is_found():
     page = Document(
-        "`keylane/api/router.py`, `api/router.py`, `docs/there.md`, `keylane/api/missing.py`, `GET /a.json`"
+        "`keylane/api/http/router.py`, `api/http/router.py`, `docs/there.md`, `keylane/api/missing.py`, "
+        "`GET /a.json`"
     )
-    there = {"docs/there.md", "layers/keylane/python/keylane/api/router.py"}
+    there = {"docs/there.md", "layers/keylane/python/keylane/api/http/router.py"}
     assert texts(documents.file_faults(page, there.__contains__)) == [
         "keylane/api/missing.py: there is no such file"
     ]

@@ -8,11 +8,12 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import click
 import pytest
 from tests.unit.docs import console, documents
 from tests.unit.docs.documents import Document
 
-from keylane_local.cli import keylane
+from keylane_client.cli.commands import keylane
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -118,7 +119,7 @@ def command_faults(command: Command) -> list[Fault]:
         case "make":
             return console.make_faults(command, MAKE_TARGETS)
         case "keylane":
-            return console.keylane_faults(command, keylane.commands)
+            return console.keylane_faults(command, keylane.list_commands(click.Context(keylane)))
         case "curl":
             return console.curl_faults(command, ROUTES)
         case _:

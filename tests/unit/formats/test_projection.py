@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keylane.api.parameters import read_fields
+from keylane.api.http.parameters import read_fields
 from keylane.formats.projection import project
 
 VALUE = b'{"a": 1.10, "b": {"c": [1e2, {"d": null}], "e": "\xc3\xa9"}, "big": 123456789012345678901234567890}'

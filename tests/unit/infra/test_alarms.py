@@ -67,7 +67,7 @@ def watched(node: Any) -> Iterator[tuple[str, str]]:
 
 def test_alarms_on_services_of_aws_watch_metrics_that_these_publish():
     """An alarm on a metric with another name never rings."""
-    files = ("observability", "deployments", "front")
+    files = ("observability", "deployments", "server")
     found = {each for name in files for each in watched(template(f"infra/{name}.yaml")["Resources"])}
     assert found == {(namespace, name) for namespace, names in PUBLISHED.items() for name in names}
 

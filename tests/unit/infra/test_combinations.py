@@ -70,8 +70,8 @@ def test_the_commands_of_the_deployment_page_are_combinations():
 def test_the_commands_of_the_page_on_the_front_are_combinations():
     page = (ROOT / "docs/operate/fargate.md").read_text(encoding="utf-8")
     commands = len(re.findall(r"^\$ aws cloudformation deploy", page, re.MULTILINE))
-    found = [path for name, (path, _) in read_nested(ROOT).items() if name.startswith("front-page-")]
-    assert found == ["infra/front.yaml"] * commands
+    found = [path for name, (path, _) in read_nested(ROOT).items() if name.startswith("server-page-")]
+    assert found == ["infra/server.yaml"] * commands
     assert commands > 1
 
 
@@ -260,7 +260,7 @@ BALANCING = "AWS::ElasticLoadBalancingV2::"
 
 
 def task(*command, **container):
-    described = {"Name": "serve", "Command": list(command), **container}
+    described = {"Name": "server", "Command": list(command), **container}
     return {"Type": "AWS::ECS::TaskDefinition", "Properties": {"ContainerDefinitions": [described]}}
 
 
@@ -282,7 +282,7 @@ PUBLIC = {
 }
 SERVICE = {
     "Type": "AWS::ECS::Service",
-    "Properties": {"LoadBalancers": [{"ContainerName": "serve", "ContainerPort": 80}]},
+    "Properties": {"LoadBalancers": [{"ContainerName": "server", "ContainerPort": 80}]},
 }
 BROKEN |= {
     "a load balancer in one zone": (of(BALANCING + "LoadBalancer", Subnets=["subnet-1"]), "two zones"),

@@ -29,7 +29,7 @@ def test_no_health_check_starts_a_jvm():
 
 
 def test_every_service_waits_for_those_that_it_needs():
-    for name in ("job", "front", "serve"):
+    for name in ("job", "server"):
         assert SERVICES[name]["depends_on"] == {
             "kafka": {"condition": "service_healthy"},
             "cluster": {"condition": "service_completed_successfully"},
@@ -71,8 +71,3 @@ def test_addresses_for_sam_local_are_those_of_the_services():
 def test_every_image_has_a_stand_in():
     repositories = {each.repository for each in stand_ins(Path("jars"))}
     assert {name.partition(":")[0] for name in image_names()} == repositories
-
-
-def test_the_default_stack_is_without_the_standing_server():
-    """It would be a second API on the same cores."""
-    assert [name for name, each in SERVICES.items() if "profiles" in each] == ["serve"]

@@ -11,7 +11,7 @@ from tests.support.cloudformation import of_type, template
 NETWORK = template("infra/network.yaml")
 PIPELINE = template("infra/pipeline.yaml")
 CLIENTS = {"FunctionsGroup", "JobGroup"}
-NESTED = ("network", "kafka", "cache", "pipeline", "observability", "deployments", "edge", "key", "front")
+NESTED = ("network", "kafka", "cache", "pipeline", "observability", "deployments", "edge", "key", "server")
 
 
 def admitted() -> dict[str, set[tuple[str, int, int]]]:
@@ -167,7 +167,7 @@ def test_stars_are_allowed_only_for_actions_without_resources():
     assert found == {
         ("template.yaml", "VpcPolicy"),
         ("template.yaml", "TracingPolicy"),
-        ("infra/front.yaml", "RegistryLoginPolicy"),
+        ("infra/server.yaml", "RegistryLoginPolicy"),
         ("infra/kafka.yaml", "AddressLookupPolicy"),
         ("infra/kafka.yaml", "ScramKey"),
         ("infra/key.yaml", "Key"),

@@ -9,9 +9,9 @@ from tests.support.cloudformation import template
 from keylane.wiring.tracing import is_traced
 from keylane_build import image_requirements, job_package
 
-PARAMETERS = {"infra/front.yaml": "", "infra/pipeline.yaml": "", "template.yaml": "Job"}
+PARAMETERS = {"infra/server.yaml": "", "infra/pipeline.yaml": "", "template.yaml": "Job"}
 """Template -> what its parameters begin with."""
-CONTAINERS = ("infra/front.yaml", "infra/pipeline.yaml")
+CONTAINERS = ("infra/server.yaml", "infra/pipeline.yaml")
 
 
 def variables(path: str, given: dict[str, str]) -> dict[str, str]:
@@ -54,7 +54,7 @@ def test_the_main_template_passes_the_jobs_values_on():
         assert passed[name] == {"Ref": f"Job{name}"}
 
 
-@pytest.mark.parametrize("path", ["template.yaml", "infra/front.yaml"])
+@pytest.mark.parametrize("path", ["template.yaml", "infra/server.yaml"])
 def test_records_name_their_trace_unless_the_parameter_says_otherwise(path):
     parameter = template(path)["Parameters"]["TraceHeaders"]
     assert (parameter["Default"], parameter["AllowedValues"]) == ("true", ["true", "false"])

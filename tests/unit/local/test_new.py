@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from keylane.routing import PARTITIONERS, partition_for
-from keylane_local.cli import keylane
+from keylane_client.cli.commands import keylane
 from keylane_local.commands.partitioner_guess import guess_partitioner
 from keylane_local.errors import BadInput
 from keylane_spark.config.topics import load

@@ -72,7 +72,7 @@ def test_a_port_that_running_parts_know_is_not_replaced(tmp_path):
         socket.create_server(("127.0.0.1", before.kafka_port)),
         pytest.raises(PortInUse, match="kafka"),
     ):
-        plan_stack(StackOptions(), tmp_path, CONFIG, before, ("http",))
+        plan_stack(StackOptions(), tmp_path, CONFIG, before, ("server",))
 
 
 def test_an_option_that_contradicts_a_running_part_is_rejected(tmp_path):
@@ -80,7 +80,7 @@ def test_an_option_that_contradicts_a_running_part_is_rejected(tmp_path):
     for options, part in (
         (StackOptions(kafka_port=before.kafka_port + 1), "kafka"),
         (StackOptions(redis_port=before.redis_ports[0][0] + 1), "redis"),
-        (StackOptions(http_port=before.http_port + 1), "http"),
+        (StackOptions(http_port=before.http_port + 1), "server"),
     ):
         with pytest.raises(BadInput, match=f"{part} runs on port"):
             plan_stack(options, tmp_path, CONFIG, before, (part,))

@@ -6,20 +6,25 @@ import json
 
 import pytest
 from aws_lambda_powertools.metrics import EphemeralMetrics, MetricUnit
-from tests.support.builders import an_event, load_handler
+from tests.support.builders import a_request, an_application, an_event, load_handler
 from tests.support.fakes import FakeRateLimiter, FakeTime
 
 from keylane.adapters.kafka.metrics import KafkaMetrics
-from keylane.api import router
-from keylane.api.guarded_write import GuardedWrite
-from keylane.api.response import Response
+from keylane.api.http.gateway import answer
+from keylane.api.http.response import Response
+from keylane.api.http.router import Operations
+from keylane.api.reads.explore import CLUSTERS_SCHEMA
+from keylane.api.writes.guarded_write import write_guarded
+from keylane.config.api import ApiSettings
 from keylane.errors import LogUnavailable, ProduceFailed, SettingsError, UnknownTopic
 from keylane.metrics.catalogue import COUNTER, GAUGE, HISTOGRAM, METRICS
+from keylane.metrics.emf import EmfLog
 from keylane.metrics.meter import BURST, LABELS_LIMIT, NO_METER, OTHER, Meter
 from keylane.model.records import NewRecord, Position
 from keylane.produce.guards import Guards
 from keylane.produce.rate_limits import Rate, RateLimits, Rule
-from keylane.wiring.metrics import build_meter, check_metrics
+from keylane.wiring.application import build_meter, check_metrics
+from keylane.wiring.runtime import Runtime
 
 
 class Written:
@@ -28,7 +33,8 @@ class Written:
     def __init__(self) -> None:
         self.time = FakeTime()
         self.chunks: list[str] = []
-        self.meter = Meter(self.chunks.append, lambda: self.time.now_ms / 1000)
+        now_s = lambda: self.time.now_ms / 1000  # noqa: E731
+        self.meter = Meter(EmfLog("Keylane", self.chunks.append, now_s), now_s)
 
     @property
     def documents(self):
@@ -203,23 +209,32 @@ def test_records_that_a_rate_limit_refused_are_counted_by_their_rule(written):
     flight, user = NewRecord("flights", b"a", b"1"), NewRecord("users", b"a", b"1")
     limits = RateLimits((Rule("fl*", (Rate("records", 60, 1),)),), (), FakeRateLimiter())
     guards = Guards(limits=limits, meter=written.meter)
-    write = GuardedWrite(guards, an_event("POST", "/push"), [flight, user, flight])
-    assert set(write.refused) == {"flights"}
+    refusals = []
+
+    def put(refused):
+        refusals.append(set(refused))
+        return []
+
+    write_guarded(
+        guards, a_request("POST", "/push"), [flight, user, flight], put, lambda _: Response(200, None, "")
+    )
+    assert refusals == [{"flights"}]
     written.meter.flush()
     assert {line["topic"]: line["RateLimited"] for line in written.documents} == {"fl*": 2}
 
 
 def test_the_router_reports_the_age_and_the_problem_of_each_response(written):
-    app = router.Resolver("explore", written.meter)
+    operations = Operations("explore")
 
-    @app.operation()
-    def get_clusters(_):
+    @operations.operation(CLUSTERS_SCHEMA)
+    def get_clusters(*_):
         response = Response(200, "text/plain", "body")
         response.ages = (("flights", 20), ("users", 30))
         return response
 
+    application = an_application(operations, None, ApiSettings(), written.meter)
     for path in ("/clusters", "/nowhere"):
-        router.serve(app, an_event("GET", path), None)
+        answer(application, an_event("GET", path), None)
     written.meter.flush()
     assert [(line["topic"], line["AnswerAge"]["Sum"]) for line in written.of("AnswerAge")] == [
         ("flights", 20),
@@ -240,22 +255,20 @@ def test_the_router_reports_the_age_and_the_problem_of_each_response(written):
 )
 def test_a_push_is_named_as_kprf_names_it_even_where_it_fails(written, body, method, code):
     function = load_handler("produce")  # without settings: every push that can be parsed fails
-    function.app.meter = written.meter
+    function.application.meter = written.meter
     function.lambda_handler(an_event("POST", "/push", body=json.dumps(body).encode()), None)
     written.meter.flush()
     assert [(line["method"], line["code"]) for line in written.of("RequestDuration")] == [(method, code)]
 
 
-def test_lines_are_in_the_namespace_of_the_deployment(monkeypatch, capsys):
-    monkeypatch.setenv("KEYLANE_METRICS_NAMESPACE", "Keylane/orders")
-    meter = build_meter()
+def test_lines_are_in_the_namespace_of_the_deployment(capsys):
+    meter = build_meter(Runtime(), {"KEYLANE_METRICS_NAMESPACE": "Keylane/orders"})
     meter.count("ColdStarts", 1, "query")
     meter.flush()
     [directive] = json.loads(capsys.readouterr().out)["_aws"]["CloudWatchMetrics"]
     assert directive["Namespace"] == "Keylane/orders"
 
 
-def test_wrong_namespace_is_named_at_the_first_request(monkeypatch):
-    monkeypatch.setenv("KEYLANE_METRICS_NAMESPACE", "a b")
+def test_wrong_namespace_is_named_at_the_first_request():
     with pytest.raises(SettingsError, match="KEYLANE_METRICS_NAMESPACE is not a namespace"):
-        check_metrics()
+        check_metrics({"KEYLANE_METRICS_NAMESPACE": "a b"})

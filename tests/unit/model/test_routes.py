@@ -1,18 +1,25 @@
-"""The table of routes: which function answers what, and that every route has a handler."""
+"""The table of routes: which function answers what, and that every route has an operation."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
-from tests.support.builders import load_handler
 
-from keylane.model.routes import FUNCTIONS, ROUTES, function_for, route_for
+from keylane.model.routes import FUNCTIONS, ROUTES, find
+from keylane_build.openapi import OPERATIONS
+
+if TYPE_CHECKING:
+    from keylane.api.http.router import Operations
 
 
-@pytest.mark.parametrize("function", FUNCTIONS)
-def test_every_route_of_the_table_has_a_handler_in_its_function(function: str, monkeypatch):
-    monkeypatch.delenv("KEYLANE_REDIS_NODES", raising=False)
-    handlers = load_handler(function).app.operations
-    assert set(handlers) == {route.name for route in ROUTES if route.function == function}
+@pytest.mark.parametrize("operations", OPERATIONS, ids=lambda each: each.function)
+def test_every_route_of_the_table_has_an_operation_in_its_function(operations: Operations):
+    assert set(operations) == {route.name for route in ROUTES if route.function == operations.function}
+
+
+def test_every_function_with_routes_has_operations():
+    assert {each.function for each in OPERATIONS} == set(FUNCTIONS) == {route.function for route in ROUTES}
 
 
 def test_names_are_unique_and_so_are_the_methods_of_a_path():
@@ -40,18 +47,16 @@ def test_names_are_unique_and_so_are_the_methods_of_a_path():
 def test_a_request_goes_to_the_function_of_its_route_or_to_one_that_says_what_is_wrong(
     method: str, path: str, function: str
 ):
-    assert function_for(method, path) == function
+    assert find(method, path).function == function
 
 
 @pytest.mark.parametrize("path", ["/topics/t/keys/a/b", "/topics/t/", "/views/v/", "//topics/t", "/healthy"])
 def test_what_is_no_route_is_matched_by_none(path: str):
-    assert route_for("GET", path) is None
+    assert find("GET", path).route is None
 
 
 def test_parts_stay_percent_encoded():
-    match = route_for("GET", "/topics/t/keys/a%2Fb")
-    assert match is not None
-    assert match.parts == ("t", "a%2Fb")
+    assert find("GET", "/topics/t/keys/a%2Fb").parts == ("t", "a%2Fb")
 
 
 @pytest.mark.parametrize(
@@ -67,6 +72,6 @@ def test_parts_stay_percent_encoded():
     ],
 )
 def test_a_path_names_its_topic_or_view_wherever_it_is(path: str, names: tuple[str, ...] | None):
-    match = route_for("GET", path)
-    assert match is not None
-    assert match.names({}) == names
+    target = find("GET", path)
+    assert target.route is not None
+    assert target.names({}) == names

@@ -8,8 +8,8 @@ import pytest
 from tests.support.builders import a_layout
 from tests.support.fakes import FakeTime
 
-from keylane.api import preferences
-from keylane.api.envelope import Envelopes
+from keylane.api.http import preferences
+from keylane.api.reads.envelope import Envelopes
 from keylane.errors import BadConfig, RegistryUnavailable, ValueNotDecodable
 from keylane.formats.confluent import join
 from keylane.model.records import HistoryEntry, Options, Position, Record

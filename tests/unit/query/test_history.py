@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.builders import NOW_MS, a_layout, a_watermark, lane_of, layout_entry, watermark_entry
+from tests.support.builders import (
+    NOW_MS,
+    TERMS,
+    a_layout,
+    a_watermark,
+    lane_of,
+    layout_entry,
+    watermark_entry,
+)
 from tests.support.fakes import FakeState, FakeTime
 
 from keylane.errors import (
@@ -23,7 +31,7 @@ from keylane.model.records import Options, Position
 from keylane.query.as_of import HistoryScan
 from keylane.query.history import HistoryPage, read_as_of, read_history
 from keylane.query.layouts import Layouts
-from keylane.query.store import ReadTerms, Store
+from keylane.query.store import Store
 from keylane.state import codec, redis_keys
 
 if TYPE_CHECKING:
@@ -60,9 +68,9 @@ class Kept:
 
     def page(self, **arguments: Any) -> HistoryPage:
         """`arguments`: fields of ReadTerms and of HistoryScan."""
-        terms = {name: arguments.pop(name) for name in ReadTerms._fields if name in arguments}
-        scan = HistoryScan(**arguments)
-        return read_history(self.store, self.layout.topic, KEY, scan, ReadTerms(**terms))
+        terms = {name: arguments.pop(name) for name in TERMS._fields if name in arguments}
+        scan = HistoryScan(**{"limit": 100, **arguments})
+        return read_history(self.store, self.layout.topic, KEY, scan, TERMS._replace(**terms))
 
     def pages(self, **arguments: Any) -> list[Row]:
         rows: list[Row] = []
@@ -81,7 +89,7 @@ class Kept:
         return Row(entry.timestamp_ms, entry.position.offset, value, source)
 
     def as_of(self, moment: int | Position, **terms: Any) -> Record | None:
-        return read_as_of(self.store, self.layout.topic, KEY, moment, ReadTerms(**terms)).record
+        return read_as_of(self.store, self.layout.topic, KEY, moment, TERMS._replace(**terms)).record
 
     def value(self, moment: int | Position) -> bytes | None:
         record = self.as_of(moment)
@@ -314,4 +322,4 @@ def test_strange_members_and_empty_keys_are_refused():
     with pytest.raises(CorruptState):
         kept.page(after=place)
     with pytest.raises(NullKey):
-        read_history(kept.store, kept.layout.topic, b"")
+        read_history(kept.store, kept.layout.topic, b"", HistoryScan(limit=1), TERMS)

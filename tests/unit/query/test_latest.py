@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.support.builders import (
     NOW_MS,
+    TERMS,
     a_lane,
     a_layout,
     a_watermark,
@@ -34,7 +35,7 @@ from keylane.errors import (
 from keylane.model.records import Position, Record
 from keylane.query.latest import Wait, read_latest
 from keylane.query.layouts import Layouts
-from keylane.query.store import ReadTerms, Store
+from keylane.query.store import Store
 from keylane.state import codec, redis_keys
 
 if TYPE_CHECKING:
@@ -57,8 +58,8 @@ class Reader:
 
     def latest(self, topic: str, key: bytes = KEY, **arguments: Any) -> Answer:
         """`arguments`: fields of ReadTerms and of Wait."""
-        terms = {name: arguments.pop(name) for name in ReadTerms._fields if name in arguments}
-        return read_latest(self.store, topic, key, ReadTerms(**terms), Wait(**arguments))
+        terms = {name: arguments.pop(name) for name in TERMS._fields if name in arguments}
+        return read_latest(self.store, topic, key, TERMS._replace(**terms), Wait(**arguments))
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import json
 from tests.support.builders import NOW_MS, a_layout, layout_entry
 from tests.support.fakes import FakeState, FakeTime
 
-from keylane.api.views import render_views
+from keylane.api.reads.views import render_views
 from keylane.model.records import Options
 from keylane.query.layouts import Layouts
 from keylane.query.store import Store
@@ -23,7 +23,7 @@ def test_views_are_those_of_any_copy_that_have_a_layout():
     state.sorted_sets[views_key()] = {b"removed": 0}
     state.sorted_sets[views_key(COPY_TAGS[1])] = {b"departures": 0}
     clock = FakeTime(NOW_MS).clock
-    found = list_views(Store(state, Layouts(state, clock, 30), clock))
+    found = list_views(Store(state, Layouts(state, clock, 30), clock), 1000)
     assert found == {"departures": layout}
     assert json.loads(render_views(found).body) == {
         "views": [
@@ -43,4 +43,4 @@ def test_views_are_those_of_any_copy_that_have_a_layout():
 def test_without_views_the_list_is_empty():
     clock = FakeTime(NOW_MS).clock
     state = FakeState()
-    assert list_views(Store(state, Layouts(state, clock, 30), clock)) == {}
+    assert list_views(Store(state, Layouts(state, clock, 30), clock), 1000) == {}

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.support.builders import (
     NOW_MS,
+    TERMS,
     a_lane,
     a_layout,
     a_watermark,
@@ -31,7 +32,7 @@ from keylane.errors import (
 from keylane.query.join import read_joined
 from keylane.query.layouts import Layouts
 from keylane.query.multi_get import read_many
-from keylane.query.store import ReadTerms, Store
+from keylane.query.store import Store
 
 if TYPE_CHECKING:
     from keylane.model.records import Layout
@@ -55,12 +56,12 @@ class Reader:
     def many(
         self, topic: str, keys: list[bytes], *, atomic: bool = False, **terms: Any
     ) -> list[tuple[bytes, bytes | None]]:
-        found, self.watermarks = read_many(self.store, topic, keys, ReadTerms(**terms), atomic=atomic)
+        found, self.watermarks = read_many(self.store, topic, keys, TERMS._replace(**terms), atomic=atomic)
         records = {key: answer.record for lane in found for key, answer in lane.rows()}
         return [(key, each.value if (each := records[key]) else None) for key in keys]
 
     def join(self, *topics: str, key: bytes = b"k", **terms: Any) -> list[bytes | None]:
-        found = read_joined(self.store, topics, key, ReadTerms(**terms))
+        found = read_joined(self.store, topics, key, TERMS._replace(**terms))
         return [answer.record.value if answer.record else None for answer in found]
 
 

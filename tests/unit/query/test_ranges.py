@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.builders import NOW_MS, a_layout, a_watermark, lane_of, layout_entry, value_key
+from tests.support.builders import NOW_MS, TERMS, a_layout, a_watermark, lane_of, layout_entry, value_key
 from tests.support.fakes import FakeState, FakeTime
 
 from keylane import routing
@@ -18,7 +18,7 @@ from keylane.query.layouts import Layouts
 from keylane.query.range_rows import RangeScan
 from keylane.query.ranges import RangePage, read_range
 from keylane.query.span import Span
-from keylane.query.store import ReadTerms, Store
+from keylane.query.store import Store
 from keylane.state import codec, redis_keys
 from keylane.state.lanes import lanes_of_topic
 
@@ -59,9 +59,9 @@ class Topic:
 
     def page(self, span: Span | None = None, **arguments: Any) -> RangePage:
         """`arguments`: fields of ReadTerms and of RangeScan."""
-        terms = {name: arguments.pop(name) for name in ReadTerms._fields if name in arguments}
-        scan = RangeScan(span or Span(), **arguments)
-        return read_range(self.store, self.layout.topic, scan, ReadTerms(**terms))
+        terms = {name: arguments.pop(name) for name in TERMS._fields if name in arguments}
+        scan = RangeScan(span or Span(), **{"limit": 100, **arguments})
+        return read_range(self.store, self.layout.topic, scan, TERMS._replace(**terms))
 
     def pages(self, span: Span | None = None, **arguments: Any) -> list[list[bytes]]:
         found, after = [], None

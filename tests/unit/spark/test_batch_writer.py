@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import hiredis
+import numpy as np
 import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,7 +15,8 @@ from keylane import routing
 from keylane.model.records import Layout, Options
 from keylane.state import codec
 from keylane_spark.adapters.lane import LaneTarget, OffsetRange
-from keylane_spark.columns.record_headers import HEADERS
+from keylane_spark.columns.headers import HEADERS
+from keylane_spark.columns.records import Rows
 from keylane_spark.stream import batch_writer as batch_module
 from keylane_spark.stream.batch_writer import BatchWriter
 
@@ -73,23 +75,15 @@ def decoded(lane: LaneTarget, chunk: Chunk) -> list[tuple]:
     return records
 
 
-def a_batch(*rows, partition: int = 0, first_offset: int = 0, headers=None) -> pa.RecordBatch:
+def some_rows(*rows, first_offset: int = 0, headers=None) -> Rows:
     """Rows of (key, value), timestamps rising by a millisecond."""
-    numbers = range(first_offset, first_offset + len(rows))
-    columns = {
-        "partition": pa.array([partition] * len(rows), pa.int32()),
-        "offset": pa.array(numbers, pa.int64()),
-        "timestamp": pa.array([1000 * number for number in numbers], pa.timestamp("us", "UTC")),
-        "key": pa.array([key for key, _ in rows], pa.binary()),
-        "value": pa.array([value for _, value in rows], pa.binary()),
-    }
-    if headers is not None:
-        columns["headers"] = pa.array(headers, HEADERS)
-    return pa.RecordBatch.from_pydict(columns)
+    offsets = np.arange(first_offset, first_offset + len(rows), dtype=np.int64)
+    keys, values = (pa.array([row[column] for row in rows], pa.binary()) for column in (0, 1))
+    return Rows(offsets, offsets, keys, values, headers and pa.array(headers, HEADERS))
 
 
 def keys_of(partition: int, count: int, layout: Layout = LAYOUT) -> list[bytes]:
-    """Keys whose home is this partition."""
+    """Keys of this partition."""
     found, number = [], 0
     while len(found) < count:
         key = b"key-%d" % number
@@ -109,7 +103,9 @@ def test_a_key_written_a_million_times_in_fifty_arrow_batches_is_one_write():
     (hot,) = keys_of(0, 1)
     lanes, writer = a_writer()
     for first in range(0, 1_000_000, 20_000):
-        writer.write(a_batch(*[(hot, b"%d" % (first + 19_999))] * 20_000, first_offset=first))
+        writer.write(
+            ("orders", 0), some_rows(*[(hot, b"%d" % (first + 19_999))] * 20_000, first_offset=first)
+        )
     writer.finish([("orders", 0)])
     ((_, _, begin, end, records, more),) = lanes.named("apply")
     assert (begin, end, len(records)) == (0, 10_000_000, 1)
@@ -122,7 +118,9 @@ def test_a_stray_written_a_hundred_thousand_times_is_one_write_before_its_partit
     (hot,) = keys_of(1, 1)
     lanes, writer = a_writer()
     for first in range(0, 100_000, 20_000):
-        writer.write(a_batch(*[(hot, b"%d" % (first + 19_999))] * 20_000, first_offset=first))
+        writer.write(
+            ("orders", 0), some_rows(*[(hot, b"%d" % (first + 19_999))] * 20_000, first_offset=first)
+        )
     writer.finish([("orders", 0)])
     (_, lane, ((_, record),), end, _), (flush, *_), note, (apply, own, _, _, records, _), _ = lanes.calls
     assert lane == LaneTarget.of(LAYOUT, 1, 0)
@@ -140,7 +138,7 @@ def test_a_watermark_moves_past_a_stray_when_it_has_arrived(picks, step):
     rows = [((foreign if is_stray else own)[number], bytes(70_000)) for number, is_stray in picks]
     lanes, writer = a_writer()
     for first in range(0, len(rows), step):
-        writer.write(a_batch(*rows[first : first + step], first_offset=first))
+        writer.write(("orders", 0), some_rows(*rows[first : first + step], first_offset=first))
     writer.finish([("orders", 0)])
     sent, arrived, noted, sent_to = set(), set(), 0, 0
     for name, *call in lanes.calls:
@@ -167,7 +165,7 @@ def test_strays_of_all_partitions_are_waited_for_at_once():
     lanes, writer = a_writer()
     (key,) = keys_of(2, 1)
     for partition in (0, 1):
-        writer.write(a_batch((key, b"x"), partition=partition))
+        writer.write(("orders", partition), some_rows((key, b"x")))
     writer.finish([("orders", 0), ("orders", 1)])
     kinds = [call[0] for call in lanes.calls]
     assert kinds == ["strays", "strays", "flush", "note", "apply", "note", "apply", "flush"]
@@ -178,8 +176,8 @@ def test_a_partition_with_a_stray_for_a_parked_lane_is_held_back_and_the_others_
     lanes, writer = a_writer(layout)
     (key,) = keys_of(2, 1)
     lanes.parked.add(LaneTarget.of(layout, 2, routing.stripe_for(key, 2)))
-    writer.write(a_batch((key, b"x"), partition=0))
-    writer.write(a_batch((keys_of(1, 1)[0], b"y"), partition=1))
+    writer.write(("orders", 0), some_rows((key, b"x")))
+    writer.write(("orders", 1), some_rows((keys_of(1, 1)[0], b"y")))
     writer.finish([("orders", 0), ("orders", 1)])
     assert {lane.partition for _, lane, *_ in lanes.named("apply")} == {1}
     assert not lanes.named("note")
@@ -188,7 +186,7 @@ def test_a_partition_with_a_stray_for_a_parked_lane_is_held_back_and_the_others_
 
 def test_rows_of_a_partition_without_a_range_are_skipped():
     lanes, writer = a_writer()
-    writer.write(a_batch((keys_of(0, 1)[0], b"x"), partition=7))
+    writer.write(("orders", 7), some_rows((keys_of(0, 1)[0], b"x")))
     writer.finish([("orders", 0)])
     ((_, lane, _, _, records, _),) = lanes.named("apply")
     assert (lane.partition, records) == (0, [])
@@ -199,9 +197,8 @@ def test_a_part_of_the_key_decides_on_lane_and_stray():
     layout = Layout("orders", 3, stripes=2, partition_by="prefix:|")
     own, foreign = keys_of(0, 1)[0], keys_of(2, 1)[0]
     lanes, writer = a_writer(layout)
-    writer.write(
-        a_batch(*[(b"%b|%d" % (name, number), b"x") for name in (own, foreign) for number in range(9)])
-    )
+    rows = [(b"%b|%d" % (name, number), b"x") for name in (own, foreign) for number in range(9)]
+    writer.write(("orders", 0), some_rows(*rows))
     writer.finish([("orders", 0)])
     written = [(lane, key) for _, lane, _, _, records, _ in lanes.named("apply") for key, _ in records]
     assert {lane for lane, _ in written} == {LaneTarget.of(layout, 0, routing.stripe_for(own, 2))}
@@ -219,7 +216,7 @@ def test_a_huge_record_is_waited_for_before_more_is_sent():
     rows = [
         (key, bytes(size)) for key, size in zip(keys_of(0, 3), (600_000, 2_000_000, 600_000), strict=True)
     ]
-    writer.write(a_batch(*rows))
+    writer.write(("orders", 0), some_rows(*rows))
     writer.finish([("orders", 0)])
     assert [call[0] for call in lanes.calls] == ["apply", "apply", "flush", "apply", "flush"]
 
@@ -227,7 +224,7 @@ def test_a_huge_record_is_waited_for_before_more_is_sent():
 def test_a_partition_without_records_and_one_beyond_the_layout_have_their_watermarks_moved():
     lanes, writer = a_writer(Layout("orders", 3, stripes=2))
     (key,) = keys_of(1, 1)
-    writer.write(a_batch((key, b"x"), partition=4))
+    writer.write(("orders", 4), some_rows((key, b"x")))
     writer.finish([("orders", 2), ("orders", 4)])
     assert [(lane.partition, lane.stripe, end) for _, lane, _, end, *_ in lanes.named("apply")] == [
         (2, 0, 10_000_000),
@@ -245,7 +242,10 @@ def test_open_chunks_of_many_stripes_are_sent_before_they_come_to_too_much(monke
     lanes, writer = a_writer(layout)
     keys, before = keys_of(0, 200), pa.total_allocated_bytes()
     for first in range(0, 200, 4):
-        writer.write(a_batch(*[(key, bytes(100_000)) for key in keys[first : first + 4]], first_offset=first))
+        writer.write(
+            ("orders", 0),
+            some_rows(*[(key, bytes(100_000)) for key in keys[first : first + 4]], first_offset=first),
+        )
         assert pa.total_allocated_bytes() - before < 1_500_000
         lanes.calls.clear()
 
@@ -256,7 +256,7 @@ def test_headers_are_kept_where_the_topic_keeps_them_and_count_for_the_size():
     headers = [[("trace", b"1"), ("empty", None)], None]
     for wanted in (True, False):
         lanes, writer = a_writer(Layout("orders", 3, options=Options(headers=wanted)))
-        writer.write(a_batch(*rows, headers=headers))
+        writer.write(("orders", 0), some_rows(*rows, headers=headers))
         writer.finish([("orders", 0)])
         ((_, _, _, _, ((_, first), (_, second)), _),) = lanes.named("apply")
         assert first.headers == ((("trace", b"1"), ("empty", None)) if wanted else ())
@@ -269,7 +269,9 @@ def test_a_value_over_the_limit_is_left_in_kafka_with_its_size_headers_and_all()
     large, other, gone = keys_of(0, 3)
     lanes, writer = a_writer(Layout("orders", 3, options=Options(headers=True, max_value_bytes=5)))
     headers = [[("trace", b"1")], None, [("why", b"no use")]]
-    writer.write(a_batch((large, b"123456"), (other, b"12345"), (gone, None), headers=headers))
+    writer.write(
+        ("orders", 0), some_rows((large, b"123456"), (other, b"12345"), (gone, None), headers=headers)
+    )
     writer.finish([("orders", 0)])
     ((_, _, _, _, records, more),) = lanes.named("apply")
     assert [key for key, _ in records] == [large, other, gone]
@@ -284,7 +286,7 @@ def test_a_value_over_the_limit_is_left_in_kafka_with_its_size_headers_and_all()
 
 def test_records_without_a_key_are_counted_and_left_out():
     lanes, writer = a_writer()
-    writer.write(a_batch((None, b"x"), (None, None)))
+    writer.write(("orders", 0), some_rows((None, b"x"), (None, None)))
     writer.finish([("orders", 0)])
     assert [call[4] for call in lanes.named("apply")] == [[]]
     assert (writer.tallies["orders", 0].records, writer.tallies["orders", 0].null_keys) == (2, 2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 
 from keylane.errors import WriterError
 from keylane.model.records import Layout, Options
-from keylane.state.codec import CodecError
+from keylane.state.codec import CodecError, encode_layout
 from keylane_spark.adapters.topic_record import Owner, TopicRecord
 from keylane_spark.config.topics import TopicConfig
 from keylane_spark.generations.plan import GenerationPlan, is_alike, plan, wanted_layout
@@ -128,8 +129,10 @@ def test_generations_numbers_make_no_difference():
 
 
 def test_a_record_comes_back_as_it_was_written():
-    record = a_record(building=replace(SERVED, options=Options(index=True)), remove=(1, 2))
+    building = replace(SERVED, options=Options(index=True))
+    record = a_record(building=building, remove=(1, 2))
     assert TopicRecord.from_json(record.to_json()) == record
+    assert json.loads(record.to_json())["building"] == json.loads(encode_layout(building))
     assert record.removing([2, 9]).remove == (1, 2, 9)
     assert record.removed(1).remove == (2,)
     switched = record.switched(4)

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keylane.state import codec
-from keylane_spark.columns.headers import header_blocks, header_values
-from keylane_spark.columns.record_headers import HEADERS
+from keylane_spark.columns.headers import HEADERS, HeaderValues, header_blocks
 
 HEADER = st.tuples(st.text(max_size=5), st.none() | st.binary(max_size=9))
 ROW = st.tuples(st.none() | st.lists(HEADER, max_size=4), st.none() | st.binary(max_size=3))
@@ -37,8 +36,19 @@ def test_a_name_too_long_for_its_length_is_cut_between_characters(character):
 
 
 @pytest.mark.parametrize(("limit", "expected"), [(9, [b"1", b"2"]), (1, [b"1"])])
-def test_a_header_s_values_are_found_once_over_all_chunks(limit, expected):
+def test_a_header_s_values_are_found_once_over_all_columns(limit, expected):
     rows = [[("t", b"1"), ("other", b"0")], None, [("t", None), ("t", b"2")], [], [("t", b"1")]]
-    column = pa.chunked_array([pa.array(rows[:2], HEADERS), pa.array(rows[2:], HEADERS)])
-    assert header_values(column, "t", limit) == expected
-    assert header_values(pa.chunked_array([], HEADERS), "t", limit) == []
+    values = HeaderValues("t", limit)
+    for part in (rows[:2], rows[2:], []):
+        values.add(pa.array(part, HEADERS))
+    assert values.found == expected
+    nothing = HeaderValues("t", limit)
+    nothing.add(pa.array([], HEADERS))
+    assert nothing.found == []
+
+
+def test_no_more_values_are_kept_than_the_limit():
+    values = HeaderValues("t", 32)
+    for first in (0, 20, 40):
+        values.add(pa.array([[("t", b"%d" % number)] for number in range(first, first + 20)], HEADERS))
+    assert values.found == [b"%d" % number for number in range(32)]

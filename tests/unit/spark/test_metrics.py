@@ -13,12 +13,11 @@ from tests.support.fakes import FakeTime
 
 from keylane.errors import BadConfig, SettingsError
 from keylane.metrics.catalogue import JOB
-from keylane_spark.__main__ import _with_environment
+from keylane_spark.__main__ import _begin_reporting, _with_environment
 from keylane_spark.config.topics import Config
 from keylane_spark.telemetry.emf import INTERVAL_S, NAMESPACE, EmfLines
 from keylane_spark.telemetry.metrics import STALE_S, JobMetrics
 from keylane_spark.telemetry.openmetrics import JobCollector, serve_metrics
-from keylane_spark.telemetry.reporting import begin_reporting
 from keylane_spark.telemetry.tally import Tally
 
 
@@ -163,7 +162,7 @@ def test_a_port_that_is_taken_is_named():
 
 def test_without_openmetrics_nothing_listens():
     job = Config.model_validate({"topics": {"orders": {}}}).job
-    assert not begin_reporting(job, FakeTime().clock, lambda _: None, NAMESPACE).is_due
+    assert not _begin_reporting(job, FakeTime().clock, NAMESPACE).is_due
 
 
 @pytest.mark.parametrize(

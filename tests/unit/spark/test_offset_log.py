@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from keylane.errors import Unavailable, WriterError
-from keylane_spark.stream.offset_log import batch_ends
+from keylane_spark.stream.batch_query import batch_ends
 
 
 def test_ends_of_all_topics_are_read(tmp_path):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from keylane.model.records import Layout, Options
-from keylane_spark.telemetry.partitioner_audit import PartitionerAudit
+from keylane_spark.telemetry.strays import PartitionerAudit
 from keylane_spark.telemetry.tally import Tally
 
 LAYOUTS = {"orders": Layout("orders", 9)}

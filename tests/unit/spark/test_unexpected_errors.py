@@ -7,10 +7,16 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.support import lanes as t
 
 from keylane.errors import Unavailable
 from keylane.ports import Clock
+from keylane_spark.adapters.function_library import DEFAULTS
+from keylane_spark.adapters.parked_slots import ParkedSlots
+from keylane_spark.config.topics import JobConfig
 from keylane_spark.stream import heartbeat, restarts
+from keylane_spark.stream.freshness import ObservedEnds
+from keylane_spark.stream.openings import WriterSpec
 from keylane_spark.views import runner
 
 
@@ -53,12 +59,12 @@ def test_a_view_whose_start_fails_unexpectedly_is_started_again(
         clock=Clock(),
         say=recorder.lines.append,
         broker=SimpleNamespace(renew=lambda: None),
+        metrics=recorder,
     )
     views = runner.Views(
         context,
         None,
         stop,
-        recorder,
         sweep=lambda _: None,
         failed=recorder.failed.append,  # type: ignore[arg-type]
     )
@@ -75,22 +81,39 @@ def test_a_view_whose_start_fails_unexpectedly_is_started_again(
 
 
 def test_a_heartbeat_that_fails_unexpectedly_ends_its_query(recorder: Recorder):
+    """The first beat, of a query over no partitions, is in order; the next one is not."""
     ended = threading.Event()
-    beating = heartbeat.Heartbeat.__new__(heartbeat.Heartbeat)
-    beating._stop = threading.Event()
-    beating._interval_s = 0.001
+    beats: list[int] = []
 
     def fail(error: Exception) -> None:
         recorder.failed.append(error)
         ended.set()
 
-    def beat() -> None:
-        raise RuntimeError("nobody foresaw this")
+    def check_topics() -> None:
+        beats.append(1)
+        if len(beats) > 1:
+            raise RuntimeError("nobody foresaw this")
 
-    beating._query = SimpleNamespace(fail=fail, say=recorder.lines.append)  # type: ignore[assignment]
-    beating._beat = beat  # type: ignore[method-assign]
-    beating._run()
-    assert ended.is_set()
+    job = JobConfig(heartbeat_ms=50)
+    claim_clock = SimpleNamespace(compare=lambda *_: None, largest_skew=lambda: None, now_ms=lambda: 1)
+    context: Any = SimpleNamespace(clock=Clock(), claim_clock=claim_clock, config=SimpleNamespace(job=job))
+    leaders: Any = SimpleNamespace(end_offsets=dict)
+    query: Any = SimpleNamespace(
+        positions={},
+        stuck=set(),
+        unread=set(),
+        strays=set(),
+        lacking=set(),
+        parked=ParkedSlots(),
+        check_topics=check_topics,
+        fail=fail,
+        say=recorder.lines.append,
+    )
+    writer = WriterSpec(t.settings("127.0.0.1:1"), {}, 1, DEFAULTS)
+    beating = heartbeat.Heartbeat(context, writer, ObservedEnds(), leaders, query)
+    beating.start()
+    assert ended.wait(10)
+    beating.stop()
     (error,) = recorder.failed
     assert isinstance(error, Unavailable)
     assert "RuntimeError: nobody foresaw this" in str(error)

@@ -14,7 +14,7 @@ import gc, importlib, json, psutil, sys
 importlib.import_module({session.WORKER_DAEMON!r}).load()
 loaded, threads = set(sys.modules), psutil.Process().num_threads()
 import pandas, pyarrow.pandas_compat, pyspark.worker
-import keylane_spark.stream.log_ranges, keylane_spark.stream.openings, keylane_spark.stream.tasks
+import keylane_spark.stream.log_ranges, keylane_spark.stream.openings, keylane_spark.stream.spark_reader
 print(json.dumps([threads, gc.get_freeze_count(), sorted(set(sys.modules) - loaded)]))
 """
 

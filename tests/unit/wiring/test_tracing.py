@@ -85,7 +85,7 @@ def test_packages_that_are_not_installed_are_said_and_stop_nothing(monkeypatch: 
 @pytest.mark.parametrize(
     "module",
     [
-        "keylane_serve.worker",
+        "keylane_server.worker",
         "keylane_spark.__main__",
         "keylane_spark.stream.tasks",
     ],

@@ -8,13 +8,13 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from keylane_build.stack.resources import of_type
+from keylane_build.stack.loading import of_type
 from keylane_build.stack.service_checks import check_services
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from keylane_build.stack.resources import Resources
+    from keylane_build.stack.loading import Resources
 
 MAX_PARAMETERS = 200
 MAX_LAMBDA_MEMORY_MB = 10_240

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 COMBINATIONS = "infra/lint/combinations.toml"
 MAIN = "template.yaml"
-PAGE, PAGE_OF_FRONT = "docs/operate/deploy.md", "docs/operate/fargate.md"
+PAGE, PAGE_OF_SERVER = "docs/operate/deploy.md", "docs/operate/fargate.md"
 _COMMAND = re.compile(r"^\$ sam deploy((?:[^\n]*\\\n)*[^\n]*)$", re.MULTILINE)
 _COMMAND_OF_ONE = re.compile(
     r"^\$ (aws cloudformation deploy [^\n]*--template-file (\S+)(?:[^\n]*\\\n)*[^\n]*)$", re.MULTILINE
@@ -57,9 +57,9 @@ def read_nested(root: Path) -> dict[str, tuple[str, Combination]]:
     for name, each in _read_file(root)["nested"].items():
         path = each.pop("template")
         found[name] = path, _with_samples(each, read_samples(root, path))
-    page = (root / PAGE_OF_FRONT).read_text(encoding="utf-8")
+    page = (root / PAGE_OF_SERVER).read_text(encoding="utf-8")
     for number, (command, path) in enumerate(_COMMAND_OF_ONE.findall(page), start=1):
-        found[f"front-page-{number}"] = path, _overrides(command)
+        found[f"server-page-{number}"] = path, _overrides(command)
     return found
 
 

@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
+
+    Resources = dict[str, dict[str, Any]]
 
 
 # libyaml's parser takes a seventh of the time, where PyYAML was built with it.
@@ -37,3 +40,10 @@ def load_template(path: Path) -> dict[str, Any]:
     """Return the template in a file."""
     found: dict[str, Any] = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)  # noqa: S506 (a SafeLoader)
     return found
+
+
+def of_type(resources: Resources, kind: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the logical ids and properties of a type's resources."""
+    for name, resource in resources.items():
+        if resource["Type"] == kind:
+            yield name, resource.get("Properties") or {}

@@ -17,16 +17,15 @@ from keylane_build.stack.combinations import (
     read_nested,
     read_samples,
 )
-from keylane_build.stack.loading import load_template
+from keylane_build.stack.loading import load_template, of_type
 from keylane_build.stack.parameters import Refused, read_parameters
 from keylane_build.stack.resolving import ResolvedStack, every_stack
-from keylane_build.stack.resources import of_type
 from keylane_build.stack.rule_functions import refusals
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-DEPLOYED_ALONE = ("infra/front.yaml",)
+DEPLOYED_ALONE = ("infra/server.yaml",)
 STACK_NAME = "keylane-" + "n" * 32
 """The longest name of a stack that docs/operate/deploy.md allows: names of resources are made of it."""
 TRANSFORM = "infra/sam/transform.py"

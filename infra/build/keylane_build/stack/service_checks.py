@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from keylane_build.stack.resources import of_type
+from keylane_build.stack.loading import of_type
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from keylane_build.stack.resources import Resources
+    from keylane_build.stack.loading import Resources
 
 MAX_STOP_TIMEOUT_S = 120
 """Of a container on Fargate."""

@@ -1,1 +1,41 @@
-"""The commands of `keylane` beyond starting and stopping the stack."""
+"""The commands that the project adds to `keylane`, the program of its Python client."""
+
+COMMANDS = {
+    "up": ("..cli:up", "Start the stack, or those of its parts that are down."),
+    "deploy": (
+        "..cli:deploy",
+        "Deploy template.yaml, or its changes, to the stack's LocalStack, and print the URL.",
+    ),
+    "demo": (
+        "..cli:demo",
+        "Write the flights of New York 2013 into Kafka and read some of them over HTTP.",
+    ),
+    "down": ("..cli:down", "Stop the stack."),
+    "status": ("..cli:status", "Show the parts."),
+    "logs": (
+        "..cli:logs",
+        "Show the end of a log: kafka, redis-0, ..., job, server or localstack.",
+    ),
+    "invoke": ("..cli:invoke_function", "Invoke a function with an event, as Lambda does."),
+    "dlq": (
+        ".dlq:dlq",
+        "Look at the dead letters of the write-ahead log, and move them back.",
+    ),
+    "doctor": (
+        ".doctor:doctor",
+        "Check Java, Redis, ports, the API, clocks and settings, and say what to do.",
+    ),
+    "smoke": (
+        ".smoke:smoke",
+        "Write, wait for, read and delete one key of a topic at URL, and say what is wrong.",
+    ),
+    "new": (
+        ".new:new",
+        "Write keylane.toml and samconfig.toml into FOLDER, for Kafka and Redis that exist.",
+    ),
+    "serve": (
+        ".serve:serve",
+        "Serve the API, as the Lambda functions do, in one process or some.",
+    ),
+}
+"""Name -> the command's module and name, and its help's first sentence: see keylane_client.cli.commands."""

@@ -13,6 +13,7 @@ from keylane.drain import drain
 from keylane.errors import KeylaneError, QueueUnavailable
 from keylane.produce import message_codec
 from keylane.state.codec import CodecError
+from keylane_client.cli.errors import ExitCode
 from keylane_local.errors import StackError
 
 if TYPE_CHECKING:
@@ -28,13 +29,12 @@ WAIT_S = 2
 UNKNOWN = "?"
 SQS_ITSELF = "MAX_RECEIVE_COUNT"
 """The reason of messages that SQS moved, which carry none."""
-_NOT_FOUND, _NO_ACCESS, _UNREACHABLE, _NOT_NOW = 3, 4, 5, 6
 
 
 class QueueFailed(StackError):
     """SQS did not do what a command asked for; exit codes are those of the commands that talk to an API."""
 
-    def __init__(self, text: str, exit_code: int) -> None:
+    def __init__(self, text: str, exit_code: ExitCode) -> None:
         super().__init__(text)
         self.exit_code = exit_code
 
@@ -50,7 +50,8 @@ def translate_queue_errors() -> Iterator[None]:
     except QueueUnavailable as error:
         is_away = "reached" in str(error)
         advice = "is the URL right, and may this machine reach it?" if is_away else "try again later"
-        raise QueueFailed(f"{error}: {advice}", _UNREACHABLE if is_away else _NOT_NOW) from error
+        exit_code = ExitCode.UNREACHABLE if is_away else ExitCode.UNAVAILABLE
+        raise QueueFailed(f"{error}: {advice}", exit_code) from error
     except KeylaneError as error:
         raise StackError(str(error)) from error
 
@@ -59,13 +60,14 @@ def _refused(error: AwsRefused) -> QueueFailed:
     said = f"SQS refused the request: {error.code}"
     if "NonExistentQueue" in error.code or "QueueDoesNotExist" in error.code:
         return QueueFailed(
-            f"{said}. Is the URL the stack's output DeadLettersUrl or LogQueueUrl?", _NOT_FOUND
+            f"{said}. Is the URL the stack's output DeadLettersUrl or LogQueueUrl?", ExitCode.NOT_FOUND
         )
     if "Credentials" in error.code or "Token" in error.code:
-        return QueueFailed(f"{said}. Log in, or set AWS_PROFILE.", _NO_ACCESS)
+        return QueueFailed(f"{said}. Log in, or set AWS_PROFILE.", ExitCode.ACCESS_DENIED)
     if "AccessDenied" in error.code:
-        return QueueFailed(f"{said}. Use a role that may receive, delete and send messages.", _NO_ACCESS)
-    return QueueFailed(said, 1)
+        advice = "Use a role that may receive, delete and send messages."
+        return QueueFailed(f"{said}. {advice}", ExitCode.ACCESS_DENIED)
+    return QueueFailed(said, ExitCode.FAILED)
 
 
 @dataclass(frozen=True, slots=True)

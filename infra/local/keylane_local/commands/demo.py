@@ -52,8 +52,8 @@ class _DeliveryErrors:
             self.errors.append(str(error))
 
 
-class _Front:
-    """The stack's HTTP front, with the time of its last answer."""
+class _Api:
+    """The stack's API, with the time of its last answer."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -70,7 +70,7 @@ class _Front:
         """Read a key at or after `position`; raise PartFailed unless it has the value `body`."""
         answer = self.request("GET", path, headers={"Keylane-Min-Position": position})
         if answer.status != _OK or answer.data != body:
-            raise PartFailed("http", f"a write was not read back: {answer.status} {answer.data[:300]!r}")
+            raise PartFailed("server", f"a write was not read back: {answer.status} {answer.data[:300]!r}")
         return answer
 
 
@@ -84,14 +84,14 @@ def run(stack: Stack, out: Console) -> None:
         console=out,
     ) as progress:
         report = _load(stack, progress)
-    front = _Front(stack.http_url)
+    api = _Api(stack.http_url)
     with out.status("the view: all flights by airport and day"):
-        _wait_for_view(front, stack)
-    out.print(_render_report(report, _count_keys_by_shard(stack), _measure_writes(front)))
+        _wait_for_view(api, stack)
+    out.print(_render_report(report, _count_keys_by_shard(stack), _measure_writes(api)))
     for key in SAMPLES:
-        _show_read(front, key, out)
-    _write_and_read(front, out)
-    _show_view(front, out)
+        _show_read(api, key, out)
+    _write_and_read(api, out)
+    _show_view(api, out)
 
 
 def _load(stack: Stack, progress: Progress) -> LoadReport:
@@ -148,32 +148,32 @@ def _wait_for_state(stack: Stack, lanes: Lanes, progress: Progress, until_s: flo
     raise PartFailed("job", f"the state is not complete after {_COMPLETE_TIMEOUT_S:.0f} s", stack.job.log)
 
 
-def _wait_for_view(front: _Front, stack: Stack) -> None:
+def _wait_for_view(api: _Api, stack: Stack) -> None:
     until_s = time.monotonic() + _COMPLETE_TIMEOUT_S
-    while not _is_view_complete(front):
+    while not _is_view_complete(api):
         if time.monotonic() > until_s:
             reason = f"the view is not complete after {_COMPLETE_TIMEOUT_S:.0f} s"
             raise PartFailed("job", reason, stack.job.log)
         time.sleep(0.2)
 
 
-def _is_view_complete(front: _Front) -> bool:
-    answer = front.request("GET", f"/views/{VIEW}")
+def _is_view_complete(api: _Api) -> bool:
+    answer = api.request("GET", f"/views/{VIEW}")
     if answer.status != _OK:
         return False
     view = answer.json()
     return not view["building"] and all(sum(lane["offsets"]) >= flights.COUNT for lane in view["lanes"])
 
 
-def _measure_writes(front: _Front) -> list[float]:
+def _measure_writes(api: _Api) -> list[float]:
     """Return the milliseconds from a write's answer to the answer of a read that has it, sorted."""
     took_ms = []
     for number in range(WRITES):
         path, body = f"/topics/{TOPIC}/keys/demo-{number}", b'{"number": %d}' % number
-        position = front.request("PUT", path, body=body).json()["position"]
-        front.read_written(path, position, body)
-        took_ms.append(front.took_ms)
-        front.request("DELETE", path)
+        position = api.request("PUT", path, body=body).json()["position"]
+        api.read_written(path, position, body)
+        took_ms.append(api.took_ms)
+        api.request("DELETE", path)
     return sorted(took_ms)
 
 
@@ -207,23 +207,23 @@ def _render_report(report: LoadReport, counts: dict[str, int], writes_ms: list[f
     return table
 
 
-def _show_read(front: _Front, key: str, out: Console) -> None:
+def _show_read(api: _Api, key: str, out: Console) -> None:
     path = f"/topics/{TOPIC}/keys/{key}"
-    answer = front.request("GET", path)
-    out.print(f"\n[bold]GET {path}[/]  [dim]{front.took_ms:.1f} ms[/]")
+    answer = api.request("GET", path)
+    out.print(f"\n[bold]GET {path}[/]  [dim]{api.took_ms:.1f} ms[/]")
     out.print(f"{answer.status} {answer.reason}")
     for name in SHOWN_HEADERS:
         out.print(f"[cyan]{name}[/]: {answer.headers.get(name, '-')}")
     out.print(escape(answer.data.decode()))
 
 
-def _write_and_read(front: _Front, out: Console) -> None:
+def _write_and_read(api: _Api, out: Console) -> None:
     path = f"/topics/{TOPIC}/keys/N14228"
     body = b'{"tailnum": "N14228", "origin": "EWR", "dest": "SFO", "note": "written by keylane demo"}'
     started_s = time.perf_counter()
-    written = front.request("PUT", path, body=body)
+    written = api.request("PUT", path, body=body)
     position = written.json()["position"]
-    answer = front.read_written(path, position, body)
+    answer = api.read_written(path, position, body)
     took_ms = (time.perf_counter() - started_s) * 1000
     out.print(f"\n[bold]PUT {path}[/], then [bold]GET[/] with Keylane-Min-Position: {position}")
     out.print(
@@ -232,9 +232,9 @@ def _write_and_read(front: _Front, out: Console) -> None:
     out.print(f"[green]the write was read back[/] {took_ms:.0f} ms after the PUT was sent")
 
 
-def _show_view(front: _Front, out: Console) -> None:
+def _show_view(api: _Api, out: Console) -> None:
     """Show two days of one airport."""
     path = f"/views/{VIEW}/keys/JFK?from=2013-07-04&to=2013-07-06"
-    answer = front.request("GET", path)
-    out.print(f"\n[bold]GET {path}[/]  [dim]{front.took_ms:.1f} ms[/]")
+    answer = api.request("GET", path)
+    out.print(f"\n[bold]GET {path}[/]  [dim]{api.took_ms:.1f} ms[/]")
     out.print(f"{answer.status} {escape(answer.data.decode())}")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from keylane_local.commands.api.printing import line_of, print_json, text_of
+from keylane_client.cli.printing import line_of, print_json, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

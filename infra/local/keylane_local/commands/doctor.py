@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from keylane_local.commands.api.access import Remote, with_remote
-from keylane_local.commands.api.printing import print_json
+from keylane_client.cli.access import Remote, with_remote
+from keylane_client.cli.printing import print_json
 from keylane_local.commands.doctor_checks import Check, check_api, check_machine, check_redis, check_registry
 from keylane_local.stack.stack import Stack
 

@@ -24,7 +24,7 @@ Result = Literal["ok", "warning", "failed"]
 TIMEOUT_S = 10.0
 MAX_SKEW_S = 5.0
 """Ages and times are compared between machines: a few seconds do no harm."""
-USUAL_PORTS = {"kafka": 9092, "redis": 7000, "http": 8080}
+USUAL_PORTS = {"kafka": 9092, "redis": 7000, "server": 8080}
 _TROUBLE = "docs/operate/troubleshooting.md"
 
 

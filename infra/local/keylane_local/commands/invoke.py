@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from localstack_process_executor.runtime_api import Answer, InitError
+
 from keylane_local.errors import BadInput
-from keylane_local.front.environments import Environment, Function, TimedOut, failure
-from keylane_local.front.runtime_api import InitFailed
+from keylane_local.process.lambda_process import Function, LambdaProcess
 from keylane_local.tools import project_root
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
-
-    from keylane_local.front.runtime_api import FunctionResponse
 
 REQUEST_ID = "00000000-0000-4000-8000-000000000000"
 
@@ -26,7 +24,7 @@ REQUEST_ID = "00000000-0000-4000-8000-000000000000"
 class InvokeResult:
     """The function's response, and how long its start and the invocation took."""
 
-    response: FunctionResponse
+    response: Answer
     init_ms: float
     duration_ms: float
 
@@ -64,30 +62,18 @@ def read_event(path: Path) -> bytes:
 
 
 def invoke(function: Function, event: bytes) -> InvokeResult:
-    """Start an environment, run one invocation in it, and stop it."""
-    return asyncio.run(_invoke(function, event))
-
-
-async def _invoke(function: Function, event: bytes) -> InvokeResult:
-    environment = Environment(function)
+    """Start a process of the function, run one invocation in it, and stop it."""
     began_s = time.perf_counter()
     try:
-        await environment.start()
-    except InitFailed as error:
-        return InvokeResult(failure("Runtime.InitError", str(error)), _elapsed_ms(began_s), 0.0)
-    init_ms = _elapsed_ms(began_s)
-    began_s = time.perf_counter()
-    try:
-        response = await environment.invoke(event, REQUEST_ID)
-    except TimedOut as error:
-        response = failure("Sandbox.Timedout", str(error))
-    finally:
-        duration_ms = _elapsed_ms(began_s)
-        await environment.stop()
-    return InvokeResult(response, init_ms, duration_ms)
+        with LambdaProcess(function) as process:
+            init_ms = _elapsed_ms(began_s)
+            began_s = time.perf_counter()
+            return InvokeResult(process.call(event, REQUEST_ID), init_ms, _elapsed_ms(began_s))
+    except InitError as error:
+        return InvokeResult(Answer(failed=True, payload=error.payload), _elapsed_ms(began_s), 0.0)
 
 
-def render_response(response: FunctionResponse) -> str:
+def render_response(response: Answer) -> str:
     """Return the response as indented JSON, or unchanged if it is not JSON."""
     text = response.payload.decode("utf-8", "replace")
     try:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from keylane_local.commands.api.printing import print_json
+from keylane_client.cli.printing import print_json
 from keylane_local.errors import BadInput, StackError
 
 TOPICS, DEPLOYMENT = "keylane.toml", "samconfig.toml"

@@ -12,7 +12,7 @@ from keylane.adapters.kafka.admin import KafkaAdmin, KafkaMetadata
 from keylane.adapters.kafka.reader import KafkaReader
 from keylane.adapters.redis.cluster import Cluster
 from keylane.adapters.redis.state import RedisState
-from keylane.config.functions import ExploreSettings
+from keylane.config.functions import ExploreSettings, redis_settings
 from keylane.errors import UnknownTopic
 from keylane.explore.health import check_health
 from keylane.explore.log import read_records
@@ -70,15 +70,16 @@ def look_at(project: NewProject, environment: Mapping[str, str]) -> TopicFound:
     addresses = {"KEYLANE_KAFKA_BOOTSTRAP": project.bootstrap, "KEYLANE_REDIS_NODES": project.redis_nodes}
     # Kafka's client logs each attempt to connect. The error that is raised says it once.
     logging.getLogger("keylane").addHandler(logging.NullHandler())
-    settings = ExploreSettings.from_environment(references.resolved({**environment, **addresses}))
+    complete = references.resolved({**environment, **addresses})
+    settings = ExploreSettings.from_environment(complete)
     clock = Clock()
     with ExitStack() as opened:
         admin = KafkaAdmin(settings.clusters.default)
         opened.callback(admin.close)
         metadata = KafkaMetadata(admin)
         state = None
-        if settings.redis is not None:
-            cluster = Cluster(settings.redis, NO_METER)
+        if settings.has_redis:
+            cluster = Cluster(redis_settings(complete), NO_METER)
             opened.callback(cluster.close)
             state = RedisState(cluster)
         for part, health in check_health({DEFAULT: metadata}, state, clock, TIMEOUT_MS, TIMEOUT_MS).items():

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import click
 
 from keylane_local.errors import BadInput, StackError
-from keylane_local.tools import console_dir, project_root
-from keylane_serve.admission import Limits
-from keylane_serve.options import AUTHORIZATIONS, NONE, ServerOptions
+from keylane_local.tools import console_dir
+from keylane_server.admission import Limits
+from keylane_server.options import AUTHORIZATIONS, NONE, ServerOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,10 +63,9 @@ def serve(
     """
     if bool(tls_certificate) != bool(tls_key):
         raise BadInput("--tls-certificate and --tls-key belong together")
-    from keylane_serve.server import serve as run  # noqa: PLC0415 - its imports take long
+    from keylane_server.server import serve as run  # noqa: PLC0415 - its imports take long
 
     options = ServerOptions(
-        functions=project_root() / "functions",
         host=host,
         port=port,
         workers=workers,

@@ -10,8 +10,8 @@ from dataclasses import asdict
 import click
 
 from keylane_client import NO_RETRIES, ClientOptions
-from keylane_local.commands.api.access import Remote, with_access
-from keylane_local.commands.api.printing import print_json
+from keylane_client.cli.access import Remote, with_access
+from keylane_client.cli.printing import print_json
 from keylane_local.commands.smoke_steps import REQUEST_S, Smoke, SmokeStep
 
 

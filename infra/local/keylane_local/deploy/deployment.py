@@ -60,7 +60,6 @@ class Sources:
 
     build: Path
     template: Path | None = None
-    functions: Path | None = None
 
 
 def deploy(
@@ -75,8 +74,7 @@ def deploy(
     root = project_root()
     text = (sources.template or root / "template.yaml").read_text(encoding="utf-8")
     progress("building the layer")
-    functions = sources.functions or root / "functions"
-    code = _Code(root, functions, build_layer_archive(root, sources.build))
+    code = _Code(root, build_layer_archive(root, sources.build))
     progress("deploying")
     with translate_aws_errors(), contextlib.closing(localstack.client("s3")) as s3:
         s3.create_bucket(Bucket=BUCKET)
@@ -91,18 +89,15 @@ def deploy(
 
 @dataclass(frozen=True, slots=True)
 class _Code:
-    """The folders of code that the template names; `functions` is where those of functions are."""
+    """The folders of code that the template names."""
 
     root: Path
-    functions: Path
     layer: bytes
 
     def archive(self, folder: str) -> bytes:
         """Return the archive of a folder, named as in the template."""
         if folder == LAYER:
             return self.layer
-        if folder.startswith("functions/"):
-            return archive(self.functions / folder.removeprefix("functions/"))
         return archive(self.root / folder)
 
 

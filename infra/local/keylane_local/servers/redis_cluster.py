@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import redis
-
 from keylane_local.servers.redis_node import RedisNode
 
 if TYPE_CHECKING:
@@ -114,6 +112,8 @@ class RedisCluster:
         return facts["cluster_known_nodes"] == str(len(self.nodes)) and len(links) >= len(self.nodes) - 1
 
     def _is_complete(self, node: RedisNode) -> bool:
+        import redis  # noqa: PLC0415 - its import takes as long as all else in `keylane status`
+
         try:
             facts = node.facts()
         except redis.RedisError:

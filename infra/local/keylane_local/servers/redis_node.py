@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any
 
-import redis
-
 from keylane_local.errors import ToolMissing
 from keylane_local.process.program import Program, ProgramPart
 from keylane_local.tools import MIN_REDIS, find_redis
@@ -104,6 +102,8 @@ class RedisNode(ProgramPart):
     @contextlib.contextmanager
     def client(self) -> Any:
         """Yield a client of this node; replies are decoded to str."""
+        import redis  # noqa: PLC0415 - its import takes as long as all else in `keylane status`
+
         with redis.Redis(
             host=self.host, port=self.port, socket_timeout=_COMMAND_TIMEOUT_S, decode_responses=True
         ) as client:
@@ -116,6 +116,8 @@ class RedisNode(ProgramPart):
 
     def answers(self) -> bool:
         """Return whether it answers, with its data loaded."""
+        import redis  # noqa: PLC0415 - as in `client`
+
         with contextlib.suppress(redis.RedisError):
             return bool(self.command("PING"))
         return False

@@ -1,4 +1,4 @@
-"""The parts that are Python programs of this project: the Spark job, the HTTP front and the server."""
+"""The parts that are Python programs of this project: the Spark job and the server."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 from keylane_local.process.ports import HOST
 from keylane_local.process.program import Program, ProgramPart
 from keylane_local.tools import console_dir, find_java
-from keylane_serve.options import VARIABLE, ServerOptions
+from keylane_server.options import VARIABLE, ServerOptions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 READY = "keylane: ready"
 JOB_START_TIMEOUT_S = 120.0
-FRONT_START_TIMEOUT_S = 30.0
+SERVER_START_TIMEOUT_S = 30.0
 
 
 class SparkJob(ProgramPart):
@@ -54,21 +54,19 @@ class SparkJob(ProgramPart):
 
 
 class ServerPart(ProgramPart):
-    """The standing server, keylane_serve.server, as a process."""
+    """The standing server, keylane_server.server, as a process."""
 
-    name = "http"
+    name = "server"
 
-    def __init__(
-        self, *, run: Path, logs: Path, port: int, functions: Path, environment: Mapping[str, str]
-    ) -> None:
-        """Set port, log, variables, and the folder of the functions' code."""
+    def __init__(self, *, run: Path, log: Path, port: int, environment: Mapping[str, str]) -> None:
+        """Set port, log and variables."""
         self.port = port
-        options = ServerOptions(functions.absolute(), HOST, port, logs_access=True, console=console_dir())
+        options = ServerOptions(HOST, port, logs_access=True, console=console_dir())
         self.program = Program(
             self.name,
-            [sys.executable, "-m", "keylane_serve.server"],
-            pid_file=run / "http.json",
-            log=logs / "front.log",
+            [sys.executable, "-m", "keylane_server.server"],
+            pid_file=run / "server.json",
+            log=log,
             env={**environment, VARIABLE: options.to_variable()},
             stop_timeout_s=options.drain_s + 5,
         )
@@ -78,49 +76,6 @@ class ServerPart(ProgramPart):
         """The address for clients, without a trailing slash."""
         return f"http://{HOST}:{self.port}"
 
-    def wait_ready(self, timeout_s: float = FRONT_START_TIMEOUT_S) -> None:
+    def wait_ready(self, timeout_s: float = SERVER_START_TIMEOUT_S) -> None:
         """Wait until it listens and its clients are built; raise PartFailed otherwise."""
-        self.program.wait_until(lambda: self.program.said(READY), timeout_s)
-
-
-class FrontProcess(ProgramPart):
-    """The HTTP front, keylane_local.front.server, as a process."""
-
-    name = "http"
-
-    def __init__(
-        self,
-        *,
-        run: Path,
-        logs: Path,
-        port: int,
-        functions: Path,
-        environment: Mapping[str, str],
-        max_environments: int,
-    ) -> None:
-        """Set port, logs, variables, and the folder of the functions' code."""
-        self.port = port
-        self.program = Program(
-            self.name,
-            [
-                sys.executable,
-                "-m",
-                "keylane_local.front.server",
-                *("--port", str(port)),
-                *("--functions", functions.absolute()),
-                *("--function-log", (logs / "functions.log").absolute()),
-                *("--max-environments", str(max_environments)),
-            ],
-            pid_file=run / "http.json",
-            log=logs / "front.log",
-            env=environment,
-        )
-
-    @property
-    def url(self) -> str:
-        """The address for clients, without a trailing slash."""
-        return f"http://{HOST}:{self.port}"
-
-    def wait_ready(self, timeout_s: float = FRONT_START_TIMEOUT_S) -> None:
-        """Wait until it listens and its environments are warm; raise PartFailed otherwise."""
         self.program.wait_until(lambda: self.program.said(READY), timeout_s)

@@ -9,7 +9,6 @@ from keylane_local.errors import BadInput
 from keylane_local.process.ports import HOST, Ports, Reservations, is_own_address
 from keylane_local.servers.redis_cluster import MIN_SHARDS
 from keylane_local.stack.state import StackState
-from keylane_local.tools import project_root
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -23,7 +22,6 @@ class StackOptions:
     """What the user requests. A port of None: any free one, but the default if `default_ports`.
 
     `host`: the address of Kafka and Redis, which nothing protects there; None: as before, at first loopback.
-    `serve`: HTTP by the standing server; None: as before, at first by the front.
     """
 
     kafka_port: int | None = None
@@ -34,12 +32,9 @@ class StackOptions:
     appendonly: bool = True
     job: bool = True
     default_ports: bool = False
-    functions: Path | None = None
-    max_environments: int = 8
     localstack: bool = False
     localstack_port: int | None = None
     host: str | None = None
-    serve: bool | None = None
 
 
 def plan_stack(
@@ -71,7 +66,7 @@ def plan_stack(
         kafka_port=chosen.port("kafka", "kafka_port", DEFAULT_KAFKA),
         controller_port=chosen.port("kafka", "controller_port", None),
         redis_ports=chosen.redis_ports(shards * (1 + replicas)),
-        http_port=chosen.port("http", "http_port", DEFAULT_HTTP),
+        http_port=chosen.port("server", "http_port", DEFAULT_HTTP),
         shards=shards,
         replicas=replicas,
         appendonly=options.appendonly,
@@ -81,19 +76,8 @@ def plan_stack(
             if options.localstack or "localstack" in running
             else None
         ),
-        functions=str((options.functions or project_root() / "functions").absolute()),
         host=host,
-        serve=_choose_server(options, before, running),
     )
-
-
-def _choose_server(options: StackOptions, before: StackState | None, running: Collection[str]) -> bool:
-    present = before.serve if before else False
-    if options.serve is None or options.serve == present:
-        return present
-    if "http" in running:
-        raise BadInput("HTTP is served already; run `keylane down` first to change by what")
-    return options.serve
 
 
 def _choose_host(options: StackOptions, before: StackState | None, running: Collection[str]) -> str:

@@ -1,4 +1,4 @@
-"""The local stack: Kafka, a Redis Cluster, the HTTP front, the Spark job and, on request, LocalStack.
+"""The local stack: Kafka, a Redis Cluster, the standing server, the Spark job and, on request, LocalStack.
 
 Tests use it as a library:
 
@@ -24,7 +24,7 @@ from keylane_local.servers.kafka import Kafka
 from keylane_local.servers.localstack import LocalStack
 from keylane_local.servers.redis_cluster import RedisCluster
 from keylane_local.stack import topics
-from keylane_local.stack.parts import FrontProcess, ServerPart, SparkJob
+from keylane_local.stack.parts import ServerPart, SparkJob
 from keylane_local.stack.plan import StackOptions, plan_stack
 from keylane_local.stack.state import StackState
 from keylane_local.tools import tools_dir
@@ -104,7 +104,9 @@ class Stack:
             shards=state.shards,
             appendonly=state.appendonly,
         )
-        self.front: FrontProcess | ServerPart = self._describe_front(state, run, logs)
+        self.server = ServerPart(
+            run=run, log=logs / "server.log", port=state.http_port, environment=self.environment()
+        )
         self.localstack = (
             LocalStack(
                 self.data / "localstack", run=run, log=logs / "localstack.log", port=state.localstack_port
@@ -120,28 +122,13 @@ class Stack:
             environment=self.environment(),
         )
 
-    def _describe_front(self, state: StackState, run: Path, logs: Path) -> FrontProcess | ServerPart:
-        functions, environment = Path(state.functions), self.environment()
-        if state.serve:
-            return ServerPart(
-                run=run, logs=logs, port=state.http_port, functions=functions, environment=environment
-            )
-        return FrontProcess(
-            run=run,
-            logs=logs,
-            port=state.http_port,
-            functions=functions,
-            environment=environment,
-            max_environments=self.options.max_environments,
-        )
-
     @property
     def parts(self) -> Sequence[StackPart]:
         """The parts in the order of their start; empty if no stack was ever started here."""
         if self.state is None:
             return ()
         optional = (self.localstack, self.job if self.state.config else None)
-        return (self.kafka, self.redis, self.front, *(part for part in optional if part))
+        return (self.kafka, self.redis, self.server, *(part for part in optional if part))
 
     @property
     def kafka_bootstrap(self) -> str:
@@ -155,8 +142,8 @@ class Stack:
 
     @property
     def http_url(self) -> str:
-        """The front's address, "http://host:port"."""
-        return self.front.url
+        """The server's address, "http://host:port"."""
+        return self.server.url
 
     def environment(self) -> dict[str, str]:
         """Return the variables with which functions and job use this stack."""
@@ -209,7 +196,7 @@ class Stack:
         return deployment.deploy(
             self.localstack,
             ours | dict(parameters or {}),
-            deployment.Sources(self.data / "build", functions=Path(self.state.functions)),
+            deployment.Sources(self.data / "build"),
             progress=lambda event: self._progress("deploy", event),
         )
 

@@ -18,10 +18,7 @@ _VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class StackState:
-    """Ports and settings of the stack in one data folder. `host`: the address of Kafka and Redis.
-
-    `serve`: HTTP is the standing server's, not the front's.
-    """
+    """Ports and settings of the stack in one data folder. `host`: the address of Kafka and Redis."""
 
     kafka_port: int
     controller_port: int
@@ -31,10 +28,8 @@ class StackState:
     replicas: int
     appendonly: bool
     config: str | None
-    functions: str
     localstack_port: int | None = None
     host: str = HOST
-    serve: bool = False
 
     def save(self, data: Path) -> None:
         """Write it to the folder `data`, atomically."""
@@ -48,7 +43,8 @@ class StackState:
         """Read it from the folder `data`; return None if there is none; raise BadInput if it is broken."""
         try:
             fields = json.loads((data / _FILE).read_text(encoding="utf-8"))
-            fields.pop("version")
+            # An older version may have had more.
+            fields = {name: value for name, value in fields.items() if name in cls.__dataclass_fields__}
             fields["redis_ports"] = [(int(port), int(bus)) for port, bus in fields["redis_ports"]]
             return cls(**fields)
         except FileNotFoundError:

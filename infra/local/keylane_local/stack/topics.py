@@ -11,7 +11,6 @@ from confluent_kafka.admin import AdminClient
 from keylane.errors import BadConfig
 from keylane.model.records import WHOLE_KEY
 from keylane_local.errors import BadInput, PartFailed
-from keylane_spark.config.topics import load
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,6 +23,8 @@ _TIMEOUT_S = 20.0
 
 def load_topics(config: Path) -> dict[str, TopicConfig]:
     """Return the topics in `config` by name; raise BadInput, with line and field, if it is invalid."""
+    from keylane_spark.config.topics import load  # noqa: PLC0415 - its import takes longer than `status`
+
     try:
         return load(config).topics
     except BadConfig as error:

@@ -1,4 +1,4 @@
-"""Who sends a request, as API Gateway has verified it; what a client says of itself does not count.
+"""Who sends a request, as its host has verified it; what a client says of itself does not count.
 
     authorizer   the authorizer's principalId, or `sub` of a JWT's or Cognito's claims
     iam          the ARN of the IAM user or role that signed the request; of an assumed role without the name
@@ -11,10 +11,10 @@ They are tried in this order, unless the settings name others.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Sequence
 
 SOURCE_IP = "source-ip"
 SOURCES = ("authorizer", "iam", "api-key", SOURCE_IP)
@@ -23,35 +23,27 @@ SOURCES = ("authorizer", "iam", "api-key", SOURCE_IP)
 ANONYMOUS = "anonymous"
 
 
-def caller_of(event: Mapping[str, Any], sources: Sequence[str] = SOURCES) -> str:
-    """Return the first known source with its value, `iam:arn:aws:iam::1:user/ann`, else ANONYMOUS."""
-    for source in sources:
-        found = _READERS[source](_object(event, "requestContext"))
-        if found and isinstance(found, str):
-            return f"{source}:{found}"
-    return ANONYMOUS
+class Sender(Protocol):
+    """Who sends a request."""
+
+    def name(self, sources: Sequence[str] = SOURCES) -> str:
+        """Return the first known source with its value, `iam:arn:aws:iam::1:user/ann`, else ANONYMOUS."""
 
 
-def _principal(context: Mapping[str, Any]) -> Any:
-    authorizer = _object(context, "authorizer")
-    return authorizer.get("principalId") or _object(authorizer, "claims").get("sub")
+class Caller(NamedTuple):
+    """What is known of a request's sender; empty strings where nothing is."""
+
+    principal: str = ""
+    arn: str = ""
+    api_key_id: str = ""
+    source_ip: str = ""
+
+    def name(self, sources: Sequence[str] = SOURCES) -> str:
+        """See `Sender.name`."""
+        known = dict(zip(SOURCES, (self.principal, _without_session(self.arn), *self[2:]), strict=True))
+        return next((f"{source}:{known[source]}" for source in sources if known[source]), ANONYMOUS)
 
 
-def _without_session(arn: Any) -> Any:
+def _without_session(arn: str) -> str:
     """`arn:aws:sts::1:assumed-role/NAME/SESSION` without the session; other ARNs as they are."""
-    if isinstance(arn, str) and arn.split(":", 5)[-1].startswith("assumed-role/"):
-        return arn.rpartition("/")[0]
-    return arn
-
-
-def _object(source: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    found = source.get(name)
-    return found if isinstance(found, dict) else {}
-
-
-_READERS: dict[str, Callable[[Mapping[str, Any]], Any]] = {
-    "authorizer": _principal,
-    "iam": lambda context: _without_session(_object(context, "identity").get("userArn")),
-    "api-key": lambda context: _object(context, "identity").get("apiKeyId"),
-    SOURCE_IP: lambda context: _object(context, "identity").get("sourceIp"),
-}
+    return arn.rpartition("/")[0] if arn.split(":", 5)[-1].startswith("assumed-role/") else arn

@@ -19,10 +19,12 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from keylane.model.patterns import fits
-from keylane.model.routes import Names, PermissionKind, route_for
+from keylane.model.routes import Names, PermissionKind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from keylane.model.routes import Target
 
 ALL = "*"
 _BEARER = re.compile(r"bearer +([\x21-\x7e]{16,4096}) *", re.IGNORECASE)
@@ -53,16 +55,15 @@ class Need:
     names: tuple[str, ...] | None
 
 
-def need_of(method: str, path: str, query: Mapping[str, Sequence[str]]) -> Need | None:
-    """Return the permission that a request needs, None if no route matches. `path` is percent-encoded.
+def need_of(target: Target, query: Mapping[str, Sequence[str]]) -> Need | None:
+    """Return the permission that a request needs, None if it leads to no route.
 
     `query`: all values of each parameter, so that none hides behind another of the same name.
     """
-    match = route_for(method, path)
-    if match is None or not all(match.parts):
+    if target.route is None or not all(target.parts):
         return None
-    kind, place = match.route.permission
-    names = match.names(query)
+    kind, place = target.route.permission
+    names = target.names(query)
     return Need(kind, tuple(map(unquote, names)) if names and place is Names.PATH else names)
 
 

@@ -29,19 +29,17 @@ class QuerySettings:
     `state_timeout_ms` bounds one read, `registry_timeout_ms` all that one request asks the Schema Registry.
     """
 
-    redis: RedisSettings
-    state_timeout_ms: int = 1_000
-    wait_default_ms: int = 5_000
-    wait_max_ms: int = 20_000
-    layout_ttl_s: int = 30
-    registry_timeout_ms: int = 2_000
+    state_timeout_ms: int
+    wait_default_ms: int
+    wait_max_ms: int
+    layout_ttl_s: int
+    registry_timeout_ms: int
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Self:
         """Read all settings. Raises SettingsError."""
         wait_max_ms = SETTINGS.read(environment, "KEYLANE_WAIT_MAX_MS")
         return cls(
-            redis=redis_settings(environment),
             state_timeout_ms=SETTINGS.read(environment, "KEYLANE_STATE_TIMEOUT_MS"),
             wait_default_ms=min(SETTINGS.read(environment, "KEYLANE_WAIT_DEFAULT_MS"), wait_max_ms),
             wait_max_ms=wait_max_ms,
@@ -58,9 +56,9 @@ class ProduceSettings:
     """
 
     clusters: Clusters[KafkaSettings]
-    timeout_ms: int = 5_000
-    value_limit_bytes: int = 1_048_576
-    pushes_as_kprf: bool = False
+    timeout_ms: int
+    value_limit_bytes: int
+    pushes_as_kprf: bool
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Self:
@@ -95,16 +93,16 @@ def _kafka_settings(environment: Mapping[str, str]) -> KafkaSettings:
 
 @dataclass(frozen=True, slots=True)
 class ExploreSettings:
-    """Settings of the explore function; without `redis` it knows no shards.
+    """Settings of the explore function; without a Redis it knows no shards.
 
     `timeout_ms` bounds what one request asks of Kafka, `health_timeout_ms` the same for its health.
     """
 
     clusters: Clusters[ReaderSettings]
-    redis: RedisSettings | None = None
-    timeout_ms: int = 5_000
-    health_timeout_ms: int = 2_000
-    state_timeout_ms: int = 1_000
+    has_redis: bool
+    timeout_ms: int
+    health_timeout_ms: int
+    state_timeout_ms: int
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Self:
@@ -114,7 +112,7 @@ class ExploreSettings:
         clusters = kafka.clusters(environment, _reader_settings)
         return cls(
             clusters,
-            redis_settings(environment) if is_set(environment, "KEYLANE_REDIS_NODES") else None,
+            is_set(environment, "KEYLANE_REDIS_NODES"),
             clusters.default.timeout_ms,
             SETTINGS.read(environment, "KEYLANE_HEALTH_TIMEOUT_MS"),
             SETTINGS.read(environment, "KEYLANE_STATE_TIMEOUT_MS"),
@@ -152,15 +150,17 @@ class RedisRenewal:
         return redis_settings(references.resolved(self.environment))
 
 
-def renewable(redis: RedisSettings, environment: Mapping[str, str]) -> RedisSettings:
-    """Return settings that are read again where a node rejects them, if the environment refers to secrets.
+def renewable_redis(environment: Mapping[str, str]) -> RedisSettings:
+    """Read how to connect to Redis, and again where a node rejects the credentials.
 
     The environment is copied, as far as Redis needs it: the job's settings travel to Spark's workers.
+    Raises SettingsError, SettingsUnavailable.
     """
     from keylane.adapters.aws import references  # noqa: PLC0415
 
     own = {name: environment[name] for name in REDIS if name in environment}
-    return replace(redis, renewed=RedisRenewal(own)) if references.has_references(own) else redis
+    settings = redis_settings(references.resolved(own))
+    return replace(settings, renewed=RedisRenewal(own)) if references.has_references(own) else settings
 
 
 def registry_settings(environment: Mapping[str, str]) -> RegistrySettings:

@@ -30,15 +30,15 @@ class GuardSettings:
     `expiry_s`: how long a response is saved. `in_progress_s`: later a request without one counts as failed.
     """
 
-    has_redis: bool = False
-    topics: tuple[Rule, ...] = ()
-    callers: tuple[Rule, ...] = ()
-    open_on_failure: bool = True
-    limit_timeout_ms: int = 50
-    caller: tuple[str, ...] = SOURCES
-    expiry_s: int = 86_400
-    in_progress_s: int = 30
-    state_timeout_ms: int = 1_000
+    has_redis: bool
+    topics: tuple[Rule, ...]
+    callers: tuple[Rule, ...]
+    open_on_failure: bool
+    limit_timeout_ms: int
+    caller: tuple[str, ...]
+    expiry_s: int
+    in_progress_s: int
+    state_timeout_ms: int
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Self:

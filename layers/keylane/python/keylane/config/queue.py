@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from keylane.adapters.aws.settings import AwsSettings
 from keylane.config.settings import is_set
-from keylane.config.table import LOG, SAFE_MESSAGE_BYTES
+from keylane.config.table import LOG
 from keylane.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -28,11 +28,11 @@ class QueueSettings:
 
     url: str
     aws: AwsSettings
-    limit_bytes: int = SAFE_MESSAGE_BYTES
-    groups: int = 16
-    bucket: str | None = None
-    takes_async: bool = True
-    takes_failed: bool = False
+    limit_bytes: int
+    groups: int
+    bucket: str | None
+    takes_async: bool
+    takes_failed: bool
 
     @property
     def is_fifo(self) -> bool:

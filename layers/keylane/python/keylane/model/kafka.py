@@ -18,6 +18,9 @@ LATEST = "latest"
 MAX = "max"
 """The record with the highest timestamp."""
 
+TopicPartition = tuple[str, int]
+"""A partition: its topic's name, and its number."""
+
 At = str | int
 """A point in a partition: EARLIEST, LATEST, MAX, or a time in ms since 1970."""
 

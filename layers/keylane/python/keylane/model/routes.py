@@ -1,7 +1,7 @@
 """Every route of the API in one table: its path, its methods, its function, and the permission that it needs.
 
-The resolver, the local front, the authorizer, template.yaml and docs/openapi.json are made from this table.
-A route's handler has the route's name; the handler's decorator declares its parameters and its answer.
+The applications, the authorizer, template.yaml and docs/openapi.json are made from this table. The operation
+of a route has the route's name, and declares its parameters and its answer.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Permission(NamedTuple):
 
 @dataclass(frozen=True)
 class Route:
-    """One operation of the API. `name` is its handler's and its operationId; `path` as in `/join/{key}`."""
+    """One route of the API. `name` is its operation's, too; `path` as in `/join/{key}`."""
 
     name: str
     path: str
@@ -80,19 +80,29 @@ class Route:
         return next(index for index, part in enumerate(_NAME.findall(self.path)) if part in NAMED_BY)
 
 
-class Match(NamedTuple):
-    """A route at a path, and the variable parts of the path, percent-encoded."""
+class Target(NamedTuple):
+    """Where a request leads: its path without the base path, and the route there; None without one.
 
-    route: Route
-    parts: tuple[str, ...]
+    `parts`: the variable parts of the path, percent-encoded; those of a key may be empty.
+    """
+
+    path: str
+    route: Route | None = None
+    parts: tuple[str, ...] = ()
+
+    @property
+    def function(self) -> str:
+        """The function that answers the request; if no route takes it, the one that says so."""
+        found = self.route or next(iter(routes_at(self.path)), None)
+        return found.function if found else QUERY
 
     def names(self, query: Mapping[str, Sequence[str]]) -> tuple[str, ...] | None:
         """Return the topics or views that a request names; None: it may be about all of them.
 
         Names in a path are percent-encoded. `query`: the values of each parameter.
         """
-        names = self.route.permission.names
-        if names is Names.PATH:
+        names = self.route.permission.names if self.route else Names.NONE
+        if self.route and names is Names.PATH:
             index = self.route.name_index
             return self.parts[index : index + 1]
         if names is Names.ALL:
@@ -152,26 +162,26 @@ ROUTES = (
 STREAMS = frozenset({"get_key_changes", "get_changes"})
 """Answered by `keylane serve` alone, for as long as the client listens."""
 BY_NAME = {route.name: route for route in ROUTES}
+_OF_KEY = {method: route for route in ROUTES if route.path == KEY_PATH for method in route.methods}
+KEY_METHODS = tuple(_OF_KEY)
 _BY_METHOD = {
     method: [route for route in ROUTES if method in route.methods]
     for method in dict.fromkeys(method for route in ROUTES for method in route.methods)
 }
 
 
-def routes_at(path: str) -> list[Match]:
+def routes_at(path: str) -> list[Route]:
     """Return all routes at a percent-encoded path, in the table's order."""
-    return [Match(route, found.groups()) for route in ROUTES if (found := route.pattern.fullmatch(path))]
+    return [route for route in ROUTES if route.pattern.fullmatch(path)]
 
 
-def route_for(method: str, path: str) -> Match | None:
-    """Return the route for a method and a percent-encoded path; None without one."""
+def find(method: str, path: str) -> Target:
+    """Return where a method and a percent-encoded path, without the base path, lead."""
+    found = KEY_PATTERN.fullmatch(path)
+    if found:
+        # The route that has to be fast: the table's other patterns are not tried.
+        return Target(path, _OF_KEY.get(method), found.groups())
     for route in _BY_METHOD.get(method, ()):  # a generator would take as long as the first pattern
         if found := route.pattern.fullmatch(path):
-            return Match(route, found.groups())
-    return None
-
-
-def function_for(method: str, path: str) -> str:
-    """Name the function that answers a request; for one that no route takes, the one that says so."""
-    found = route_for(method, path) or next(iter(routes_at(path)), None)
-    return found.route.function if found else QUERY
+            return Target(path, route, found.groups())
+    return Target(path)

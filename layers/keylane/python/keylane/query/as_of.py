@@ -35,9 +35,9 @@ class HistoryScan:
     `after`: the `next_after` of the page before. Times in ms since 1970; None: without a bound.
     """
 
+    limit: int
     from_ms: int | None = None
     to_ms: int | None = None
-    limit: int = 100
     after: bytes | None = None
 
     @property
@@ -45,7 +45,7 @@ class HistoryScan:
         """The highest and the lowest timestamp, as arguments of ZREVRANGEBYSCORE."""
         low = b"-inf" if self.from_ms is None else b"%d" % self.from_ms
         if self.after is not None:
-            return b"%d" % int.from_bytes(self.after[:8], "big"), low
+            return b"%d" % codec.timestamp_of_order(self.after), low
         return b"+inf" if self.to_ms is None else b"(%d" % self.to_ms, low
 
 
@@ -126,7 +126,7 @@ def read_entries(
         found += rest
         size_bytes += sum(map(len, rest))
     kept = _first_that_fit(found[: scan.limit])
-    next_after = _order(kept[-1]) if len(kept) < len(found) else None
+    next_after = codec.history_order(kept[-1]) if len(kept) < len(found) else None
     return [_decode(name, key, member, lane) for member in kept], next_after
 
 
@@ -153,8 +153,8 @@ def _behind(members: list[bytes], last: bytes | None) -> tuple[list[bytes], byte
 
     What is written between two rounds moves members down: the next round returns some of them again.
     """
-    rest = [member for member in members if last is None or _order(member)[: len(last)] < last]
-    return rest, _order(rest[-1]) if rest else last
+    rest = [member for member in members if last is None or codec.history_order(member)[: len(last)] < last]
+    return rest, codec.history_order(rest[-1]) if rest else last
 
 
 def _first_that_fit(members: list[bytes]) -> list[bytes]:
@@ -165,12 +165,6 @@ def _first_that_fit(members: list[bytes]) -> list[bytes]:
         if number and size_bytes > PAGE_BYTES:
             return members[:number]
     return members
-
-
-def _order(member: bytes) -> bytes:
-    """Return what a history is ordered by: the timestamp, then what differs within one timestamp."""
-    is_stray = len(member) > 9 and member[9] & codec.STRAY  # noqa: PLR2004 (the flags' byte; see codec)
-    return member[10:18] + member[: 22 if is_stray else 18]
 
 
 def _history_key(layout: Layout, lane: Lane, key: bytes) -> bytes:

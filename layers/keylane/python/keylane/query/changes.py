@@ -11,7 +11,7 @@ from keylane.errors import OffsetOutOfRange
 from keylane.model.kafka import EARLIEST, READ_UNCOMMITTED, LogRange
 from keylane.model.records import Position
 from keylane.ports import Call, Deadline
-from keylane.query.store import readings
+from keylane.query.store import read_current
 from keylane.state.lanes import lanes_of_topic
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from keylane.ports import LogReader
     from keylane.query.decoding import ValueDecoder
-    from keylane.query.store import Store
+    from keylane.query.store import Reading, Store
 
 BATCH_RECORDS = 500
 """Of one partition: what a batch has of each is read from the state, too."""
@@ -51,13 +51,16 @@ def read_next_offsets(store: Store, topic: str, timeout_ms: float) -> dict[int, 
     Raises UnknownTopic, LaneBuilding for a lane that has not begun, StateUnavailable, CorruptState.
     """
     deadline = Deadline.after_ms(timeout_ms, store.clock)
-    for reading in readings(store, topic, deadline):
-        lanes = lanes_of_topic(reading.layout)
-        replies = reading.run([Call(lane.slot, (b"GET", lane.watermark_key)) for lane in lanes])
-        for lane, watermark in zip(lanes, replies, strict=True):
-            reading.watermarks.note(lane, watermark)
+    _, reading = read_current(store, topic, deadline, _read_watermarks)
     reading.watermarks.check_complete(partial=True)
     return reading.watermarks.next_offsets
+
+
+def _read_watermarks(reading: Reading) -> None:
+    lanes = lanes_of_topic(reading.layout)
+    replies = reading.run([Call(lane.slot, (b"GET", lane.watermark_key)) for lane in lanes])
+    for lane, watermark in zip(lanes, replies, strict=True):
+        reading.watermarks.note(lane, watermark)
 
 
 def find_changed_keys(

@@ -43,4 +43,4 @@ def find_present(reading: Reading, lanes: Mapping[bytes, Lane]) -> set[bytes]:
     for lane, watermark in zip(distinct, replies, strict=False):
         reading.watermarks.note(lane, watermark)
     heads = zip(lanes, replies[len(distinct) :], strict=True)
-    return {key for key, head in heads if head and not (head[-1] & codec.TOMBSTONE and len(head) > 1)}
+    return {key for key, head in heads if head and not codec.is_tombstone(head)}

@@ -10,14 +10,14 @@ from keylane.model.keys import check_key
 from keylane.model.records import Position
 from keylane.ports import Deadline
 from keylane.query.as_of import HistoryScan, read_as_of_position, read_as_of_time, read_entries
-from keylane.query.store import ANY, readings
+from keylane.query.store import read_current
 from keylane.state.lanes import lane_of_key
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable
 
-    from keylane.model.records import Answer, HistoryEntry
-    from keylane.query.store import Reading, ReadTerms, Store, Watermarks
+    from keylane.model.records import Answer, HistoryEntry, Record
+    from keylane.query.store import Found, Reading, ReadTerms, Store, Watermarks
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,37 +29,34 @@ class HistoryPage:
     watermarks: Watermarks
 
 
-WHOLE = HistoryScan()
-
-
-def read_history(
-    store: Store, topic: str, key: bytes, scan: HistoryScan = WHOLE, terms: ReadTerms = ANY
-) -> HistoryPage:
+def read_history(store: Store, topic: str, key: bytes, scan: HistoryScan, terms: ReadTerms) -> HistoryPage:
     """Read a page of a key's records, newest first.
 
     Raises NullKey, TooLarge, NoHistory, UnknownTopic, LaneBuilding, StateTooOld, StateUnavailable,
     CorruptState.
     """
-    for reading in _readings(store, topic, key, terms):
-        entries, next_after = read_entries(reading, lane_of_key(reading.layout, key), key, scan)
-    reading.check(terms)
+
+    def read(reading: Reading) -> tuple[list[HistoryEntry], bytes | None]:
+        return read_entries(reading, lane_of_key(reading.layout, key), key, scan)
+
+    (entries, next_after), reading = _read_kept(store, topic, key, terms, read)
     return HistoryPage(entries, next_after, reading.watermarks)
 
 
-def read_as_of(
-    store: Store, topic: str, key: bytes, moment: int | Position, terms: ReadTerms = ANY
-) -> Answer:
+def read_as_of(store: Store, topic: str, key: bytes, moment: int | Position, terms: ReadTerms) -> Answer:
     """Read the record of a key as of a time (ms since 1970), or as of a position of the topic.
 
     Raises as `read_history`, and HistoryTooShort, PositionNotReached.
     """
-    for reading in _readings(store, topic, key, terms):
+
+    def read(reading: Reading) -> Record | HistoryTooShort | None:
         lane = lane_of_key(reading.layout, key)
         if isinstance(moment, Position):
-            found = read_as_of_position(reading, lane, key, moment)
-        else:
-            found = read_as_of_time(reading, {key: lane}, moment)[key]
-    reading.check(terms)
+            return read_as_of_position(reading, lane, key, moment)
+        return read_as_of_time(reading, {key: lane}, moment)[key]
+
+    found, reading = _read_kept(store, topic, key, terms, read)
+    lane = lane_of_key(reading.layout, key)
     next_offset = reading.watermarks.by_lane[lane].next_offset
     if isinstance(moment, Position) and moment.partition == lane.partition and moment.offset >= next_offset:
         raise PositionNotReached(str(moment), next_offset, 0)
@@ -68,13 +65,20 @@ def read_as_of(
     return reading.answer(lane, found)
 
 
-def _readings(store: Store, topic: str, key: bytes, terms: ReadTerms) -> Iterator[Reading]:
-    """As `readings`, by layouts that keep a history. Raises NoHistory."""
+def _read_kept(
+    store: Store, topic: str, key: bytes, terms: ReadTerms, read: Callable[[Reading], Found]
+) -> tuple[Found, Reading]:
+    """As `read_current`, by a layout that keeps a history, and within the terms. Raises NoHistory."""
     check_key(key)
     deadline = Deadline.after_ms(terms.timeout_ms, store.clock)
     if not store.layouts.get(topic, deadline).options.has_history:
         store.layouts.refresh(topic, deadline)
-    for reading in readings(store, topic, deadline):
+
+    def read_if_kept(reading: Reading) -> Found:
         if not reading.layout.options.has_history:
             raise NoHistory(topic)
-        yield reading
+        return read(reading)
+
+    found, reading = read_current(store, topic, deadline, read_if_kept)
+    reading.check(terms)
+    return found, reading

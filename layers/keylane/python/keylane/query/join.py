@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from keylane.errors import BadRequest
 from keylane.model.keys import check_key
 from keylane.ports import Call, Deadline
-from keylane.query.store import ANY, Reading, newer_layout
+from keylane.query.store import Reading, newer_layout
 from keylane.state.lanes import decode_value, lane_of_key
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ _MUST_AGREE = ("partition_count", "stripes", "partitioner", "partition_by")
 
 
 def read_joined(
-    store: Store, topics: Sequence[str], key: bytes, terms: ReadTerms = ANY, *, atomic: bool = True
+    store: Store, topics: Sequence[str], key: bytes, terms: ReadTerms, *, atomic: bool = True
 ) -> list[Answer]:
     """Read the latest record of `key` in each topic, all by one command on one node.
 

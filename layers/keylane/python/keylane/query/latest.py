@@ -8,14 +8,15 @@ from keylane.errors import BadRequest, LaneBuilding, PositionNotReached, StateTo
 from keylane.model.keys import check_key
 from keylane.model.records import MAX_LANES, Answer, Position
 from keylane.ports import Deadline
-from keylane.query.store import ANY, check_age, readings
+from keylane.query.store import check_age, read_current
 from keylane.state.lanes import decode_value, decode_watermark, lane_in_partition, lane_of_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from keylane.model.records import Layout
-    from keylane.query.store import ReadTerms, Store
+    from keylane.model.records import Layout, Record
+    from keylane.query.store import Reading, ReadTerms, Store
+    from keylane.state.lanes import Lane
 
 _MIN_POSITION = "Keylane-Min-Position"
 FIRST_PAUSE_S = 0.002
@@ -50,7 +51,7 @@ class _Began(NamedTuple):
     ms: int
 
 
-def read_latest(store: Store, topic: str, key: bytes, terms: ReadTerms = ANY, wait: Wait = NO_WAIT) -> Answer:
+def read_latest(store: Store, topic: str, key: bytes, terms: ReadTerms, wait: Wait = NO_WAIT) -> Answer:
     """Read the latest record of a key; `record` is None where it is absent, which is an answer too.
 
     Each round of reads takes `terms.timeout_ms` at most. A record that is still known when the wait is over
@@ -90,12 +91,15 @@ def _read(
     store: Store, topic: str, key: bytes, deadline: Deadline, terms: ReadTerms, *, primary_only: bool = False
 ) -> Answer:
     """Read value and watermark by one atomic command."""
-    for reading in readings(store, topic, deadline):
+
+    def read(reading: Reading) -> tuple[Lane, Record | None]:
         lane = lane_of_key(reading.layout, key)
         names = lane.value_prefix + key, lane.watermark_key
         value, watermark = store.state.read(lane.slot, names, deadline, primary_only=primary_only)
         reading.watermarks.note(lane, watermark)
-        record = decode_value(lane, key, value)
+        return lane, decode_value(lane, key, value)
+
+    (lane, record), reading = read_current(store, topic, deadline, read)
     reading.watermarks.check_complete(partial=terms.partial)
     return reading.answer(lane, record)
 

@@ -48,7 +48,7 @@ class Layouts:
         return layout
 
     def _replace_expired(self, topic: str, deadline: Deadline) -> Layout:
-        """Return the layout of a topic of which none is kept, or an expired one. Raises as `refresh`."""
+        """Return the layout of a topic that has none here, or an expired one. Raises as `refresh`."""
         return self.refresh(topic, deadline)
 
     def _read(self, topic: str, deadline: Deadline) -> tuple[bytes, bytes]:

@@ -75,7 +75,7 @@ class MergedIndex:
         return taken
 
     def has_more(self) -> bool:
-        """Return whether there is a next key. Reads on in the lanes of which no key is left."""
+        """Return whether there is a next key. Reads on in the lanes that have no key left."""
         while self._empty:
             empty, self._empty = self._empty, []
             # Lanes that will be empty soon are read with them: fewer rounds.

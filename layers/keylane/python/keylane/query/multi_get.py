@@ -9,14 +9,14 @@ from keylane.model.keys import check_key, printable
 from keylane.model.records import Answer
 from keylane.ports import Deadline
 from keylane.query.fetch import read_records
-from keylane.query.store import ANY, readings
+from keylane.query.store import read_current
 from keylane.state.lanes import keys_by_lane
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from keylane.model.records import Layout, Record, Watermark
-    from keylane.query.store import ReadTerms, Store, Watermarks
+    from keylane.query.store import Reading, ReadTerms, Store, Watermarks
     from keylane.state.lanes import Lane
 
 
@@ -37,7 +37,7 @@ class LaneRecords(NamedTuple):
 
 
 def read_many(
-    store: Store, topic: str, keys: Sequence[bytes], terms: ReadTerms = ANY, *, atomic: bool = False
+    store: Store, topic: str, keys: Sequence[bytes], terms: ReadTerms, *, atomic: bool = False
 ) -> tuple[list[LaneRecords], Watermarks]:
     """Read the latest record of each key, by lanes; an absent key is in its lane too, a repeated one once.
 
@@ -47,18 +47,23 @@ def read_many(
     for key in keys:
         check_key(key)
     distinct = list(dict.fromkeys(keys))
-    for reading in readings(store, topic, Deadline.after_ms(terms.timeout_ms, store.clock)):
+
+    def read(reading: Reading) -> list[tuple[Lane, Sequence[bytes], list[Record | None]]]:
         lanes = keys_by_lane(reading.layout, distinct)
         if atomic:
             _check_one_lane(lanes)
         records = read_records(reading, lanes, atomic=atomic)
+        return [(lane, keys, records[lane]) for lane, keys in lanes.items()]
+
+    deadline = Deadline.after_ms(terms.timeout_ms, store.clock)
+    found, reading = read_current(store, topic, deadline, read)
     reading.check(terms)
     by_lane = reading.watermarks.by_lane
-    found = [
-        LaneRecords(reading.layout, lane.partition, by_lane[lane], lanes[lane], records[lane])
-        for lane in lanes
+    lanes = [
+        LaneRecords(reading.layout, lane.partition, by_lane[lane], keys, records)
+        for lane, keys, records in found
     ]
-    return found, reading.watermarks
+    return lanes, reading.watermarks
 
 
 def _check_one_lane(lanes: Mapping[Lane, Sequence[bytes]]) -> None:

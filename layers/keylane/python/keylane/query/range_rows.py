@@ -38,7 +38,7 @@ class RangeScan:
     """
 
     span: Span
-    limit: int = 100
+    limit: int
     after: bytes | None = None
     keys_only: bool = False
     as_of_ms: int | None = None

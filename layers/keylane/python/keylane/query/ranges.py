@@ -9,14 +9,14 @@ from keylane.errors import HistoryTooShort, NoHistory, NoIndex, NotKept
 from keylane.model.records import Record
 from keylane.ports import Deadline
 from keylane.query.range_rows import RangeReader
-from keylane.query.store import ANY, readings
+from keylane.query.store import read_current
 from keylane.state.lanes import lane_of_partition_key, lanes_of_topic
 
 if TYPE_CHECKING:
     from keylane.model.records import Answer, Layout
-    from keylane.query.range_rows import RangeScan
+    from keylane.query.range_rows import RangeScan, Row
     from keylane.query.span import Span
-    from keylane.query.store import ReadTerms, Store, Watermarks
+    from keylane.query.store import Reading, ReadTerms, Store, Watermarks
     from keylane.state.lanes import Lane
 
 
@@ -33,7 +33,7 @@ class RangePage:
     watermarks: Watermarks
 
 
-def read_range(store: Store, topic: str, scan: RangeScan, terms: ReadTerms = ANY) -> RangePage:
+def read_range(store: Store, topic: str, scan: RangeScan, terms: ReadTerms) -> RangePage:
     """Read a page of a topic's keys and their latest records, or their records as of a time.
 
     A key that is deleted before its value is read is left out, and the page is filled with the next keys. The
@@ -48,10 +48,12 @@ def read_range(store: Store, topic: str, scan: RangeScan, terms: ReadTerms = ANY
         _check_kept(store.layouts.get(topic, deadline), scan, store.clock.now_ms())
     except (NotKept, HistoryTooShort):
         store.layouts.refresh(topic, deadline)
-    for reading in readings(store, topic, deadline):
+
+    def read(reading: Reading) -> tuple[list[Row], bytes | None]:
         _check_kept(reading.layout, scan, reading.now_ms)
-        lanes = _lanes_of_span(reading.layout, scan.span)
-        rows, next_after = RangeReader(reading, lanes, scan, terms).read()
+        return RangeReader(reading, _lanes_of_span(reading.layout, scan.span), scan, terms).read()
+
+    (rows, next_after), reading = read_current(store, topic, deadline, read)
     reading.check(terms)
     answers = [
         (key, reading.answer(lane, found) if isinstance(found, Record) else found)

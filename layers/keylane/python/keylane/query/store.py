@@ -1,24 +1,26 @@
 """What every read works with: the store, the terms of the answer, and readings of a topic's lanes.
 
-A reading goes by one layout and collects the watermarks of its lanes. `readings` repeats it by a newer layout
-where the lanes say that there is one.
+A reading goes by one layout and collects the watermarks of its lanes. `read_current` repeats it by a newer
+layout where the lanes say that there is one.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from keylane.errors import LaneBuilding, StateTooOld, UnknownTopic
 from keylane.model.records import Answer
 from keylane.state.lanes import Lane, decode_watermark
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from keylane.model.records import Layout, Record, Watermark
     from keylane.ports import Call, Clock, Deadline, State
     from keylane.query.layouts import Layouts
+
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,16 +35,13 @@ class Store:
 class ReadTerms(NamedTuple):
     """What an answer must meet.
 
-    `max_age_ms`: a bound on its staleness, None for any age. `partial`: lanes that are still building may be
-    in it. `timeout_ms`: how long the state may take.
+    `timeout_ms`: how long the state may take. `max_age_ms`: a bound on the answer's staleness, None for any
+    age. `partial`: lanes that are still building may be in it.
     """
 
+    timeout_ms: float
     max_age_ms: int | None = None
     partial: bool = False
-    timeout_ms: float = 1000
-
-
-ANY = ReadTerms()
 
 
 class Watermarks:
@@ -158,23 +157,27 @@ class Reading:
         check_age(self.watermarks, self.now_ms, terms.max_age_ms)
 
 
-def readings(store: Store, topic: str, deadline: Deadline) -> Iterator[Reading]:
-    """Yield a reading by the cached layout and, where its lanes say that it is stale, one by a newer layout.
+def read_current(
+    store: Store, topic: str, deadline: Deadline, read: Callable[[Reading], Found]
+) -> tuple[Found, Reading]:
+    """Read by the cached layout and, where its lanes say that it is stale, again by a newer one.
 
-    The last reading counts. A lane that is superseded while the layout record still names its generation is
-    valid: the switch to the next generation is under way. Raises as `Layouts.refresh`; LaneBuilding where the
-    layout record is gone.
+    Returns what `read` found with the reading that found it. A lane that is superseded while the layout
+    record still names its generation is valid: the switch to the next generation is under way. Raises as
+    `Layouts.refresh`; LaneBuilding where the layout record is gone.
     """
     reading = Reading(store, store.layouts.get(topic, deadline), deadline)
-    yield reading
+    found = read(reading)
     if reading.watermarks.is_stale:
         newer = newer_layout(reading)
         if newer.generation != reading.layout.generation:
-            yield Reading(store, newer, deadline)
+            reading = Reading(store, newer, deadline)
+            found = read(reading)
+    return found, reading
 
 
 def newer_layout(reading: Reading) -> Layout:
-    """Read the layout again of a topic whose lanes say that it is stale. Raises as `readings`."""
+    """Read the layout again of a topic whose lanes say that it is stale. Raises as `read_current`."""
     try:
         return reading.store.layouts.refresh(reading.layout.topic, reading.deadline)
     except UnknownTopic:

@@ -34,7 +34,7 @@ class TopicView:
     strays: dict[str, int]
 
 
-def describe_topic(store: Store, topic: str, timeout_ms: float = 1000) -> TopicView:
+def describe_topic(store: Store, topic: str, timeout_ms: float) -> TopicView:
     """Read a topic's layout and all its watermarks; nothing is taken from the cache.
 
     Raises UnknownTopic, StateUnavailable, CorruptState.
@@ -54,7 +54,7 @@ def describe_topic(store: Store, topic: str, timeout_ms: float = 1000) -> TopicV
     return TopicView(layout, views, _strays(layout, counts))
 
 
-def partitions_by_node(store: Store, topic: str, timeout_ms: float = 1000) -> dict[str, list[int]]:
+def partitions_by_node(store: Store, topic: str, timeout_ms: float) -> dict[str, list[int]]:
     """Return which node holds which of the topic's partitions: "host:port" -> partitions, in order.
 
     A partition whose stripes are on several nodes is listed under each. Raises as `describe_topic`.

@@ -12,13 +12,14 @@ from keylane.model.records import Record
 from keylane.ports import Call, Deadline
 from keylane.query.range_rows import RangeReader, RangeScan
 from keylane.query.span import Span
-from keylane.query.store import ANY, readings
+from keylane.query.store import read_current
 from keylane.state import aggregates, codec, redis_keys, windows
 from keylane.state.lanes import decode_watermark, lane_of_key, lanes_of_topic
 
 if TYPE_CHECKING:
     from keylane.model.records import Layout, Watermark
-    from keylane.query.store import ReadTerms, Store, Watermarks
+    from keylane.query.range_rows import Row
+    from keylane.query.store import Reading, ReadTerms, Store, Watermarks
     from keylane.state.lanes import Lane
     from keylane.state.windows import Definition, Progress
 
@@ -52,10 +53,10 @@ class WindowScan:
 
     view: str
     keys: bytes | Span
+    limit: int
     from_ms: int | None = None
     to_ms: int | None = None
     final_only: bool = False
-    limit: int = 100
     after: bytes | None = None
 
     @property
@@ -110,7 +111,7 @@ class ViewDescription:
     lanes: list[ViewLane]
 
 
-def read_windows(store: Store, scan: WindowScan, terms: ReadTerms = ANY) -> WindowPage:
+def read_windows(store: Store, scan: WindowScan, terms: ReadTerms) -> WindowPage:
     """Read a page of a view's windows; those of one key come from its lane alone.
 
     A page is shorter, even empty, where it takes long to find the next window. Raises NullKey, TooLarge,
@@ -120,9 +121,12 @@ def read_windows(store: Store, scan: WindowScan, terms: ReadTerms = ANY) -> Wind
         check_key(scan.keys)
     deadline = Deadline.after_ms(terms.timeout_ms, store.clock)
     range_scan = scan.range_scan()
+
+    def read(reading: Reading) -> tuple[list[Row], bytes | None]:
+        return RangeReader(reading, _lanes_of(scan, reading.layout), range_scan, terms).read()
+
     try:
-        for reading in readings(store, scan.state_name, deadline):
-            rows, next_after = RangeReader(reading, _lanes_of(scan, reading.layout), range_scan, terms).read()
+        (rows, next_after), reading = read_current(store, scan.state_name, deadline, read)
     except UnknownTopic as error:
         raise UnknownView(scan.view) from error
     reading.check(terms)
@@ -136,7 +140,7 @@ def read_windows(store: Store, scan: WindowScan, terms: ReadTerms = ANY) -> Wind
     return WindowPage(definition, kept, next_after, reading.watermarks)
 
 
-def list_views(store: Store, timeout_ms: float = 1000) -> dict[str, Layout]:
+def list_views(store: Store, timeout_ms: float) -> dict[str, Layout]:
     """Return the layouts of all views, by name; definitions as of the last `layout_ttl`.
 
     Raises StateUnavailable, CorruptState.
@@ -166,7 +170,7 @@ def definition_of(layout: Layout) -> Definition:
         raise CorruptState(printable(redis_keys.layout_key(layout.topic)), str(error)) from error
 
 
-def describe_view(store: Store, view: str, timeout_ms: float = 1000) -> ViewDescription:
+def describe_view(store: Store, view: str, timeout_ms: float) -> ViewDescription:
     """Read a view's layout and how far all its lanes are; nothing is taken from the cache.
 
     Raises UnknownView, StateUnavailable, CorruptState.

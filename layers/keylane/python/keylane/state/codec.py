@@ -64,6 +64,7 @@ _U64 = struct.Struct(">Q")
 _U32 = struct.Struct(">I")
 _U16 = struct.Struct(">H")
 _I32 = struct.Struct(">i")
+_HISTORY_HEADER = struct.Struct(">QBBQ")
 _WATERMARK = struct.Struct(">BBQQQQQ")
 HEADER_BYTES = HEADER.size
 _PLAIN = bytes((VERSION, 0))
@@ -224,10 +225,26 @@ def decode_history_entry(key: bytes, member: bytes, partition: int) -> HistoryEn
     record = decode_history_member(key, member, partition)
     if record is not None:
         return HistoryEntry(record.position, record.timestamp_ms, record)
-    (offset,) = _U64.unpack_from(member)
-    (timestamp_ms,) = _U64.unpack_from(member, 10)
-    (source,) = _SOURCE.unpack_from(member, HEADER_BYTES) if member[9] & STRAY else (partition,)
+    offset, _, flags, timestamp_ms = _HISTORY_HEADER.unpack_from(member)
+    (source,) = _SOURCE.unpack_from(member, HEADER_BYTES) if flags & STRAY else (partition,)
     return HistoryEntry(Position(source, offset), timestamp_ms, None)
+
+
+def history_order(member: bytes) -> bytes:
+    """Return what a history is ordered by: the timestamp, then what differs within one timestamp."""
+    is_stray = len(member) > HEADER_BYTES and _HISTORY_HEADER.unpack_from(member)[2] & STRAY
+    end = HEADER_BYTES + (_SOURCE.size if is_stray else 0)
+    return member[HEADER_BYTES - _U64.size : HEADER_BYTES] + member[:end]
+
+
+def timestamp_of_order(order: bytes) -> int:
+    """Return the timestamp, in ms since 1970, of what `history_order` returned."""
+    return int.from_bytes(order[: _U64.size], "big")
+
+
+def is_tombstone(head: bytes) -> bool:
+    """Return whether a record is a tombstone, by its first two bytes or more."""
+    return len(head) > 1 and bool(head[1] & TOMBSTONE)
 
 
 def encode_watermark(watermark: Watermark) -> bytes:

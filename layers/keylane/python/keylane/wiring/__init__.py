@@ -1,4 +1,4 @@
-"""Builds the clients of the functions from the environment, in a module for each function.
+"""Builds what the applications work with, from an environment and a runtime: a module for each function.
 
 The modules import their client libraries at once, in a Lambda's init phase. They read the environment and
 build at the first request: a missing variable then gets a clear response and a log line, and the function

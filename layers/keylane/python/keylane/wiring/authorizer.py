@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from typing import TYPE_CHECKING
 
 from keylane.adapters.aws import references
@@ -11,6 +10,8 @@ from keylane.config.access import read_grants
 from keylane.errors import SettingsUnavailable
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from keylane.access.grants import Grant
     from keylane.ports import Clock
 
@@ -28,7 +29,8 @@ class GrantsSource:
     While Secrets Manager or Parameter Store does not answer, the last grants stay valid for STALE_S.
     """
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, environment: Mapping[str, str], clock: Clock) -> None:
+        self._environment = environment
         self._clock = clock
         self._grants: dict[str, Grant] = {}
         self._read_s: float | None = None
@@ -39,7 +41,7 @@ class GrantsSource:
         now_s = self._clock.monotonic_s()
         if self._read_s is None or now_s >= self._next_read_s:
             try:
-                self._grants = read_grants(references.resolved(os.environ))
+                self._grants = read_grants(references.resolved(self._environment))
             except SettingsUnavailable as error:
                 if self._read_s is None or now_s - self._read_s > STALE_S:
                     raise

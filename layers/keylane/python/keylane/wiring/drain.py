@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -12,16 +11,18 @@ from keylane.adapters.aws.s3 import S3Bucket
 from keylane.adapters.aws.sqs import SqsQueue
 from keylane.config.functions import ProduceSettings
 from keylane.config.queue import drain_settings
-from keylane.ports import Clock
-from keylane.wiring.kafka import open_log
-from keylane.wiring.metrics import check_metrics
+from keylane.wiring.application import check_metrics
+from keylane.wiring.kafka import ClusterSource, open_log
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from keylane.adapters.kafka.options import KafkaSettings
     from keylane.config.queue import DrainSettings
     from keylane.metrics.meter import Meter
     from keylane.model.clusters import Clusters
-    from keylane.ports import Bucket, Deliveries, Log, Queue
+    from keylane.ports import Bucket, Clock, Deliveries, Log, Queue
+    from keylane.wiring.runtime import Runtime
 
 RECORD_TIMEOUT_FACTOR = 2
 """How many times longer than a batch librdkafka may try to write one record of it."""
@@ -39,24 +40,23 @@ class DrainParts:
     deliveries: Deliveries | None = None
 
 
-def build_drain(meter: Meter) -> DrainParts:
+def build_drain(runtime: Runtime, environment: Mapping[str, str], meter: Meter) -> DrainParts:
     """Build all from the environment. Raises SettingsError, SettingsUnavailable."""
-    check_metrics()
-    settings = drain_settings(references.resolved(os.environ))
-    log = open_log(_read_clusters, meter)
+    check_metrics(environment)
+    settings = drain_settings(references.resolved(environment))
+    log = open_log(runtime, ClusterSource(environment, _clusters_for_batches), meter)
     dead_letters = SqsQueue(settings.dead_letters_url, settings.limit_bytes, settings.aws)
     bucket = S3Bucket(settings.bucket, settings.aws) if settings.bucket else None
     meter.count("ColdStarts", 1, "drain")
     deliveries = SqsQueue(settings.url, settings.limit_bytes, settings.aws) if settings.url else None
-    return DrainParts(settings, Clock(), log, dead_letters, bucket, deliveries)
+    return DrainParts(settings, runtime.clock, log, dead_letters, bucket, deliveries)
 
 
-def _read_clusters() -> Clusters[KafkaSettings]:
+def _clusters_for_batches(environment: Mapping[str, str]) -> Clusters[KafkaSettings]:
     """The clusters of the produce function, for batches.
 
     No record times out by itself while a later one of its key is written: the batch's deadline ends all.
     """
-    environment = references.resolved(os.environ)
     timeout_ms = RECORD_TIMEOUT_FACTOR * drain_settings(environment).timeout_ms
     clusters = ProduceSettings.from_environment(environment).clusters
     return clusters.map(lambda _, settings: _for_batches(settings, timeout_ms))

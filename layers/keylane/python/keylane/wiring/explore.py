@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,14 +11,14 @@ from keylane.adapters.kafka.clusters import ClusteredMetadata, ClusteredReader
 from keylane.adapters.kafka.reader import KafkaReader
 from keylane.adapters.redis.cluster import Cluster
 from keylane.adapters.redis.state import RedisState
-from keylane.config.functions import ExploreSettings, renewable
+from keylane.config.functions import ExploreSettings, renewable_redis
 from keylane.errors import SettingsError
 from keylane.explore.clusters import ClusterDirectory
 from keylane.ports import Clock, Deadline
 from keylane.query.layouts import Layouts
 from keylane.query.store import Store
-from keylane.wiring.kafka import reload_of
-from keylane.wiring.metrics import check_metrics
+from keylane.wiring.application import check_metrics
+from keylane.wiring.kafka import ClusterSource
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from keylane.metrics.meter import Meter
     from keylane.model.clusters import Clusters
     from keylane.ports import DetailedMetadata, LogReader, Metadata
+    from keylane.wiring.runtime import Runtime
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,30 +59,34 @@ class ExploreParts:
         return Deadline.after_ms(self.settings.timeout_ms, self.clock)
 
 
-def build_explore(meter: Meter) -> ExploreParts:
+def build_explore(runtime: Runtime, environment: Mapping[str, str], meter: Meter) -> ExploreParts:
     """Build all from the environment. Raises SettingsError, SettingsUnavailable."""
-    check_metrics()
-    settings = ExploreSettings.from_environment(references.resolved(os.environ))
-    clock = Clock()
-    admins = settings.clusters.map(_open_admin)
+    check_metrics(environment)
+    settings = ExploreSettings.from_environment(references.resolved(environment))
+    clock = runtime.clock
+    admins = _open_admins(settings.clusters, environment)
     metadata = admins.map(lambda _, admin: KafkaMetadata(admin))
     readers = admins.map(lambda _, admin: KafkaReader(admin))
-    redis = renewable(settings.redis, os.environ) if settings.redis else None
-    state = RedisState(Cluster(redis, meter)) if redis else None
+    # Its requests are few, and run in threads: a client of each one's own blocks in the server, too.
+    state = RedisState(Cluster(renewable_redis(environment), meter)) if settings.has_redis else None
     store = Store(state, Layouts(state, clock, 0), clock) if state else None
     meter.count("ColdStarts", 1, "explore")
     kafka = ClusteredMetadata(metadata)
     return ExploreParts(settings, clock, kafka, ClusteredReader(readers), metadata.by_name(), store)
 
 
-def open_reader() -> LogReader:
+def open_reader(environment: Mapping[str, str]) -> LogReader:
     """Build the reader of all clusters' logs alone. Raises SettingsError, SettingsUnavailable."""
-    return ClusteredReader(_read_clusters().map(_open_admin).map(lambda _, admin: KafkaReader(admin)))
+    clusters = _source(environment).current()
+    return ClusteredReader(_open_admins(clusters, environment).map(lambda _, admin: KafkaReader(admin)))
 
 
-def _open_admin(cluster: str, settings: ReaderSettings) -> KafkaAdmin[ReaderSettings]:
-    return KafkaAdmin(settings, reload_of(_read_clusters, cluster))
+def _open_admins(
+    clusters: Clusters[ReaderSettings], environment: Mapping[str, str]
+) -> Clusters[KafkaAdmin[ReaderSettings]]:
+    source = _source(environment)
+    return clusters.map(lambda name, settings: KafkaAdmin(settings, source.reload_of(name)))
 
 
-def _read_clusters() -> Clusters[ReaderSettings]:
-    return ExploreSettings.from_environment(references.resolved(os.environ)).clusters
+def _source(environment: Mapping[str, str]) -> ClusterSource[ReaderSettings]:
+    return ClusterSource(environment, lambda found: ExploreSettings.from_environment(found).clusters)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
-from keylane.config.functions import redis_settings, renewable, renewable_registry
+from keylane.adapters.aws import references
+from keylane.config.functions import renewable_redis, renewable_registry
 from keylane.config.guards import GuardSettings
 from keylane.config.schemas import SCHEMAS, schema_rules
 from keylane.config.table import SETTINGS
 from keylane.errors import SettingsError
 from keylane.produce.guards import Guards
-from keylane.wiring import runtime
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -22,17 +21,21 @@ if TYPE_CHECKING:
     from keylane.model.schema_rules import SchemaRule
     from keylane.ports import Checks, Clock, IdempotencyStore
     from keylane.produce.rate_limits import RateLimits
+    from keylane.wiring.runtime import Runtime
 
 
 class RedisGuards:
-    """What guards a write by its state in Redis: each part is built when it is first needed."""
+    """What guards a write by its state in Redis: each part is built when it is first needed.
+
+    `environment`: with its references, which are resolved again where Redis rejects the credentials.
+    """
 
     def __init__(
-        self, environment: Mapping[str, str], settings: GuardSettings, clock: Clock, meter: Meter
+        self, runtime: Runtime, environment: Mapping[str, str], settings: GuardSettings, meter: Meter
     ) -> None:
+        self._runtime = runtime
         self._environment = environment
         self._settings = settings
-        self._clock = clock
         self._meter = meter
 
     def limits(self) -> RateLimits:
@@ -41,7 +44,7 @@ class RedisGuards:
         from keylane.produce.rate_limits import RateLimits  # noqa: PLC0415
 
         settings = self._settings
-        limiter = RedisRateLimiter(self._scripts, self._clock, settings.limit_timeout_ms)
+        limiter = RedisRateLimiter(self._scripts, self._runtime.clock, settings.limit_timeout_ms)
         return RateLimits(settings.topics, settings.callers, limiter, settings.open_on_failure, self._meter)
 
     def idempotency_store(self) -> IdempotencyStore:
@@ -54,7 +57,7 @@ class RedisGuards:
 
         return RedisIdempotencyStore(
             self._scripts,
-            self._clock,
+            self._runtime.clock,
             timeout_ms=self._settings.state_timeout_ms,
             expiry_s=self._settings.expiry_s,
             in_progress_s=self._settings.in_progress_s,
@@ -64,26 +67,23 @@ class RedisGuards:
     def _scripts(self) -> Scripts:
         from keylane.adapters.redis.scripts import Scripts  # noqa: PLC0415
 
-        settings = renewable(redis_settings(self._environment), os.environ)
-        return Scripts(runtime.current().open_cluster(settings, self._meter))
+        return Scripts(self._runtime.open_cluster(renewable_redis(self._environment), self._meter))
 
 
-def build_guards(environment: Mapping[str, str], clock: Clock, meter: Meter) -> Guards:
+def build_guards(runtime: Runtime, environment: Mapping[str, str], meter: Meter) -> Guards:
     """Return the guards of a write; without a Redis there are none. Raises SettingsError."""
-    settings = GuardSettings.from_environment(environment)
+    settings = GuardSettings.from_environment(references.resolved(environment))
     if not settings.has_redis:
         return Guards(settings.caller)
-    redis = RedisGuards(environment, settings, clock, meter)
+    redis = RedisGuards(runtime, environment, settings, meter)
     limits = redis.limits() if settings.topics or settings.callers else None
     return Guards(settings.caller, limits, redis.idempotency_store, meter)
 
 
-def build_checks(environment: Mapping[str, str], clock: Clock) -> Checks | None:
+def build_checks(runtime: Runtime, environment: Mapping[str, str]) -> Checks | None:
     """Return the checks of values by schemas, None where no schema is set. Raises SettingsError."""
-    rules = schema_rules(environment)
-    if not rules:
-        return None
-    return runtime.current().open_port(partial(_make_checks, environment, clock, rules))
+    rules = schema_rules(references.resolved(environment))
+    return runtime.open_port(partial(_make_checks, environment, runtime.clock, rules)) if rules else None
 
 
 def _make_checks(environment: Mapping[str, str], clock: Clock, rules: Sequence[SchemaRule]) -> Checks:
@@ -91,8 +91,8 @@ def _make_checks(environment: Mapping[str, str], clock: Clock, rules: Sequence[S
     from keylane.adapters.registry.value_checks import ValueChecks  # noqa: PLC0415
 
     has_subject = any(rule.subject for rule in rules)
-    client = RegistryClient(renewable_registry(os.environ)) if has_subject else None
-    timeout_ms = SETTINGS.read(environment, "KEYLANE_SCHEMA_REGISTRY_TIMEOUT_MS")
+    client = RegistryClient(renewable_registry(environment)) if has_subject else None
+    timeout_ms = SETTINGS.read(references.resolved(environment), "KEYLANE_SCHEMA_REGISTRY_TIMEOUT_MS")
     try:
         return ValueChecks(rules, client, clock, timeout_ms)
     except ValueError as error:

@@ -2,50 +2,58 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from keylane.adapters.aws import references
-from keylane.wiring import runtime
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from keylane.adapters.kafka.options import KafkaSettings
     from keylane.metrics.meter import Meter
     from keylane.model.clusters import Clusters
     from keylane.ports import Log
+    from keylane.wiring.runtime import Runtime
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Reload(Generic[T]):
-    """Re-reads the settings of one cluster, with the current values of its references."""
+class ClusterSource(Generic[T]):
+    """The settings of all Kafka clusters in an environment, read again where a cluster rejects its secrets.
 
-    read: Callable[[], Clusters[T]]
-    cluster: str
-
-    def __call__(self) -> T:
-        """Return the settings. Raises SettingsError, SettingsUnavailable."""
-        return self.read().by_name()[self.cluster]
-
-
-def reload_of(read: Callable[[], Clusters[T]], cluster: str) -> Reload[T] | None:
-    """Return how a cluster's settings are read again, None where they have no references."""
-    return Reload(read, cluster) if references.has_references(os.environ) else None
-
-
-def open_log(read: Callable[[], Clusters[KafkaSettings]], meter: Meter) -> Log:
-    """Return the log of all clusters. Raises SettingsError, SettingsUnavailable.
-
-    `read` reads their settings; clients that a broker rejects call it again.
+    `read` makes them of an environment whose references are resolved.
     """
-    use = runtime.current()
-    logs = read().map(lambda name, settings: use.open_producer(settings, reload_of(read, name), meter))
+
+    environment: Mapping[str, str]
+    read: Callable[[Mapping[str, str]], Clusters[T]]
+
+    def current(self) -> Clusters[T]:
+        """Read the settings, with the present values of their references.
+
+        Raises SettingsError, SettingsUnavailable.
+        """
+        return self.read(references.resolved(self.environment))
+
+    def reload_of(self, cluster: str) -> Callable[[], T] | None:
+        """Return what reads a cluster's settings again, None where nothing in them can change."""
+        if not references.has_references(self.environment):
+            return None
+        return partial(self._read_one, cluster)
+
+    def _read_one(self, cluster: str) -> T:
+        return self.current().by_name()[cluster]
+
+
+def open_log(runtime: Runtime, source: ClusterSource[KafkaSettings], meter: Meter) -> Log:
+    """Return the log of all clusters. Raises SettingsError, SettingsUnavailable."""
+    logs = source.current().map(
+        lambda name, settings: runtime.open_producer(settings, source.reload_of(name), meter)
+    )
     if not logs.named:
         return logs.default
     from keylane.adapters.kafka.clusters import ClusteredLog  # noqa: PLC0415
 
-    return ClusteredLog(logs, use.call_all)
+    return ClusteredLog(logs, runtime.call_all)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import TYPE_CHECKING
@@ -13,23 +12,20 @@ from keylane.config.functions import ProduceSettings, renewable_registry
 from keylane.config.queue import queue_settings
 from keylane.config.settings import is_set
 from keylane.config.table import SETTINGS
-from keylane.produce.guards import NO_GUARDS, Guards
 from keylane.produce.put import RecordWriter
-from keylane.wiring import runtime
-from keylane.wiring.api import read_api_settings
+from keylane.wiring.application import check_metrics, read_api_settings
 from keylane.wiring.guards import build_checks, build_guards
-from keylane.wiring.kafka import open_log
-from keylane.wiring.metrics import check_metrics
+from keylane.wiring.kafka import ClusterSource, open_log
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
-    from keylane.adapters.kafka.options import KafkaSettings
     from keylane.config.queue import QueueSettings
     from keylane.metrics.meter import Meter
-    from keylane.model.clusters import Clusters
     from keylane.ports import SchemaWriter
     from keylane.produce.enqueue import WriteAheadLog
+    from keylane.produce.guards import Guards
+    from keylane.wiring.runtime import Runtime
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,75 +38,65 @@ class ProduceParts:
     """
 
     writer: RecordWriter
-    guards: Guards = NO_GUARDS
-    schemas: Callable[[], SchemaWriter] | None = None
-    registry_timeout_ms: int = 2_000
-    request_id_header: str | None = None
-    pushes_as_kprf: bool = False
-    has_trace_headers: bool = True
+    guards: Guards
+    schemas: Callable[[], SchemaWriter] | None
+    registry_timeout_ms: int
+    request_id_header: str | None
+    pushes_as_kprf: bool
+    has_trace_headers: bool
 
 
-def preload_clients() -> None:
+def preload_clients(environment: Mapping[str, str]) -> None:
     """Import the clients that only some settings need, in the init phase."""
-    if os.environ.get("KEYLANE_QUEUE_URL"):
+    if environment.get("KEYLANE_QUEUE_URL"):
         import keylane.adapters.aws.sqs  # noqa: PLC0415
-    if os.environ.get("KEYLANE_RATE_LIMITS"):
+    if environment.get("KEYLANE_RATE_LIMITS"):
         import keylane.adapters.redis.rate_limits  # noqa: F401, PLC0415
 
 
-def build_produce(meter: Meter) -> ProduceParts:
+def build_produce(runtime: Runtime, environment: Mapping[str, str], meter: Meter) -> ProduceParts:
     """Build all from the environment. Raises SettingsError, SettingsUnavailable."""
-    check_metrics()
-    environment = references.resolved(os.environ)
-    settings = ProduceSettings.from_environment(environment)
-    queue = queue_settings(environment, settings.timeout_ms)
+    check_metrics(environment)
+    found = references.resolved(environment)
+    settings = ProduceSettings.from_environment(found)
+    queue = queue_settings(found, settings.timeout_ms)
     meter.count("ColdStarts", 1, "produce")
-    clock = runtime.current().clock
-    guards = build_guards(environment, clock, meter)
+    guards = build_guards(runtime, environment, meter)
+    clusters = ClusterSource(environment, lambda found: ProduceSettings.from_environment(found).clusters)
     writer = RecordWriter(
-        open_log(_read_clusters, meter),
-        clock,
+        open_log(runtime, clusters, meter),
+        runtime.clock,
         settings.value_limit_bytes,
         settings.timeout_ms,
-        _open_wal(queue) if queue else None,
-        build_checks(environment, clock),
-        read_api_settings().topics,
+        _open_wal(runtime, queue) if queue else None,
+        build_checks(runtime, environment),
+        read_api_settings(environment).topics,
     )
-    has_registry = is_set(environment, "KEYLANE_SCHEMA_REGISTRY_URL")
-    registry_timeout_ms = SETTINGS.read(environment, "KEYLANE_SCHEMA_REGISTRY_TIMEOUT_MS")
+    has_registry = is_set(found, "KEYLANE_SCHEMA_REGISTRY_URL")
     return ProduceParts(
         writer,
         guards,
-        cache(_open_schemas) if has_registry else None,
-        registry_timeout_ms,
-        SETTINGS.read(environment, "KEYLANE_REQUEST_ID_HEADER"),
+        cache(partial(runtime.open_port, partial(_make_schemas, environment))) if has_registry else None,
+        SETTINGS.read(found, "KEYLANE_SCHEMA_REGISTRY_TIMEOUT_MS"),
+        SETTINGS.read(found, "KEYLANE_REQUEST_ID_HEADER"),
         settings.pushes_as_kprf,
-        SETTINGS.read(environment, "KEYLANE_TRACE_HEADERS"),
+        SETTINGS.read(found, "KEYLANE_TRACE_HEADERS"),
     )
 
 
-def _read_clusters() -> Clusters[KafkaSettings]:
-    return ProduceSettings.from_environment(references.resolved(os.environ)).clusters
-
-
-def _open_schemas() -> SchemaWriter:
-    return runtime.current().open_port(_make_schemas)
-
-
-def _make_schemas() -> SchemaWriter:
+def _make_schemas(environment: Mapping[str, str]) -> SchemaWriter:
     from keylane.adapters.registry.client import RegistryClient  # noqa: PLC0415
     from keylane.adapters.registry.encoders import RegistryEncoders  # noqa: PLC0415
 
-    return RegistryEncoders(RegistryClient(renewable_registry(os.environ)))
+    return RegistryEncoders(RegistryClient(renewable_registry(environment)))
 
 
-def _open_wal(settings: QueueSettings) -> WriteAheadLog:
+def _open_wal(runtime: Runtime, settings: QueueSettings) -> WriteAheadLog:
     from keylane.adapters.aws.s3 import S3Bucket  # noqa: PLC0415
     from keylane.adapters.aws.sqs import SqsQueue  # noqa: PLC0415
     from keylane.produce.enqueue import Batching, WriteAheadLog  # noqa: PLC0415
 
     batching = Batching(settings.groups if settings.is_fifo else 0, settings.limit_bytes)
-    use = runtime.current()
-    queue = use.open_port(partial(SqsQueue, settings.url, settings.limit_bytes, settings.aws))
-    bucket = use.open_port(partial(S3Bucket, settings.bucket, settings.aws)) if settings.bucket else None
+    queue = runtime.open_port(partial(SqsQueue, settings.url, settings.limit_bytes, settings.aws))
+    bucket = runtime.open_port(partial(S3Bucket, settings.bucket, settings.aws)) if settings.bucket else None
     return WriteAheadLog(queue, bucket, batching, settings.takes_async, settings.takes_failed)

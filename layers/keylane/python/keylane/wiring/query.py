@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
@@ -10,19 +9,21 @@ from typing import TYPE_CHECKING, Any
 import keylane.adapters.redis.cluster  # noqa: F401 (the client library loads in the init phase)
 from keylane.adapters.aws import references
 from keylane.adapters.redis.state import RedisState
-from keylane.config.functions import QuerySettings, renewable, renewable_registry
+from keylane.config.functions import QuerySettings, renewable_redis, renewable_registry
 from keylane.query.changes import ChangeReader
 from keylane.query.decoding import ValueDecoder
 from keylane.query.store import Store
-from keylane.wiring import runtime
-from keylane.wiring.metrics import check_metrics
+from keylane.wiring.application import check_metrics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from keylane.metrics.meter import Meter
     from keylane.model.changes import ChangeSource
     from keylane.ports import LogReader, Schemas
+    from keylane.wiring.runtime import Runtime
+
+    OpenStream = Callable[[ChangeSource, Any, Callable[[bytes], bool]], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +31,14 @@ class QueryParts:
     """What the query function works with.
 
     `schemas` opens the Schema Registry for the first value of it, `log` Kafka for changes of whole topics.
+    `open_stream`: as `Runtime.open_stream`.
     """
 
     settings: QuerySettings
     store: Store
     schemas: Callable[[], Schemas]
     log: Callable[[], LogReader]
+    open_stream: OpenStream
 
     @property
     def now_ms(self) -> int:
@@ -52,38 +55,28 @@ class QueryParts:
         """What reads changes; values are decoded."""
         return ChangeReader(self.store, self.log, partial(self.decoder, as_bytes=False))
 
-    def open_stream(self, source: ChangeSource, since: Any, prefix: bytes = b"") -> Any:
-        """Return a stream of changes, of keys that begin with `prefix`. Raises as `Runtime.open_stream`."""
-        return runtime.current().open_stream(source, since, lambda key: key.startswith(prefix))
 
-
-def build_query(meter: Meter) -> QueryParts:
+def build_query(runtime: Runtime, environment: Mapping[str, str], meter: Meter) -> QueryParts:
     """Build all from the environment. Raises SettingsError, SettingsUnavailable."""
-    check_metrics()
-    settings = QuerySettings.from_environment(references.resolved(os.environ))
-    use = runtime.current()
-    state = RedisState(use.open_cluster(renewable(settings.redis, os.environ), meter))
+    check_metrics(environment)
+    redis = renewable_redis(environment)
+    settings = QuerySettings.from_environment(references.resolved(environment))
+    state = RedisState(runtime.open_cluster(redis, meter))
     meter.count("ColdStarts", 1, "query")
-    store = Store(state, use.open_layouts(state, settings.layout_ttl_s), use.clock)
-    return QueryParts(settings, store, cache(_open_schemas), cache(_open_log))
+    store = Store(state, runtime.open_layouts(state, settings.layout_ttl_s), runtime.clock)
+    open_schemas = cache(partial(runtime.open_port, partial(_make_schemas, environment)))
+    open_log = cache(partial(runtime.open_port, partial(_make_log, environment), is_single=True))
+    return QueryParts(settings, store, open_schemas, open_log, runtime.open_stream)
 
 
-def _open_log() -> LogReader:
-    return runtime.current().open_port(_make_log, is_single=True)
-
-
-def _make_log() -> LogReader:
+def _make_log(environment: Mapping[str, str]) -> LogReader:
     from keylane.wiring.explore import open_reader  # noqa: PLC0415 (a function never needs it)
 
-    return open_reader()
+    return open_reader(environment)
 
 
-def _open_schemas() -> Schemas:
-    return runtime.current().open_port(_make_schemas)
-
-
-def _make_schemas() -> Schemas:
+def _make_schemas(environment: Mapping[str, str]) -> Schemas:
     from keylane.adapters.registry.client import RegistryClient  # noqa: PLC0415
     from keylane.adapters.registry.decoders import RegistryDecoders  # noqa: PLC0415
 
-    return RegistryDecoders(RegistryClient(renewable_registry(os.environ)))
+    return RegistryDecoders(RegistryClient(renewable_registry(environment)))

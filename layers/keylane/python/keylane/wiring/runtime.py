@@ -1,7 +1,7 @@
-"""How a process waits, and what its requests share: the one difference between a function and the server.
+"""How a process waits, and what its requests share: the one difference between Lambda and the server.
 
 On Lambda a process has one request at a time, so each client is used by one request, and waits by blocking.
-The standing server (`keylane_serve`) installs another runtime before it loads the handlers.
+The standing server (`keylane_server`) has a runtime of its own.
 """
 
 from __future__ import annotations
@@ -9,16 +9,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from keylane.errors import NotStreamed
-from keylane.metrics.meter import write_to_stdout
+from keylane.metrics.emf import EmfLog
 from keylane.ports import Clock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from keylane.adapters.kafka.options import KafkaSettings
+    from keylane.adapters.redis.cluster import ClusterClient
     from keylane.adapters.redis.connections import RedisSettings
-    from keylane.adapters.redis.slot_map import SlotMap
-    from keylane.metrics.meter import Meter
+    from keylane.metrics.meter import Meter, MetricSink
     from keylane.model.changes import ChangeSource
     from keylane.ports import Log, State
     from keylane.query.layouts import Layouts
@@ -31,7 +31,7 @@ class Runtime:
 
     clock = Clock()
 
-    def open_cluster(self, settings: RedisSettings, meter: Meter) -> SlotMap:
+    def open_cluster(self, settings: RedisSettings, meter: Meter) -> ClusterClient:
         """Return the client of a Redis Cluster."""
         from keylane.adapters.redis.cluster import Cluster  # noqa: PLC0415
 
@@ -77,20 +77,6 @@ class Runtime:
         with ThreadPoolExecutor(len(calls) or 1) as pool:
             return [each.result() for each in [pool.submit(call) for call in calls]]
 
-    def write_metrics(self, lines: str) -> None:
-        """Take the lines of a meter."""
-        write_to_stdout(lines)
-
-
-_installed = Runtime()
-
-
-def current() -> Runtime:
-    """Return the runtime of this process."""
-    return _installed
-
-
-def install(runtime: Runtime) -> None:
-    """Set the runtime of this process, before anything is built."""
-    global _installed  # noqa: PLW0603 (as the environment, from which the rest is built: one for the process)
-    _installed = runtime
+    def open_metrics(self, namespace: str) -> MetricSink:
+        """Return where the numbers of meters go. `namespace`: that of CloudWatch."""
+        return EmfLog(namespace)

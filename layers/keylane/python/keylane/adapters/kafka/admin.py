@@ -65,7 +65,7 @@ class ReaderSettings:
     """How to reach the brokers (`bootstrap`: "host:port,host:port"); `timeout_ms` bounds one request."""
 
     bootstrap: str
-    timeout_ms: int = 5_000
+    timeout_ms: int
     security: Security = field(default_factory=Security)
     client: ClientOptions = field(default_factory=ClientOptions)
 

@@ -150,18 +150,18 @@ class Connection:
 class ProducerOptions:
     """How records are sent. `idempotence` requires `acks` "all" and `retries` above 0."""
 
-    acks: str = "all"
-    idempotence: bool = True
+    acks: str
+    idempotence: bool
+    linger_ms: int
+    queue_full: str
+    compression: str
     retries: int | None = None
-    linger_ms: int = 5
     batch_records: int | None = None
     batch_bytes: int | None = None
     queue_records: int | None = None
     queue_kbytes: int | None = None
-    queue_full: str = WAIT
     message_timeout_ms: int | None = None
     request_timeout_ms: int | None = None
-    compression: str = "none"
 
     def configuration(self) -> dict[str, Any]:
         """Options of librdkafka, without those that are None."""
@@ -192,14 +192,14 @@ class KafkaSettings:
     """
 
     bootstrap: str
-    partitioner: str = "murmur2"
-    value_limit_bytes: int = 1_048_576
-    timeout_ms: int = 5_000
-    partition_by: Mapping[str, str] = field(default_factory=dict)
-    partitioners: Mapping[str, str] = field(default_factory=dict)
-    security: Security = field(default_factory=Security)
-    client: ClientOptions = field(default_factory=ClientOptions)
-    producer: ProducerOptions = field(default_factory=ProducerOptions)
+    partitioner: str
+    value_limit_bytes: int
+    timeout_ms: int
+    partition_by: Mapping[str, str]
+    partitioners: Mapping[str, str]
+    security: Security
+    client: ClientOptions
+    producer: ProducerOptions
 
     def configuration(self) -> dict[str, Any]:
         """Options of librdkafka, without those of `security`."""

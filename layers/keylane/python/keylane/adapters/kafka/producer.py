@@ -44,7 +44,7 @@ class OpenClient:
 class KafkaProducer:
     """The producer of one cluster, for one request at a time: a deadline purges all that is unsent.
 
-    `keylane_serve.kafka.shared_producer` shares its client among requests: what is read of `self` before a
+    `keylane_server.kafka.shared_producer` shares its client among requests: what is read of `self` before a
     request waits may be another client afterwards.
 
     1. Resolve the partition of each record.

@@ -1,95 +1,165 @@
-"""A thin client of Redis Cluster: the slot map, and one connection to each node.
+"""Clients of Redis Cluster, which hold the conversations: what they have in common, and the blocking one.
 
-It uses redis-py's bare `Connection` (for TLS and AUTH) with the hiredis parser: a read is one `MGET`, and
-redis-py's own cluster client takes longer around it than the server does, 97 us against 62 us.
-There are no retries, pools or background threads here: callers know what may be repeated.
-
-This is the only module that touches `Connection._sock`, redis-py's private socket. There is no public way to
-bound a complete exchange: `socket_timeout` bounds each `recv`, and is fixed when the connection is made. If a
-release renames the attribute, every exchange raises AttributeError and tests/integration/redis fails.
+`Cluster` has one connection to each node. It uses redis-py's bare `Connection` (for TLS and AUTH) with the
+hiredis parser: a read is one `MGET`, and redis-py's own cluster client takes longer around it than the server
+does, 97 us against 62 us. There are no retries, pools or background threads here: conversations and other
+callers know what may be repeated.
 """
 
 from __future__ import annotations
 
 import weakref
+from abc import ABC, abstractmethod
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from redis.exceptions import AuthenticationError, InvalidResponse, ResponseError
+from redis.exceptions import AuthenticationError, InvalidResponse, RedisError, ResponseError
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from keylane.adapters.redis.connections import Connector, Node, RedisSettings, seconds_left
+from keylane.adapters.redis.conversation import Ask, Begin, End, Refresh
+from keylane.adapters.redis.errors import unavailable
 from keylane.adapters.redis.resp import INCOMPLETE, new_reader
-from keylane.adapters.redis.slot_map import REPLIES_LIMIT_BYTES, SlotMap, announced
-from keylane.errors import TooLarge
+from keylane.adapters.redis.slot_map import SlotMap, announced
+from keylane.errors import StateUnavailable, TooLarge
 from keylane.metrics.meter import NO_METER, Meter
 
 if TYPE_CHECKING:
-    import socket
-    from collections.abc import Collection
+    from collections.abc import Sequence
 
     from keylane.adapters.redis.connections import Wire
+    from keylane.adapters.redis.conversation import Conversation
     from keylane.ports import Deadline
 
-__all__ = [
-    "REPLIES_LIMIT_BYTES",
-    "Cluster",
-    "Node",
-    "RedisSettings",
-    "announced",
-    "seconds_left",
-    "socket_of",
-]
+__all__ = ["Cluster", "ClusterClient", "Node", "RedisSettings", "announced"]
 
+T = TypeVar("T")
 RECEIVE_BYTES = 65_536
+REPLIES_LIMIT_BYTES = 32 * 1024 * 1024
+"""The most bytes of one node's replies in memory: no Lambda could return more."""
 
 
-class Cluster(SlotMap):
-    """The slot map, and one connection of its own to each node in use.
+class ClusterClient(SlotMap, ABC):
+    """The slot map, and commands to the nodes in it; a subclass has the connections.
 
-    Not thread-safe: each thread or task makes its own.
+    No call blocks past its deadline, except to resolve a host name, which Python can't bound. `hold` and
+    `refresh` raise StateUnavailable. The others raise the client library's errors: callers wrap them in
+    `translate_redis_errors()`.
     """
+
+    def hold(self, conversation: Conversation[T]) -> T:
+        """Hold a conversation and return its result. Raises StateUnavailable, TooLarge."""
+        begun: dict[Node, Any] = {}
+        outcome: Any = None
+        try:
+            while True:
+                step = conversation.send(outcome)
+                outcome = None
+                try:
+                    if isinstance(step, Begin):
+                        begun[step.node] = self.send(step.node, step.packed, step.deadline, step.reply_count)
+                    elif isinstance(step, Ask):
+                        outcome = self.roundtrip(*step)
+                    elif isinstance(step, End):
+                        outcome = self.receive(begun.pop(step.node), step.reply_count, step.deadline)
+                    elif isinstance(step, Refresh):
+                        self.refresh(*step)
+                    else:
+                        step.clock.pause_s(step.seconds)
+                except (RedisError, OSError, StateUnavailable) as error:
+                    outcome = error
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+        except (RedisError, OSError) as error:
+            raise unavailable(error) from error
+        finally:
+            for sent in begun.values():
+                self.abandon(sent)
+
+    def refresh(self, deadline: Deadline, ask_first: Node | None = None) -> None:
+        """See `SlotMap.read_again`; connections to nodes that are gone are closed."""
+        self.hold(self.read_again(deadline, ask_first))
+        for node in self.connections.keys() - set(self.nodes):
+            self.drop(node)
+
+    def roundtrip(self, node: Node, packed: bytes, reply_count: int, deadline: Deadline) -> list[Any]:
+        """Send commands and read all their replies; an error reply is returned as a value in the list.
+
+        Any other error closes and forgets the connection before it is raised. Raises TooLarge for more than
+        REPLIES_LIMIT_BYTES.
+        """
+        return self.receive(self.send(node, packed, deadline, reply_count), reply_count, deadline)
+
+    def execute(self, node: Node, commands: Sequence[bytes], deadline: Deadline) -> list[Any]:
+        """The replies to encoded commands; raises the first error reply."""
+        replies = self.roundtrip(node, b"".join(commands), len(commands), deadline)
+        for reply in replies:
+            if isinstance(reply, Exception):
+                raise reply
+        return replies
+
+    @abstractmethod
+    def send(self, node: Node, packed: bytes, deadline: Deadline, reply_count: int = 1) -> Any:
+        """Send commands; return what `receive` takes. The replies must all be read, or abandoned.
+
+        Errors as `roundtrip`.
+        """
+
+    @abstractmethod
+    def receive(self, sent: Any, reply_count: int, deadline: Deadline) -> list[Any]:
+        """Read all replies to what was sent. Errors as `roundtrip`."""
+
+    def abandon(self, sent: Any) -> None:
+        """Give up replies that were not read, where they could be taken for later ones."""
+
+    @abstractmethod
+    def drop(self, node: Node) -> None:
+        """Close and forget the connection to the node, if there is one."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close all connections. The client may be used again: it then reconnects."""
+
+
+class Cluster(ClusterClient):
+    """Has a connection of its own to each node in use. Not thread-safe: each thread or task makes its own."""
+
+    connections: dict[Node, Wire]
 
     def __init__(self, settings: RedisSettings, meter: Meter = NO_METER) -> None:
         super().__init__(settings, meter)
-        self._connections: dict[Node, Wire] = {}
         self._opened: Counter[Node] = Counter()
         self._reader = new_reader()
         self._connector = Connector(settings)
         # Closes the sockets of a cluster that nobody closed, even one in a reference cycle: the garbage
         # collector finalizes the objects of a cycle in no order that would close them in time.
-        weakref.finalize(self, _disconnect_all, self._connections).atexit = False
+        weakref.finalize(self, _disconnect_all, self.connections).atexit = False
 
-    def _connection(self, node: Node, deadline: Deadline) -> Wire:
-        """The connection to `node`, made (with AUTH) when there is none."""
-        connection = self._connections.get(node)
-        if connection is None:
-            connection = self._connections[node] = self._connector.connect(node, deadline)
-            self._opened[node] += 1
+    def _connect(self, node: Node, deadline: Deadline) -> Wire:
+        connection = self.connections[node] = self._connector.connect(node, deadline)
+        self._opened[node] += 1
         return connection
 
     def connection_number(self, node: Node) -> int:
         """Which connection to the node this is, 0 for none: what a server keeps of one ends with it."""
-        return self._opened[node] if node in self._connections else 0
+        return self._opened[node] if node in self.connections else 0
 
-    def is_connected(self, node: Node) -> bool:
-        """See `SlotMap.is_connected`."""
-        return node in self._connections
-
-    def send(self, node: Node, packed: bytes, deadline: Deadline, reply_count: int = 1) -> None:  # noqa: ARG002
-        """See `SlotMap.send`; the number of replies is for those who share a connection."""
-        sock = self._connection(node, deadline)._sock  # noqa: SLF001 (see the module's docstring)
+    def send(self, node: Node, packed: bytes, deadline: Deadline, reply_count: int = 1) -> Node:  # noqa: ARG002
+        """See `ClusterClient.send`."""
+        sock = (self.connections.get(node) or self._connect(node, deadline)).sock
         try:
             sock.settimeout(seconds_left(deadline))
             sock.sendall(packed)
         except BaseException as error:
             self._failed(node, error)
             raise
+        return node
 
-    def receive(self, node: Node, reply_count: int, deadline: Deadline) -> list[Any]:
-        """See `SlotMap.receive`."""
-        sock = self._connections[node]._sock  # noqa: SLF001
+    def receive(self, sent: Node, reply_count: int, deadline: Deadline) -> list[Any]:
+        """See `ClusterClient.receive`."""
+        node = sent
+        sock = self.connections[node].sock
         replies: list[Any] = []
         size_bytes = 0
         try:
@@ -121,9 +191,9 @@ class Cluster(SlotMap):
 
         The connection's own parser parses it, and keeps the received part of the replies behind it.
         """
-        connection = self._connections[node]
+        connection = self.connections[node]
         try:
-            connection._sock.settimeout(seconds_left(deadline))  # noqa: SLF001
+            connection.sock.settimeout(seconds_left(deadline))
             return connection.read_response()
         except ResponseError as error:
             return error
@@ -140,34 +210,21 @@ class Cluster(SlotMap):
         if isinstance(error, OSError):
             raise RedisConnectionError("the connection broke") from error
 
+    def abandon(self, sent: Node) -> None:
+        """See `ClusterClient.abandon`: the connection is closed."""
+        self.drop(sent)
+
     def drop(self, node: Node) -> None:
-        """Close and forget the connection to `node`, if there is one."""
-        connection = self._connections.pop(node, None)
+        """See `ClusterClient.drop`."""
+        connection = self.connections.pop(node, None)
         if connection is not None:
             connection.disconnect()
 
-    def abandon(self, node: Node) -> None:
-        """See `SlotMap.abandon`: the connection is closed."""
-        self.drop(node)
-
-    def keep_only(self, nodes: Collection[Node]) -> None:
-        """See `SlotMap.keep_only`."""
-        for node in self._connections.keys() - set(nodes):
-            self.drop(node)
-
     def close(self) -> None:
-        """See `SlotMap.close`."""
-        _disconnect_all(self._connections)
+        """See `ClusterClient.close`."""
+        _disconnect_all(self.connections)
 
 
 def _disconnect_all(connections: dict[Node, Wire]) -> None:
     while connections:
         connections.popitem()[1].disconnect()
-
-
-def socket_of(connection: Wire) -> socket.socket:
-    """Return the connection's socket, for those who read and write by an event loop.
-
-    The connection must be kept: it closes its socket when it is deleted.
-    """
-    return connection._sock  # noqa: SLF001 (see the module's docstring)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from redis.connection import Connection, SSLConnection
 from redis.exceptions import AuthenticationError
@@ -47,30 +47,31 @@ class RedisSettings(LoginSettings):
     renewed: Callable[[], RedisSettings] | None = field(default=None, repr=False, compare=False)
 
 
-class Wire(Protocol):
-    """The part of redis-py's `Connection` that is used here; the class itself has no type hints."""
+class Wire:
+    """An open connection of redis-py: its socket, and what reads one reply (or raises it) and closes it.
 
-    _sock: socket.socket
+    This is the only place that touches `Connection._sock`, which is private. There is no public way to bound
+    a complete exchange: `socket_timeout` bounds each `recv`, and is fixed when the connection is made. If a
+    release renames the attribute, every connection raises AttributeError and tests/integration/redis fails.
+    """
 
-    def connect(self) -> None:
-        """Connect, with TLS and AUTH."""
+    __slots__ = ("disconnect", "read_response", "sock")
 
-    def disconnect(self) -> None:
-        """Close the socket."""
-
-    def read_response(self) -> Any:
-        """Read one reply; an error reply is raised."""
+    def __init__(self, connection: Any) -> None:
+        self.sock: socket.socket = connection._sock  # noqa: SLF001
+        self.read_response: Callable[[], Any] = connection.read_response
+        self.disconnect: Callable[[], None] = connection.disconnect
 
 
-class Connector:
+class Connector(RotatedLogin[RedisSettings]):
     """Opens connections of one cluster, with the credentials that its nodes accept."""
 
     def __init__(self, settings: RedisSettings) -> None:
-        self._login = RotatedLogin("Redis", settings)
+        super().__init__("Redis", settings)
 
     def connect(self, node: Node, deadline: Deadline) -> Wire:
         """Return a new connection, with AUTH. Raises redis-py's errors."""
-        attempts = self._login.attempts(deadline)
+        attempts = self.attempts(deadline)
         try:
             return _open(node, next(attempts), deadline)
         except AuthenticationError:
@@ -80,10 +81,6 @@ class Connector:
                 except AuthenticationError as error:
                     _log.warning("Redis rejects other credentials too: %s", error)
             raise
-
-    def renew(self, deadline: Deadline) -> None:
-        """See `RotatedLogin.renew`."""
-        self._login.renew(deadline)
 
 
 def _open(node: Node, settings: RedisSettings, deadline: Deadline) -> Wire:
@@ -102,14 +99,14 @@ def _open(node: Node, settings: RedisSettings, deadline: Deadline) -> Wire:
     if settings.tls:
         arguments["ssl_ca_certs"] = settings.tls_ca_file
     make: Any = SSLConnection if settings.tls else Connection
-    connection: Wire = make(**arguments)
+    connection = make(**arguments)
     connection.connect()
-    return connection
+    return Wire(connection)
 
 
 def seconds_left(deadline: Deadline) -> float:
     """A socket's timeout. Raises redis-py's TimeoutError at 0, which would make the socket non-blocking."""
-    left_s = deadline.remaining_s
+    left_s = deadline.at_s - deadline.clock.monotonic_s()
     if left_s <= 0:
         raise RedisTimeoutError("the deadline has passed")
     return left_s

@@ -15,7 +15,9 @@ the call.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from enum import Enum, auto
+from typing import TYPE_CHECKING
 
 from redis.exceptions import (
     AskError,
@@ -34,6 +36,9 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from keylane.errors import StateUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 class Remedy(Enum):
@@ -59,7 +64,6 @@ _REMEDIES: tuple[tuple[tuple[type[Exception], ...], Remedy], ...] = (
     ((RedisConnectionError, RedisTimeoutError, OSError), Remedy.RETRY),  # LOADING is a ConnectionError
     ((InvalidResponse, ClusterDownError, ReadOnlyError), Remedy.RETRY),  # MASTERDOWN is a ClusterDownError
 )
-_TRANSIENT = (Remedy.FOLLOW_MOVED, Remedy.FOLLOW_ASK, Remedy.SPLIT, Remedy.RETRY)
 
 
 def remedy_for(error: Exception) -> Remedy:
@@ -74,24 +78,16 @@ def remedy_for(error: Exception) -> Remedy:
 
 def is_transient(error: Exception) -> bool:
     """Whether another node, a new slot map or time may help."""
-    return remedy_for(error) in _TRANSIENT
+    return remedy_for(error) not in (Remedy.LOAD_CODE, Remedy.NONE)
 
 
-class translate_redis_errors:  # noqa: N801 (used like a function)
-    """A context manager that raises StateUnavailable from each error of redis-py.
-
-    It is a class because every read of a key enters it: a `contextmanager` takes a microsecond longer.
-    """
-
-    __slots__ = ()
-
-    def __enter__(self) -> None:
-        """Nothing to prepare."""
-
-    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        """Translate."""
-        if isinstance(error, (RedisError, OSError)):
-            raise unavailable(error) from error
+@contextmanager
+def translate_redis_errors() -> Iterator[None]:
+    """Raise StateUnavailable from each error of redis-py."""
+    try:
+        yield
+    except (RedisError, OSError) as error:
+        raise unavailable(error) from error
 
 
 def unavailable(error: Exception) -> StateUnavailable:

@@ -1,4 +1,4 @@
-"""Reads one hash slot: chooses the node, bounds each attempt, and recovers from failures.
+"""Reads one hash slot: chooses the node, bounds each attempt, and recovers from failures. No I/O.
 
 While a slot migrates key by key, its primary answers a read with
 
@@ -14,12 +14,12 @@ shard has keys of the slot, which it has while the slot migrates to it.
 from __future__ import annotations
 
 import math
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError, TryAgainError
 
+from keylane.adapters.redis.conversation import Answered, Ask, Conversation, Refresh, Sleep
 from keylane.adapters.redis.errors import Remedy, is_transient, remedy_for
 from keylane.adapters.redis.resp import ASKING, READONLY, READWRITE, encode_command, encode_words
 from keylane.adapters.redis.slot_map import announced
@@ -31,8 +31,7 @@ if TYPE_CHECKING:
 
     from keylane.adapters.redis.connections import Node
     from keylane.adapters.redis.slot_map import SlotMap
-
-    Commands = Sequence[tuple[tuple[bytes, ...], bool]]  # words, and whether they must stay together
+    from keylane.ports import Call
 
 UNHEALTHY_FOR_S = 1.0
 """For this long after a failed read a node is tried last: a hanging primary must not slow every read."""
@@ -63,40 +62,76 @@ PAUSE_S = 0.01
 
 
 class SlotReader:
-    """Reads from a slot's primary or, if that fails, its replicas. Like its cluster, not thread-safe."""
+    """Asks a slot's primary or, if that fails, its replicas. Like its slot map, for one thread."""
 
-    def __init__(self, cluster: SlotMap) -> None:
-        self._cluster = cluster
+    def __init__(self, slot_map: SlotMap) -> None:
+        self._slot_map = slot_map
         self._unhealthy: dict[Node, float] = {}  # until when (monotonic seconds)
         self._migrating: dict[int, float] = {}  # when last seen to (monotonic seconds)
 
-    def _read_slot(
-        self, slot: int, commands: Commands, deadline: Deadline, primary_only: bool = False
-    ) -> list[Any]:
-        """The replies of the first node that answers; all nodes are tried again until the deadline."""
+    def ask_primary(self, slot: int, words: tuple[bytes, ...], deadline: Deadline) -> Ask | None:
+        """What to ask where nothing is wrong, which is most reads: None where something is.
+
+        A reply that is not an exception is the answer. Else `read_slot` goes on from what came of it.
+        """
+        nodes = self._slot_map.slots[slot]
+        if not nodes or nodes[0] not in self._slot_map.connections or nodes[0] in self._unhealthy:
+            return None
+        return Ask(nodes[0], encode_words(words), 1, self._attempt(nodes[0], slot, deadline))
+
+    def read_slot(
+        self,
+        calls: Sequence[Call],
+        deadline: Deadline,
+        answered: Answered | None = None,
+        *,
+        primary_only: bool = False,
+    ) -> Conversation[list[Any]]:
+        """The replies of the first node that answers; all nodes are tried again until the deadline.
+
+        `answered`: what `ask_primary` asked for the one call, and what came of it.
+        """
+        slot = calls[0].slot
+        yield from self._require_slot_map(deadline)
         while True:
             cause: Exception | None = None
-            for node in self._healthy_first(slot, deadline):
-                is_replica = not self._is_primary(node, slot)
+            nodes = self._healthy_first(slot, deadline)
+            for node in dict.fromkeys((answered.asked.node, *nodes)) if answered else nodes:
+                is_replica = not answered and not self._is_primary(node, slot)
                 if primary_only and is_replica:
                     continue
+                attempt = (
+                    answered.asked.deadline if answered else self._attempt(node, slot, deadline, len(calls))
+                )
+                replies = []
                 try:
-                    replies = self._ask(node, slot, commands, deadline)
+                    for call in calls:
+                        reply = yield from self._ask(node, call, attempt, answered)
+                        replies.append(reply)
                 except (RedisError, OSError) as error:
                     if not is_transient(error):
                         raise
                     cause = error
                     continue
-                if is_replica and self._may_have_left(slot, node, replies, deadline):
+                finally:
+                    answered = None
+                if is_replica and (yield from self._may_have_left(slot, node, replies, deadline)):
                     continue
                 if cause:
-                    self._refresh_quickly(deadline, node)
+                    yield self._quick_refresh(deadline, node)
                 return replies
-            self._wait_for_change(slot, deadline, cause)
+            yield Sleep(min(PAUSE_S, deadline.remaining_s), deadline.clock)
+            yield Refresh(deadline)
+            if not deadline.remaining_s:
+                raise cause or StateUnavailable(f"no Redis node is known to serve slot {slot}")
+
+    def _require_slot_map(self, deadline: Deadline) -> Conversation[None]:
+        if not self._slot_map.nodes and (error := (yield Refresh(deadline))):
+            raise error
 
     def _healthy_first(self, slot: int, deadline: Deadline) -> Sequence[Node]:
         """The slot's nodes, primary first, unhealthy ones last."""
-        nodes = self._cluster.nodes_of(slot)
+        nodes = self._slot_map.slots[slot]
         if not self._unhealthy:
             return nodes
         now_s = deadline.clock.monotonic_s()
@@ -105,148 +140,120 @@ class SlotReader:
     def _attempt(self, node: Node, slot: int, deadline: Deadline, commands: int = 1) -> Deadline:
         """Return the deadline of one attempt at this node, for this many commands."""
         now_s = deadline.clock.monotonic_s()
-        left_ms = max(0.0, deadline.at_s - now_s) * 1000
+        left_ms = (deadline.at_s - now_s) * 1000
         attempt_ms = max(left_ms / ATTEMPT_SHARE, MIN_ATTEMPT_MS)
-        if self._has_healthy_alternative(node, slot):
+        nodes = self._slot_map.slots[slot]
+        healthy = [each for each in nodes if each not in self._unhealthy] if self._unhealthy else nodes
+        if len(healthy) > (node in healthy):  # another one serves the slot
             if node in self._unhealthy:
                 attempt_ms = min(attempt_ms, UNHEALTHY_ATTEMPT_MS)
-            elif self._cluster.is_connected(node):
+            elif node in self._slot_map.connections:
                 attempt_ms = min(attempt_ms, USUAL_ATTEMPT_MS + (commands - 1) * COMMAND_MS)
         return Deadline(now_s + min(attempt_ms, left_ms) / 1000, deadline.clock)
 
-    def _has_healthy_alternative(self, node: Node, slot: int) -> bool:
-        nodes = self._cluster.nodes_of(slot)
-        if not self._unhealthy:
-            return len(nodes) > (node in nodes)
-        return any(other != node and other not in self._unhealthy for other in nodes)
-
-    def _ask(self, node: Node, slot: int, commands: Commands, deadline: Deadline) -> list[Any]:
-        """Send the commands one by one, to this node or where it redirects them; return the replies."""
-        attempt = self._attempt(node, slot, deadline, len(commands))
-        replies = []
-        for words, atomic in commands:  # a comprehension would cost the read of one key a frame
-            replies.append(self._ask_one(node, slot, words, attempt, atomic=atomic))
-        return replies
-
-    def _ask_one(
-        self, node: Node, slot: int, words: tuple[bytes, ...], attempt: Deadline, *, atomic: bool
-    ) -> Any:
+    def _ask(self, node: Node, call: Call, attempt: Deadline, answered: Answered | None) -> Conversation[Any]:
+        """Send one command to this node, or where it redirects it; return the reply."""
         try:
-            return self._follow(node, slot, encode_words(words), attempt)
+            return (yield from self._follow(node, call, attempt, answered))
         except TryAgainError:
-            self._note_migrating(slot, attempt)
-            if atomic or words[0] != b"MGET":
+            self._note_migrating(call.slot, attempt)
+            if call.atomic or call.words[0] != b"MGET":
                 raise
-        keys = reversed(words[1:])
-        values = [self._follow(node, slot, encode_command(b"MGET", key), attempt)[0] for key in keys]
+        values = []
+        for key in reversed(call.words[1:]):
+            reply = yield from self._follow(node, call._replace(words=(b"MGET", key)), attempt)
+            values.append(reply[0])
         return values[::-1]
 
-    def _follow(self, node: Node, slot: int, packed: bytes, deadline: Deadline) -> Any:
+    def _follow(
+        self, node: Node, call: Call, deadline: Deadline, answered: Answered | None = None
+    ) -> Conversation[Any]:
         """Send one command to the node, and to those that it redirects to."""
-        prefix = b"" if self._is_primary(node, slot) else READONLY
+        packed = encode_words(call.words)
+        asked = Ask(node, packed, 1, deadline)
+        if not answered and not self._is_primary(node, call.slot):
+            asked = Ask(node, READONLY + packed + READWRITE, 3, deadline)
         while True:
-            try:
-                reply = self._roundtrip(node, prefix, packed, deadline)
-                remedy = remedy_for(reply) if isinstance(reply, Exception) else None
-                if remedy in (Remedy.RETRY, Remedy.LOAD_CODE, Remedy.NONE):
-                    raise reply
-            except (RedisError, OSError) as error:
-                if is_transient(error):
-                    self._mark_unhealthy(node, deadline)
-                raise
-            if self._unhealthy:
-                self._unhealthy.pop(node, None)
+            outcome = yield from self._exchange(asked, answered)
+            # A command's own reply is behind that to READONLY or ASKING.
+            reply: Any = outcome if isinstance(outcome, Exception) else outcome[asked.reply_count > 1]
+            remedy = remedy_for(reply) if isinstance(reply, Exception) else None
+            if remedy is Remedy.RETRY:
+                self._mark_unhealthy(asked.node, deadline)
+            elif remedy not in (Remedy.LOAD_CODE, Remedy.NONE):
+                self._unhealthy.pop(asked.node, None)
             if remedy is None:
                 return reply
-            if remedy is Remedy.SPLIT:
+            if remedy not in (Remedy.FOLLOW_MOVED, Remedy.FOLLOW_ASK):
                 raise reply
-            node, prefix = announced(reply.host, reply.port, node), ASKING
+            node, answered = announced(reply.host, reply.port, asked.node), None
             if remedy is Remedy.FOLLOW_MOVED:
-                self._refresh_quickly(deadline, node)
-                self._cluster.learn(slot, node)
-                prefix = b""
+                yield self._quick_refresh(deadline, node)
+                self._slot_map.learn(call.slot, node)
+                asked = Ask(node, packed, 1, deadline)
             else:
-                self._note_migrating(slot, deadline)
+                self._note_migrating(call.slot, deadline)
+                asked = Ask(node, ASKING + packed, 2, deadline)
 
-    def _roundtrip(self, node: Node, prefix: bytes, packed: bytes, deadline: Deadline) -> Any:
-        suffix = READWRITE if prefix is READONLY else b""
-        reply_count = 1 + bool(prefix) + bool(suffix)
-        was_connected = self._cluster.is_connected(node)
-        packed = b"".join((prefix, packed, suffix)) if prefix else packed
-        try:
-            replies = self._cluster.roundtrip(node, packed, reply_count, deadline)
-        except RedisConnectionError:
-            if not was_connected:
-                raise
+    def _exchange(self, asked: Ask, answered: Answered | None = None) -> Conversation[list[Any] | Exception]:
+        """What comes of an `Ask`, or came of it; it is made again where an open connection was closed."""
+        was_connected = answered is not None or asked.node in self._slot_map.connections
+        outcome = answered.outcome if answered else (yield asked)
+        if was_connected and isinstance(outcome, RedisConnectionError):
             # Servers and firewalls close idle connections; a Lambda that was frozen notices only now.
-            replies = self._cluster.roundtrip(node, packed, reply_count, deadline)
-        return replies[1 if prefix else 0]
+            outcome = yield asked
+        return outcome
 
     def _mark_unhealthy(self, node: Node, deadline: Deadline) -> None:
-        self._cluster.meter.count("NodeFailures")
+        self._slot_map.meter.count("NodeFailures")
         self._unhealthy[node] = deadline.clock.monotonic_s() + UNHEALTHY_FOR_S
 
     def _note_migrating(self, slot: int, deadline: Deadline) -> None:
         self._migrating[slot] = deadline.clock.monotonic_s()
 
-    def _may_have_left(self, slot: int, node: Node, replies: list[Any], deadline: Deadline) -> bool:
-        """Whether a key that these replies of a replica lack may have migrated."""
-        if not any(map(lacks, replies)):
-            return False
-        found = self._is_elsewhere(slot, node, deadline)
-        if found:
-            self._note_migrating(slot, deadline)
-        doubted_s = SETTLED_AFTER_S if found is False else MIGRATING_FOR_S
-        seen_s = self._migrating.get(slot, -math.inf)
-        return deadline.clock.monotonic_s() - seen_s < doubted_s
-
-    def _is_elsewhere(self, slot: int, replica: Node, deadline: Deadline) -> bool | None:
-        """Whether another shard than the replica's has keys of the slot; None: a shard did not answer.
+    def _may_have_left(
+        self, slot: int, replica: Node, replies: list[Any], deadline: Deadline
+    ) -> Conversation[bool]:
+        """Whether a key that these replies of a replica lack may have migrated to another shard.
 
         A shard that does not answer for long has lost what it took. The replica says which shard is its own:
         the slot's entry in the slot map may be newer than the shards, and roles change.
         """
-        others = (shard for shard in self._cluster.shards if replica not in shard)
-        answer: bool | None = False
-        for shard in others:
-            found = self._has_keys(shard, slot, deadline)
+        if not any(map(lacks, replies)):
+            return False
+        doubted_s = SETTLED_AFTER_S
+        for shard in self._slot_map.shards:
+            found = replica not in shard and (yield from self._has_keys(shard, slot, deadline))
             if found:
+                self._note_migrating(slot, deadline)
                 return True
             if found is None:
-                answer = None
-        return answer
+                doubted_s = MIGRATING_FOR_S
+        return deadline.clock.monotonic_s() - self._migrating.get(slot, -math.inf) < doubted_s
 
-    def _has_keys(self, shard: Sequence[Node], slot: int, deadline: Deadline) -> bool | None:
-        """As `_is_elsewhere`, of one shard. A replica may lag behind: that it has none proves nothing."""
+    def _has_keys(self, shard: Sequence[Node], slot: int, deadline: Deadline) -> Conversation[bool | None]:
+        """Whether a shard has keys of the slot, None if it does not answer.
+
+        A replica may lag behind: that it has none proves nothing.
+        """
         packed = encode_command(b"CLUSTER", b"COUNTKEYSINSLOT", b"%d" % slot)
         for node in sorted(shard, key=self._unhealthy.__contains__):
             attempt_ms = min(UNHEALTHY_ATTEMPT_MS, deadline.remaining_s * 1000)
-            try:
-                count = self._roundtrip(node, b"", packed, Deadline.after_ms(attempt_ms, deadline.clock))
-            except (RedisError, OSError):
+            attempt = Deadline.after_ms(attempt_ms, deadline.clock)
+            outcome = yield from self._exchange(Ask(node, packed, 1, attempt))
+            if isinstance(outcome, Exception):
                 self._mark_unhealthy(node, deadline)
-                continue
-            if isinstance(count, int) and (count or node == shard[0]):
-                return count > 0
+            elif isinstance(outcome[0], int) and (outcome[0] or node == shard[0]):
+                return outcome[0] > 0
         return None
 
     def _is_primary(self, node: Node, slot: int) -> bool:
-        nodes = self._cluster.nodes_of(slot)
-        return bool(nodes) and nodes[0] == node
+        return self._slot_map.slots[slot][:1] == (node,)
 
-    def _refresh_quickly(self, deadline: Deadline, ask_first: Node) -> None:
-        """Try to re-read the slot map within REFRESH_MS; this read does not depend on it."""
+    def _quick_refresh(self, deadline: Deadline, ask_first: Node) -> Refresh:
+        """A try to re-read the slot map within REFRESH_MS, on which this read does not depend."""
         attempt_ms = min(deadline.remaining_s * 1000, REFRESH_MS)
-        with suppress(StateUnavailable):
-            self._cluster.refresh(Deadline.after_ms(attempt_ms, deadline.clock), ask_first)
-
-    def _wait_for_change(self, slot: int, deadline: Deadline, cause: Exception | None) -> None:
-        """Re-read the slot map before the next round; at the deadline raise the last round's error."""
-        deadline.clock.pause_s(min(PAUSE_S, deadline.remaining_s))
-        with suppress(StateUnavailable):
-            self._cluster.refresh(deadline)
-        if not deadline.remaining_s:
-            raise cause or StateUnavailable(f"no Redis node is known to serve slot {slot}")
+        return Refresh(Deadline.after_ms(attempt_ms, deadline.clock), ask_first)
 
 
 def lacks(reply: Any) -> bool:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import hiredis
 from redis.connection import DefaultParser
 from redis.exceptions import InvalidResponse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 INCOMPLETE = object()
 """What the parser returns until a reply is complete."""
@@ -15,10 +20,8 @@ def encode_command(*args: bytes) -> bytes:
     return b"*%d\r\n%b" % (len(args), b"".join([b"$%d\r\n%b\r\n" % (len(arg), arg) for arg in args]))
 
 
-def encode_words(words: tuple[bytes, ...]) -> bytes:
-    """As `encode_command`, in a third of the time, for a command of bytes alone: no other buffers."""
-    packed: bytes = hiredis.pack_command(words)  # type: ignore[arg-type]  # its stub takes a tuple of one
-    return packed
+encode_words: Callable[[tuple[bytes, ...]], bytes] = hiredis.pack_command  # type: ignore[assignment]
+"""As `encode_command`, in a third of the time, for a command of bytes alone: no other buffers."""
 
 
 READONLY = encode_command(b"READONLY")

@@ -9,7 +9,6 @@ A script whose reply was lost may have run, and is run again: each script must t
 from __future__ import annotations
 
 import hashlib
-from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from redis.exceptions import RedisError
 
 from keylane import routing
+from keylane.adapters.redis.conversation import Begin, End, Refresh, Sleep
 from keylane.adapters.redis.errors import CREDENTIALS, Remedy, remedy_for, unavailable
 from keylane.adapters.redis.resp import ASKING, encode_command
 from keylane.adapters.redis.slot_map import announced
@@ -24,10 +24,11 @@ from keylane.errors import StateUnavailable
 from keylane.ports import Deadline
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
+    from keylane.adapters.redis.cluster import ClusterClient
     from keylane.adapters.redis.connections import Node
-    from keylane.adapters.redis.slot_map import SlotMap
+    from keylane.adapters.redis.conversation import Conversation
 
 PAUSE_S = 0.005
 LATE_MS = 5.0
@@ -59,7 +60,7 @@ class Run(NamedTuple):
 class Scripts:
     """Runs scripts on all nodes at the same time. Like its cluster, not thread-safe."""
 
-    def __init__(self, cluster: SlotMap) -> None:
+    def __init__(self, cluster: ClusterClient) -> None:
         self._cluster = cluster
         self._is_map_stale = True
 
@@ -69,118 +70,110 @@ class Scripts:
 
     def run(self, runs: Sequence[Run], deadline: Deadline) -> list[Any]:
         """Return the replies in the order of `runs`; a run without a reply has a StateUnavailable instead."""
-        pending = _Pending(runs)
-        pauses = 0
-        while True:
-            try:
-                if self._is_map_stale:
-                    self._cluster.refresh(deadline)
-                    self._is_map_stale = False
-                self._run_round(pending, deadline)
-            except StateUnavailable as error:
-                pending.replies = [error if n in pending.left else r for n, r in enumerate(pending.replies)]
-                if isinstance(error.__cause__, CREDENTIALS):
-                    return pending.replies
-            if not pending.left or not deadline.remaining_s:
-                return pending.replies
-            if self._is_map_stale:
-                # No pause the first time: an idle connection may merely have been closed.
-                deadline.clock.pause_s(min(PAUSE_S * min(pauses, 1), deadline.remaining_s))
-                pauses += 1
+        return self._cluster.hold(self.conversation(runs, deadline))
 
     def close(self) -> None:
         """Close the connections."""
         self._cluster.close()
 
-    def _run_round(self, pending: _Pending, deadline: Deadline) -> None:
+    def conversation(self, runs: Sequence[Run], deadline: Deadline) -> Conversation[list[Any]]:
+        """As `run`: rounds in which all nodes work at once, until the deadline."""
+        pending = [_PendingRun(run) for run in runs]
+        left = pending
+        pauses = 0
+        while True:
+            error = (yield Refresh(deadline)) if self._is_map_stale else None
+            if error is None:
+                self._is_map_stale = False
+                yield from self._round(left, deadline)
+                left = [each for each in left if not each.is_over]
+            else:
+                for each in left:
+                    each.reply = error
+            if not left or not deadline.remaining_s or (error and isinstance(error.__cause__, CREDENTIALS)):
+                return [each.reply for each in pending]
+            if self._is_map_stale:
+                # No pause the first time: an idle connection may merely have been closed.
+                yield Sleep(min(PAUSE_S * min(pauses, 1), deadline.remaining_s), deadline.clock)
+                pauses += 1
+
+    def _round(self, left: Sequence[_PendingRun], deadline: Deadline) -> Conversation[None]:
         """Send to all nodes, then read their replies."""
-        by_node: dict[Node, list[int]] = {}
-        for number, redirected in pending.left.items():
-            node = redirected or self.node_of(pending.runs[number].key)
+        by_node: dict[Node, list[_PendingRun]] = {}
+        for each in left:
+            node = each.redirected or self.node_of(each.run.key)
             if node is None:
                 self._is_map_stale = True
             else:
-                by_node.setdefault(node, []).append(number)
-        unread: dict[Node, list[int]] = {}
-        try:
-            for node, numbers in by_node.items():
-                with self._note_failure(pending, numbers):
-                    count = sum(map(pending.reply_count, numbers))
-                    self._cluster.send(node, b"".join(map(pending.packed, numbers)), deadline, count)
-                    unread[node] = numbers
-            while unread:
-                node, numbers = unread.popitem()
-                with self._note_failure(pending, numbers):
-                    late = Deadline.after_ms(max(deadline.remaining_s * 1000, LATE_MS), deadline.clock)
-                    count = sum(map(pending.reply_count, numbers))
-                    self._take(pending, node, numbers, self._cluster.receive(node, count, late))
-        finally:
-            for node in unread:
-                self._cluster.abandon(node)
+                by_node.setdefault(node, []).append(each)
+        sent: dict[Node, int] = {}
+        for node, asked in by_node.items():
+            commands = [command for each in asked for command in each.commands()]
+            error = yield Begin(node, b"".join(commands), len(commands), deadline)
+            if error:
+                self._note_failure(asked, error)
+            else:
+                sent[node] = len(commands)
+        for node, count in sent.items():
+            late = Deadline.after_ms(max(deadline.remaining_s * 1000, LATE_MS), deadline.clock)
+            found = yield End(node, count, late)
+            if isinstance(found, Exception):
+                self._note_failure(by_node[node], found)
+            else:
+                self._take(node, by_node[node], found)
 
-    @contextmanager
-    def _note_failure(self, pending: _Pending, numbers: Sequence[int]) -> Iterator[None]:
+    def _note_failure(self, asked: Sequence[_PendingRun], error: Exception) -> None:
         """Keep an error as the provisional reply; its scripts are run again with a new slot map."""
-        try:
-            yield
-        except (RedisError, OSError) as error:
-            self._is_map_stale = True
-            for number in numbers:
-                pending.left[number] = None
-                pending.replies[number] = _reply_of(error)
+        self._is_map_stale = True
+        for each in asked:
+            each.fail(error)
 
-    def _take(self, pending: _Pending, node: Node, numbers: Sequence[int], found: Sequence[Any]) -> None:
-        begin = 0
-        for number in numbers:
-            begin += pending.reply_count(number)
-            reply = found[begin - 1]  # after ASKING's, where there is one
-            pending.left[number] = None
+    def _take(self, node: Node, asked: Sequence[_PendingRun], found: Sequence[Any]) -> None:
+        replies = iter(found)
+        for each in asked:
+            if each.redirected:
+                next(replies)  # to ASKING
+            reply = next(replies)
             if not isinstance(reply, RedisError):
-                pending.replies[number] = reply
-                del pending.left[number]
+                each.reply, each.is_over = reply, True
                 continue
-            pending.replies[number] = _reply_of(reply)
+            each.fail(reply)
             match remedy_for(reply):
                 case Remedy.LOAD_CODE:
-                    pending.with_text.add(number)
+                    each.with_text = True
                 case Remedy.FOLLOW_MOVED:
-                    slot = routing.key_slot(pending.runs[number].key)
+                    slot = routing.key_slot(each.run.key)
                     self._cluster.learn(slot, announced(reply.host, reply.port, node))  # type: ignore[attr-defined]
                 case Remedy.FOLLOW_ASK:
-                    pending.left[number] = announced(reply.host, reply.port, node)  # type: ignore[attr-defined]
+                    each.redirected = announced(reply.host, reply.port, node)  # type: ignore[attr-defined]
                 case Remedy.SPLIT | Remedy.RETRY:
                     self._is_map_stale = True
                 case Remedy.NONE:
-                    del pending.left[number]
+                    each.is_over = True
 
 
-class _Pending:
-    """The progress of one call of `Scripts.run`.
+class _PendingRun:
+    """A run, and its reply so far.
 
-    `replies`: one for each run. `left`: the index of each run that still needs a reply -> the node to send it
-    to: the node that an ASK named, or None for the primary of the key's slot. `with_text`: indexes of runs
-    whose script the node lacks, so that its text is sent.
+    `redirected`: the node that an ASK named, None for the primary of the key's slot. `with_text`: whether the
+    node lacks the script, so that its text is sent.
     """
 
-    def __init__(self, runs: Sequence[Run]) -> None:
-        self.runs = runs
-        self.replies: list[Any] = [StateUnavailable("Redis did not answer in time") for _ in runs]
-        self.left: dict[int, Node | None] = dict.fromkeys(range(len(runs)))
-        self.with_text: set[int] = set()
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.reply: Any = StateUnavailable("Redis did not answer in time")
+        self.is_over = self.with_text = False
+        self.redirected: Node | None = None
 
-    def packed(self, number: int) -> bytes:
-        """The run as RESP."""
-        script, key, arguments = self.runs[number]
-        words = (b"EVAL", script.text) if number in self.with_text else (b"EVALSHA", script.digest)
+    def commands(self) -> list[bytes]:
+        """The run as RESP; the last command's reply is its own."""
+        script, key, arguments = self.run
+        words = (b"EVAL", script.text) if self.with_text else (b"EVALSHA", script.digest)
         command = encode_command(*words, b"1", key, *arguments)
-        return command if self.left[number] is None else ASKING + command
+        return [ASKING, command] if self.redirected else [command]
 
-    def reply_count(self, number: int) -> int:
-        """How many replies the run has."""
-        return 1 if self.left[number] is None else 2
-
-
-def _reply_of(error: Exception) -> StateUnavailable:
-    translated = unavailable(error)
-    translated.__cause__ = error
-    return translated
+    def fail(self, error: Exception) -> None:
+        """Keep an error as the provisional reply, and forget a redirect."""
+        self.redirected = None
+        self.reply = unavailable(error)
+        self.reply.__cause__ = error

@@ -1,60 +1,123 @@
-"""The port `State` over Redis Cluster: commands go to each slot's primary, to all shards at once.
-
-`replicas` reads one slot, and recovers from failures.
-"""
+"""The port `State` over Redis Cluster: one hash slot as `replicas` reads it, many in rounds."""
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+import itertools
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
 
-from keylane.adapters.redis.errors import is_transient, translate_redis_errors
+from keylane.adapters.redis.conversation import Answered, Begin, Conversation, End
+from keylane.adapters.redis.errors import is_transient
 from keylane.adapters.redis.replicas import SlotReader
 from keylane.adapters.redis.resp import READONLY, READWRITE, encode_words
+from keylane.ports import Call
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Sequence
 
+    from keylane.adapters.redis.cluster import ClusterClient
     from keylane.adapters.redis.connections import Node
-    from keylane.ports import Call, Deadline
+    from keylane.ports import Deadline
 
-    Slots = dict[int, list[int]]  # hash slot -> numbers of its calls
+    Calls = dict[int, list[Call]]  # by hash slot
+    Replies = dict[int, list[Any]]
 
 ROUNDS = 2
 
 
-class NodeCalls(NamedTuple):
-    """What one node is asked in a round: `own` as the primary of the slots, `others` as their replica."""
+class NodeSlots(NamedTuple):
+    """What one node is asked in a round: slots of which it is the primary, then others."""
 
-    own: Slots
-    others: Slots
+    own: list[int]
+    others: list[int]
 
     @property
-    def slots(self) -> Slots:
-        """All slots, in the order in which they are asked."""
-        return self.own | self.others
+    def first(self) -> int:
+        """One of the slots."""
+        return (self.own or self.others)[0]
 
-    def pack(self, calls: Sequence[Call]) -> list[bytes]:
+    def pack(self, calls: Calls) -> list[bytes]:
         """Return the encoded commands. Only a replica's slots are read from a node that is READONLY."""
-        own, others = (
-            [encode_words(calls[number].words) for numbers in slots.values() for number in numbers]
-            for slots in self
-        )
+        own, others = ([encode_words(call.words) for slot in slots for call in calls[slot]] for slots in self)
         return [*own, READONLY, *others, READWRITE] if others else own
 
-    def unpack(self, found: list[Any]) -> list[Any]:
+    def unpack(self, found: Sequence[Any], calls: Calls) -> Replies:
         """Return the replies to the calls alone."""
-        if not self.others:
-            return found
-        count = sum(map(len, self.own.values()))
-        return [*found[:count], *found[count + 1 : -1]]
+        replies = iter(found)
+        own = {slot: [next(replies) for _ in calls[slot]] for slot in self.own}
+        next(replies, None)  # to READONLY
+        return own | {slot: [next(replies) for _ in calls[slot]] for slot in self.others}
 
 
-class RedisState(SlotReader):
+class RoundReader(SlotReader):
+    """Reads one slot, or many at once. No I/O."""
+
+    def read_slots(self, calls: Sequence[Call], deadline: Deadline) -> Conversation[list[Any]]:
+        """The replies to all calls, in their order.
+
+        A round asks the first healthy node of each slot for all that is still unanswered. Migrating slots,
+        and what two rounds did not answer, are then read one by one.
+        """
+        by_slot: Calls = {}
+        for call in calls:
+            by_slot.setdefault(call.slot, []).append(call)
+        yield from self._require_slot_map(deadline)
+        replies: Replies = {}
+        for _ in range(ROUNDS):
+            left = {slot: asked for slot, asked in by_slot.items() if slot not in replies}
+            yield from self._round(left, replies, deadline)
+        for slot, asked in by_slot.items():
+            if slot not in replies:
+                replies[slot] = yield from self.read_slot(asked, deadline)
+        in_order = {slot: iter(found) for slot, found in replies.items()}
+        return [next(in_order[call.slot]) for call in calls]
+
+    def _round(self, calls: Calls, replies: Replies, deadline: Deadline) -> Conversation[None]:
+        """Send to all nodes, then read their replies; add those of the slots that were answered."""
+        by_node: dict[Node, NodeSlots] = {}
+        for slot in calls:
+            if nodes := self._healthy_first(slot, deadline):
+                slots = by_node.setdefault(nodes[0], NodeSlots([], []))
+                (slots.own if self._is_primary(nodes[0], slot) else slots.others).append(slot)
+        sent: dict[Node, tuple[int, bool]] = {}
+        for node, slots in by_node.items():
+            packed = slots.pack(calls)
+            was_connected = node in self._slot_map.connections
+            attempt = self._attempt(node, slots.first, deadline, len(packed))
+            error = yield Begin(node, b"".join(packed), len(packed), attempt)
+            if error:
+                self._note_failure(node, error, deadline, was_connected=was_connected)
+            else:
+                sent[node] = len(packed), was_connected
+        for node, (count, was_connected) in sent.items():
+            # Counted from here: the replies may have arrived while slower nodes were read.
+            found = yield End(node, count, self._attempt(node, by_node[node].first, deadline, count))
+            if isinstance(found, Exception):
+                self._note_failure(node, found, deadline, was_connected=was_connected)
+            else:
+                self._unhealthy.pop(node, None)
+                replies |= without_errors(by_node[node].unpack(found, calls))
+        for node, slots in by_node.items():  # other nodes are asked now: no reply is outstanding
+            for slot in [slot for slot in slots.others if slot in replies]:
+                if (yield from self._may_have_left(slot, node, replies[slot], deadline)):
+                    del replies[slot]
+
+    def _note_failure(self, node: Node, error: Exception, deadline: Deadline, *, was_connected: bool) -> None:
+        """Mark the node as unhealthy, unless only an old connection was closed. Raises what will not pass."""
+        if not is_transient(error):
+            raise error
+        if not (was_connected and isinstance(error, RedisConnectionError)):
+            self._mark_unhealthy(node, deadline)
+
+
+class RedisState(RoundReader):
     """Reads one hash slot or many. Like its cluster, not thread-safe."""
+
+    def __init__(self, cluster: ClusterClient) -> None:
+        super().__init__(cluster)
+        self._cluster = cluster
 
     def read(
         self, slot: int, keys: Sequence[bytes], deadline: Deadline, *, primary_only: bool = False
@@ -64,131 +127,41 @@ class RedisState(SlotReader):
         A replica may lag behind its primary. Its watermark lags too, so the answer never claims too much.
         If no node answers, the slot map is re-read and all nodes are tried again until the deadline.
         """
-        with translate_redis_errors():
-            if not self._cluster.nodes:
-                self._cluster.refresh(deadline)
-            commands = (((b"MGET", *keys), False),)
-            values: list[bytes | None] = self._read_slot(slot, commands, deadline, primary_only)[0]
-            return values
+        words = (b"MGET", *keys)
+        asked, answered = self.ask_primary(slot, words, deadline), None
+        values: list[bytes | None]
+        if asked is not None:
+            try:
+                outcome: Any = self._cluster.roundtrip(*asked)
+                if not isinstance(outcome[0], Exception):
+                    self._unhealthy.pop(asked.node, None)
+                    values = outcome[0]
+                    return values
+            except (RedisError, OSError) as error:
+                outcome = error
+            answered = Answered(asked, outcome)
+        conversation = self.read_slot([Call(slot, words)], deadline, answered, primary_only=primary_only)
+        [values] = self._cluster.hold(conversation)
+        return values
 
     def run(self, calls: Sequence[Call], deadline: Deadline) -> list[Any]:
-        """As `State.run`: rounds in which all nodes work at once, then slot by slot as `read`.
-
-        A round asks the first healthy node of each slot for all that is still unanswered. Migrating slots,
-        and what two rounds did not answer, are then read one by one.
-        """
-        replies: list[Any] = [None] * len(calls)
-        left: Slots = {}
-        for number, call in enumerate(calls):
-            left.setdefault(call.slot, []).append(number)
-        with translate_redis_errors():
-            if not self._cluster.nodes:
-                self._cluster.refresh(deadline)
-            for _ in range(ROUNDS):
-                left = self._run_round(calls, left, replies, deadline)
-                if not left:
-                    return replies
-            for slot, numbers in left.items():
-                commands = [(calls[number].words, calls[number].atomic) for number in numbers]
-                found = self._read_slot(slot, commands, deadline)
-                for number, reply in zip(numbers, found, strict=True):
-                    replies[number] = reply
-        return replies
+        """See `State.run`."""
+        return self._cluster.hold(self.read_slots(calls, deadline))
 
     def hosts(self, slots: Sequence[int], deadline: Deadline) -> list[str]:
         """As `State.hosts`, by the current slot map."""
-        with translate_redis_errors():
-            self._cluster.refresh(deadline)
+        self._cluster.refresh(deadline)
         return [f"{node.host}:{node.port}" for node in map(self._cluster.primary, slots)]
 
     def close(self) -> None:
         """Close the connections."""
         self._cluster.close()
 
-    def _run_round(
-        self, calls: Sequence[Call], asked: Slots, replies: list[Any], deadline: Deadline
-    ) -> Slots:
-        """Send to all nodes, then read their replies; returns the slots without an answer yet."""
-        left: Slots = {}
-        by_node: dict[Node, NodeCalls] = {}
-        for slot, numbers in asked.items():
-            nodes = self._healthy_first(slot, deadline)
-            if not nodes:
-                left[slot] = numbers
-                continue
-            of_node = by_node.setdefault(nodes[0], NodeCalls({}, {}))
-            (of_node.own if self._is_primary(nodes[0], slot) else of_node.others)[slot] = numbers
-        unread: dict[Node, tuple[int, bool]] = {}
-        try:
-            for node, of_node in by_node.items():
-                packed = of_node.pack(calls)
-                was_connected = self._cluster.is_connected(node)
-                with self._note_failure(node, deadline, was_connected=was_connected):
-                    attempt = self._attempt(node, next(iter(of_node.slots)), deadline, len(packed))
-                    self._cluster.send(node, b"".join(packed), attempt, len(packed))
-                    unread[node] = len(packed), was_connected
-            for node, of_node in by_node.items():
-                found: list[Any] = []
-                if node in unread:
-                    count, was_connected = unread.pop(node)
-                    with self._note_failure(node, deadline, was_connected=was_connected):
-                        # Counted from here: the replies may have arrived while slower nodes were read.
-                        attempt = self._attempt(node, next(iter(of_node.slots)), deadline, count)
-                        found = self._cluster.receive(node, count, attempt)
-                left |= self._take(node, of_node, found, replies)
-        finally:
-            for node in unread:
-                self._cluster.abandon(node)
-        return left | self._doubtful(by_node, left, replies, deadline)
 
-    def _doubtful(
-        self, by_node: Mapping[Node, NodeCalls], left: Slots, replies: Sequence[Any], deadline: Deadline
-    ) -> Slots:
-        """The slots of which a replica lacks keys that may have migrated.
-
-        Other nodes are asked about it, so no reply may be outstanding.
-        """
-        found: Slots = {}
-        for node, of_node in by_node.items():
-            for slot, numbers in of_node.others.items():
-                if slot in left:
-                    continue
-                if self._may_have_left(slot, node, [replies[number] for number in numbers], deadline):
-                    found[slot] = numbers
-        return found
-
-    @contextmanager
-    def _note_failure(self, node: Node, deadline: Deadline, *, was_connected: bool) -> Iterator[None]:
-        """Suppress a transient error: the slots are read again.
-
-        The node then counts as unhealthy, unless only an old connection was closed.
-        """
-        try:
-            yield
-        except (RedisError, OSError) as error:
-            if not is_transient(error):
-                raise
-            if not (was_connected and isinstance(error, RedisConnectionError)):
-                self._mark_unhealthy(node, deadline)
-
-    def _take(self, node: Node, asked: NodeCalls, found: list[Any], replies: list[Any]) -> Slots:
-        """Keep a node's replies, all of a slot or none; returns the slots to be asked again."""
-        if not found:
-            return asked.slots
-        self._unhealthy.pop(node, None)
-        found = asked.unpack(found)
-        left: Slots = {}
-        begin = 0
-        for slot, numbers in asked.slots.items():
-            own = found[begin : begin + len(numbers)]
-            begin += len(numbers)
-            errors = [reply for reply in own if isinstance(reply, Exception)]
-            for error in errors:
-                if not is_transient(error):
-                    raise error
-            if errors:
-                left[slot] = numbers
-                continue
-            for number, reply in zip(numbers, own, strict=True):
-                replies[number] = reply
-        return left
+def without_errors(found: Replies) -> Replies:
+    """Return the slots that have no error among their replies. Raises an error that will not pass."""
+    errors = {slot: [each for each in own if isinstance(each, Exception)] for slot, own in found.items()}
+    for error in itertools.chain.from_iterable(errors.values()):
+        if not is_transient(error):
+            raise error
+    return {slot: own for slot, own in found.items() if not errors[slot]}

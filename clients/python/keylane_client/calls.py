@@ -1,0 +1,309 @@
+"""All that a client can ask about a topic, a view and the service, as conversations and streams (`wire`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from keylane_client import following, pages, reads, writes
+from keylane_client.answers import Joined, KafkaTopic
+from keylane_client.context import Ledger, TopicScope
+from keylane_client.errors import KeyAbsent
+from keylane_client.parsing import (
+    expect_keylane,
+    parse_age,
+    parse_document,
+    parse_key,
+    parse_layout,
+    parse_record,
+    parse_watermarks,
+    parse_window,
+)
+from keylane_client.wire import (
+    ApiRequest,
+    Conversation,
+    Key,
+    Moment,
+    Stream,
+    encode_time_bounds,
+    key_bounds,
+    key_segment,
+    segment,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from datetime import timedelta
+
+    from keylane_client.answers import (
+        Absent,
+        HistoryEntry,
+        LogRecord,
+        Position,
+        Record,
+        TopicLayout,
+        Window,
+        WriteFailed,
+        Written,
+    )
+    from keylane_client.context import Context
+    from keylane_client.writes import NewRecord
+
+_NOT_READY = 503
+
+
+@dataclass(frozen=True, slots=True)
+class TopicCalls(TopicScope):
+    """The calls about a topic."""
+
+    def reading(
+        self,
+        *,
+        fields: Sequence[str] | None = None,
+        max_age: timedelta | None = None,
+        partial: bool | None = None,
+        headers: bool | None = None,
+    ) -> TopicCalls:
+        """Return the topic with other terms for its reads; what is None stays as it is.
+
+        `fields`: only these of JSON objects. `max_age`: an older state is Unavailable. `partial`: also read
+        lanes that are being built. `headers`: the records' headers, which a read of one key else leaves out.
+        """
+        changes = {
+            "fields": None if fields is None else tuple(fields),
+            "max_age": max_age,
+            "is_partial": partial,
+            "has_headers": headers,
+        }
+        given: dict[str, Any] = {name: value for name, value in changes.items() if value is not None}
+        return replace(self, terms=replace(self.terms, **given))
+
+    def at(self, moment: Moment) -> TopicCalls:
+        """Return the topic as of a moment: a time, or for reads of one key a position."""
+        return replace(self, terms=replace(self.terms, as_of=moment))
+
+    def read(self, key: Key) -> Conversation[Record]:
+        """Read a key's record. Raises KeyAbsent if there is none."""
+        return reads.read_key(self, key, reads.KeyRead())
+
+    def get(
+        self,
+        key: Key,
+        *,
+        min_position: Position | None = None,
+        wait_s: float | None = None,
+        if_match: Record | Position | None = None,
+        known: Record | None = None,
+    ) -> Conversation[Record | None]:
+        """Read a key's record, or None.
+
+        `min_position`: wait until the state has it, for `wait_s` seconds (5 by default, 20 at most).
+        `if_match`: raise PreconditionFailed if the record is another one. `known`: if it is still the record,
+        it is not sent again, and is returned as fresh as it is now; with `wait_s` a change is waited for.
+        """
+        try:
+            return (
+                yield from reads.read_key(self, key, reads.KeyRead(min_position, wait_s, if_match, known))
+            )
+        except KeyAbsent:
+            return None
+
+    def get_many(
+        self, keys: Iterable[Key], *, atomic: bool = False
+    ) -> Conversation[dict[Key, Record | None]]:
+        """Read any number of keys, 1,000 in a request; in one request, at one moment, if `atomic`."""
+        self.terms.require_now("get_many")
+        return (yield from reads.read_many(self, list(keys), atomic=atomic))
+
+    def put(
+        self, key: Key, value: Any, *, idempotency_key: str | None = None, respond_async: bool = False
+    ) -> Conversation[Written]:
+        """Write a record. Bytes and strings are written as they are, all else as JSON.
+
+        With `respond_async` the answer comes once the record is in the write-ahead log, if there is one.
+        """
+        headers = self.context.write_headers(idempotency_key, is_async=respond_async)
+        return writes.put(self, key, value, headers)
+
+    def delete(
+        self, key: Key, *, idempotency_key: str | None = None, respond_async: bool = False
+    ) -> Conversation[Written]:
+        """Write a tombstone: the key is absent from then on."""
+        headers = self.context.write_headers(idempotency_key, is_async=respond_async)
+        return writes.delete(self, key, headers)
+
+    def push(
+        self, records: Iterable[NewRecord], *, idempotency_key: str | None = None
+    ) -> Conversation[list[Written | WriteFailed]]:
+        """Write up to 10,000 records in one request; each has a result of its own, in the same order."""
+        headers = self.context.write_headers(idempotency_key, is_async=False)
+        return writes.push(self, list(records), headers)
+
+    def scan(
+        self,
+        *,
+        prefix: Key | None = None,
+        start: Key | None = None,
+        stop: Key | None = None,
+        page_size: int | None = None,
+    ) -> Stream[Record]:
+        """Read the records of a prefix, or of the keys from `start` on and below `stop`, in bytewise order.
+
+        The topic needs `index = true`. As of a time, a key whose history is too short is HistoryTooShort.
+        """
+        return pages.scan(self, pages.KeyRange(prefix, start, stop), page_size)
+
+    def keys(
+        self,
+        *,
+        prefix: Key | None = None,
+        start: Key | None = None,
+        stop: Key | None = None,
+        page_size: int | None = None,
+    ) -> Stream[str | bytes]:
+        """Read keys without their records, as `scan` does."""
+        return pages.scan_keys(self, pages.KeyRange(prefix, start, stop), page_size)
+
+    def history(
+        self,
+        key: Key,
+        *,
+        start: Moment | None = None,
+        stop: Moment | None = None,
+        page_size: int | None = None,
+    ) -> Stream[HistoryEntry]:
+        """Read a key's records from `start` on and before `stop`, newest first.
+
+        The topic needs `history_count` or `history_age`.
+        """
+        self.terms.require_now("a history")
+        return pages.history(self, key, (start, stop), page_size)
+
+    def watch(self, key: Key, *, wait_s: float = 20.0) -> Stream[Record | Absent]:
+        """Read a key's record, then each change as it arrives, without end. Absent: it is not there (now).
+
+        Where the service does not stream changes, each request waits up to `wait_s` for one. Several changes
+        in a short time are seen as one.
+        """
+        self.terms.require_now("a watch")
+        return following.KeyWatch(self, key, wait_s).stream()
+
+    def log(
+        self, partition: int, offset: int | str = following.EARLIEST, *, page_size: int | None = None
+    ) -> Stream[LogRecord]:
+        """Read raw records of a partition from an offset (or `earliest`, `latest`) up to its present end."""
+        return pages.log(self, partition, offset, page_size)
+
+    def tail(self, start: Moment = following.LATEST, *, pause_s: float = 1.0) -> Stream[LogRecord]:
+        """Read Kafka's records from `start` on, then new ones as they arrive, without end.
+
+        `start`: a time, `earliest` or `latest`. Each partition is polled; `pause_s` is the pause after polls
+        that brought nothing. The records of a partition are in order; retention may remove some unread.
+        """
+        self.terms.require_now("a tail")
+        return following.tail(self, start, pause_s)
+
+    def layout(self) -> Conversation[TopicLayout]:
+        """Read how the topic is kept: its lanes, their shards, and how far behind Kafka they are."""
+        return parse_layout(parse_document((yield ApiRequest("GET", f"/topics/{segment(self.name)}"))))
+
+
+@dataclass(frozen=True, slots=True)
+class ViewCalls:
+    """A view. Its answers do not report positions: a session's writes cannot be waited for here."""
+
+    name: str
+    context: Context
+
+    def windows(
+        self,
+        key: Key,
+        *,
+        start: Moment | None = None,
+        stop: Moment | None = None,
+        final: bool = False,
+        page_size: int | None = None,
+    ) -> Stream[Window]:
+        """Read a key's windows that begin from `start` on and before `stop`, oldest first.
+
+        With `final` those that may still change are left out.
+        """
+        name, query = key_segment(key)
+        query |= encode_time_bounds(start, stop)
+        return self._windows(f"keys/{name}", query, page_size, final=final)
+
+    def scan(
+        self,
+        *,
+        prefix: Key | None = None,
+        start: Moment | None = None,
+        stop: Moment | None = None,
+        final: bool = False,
+        page_size: int | None = None,
+    ) -> Stream[Window]:
+        """Read the windows of all keys, or of a prefix, by key and then by start."""
+        query = key_bounds(prefix=prefix) | encode_time_bounds(start, stop)
+        return self._windows("keys", query, page_size, final=final)
+
+    def describe(self) -> Conversation[dict[str, Any]]:
+        """Read the view's definition, and how far it is."""
+        return parse_document((yield ApiRequest("GET", f"/views/{segment(self.name)}")), self.context.loads)
+
+    def _windows(
+        self, path: str, query: dict[str, str], page_size: int | None, *, final: bool
+    ) -> Stream[Window]:
+        query |= pages.limit_query(page_size) | ({"final": "true"} if final else {})
+        full_path = f"/views/{segment(self.name)}/{path}"
+        return pages.Pages(full_path, query, "windows", self.context.loads).stream(parse_window)
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceCalls:
+    """The service, as one client or one session sees it."""
+
+    context: Context
+
+    def topic(self, name: str) -> TopicCalls:
+        """Return a topic; nothing is sent."""
+        return TopicCalls(name, self.context)
+
+    def view(self, name: str) -> ViewCalls:
+        """Return a view; nothing is sent."""
+        return ViewCalls(name, self.context)
+
+    def session(self) -> ServiceCalls:
+        """Begin a session: its reads always have its own writes."""
+        return ServiceCalls(replace(self.context, ledger=Ledger()))
+
+    def topics(self, *, prefix: str = "", page_size: int | None = None) -> Stream[KafkaTopic]:
+        """Read Kafka's topics by name, whether their state is kept or not."""
+        query = pages.limit_query(page_size) | ({"prefix": prefix} if prefix else {})
+        found = pages.Pages("/topics", query, "topics", self.context.loads, cursor="after")
+        return found.stream(lambda row, _: KafkaTopic(row["topic"], row["partitions"]))
+
+    def views(self) -> Conversation[list[dict[str, Any]]]:
+        """Read all views, by name: each with its topic, window and columns."""
+        document = parse_document((yield ApiRequest("GET", "/views")), self.context.loads)
+        with expect_keylane():
+            return [dict(each) for each in document["views"]]
+
+    def join(self, key: Key, topics: Sequence[str], *, atomic: bool = True) -> Conversation[Joined]:
+        """Read one key of 2 to 10 topics at one moment.
+
+        A session's own writes are not waited for here: the topics have positions of their own.
+        """
+        name, query = key_segment(key)
+        query |= {"topics": ",".join(topics)} | ({} if atomic else {"atomic": "false"})
+        document = parse_document((yield ApiRequest("GET", f"/join/{name}", query)), self.context.loads)
+        with expect_keylane():
+            records = {topic: parse_record(each, topic) for topic, each in document["records"].items()}
+            watermarks = {
+                topic: parse_watermarks({"watermarks": each})
+                for topic, each in document.get("watermarks", {}).items()
+            }
+            return Joined(parse_key(document), records, parse_age(document), watermarks)
+
+    def health(self) -> Conversation[dict[str, Any]]:
+        """Ask every part whether it is ready; the answer's `ready` says whether all are."""
+        response = yield ApiRequest("GET", "/health", also_answers=frozenset({_NOT_READY}))
+        return parse_document(response)

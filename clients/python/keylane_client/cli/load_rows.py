@@ -1,0 +1,105 @@
+"""Rows of CSV, JSON lines and Parquet files, one after the other, each with its number."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TextIO
+
+from keylane_client.cli.errors import BadArgument
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FORMATS = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row of a file. `location`: its line or row, for people. `fault`: why it cannot be read, else None."""
+
+    location: str
+    values: dict[str, Any]
+    fault: str | None = None
+
+
+Rows = Iterator[Row]
+OpenText = Callable[[], TextIO]
+"""Opens the file as UTF-8; what is read of it is progress."""
+
+
+def format_of(path: Path, given: str | None) -> str:
+    """Return `csv`, `jsonl` or `parquet`. Raises BadArgument for a name that does not say."""
+    found = given or FORMATS.get(path.suffix.lower())
+    if found is None:
+        raise BadArgument(f"{path.name} does not end in {', '.join(FORMATS)}: say what it is with --format")
+    return found
+
+
+def read_csv(open_text: OpenText) -> Rows:
+    """Read rows below a header line; all values are strings, an empty one is left out."""
+    with open_text() as file:
+        reader = csv.DictReader(file, strict=True)
+        if not reader.fieldnames:
+            raise BadArgument("the file has no header line")
+        while True:
+            try:
+                row = next(reader, None)
+            except csv.Error as error:
+                yield Row(f"line {reader.line_num}", {}, str(error))
+                continue
+            if row is None:
+                return
+            location = f"line {reader.line_num}"
+            if None in row:
+                yield Row(location, {}, f"it has more than the header's {len(reader.fieldnames)} fields")
+            elif None in row.values():
+                yield Row(location, {}, f"it has fewer than the header's {len(reader.fieldnames)} fields")
+            else:
+                yield Row(location, {name: value for name, value in row.items() if value != ""})
+
+
+def read_json_lines(open_text: OpenText) -> Rows:
+    """Read one JSON object a line; empty lines are skipped."""
+    with open_text() as file:
+        for number, line in enumerate(file, 1):
+            if not line.strip():
+                continue
+            try:
+                found = json.loads(line)
+            except ValueError as error:
+                yield Row(f"line {number}", {}, f"it is not JSON: {error}")
+                continue
+            fault = None if isinstance(found, dict) else "it is not a JSON object"
+            yield Row(f"line {number}", found if fault is None else {}, fault)
+
+
+def read_parquet(path: Path) -> Rows:
+    """Read rows; times become ISO 8601, decimals strings."""
+    try:
+        from pyarrow import ArrowInvalid, parquet  # noqa: PLC0415 (its import takes long)
+    except ImportError as error:
+        raise BadArgument("Parquet files need pyarrow: pip install pyarrow") from error
+    try:
+        file = parquet.ParquetFile(path)
+    except ArrowInvalid as error:
+        raise BadArgument(f"{path} is not a Parquet file: {error}") from error
+    number = 0
+    with file:
+        for batch in file.iter_batches(batch_size=1000):
+            for values in batch.to_pylist():
+                number += 1
+                present = {name: value for name, value in values.items() if value is not None}
+                yield Row(f"row {number}", present)
+
+
+def render_value(values: dict[str, Any]) -> bytes:
+    """Return a row as JSON. Raises ValueError for NaN and the infinities."""
+    return json.dumps(values, ensure_ascii=False, allow_nan=False, default=_as_text).encode()
+
+
+def _as_text(value: Any) -> str:
+    """Return what JSON has no type for: dates and times as ISO 8601, all else (decimals) as its text."""
+    return str(value.isoformat()) if hasattr(value, "isoformat") else str(value)

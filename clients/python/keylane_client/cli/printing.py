@@ -1,0 +1,53 @@
+"""What commands print: for people a line each, with --json a document each."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from datetime import timedelta
+from typing import Any
+
+import click
+
+from keylane_client import Position
+
+_NOT_SHOWN = frozenset({"raw", "document"})
+
+
+def print_json(value: Any) -> None:
+    """Print a value as one line of JSON."""
+    click.echo(json.dumps(to_json(value), ensure_ascii=False))
+
+
+def to_json(value: Any) -> Any:
+    """Return an answer as JSON has it: positions as strings, ages in ms, bytes as base64."""
+    if isinstance(value, Position):
+        return str(value)
+    if isinstance(value, timedelta):
+        return round(value.total_seconds() * 1000)
+    if isinstance(value, bytes):
+        return {"base64": base64.b64encode(value).decode()}
+    if is_dataclass(value) and not isinstance(value, type):
+        shown = (each.name for each in fields(value) if each.name not in _NOT_SHOWN)
+        value = {_name(name, getattr(value, name)): getattr(value, name) for name in shown}
+    if isinstance(value, Mapping):
+        return {str(name): to_json(each) for name, each in value.items()}
+    return [to_json(each) for each in value] if isinstance(value, (list, tuple)) else value
+
+
+def text_of(value: Any) -> str:
+    """Return a key, a value or a position as people read it, in one line."""
+    if isinstance(value, bytes):
+        return "base64:" + base64.b64encode(value).decode()
+    return str(value) if isinstance(value, (str, Position)) else json.dumps(value, ensure_ascii=False)
+
+
+def line_of(*cells: Any) -> str:
+    """Return cells as one line, with tabs between them."""
+    return "\t".join(map(text_of, cells))
+
+
+def _name(field: str, value: Any) -> str:
+    return "age_ms" if field == "age" and isinstance(value, timedelta) else field

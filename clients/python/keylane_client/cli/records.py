@@ -1,0 +1,146 @@
+"""`keylane topics`, `get`, `put`, `delete`, `scan` and `history`."""
+
+from __future__ import annotations
+
+import sys
+from itertools import islice
+
+import click
+
+from keylane_client import Position
+from keylane_client.cli.access import Remote, with_remote
+from keylane_client.cli.errors import BadArgument
+from keylane_client.cli.printing import print_json
+
+_limit = click.option("-n", "--limit", type=click.IntRange(1), help="Print so many at most.")
+_fields = click.option("--fields", default="", help="Only these fields of JSON objects, as in a,b.c")
+
+
+@click.command()
+@with_remote
+@click.option("--prefix", default="", help="Topics whose names begin with this.")
+def topics(remote: Remote, prefix: str) -> None:
+    """List Kafka's topics and their partition counts."""
+    with remote.client() as client:
+        for each in client.topics(prefix=prefix):
+            remote.show(each, each.topic, each.partitions)
+
+
+@click.command()
+@with_remote
+@click.argument("topic")
+@click.argument("key")
+@click.option("--min-position", type=Position.parse, help="Wait until the state has it: PARTITION:OFFSET.")
+@click.option("--wait", "wait_s", type=click.FloatRange(0), help="Seconds to wait for that, 20 at most.")
+@click.option("--at", help="As of a time (ISO 8601, or ms since 1970) or a position.")
+@_fields
+def get(  # noqa: PLR0913 (the options of a command)
+    remote: Remote,
+    *,
+    topic: str,
+    key: str,
+    min_position: Position | None,
+    wait_s: float | None,
+    at: str | None,
+    fields: str,
+) -> None:
+    """Print the record of KEY: its value, byte for byte; with --json also position, age and watermark.
+
+    The exit code is 3 if there is none.
+    """
+    with remote.client() as client:
+        wanted = client.topic(topic).reading(fields=_split(fields))
+        if at is not None:
+            wanted = wanted.at(at)
+        record = wanted.get(key, min_position=min_position, wait_s=wait_s)
+        if record is None:
+            wanted[key]
+        elif remote.as_json:
+            print_json(record)
+        else:
+            click.echo(record.raw, nl=sys.stdout.isatty() or record.value_format != "base64")
+
+
+@click.command()
+@with_remote
+@click.argument("topic")
+@click.argument("key")
+@click.argument("value", required=False)
+@click.option("--idempotency-key", help="Written once, however often this is sent.")
+def put(remote: Remote, topic: str, key: str, value: str | None, idempotency_key: str | None) -> None:
+    """Write VALUE under KEY; without VALUE, what standard input has. Prints the position."""
+    data = sys.stdin.buffer.read() if value is None else value.encode()
+    with remote.client() as client:
+        written = client.topic(topic).put(key, data, idempotency_key=idempotency_key)
+        remote.show(written, written.position or f"queued {written.queued_id}")
+
+
+@click.command()
+@with_remote
+@click.argument("topic")
+@click.argument("key")
+@click.option("--idempotency-key", help="Written once, however often this is sent.")
+def delete(remote: Remote, topic: str, key: str, idempotency_key: str | None) -> None:
+    """Write a tombstone for KEY. Prints the position."""
+    with remote.client() as client:
+        written = client.topic(topic).delete(key, idempotency_key=idempotency_key)
+        remote.show(written, written.position or f"queued {written.queued_id}")
+
+
+@click.command()
+@with_remote
+@click.argument("topic")
+@click.option("--prefix", help="Keys that begin with this.")
+@click.option("--from", "start", help="Keys from this one on.")
+@click.option("--to", "stop", help="Keys below this one.")
+@click.option("--keys-only", is_flag=True, help="Keys without their records.")
+@click.option("--at", help="As of a time: ISO 8601, or ms since 1970.")
+@_fields
+@_limit
+def scan(  # noqa: PLR0913 (the options of a command)
+    remote: Remote,
+    *,
+    topic: str,
+    prefix: str | None,
+    start: str | None,
+    stop: str | None,
+    keys_only: bool,
+    at: str | None,
+    fields: str,
+    limit: int | None,
+) -> None:
+    """Print keys and values in the keys' order. The topic needs index = true."""
+    if prefix and (start or stop):
+        raise BadArgument("--prefix and --from or --to exclude each other")
+    with remote.client() as client:
+        wanted = client.topic(topic).reading(fields=_split(fields))
+        if at is not None:
+            wanted = wanted.at(at)
+        page_size = min(limit or 1000, 1000)
+        if keys_only:
+            for key in islice(wanted.keys(prefix=prefix, start=start, stop=stop, page_size=page_size), limit):
+                remote.show(key, key)
+            return
+        for record in islice(wanted.scan(prefix=prefix, start=start, stop=stop, page_size=page_size), limit):
+            remote.show(record, record.key, record.value)
+
+
+@click.command()
+@with_remote
+@click.argument("topic")
+@click.argument("key")
+@click.option("--from", "start", help="Records from this time on: ISO 8601, or ms since 1970.")
+@click.option("--to", "stop", help="Records before this time.")
+@_limit
+def history(
+    remote: Remote, topic: str, key: str, start: str | None, stop: str | None, limit: int | None
+) -> None:
+    """Print KEY's records, newest first. The topic needs history_count or history_age."""
+    with remote.client() as client:
+        for entry in islice(client.topic(topic).history(key, start=start, stop=stop), limit):
+            value = "deleted" if entry.is_deleted else entry.value
+            remote.show(entry, entry.timestamp_ms, entry.position, value)
+
+
+def _split(fields: str) -> list[str]:
+    return [each for each in fields.split(",") if each]

@@ -1,1 +1,0 @@
-"""Commands that talk to any deployed API, by its Python client."""

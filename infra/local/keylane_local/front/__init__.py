@@ -1,1 +1,0 @@
-"""A small API Gateway and Lambda: HTTP requests become events for functions in processes of their own."""

@@ -1,0 +1,1 @@
+"""What every resource of the API needs: requests, responses, parameters, problems."""

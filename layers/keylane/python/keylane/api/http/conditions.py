@@ -1,0 +1,66 @@
+"""Conditions on the record that a read finds (RFC 9110, 13): `If-Match` and those on its time.
+
+`If-None-Match` is `read_key.KnownTags`, since a read can wait for its outcome.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from keylane.api.http.http_date import parse_http_date
+from keylane.api.http.parameters import header
+from keylane.errors import PreconditionFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+IF_MATCH = header("If-Match", "ETags of the record that the client expects, or *; another one is 412")
+IF_MODIFIED_SINCE = header("If-Modified-Since", "304 for a record that is not newer; not with If-None-Match")
+IF_UNMODIFIED_SINCE = header("If-Unmodified-Since", "412 for a record that is newer; not with If-Match")
+CONDITIONS = (IF_MATCH, IF_MODIFIED_SINCE, IF_UNMODIFIED_SINCE)
+_NAMES = frozenset(each.key for each in CONDITIONS)
+
+
+class Conditions(NamedTuple):
+    """What a record must meet; times in ms since 1970, None where there is no such condition."""
+
+    match: str | None
+    modified_since_ms: int | None
+    unmodified_since_ms: int | None
+
+    @classmethod
+    def parse(cls, headers: Mapping[str, str]) -> Conditions | None:
+        """Return the conditions of a request, None without any; a date that is none is ignored (13.1.3)."""
+        if _NAMES.isdisjoint(headers):
+            return None
+        match, modified = headers.get("if-match"), headers.get("if-modified-since")
+        unmodified = headers.get("if-unmodified-since")
+        # If-None-Match and If-Match replace the conditions on times, which are less exact (13.2.2).
+        if modified is not None and "if-none-match" in headers:
+            modified = None
+        if unmodified is not None and match is not None:
+            unmodified = None
+        return cls(match, parse_http_date(modified), parse_http_date(unmodified))
+
+    def check(self, tag: str, modified_ms: int | None) -> None:
+        """Raise PreconditionFailed unless the record is one that the client expects.
+
+        `tag`: the answer's ETag. `modified_ms`: its Last-Modified, None where it has none.
+        """
+        if self.match is not None and not _names_tag(self.match, tag):
+            raise PreconditionFailed(IF_MATCH.name, f"the record's ETag is {tag}")
+        since_ms = self.unmodified_since_ms
+        if since_ms is not None and modified_ms is not None and modified_ms > since_ms:
+            raise PreconditionFailed(IF_UNMODIFIED_SINCE.name, "the record is newer")
+
+    def has_record(self, modified_ms: int | None) -> bool:
+        """Return whether the record is not newer than what the client has, by If-Modified-Since."""
+        since_ms = self.modified_since_ms
+        return since_ms is not None and modified_ms is not None and modified_ms <= since_ms
+
+
+def _names_tag(header_value: str, tag: str) -> bool:
+    """Compare strongly (8.8.3.2): a weak tag matches none."""
+    if header_value.strip() == "*":
+        return True
+    return not tag.startswith("W/") and tag in {each.strip() for each in header_value.split(",")}

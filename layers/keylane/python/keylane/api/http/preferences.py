@@ -1,0 +1,96 @@
+"""What a client prefers: the headers `Prefer` and `Accept` (RFC 7240, RFC 9110)."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from keylane.api.http.parameters import HEADER, text
+from keylane.errors import BadRequest
+
+if TYPE_CHECKING:
+    from keylane.api.http.request import Request
+
+_ANY, _BYTES, _JSON = "*/*", "application/octet-stream", "application/json"
+_Q_VALUE = re.compile(r"[01](\.\d{0,3})?")
+_WAIT = re.compile(r"\d{1,9}(\.\d{1,9})?")
+
+PREFER = text("Prefer", "wait=SECONDS: how long may be waited", 1000, place=HEADER)
+PREFER_ASYNC = text(
+    "Prefer", "respond-async: answer once the records are safe, in the write-ahead log", 1000, place=HEADER
+)
+ASYNC_APPLIED = {"Preference-Applied": "respond-async"}
+
+
+def preferred_wait_ms(prefer: str | None) -> float | None:
+    """Return the bound on waiting, `wait` of RFC 7240; None without one. Raises BadRequest."""
+    if prefer is None:
+        return None
+    for name, seconds in _preferences(prefer):
+        if name == "wait":
+            if not _WAIT.fullmatch(seconds):
+                raise BadRequest(f"wait is {seconds[:50]!r}, not a number of seconds", "Prefer")
+            return float(seconds) * 1000
+    return None
+
+
+def wants_async(request: Request) -> bool:
+    """Return whether the client need not wait for the outcome: `Prefer: respond-async` of RFC 7240."""
+    prefer = PREFER.of(request)
+    return prefer is not None and any(name == "respond-async" for name, _ in _preferences(prefer))
+
+
+def _preferences(prefer: str) -> list[tuple[str, str]]:
+    """Return the names, in lower case, and the values of a `Prefer` header."""
+    pairs = [preference.partition(";")[0].partition("=") for preference in prefer.split(",")]
+    return [(name.strip().lower(), value.strip().strip('"')) for name, _, value in pairs]
+
+
+def prefers_bytes(accept: str | None) -> bool:
+    """Return whether `Accept` gives bytes by name a higher weight than JSON."""
+    if not accept or _BYTES not in accept.lower():
+        return False
+    weights = weights_of(accept)
+    return weights.get(_BYTES, 0) > weights.get(_JSON, 0)
+
+
+def accepts(accept: str | None, media_type: str) -> bool:
+    """Return whether `Accept` fits a media type: the most specific of its ranges counts (12.5.1).
+
+    Without a range that is one, it fits all.
+    """
+    if not accept or accept == _ANY:
+        return True
+    weights = weights_of(accept)
+    media_type = media_type.partition(";")[0]
+    ranges = (media_type, f"{media_type.partition('/')[0]}/*", _ANY)
+    found = next((weights[each] for each in ranges if each in weights), None)
+    return not weights if found is None else found > 0
+
+
+def accepts_document(accept: str | None) -> bool:
+    """Return whether `Accept` fits a JSON document, by any of JSON's types.
+
+    Bytes fit too: they ask for a document with values that are not decoded.
+    """
+    if accepts(accept, _JSON) or accepts(accept, _BYTES):
+        return True
+    return any(name.endswith("+json") and weight > 0 for name, weight in weights_of(accept or "").items())
+
+
+@lru_cache(maxsize=128)
+def weights_of(accept: str) -> dict[str, float]:
+    """Return the weight of each media range of an `Accept` header, by its name in lower case."""
+    weights: dict[str, float] = {}
+    for media_range in accept.split(","):
+        name, *parameters = media_range.split(";")
+        if "/" in name:
+            weights[name.strip().lower()] = min([1.0, *map(_weight, parameters)])
+    return weights
+
+
+def _weight(parameter: str) -> float:
+    name, _, value = parameter.partition("=")
+    # A weight that is not valid is ignored: RFC 9110 lets a server take Accept as a hint.
+    return float(value) if name.strip().lower() == "q" and _Q_VALUE.fullmatch(value.strip()) else 1.0

@@ -1,0 +1,67 @@
+"""JSON schemas of answers, for docs/openapi.json: what their shapes are made of.
+
+A schema stands beside the function that renders what it describes. Nothing is validated by it at run time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """A named schema. A shape that contains another one refers to it by its name."""
+
+    name: str
+    shape: dict[str, Any]
+
+
+COUNT = {"type": "integer", "minimum": 0}
+TEXT = {"type": "string"}
+FLAG = {"type": "boolean"}
+TIME = {"type": "integer"}
+MAYBE_TEXT = {"type": ["string", "null"]}
+MAYBE_COUNT = {"type": ["integer", "null"], "minimum": 0}
+
+
+def an_object(required: tuple[str, ...], **properties: Any) -> dict[str, Any]:
+    """Return the shape of an object with these properties."""
+    return {"type": "object", "required": list(required), "properties": properties}
+
+
+def an_array(items: Any) -> dict[str, Any]:
+    """Return the shape of an array."""
+    return {"type": "array", "items": items}
+
+
+KEY = {"key": TEXT, "key_format": {"enum": ["text", "base64"]}}
+POSITION = {"partition": COUNT, "offset": COUNT, "position": TEXT, "timestamp": COUNT}
+HEADER = an_object(("name", "value", "value_format"), name=TEXT, value={}, value_format=TEXT)
+VALUE: dict[str, Any] = {
+    "value": {"description": "JSON, text or base64, according to value_format"},
+    "value_format": {"enum": ["json", "text", "base64", "left-in-kafka"]},
+    "value_bytes": COUNT,
+    "headers": an_array(HEADER),
+    "no_fields": FLAG,
+    "schema_id": COUNT,
+    "schema_type": {"enum": ["AVRO", "PROTOBUF", "JSON"]},
+    "undecoded": {
+        "type": "string",
+        "description": "why the value could not be decoded and is given as bytes",
+    },
+}
+FRESHNESS = {
+    "watermarks": {
+        "type": "object",
+        "description": "offset by partition: the answer has every record below it",
+        "additionalProperties": COUNT,
+    },
+    "age_ms": {
+        **COUNT,
+        "description": "staleness bound: no record that was acknowledged longer ago is missing",
+    },
+    "building": FLAG,
+    "incomplete": FLAG,
+}
+PAGE = {"next": {"type": "string", "description": "cursor of the next page; absent on the last page"}}

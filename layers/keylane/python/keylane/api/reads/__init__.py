@@ -1,0 +1,1 @@
+"""The resources that are read."""

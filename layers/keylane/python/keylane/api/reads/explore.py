@@ -1,0 +1,344 @@
+"""Kafka itself: clusters, topics, placements, offsets, health; the requests, and the responses."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import unquote_to_bytes
+
+from keylane.api.http.common_parameters import MOST_PAGE_RECORDS, PAGE_RECORDS
+from keylane.api.http.json_response import render_json
+from keylane.api.http.parameters import TIME_PATTERN, Parameter, choice, integer, read_moment, switch, text
+from keylane.api.http.request import topic_of
+from keylane.api.http.schemas import COUNT, FLAG, MAYBE_COUNT, MAYBE_TEXT, TEXT, Schema, an_array, an_object
+from keylane.errors import BadRequest, KeylaneError
+from keylane.explore.topics import KEPT, NOT_CONFIGURED, NOT_KEPT, UNAVAILABLE, TopicsRequest
+from keylane.model.kafka import EARLIEST, ISOLATIONS, LATEST, MAX, LogRange, OffsetQuery
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from keylane.api.http.request import Request
+    from keylane.api.http.response import Response
+    from keylane.explore.health import PartHealth
+    from keylane.explore.topics import TopicList, TopicPlacement
+    from keylane.model.kafka import ApiVersion, At, KafkaCluster, KafkaPartition, OffsetFound
+
+_NUMBER = re.compile(r"\d{1,10}")
+LAST_PARTITION = 2**31 - 1
+_OFFSET = re.compile(r"\d{1,18}")
+
+
+def _parse_at(given: str) -> At:
+    if given in {EARLIEST, LATEST, MAX}:
+        return given
+    try:
+        return read_moment(given)
+    except ValueError as error:
+        raise ValueError(f"neither {EARLIEST} nor {LATEST} nor {MAX}, {error}") from error
+
+
+def _parse_offset_or_end(given: str) -> str | int:
+    if given in {EARLIEST, LATEST}:
+        return given
+    if not (given.isascii() and _OFFSET.fullmatch(given)):
+        raise ValueError(f"neither an integer of up to 18 digits nor {EARLIEST} nor {LATEST}")
+    return int(given)
+
+
+PREFIX = text("prefix", "topics whose names begin with it", 249, default="")
+AFTER = text("after", "topics whose names come after it: `next` of the page before", 249, default="")
+TOPICS_LIMIT = integer("limit", "how many topics at most", 1, 10_000, 1_000)
+AT = Parameter(
+    "at",
+    "which offset: earliest, latest, max (of the highest timestamp), or the first at or after a time "
+    "(ms since 1970 or ISO 8601)",
+    {
+        "type": "string",
+        "pattern": f"^({EARLIEST}|{LATEST}|{MAX}|{TIME_PATTERN})$",
+        "examples": [EARLIEST, LATEST, MAX, "1795257709908"],
+        "default": LATEST,
+    },
+    _parse_at,
+    LATEST,
+)
+ISOLATION = choice("isolation", "what of transactions is seen", ISOLATIONS)
+OFFSET = Parameter(
+    "offset",
+    "the first offset to read, or earliest or latest",
+    {"type": "string", "pattern": f"^({EARLIEST}|{LATEST}|[0-9]{{1,18}})$", "default": EARLIEST},
+    _parse_offset_or_end,
+    EARLIEST,
+)
+LIMIT = integer("limit", "how many records at most", 1, MOST_PAGE_RECORDS, PAGE_RECORDS)
+MAX_BYTES = integer(
+    "max_bytes", "how many bytes of keys, values and headers; one record in any case", 1, 4 << 20, 1 << 20
+)
+TOPICS = (PREFIX, AFTER, TOPICS_LIMIT)
+OFFSETS = (AT, ISOLATION)
+RECORDS = (OFFSET, LIMIT, MAX_BYTES, ISOLATION)
+API_VERSIONS = switch("api_versions", "ask each broker which versions of Kafka's APIs it supports")
+CLUSTERS = (API_VERSIONS,)
+
+
+class OffsetRequest(NamedTuple):
+    """A GET of an offset."""
+
+    query: OffsetQuery
+    isolation: str
+
+
+class RecordsRequest(NamedTuple):
+    """A GET of raw records; from `begin` (EARLIEST or LATEST), or `wanted.offset` if that is None."""
+
+    wanted: LogRange
+    begin: str | None
+
+
+def parse_topics(request: Request) -> TopicsRequest:
+    """Parse a GET of a page of topics. Raises BadRequest."""
+    return TopicsRequest(*(each.of(request) for each in TOPICS))
+
+
+def parse_partition(raw: str) -> int:
+    """Parse the partition number in a path. Raises BadRequest."""
+    given = unquote_to_bytes(raw).decode(errors="replace")
+    if not (given.isascii() and _NUMBER.fullmatch(given)) or int(given) > LAST_PARTITION:
+        fault = f"partition is {given[:50]!r}, which is not an integer from 0 to {LAST_PARTITION}"
+        raise BadRequest(fault, "partition")
+    return int(given)
+
+
+def parse_offset(request: Request, topic: str, partition: str) -> OffsetRequest:
+    """Parse a GET of an offset. Raises BadRequest."""
+    name, number = topic_of(topic), parse_partition(partition)
+    return OffsetRequest(OffsetQuery(name, number, AT.of(request)), ISOLATION.of(request))
+
+
+def parse_records(request: Request, topic: str, partition: str) -> RecordsRequest:
+    """Parse a GET of raw records. Raises BadRequest."""
+    offset, limit, max_bytes, isolation = (each.of(request) for each in RECORDS)
+    begin = offset if isinstance(offset, str) else None
+    name, number = topic_of(topic), parse_partition(partition)
+    first = 0 if begin else offset
+    wanted = LogRange(name, number, first, end=0, limit=limit, max_bytes=max_bytes, isolation=isolation)
+    return RecordsRequest(wanted, begin)
+
+
+TOPICS_SCHEMA = Schema(
+    "Topics",
+    an_object(
+        ("topics",),
+        topics=an_array(an_object(("topic", "partitions"), topic=TEXT, partitions=COUNT)),
+        next={"type": "string", "description": "value of `after` for the next page; absent on the last page"},
+    ),
+)
+
+
+def render_topics(found: TopicList) -> Response[str]:
+    """`{"topics": [{"topic": "flights", "partitions": 9}], "next": "flights"}`."""
+    topics: dict[str, Any] = {
+        "topics": [{"topic": name, "partitions": count} for name, count in found.topics]
+    }
+    return render_json(topics | ({"next": found.next_after} if found.next_after else {}))
+
+
+_IN_STATE = {
+    "description": "whether Keylane keeps the topic's state",
+    "enum": [KEPT, NOT_KEPT, UNAVAILABLE, NOT_CONFIGURED],
+}
+_PARTITION: dict[str, Any] = {
+    "partition": COUNT,
+    "leader": {**MAYBE_COUNT, "description": "the broker's id"},
+    "replicas": an_array(COUNT),
+    "in_sync": an_array(COUNT),
+    "slot": {
+        **MAYBE_COUNT,
+        "maximum": 16383,
+        "description": "Redis Cluster slot of the partition's first stripe",
+    },
+    "shard": {**MAYBE_TEXT, "description": "host:port of that slot's primary"},
+}
+KAFKA_TOPIC_SCHEMA = Schema(
+    "KafkaTopic",
+    an_object(
+        ("topic", "topic_id", "internal", "state", "partitions"),
+        topic=TEXT,
+        topic_id=TEXT,
+        internal=FLAG,
+        state=_IN_STATE,
+        partitions=an_array(an_object(tuple(_PARTITION), **_PARTITION)),
+    ),
+)
+KAFKA_PARTITION_SCHEMA = Schema(
+    "KafkaPartition",
+    an_object(("topic", "state", *_PARTITION), topic=TEXT, state=_IN_STATE, **_PARTITION),
+)
+
+
+def render_topic_placement(placement: TopicPlacement) -> Response[str]:
+    """Render a topic with all its partitions."""
+    topic = placement.topic
+    return render_json(
+        {
+            "topic": topic.name,
+            "topic_id": topic.topic_id,
+            "internal": topic.internal,
+            "state": placement.state,
+            "partitions": [_render_partition(placement, each) for each in topic.partitions],
+        }
+    )
+
+
+def render_partition_placement(placement: TopicPlacement, partition: int) -> Response[str]:
+    """Render one partition of a topic."""
+    head = {"topic": placement.topic.name, "state": placement.state}
+    return render_json(head | _render_partition(placement, placement.topic.partitions[partition]))
+
+
+def _render_partition(placement: TopicPlacement, partition: KafkaPartition) -> dict[str, Any]:
+    return {
+        "partition": partition.number,
+        "leader": partition.leader,
+        "replicas": list(partition.replicas),
+        "in_sync": list(partition.in_sync),
+        "slot": placement.slots[partition.number],
+        "shard": placement.shards[partition.number],
+    }
+
+
+OFFSET_SCHEMA = Schema(
+    "Offset",
+    an_object(
+        ("topic", "partition", "at", "isolation", "offset", "timestamp"),
+        topic=TEXT,
+        partition=COUNT,
+        at=TEXT,
+        isolation={"enum": list(ISOLATIONS)},
+        offset={**MAYBE_COUNT, "description": "null if there is no such record"},
+        timestamp={**MAYBE_COUNT, "description": "timestamp of the record, if it was looked up by time"},
+    ),
+)
+
+
+def render_offset(request: OffsetRequest, found: OffsetFound | None) -> Response[str]:
+    """`{"topic": ..., "partition": 3, "at": "latest", "isolation": ..., "offset": 42, "timestamp": null}`."""
+    topic, partition, at = request.query
+    return render_json(
+        {
+            "topic": topic,
+            "partition": partition,
+            "at": str(at),
+            "isolation": request.isolation,
+            "offset": found.offset if found else None,
+            "timestamp": found.timestamp_ms if found else None,
+        }
+    )
+
+
+def parse_clusters(request: Request) -> bool:
+    """Return whether a GET of the clusters asks for the versions of APIs. Raises BadRequest."""
+    return bool(API_VERSIONS.of(request))
+
+
+CLUSTERS_SCHEMA = Schema(
+    "Clusters",
+    an_object(
+        ("clusters",),
+        clusters=an_array(
+            an_object(
+                ("name", "cluster_id", "controller", "brokers"),
+                name={**TEXT, "description": "the name in KEYLANE_KAFKA_CLUSTERS, or default"},
+                cluster_id=MAYBE_TEXT,
+                why={**TEXT, "description": "why the cluster is unavailable"},
+                controller=MAYBE_COUNT,
+                brokers=an_array(
+                    an_object(
+                        ("id", "host", "port", "rack"),
+                        id=COUNT,
+                        host=TEXT,
+                        port=COUNT,
+                        rack=MAYBE_TEXT,
+                        api_versions={
+                            "type": ["array", "null"],
+                            "description": "with api_versions=true; null if the broker did not answer",
+                            "items": an_object(
+                                ("api_key", "min_version", "max_version"),
+                                api_key=COUNT,
+                                min_version=COUNT,
+                                max_version=COUNT,
+                            ),
+                        },
+                        why={**TEXT, "description": "why the broker did not answer"},
+                    )
+                ),
+            )
+        ),
+    ),
+)
+
+
+def render_clusters(
+    clusters: Mapping[str, KafkaCluster | KeylaneError],
+    versions: Mapping[tuple[str, int], Sequence[ApiVersion] | KeylaneError] | None = None,
+) -> Response[str]:
+    """`{"clusters": [{"name": "default", "cluster_id": ..., "controller": 1, "brokers": [{"id": 1, ...}]}]}`.
+
+    A cluster that does not answer has no id, no brokers, and `why`. With `versions` each broker has
+    `"api_versions": [{"api_key": 0, "min_version": 0, "max_version": 11}, ...]`, or null and `why`.
+    """
+    found = [_render_cluster(name, each, versions) for name, each in clusters.items()]
+    return render_json({"clusters": found})
+
+
+def _render_cluster(
+    name: str,
+    cluster: KafkaCluster | KeylaneError,
+    versions: Mapping[tuple[str, int], Sequence[ApiVersion] | KeylaneError] | None,
+) -> dict[str, Any]:
+    if isinstance(cluster, KeylaneError):
+        return {"name": name, "cluster_id": None, "controller": None, "brokers": [], "why": str(cluster)}
+    return {
+        "name": name,
+        "cluster_id": cluster.cluster_id,
+        "controller": cluster.controller,
+        "brokers": [
+            {"id": broker.number, "host": broker.host, "port": broker.port, "rack": broker.rack}
+            | ({} if versions is None else _render_versions(versions[name, broker.number]))
+            for broker in cluster.brokers
+        ],
+    }
+
+
+def _render_versions(found: Sequence[ApiVersion] | KeylaneError) -> dict[str, Any]:
+    if isinstance(found, KeylaneError):
+        return {"api_versions": None, "why": str(found)}
+    return {"api_versions": [each._asdict() for each in found]}
+
+
+HEALTH_SCHEMA = Schema(
+    "Health",
+    an_object(
+        ("live", "ready", "parts"),
+        live=FLAG,
+        ready=FLAG,
+        parts={
+            "type": "object",
+            "description": "by name: kafka, kafka.NAME for further clusters, and redis if it is configured",
+            "additionalProperties": an_object(("ready", "took_ms"), ready=FLAG, took_ms=COUNT, why=TEXT),
+        },
+    ),
+)
+
+
+def render_health(parts: Mapping[str, PartHealth]) -> Response[str]:
+    """200 if all parts are ready, else 503; `live` is true whenever the function answers."""
+    rendered = {
+        name: {"ready": part.why is None, "took_ms": part.took_ms, **({"why": part.why} if part.why else {})}
+        for name, part in parts.items()
+    }
+    ready = all(part.why is None for part in parts.values())
+    response = render_json({"live": True, "ready": ready, "parts": rendered})
+    response.status_code = 200 if ready else 503
+    response.headers["Cache-Control"] = "no-store"
+    return response

@@ -1,0 +1,111 @@
+"""Raw records of a partition as one JSON document."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from keylane.api.http.rendering import JSON
+from keylane.api.http.response import ANSWER_LIMIT_BYTES, Response
+from keylane.api.http.schemas import COUNT, MAYBE_TEXT, TEXT, VALUE, Schema, an_array, an_object
+from keylane.api.reads.envelope import render_headers, render_key, render_value
+from keylane.errors import TooLarge
+from keylane.model.kafka import ISOLATIONS
+from keylane.model.records import Record, ValueForm
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from keylane.explore.log import RecordPage
+    from keylane.model.kafka import LogRange, LogRecord
+
+
+LOG_RECORD_SCHEMA = Schema(
+    "LogRecord",
+    an_object(
+        ("partition", "offset", "position", "timestamp", "key", "key_format", "headers", "value_format"),
+        partition=COUNT,
+        offset=COUNT,
+        position=TEXT,
+        timestamp={"type": ["integer", "null"]},
+        timestamp_type={"enum": ["CreateTime", "LogAppendTime", None]},
+        key=MAYBE_TEXT,
+        key_format={"enum": ["text", "base64", "null"]},
+        headers={**VALUE["headers"], "type": ["array", "null"]},
+        value=VALUE["value"],
+        value_format={"enum": ["json", "text", "base64", "left-in-kafka", "null"]},
+        value_bytes=COUNT,
+    ),
+)
+LOG_RECORDS_SCHEMA = Schema(
+    "LogRecords",
+    an_object(
+        ("topic", "partition", "isolation", "records", "next_offset", "watermarks"),
+        topic=TEXT,
+        partition=COUNT,
+        isolation={"enum": list(ISOLATIONS)},
+        records=an_array(LOG_RECORD_SCHEMA),
+        next_offset={**COUNT, "description": "offset at which to continue"},
+        watermarks={
+            "description": "the partition's first offset, and the offset of its next record",
+            **an_object(("low", "high"), low=COUNT, high=COUNT),
+        },
+    ),
+)
+
+
+def render_records(wanted: LogRange, page: RecordPage) -> Response[str]:
+    """`{"topic": ..., "partition": 3, "records": [...], "next_offset": 1043, "watermarks": {...}}`.
+
+    `watermarks`: the partition's first offset, and its next one. A record has position, timestamp, key, value
+    and headers as in an envelope; a null key or value has the format `null`; headers are null if a name is
+    not valid UTF-8. Raises TooLarge for a record whose key and headers exceed a response.
+    """
+    rows: list[str] = []
+    size_bytes, next_offset = 0, page.batch.next_offset
+    for record in page.batch.records:
+        row, row_bytes = _render_fitting(wanted.partition, record)
+        size_bytes += row_bytes
+        if size_bytes > ANSWER_LIMIT_BYTES:
+            next_offset = record.offset
+            break
+        rows.append(row)
+    head = {"topic": wanted.topic, "partition": wanted.partition, "isolation": wanted.isolation}
+    tail = {"next_offset": next_offset, "watermarks": {"low": page.low, "high": page.high}}
+    body = f'{json.dumps(head)[:-1]}, "records": [{", ".join(rows)}], {json.dumps(tail)[1:]}'
+    return Response(200, JSON, body, {"Cache-Control": "no-cache", "X-Content-Type-Options": "nosniff"})
+
+
+def _render_fitting(partition: int, record: LogRecord) -> tuple[str, int]:
+    """The first rendering that fits into a response, and its size there. Raises TooLarge."""
+    row_bytes = 0
+    for shown in _renderings(partition, record):
+        row = _render_record(record, shown)
+        row_bytes = len(json.dumps(row)) + 2
+        if row_bytes <= ANSWER_LIMIT_BYTES:
+            return row, row_bytes
+    raise TooLarge("answer", row_bytes, ANSWER_LIMIT_BYTES)
+
+
+def _renderings(partition: int, record: LogRecord) -> Iterator[Record]:
+    """The record as it is, with its value in base64, and with its value left in Kafka."""
+    key, value = record.key or b"", record.value or b""
+    shown = Record(key, value, partition, record.offset, record.timestamp_ms or 0, record.headers or ())
+    yield shown
+    yield shown._replace(form=ValueForm("base64"))
+    yield shown._replace(value=b"", left_in_kafka_bytes=len(value))
+
+
+def _render_record(record: LogRecord, shown: Record) -> str:
+    head = {
+        "partition": shown.partition,
+        "offset": record.offset,
+        "position": str(shown.position),
+        "timestamp": record.timestamp_ms,
+        "timestamp_type": record.timestamp_type,
+        **({"key": None, "key_format": "null"} if record.key is None else render_key(record.key)),
+        "headers": None if record.headers is None else render_headers(shown),
+    }
+    if record.value is None:
+        return json.dumps({**head, "value_format": "null", "value": None})
+    return f"{json.dumps(head)[:-1]}, {render_value(shown, None)}}}"

@@ -1,0 +1,171 @@
+"""Many keys of one topic, and one key of several topics: the requests, and the responses."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from keylane.api.http.common_parameters import (
+    KEY_CHARACTERS,
+    KEY_FORMAT,
+    TERMS_OF_LISTS,
+    TOPIC_PATTERN,
+    ValueOptions,
+    parse_key,
+    parse_key_texts,
+    parse_terms,
+    parse_value_options,
+)
+from keylane.api.http.json_response import freshness_of_lanes, freshness_of_topics, render_fresh
+from keylane.api.http.parameters import Parameter, switch, text
+from keylane.api.http.request import topic_name, topic_of
+from keylane.api.http.schemas import COUNT, FRESHNESS, KEY, Schema, an_array, an_object
+from keylane.api.reads.envelope import ROW_SCHEMA, render_key
+from keylane.api.writes.record_bodies import parse_json
+from keylane.errors import BadRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from keylane.api.http.request import Request
+    from keylane.api.http.response import Response
+    from keylane.api.reads.envelope import Envelopes
+    from keylane.config.functions import QuerySettings
+    from keylane.model.records import Answer
+    from keylane.query.multi_get import LaneRecords
+    from keylane.query.store import ReadTerms, Watermarks
+
+KEYS_LIMIT = 1000
+TOPICS_LIMIT = 10
+TOPICS_LEAST = 2
+NAMES = rf"{TOPIC_PATTERN}(,{TOPIC_PATTERN}){{{TOPICS_LEAST - 1},{TOPICS_LIMIT - 1}}}"
+
+ATOMIC = switch("atomic", "read all keys at one moment: they must share a lane")
+JOIN_ATOMIC = switch("atomic", "read all topics at one moment, or not at all", default=True)
+TOPICS = text("topics", "2 to 10 topics, divided by commas", TOPICS_LIMIT * 250, NAMES, required=True)
+MANY: tuple[Parameter, ...] = (ATOMIC, *TERMS_OF_LISTS)
+JOIN: tuple[Parameter, ...] = (TOPICS, KEY_FORMAT, JOIN_ATOMIC, *TERMS_OF_LISTS)
+MANY_BODY: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "keys": {
+            "type": "array",
+            "items": {"type": "string", "minLength": 1, "maxLength": KEY_CHARACTERS},
+            "minItems": 1,
+            "maxItems": KEYS_LIMIT,
+        },
+        "key_format": {"type": "string", "enum": ["text", "base64"], "default": "text"},
+    },
+    "required": ["keys"],
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ReadManyRequest:
+    """A read of many keys of one topic."""
+
+    topic: str
+    keys: tuple[bytes, ...]
+    atomic: bool
+    terms: ReadTerms
+    values: ValueOptions
+
+
+@dataclass(frozen=True, slots=True)
+class JoinRequest:
+    """A read of one key of several topics."""
+
+    topics: tuple[str, ...]
+    key: bytes
+    atomic: bool
+    terms: ReadTerms
+    values: ValueOptions
+
+
+def parse_read_many(request: Request, topic: str, settings: QuerySettings) -> ReadManyRequest:
+    """Parse a POST of many keys. Raises BadRequest, which names the parameter at fault."""
+    return ReadManyRequest(
+        topic_of(topic),
+        _parse_keys(request.content()),
+        ATOMIC.of(request),
+        parse_terms(request, settings),
+        parse_value_options(request),
+    )
+
+
+def parse_join(request: Request, key: str, settings: QuerySettings) -> JoinRequest:
+    """Parse a GET of one key of several topics. Raises BadRequest, which names the parameter at fault."""
+    topics = tuple(topic_name(name, "topics") for name in TOPICS.of(request).split(","))
+    if not TOPICS_LEAST <= len(topics) <= TOPICS_LIMIT:
+        raise BadRequest(
+            f"topics names {len(topics)} topics: a join reads {TOPICS_LEAST} to {TOPICS_LIMIT}", "topics"
+        )
+    if len(set(topics)) < len(topics):
+        raise BadRequest("topics names a topic twice", "topics")
+    return JoinRequest(
+        topics,
+        parse_key(request, key),
+        JOIN_ATOMIC.of(request),
+        parse_terms(request, settings),
+        parse_value_options(request),
+    )
+
+
+def _parse_keys(body: bytes) -> tuple[bytes, ...]:
+    document = parse_json(body, ': it looks like {"keys": ["a", "b"]}')
+    keys = document.get("keys") if isinstance(document, dict) else None
+    if not isinstance(keys, list) or not 1 <= len(keys) <= KEYS_LIMIT:
+        raise BadRequest(f"keys is not an array of 1 to {KEYS_LIMIT} keys", "keys")
+    if not all(keys) or not all(isinstance(key, str) for key in keys):
+        raise BadRequest("keys contains something that is not a string, or an empty string", "keys")
+    key_format = document.get("key_format", "text")
+    if not isinstance(key_format, str):
+        raise BadRequest("key_format is neither text nor base64", "key_format")
+    return parse_key_texts(keys, "keys", is_base64=KEY_FORMAT.parse(key_format) == "base64")
+
+
+RECORDS_SCHEMA = Schema(
+    "Records", an_object(("records", "watermarks"), records=an_array(ROW_SCHEMA), **FRESHNESS)
+)
+
+
+def render_many(
+    keys: Iterable[bytes], found: Iterable[LaneRecords], watermarks: Watermarks, envelopes: Envelopes
+) -> Response[str]:
+    """Render records in the order of the request's keys."""
+    rows: dict[bytes, str] = {}
+    for lane in found:
+        rows.update(zip(lane.keys, envelopes.render_lane(lane), strict=True))
+    records = ", ".join([rows[key] for key in keys])
+    return render_fresh(f'"records": [{records}]', freshness_of_lanes(watermarks, envelopes.now_ms))
+
+
+JOINED_SCHEMA = Schema(
+    "Joined",
+    an_object(
+        (*KEY, "records", "watermarks"),
+        **KEY,
+        **FRESHNESS
+        | {
+            "records": {"type": "object", "description": "row by topic", "additionalProperties": ROW_SCHEMA},
+            "watermarks": {
+                "type": "object",
+                "description": "offset by topic, then by partition",
+                "additionalProperties": {"type": "object", "additionalProperties": COUNT},
+            },
+        },
+    ),
+)
+
+
+def render_join(key: bytes, answers: Sequence[Answer], envelopes: Envelopes) -> Response[str]:
+    """Render one key's records by topic.
+
+    `{"key": ..., "records": {"a": {...}, "b": {..., "absent": true}}, ...}`; `watermarks` are by topic too.
+    """
+    records = [
+        f"{json.dumps(answer.layout.topic)}: {envelopes.render_row(key, answer)}" for answer in answers
+    ]
+    body = f'{json.dumps(render_key(key))[1:-1]}, "records": {{{", ".join(records)}}}'
+    return render_fresh(body, freshness_of_topics(answers, envelopes.now_ms))

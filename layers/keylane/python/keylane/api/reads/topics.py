@@ -1,0 +1,128 @@
+"""The description of a topic, and of its partitions' nodes: the requests, and the responses."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from keylane.api.http.common_parameters import TOPIC_PATTERN
+from keylane.api.http.json_response import render_json
+from keylane.api.http.parameters import Parameter, text
+from keylane.api.http.request import topic_name
+from keylane.api.http.schemas import COUNT, FLAG, TEXT, Schema, an_array, an_object
+
+if TYPE_CHECKING:
+    from keylane.api.http.request import Request
+    from keylane.api.http.response import Response
+    from keylane.model.records import Options
+    from keylane.query.topics import LaneView, TopicView
+
+TOPIC = text("topic", "a topic", 249, TOPIC_PATTERN, required=True)
+METADATA: tuple[Parameter, ...] = (TOPIC,)
+
+
+def parse_metadata(request: Request) -> str:
+    """Parse a GET of a topic's partitions: the topic's name. Raises BadRequest."""
+    return topic_name(TOPIC.of(request), "topic")
+
+
+LANE_SCHEMA = Schema(
+    "Lane",
+    an_object(
+        ("partition", "stripe", "slot", "shard", "next_offset", "log_end", "lag", "building", "incomplete"),
+        partition=COUNT,
+        stripe=COUNT,
+        slot={"type": "integer", "minimum": 0, "maximum": 16383},
+        shard=TEXT,
+        next_offset=COUNT,
+        log_end=COUNT,
+        lag=COUNT,
+        building=FLAG,
+        incomplete=FLAG,
+        has_strays=FLAG,
+        age_ms=COUNT,
+    ),
+)
+TOPIC_SCHEMA = Schema(
+    "Topic",
+    an_object(
+        ("topic", "partitions", "stripes", "partitioner", "partition_by", "generation", "options", "lanes"),
+        topic=TEXT,
+        partitions=COUNT,
+        stripes=COUNT,
+        partitioner={"enum": ["murmur2", "crc32", "fnv1a"]},
+        partition_by={"type": "string", "pattern": "^(key|prefix:.+)$"},
+        generation=COUNT,
+        options={"type": "object"},
+        building=FLAG,
+        incomplete=FLAG,
+        lag=COUNT,
+        age_ms=COUNT,
+        strays={"type": "object", "additionalProperties": COUNT},
+        lanes=an_array(LANE_SCHEMA),
+    ),
+)
+
+
+def render_topic(topic: TopicView, now_ms: int) -> Response[str]:
+    """Render layout, options, totals, and each lane; `age_ms` is missing where a lane was never complete."""
+    layout = topic.layout
+    lanes = [_render_lane(lane, now_ms) for lane in topic.lanes]
+    ages = [lane["age_ms"] for lane in lanes if "age_ms" in lane]
+    return render_json(
+        {
+            "topic": layout.topic,
+            "partitions": layout.partition_count,
+            "stripes": layout.stripes,
+            "partitioner": layout.partitioner,
+            "partition_by": layout.partition_by,
+            "generation": layout.generation,
+            "options": _render_options(layout.options),
+            "building": any(lane["building"] for lane in lanes),
+            "incomplete": any(lane["incomplete"] for lane in lanes),
+            "lag": sum(lane["lag"] for lane in lanes),
+            **({"age_ms": max(ages)} if len(ages) == len(lanes) else {}),
+            "strays": {"strays": 0} | topic.strays,
+            "lanes": lanes,
+        }
+    )
+
+
+def _render_options(options: Options) -> dict[str, Any]:
+    return {name: value for name, value in asdict(options).items() if name != "view"}
+
+
+def _render_lane(view: LaneView, now_ms: int) -> dict[str, Any]:
+    lane, watermark = view.lane, view.watermark
+    next_offset = watermark.next_offset if watermark else 0
+    log_end = watermark.log_end if watermark else 0
+    fields = {
+        "partition": lane.partition,
+        "stripe": lane.stripe,
+        "slot": lane.slot,
+        "shard": view.shard,
+        "next_offset": next_offset,
+        "log_end": log_end,
+        "lag": max(0, log_end - next_offset),
+        "building": not (watermark and watermark.complete_as_of_ms),
+        "incomplete": bool(watermark and watermark.incomplete),
+        "has_strays": bool(watermark and watermark.has_strays),
+    }
+    if watermark and watermark.complete_as_of_ms:
+        fields["age_ms"] = max(0, now_ms - watermark.complete_as_of_ms)
+    return fields
+
+
+PARTITIONS_SCHEMA = Schema(
+    "Partitions",
+    {
+        "type": "object",
+        "description": "partitions by the host:port that serves them",
+        "additionalProperties": an_array(COUNT),
+    },
+)
+
+
+def render_partitions(partitions: dict[str, list[int]]) -> Response[str]:
+    """Render `{"host:port": [0, 1, 2], ...}`."""
+    return render_json(partitions)

@@ -1,0 +1,1 @@
+"""The resources that are written, but for those of REST Proxy."""

@@ -1,0 +1,68 @@
+"""The guards around one request to write: rate limits first, then its idempotency key."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from keylane.api.writes import idempotency
+from keylane.api.writes.idempotency import IDEMPOTENCY_KEY
+from keylane.errors import KeylaneError
+from keylane.produce.rate_limits import UNLIMITED
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from keylane.api.http.request import Request
+    from keylane.api.http.response import Response
+    from keylane.errors import RateLimited
+    from keylane.model.records import NewRecord
+    from keylane.ports import RecordResult
+    from keylane.produce.guards import Guards
+
+
+class Put(Protocol):
+    """Writes the request's records, but for those of the topics in `refused`: topic -> the reason."""
+
+    def __call__(self, *, refused: Mapping[str, KeylaneError]) -> Sequence[RecordResult]:
+        """Return the result of each record."""
+
+
+def write_guarded(
+    guards: Guards,
+    request: Request,
+    records: Sequence[NewRecord],
+    put: Put,
+    render: Callable[[Sequence[RecordResult]], Response[str]],
+) -> Response[str]:
+    """Write the request's records, unless a limit or an earlier request with its key stands against it.
+
+    The response is saved under the key if a record was written; else the key is free again. Limits count a
+    replayed request, too. Raises RateLimited (the caller is over its limit), StateUnavailable, and as
+    `idempotency.claim` and `render`.
+    """
+    key = IDEMPOTENCY_KEY.of(request)
+    limits = guards.limits
+    admission = limits.admit(request.caller.name(guards.caller), records) if limits else UNLIMITED
+    claim = None if key is None else idempotency.claim(guards, request, key)
+    if claim is not None and claim.saved is not None:
+        response = claim.saved
+    else:
+        _count_refused(guards, records, admission.refused)
+        to_save: bytes | None = None
+        try:
+            results = put(refused=admission.refused)
+            response = render(results)
+            if claim is not None and not all(isinstance(result, KeylaneError) for result in results):
+                to_save = idempotency.serialize(response)
+        finally:
+            if claim is not None:
+                claim.settle(to_save)
+    response.headers |= admission.headers
+    return response
+
+
+def _count_refused(guards: Guards, records: Sequence[NewRecord], refused: Mapping[str, RateLimited]) -> None:
+    for record in records if refused else ():
+        if record.topic in refused:
+            # Labeled by the rule, not by the topic: clients could make up any number of topics.
+            guards.meter.count("RateLimited", 1, refused[record.topic].pattern)

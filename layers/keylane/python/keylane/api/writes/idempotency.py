@@ -1,0 +1,97 @@
+"""`Idempotency-Key`: a request that is sent again with its key gets the saved response and writes nothing.
+
+A key belongs to its caller: two callers may use the same key. Unidentified callers share their keys, so keys
+should be hard to guess, such as UUIDs. A key stands for one request: its method, path, query, media type and
+body. The response to
+
+    the first request              as without a key
+    the same request again         the saved status, headers and body, and `Idempotency-Replayed: true`
+    the same while it is written   409 `request-in-progress`
+    another request                422 `idempotency-key-reused`
+
+A response is saved if at least one record is known to be written. Otherwise the key is released, so that the
+client can repeat the request. So a record that Kafka did not acknowledge may be written twice. The same may
+happen if the function was killed before it saved the response: its claim expires, and the key is free again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from keylane.access.callers import SOURCE_IP
+from keylane.api.http.parameters import HEADER, Parameter
+from keylane.api.http.response import Response
+from keylane.errors import BadRequest
+
+if TYPE_CHECKING:
+    from keylane.api.http.request import Request
+    from keylane.ports import IdempotencyStore
+    from keylane.produce.guards import Guards
+
+LONGEST_KEY = 255
+_VISIBLE = re.compile(rf"[!-~]{{1,{LONGEST_KEY}}}")
+
+
+def _read_key(given: str) -> str:
+    if not _VISIBLE.fullmatch(given):
+        raise ValueError(f"not 1 to {LONGEST_KEY} visible ASCII characters")
+    return given
+
+
+IDEMPOTENCY_KEY = Parameter(
+    "Idempotency-Key",
+    "a string of the client's choice: a request repeated with it gets the saved response and writes nothing",
+    {"type": "string", "pattern": f"^[!-~]{{1,{LONGEST_KEY}}}$"},
+    _read_key,
+    place=HEADER,
+)
+
+
+class Claim(NamedTuple):
+    """A request's claim on its key. `saved`: the response to the same request, None if this is the first."""
+
+    store: IdempotencyStore
+    name: str
+    token: bytes
+    saved: Response[str] | None
+
+    def settle(self, response: bytes | None) -> None:
+        """Save the serialized response under the key; None frees the key."""
+        self.store.settle(self.name, self.token, response)
+
+
+def claim(guards: Guards, request: Request, key: str) -> Claim:
+    """Claim the key for this request.
+
+    Raises BadRequest without a store, IdempotencyKeyReused, RequestInProgress, StateUnavailable.
+    """
+    if guards.idempotency is None:
+        raise BadRequest(
+            "Idempotency-Key is not supported here: the service has no Redis to save responses in",
+            IDEMPOTENCY_KEY.name,
+        )
+    store = guards.idempotency()
+    # An address does not identify a caller: a client may repeat its request from another one.
+    scope = request.caller.name([source for source in guards.caller if source != SOURCE_IP])
+    name = hashlib.sha256(f"{scope}\0{key}".encode()).hexdigest()
+    token, saved = store.claim(name, _fingerprint(request))
+    return Claim(store, name, token, None if saved is None else _replay(saved))
+
+
+def serialize(response: Response[str]) -> bytes:
+    """The response as it is saved: a JSON array of status, headers and body."""
+    return json.dumps([response.status_code, response.headers, response.body]).encode()
+
+
+def _replay(saved: bytes) -> Response[str]:
+    status, headers, body = json.loads(saved)
+    return Response(status, None, body, headers | {"Idempotency-Replayed": "true"})
+
+
+def _fingerprint(request: Request) -> bytes:
+    media_type = request.headers.get("content-type", "")
+    head = json.dumps([request.method, request.path, sorted(request.query.items()), media_type])
+    return hashlib.sha256(head.encode() + b"\0" + request.content()).digest()

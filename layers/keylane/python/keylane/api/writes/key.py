@@ -1,0 +1,84 @@
+"""Requests that write or delete one key, and their responses."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, NamedTuple
+
+from keylane.api.http.common_parameters import parse_key
+from keylane.api.http.preferences import ASYNC_APPLIED, wants_async
+from keylane.api.http.rendering import JSON
+from keylane.api.http.request import topic_of
+from keylane.api.http.response import Response
+from keylane.api.http.schemas import COUNT, TEXT, Schema, an_object
+from keylane.api.writes.record_results import QUEUED_ID
+from keylane.errors import BadRequest, KeylaneError
+from keylane.model.records import NewRecord, Position
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from keylane.api.http.request import Request
+    from keylane.ports import RecordResult
+
+_CONDITIONS = {"if-match": "If-Match", "if-none-match": "If-None-Match"}
+
+
+class WriteKeyRequest(NamedTuple):
+    """The record to write. `is_async`: the client doesn't wait for Kafka."""
+
+    record: NewRecord
+    is_async: bool
+
+
+def parse_put(request: Request, topic: str, key: str) -> WriteKeyRequest:
+    """Parse the PUT of a key: its body is the value. Raises as `parse_delete` and `Request.content`."""
+    name, data, is_async = _parse(request, topic, key)
+    return WriteKeyRequest(NewRecord(name, data, request.content()), is_async)
+
+
+def parse_delete(request: Request, topic: str, key: str) -> WriteKeyRequest:
+    """Parse the DELETE of a key; `topic` and `key` are percent-encoded, as in the path.
+
+    Raises BadRequest; also for a condition (If-Match, If-None-Match): the state lags behind Kafka, so no
+    write can depend on what the state holds.
+    """
+    name, data, is_async = _parse(request, topic, key)
+    return WriteKeyRequest(NewRecord(name, data, None), is_async)
+
+
+def _parse(request: Request, topic: str, key: str) -> tuple[str, bytes, bool]:
+    """Return the topic's name, the key's bytes, and whether the client doesn't wait for Kafka."""
+    for name in request.headers.keys() & _CONDITIONS.keys():
+        raise BadRequest(
+            f"writes don't support {_CONDITIONS[name]}: a topic with insert_once keeps each key's first "
+            "record; to see whose record it is, read the key from this write's position on",
+            _CONDITIONS[name],
+        )
+    return topic_of(topic), parse_key(request, key), wants_async(request)
+
+
+WRITTEN_SCHEMA = Schema(
+    "Written",
+    an_object(("partition", "offset", "position"), partition=COUNT, offset=COUNT, position=TEXT),
+)
+ACCEPTED_SCHEMA = Schema("Accepted", an_object(("status", "id"), status={"enum": ["queued"]}, id=QUEUED_ID))
+
+
+def render_write(request: WriteKeyRequest, status: int, results: Sequence[RecordResult]) -> Response[str]:
+    """Render a written record with this status, a queued one with 202. Raises the error of a failed one."""
+    (result,) = results
+    if isinstance(result, KeylaneError):
+        raise result
+    if isinstance(result, Position):
+        return render_position(result, status)
+    headers = {"Cache-Control": "no-store", **(ASYNC_APPLIED if request.is_async else {})}
+    return Response(202, JSON, json.dumps({"status": "queued", "id": result.id}), headers)
+
+
+def render_position(position: Position, status: int) -> Response[str]:
+    """Render the position of a written record: a read can wait for it."""
+    text = str(position)
+    # Numbers alone: json.dumps takes ten times as long.
+    body = f'{{"partition": {position.partition}, "offset": {position.offset}, "position": "{text}"}}'
+    return Response(status, JSON, body, {"Keylane-Position": text, "Cache-Control": "no-store"})

@@ -1,0 +1,224 @@
+"""Kafka itself: clusters, topics, partitions, offsets, raw records; and the health of Kafka and Redis."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from keylane.api.http.request import cluster_of, topic_of
+from keylane.api.http.router import Operations
+from keylane.api.reads import explore, log_records, topics
+from keylane.api.rest_proxy import v2_documents as v2
+from keylane.api.rest_proxy import v3_documents as v3
+from keylane.api.rest_proxy.v2_answers import JSON as V2
+from keylane.app import build_application
+from keylane.explore.clusters import find_cluster, list_clusters, topic_of_cluster, topics_of_cluster
+from keylane.explore.health import check_health
+from keylane.explore.log import find_ends, find_offset, read_records
+from keylane.explore.topics import (
+    check_partition,
+    describe_api_versions,
+    describe_clusters,
+    describe_kafka_topic,
+    find_partition,
+    list_names,
+    list_topics,
+    locate_topic,
+)
+from keylane.model.routes import EXPLORE
+from keylane.query.topics import describe_topic
+from keylane.wiring.explore import ExploreParts, build_explore
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from keylane.api.http.request import Request
+    from keylane.api.http.response import Response
+    from keylane.api.http.router import Application
+    from keylane.explore.topics import TopicPlacement
+    from keylane.model.kafka import KafkaTopic
+    from keylane.wiring.runtime import Runtime
+
+    ExploreApp = Application[ExploreParts]
+
+OPERATIONS = Operations(EXPLORE)
+
+
+def build(runtime: Runtime, environment: Mapping[str, str]) -> ExploreApp:
+    """Return the application that asks Kafka. Its parts are built by the first request."""
+    return build_application(OPERATIONS, build_explore, runtime, environment)
+
+
+_V2 = {"refusals": (403, 502), "render_error": v2.render_read_error}
+_V3 = {"refusals": (403, 502), "render_error": v3.render_v3_error}
+
+
+@OPERATIONS.operation(
+    explore.TOPICS_SCHEMA, parameters=explore.TOPICS, other_answers={V2: v2.NAMES_SCHEMA}, **_V2
+)
+def get_topics(app: ExploreApp, request: Request) -> Response[str]:
+    """Answer with a page of Kafka's topics, by name."""
+    use = app.parts()
+    if v2.wants_rest_proxy(request):
+        return v2.render_names(list_names(use.metadata, app.settings().topics, use.deadline))
+    wanted = explore.parse_topics(request)
+    return explore.render_topics(list_topics(use.metadata, app.settings().topics, wanted, use.deadline))
+
+
+@OPERATIONS.operation(
+    topics.TOPIC_SCHEMA,
+    other_answers={V2: v2.TOPIC_SCHEMA},
+    refusals=(502,),
+    render_error=v2.render_read_error,
+)
+def get_topic(app: ExploreApp, request: Request, topic: str) -> Response[str]:
+    """Answer with a topic's layout, and with each lane's node and progress."""
+    use = app.parts()
+    name = topic_of(topic)
+    if v2.wants_rest_proxy(request):
+        return v2.render_topic(describe_kafka_topic(use.metadata, name, use.deadline))
+    found = describe_topic(use.state_store, name, use.settings.state_timeout_ms)
+    return topics.render_topic(found, use.clock.now_ms())
+
+
+@OPERATIONS.operation(explore.KAFKA_TOPIC_SCHEMA, other_answers={V2: v2.PARTITIONS_SCHEMA}, **_V2)
+def get_kafka_topic(app: ExploreApp, request: Request, topic: str) -> Response[str]:
+    """Answer with a topic's partitions: their brokers, slots and shards."""
+    use = app.parts()
+    name = topic_of(topic)
+    if v2.wants_rest_proxy(request):
+        return v2.render_partitions(use.metadata.topic(name, use.deadline))
+    return explore.render_topic_placement(_placement(use, name))
+
+
+@OPERATIONS.operation(explore.KAFKA_PARTITION_SCHEMA, other_answers={V2: v2.PARTITION_SCHEMA}, **_V2)
+def get_kafka_partition(app: ExploreApp, request: Request, topic: str, partition: str) -> Response[str]:
+    """Answer with one partition's brokers, slot and shard."""
+    use = app.parts()
+    name, number = topic_of(topic), explore.parse_partition(partition)
+    if v2.wants_rest_proxy(request):
+        return v2.render_partition(find_partition(use.metadata, name, number, use.deadline), number)
+    placement = _placement(use, name)
+    check_partition(placement.topic, number)
+    return explore.render_partition_placement(placement, number)
+
+
+@OPERATIONS.operation(
+    explore.OFFSET_SCHEMA, parameters=explore.OFFSETS, other_answers={V2: v2.ENDS_SCHEMA}, **_V2
+)
+def get_offset(app: ExploreApp, request: Request, topic: str, partition: str) -> Response[str]:
+    """Answer with an offset: earliest, latest, max, or at a time."""
+    use = app.parts()
+    if v2.wants_rest_proxy(request):
+        name, number, deadline = topic_of(topic), explore.parse_partition(partition), use.deadline
+        found_topic = use.metadata.topic(name, deadline)
+        return v2.render_ends(find_ends(use.reader, found_topic, number, deadline))
+    wanted = explore.parse_offset(request, topic, partition)
+    return explore.render_offset(wanted, find_offset(use.metadata, use.reader, *wanted, use.deadline))
+
+
+@OPERATIONS.operation(v2.BROKERS_SCHEMA, answer_type=V2, **_V2)
+def get_brokers(app: ExploreApp, request: Request) -> Response[str]:
+    """Answer with the numbers of the brokers, as REST Proxy v2 does."""
+    use = app.parts()
+    return v2.render_brokers(use.metadata.cluster(use.deadline))
+
+
+@OPERATIONS.operation(log_records.LOG_RECORDS_SCHEMA, parameters=explore.RECORDS, refusals=(403, 413, 502))
+def get_records(app: ExploreApp, request: Request, topic: str, partition: str) -> Response[str]:
+    """Answer with a page of raw records, by offset."""
+    use = app.parts()
+    read = explore.parse_records(request, topic, partition)
+    return log_records.render_records(
+        read.wanted, read_records(use.metadata, use.reader, *read, use.deadline)
+    )
+
+
+@OPERATIONS.operation(explore.CLUSTERS_SCHEMA, parameters=explore.CLUSTERS, refusals=(403, 502))
+def get_clusters(app: ExploreApp, request: Request) -> Response[str]:
+    """Answer with the Kafka clusters and their brokers."""
+    use = app.parts()
+    has_versions, deadline = explore.parse_clusters(request), use.deadline
+    found = describe_clusters(use.clusters, deadline)
+    versions = describe_api_versions(use.clusters, found, deadline) if has_versions else None
+    return explore.render_clusters(found, versions)
+
+
+@OPERATIONS.operation(v3.CLUSTERS_SCHEMA, **_V3)
+def get_v3_clusters(app: ExploreApp, request: Request) -> Response[str]:
+    """Answer with the Kafka clusters, as REST Proxy v3 does."""
+    use = app.parts()
+    return v3.render_clusters(v3.Links.of(request), list_clusters(use.directory, use.deadline))
+
+
+@OPERATIONS.operation(v3.CLUSTER_SCHEMA, **_V3)
+def get_v3_cluster(app: ExploreApp, request: Request, cluster: str) -> Response[str]:
+    """Answer with a Kafka cluster, as REST Proxy v3 does."""
+    use = app.parts()
+    _, found = find_cluster(use.directory, cluster_of(cluster), use.deadline)
+    return v3.render_cluster(v3.Links.of(request), found)
+
+
+@OPERATIONS.operation(v3.TOPICS_SCHEMA, **_V3)
+def get_v3_topics(app: ExploreApp, request: Request, cluster: str) -> Response[str]:
+    """Answer with a cluster's topics, as REST Proxy v3 does."""
+    use = app.parts()
+    cluster_id = cluster_of(cluster)
+    found = topics_of_cluster(use.directory, app.settings().topics, cluster_id, use.deadline)
+    return v3.render_topics(v3.Links.of(request), cluster_id, found)
+
+
+@OPERATIONS.operation(v3.TOPIC_SCHEMA, **_V3)
+def get_v3_topic(app: ExploreApp, request: Request, cluster: str, topic: str) -> Response[str]:
+    """Answer with a topic, as REST Proxy v3 does."""
+    use = app.parts()
+    cluster_id = cluster_of(cluster)
+    return v3.render_topic(v3.Links.of(request), cluster_id, _topic_of_cluster(use, cluster_id, topic))
+
+
+@OPERATIONS.operation(v3.PARTITIONS_SCHEMA, **_V3)
+def get_v3_partitions(app: ExploreApp, request: Request, cluster: str, topic: str) -> Response[str]:
+    """Answer with a topic's partitions, as REST Proxy v3 does."""
+    use = app.parts()
+    cluster_id = cluster_of(cluster)
+    return v3.render_partitions(v3.Links.of(request), cluster_id, _topic_of_cluster(use, cluster_id, topic))
+
+
+@OPERATIONS.operation(v3.PARTITION_SCHEMA, **_V3)
+def get_v3_partition(
+    app: ExploreApp, request: Request, cluster: str, topic: str, partition: str
+) -> Response[str]:
+    """Answer with a partition, as REST Proxy v3 does."""
+    use = app.parts()
+    cluster_id, number = cluster_of(cluster), explore.parse_partition(partition)
+    found = _topic_of_cluster(use, cluster_id, topic)
+    check_partition(found, number)
+    return v3.render_partition(v3.Links.of(request), cluster_id, found, number)
+
+
+@OPERATIONS.operation(v3.OFFSETS_SCHEMA, **_V3)
+def get_v3_offsets(
+    app: ExploreApp, request: Request, cluster: str, topic: str, partition: str
+) -> Response[str]:
+    """Answer with a partition's first and next offset, as REST Proxy v3 does."""
+    use = app.parts()
+    cluster_id, number = cluster_of(cluster), explore.parse_partition(partition)
+    found = _topic_of_cluster(use, cluster_id, topic)
+    ends = find_ends(use.reader, found, number, use.deadline)
+    return v3.render_offsets(v3.Links.of(request), cluster_id, found.name, number, ends)
+
+
+@OPERATIONS.operation(explore.HEALTH_SCHEMA, also={503: "a part is not ready"})
+def get_health(app: ExploreApp, request: Request) -> Response[str]:
+    """Answer whether Kafka and the state can be reached, and why not."""
+    use = app.parts()
+    state = use.store.state if use.store else None
+    timeouts_ms = use.settings.health_timeout_ms, use.settings.state_timeout_ms
+    return explore.render_health(check_health(use.clusters, state, use.clock, *timeouts_ms))
+
+
+def _placement(use: ExploreParts, topic: str) -> TopicPlacement:
+    return locate_topic(use.metadata, use.store, topic, use.deadline, use.settings.state_timeout_ms)
+
+
+def _topic_of_cluster(use: ExploreParts, cluster_id: str, topic: str) -> KafkaTopic:
+    return topic_of_cluster(use.directory, cluster_id, topic_of(topic), use.deadline)

@@ -1,0 +1,192 @@
+"""Records to Kafka: of one key, or many, as kprf and REST Proxy accept them.
+
+Each operation parses its request, passes the guards (rate limits, idempotency key), writes the records, and
+renders the result of each record.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from keylane.api.http import problems
+from keylane.api.http.common_parameters import KEY_FORMAT
+from keylane.api.http.preferences import PREFER_ASYNC, wants_async
+from keylane.api.http.request import topic_of
+from keylane.api.http.router import BYTES, Operations
+from keylane.api.http.trace_context import has_trace, trace_headers
+from keylane.api.rest_proxy import v2_answers, v2_records, v3, v3_batch, v3_reports
+from keylane.api.rest_proxy.v2_schemas import MEDIA_TYPES, RequestSchemas
+from keylane.api.rest_proxy.v3_records import RecordParser
+from keylane.api.rest_proxy.v3_schemas import RecordSchemas
+from keylane.api.writes import kprf
+from keylane.api.writes.guarded_write import write_guarded
+from keylane.api.writes.idempotency import IDEMPOTENCY_KEY
+from keylane.api.writes.key import ACCEPTED_SCHEMA, WRITTEN_SCHEMA, parse_delete, parse_put, render_write
+from keylane.app import build_application
+from keylane.model.routes import PRODUCE, PermissionKind
+from keylane.produce.put import put_all
+from keylane.wiring.produce import ProduceParts, build_produce, preload_clients
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from keylane.api.http.request import Request
+    from keylane.api.http.response import Response
+    from keylane.api.http.router import Application
+    from keylane.model.records import NewRecord
+    from keylane.ports import RecordResult
+    from keylane.wiring.runtime import Runtime
+
+    ProduceApp = Application[ProduceParts]
+    Render = Callable[[Sequence[RecordResult]], Response[str]]
+
+OPERATIONS = Operations(PRODUCE)
+
+
+def build(runtime: Runtime, environment: Mapping[str, str]) -> ProduceApp:
+    """Return the application that writes. Its parts are built by the first request."""
+    preload_clients(environment)
+    return build_application(OPERATIONS, build_produce, runtime, environment)
+
+
+@OPERATIONS.operation(
+    WRITTEN_SCHEMA,
+    parameters=(KEY_FORMAT, PREFER_ASYNC, IDEMPOTENCY_KEY),
+    body=BYTES,
+    status=201,
+    accepted=ACCEPTED_SCHEMA,
+    refusals=(403, 409, 413, 415, 422, 429, 502),
+)
+def put_key(app: ProduceApp, request: Request, topic: str, key: str) -> Response[str]:
+    """Write the body as the key's value."""
+    wanted = parse_put(request, topic, key)
+    render = partial(render_write, wanted, 201)
+    return _write(app, request, [wanted.record], render, is_async=wanted.is_async)
+
+
+@OPERATIONS.operation(
+    WRITTEN_SCHEMA,
+    parameters=(KEY_FORMAT, PREFER_ASYNC, IDEMPOTENCY_KEY),
+    accepted=ACCEPTED_SCHEMA,
+    refusals=(403, 409, 413, 422, 429, 502),
+)
+def delete_key(app: ProduceApp, request: Request, topic: str, key: str) -> Response[str]:
+    """Write a tombstone for the key."""
+    wanted = parse_delete(request, topic, key)
+    render = partial(render_write, wanted, 200)
+    return _write(app, request, [wanted.record], render, is_async=wanted.is_async)
+
+
+@OPERATIONS.operation(
+    kprf.PUSHED_SCHEMA,
+    parameters=(IDEMPOTENCY_KEY,),
+    body=kprf.BODY,
+    refusals=(403, 409, 413, 415, 422, 429, 502),
+    reports_failures=True,
+)
+def push(app: ProduceApp, request: Request) -> Response[str]:
+    """Write records to any topics, as with kprf."""
+    wanted = kprf.parse_push(request)
+    try:
+        render = partial(kprf.render_push, request.id, as_kprf=app.parts().pushes_as_kprf)
+        response = _write(app, request, wanted.records, render, is_async=wanted.is_async)
+    except Exception as error:  # noqa: BLE001 (answered as the router would, with the method's own name)
+        response = problems.response_to(error, request.id)
+    response.method = "push/async" if wanted.is_async else "push/sync"  # as kprf's metrics call it
+    return response
+
+
+_rest_proxy = OPERATIONS.operation(
+    v2_answers.OFFSETS_SCHEMA,
+    parameters=(v2_records.KEY_FORMAT, PREFER_ASYNC, IDEMPOTENCY_KEY),
+    bodies=v2_records.BODIES,
+    accepted=v2_answers.OFFSETS_SCHEMA,
+    answer_type=v2_answers.JSON,
+    refusals=(403, 409, 413, 415, 422, 429),
+    render_error=v2_answers.render_failure,
+)
+
+
+@_rest_proxy
+def post_records(app: ProduceApp, request: Request, topic: str) -> Response[str]:
+    """Write records to the topic, as with Confluent's REST Proxy."""
+    return _post(app, request, topic)
+
+
+@_rest_proxy
+def post_records_to_partition(app: ProduceApp, request: Request, topic: str, partition: str) -> Response[str]:
+    """Write records to one partition of the topic, as with Confluent's REST Proxy."""
+    return _post(app, request, topic, partition)
+
+
+@OPERATIONS.operation(
+    v3_reports.REPORT_SCHEMA,
+    parameters=(IDEMPOTENCY_KEY,),
+    bodies=v3.BODIES,
+    refusals=(409, 413, 415, 422, 429),
+    render_error=v2_answers.render_failure,
+)
+def post_v3_records(app: ProduceApp, request: Request, cluster: str, topic: str) -> Response[str]:
+    """Write a stream of records to the topic, as with REST Proxy v3."""
+    wanted = v3.parse_stream(request, cluster, topic, _v3_parser(app, topic))
+    return _write(app, request, wanted.records, partial(v3_reports.render_reports, wanted, request.id))
+
+
+@OPERATIONS.operation(
+    v3_batch.BATCH_SCHEMA,
+    parameters=(IDEMPOTENCY_KEY,),
+    bodies=v3_batch.BODIES,
+    status=v3_batch.MULTI_STATUS,
+    refusals=(409, 413, 415, 422, 429),
+    render_error=v2_answers.render_failure,
+)
+def post_v3_batch(app: ProduceApp, request: Request, cluster: str, topic: str) -> Response[str]:
+    """Write a batch of records, each with an id, to the topic, as with REST Proxy v3."""
+    wanted = v3_batch.parse_batch(request, cluster, topic, _v3_parser(app, topic))
+    return _write(app, request, wanted.records, partial(v3_batch.render_batch, wanted, request.id))
+
+
+def _post(app: ProduceApp, request: Request, topic: str, partition: str | None = None) -> Response[str]:
+    is_async = wants_async(request)
+    target = v2_records.parse_target(request, topic, partition)
+    # Before the body, which may register a schema for the topic.
+    app.settings().topics.check(target.topic, PermissionKind.WRITE)
+    schemas = _schemas(app.parts()) if target.media_type in MEDIA_TYPES else None
+    target, records = v2_records.parse_body(request, target, schemas)
+    render = partial(v2_answers.render_results, target, request.id, is_async=is_async)
+    return _write(app, request, records, render, is_async=is_async)
+
+
+def _v3_parser(app: ProduceApp, topic: str) -> RecordParser:
+    use = app.parts()
+    schemas = RecordSchemas(_schemas(use), topic_of(topic), app.settings().topics)
+    return RecordParser(schemas, use.writer.clock.now_ms())
+
+
+def _schemas(use: ProduceParts) -> RequestSchemas | None:
+    return RequestSchemas(use.schemas, use.writer.clock, use.registry_timeout_ms) if use.schemas else None
+
+
+def _write(
+    app: ProduceApp,
+    request: Request,
+    records: Sequence[NewRecord],
+    render: Render,
+    *,
+    is_async: bool = False,
+) -> Response[str]:
+    """Write the records that no guard refuses, with the headers that name their request and its trace."""
+    use, named = app.parts(), records
+    if use.has_trace_headers and (trace := trace_headers(request)):
+        named = [each if has_trace(each) else _with_headers(each, trace) for each in named]
+    if use.request_id_header:
+        own = ((use.request_id_header, request.id.encode()),)
+        named = [_with_headers(each, own) for each in named]
+    put = partial(put_all, use.writer, named, is_async=is_async)
+    return write_guarded(use.guards, request, records, put, render)
+
+
+def _with_headers(record: NewRecord, headers: Sequence[tuple[str, bytes]]) -> NewRecord:
+    return replace(record, headers=(*record.headers, *headers))

@@ -1,0 +1,155 @@
+"""Reads from the state: keys, histories, many keys, joins, ranges, views, and descriptions of partitions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from keylane.api.http.router import Operations
+from keylane.api.reads import changes, many, pages, topics, views
+from keylane.api.reads.change_sources import KeyChanges, TopicChanges
+from keylane.api.reads.envelope import Envelopes
+from keylane.api.reads.key import READ, RECORD_SCHEMA, parse_read_key, render_record
+from keylane.app import build_application
+from keylane.model.routes import QUERY
+from keylane.query.history import read_as_of, read_history
+from keylane.query.join import read_joined
+from keylane.query.latest import read_latest
+from keylane.query.multi_get import read_many
+from keylane.query.ranges import read_range
+from keylane.query.topics import partitions_by_node
+from keylane.query.views import describe_view, list_views, read_windows
+from keylane.wiring.query import QueryParts, build_query
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from keylane.api.http.common_parameters import ValueOptions
+    from keylane.api.http.request import Request
+    from keylane.api.http.response import Response
+    from keylane.api.http.router import Application
+    from keylane.wiring.runtime import Runtime
+
+    QueryApp = Application[QueryParts]
+
+OPERATIONS = Operations(QUERY)
+
+
+def build(runtime: Runtime, environment: Mapping[str, str]) -> QueryApp:
+    """Return the application that reads from the state. Its parts are built by the first request."""
+    return build_application(OPERATIONS, build_query, runtime, environment)
+
+
+@OPERATIONS.operation(RECORD_SCHEMA, parameters=READ, is_value=True, refusals=(409, 410, 412, 413, 422))
+def get_key(app: QueryApp, request: Request, topic: str, key: str) -> Response[Any]:
+    """Answer with the record's own bytes, or say that there is none."""
+    use = app.parts()
+    read = parse_read_key(request, topic, key, use.settings)
+    if read.as_of is None:
+        answer = read_latest(use.store, read.topic, read.key, read.terms, read.wait)
+    else:
+        answer = read_as_of(use.store, read.topic, read.key, read.as_of, read.terms)
+    return render_record(answer, read, use.decoder(as_bytes=read.as_bytes), use.now_ms)
+
+
+@OPERATIONS.operation(pages.PAGE_SCHEMA, parameters=pages.RANGE, refusals=(409, 413))
+def get_keys(app: QueryApp, request: Request, topic: str) -> Response[Any]:
+    """Answer with a page of the topic's keys in order."""
+    use = app.parts()
+    read = pages.parse_range(request, topic, use.settings)
+    page = read_range(use.store, read.topic, read.scan, read.terms)
+    return pages.render_range(page, read, _envelopes(use, read.values))
+
+
+@OPERATIONS.operation(pages.HISTORY_SCHEMA, parameters=pages.HISTORY, refusals=(409, 413))
+def get_history(app: QueryApp, request: Request, topic: str, key: str) -> Response[Any]:
+    """Answer with a page of a key's records, newest first."""
+    use = app.parts()
+    read = pages.parse_history(request, topic, key, use.settings)
+    page = read_history(use.store, read.topic, read.key, read.scan, read.terms)
+    return pages.render_history(page, read, _envelopes(use, read.values))
+
+
+@OPERATIONS.operation(
+    changes.CHANGES_SCHEMA, parameters=changes.KEY, answer_type=changes.EVENT_STREAM, refusals=(501,)
+)
+def get_key_changes(app: QueryApp, request: Request, topic: str, key: str) -> Response[Any]:
+    """Answer with a key's record and each change as it comes, as Server-Sent Events."""
+    use = app.parts()
+    read = changes.parse_key_changes(request, topic, key, use.settings)
+    source = KeyChanges(use.change_reader, read)
+    return changes.render_stream(use.open_stream(source, read.since, changes.any_key))
+
+
+@OPERATIONS.operation(
+    changes.CHANGES_SCHEMA, parameters=changes.TOPIC, answer_type=changes.EVENT_STREAM, refusals=(501,)
+)
+def get_changes(app: QueryApp, request: Request, topic: str) -> Response[Any]:
+    """Answer with the changes of a topic's keys as they come, as Server-Sent Events."""
+    use = app.parts()
+    read = changes.parse_topic_changes(request, topic, use.settings)
+    source = TopicChanges(use.change_reader, read)
+    return changes.render_stream(use.open_stream(source, read.since, changes.keys_from(read.key)))
+
+
+@OPERATIONS.operation(
+    many.RECORDS_SCHEMA, parameters=many.MANY, body=many.MANY_BODY, refusals=(413, 414, 415)
+)
+def read_keys(app: QueryApp, request: Request, topic: str) -> Response[Any]:
+    """Answer with the latest records of many keys."""
+    use = app.parts()
+    read = many.parse_read_many(request, topic, use.settings)
+    found, watermarks = read_many(use.store, read.topic, read.keys, read.terms, atomic=read.atomic)
+    return many.render_many(read.keys, found, watermarks, _envelopes(use, read.values))
+
+
+@OPERATIONS.operation(many.JOINED_SCHEMA, parameters=many.JOIN, refusals=(413,))
+def join_topics(app: QueryApp, request: Request, key: str) -> Response[Any]:
+    """Answer with the latest records of one key in several topics."""
+    use = app.parts()
+    read = many.parse_join(request, key, use.settings)
+    answers = read_joined(use.store, read.topics, read.key, read.terms, atomic=read.atomic)
+    return many.render_join(read.key, answers, _envelopes(use, read.values))
+
+
+@OPERATIONS.operation(views.WINDOWS_SCHEMA, parameters=views.KEY, refusals=(413,))
+def get_windows(app: QueryApp, request: Request, view: str, key: str) -> Response[Any]:
+    """Answer with a page of a key's windows, by their starts."""
+    use = app.parts()
+    read = views.parse_windows_of_key(request, view, key, use.settings)
+    return views.render_windows(read_windows(use.store, read.scan, read.terms), read, use.now_ms)
+
+
+@OPERATIONS.operation(views.WINDOWS_SCHEMA, parameters=views.KEYS, refusals=(413,))
+def get_view_keys(app: QueryApp, request: Request, view: str) -> Response[Any]:
+    """Answer with a page of the windows of a range of keys, by keys and starts."""
+    use = app.parts()
+    read = views.parse_windows_of_span(request, view, use.settings)
+    return views.render_windows(read_windows(use.store, read.scan, read.terms), read, use.now_ms)
+
+
+@OPERATIONS.operation(views.VIEWS_SCHEMA)
+def get_views(app: QueryApp, request: Request) -> Response[Any]:
+    """Answer with all views: their topics, windows and columns."""
+    use = app.parts()
+    return views.render_views(list_views(use.store, use.settings.state_timeout_ms))
+
+
+@OPERATIONS.operation(views.VIEW_SCHEMA)
+def get_view(app: QueryApp, request: Request, view: str) -> Response[Any]:
+    """Answer with what a view computes, and how far its lanes are."""
+    use = app.parts()
+    name = views.parse_view(view)
+    found = describe_view(use.store, name, use.settings.state_timeout_ms)
+    return views.render_view(name, found, use.now_ms)
+
+
+@OPERATIONS.operation(topics.PARTITIONS_SCHEMA, parameters=topics.METADATA)
+def get_partitions(app: QueryApp, request: Request) -> Response[Any]:
+    """Answer with the nodes of a topic's partitions."""
+    use = app.parts()
+    topic = topics.parse_metadata(request)
+    return topics.render_partitions(partitions_by_node(use.store, topic, use.settings.state_timeout_ms))
+
+
+def _envelopes(use: QueryParts, values: ValueOptions) -> Envelopes:
+    return Envelopes(use.now_ms, values.fields, use.decoder(as_bytes=values.as_bytes))

@@ -1,6 +1,0 @@
-"""A partition of a topic."""
-
-from __future__ import annotations
-
-TopicPartition = tuple[str, int]
-"""Topic and partition."""

@@ -1,0 +1,74 @@
+"""Who may do what: bearer tokens and API keys, by the grants of the authorizer function (KEYLANE_ACCESS)."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING
+
+from keylane.app.authorizer import AccessRequest, NotAuthorized, decide
+from keylane.errors import KeylaneError, SettingsUnavailable
+from keylane.wiring.authorizer import GrantsSource
+from keylane_server.greenlets import call_in_thread
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from concurrent.futures import Executor
+
+    from keylane.access.grants import Grant
+    from keylane.ports import Clock
+    from keylane_server.received import ReceivedRequest
+
+__all__ = ["NotAllowed", "NotAuthorized", "TokenAuthorizer"]
+LOOK_S = 5.0
+"""How often it is looked whether the grants are due to be read again."""
+_log = logging.getLogger("keylane.serve")
+
+
+class NotAllowed(Exception):
+    """The token does not grant the request."""
+
+
+class TokenAuthorizer:
+    """Decides as the authorizer function does. A thread reads the grants: they may be in a secret store."""
+
+    def __init__(self, environment: Mapping[str, str], clock: Clock, executor: Executor) -> None:
+        self._source = GrantsSource(environment, clock)
+        self._executor = executor
+        self._grants: Mapping[str, Grant] = {}
+        self._look_at_s = 0.0
+
+    def reload(self) -> None:
+        """Read the grants where that is due, as a request. Raises SettingsError, SettingsUnavailable."""
+        self._grants = call_in_thread(self._executor, self._source.current)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether to call `reload` now; it says so once in LOOK_S."""
+        now_s = time.monotonic()
+        if now_s < self._look_at_s:
+            return False
+        self._look_at_s = now_s + LOOK_S
+        return True
+
+    def reload_or_log(self) -> None:
+        """Read the grants where that is due; where they can't be read for long, nobody is allowed."""
+        try:
+            self.reload()
+        except SettingsUnavailable as error:
+            self._grants = {}
+            _log.error("every request is refused, because the grants can't be read: %s", error)
+        except KeylaneError as error:
+            _log.error("the grants are not changed: %s", error)
+
+    def caller_of(self, request: ReceivedRequest) -> str:
+        """Return the name of the token, from Authorization or x-api-key. Raises NotAuthorized, NotAllowed."""
+        headers = request.last
+        authorization = headers.get("authorization", "")
+        if not authorization and (key := headers.get("x-api-key")):
+            authorization = f"Bearer {key}"
+        asked = AccessRequest(request.method, request.path, request.query, authorization)
+        caller, is_allowed = decide(self._grants, asked, request.target)
+        if not is_allowed:
+            raise NotAllowed
+        return caller

@@ -1,0 +1,111 @@
+"""Back-pressure: how many requests run and wait, and how many bytes of bodies are in memory.
+
+A request over a bound is refused at once, with 503 and Retry-After: in a queue that grows, a client gets its
+answer when it has long given up. Requests that wait for a change (`Prefer: wait`) have a bound of their own:
+they take time, not work.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass
+
+from keylane_server.time_limits import TimeLimits
+
+MIB = 1024 * 1024
+LOOK_S = 1.0
+"""How late the time limit of a body may be noticed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds of one process.
+
+    `running`: requests that run at a time; `waiting`: those that wait for their turn, for `wait_s` at most.
+    `long_polls`: requests that wait for a change. `body_bytes`: of one body; `bodies_bytes`: of all of them.
+    """
+
+    running: int = 256
+    waiting: int = 1_024
+    wait_s: float = 2.0
+    long_polls: int = 1_000
+    body_bytes: int = 6 * MIB
+    bodies_bytes: int = 256 * MIB
+
+
+class Overloaded(Exception):
+    """The request is refused; the text says which bound it exceeds."""
+
+
+class AdmissionControl:
+    """Counts the requests of one process, in the loop's thread. `body_limits`: for reading their bodies."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.running = 0
+        self.long_polls = 0
+        self.held_bytes = 0
+        self.body_limits = TimeLimits(LOOK_S)
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    @property
+    def waiting(self) -> int:
+        """How many requests wait for their turn."""
+        return len(self._waiting)
+
+    def enter_at_once(self) -> bool:
+        """Begin to run if there is room; `leave` follows. Most requests need not wait."""
+        if self.running >= self.limits.running:
+            return False
+        self.running += 1
+        return True
+
+    async def enter(self) -> None:
+        """Wait for a turn to run; `leave` follows. Raises Overloaded."""
+        if self.enter_at_once():
+            return
+        if len(self._waiting) >= self.limits.waiting:
+            raise Overloaded(f"{self.running} requests run and {len(self._waiting)} wait")
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        try:
+            async with asyncio.timeout(self.limits.wait_s):
+                await turn
+        except BaseException as error:
+            if turn.done() and not turn.cancelled():
+                self.leave()  # it got a turn just as it gave up
+            elif turn in self._waiting:
+                self._waiting.remove(turn)
+            if isinstance(error, TimeoutError):
+                raise Overloaded(f"{self.running} requests run: this one waited too long") from None
+            raise
+
+    def leave(self) -> None:
+        """End a request that ran: the first that waits has its turn."""
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self.running -= 1
+
+    def enter_long_poll(self) -> None:
+        """Begin a request that waits for a change; `leave_long_poll` follows. Raises Overloaded."""
+        if self.long_polls >= self.limits.long_polls:
+            raise Overloaded(f"{self.long_polls} requests wait for a change")
+        self.long_polls += 1
+
+    def leave_long_poll(self) -> None:
+        """End a request that waited for a change."""
+        self.long_polls -= 1
+
+    def hold(self, size_bytes: int) -> None:
+        """Count bytes of a body; `release` follows. Raises Overloaded."""
+        if self.held_bytes + size_bytes > self.limits.bodies_bytes:
+            raise Overloaded(f"{self.held_bytes} bytes of other requests are in memory")
+        self.held_bytes += size_bytes
+
+    def release(self, size_bytes: int) -> None:
+        """Stop counting bytes of a body."""
+        self.held_bytes -= size_bytes

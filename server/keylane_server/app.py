@@ -1,0 +1,251 @@
+"""The server as an ASGI application: it passes requests to the applications, and sends their responses.
+
+granian speaks HTTP. Its own interface, RSGI, decodes the path, so that a key with `%2F`, or with bytes that
+are not UTF-8, could not be read; ASGI passes the path as it was sent.
+
+    1. Where the request leads: its route, for all that follows.
+    2. AdmissionControl: over a bound, 503 (admission).
+    3. The body, within its bounds (bodies).
+    4. Access, if tokens are required (access).
+    5. The operation: in a greenlet, or for `explore` in a thread (applications, greenlets).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from keylane.model.changes import PROBLEM, ChangeEvent
+from keylane.model.routes import EXPLORE, READS, STREAMS
+from keylane_server import refusals
+from keylane_server.admission import Overloaded
+from keylane_server.bodies import Body, ClientGone
+from keylane_server.greenlets import RequestCancelled, begin, begin_awaited
+from keylane_server.received import ReceivedRequest
+from keylane_server.streams import EventStream
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from keylane.api.http.response import Response
+    from keylane_server.access import TokenAuthorizer
+    from keylane_server.admission import AdmissionControl
+    from keylane_server.applications import Applications
+    from keylane_server.pages import OwnPages
+    from keylane_server.request_spans import RequestSpans
+
+    Scope = dict[str, Any]
+    Receive = Callable[[], Awaitable[dict[str, Any]]]
+    Send = Callable[[dict[str, Any]], Awaitable[None]]
+
+_log = logging.getLogger("keylane.serve")
+_access_log = logging.getLogger("keylane.access")
+_PREFLIGHT = {
+    "Access-Control-Allow-Methods": "GET,HEAD,PUT,POST,DELETE",
+    "Access-Control-Allow-Headers": "Authorization,*",
+    "Access-Control-Max-Age": "7200",
+}
+SEND_TIMEOUT_S = 60.0
+"""How long a client of a stream may read nothing while there is something to read."""
+_HEADER_NAMES: dict[str, bytes] = {}
+
+
+class ServerApp:
+    """Answers requests. `authorizer`: None if anyone may send them. `spans`: None if none are exported."""
+
+    def __init__(
+        self,
+        applications: Applications,
+        admission: AdmissionControl,
+        pages: OwnPages,
+        authorizer: TokenAuthorizer | None = None,
+        *,
+        logs_access: bool = False,
+        spans: RequestSpans | None = None,
+    ) -> None:
+        self._applications = applications
+        self._settings = applications.settings
+        self._admission = admission
+        self._pages = pages
+        self._authorizer = authorizer
+        self._logs_access = logs_access
+        self._spans = spans
+
+    async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one HTTP request."""
+        begun_s = time.perf_counter()
+        request = ReceivedRequest(scope)
+        own = self._pages.find(request.path) if request.method in READS else None
+        if own is not None:
+            page = await own(request.last.get("accept", ""))
+            await send(_start_of(page.status, page.headers))
+            await send({"type": "http.response.body", "body": b"" if request.method == "HEAD" else page.body})
+            return
+        request.find_target(self._settings.path_of(request.path))
+        try:
+            if self._spans is None:
+                response = await self._respond(request, receive)
+            else:
+                with self._spans.of(request) as span:
+                    response = await self._respond(request, receive)
+                    span.answered(response)
+        except (ClientGone, RequestCancelled):
+            return
+        if isinstance(response.body, EventStream):
+            await self._stream(send, receive, response, request)
+        else:
+            await self._send_response(send, response, request)
+        if self._logs_access:
+            taken_ms = (time.perf_counter() - begun_s) * 1000
+            shown = request.source_ip, request.method, request.shown_target, response.status_code
+            _access_log.info("%s %s %s %d %.1f ms %s", *shown, taken_ms, request.id)
+
+    async def _respond(self, request: ReceivedRequest, receive: Receive) -> Response[Any]:
+        admission = self._admission
+        route, has_body = request.target.route, request.has_body
+        # A stream keeps its place until it ends.
+        is_stream = route is not None and route.name in STREAMS
+        is_long_poll = request.is_long_poll or is_stream
+        is_streaming = False
+        body = Body(admission) if has_body else None
+        try:
+            if is_long_poll:
+                admission.enter_long_poll()
+            elif not admission.enter_at_once():
+                await admission.enter()
+        except Overloaded as error:
+            return await self._refuse(error, request, body, receive)
+        try:
+            if body is not None:
+                await body.read(receive, request.declared_bytes)
+            response = await self._admitted(request, b"" if body is None else body.data, receive)
+        except refusals.REFUSED as error:
+            return await self._refuse(error, request, body, receive)
+        else:
+            is_streaming = isinstance(response.body, EventStream)
+            return response
+        finally:
+            if body is not None:
+                body.release()
+            if not is_long_poll:
+                admission.leave()
+            elif not is_streaming:
+                admission.leave_long_poll()
+
+    async def _refuse(
+        self, error: Exception, request: ReceivedRequest, body: Body | None, receive: Receive
+    ) -> Response[Any]:
+        if body is not None:
+            body.release()
+            await body.discard(receive)
+        return self._refused(error, request.id)
+
+    async def _stream(
+        self, send: Send, receive: Receive, response: Response[Any], request: ReceivedRequest
+    ) -> None:
+        """Send events until the client goes, or does not read for a while, or the stream ends."""
+        stream: EventStream = response.body
+        watching = asyncio.ensure_future(_call_when_gone(receive, stream.leave))
+        try:
+            response.headers["x-amzn-RequestId"] = request.id
+            await send(_start_of(response.status_code, response.headers))
+            async for chunk in stream.chunks(lambda: self._refuse_stream(request)):
+                async with asyncio.timeout(SEND_TIMEOUT_S):
+                    await send({"type": "http.response.body", "body": chunk, "more_body": True})
+            await send({"type": "http.response.body", "body": b""})
+        except TimeoutError:
+            stream.count_as_cut()
+            _log.warning("request %s: the client reads nothing: its stream ends", request.id)
+        finally:
+            watching.cancel()
+            stream.close()
+            self._admission.leave_long_poll()
+
+    def _refuse_stream(self, request: ReceivedRequest) -> ChangeEvent | None:
+        """Return the last event of a stream whose token is no longer valid."""
+        try:
+            self._authorize(request)
+        except refusals.REFUSED as error:
+            return ChangeEvent(PROBLEM, str(self._refused(error, request.id).body))
+        return None
+
+    def _authorize(self, request: ReceivedRequest) -> str:
+        """Return the caller's name, empty where anyone may call. Raises NotAuthorized, NotAllowed."""
+        if self._authorizer is None:
+            return ""
+        if self._authorizer.is_due:
+            begin(self._authorizer.reload_or_log, _ignore)
+        return self._authorizer.caller_of(request)
+
+    def _admitted(self, request: ReceivedRequest, body: bytes, receive: Receive) -> Awaitable[Response[Any]]:
+        """Begin what answers the request, in a greenlet or a thread."""
+        if request.method == "OPTIONS" and self._settings.cors_headers:
+            return self._preflight()
+        complete, target = request.with_body(body, self._authorize(request)), request.target
+        if target.function == EXPLORE:
+            return self._applications.respond_in_thread(complete, target)
+        answer = partial(self._applications.respond, complete, target)
+        if request.is_long_poll:
+            return _run_while_wanted(answer, receive)
+        return begin_awaited(answer)[1]
+
+    def _refused(self, error: Exception, request_id: str) -> Response[str]:
+        response = refusals.refusal_of(error, request_id)
+        self._pages.metrics.count_refusal(response.status_code)
+        response.headers.update(self._settings.cors_headers)
+        return response
+
+    async def _preflight(self) -> Response[Any]:
+        from keylane.api.http.response import Response  # noqa: PLC0415 (for browsers alone)
+
+        return Response(204, None, None, {**self._settings.cors_headers, **_PREFLIGHT})
+
+    async def _send_response(self, send: Send, response: Response[Any], request: ReceivedRequest) -> None:
+        body = response.body
+        if isinstance(body, str):
+            body = body.encode("utf-8", "surrogatepass")
+        headers = response.headers
+        if "Content-Type" not in headers and response.status_code != _NO_CONTENT:
+            headers["Content-Type"] = "application/json"
+        headers["x-amzn-RequestId"] = request.id
+        await send(_start_of(response.status_code, headers))
+        await send({"type": "http.response.body", "body": body or b""})
+
+
+_NO_CONTENT = 204
+
+
+def _start_of(status: int, headers: dict[str, str]) -> dict[str, Any]:
+    """Return the message that begins a response."""
+    names = _HEADER_NAMES
+    pairs = [
+        (names.get(name) or names.setdefault(name, name.encode()), value.encode())
+        for name, value in headers.items()
+    ]
+    return {"type": "http.response.start", "status": status, "headers": pairs}
+
+
+async def _run_while_wanted(answer: Callable[[], Response[Any]], receive: Receive) -> Response[Any]:
+    """Run a request that ends when its client goes."""
+    running, ended = begin_awaited(answer, is_cancellable=True)
+    if ended.done():
+        return await ended
+    watching = asyncio.ensure_future(_call_when_gone(receive, running.cancel))
+    try:
+        return await ended
+    finally:
+        watching.cancel()
+
+
+async def _call_when_gone(receive: Receive, call: Callable[[], None]) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    call()
+
+
+def _ignore(_: object, error: BaseException | None) -> None:
+    if error is not None:
+        _log.error("%s", error)

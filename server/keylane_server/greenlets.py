@@ -1,0 +1,316 @@
+"""Requests as greenlets: synchronous code that waits in an asyncio loop.
+
+The handlers, use cases and adapters of the layer are synchronous. Here each request runs in a greenlet of its
+own. What would block calls `Suspension.wait`, which switches to the loop; when the loop has the result, it
+switches back. SQLAlchemy's asyncio extension does the same (`sqlalchemy.util.concurrency`). Between two
+suspensions a request runs alone, so only state that a request reads before one and uses after it can change.
+
+All of this is for the loop's thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
+
+from greenlet import GreenletExit, getcurrent, greenlet
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from concurrent.futures import Executor
+
+T = TypeVar("T")
+End: TypeAlias = "Callable[[T | None, BaseException | None], None]"
+"""Takes the result of a request, or its error."""
+
+IDLE_GREENLETS = 256
+"""How many are kept for the next requests, 16 KiB each."""
+
+
+class RequestCancelled(Exception):
+    """The request's client has gone, and nobody waits for the answer."""
+
+
+class RequestGreenlet(greenlet):  # type: ignore[misc]  # greenlet has no types
+    """Runs requests, one after the other: a new greenlet would map and unmap memory for its stack."""
+
+    def __init__(self) -> None:
+        super().__init__(self._run_requests)
+        self.is_cancelled = False
+        self.pausing: Suspension[None] | None = None
+
+    def cancel(self) -> None:
+        """End the request at its pause, or at its next one: its client has gone. For reads that wait."""
+        self.is_cancelled = True
+        if self.pausing is not None:
+            self.pausing.resume(None)
+
+    def _run_requests(self, function: Callable[[], Any], end: End[Any], *, is_cancellable: bool) -> None:
+        while True:
+            try:
+                result = function()
+            except GreenletExit:
+                if not self.is_cancelled:
+                    raise  # the greenlet is deleted
+                end(None, RequestCancelled())
+            except BaseException as error:  # noqa: BLE001 (whatever it is, somebody waits for it)
+                end(None, error)
+            else:
+                end(result, None)
+            if is_cancellable or len(_idle) >= IDLE_GREENLETS:
+                return  # a late `cancel` must not meet the next request
+            function = end = result = None  # type: ignore[assignment]  # it may be idle for long
+            _idle.append(self)
+            assert self.parent is not None  # noqa: S101 - for the type checker
+            function, end = self.parent.switch()
+
+
+_idle: list[RequestGreenlet] = []
+"""Greenlets without a request."""
+
+
+class Suspension(Generic[T]):
+    """One wait of a request: `wait` suspends it until `resume` or `fail`."""
+
+    __slots__ = ("_error", "_greenlet", "_is_over", "_result")
+
+    def __init__(self) -> None:
+        self._greenlet: greenlet | None = None
+        self._is_over = False
+        self._result: T
+        self._error: BaseException | None = None
+
+    def wait(self) -> T:
+        """Return the result, or raise the error, that ends the wait."""
+        if not self._is_over:
+            self._greenlet = current_request()
+            loop_greenlet = self._greenlet.parent
+            assert loop_greenlet is not None  # noqa: S101 - for the type checker
+            while not self._is_over:
+                loop_greenlet.switch()
+        if self._error is not None:
+            raise self._error
+        return self._result
+
+    @property
+    def is_over(self) -> bool:
+        """Whether there is a result, or an error."""
+        return self._is_over
+
+    def resume(self, result: T) -> None:
+        """End the wait. From a callback of the loop, the request continues at once."""
+        if not self._is_over:
+            self._result = result
+            self._end()
+
+    def fail(self, error: BaseException) -> None:
+        """End the wait by an error."""
+        if not self._is_over:
+            self._error = error
+            self._end()
+
+    def _end(self) -> None:
+        self._is_over = True
+        waiting = self._greenlet
+        if waiting is None:
+            return
+        if isinstance(getcurrent(), RequestGreenlet):
+            # A request that switched to another one would never be switched to again.
+            asyncio.get_running_loop().call_soon(waiting.switch)
+        else:
+            waiting.switch()
+
+
+def current_request() -> RequestGreenlet:
+    """Return the greenlet of the request that calls."""
+    found = getcurrent()
+    if not isinstance(found, RequestGreenlet):
+        raise TypeError("only a request can wait: this code runs in the event loop, or in a thread")
+    return found
+
+
+def begin(function: Callable[[], T], end: End[T], *, is_cancellable: bool = False) -> RequestGreenlet:
+    """Run a function as a request; call `end` with its result or its error. From the loop alone.
+
+    The greenlet goes on to other requests, unless this one `is_cancellable`.
+    """
+    begun = _idle.pop() if _idle and not is_cancellable else None
+    if begun is not None and begun.parent is getcurrent():
+        begun.switch(function, end)
+        return begun
+    begun = RequestGreenlet()  # none is idle in this thread
+    begun.switch(function, end, is_cancellable=is_cancellable)
+    return begun
+
+
+def begin_awaited(
+    function: Callable[[], T], *, is_cancellable: bool = False
+) -> tuple[RequestGreenlet, asyncio.Future[T]]:
+    """Run a function as a request; return its greenlet, as `begin`, and the future of its result."""
+    future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+    def end(result: Any, error: BaseException | None) -> None:
+        if future.cancelled():
+            return
+        if error is None:
+            future.set_result(result)
+        else:
+            future.set_exception(error)
+
+    return begin(function, end, is_cancellable=is_cancellable), future
+
+
+async def run_request(function: Callable[[], T]) -> T:
+    """Run a function as a request and wait for its result."""
+    _, result = begin_awaited(function)
+    return await result
+
+
+def pause_s(seconds: float) -> None:
+    """Suspend the request for a time; in a thread, block. Raises GreenletExit once its client has gone."""
+    request = getcurrent()
+    if not isinstance(request, RequestGreenlet):
+        time.sleep(seconds)
+        return
+    if request.is_cancelled:
+        raise GreenletExit
+    suspension: Suspension[None] = Suspension()
+    timer = asyncio.get_running_loop().call_later(seconds, suspension.resume, None)
+    request.pausing = suspension
+    try:
+        suspension.wait()
+    finally:
+        request.pausing = None
+        timer.cancel()
+    if request.is_cancelled:
+        raise GreenletExit
+
+
+def call_in_thread(executor: Executor, function: Callable[..., T], *arguments: Any) -> T:
+    """Call what blocks in a thread of the executor, and suspend the request until it returns."""
+    suspension: Suspension[asyncio.Future[T]] = Suspension()
+    future = asyncio.get_running_loop().run_in_executor(executor, function, *arguments)
+    future.add_done_callback(suspension.resume)
+    return suspension.wait().result()
+
+
+def call_all(calls: Sequence[Callable[[], T]]) -> list[T]:
+    """Make calls at the same time, each as a request of its own; return what they return."""
+    results: list[Any] = [None] * len(calls)
+    errors: list[BaseException] = []
+    left = len(calls)
+    all_ended: Suspension[None] = Suspension()
+
+    def begin_one(index: int) -> None:
+        def end(result: T | None, error: BaseException | None) -> None:
+            nonlocal left
+            results[index] = result
+            if error is not None:
+                errors.append(error)
+            left -= 1
+            if not left:
+                asyncio.get_running_loop().call_soon(all_ended.resume, None)
+
+        begin(calls[index], end)
+
+    loop = asyncio.get_running_loop()
+    for index in range(len(calls)):
+        loop.call_soon(begin_one, index)
+    if calls:
+        all_ended.wait()
+    if errors:
+        raise errors[0]
+    return results
+
+
+class SharedCall(Generic[T]):
+    """One call at a time for all requests that want its result at the same time.
+
+    It runs as a request of its own, so that no one of them must wait for it longer than it has time.
+    """
+
+    def __init__(self) -> None:
+        self._running: _Flight[T] | None = None
+        self._next: _Flight[T] | None = None
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no call runs."""
+        return self._running is None
+
+    def join(self, call: Callable[[], T], timeout_s: float) -> T:
+        """Return the result of the call that runs, or make it. Raises TimeoutError."""
+        if self._running is None:
+            self._start(_Flight(call))
+        return self._running.wait(timeout_s)  # type: ignore[union-attr]  # _start set it
+
+    def join_next(self, call: Callable[[], T], timeout_s: float) -> T:
+        """Return the result of a call that begins from now on: a running one may have read before.
+
+        Raises TimeoutError.
+        """
+        if self._running is None or not self._running.has_begun:
+            return self.join(call, timeout_s)
+        if self._next is None:
+            self._next = _Flight(call)
+        return self._next.wait(timeout_s)
+
+    def _start(self, flight: _Flight[T]) -> None:
+        self._running = flight
+        asyncio.get_running_loop().call_soon(self._begin, flight)
+
+    def _begin(self, flight: _Flight[T]) -> None:
+        flight.has_begun = True
+        begin(flight.call, self._end)
+
+    def _end(self, result: T | None, error: BaseException | None) -> None:
+        ended, self._running = self._running, None
+        following, self._next = self._next, None
+        if following is not None:
+            self._start(following)
+        if ended is not None:
+            ended.end(result, error)
+
+
+class _Flight(Generic[T]):
+    """A shared call: its result, and those who wait for it."""
+
+    __slots__ = ("_error", "_result", "_waiting", "call", "has_begun")
+
+    def __init__(self, call: Callable[[], T]) -> None:
+        self.call = call
+        self.has_begun = False
+        self._result: Any = None
+        self._error: BaseException | None = None
+        self._waiting: set[Suspension[bool]] = set()
+
+    def wait(self, timeout_s: float) -> T:
+        suspension: Suspension[bool] = Suspension()
+        self._waiting.add(suspension)
+        timer = asyncio.get_running_loop().call_later(max(timeout_s, 0), suspension.resume, False)
+        try:
+            is_in_time = suspension.wait()
+        finally:
+            timer.cancel()
+            self._waiting.discard(suspension)
+        if not is_in_time:
+            raise TimeoutError
+        if self._error is not None:
+            raise again(self._error)
+        result: T = self._result
+        return result
+
+    def end(self, result: T | None, error: BaseException | None) -> None:
+        self._result, self._error = result, error
+        for suspension in list(self._waiting):
+            suspension.resume(True)
+
+
+def again(error: BaseException) -> BaseException:
+    """Return an error like this one, for another request: one raised twice would collect both traces."""
+    copy = error.__class__.__new__(error.__class__)
+    copy.args = error.args
+    copy.__dict__.update(error.__dict__)
+    copy.__cause__ = error.__cause__ or error
+    return copy

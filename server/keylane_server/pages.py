@@ -1,0 +1,116 @@
+"""Pages of the server itself: whether it lives, whether it is ready, its metrics, and the console.
+
+    /health/live     200: the process answers
+    /health/ready    200: it serves requests; 503: it is being stopped
+    /metrics         for Prometheus; of all processes of the server
+    /console/        the console, where its files are there: clients/console
+
+They need no token and are not counted. `/health` is the API's: it asks Kafka and Redis. The console's files
+need nothing but an origin that also has the API, and hold no data.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from pathlib import Path
+
+    from keylane_server.metrics import ServerMetrics
+
+MakePage: TypeAlias = "Callable[[str], Awaitable[OwnPage]]"
+LIVE, READY, METRICS, CONSOLE = "/health/live", "/health/ready", "/metrics", "/console"
+_OK, _UNAVAILABLE = 200, 503
+_TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".json": "application/json",
+    ".svg": "image/svg+xml",
+}
+CONSOLE_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self';"
+    " connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-cache",
+}
+"""Of each file. The page has no inline script or style, so the policy allows none."""
+_NAME = re.compile(r"[a-z]+\.(?:css|html|js|json|svg)")
+
+
+class OwnPage(NamedTuple):
+    """A page: status, headers, body."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+
+class OwnPages:
+    """The pages of one process. `flush` has all meters hand their numbers to `metrics`.
+
+    `console`: the folder of the console, None without it.
+    """
+
+    def __init__(
+        self, metrics: ServerMetrics, flush: Callable[[], None], console: Path | None = None
+    ) -> None:
+        self.metrics = metrics
+        self.is_ready = True
+        self._flush = flush
+        self._console = console
+        self._pages: dict[str, MakePage] = {
+            LIVE: self._live,
+            READY: self._ready,
+            METRICS: self._render_metrics,
+        }
+
+    def find(self, path: str) -> MakePage | None:
+        """Return what makes the page at a path from an Accept header; None where there is none."""
+        page = self._pages.get(path)
+        if page is None and self._console and is_console(path):
+            return partial(_console_page, self._console, path)
+        return page
+
+    async def _live(self, _: str) -> OwnPage:
+        return _status_page(_OK, "live")
+
+    async def _ready(self, _: str) -> OwnPage:
+        return _status_page(_OK, "ready") if self.is_ready else _status_page(_UNAVAILABLE, "stopping")
+
+    async def _render_metrics(self, accept: str) -> OwnPage:
+        self._flush()
+        body, content_type = self.metrics.render_page(accept)
+        return OwnPage(_OK, {"Content-Type": content_type}, body)
+
+
+def is_console(path: str) -> bool:
+    """Return whether a request's path belongs to the console."""
+    return path == CONSOLE or path.startswith(f"{CONSOLE}/")
+
+
+def serve_console(folder: Path, path: str) -> OwnPage:
+    """Return the file of the console's folder at a path for which `is_console` holds."""
+    if path == CONSOLE:
+        # Relative: a proxy may serve the API below a path of its own.
+        return OwnPage(308, {**CONSOLE_HEADERS, "Location": "console/"}, b"")
+    file = folder / (path.removeprefix(f"{CONSOLE}/") or "index.html")
+    # A name without a slash or a leading dot: no path leads out of the folder.
+    if not _NAME.fullmatch(file.name) or file.parent != folder or not file.is_file():
+        headers = {**CONSOLE_HEADERS, "Content-Type": "text/plain; charset=utf-8"}
+        return OwnPage(404, headers, b"The console has no such file. It is at /console/\n")
+    return OwnPage(200, {**CONSOLE_HEADERS, "Content-Type": _TYPES[file.suffix]}, file.read_bytes())
+
+
+async def _console_page(console: Path, path: str, _: str) -> OwnPage:
+    return serve_console(console, path)
+
+
+def _status_page(status: int, text: str) -> OwnPage:
+    headers = {"Content-Type": "application/json", "Cache-Control": "no-store"}
+    return OwnPage(status, headers, json.dumps({"status": text}).encode())

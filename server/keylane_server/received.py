@@ -1,0 +1,107 @@
+"""A request as ASGI gives it to the server, before its body is read."""
+
+from __future__ import annotations
+
+import re
+from random import getrandbits
+from typing import Any
+from urllib.parse import parse_qs, quote
+
+from keylane.access.callers import Caller
+from keylane.api.http.request import Request
+from keylane.model.routes import READS, Target, find
+
+Scope = dict[str, Any]
+# Printable ASCII stays as the client wrote it; only what an HTTP path cannot hold is percent-encoded.
+_PATH_SAFE = "".join(map(chr, range(0x21, 0x7F)))
+_PRINTABLE = re.compile("[!-~]*")
+_NO_QUERY: dict[str, list[str]] = {}
+
+
+class ReceivedRequest:
+    """The head of a request. `path` is percent-encoded; `query_string` is as it was sent.
+
+    `headers` are by lower-case name, the values of a repeated one as a list with commas; of a repeated one
+    `last` has the last. `target`: where the request leads, once `find_target` has looked.
+    """
+
+    __slots__ = ("headers", "id", "last", "method", "path", "query", "query_string", "source_ip", "target")
+
+    def __init__(self, scope: Scope) -> None:
+        pairs = [(name.decode("latin-1"), _decode_value(value)) for name, value in scope["headers"]]
+        self.last = self.headers = dict(pairs)
+        if len(self.headers) < len(pairs):
+            self.headers = _joined(pairs)
+        self.method: str = scope["method"]
+        self.path = encode_path(scope["raw_path"].decode("utf-8", "surrogateescape"))
+        self.query_string: str = scope["query_string"].decode("utf-8", "surrogateescape")
+        self.query = _NO_QUERY
+        if self.query_string:
+            self.query = parse_qs(self.query_string, keep_blank_values=True, errors="replace")
+        client = scope.get("client")
+        self.source_ip: str = client[0] if client else ""
+        self.id = new_request_id()
+        self.target = Target(self.path)
+
+    def find_target(self, path: str) -> Target:
+        """Find where the request leads; `path`: without the base path."""
+        self.target = find(self.method, path)
+        return self.target
+
+    @property
+    def shown_target(self) -> str:
+        """Path and query."""
+        return f"{self.path}?{self.query_string}" if self.query_string else self.path
+
+    @property
+    def is_long_poll(self) -> bool:
+        """Whether the client asks to wait for a change."""
+        return "wait" in self.last.get("prefer", "") and self.method in READS
+
+    @property
+    def declared_bytes(self) -> int | None:
+        """The Content-Length, None without one."""
+        length = self.last.get("content-length")
+        return int(length) if length is not None else None
+
+    @property
+    def has_body(self) -> bool:
+        """Whether a body may follow. HTTP/2 announces none."""
+        return (
+            self.method not in READS
+            or "content-length" in self.headers
+            or "transfer-encoding" in self.headers
+        )
+
+    def with_body(self, body: bytes, caller: str) -> Request:
+        """Return the complete request; `caller`: whose token it has, empty without one."""
+        sender = Caller(caller, source_ip=self.source_ip)
+        return Request(self.method, self.path, self.query, self.headers, body, sender, self.id)
+
+
+def encode_path(path: str) -> str:
+    """Return a path as it was sent, with bytes percent-encoded that a path can't hold."""
+    if _PRINTABLE.fullmatch(path):
+        return path
+    return quote(path.encode("utf-8", "surrogateescape"), safe=_PATH_SAFE)
+
+
+def new_request_id() -> str:
+    """Return a random UUID. `uuid.uuid4` makes a system call, and an object that nobody needs."""
+    digits = f"{getrandbits(128):032x}"
+    return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-a{digits[17:20]}-{digits[20:]}"
+
+
+def _joined(pairs: list[tuple[str, str]]) -> dict[str, str]:
+    headers: dict[str, str] = {}
+    for name, value in pairs:
+        headers[name] = f"{headers[name]}, {value}" if name in headers else value
+    return headers
+
+
+def _decode_value(value: bytes) -> str:
+    """Return a header's value, decoded as Latin-1 (HTTP/1.0's rule) if it is not valid UTF-8."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value.decode("latin-1")

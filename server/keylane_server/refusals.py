@@ -1,0 +1,34 @@
+"""Answers of the server itself: requests that no operation sees. The problem types are API Gateway's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from keylane.api.http.problems import BODY_TOO_LARGE, Problem, problem
+from keylane_server.access import NotAllowed, NotAuthorized
+from keylane_server.admission import Overloaded
+from keylane_server.bodies import BodyTimeout, BodyTooLarge
+
+if TYPE_CHECKING:
+    from keylane.api.http.response import Response
+
+UNAUTHORIZED = Problem(401, "unauthorized", "The request has no valid credentials")
+FORBIDDEN = Problem(403, "forbidden", "The caller is not allowed to do this")
+OVERLOADED = Problem(503, "overloaded", "The server has as many requests as it can take")
+BODY_TIMEOUT = Problem(408, "body-timeout", "The request's body did not arrive in time")
+RETRY_AFTER_S = 1
+
+_PROBLEMS: dict[type[Exception], tuple[Problem, str, dict[str, str]]] = {
+    NotAuthorized: (UNAUTHORIZED, "Unauthorized", {"WWW-Authenticate": "Bearer"}),
+    NotAllowed: (FORBIDDEN, "the token does not grant this request", {}),
+    Overloaded: (OVERLOADED, "{error}: try again in a second", {"Retry-After": str(RETRY_AFTER_S)}),
+    BodyTooLarge: (BODY_TOO_LARGE, "{error}", {}),
+    BodyTimeout: (BODY_TIMEOUT, "the rest of the body did not arrive", {}),
+}
+REFUSED = tuple(_PROBLEMS)
+
+
+def refusal_of(error: Exception, request_id: str) -> Response[str]:
+    """Return the problem document for an error of REFUSED."""
+    kind, detail, headers = _PROBLEMS[type(error)]
+    return problem(kind, detail.format(error=error), request_id, headers=headers)

@@ -1,0 +1,116 @@
+"""The runtime of the server: requests are greenlets, and share connections, layouts and producers."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from keylane.ports import Clock, SchemaEncoder
+from keylane.wiring.runtime import Runtime
+from keylane_server import greenlets
+from keylane_server.redis.shared_cluster import SharedCluster
+from keylane_server.redis.shared_layouts import SharedLayouts
+from keylane_server.streams import ChangeStreams, EventStream
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from concurrent.futures import Executor
+
+    from keylane.adapters.kafka.options import KafkaSettings
+    from keylane.adapters.redis.cluster import ClusterClient
+    from keylane.adapters.redis.connections import RedisSettings
+    from keylane.metrics.meter import Meter, MetricSink
+    from keylane.model.changes import ChangeSource
+    from keylane.ports import Log, State
+    from keylane.query.layouts import Layouts
+    from keylane_server.kafka.shared_producer import SharedProducer
+
+T = TypeVar("T")
+
+
+class ServerRuntime(Runtime):
+    """See `Runtime`. `executor`: for what blocks."""
+
+    clock = Clock(pause_s=greenlets.pause_s)
+
+    def __init__(self, executor: Executor, metrics: MetricSink) -> None:
+        self._executor = executor
+        self._metrics = metrics
+        self._producers: list[SharedProducer] = []
+        self.streams = ChangeStreams(metrics)
+
+    def open_cluster(self, settings: RedisSettings, meter: Meter) -> ClusterClient:
+        """See `Runtime.open_cluster`."""
+        return SharedCluster(settings, self._executor, meter)
+
+    def open_layouts(self, state: State, ttl_s: float) -> Layouts:
+        """See `Runtime.open_layouts`."""
+        return SharedLayouts(state, self.clock, ttl_s)
+
+    def open_producer(
+        self, settings: KafkaSettings, reload: Callable[[], KafkaSettings] | None, meter: Meter
+    ) -> Log:
+        """See `Runtime.open_producer`."""
+        from keylane_server.kafka.shared_producer import SharedProducer  # noqa: PLC0415 (a reader needs no Kafka)
+
+        producer = SharedProducer(settings, reload, self._executor, meter)
+        self._producers.append(producer)
+        return producer
+
+    def close(self) -> None:
+        """Let go of all producers; what is unsent still is."""
+        for producer in self._producers:
+            producer.close()
+
+    def open_port(self, make: Callable[[], T], *, is_single: bool = False) -> T:
+        """See `Runtime.open_port`: each thread has an adapter of its own."""
+        executor = ThreadPoolExecutor(1, "keylane-port") if is_single else self._executor
+        port: Any = _PortInThreads(make, executor)
+        opened: T = port
+        return opened
+
+    def open_stream(
+        self, source: ChangeSource, position: Any, is_wanted: Callable[[bytes], bool]
+    ) -> EventStream:
+        """See `Runtime.open_stream`."""
+        return self.streams.open(source, position, is_wanted)
+
+    def call_all(self, calls: Sequence[Callable[[], T]]) -> list[T]:
+        """See `Runtime.call_all`."""
+        return greenlets.call_all(calls)
+
+    def open_metrics(self, namespace: str) -> MetricSink:  # noqa: ARG002 (of CloudWatch)
+        """See `Runtime.open_metrics`."""
+        return self._metrics
+
+
+class _PortInThreads:
+    """An adapter whose methods run in threads, while their requests are suspended."""
+
+    def __init__(self, make: Callable[[], Any], executor: Executor) -> None:
+        self._make = make
+        self._executor = executor
+        self._encoding = ThreadPoolExecutor(1, "keylane-encoding")
+        self._local = threading.local()
+        make()  # raises what is wrong with its settings, now and to the caller
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name.startswith("_"):
+            raise AttributeError(name)
+
+        def call(*arguments: Any, **options: Any) -> Any:
+            found = greenlets.call_in_thread(self._executor, self._call, name, arguments, options)
+            return self._in_thread(found) if isinstance(found, SchemaEncoder) else found
+
+        return call
+
+    def _in_thread(self, encoder: SchemaEncoder) -> SchemaEncoder:
+        """Return an encoder that runs in the one thread for them: a schema's check may take its time."""
+        return encoder._replace(encode=partial(greenlets.call_in_thread, self._encoding, encoder.encode))
+
+    def _call(self, name: str, arguments: Sequence[Any], options: dict[str, Any]) -> Any:
+        if not hasattr(self._local, "adapter"):
+            self._local.adapter = self._make()
+        return getattr(self._local.adapter, name)(*arguments, **options)

@@ -1,0 +1,164 @@
+"""One process of the server: what granian calls, `keylane_server.worker:build` (ASGI)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+import os
+import signal
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+from keylane.errors import KeylaneError
+from keylane.wiring.tracing import open_tracing
+from keylane_server.access import TokenAuthorizer
+from keylane_server.admission import AdmissionControl
+from keylane_server.app import ServerApp
+from keylane_server.applications import Applications
+from keylane_server.greenlets import run_request
+from keylane_server.metrics import ServerMetrics
+from keylane_server.options import ServerOptions
+from keylane_server.pages import OwnPages
+from keylane_server.runtime import ServerRuntime
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from keylane_server.request_spans import RequestSpans
+
+    Receive = Callable[[], Awaitable[dict[str, Any]]]
+    Send = Callable[[dict[str, Any]], Awaitable[None]]
+
+THREADS = 16
+"""For what blocks and is rare: connecting, secrets, the Schema Registry, SQS and S3."""
+SWITCH_S = 0.001
+"""How long the loop may go on while the thread with Kafka's reports waits; Python's default is 5 ms."""
+YOUNG_OBJECTS = 10_000
+"""The garbage collector runs after so many new objects. Requests that run hold some thousand, which it would
+look at in vain: with Python's default of 700 it takes 4 % of a lookup."""
+READY = "keylane: ready"
+SERVICE = "keylane-serve"
+"""The server's name in spans, unless OTEL_SERVICE_NAME has another."""
+LOG_FORMAT = "%(asctime)s %(levelname)s %(message)s"
+LISTENS_POLL_S = 0.01
+FLUSH_EVERY_S = 1.0
+_log = logging.getLogger("keylane.serve")
+
+
+async def say_ready(options: ServerOptions) -> None:
+    """Print that the server is ready once its port accepts connections: granian opens it after the start."""
+    while True:
+        with contextlib.suppress(OSError):
+            _, connection = await asyncio.open_connection(options.host, options.port)
+            connection.close()
+            break
+        await asyncio.sleep(LISTENS_POLL_S)
+    print(f"{READY} on {options.url}", flush=True)
+
+
+class ServerProcess:
+    """The application with its start and its stop."""
+
+    def __init__(self, options: ServerOptions, environment: Mapping[str, str]) -> None:
+        self._options = options
+        self._environment = environment
+        self._executor = ThreadPoolExecutor(THREADS, "keylane-blocking")
+        metrics = ServerMetrics()
+        self._pages = OwnPages(metrics, self._flush_meters, options.console)
+        self._runtime = ServerRuntime(self._executor, metrics)
+        self._applications = Applications(self._runtime, environment)
+        self._app: ServerApp | None = None
+        self._spans: RequestSpans | None = None
+
+    def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> Awaitable[None]:
+        """Serve as an ASGI application."""
+        if scope["type"] == "lifespan":
+            return self._live(receive, send)
+        assert self._app is not None  # noqa: S101 - for the type checker: no request comes before the start
+        return self._app.answer(scope, receive, send)
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        await receive()
+        try:
+            await self._open()
+        except KeylaneError as error:
+            _log.error("the server can't start: %s", error)
+            await send({"type": "lifespan.startup.failed", "message": str(error)})
+            return
+        await send({"type": "lifespan.startup.complete"})
+        announcing = asyncio.ensure_future(say_ready(self._options))
+        await receive()
+        announcing.cancel()
+        await self._close()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    async def _open(self) -> None:
+        loop = asyncio.get_running_loop()
+        authorizer = None
+        if self._options.requires_tokens:
+            authorizer = TokenAuthorizer(self._environment, self._runtime.clock, self._executor)
+            await run_request(authorizer.reload)
+        await self._applications.open()
+        if self._options.workers > 1:
+            self._flush_again(loop)
+        loop.add_signal_handler(signal.SIGTERM, self._begin_stop)
+        self._spans = self._open_spans()
+        self._app = ServerApp(
+            self._applications,
+            AdmissionControl(self._options.limits),
+            self._pages,
+            authorizer,
+            logs_access=self._options.logs_access,
+            spans=self._spans,
+        )
+        _collect_requests_alone()
+
+    def _open_spans(self) -> RequestSpans | None:
+        tracing = open_tracing(self._environment, SERVICE, _log.warning)
+        if tracing is None:
+            return None
+        from keylane_server.request_spans import RequestSpans  # noqa: PLC0415 (extra `otel`)
+
+        scheme = "https" if self._options.tls_certificate else "http"
+        return RequestSpans(tracing, scheme)
+
+    def _begin_stop(self) -> None:
+        """End the streams, for which granian would wait in vain; then have granian stop the process.
+
+        granian's own handler of SIGTERM is replaced by this one. That of SIGINT does the same, and stays.
+        """
+        self._pages.is_ready = False
+        self._runtime.streams.end_all()
+        os.kill(os.getpid(), signal.SIGINT)
+
+    async def _close(self) -> None:
+        self._applications.close()
+        self._runtime.close()
+        if self._spans is not None:
+            self._spans.close()
+        self._executor.shutdown(wait=False, cancel_futures=True)
+
+    def _flush_meters(self) -> None:
+        self._applications.flush_meters()
+
+    def _flush_again(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Hand on what the meters have, again and again: any process may be asked for the metrics of all."""
+        self._flush_meters()
+        loop.call_later(FLUSH_EVERY_S, self._flush_again, loop)
+
+
+def _collect_requests_alone() -> None:
+    """Have the garbage collector look at what requests leave, and not at what the process has loaded."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(YOUNG_OBJECTS)
+
+
+def build() -> ServerProcess:
+    """Build the application of a process that granian has started."""
+    sys.setswitchinterval(SWITCH_S)
+    logging.basicConfig(level=logging.INFO, format=LOG_FORMAT, stream=sys.stderr, force=True)
+    return ServerProcess(ServerOptions.from_environment(os.environ), os.environ)

@@ -1,0 +1,116 @@
+"""How far a query over topics has read and written each partition, and which partitions go no further.
+
+Where a shard takes no writes, its lanes are parked: Spark reads on, and their rows are skipped until all
+lanes are opened again. The position of a partition stays where it is from the batch on that
+
+- could not be written into any of its lanes, or
+- has a stray for a parked lane: the partition is held back.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import TYPE_CHECKING
+
+from keylane.errors import TopicChanged
+from keylane_spark.adapters.lane import LaneTarget, OffsetRange
+from keylane_spark.stream.batch_query import BatchQuery
+from keylane_spark.stream.freshness import ObservedEnds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from pathlib import Path
+
+    from keylane.model.kafka import TopicPartition
+    from keylane_spark.stream.openings import Opening
+
+
+class ReadingQuery(BatchQuery):
+    """What a query and its heartbeat share. Only Spark's thread moves positions, and it alone adds strays.
+
+    `parked`: slots whose lanes are left out. `unread`: partitions without a position, which have been parked
+    since the lanes were opened. `strays`: topics with strays: each of their lanes is only as complete as all
+    partitions of the topic. `lacking`: partitions whose lanes may lack strays, until all partitions of the
+    topic were read once.
+    """
+
+    def __init__(self, name: str, title: str, checkpoint: Path, opening: Opening) -> None:
+        super().__init__(name, title, checkpoint)
+        self._writer = opening.writer
+        self._positions: dict[TopicPartition, int] = dict(opening.positions)
+        self._freshness = ObservedEnds()
+        self._held_back: set[TopicPartition] = set()
+        self.parked = opening.parked
+        self.unread = opening.unread
+        self.strays = set(opening.strays)
+        self.lacking = set(opening.lacking)
+
+    @abstractmethod
+    def check_topics(self) -> None:
+        """Raise TopicChanged when the topics are not as they were."""
+
+    @property
+    def positions(self) -> dict[TopicPartition, int]:
+        """The next offset of each partition; everything below it is in the lanes."""
+        return self._positions.copy()
+
+    @property
+    def stuck(self) -> set[TopicPartition]:
+        """Partitions that go no further: those held back, and those whose lanes are all parked."""
+        if not self.parked:
+            return set()
+        return self._held_back | self._parked(all)
+
+    @property
+    def left_out(self) -> set[TopicPartition]:
+        """Partitions of which any lane is parked, and those held back: their lanes are behind."""
+        if not self.parked:
+            return set()
+        return self._held_back | self._parked(any) | self.unread
+
+    def _parked(self, which: Callable[[Iterable[bool]], bool]) -> set[TopicPartition]:
+        """The partitions of which `which` (all, any) of the lanes are parked."""
+        return {
+            (topic, number)
+            for topic, number in self._positions
+            if which(
+                lane.slot in self.parked
+                for lane in LaneTarget.of_partition(self._writer.layouts[topic], number)
+            )
+        }
+
+    def ranges_to(self, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetRange]:
+        """What a batch with these ends covers of each partition that is not stuck.
+
+        Raises TopicChanged for partitions that are new.
+        """
+        new = sorted(ends.keys() - self._positions.keys())
+        if new:
+            raise TopicChanged(f"there are new partitions: {new}")
+        ranges, stuck = {}, self.stuck
+        for partition, begin in self._positions.items():
+            if partition in stuck:
+                continue
+            # Lanes of a topic with strays are marked by the heartbeat, once all partitions are written.
+            is_alone = partition[0] not in self.strays and partition not in self.lacking
+            complete_ms = self._freshness.complete_as_of_ms(partition, ends[partition]) if is_alone else 0
+            log_end = self._freshness.end(partition)
+            ranges[partition] = OffsetRange(begin, ends[partition], complete_ms, log_end)
+        return ranges
+
+    def reach(
+        self, ranges: Mapping[TopicPartition, OffsetRange], held_back: Mapping[TopicPartition, str]
+    ) -> None:
+        """Move the positions to the ends of these ranges.
+
+        `held_back`: partitions that are skipped from now on, each with the parked lane of its stray.
+        """
+        for (topic, partition), lane in held_back.items():
+            self.say(
+                f"holds partition {partition} of topic {topic!r} back: it has a stray for lane {lane}, "
+                f"which is parked"
+            )
+        self._held_back |= held_back.keys()
+        stuck = self.stuck
+        self._positions |= {source: each.end for source, each in ranges.items() if source not in stuck}
+        self._freshness.reached(self._positions)

@@ -1,0 +1,83 @@
+"""`reader = "spark"`: Spark's JVM reads the records of a batch, and hands them over as Arrow batches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from keylane_spark.columns.records import Rows
+from keylane_spark.stream.tasks import TALLY_SCHEMA, PartitionWriter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from keylane_spark.columns.records import RowsOfPartitions
+    from keylane_spark.context import JobContext
+    from keylane_spark.stream.batch_writer import BatchWriter
+    from keylane_spark.stream.driver_share import DriverShare, PlannedBatch
+    from keylane_spark.stream.openings import WriterSpec
+
+
+@dataclass(frozen=True, slots=True)
+class SparkReader:
+    """Reads the batches of one query."""
+
+    context: JobContext
+    writer: WriterSpec
+    share: DriverShare
+
+    def read_here(self, batch: PlannedBatch) -> RowsOfPartitions | None:
+        """The rows of a batch, read into this process; None where they are too large for it."""
+        # A task costs more than its rows here: no more tasks than run at once.
+        most_tasks = self.context.spark.sparkContext.defaultParallelism
+        table = self.share.take(batch.rows, batch.size, most_tasks)
+        return None if table is None else split_rows(table.to_batches(), self.writer)
+
+    def write_in_tasks(self, batch: PlannedBatch, parked: Mapping[int, str]) -> list[Any]:
+        """Read and write the rows of a batch in tasks; returns the rows of `TALLY_SCHEMA`."""
+        rows = batch.rows
+        if self.context.spans is not None and not self.writer.stores_headers:
+            rows = rows.drop("headers")  # they were for the traces of small batches
+        return rows.mapInArrow(SparkRowWriter(self.writer, batch.ranges, parked), TALLY_SCHEMA).collect()
+
+    def close(self) -> None:
+        """Do nothing: the connections are the JVM's."""
+
+
+class SparkRowWriter(PartitionWriter):
+    """A function for `mapInArrow` over rows of Spark's Kafka source."""
+
+    __slots__ = ()
+
+    def write_rows(self, batches: Iterator[pa.RecordBatch], writer: BatchWriter) -> None:
+        """Write the rows that come."""
+        for source, rows in split_rows(batches, self.writer):
+            writer.write(source, rows)
+
+
+def split_rows(batches: Iterable[pa.RecordBatch], writer: WriterSpec) -> RowsOfPartitions:
+    """Rows of Spark's Kafka source, by partition: one comes again where rows of others are between its own.
+
+    Columns: partition int32, offset int64, timestamp (microseconds), key and value binary; topic if there are
+    several; headers, see `columns.headers`, if they were wanted. Nothing is copied but the times.
+    """
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+        times_ms = columns["timestamp"].cast(pa.int64()).to_numpy() // 1000
+        contents = columns["key"], columns["value"], columns.get("headers")
+        rows = Rows(columns["offset"].to_numpy(), times_ms, *contents)
+        partitions = columns["partition"].to_numpy()
+        is_last = partitions[1:] != partitions[:-1]
+        topics = columns.get("topic")
+        if topics is not None:
+            is_last |= pc.not_equal(topics[1:], topics[:-1]).to_numpy(zero_copy_only=False)
+        for begin, end in pairwise([0, *(np.flatnonzero(is_last) + 1).tolist(), batch.num_rows]):
+            topic = next(iter(writer.layouts)) if topics is None else topics[begin].as_py()
+            yield (topic, int(partitions[begin])), rows.part(begin, end)

@@ -1,0 +1,191 @@
+"""The commands that talk to an API: what they print, what they refuse, and their exit codes."""
+
+from __future__ import annotations
+
+import io
+import json
+from datetime import timedelta
+
+import click
+import httpx
+import pytest
+from click.testing import CliRunner
+from rich.console import Console
+from tests.unit.client.api_double import FRESH, ApiDouble, found, page, problem, written
+
+import keylane_client
+from keylane_client.cli import access, open_in_browser
+from keylane_client.cli.commands import COMMANDS, keylane
+from keylane_client.cli.errors import BadArgument, CommandFailed
+from keylane_client.cli.lanes import render_layout
+
+CLIENT = keylane_client.Client
+
+
+@pytest.fixture
+def run(monkeypatch):
+    """Run a command against an API that gives these answers; return its output, and the API."""
+    for name in ("KEYLANE_URL", "KEYLANE_API_KEY", "KEYLANE_AUTHORIZATION"):
+        monkeypatch.delenv(name, raising=False)
+
+    def run_command(arguments: list[str], *answers, stdin: bytes | None = None):
+        double = ApiDouble(*answers)
+
+        def connect(url, auth=None, *, options=None):
+            return CLIENT(url, auth, options=options, transport=httpx.MockTransport(double._answer))
+
+        monkeypatch.setattr(access.api, "Client", connect)
+        result = CliRunner().invoke(
+            keylane, [*arguments, "--url", "https://api.test/v1"], input=stdin, catch_exceptions=True
+        )
+        if result.exception and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        return result, double
+
+    return run_command
+
+
+def test_get_prints_the_value_byte_for_byte_and_json_has_all_of_it(run):
+    answer = httpx.Response(
+        200,
+        headers=FRESH
+        | {"Keylane-Position": "2:7", "Keylane-Timestamp": "5", "Content-Type": "application/json"},
+        content=b'{"fare": 12.50}',
+    )
+    result, _ = run(["get", "t", "k"], answer)
+    assert result.stdout == '{"fare": 12.50}\n'
+    result, _ = run(["get", "t", "k", "--json"], answer)
+    document = json.loads(result.stdout)
+    assert (document["position"], document["age_ms"], document["value"]) == ("2:7", 250, {"fare": 12.5})
+
+
+@pytest.mark.parametrize(
+    ("answer", "exit_code", "text"),
+    [
+        (problem(404, "key-absent"), 3, "404 key-absent: D"),
+        (problem(403, "forbidden"), 4, "Use --api-key, --authorization or --sign"),
+        (problem(503, "state-unavailable", Retry_After="99"), 6, "try again in 99 s"),
+        (problem(400, "bad-request"), 1, "400 bad-request"),
+        (httpx.Response(200, text="<html>"), 1, "is the URL that of Keylane"),
+    ],
+)
+def test_an_error_is_one_sentence_with_an_exit_code(run, answer, exit_code, text):
+    with pytest.raises(CommandFailed) as caught:
+        run(["get", "t", "k", "--min-position", "0:1"], answer, answer)
+    assert caught.value.exit_code == exit_code
+    assert text in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_api_that_is_away_is_said_to_be(monkeypatch):
+    monkeypatch.setattr(keylane_client.RetryPolicy, "wait_s", lambda *_: 0)
+    arguments = ["topics", "--url", "http://127.0.0.1:1"]
+    result = CliRunner().invoke(keylane, arguments)
+    assert isinstance(result.exception, CommandFailed)
+    assert result.exception.exit_code == 5
+    assert "`keylane up`" in str(result.exception)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--api-key", "a", "--authorization", "Bearer b"],
+        ["--authorization", "abc"],
+        ["--url", "localhost:8080"],
+    ],
+)
+def test_access_that_is_not_clear_is_refused(arguments):
+    result = CliRunner().invoke(keylane, ["topics", *arguments])
+    assert isinstance(result.exception, BadArgument)
+
+
+def test_put_takes_a_value_or_standard_input_and_prints_the_position(run):
+    result, api = run(["put", "t", "k", "{}"], written(7))
+    assert (result.stdout, api.requests[0].content) == ("2:7\n", b"{}")
+    _, api = run(["put", "t", "k"], written(7), stdin=b"\xff")
+    assert api.requests[0].content == b"\xff"
+
+
+def test_a_scan_stops_at_its_limit(run):
+    result, api = run(["scan", "t", "--limit", "2"], page("a", "b", "c", cursor="x"))
+    assert result.stdout == 'a\t{"k": "a"}\nb\t{"k": "b"}\n'
+    assert len(api.requests) == 1
+
+
+def test_a_watch_prints_changes_as_they_come(run):
+    answers = problem(404, "key-absent", **FRESH), problem(501, "not-streamed"), found(1)
+    result, _ = run(["watch", "t", "k", "-n", "2"], *answers)
+    assert result.stdout == "2:8\tabsent\n2:7\t1\n"
+
+
+@pytest.mark.parametrize("arguments", [["tail", "t"], ["watch", "t", "k"]])
+def test_ctrl_c_ends_what_follows_without_an_error(run, monkeypatch, arguments):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(keylane_client.Topic, arguments[0], interrupted)
+    result, _ = run(arguments)
+    assert (result.exit_code, result.stdout) == (0, "")
+
+
+def test_a_tail_prints_time_position_key_and_value(run):
+    def records(*rows):
+        end = {"next_offset": 9, "watermarks": {"low": 0, "high": 9}}
+        return httpx.Response(200, json={"records": list(rows), **end})
+
+    record = {"partition": 0, "offset": 7, "timestamp": 5, "headers": []}
+    rows = [
+        record | {"key": "k", "key_format": "text", "value": {"a": 1}, "value_format": "json"},
+        record | {"key": None, "key_format": "null", "value": None, "value_format": "null"},
+    ]
+    partitions = httpx.Response(200, json={"partitions": [{"partition": 0}]})
+    offset = httpx.Response(200, json={"offset": 7})
+    result, _ = run(["tail", "t", "-n", "2"], partitions, offset, partitions, records(*rows))
+    assert result.stdout == '5\t0:7\tk\t{"a": 1}\n5\t0:7\t-\tdeleted\n'
+
+
+def test_open_leads_to_the_topics_where_there_is_no_console(run, monkeypatch):
+    monkeypatch.setattr(open_in_browser.httpx, "get", lambda *_, **__: httpx.Response(404))
+    opened = []
+    monkeypatch.setattr(open_in_browser.webbrowser, "open", lambda url: bool(opened.append(url)))
+    health = httpx.Response(200, json={"live": True, "ready": True, "parts": {}})
+    result, _ = run(["open"], health)
+    assert (result.stdout, opened) == ("https://api.test/v1/topics\n", ["https://api.test/v1/topics"])
+    assert "open the URL in yours" in result.stderr
+    page = httpx.Response(200, text="<html>", headers={"Content-Type": "text/html"})
+    monkeypatch.setattr(open_in_browser.httpx, "get", lambda *_, **__: page)
+    result, _ = run(["open", "--no-browser", "--json"], health)
+    assert json.loads(result.stdout) == {"url": "https://api.test/v1/console", "opened": False}
+
+
+@pytest.mark.parametrize("width", [40, 120])
+def test_lanes_are_a_table_for_each_shard_however_narrow(width):
+    def lane(partition, shard, lag):
+        return keylane_client.Lane(
+            partition,
+            0,
+            partition * 5000,
+            shard,
+            10,
+            10 + lag,
+            lag,
+            lag > 0,
+            False,
+            False,
+            timedelta(seconds=1),
+        )
+
+    lanes = (lane(0, "a:1", 0), lane(1, "b:2", 5))
+    layout = keylane_client.TopicLayout("flights", 2, 1, 5, timedelta(seconds=1), lanes, {})
+    out = Console(file=io.StringIO(), width=width)
+    render_layout(layout, out)
+    text = out.file.getvalue()
+    assert "shard a:1" in text
+    assert "building" in text
+    assert max(map(len, text.splitlines())) <= width
+
+
+def test_every_command_of_an_api_takes_a_url_and_json():
+    for name in (*COMMANDS, "doctor"):
+        command = keylane.get_command(click.Context(keylane), name).load()
+        assert {"--url", "--json", "--sign"} <= {option for each in command.params for option in each.opts}

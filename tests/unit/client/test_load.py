@@ -1,0 +1,207 @@
+"""`keylane load`: rows of files, batches, errors, and going on after a break."""
+
+from __future__ import annotations
+
+import base64
+import json
+from decimal import Decimal
+from itertools import count
+
+import httpx
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from keylane_client import Client, Position, PositionNotReached, UnknownTopic
+from keylane_client.cli import load as loading
+from keylane_client.cli import load_wait
+from keylane_client.cli.errors import BadArgument, CommandFailed
+from keylane_client.cli.load_rows import read_csv, read_json_lines, read_parquet, render_value
+from keylane_client.cli.load_state import LoadIdentity, LoadState
+
+
+class Topics:
+    """Keeps what is pushed; `refusals`: a result for each record, by the push that it came with."""
+
+    def __init__(self, **refusals) -> None:
+        self.pushes: list[list[str]] = []
+        self._refusals = {int(name[1:]): result for name, result in refusals.items()}
+        self._offsets = count()
+
+    def loader(self, *, skip_errors: bool = False):
+        self.reported: list[str] = []
+        client = Client("http://api.test", transport=httpx.MockTransport(self._answer))
+        return loading.RowLoader(
+            client.topic("t"), "id", skip_errors=skip_errors, report=self.reported.append
+        )
+
+    def _answer(self, request: httpx.Request) -> httpx.Response:
+        records = json.loads(request.content)["records"]
+        keys = [base64.b64decode(record["key"]).decode() for record in records]
+        self.pushes.append(keys)
+        refusal = self._refusals.get(len(self.pushes), {})
+        if isinstance(refusal, httpx.Response):
+            return refusal
+        offsets = [
+            refusal.get(key) or {"partition": 0, "offset": next(self._offsets), "error_code": None}
+            for key in keys
+        ]
+        return httpx.Response(200, json={"offsets": offsets})
+
+
+LATER = {"error_code": 50003, "error": "later", "retriable": True}
+NEVER = {"error_code": 50002, "error": "never", "retriable": False}
+
+
+@pytest.fixture(autouse=True)
+def no_waits(monkeypatch):
+    monkeypatch.setattr("time.sleep", lambda _: None)
+
+
+def rows_of(tmp_path, text: str, read=read_csv):
+    path = tmp_path / "rows"
+    path.write_text(text, encoding="utf-8")
+    return list(read(lambda: path.open(encoding="utf-8-sig", newline="")))
+
+
+def test_csv_rows_are_strings_under_their_header_and_broken_ones_say_where(tmp_path):
+    rows = rows_of(tmp_path, '\ufeffid,name\n1,"two\nlines"\n2,\n3\n4,a,b\n')
+    assert [row.values for row in rows[:2]] == [{"id": "1", "name": "two\nlines"}, {"id": "2"}]
+    assert [(row.location, row.fault) for row in rows[2:]] == [
+        ("line 5", "it has fewer than the header's 2 fields"),
+        ("line 6", "it has more than the header's 2 fields"),
+    ]
+
+
+def test_json_lines_are_objects_and_broken_ones_say_where(tmp_path):
+    rows = rows_of(tmp_path, '{"id": 1}\n\n[1]\n{"id"\n', read_json_lines)
+    assert rows[0].values == {"id": 1}
+    assert [row.location for row in rows[1:]] == ["line 3", "line 4"]
+    assert all(row.fault for row in rows[1:])
+
+
+def test_parquet_rows_have_their_types(tmp_path):
+    path = tmp_path / "rows.parquet"
+    table = pa.table(
+        {"id": ["a"], "n": [1], "at": [pa.scalar(0, pa.timestamp("ms"))], "d": [Decimal("1.50")]}
+    )
+    parquet.write_table(table, path)
+    [row] = read_parquet(path)
+    assert json.loads(render_value(row.values)) == {
+        "id": "a",
+        "n": 1,
+        "at": "1970-01-01T00:00:00",
+        "d": "1.50",
+    }
+    path.write_bytes(b"no")
+    with pytest.raises(BadArgument, match="is not a Parquet file"):
+        list(read_parquet(path))
+
+
+def test_a_wrong_row_stops_a_load_and_names_its_line(tmp_path):
+    rows = rows_of(tmp_path, "id\n1\n\n2,3\n")
+    topics = Topics()
+    with pytest.raises(BadArgument, match=r"line 4: .* more than"):
+        topics.loader().write(rows)
+    assert topics.pushes == []
+
+
+def test_wrong_rows_are_skipped_and_reported_if_asked(tmp_path):
+    rows = rows_of(tmp_path, "id,a\n1,x\n,y\n2,z,z\n3,x\n")
+    topics = Topics(_1={"3": NEVER})
+    loader = topics.loader(skip_errors=True)
+    loader.write(rows)
+    assert topics.pushes == [["1", "3"]]
+    assert (loader.counts.written, loader.counts.skipped) == (1, 3)
+    assert [line.partition(":")[0] for line in topics.reported] == ["line 3", "line 4", "line 5"]
+
+
+def test_records_are_sent_again_from_the_first_that_may_succeed_later(tmp_path):
+    rows = rows_of(tmp_path, "id\n1\n2\n3\n")
+    topics = Topics(_1={"2": LATER})
+    loader = topics.loader()
+    loader.write(rows)
+    assert topics.pushes == [["1", "2", "3"], ["2", "3"]]
+    assert loader.counts.written == 3
+
+
+def test_a_batch_is_sent_again_while_the_service_is_busy(tmp_path):
+    busy = {"type": "urn:keylane:problem:rate-limited", "status": 429}
+    topics = Topics(_1=httpx.Response(429, json=busy, headers={"Retry-After": "1"}))
+    topics.loader().write(rows_of(tmp_path, "id\n1\n"))
+    assert topics.pushes == [["1"], ["1"]]
+
+
+def test_a_load_that_broke_off_goes_on_behind_the_last_batch(tmp_path):
+    rows = rows_of(tmp_path, "id\n" + "".join(f"{number}\n" for number in range(6)))
+    identity = LoadIdentity.of(tmp_path / "rows", "u", "t", "id")
+    state = LoadState(tmp_path / "rows", identity)
+    topics = Topics(_3={"4": NEVER})
+    with pytest.raises(CommandFailed, match="line 6"):
+        loading.run_load(iter(rows), topics.loader(), state, 2)
+    assert state.load_rows() == 4
+    again = topics.loader()
+    again.counts.resumed = state.load_rows()
+    loading.run_load(iter(rows), again, state, 2)
+    assert topics.pushes == [["0", "1"], ["2", "3"], ["4", "5"], ["4", "5"]]
+    assert state.load_rows() == 0
+
+
+def test_a_state_of_another_file_or_load_is_refused(tmp_path):
+    path = tmp_path / "rows"
+    path.write_text("id\n1\n")
+    LoadState(path, LoadIdentity.of(path, "u", "t", "id")).save_rows(1)
+    with pytest.raises(BadArgument, match="--restart"):
+        LoadState(path, LoadIdentity.of(path, "u", "other", "id")).load_rows()
+    path.write_text("id\n1\n2\n")
+    with pytest.raises(BadArgument, match="--restart"):
+        LoadState(path, LoadIdentity.of(path, "u", "t", "id")).load_rows()
+
+
+class Reads:
+    """A topic whose reads are answered in turn: an error is raised. Each read takes a second."""
+
+    def __init__(self, *answers: Exception | None) -> None:
+        self._answers = list(answers)
+        self.read: list[tuple[str | bytes, Position]] = []
+        self.now_s = 0.0
+
+    def get(self, key, *, min_position, wait_s):
+        assert 0 <= wait_s <= 20
+        self.read.append((key, min_position))
+        self.now_s += 1
+        answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+        if answer is not None:
+            raise answer
+
+    def clock(self) -> float:
+        return self.now_s
+
+
+BEHIND = PositionNotReached(412, {"type": "urn:keylane:problem:position-not-reached"}, {})
+LAST = [("a", Position(0, 7)), ("b", Position(3, 1))]
+
+
+def test_a_load_waits_for_the_last_record_of_each_partition(tmp_path):
+    loader = Topics().loader()
+    loader.write(rows_of(tmp_path, "id\n1\n2\n3\n"))
+    assert loader.last == {0: ("3", Position(0, 2))}
+    topic = Reads(BEHIND, BEHIND, None)
+    assert load_wait.wait_readable(topic, LAST, 2, topic.clock) is None
+    assert topic.read == [LAST[0]] * 3 + [LAST[1]]
+
+
+def test_a_wait_that_takes_too_long_says_what_is_written_and_to_look_at_the_job():
+    topic = Reads(BEHIND)
+    with pytest.raises(
+        load_wait.NotReadableYet, match=r"2 rows are written.*60 s.*\(0:7\).*--no-wait"
+    ) as caught:
+        load_wait.wait_readable(topic, LAST, 2, topic.clock)
+    assert caught.value.exit_code == 6
+    assert topic.now_s == load_wait.WAIT_S
+
+
+def test_a_topic_without_a_state_is_not_waited_for():
+    topic = Reads(UnknownTopic(404, {"type": "urn:keylane:problem:unknown-topic", "detail": "none"}, {}))
+    assert load_wait.wait_readable(topic, LAST, 2, topic.clock) == "404 unknown-topic: none"
+    assert len(topic.read) == 1

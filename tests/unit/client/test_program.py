@@ -1,0 +1,174 @@
+"""The program `keylane`: its commands, what it imports for one, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from keylane_client.cli import __main__, access, commands
+from keylane_client.cli.errors import BadArgument
+from keylane_local.commands import COMMANDS as OF_THE_STACK
+from keylane_local.errors import PartFailed
+from keylane_local.process.ports import HOST
+from keylane_local.stack.state import StackState
+
+TABLES = {**commands.COMMANDS, **OF_THE_STACK}
+RUN = "from keylane_client.cli.__main__ import main; main()"
+RUN_AND_LIST_MODULES = f"""
+import atexit, json, sys
+atexit.register(lambda: print(json.dumps(sorted(sys.modules)), file=sys.stderr))
+{RUN}
+"""
+
+
+class OneRecord(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(200)
+        for name, value in {
+            "Keylane-Position": "2:7",
+            "Keylane-Timestamp": "5",
+            "Content-Type": "application/json",
+            "Content-Length": "7",
+        }.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(b'{"a":1}')
+
+    def log_message(self, *_: object) -> None:
+        """Print nothing."""
+
+
+@pytest.fixture
+def url():
+    """An API that has one record."""
+    with ThreadingHTTPServer((HOST, 0), OneRecord) as server:
+        threading.Thread(target=server.serve_forever).start()
+        yield f"http://{HOST}:{server.server_port}"
+        server.shutdown()
+
+
+def run_program(*arguments: str, code: str = RUN) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", code, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+
+def imported_by(*arguments: str) -> set[str]:
+    done = run_program(*arguments, code=RUN_AND_LIST_MODULES)
+    assert done.returncode == 0, done.stderr
+    return set(json.loads(done.stderr))
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_the_list_has_the_first_sentence_of_a_commands_own_help(name):
+    listed = commands.keylane.get_command(click.Context(commands.keylane), name)
+    loaded = listed.load()
+    assert loaded.name == name
+    for width in (30, 45, 60, 70, 1000):
+        assert listed.get_short_help_str(width) == loaded.get_short_help_str(width)
+
+
+def test_all_commands_are_listed_and_the_project_adds_its_own():
+    printed = CliRunner().invoke(commands.keylane, ["--help"]).stdout
+    listed = printed.partition("Commands:\n")[2].splitlines()
+    assert [line.split()[0] for line in listed] == sorted(TABLES)
+
+
+def test_a_read_imports_what_it_needs_and_nothing_of_the_project(url):
+    modules = imported_by("get", "flights", "N1", "--url", url)
+    assert {"click", "httpx", "keylane_client.client"} <= modules
+    heavy = {"rich", "pygments", "boto3", "botocore", "urllib3", "pyarrow", "asyncio", "importlib.metadata"}
+    assert not modules & {*heavy, "keylane", "keylane_local", "keylane_server", "keylane_spark"}
+    own = {name for name in modules if name.startswith("keylane_client.cli.")}
+    assert own == {
+        f"keylane_client.cli.{name}"
+        for name in ("__main__", "access", "commands", "errors", "printing", "records")
+    }
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["get", "--help"]])
+def test_a_help_page_imports_no_http(arguments):
+    modules = imported_by(*arguments)
+    assert "click" in modules
+    assert not modules & {"httpx", "ssl", "rich", "keylane", "keylane_local.cli", "pydantic", "redis"}
+
+
+def test_without_the_extra_one_sentence_says_what_to_install():
+    done = run_program("get", "t", "k", code=f"import sys; sys.modules['click'] = None\n{RUN}")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "keylane: its commands are not installed: pip install 'keylane-client[cli]'\n"
+
+
+def test_without_the_project_its_commands_are_not_listed_and_say_what_to_install(monkeypatch):
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda **_: ())
+    alone = commands.LazyGroup("keylane")
+    alone.add_table("keylane_client.cli", commands.COMMANDS)
+    printed = CliRunner().invoke(alone, ["--help"]).stdout.partition("Commands:\n")[2]
+    assert [line.split()[0] for line in printed.splitlines()] == sorted(commands.COMMANDS)
+    result = CliRunner().invoke(alone, ["up"])
+    assert result.exit_code == 2
+    assert "No such command 'up'. The commands of the local stack are not installed" in result.stderr
+
+
+def test_a_command_that_nobody_has_is_refused():
+    result = CliRunner().invoke(commands.keylane, ["nothing"])
+    assert (result.exit_code, "No such command 'nothing'." in result.stderr) == (2, True)
+
+
+def test_an_error_is_shown_below_the_log_of_what_failed(monkeypatch, capsys):
+    def fail() -> None:
+        raise PartFailed("kafka", "it [ended]", "kafka.log", "line 1\n[line] 2")
+
+    monkeypatch.setitem(commands.keylane.commands, "fail", click.Command("fail", callback=fail))
+    monkeypatch.setattr(sys, "argv", ["keylane", "fail"])
+    with pytest.raises(SystemExit) as ended:
+        __main__.main()
+    assert ended.value.code == 1
+    shown = "The end of kafka.log:\nline 1\n[line] 2\n\nkeylane: kafka failed: it [ended]\n"
+    assert capsys.readouterr() == ("", shown)
+
+
+def test_an_error_without_an_exit_code_is_not_hidden(monkeypatch):
+    def fail() -> None:
+        raise LookupError("a bug")
+
+    monkeypatch.setitem(commands.keylane.commands, "fail", click.Command("fail", callback=fail))
+    monkeypatch.setattr(sys, "argv", ["keylane", "fail"])
+    with pytest.raises(LookupError):
+        __main__.main()
+
+
+def state_at(http_port: int) -> StackState:
+    return StackState(1, 2, [(3, 4)], http_port, 3, 1, appendonly=True, config=None)
+
+
+def test_the_api_of_the_local_stack_is_found_where_the_stack_wrote_its_ports(tmp_path, monkeypatch):
+    monkeypatch.setenv("KEYLANE_DATA", str(tmp_path))
+    assert access.local_url() == "http://localhost:8080"
+    state_at(8123).save(tmp_path)
+    assert access.local_url() == "http://127.0.0.1:8123"
+    monkeypatch.delenv("KEYLANE_DATA")
+    monkeypatch.chdir(tmp_path)
+    state_at(8124).save(tmp_path / ".keylane")
+    assert access.local_url() == "http://127.0.0.1:8124"
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"http_port": null}'])
+def test_a_broken_file_of_the_stack_is_named(tmp_path, monkeypatch, text):
+    monkeypatch.setenv("KEYLANE_DATA", str(tmp_path))
+    (tmp_path / "stack.json").write_text(text)
+    with pytest.raises(BadArgument, match=r"stack\.json is not readable \(.*remove the folder"):
+        access.local_url()
+
+
+def test_what_is_not_installed_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "botocore.session", None)
+    result = CliRunner().invoke(commands.keylane, ["topics", "--sign", "--region", "eu-west-1"])
+    assert isinstance(result.exception, BadArgument)
+    assert str(result.exception) == "--sign needs botocore: pip install 'keylane-client[aws]'"

@@ -1,0 +1,54 @@
+"""The client's types on the oldest Python that it supports: its own code, and what users of both write."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import keylane_client
+from keylane_client import AsyncSession, AsyncTopic, AsyncView, Session, Topic, View
+
+USE = Path(__file__).with_name("typed_use.py")
+PACKAGE = Path(keylane_client.__file__).parent
+OLDEST = "3.10"
+
+
+def test_a_type_checker_knows_what_each_method_takes_and_returns(tmp_path):
+    command = [
+        sys.executable,
+        "-m",
+        "mypy",
+        "--python-version",
+        OLDEST,
+        "--cache-dir",
+        tmp_path,
+        USE,
+        PACKAGE,
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=PACKAGE.parents[2])
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize(
+    ("blocking", "other"), [(Topic, AsyncTopic), (View, AsyncView), (Session, AsyncSession)]
+)
+def test_both_clients_have_the_same_methods_and_each_is_in_the_typed_code(blocking, other):
+    names = [name for name in dir(blocking) if not name.startswith("_")]
+    assert names == [name for name in dir(other) if not name.startswith("_")]
+    use = USE.read_text(encoding="utf-8")
+    for name in names:
+        assert len(re.findall(rf"\.{name}\b", use)) >= 2, name
+
+
+def test_help_shows_the_documented_signature_of_either_client():
+    for name in ("get", "scan", "put", "watch"):
+        blocking, other = getattr(Topic, name), getattr(AsyncTopic, name)
+        assert blocking.__doc__ == other.__doc__ != None  # noqa: E711
+        assert inspect.signature(blocking).parameters == inspect.signature(other).parameters
+    assert str(inspect.signature(Session.topic)) == "(self, name: 'str') -> 'Topic'"
+    assert str(inspect.signature(AsyncSession.topic)) == "(self, name: 'str') -> 'AsyncTopic'"

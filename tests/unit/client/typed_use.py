@@ -1,0 +1,113 @@
+"""Code of a user of either client, which nothing runs: mypy checks its types.
+
+A wrong call has an ignored error: an error that is not there is one, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Iterator
+from datetime import timedelta
+from typing import Any
+
+from typing_extensions import assert_type  # noqa: UP035 (the client supports Python 3.10)
+
+from keylane_client import (
+    Absent,
+    AsyncClient,
+    AsyncSession,
+    AsyncTopic,
+    AsyncView,
+    Client,
+    HistoryEntry,
+    Joined,
+    KafkaTopic,
+    LogRecord,
+    NewRecord,
+    Position,
+    Record,
+    Session,
+    Topic,
+    TopicLayout,
+    View,
+    Window,
+    WriteFailed,
+    Written,
+)
+
+
+def blocking(client: Client) -> None:
+    topic = client.topic("t")
+    assert_type(topic, Topic)
+    assert_type(topic.name, str)
+    assert_type(topic["k"], Record)
+    assert_type(topic.get(b"k", min_position=Position(0, 1), wait_s=5), Record | None)
+    assert_type(topic.get_many(["k"], atomic=True), dict[str | bytes, Record | None])
+    assert_type(topic.put("k", {"a": 1}, idempotency_key="i"), Written)
+    assert_type(topic.delete("k", respond_async=True), Written)
+    assert_type(topic.push([NewRecord("k", 1)]), list[Written | WriteFailed])
+    assert_type(topic.scan(prefix="p", page_size=9), Iterator[Record])
+    assert_type(topic.keys(start="a"), Iterator[str | bytes])
+    assert_type(topic.history("k", start=1), Iterator[HistoryEntry])
+    assert_type(topic.watch("k", wait_s=1), Iterator[Record | Absent])
+    assert_type(topic.log(0, "latest", page_size=1), Iterator[LogRecord])
+    assert_type(topic.tail(pause_s=1), Iterator[LogRecord])
+    assert_type(topic.layout(), TopicLayout)
+    assert_type(topic.at(1).reading(fields=["a"], max_age=timedelta(1)), Topic)
+    view = client.session().view("v")
+    assert_type(view, View)
+    assert_type(view.windows("k", final=True), Iterator[Window])
+    assert_type(view.scan(prefix="p"), Iterator[Window])
+    assert_type(view.describe(), dict[str, Any])
+    assert_type(client.session(), Session)
+    assert_type(client.views(), list[dict[str, Any]])
+    assert_type(client.health(), dict[str, Any])
+    assert_type(client.topics(prefix="p"), Iterator[KafkaTopic])
+    assert_type(client.join("k", ["a", "b"]), Joined)
+    with client as opened:
+        assert_type(opened, Client)
+
+    topic.get(1)  # type: ignore[arg-type]
+    topic.get("k", nothing=1)  # type: ignore[call-arg]
+    topic.put("k")  # type: ignore[call-arg]
+    client.topic()  # type: ignore[call-arg]
+    for _ in topic:  # type: ignore[misc]
+        pass
+
+
+async def asynchronous(client: AsyncClient) -> None:
+    topic = client.topic("t")
+    assert_type(topic, AsyncTopic)
+    assert_type(topic.name, str)
+    assert_type(topic["k"], Awaitable[Record])
+    assert_type(topic.get("k", known=await topic["k"]), Awaitable[Record | None])
+    assert_type(await topic.get_many(["k"]), dict[str | bytes, Record | None])
+    assert_type(await topic.put("k", b""), Written)
+    assert_type(await topic.delete("k"), Written)
+    assert_type(await topic.push([]), list[Written | WriteFailed])
+    assert_type(topic.scan(), AsyncIterator[Record])
+    assert_type(topic.keys(), AsyncIterator[str | bytes])
+    assert_type(topic.history("k"), AsyncIterator[HistoryEntry])
+    assert_type(topic.watch("k"), AsyncIterator[Record | Absent])
+    assert_type(topic.log(0), AsyncIterator[LogRecord])
+    assert_type(topic.tail(), AsyncIterator[LogRecord])
+    assert_type(await topic.layout(), TopicLayout)
+    assert_type(topic.at(1).reading(partial=True), AsyncTopic)
+    view = client.view("v")
+    assert_type(view, AsyncView)
+    assert_type(view.windows("k"), AsyncIterator[Window])
+    assert_type(view.scan(), AsyncIterator[Window])
+    assert_type(await view.describe(), dict[str, Any])
+    assert_type(await client.views(), list[dict[str, Any]])
+    assert_type(await client.health(), dict[str, Any])
+    assert_type(client.session(), AsyncSession)
+    assert_type(client.session().topic("t"), AsyncTopic)
+    assert_type(client.topics(), AsyncIterator[KafkaTopic])
+    assert_type(await client.join("k", ["a", "b"]), Joined)
+    async with client as opened:
+        assert_type(opened, AsyncClient)
+
+    await topic.get(1)  # type: ignore[arg-type]
+    topic.scan(nothing=1)  # type: ignore[call-arg]
+    topic.get("k").value  # type: ignore[attr-defined]  # noqa: B018
+    for _ in topic.scan():  # type: ignore[attr-defined]
+        pass

@@ -1,0 +1,141 @@
+"""Back-pressure: what is over a bound is refused at once."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from keylane_server import admission as admission_module
+from keylane_server import bodies
+from keylane_server.admission import AdmissionControl, Limits, Overloaded
+from keylane_server.bodies import Body, BodyTimeout, BodyTooLarge, ClientGone
+
+LIMITS = Limits(running=1, waiting=1, wait_s=20, long_polls=1, body_bytes=10, bodies_bytes=15)
+
+
+def test_a_request_waits_for_its_turn_and_the_next_is_refused():
+    async def run():
+        admission = AdmissionControl(LIMITS)
+        await admission.enter()
+        waits = asyncio.ensure_future(admission.enter())
+        await asyncio.sleep(0)
+        with pytest.raises(Overloaded, match="1 requests run and 1 wait"):
+            await admission.enter()
+        admission.leave()
+        await waits
+        admission.leave()
+        return admission.running, admission.waiting
+
+    assert asyncio.run(run()) == (0, 0)
+
+
+def test_a_request_that_waits_too_long_is_refused():
+    async def run():
+        admission = AdmissionControl(Limits(running=1, waiting=1, wait_s=0.01))
+        await admission.enter()
+        with pytest.raises(Overloaded, match="too long"):
+            await admission.enter()
+        admission.leave()
+        return admission.running, admission.waiting
+
+    assert asyncio.run(run()) == (0, 0)
+
+
+def test_requests_that_wait_for_a_change_have_a_bound_of_their_own():
+    admission = AdmissionControl(LIMITS)
+    admission.enter_long_poll()
+    with pytest.raises(Overloaded):
+        admission.enter_long_poll()
+    admission.leave_long_poll()
+    admission.enter_long_poll()
+
+
+def arriving(*messages):
+    left = iter(messages)
+
+    async def receive():
+        return next(left)
+
+    return receive
+
+
+def part(data, *, more):
+    return {"type": "http.request", "body": data, "more_body": more}
+
+
+def test_a_body_arrives_in_parts_and_its_bytes_are_counted_until_it_is_released():
+    admission = AdmissionControl(LIMITS)
+    body = Body(admission)
+    asyncio.run(body.read(arriving(part(b"abc", more=True), part(b"def", more=False)), None))
+    assert (body.data, admission.held_bytes) == (b"abcdef", 6)
+    body.release()
+    assert admission.held_bytes == 0
+
+
+async def never():
+    await asyncio.Event().wait()
+
+
+def test_a_body_whose_next_part_does_not_come_in_time_is_refused(monkeypatch):
+    monkeypatch.setattr(admission_module, "LOOK_S", 0.001)
+    monkeypatch.setattr(bodies, "PART_TIMEOUT_S", 0.001)
+    parts = iter([part(b"abc", more=True)])
+
+    async def receive():
+        return next(parts, None) or await never()
+
+    async def run():
+        body = Body(AdmissionControl(LIMITS))
+        with pytest.raises(BodyTimeout):
+            await body.read(receive, None)
+        # The task goes on: it has a refusal to send.
+        return asyncio.current_task().cancelling()
+
+    assert asyncio.run(run()) == 0
+
+
+def test_a_request_that_is_cancelled_while_its_body_arrives_is_cancelled():
+    async def run():
+        reading = asyncio.ensure_future(Body(AdmissionControl(LIMITS)).read(never, None))
+        await asyncio.sleep(0)
+        reading.cancel()
+        await reading
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(run())
+
+
+def test_a_body_in_many_small_parts_is_counted_part_by_part():
+    admission = AdmissionControl(LIMITS)
+    body = Body(admission)
+    with pytest.raises(BodyTooLarge):
+        asyncio.run(body.read(arriving(*[part(b"x", more=True)] * 11), None))
+    assert admission.held_bytes == LIMITS.body_bytes
+    body.release()
+    assert admission.held_bytes == 0
+
+
+@pytest.mark.parametrize("declared_bytes", [11, None])
+def test_a_body_over_the_limit_is_refused(declared_bytes):
+    body = Body(AdmissionControl(LIMITS))
+    with pytest.raises(BodyTooLarge):
+        asyncio.run(body.read(arriving(part(b"x" * 11, more=False)), declared_bytes))
+    body.release()
+
+
+def test_the_bodies_of_all_requests_have_a_bound():
+    admission = AdmissionControl(LIMITS)
+    first, second = Body(admission), Body(admission)
+    asyncio.run(first.read(arriving(part(b"x" * 10, more=False)), 10))
+    with pytest.raises(Overloaded):
+        asyncio.run(second.read(arriving(part(b"x" * 10, more=False)), 10))
+    first.release()
+    second.release()
+    assert admission.held_bytes == 0
+
+
+def test_a_client_that_goes_in_the_middle_of_its_body_is_noticed():
+    body = Body(AdmissionControl(LIMITS))
+    with pytest.raises(ClientGone):
+        asyncio.run(body.read(arriving(part(b"x", more=True), {"type": "http.disconnect"}), None))

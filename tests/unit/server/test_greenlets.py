@@ -1,0 +1,168 @@
+"""Requests that wait in an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from greenlet import GreenletExit
+
+from keylane_server import greenlets
+from keylane_server.greenlets import RequestCancelled, SharedCall, Suspension, begin, run_request
+
+BOUND_S = 20
+
+
+def test_requests_wait_at_the_same_time_in_one_thread():
+    async def run():
+        order = []
+
+        def request(name, seconds):
+            order.append(f"{name} begins")
+            greenlets.pause_s(seconds)
+            order.append(f"{name} ends")
+            return threading.get_ident()
+
+        idents = await asyncio.gather(
+            run_request(lambda: request("slow", 0.05)), run_request(lambda: request("fast", 0.01))
+        )
+        return order, set(idents) == {threading.get_ident()}
+
+    order, is_one_thread = asyncio.run(run())
+    assert order == ["slow begins", "fast begins", "fast ends", "slow ends"]
+    assert is_one_thread
+
+
+def test_an_error_of_a_request_is_raised_to_who_waits_for_it():
+    def fails():
+        greenlets.pause_s(0)
+        raise LookupError("gone")
+
+    with pytest.raises(LookupError, match="gone"):
+        asyncio.run(run_request(fails))
+
+
+def test_nothing_but_a_request_can_wait():
+    async def run():
+        Suspension().wait()
+
+    with pytest.raises(TypeError, match="only a request"):
+        asyncio.run(run())
+
+
+def test_a_blocking_call_runs_in_a_thread_and_its_error_comes_back():
+    def blocks(value):
+        if value < 0:
+            raise ValueError("negative")
+        return value, threading.get_ident()
+
+    async def run(value):
+        with ThreadPoolExecutor(1) as pool:
+            return await run_request(lambda: greenlets.call_in_thread(pool, blocks, value))
+
+    value, ident = asyncio.run(run(3))
+    assert value == 3
+    assert ident != threading.get_ident()
+    with pytest.raises(ValueError, match="negative"):
+        asyncio.run(run(-1))
+
+
+def test_calls_at_the_same_time_return_in_their_order():
+    def call(number):
+        def pause():
+            greenlets.pause_s(0.02 / (number + 1))
+            return number
+
+        return pause
+
+    async def run():
+        return await run_request(lambda: greenlets.call_all([call(number) for number in range(3)]))
+
+    assert asyncio.run(run()) == [0, 1, 2]
+
+
+def test_a_read_that_waits_ends_when_its_client_goes():
+    async def run():
+        ended = asyncio.get_running_loop().create_future()
+        cleaned = []
+
+        def polls():
+            try:
+                while True:
+                    greenlets.pause_s(10)
+            except GreenletExit:
+                cleaned.append(True)
+                raise
+
+        running = begin(polls, lambda _, error: ended.set_result(error), is_cancellable=True)
+        await asyncio.sleep(0)
+        running.cancel()
+        async with asyncio.timeout(BOUND_S):
+            return await ended, cleaned
+
+    error, cleaned = asyncio.run(run())
+    assert isinstance(error, RequestCancelled)
+    assert cleaned == [True]
+
+
+class CountedCall:
+    """A call that takes a moment; `begun` is how often it was made."""
+
+    def __init__(self):
+        self.begun = 0
+
+    def __call__(self):
+        self.begun += 1
+        number = self.begun
+        greenlets.pause_s(0.02)
+        return number
+
+
+def test_requests_that_join_a_running_call_share_its_result():
+    async def run():
+        call, shared = CountedCall(), SharedCall()
+        joins = [run_request(lambda: shared.join(call, BOUND_S)) for _ in range(5)]
+        return await asyncio.gather(*joins), call.begun, shared.is_idle
+
+    assert asyncio.run(run()) == ([1] * 5, 1, True)
+
+
+def test_who_needs_a_call_from_now_on_shares_the_next_one():
+    async def run():
+        call, shared = CountedCall(), SharedCall()
+        first = asyncio.ensure_future(run_request(lambda: shared.join(call, BOUND_S)))
+        await asyncio.sleep(0.005)
+        later = [run_request(lambda: shared.join_next(call, BOUND_S)) for _ in range(3)]
+        return await asyncio.gather(first, *later), call.begun
+
+    assert asyncio.run(run()) == ([1, 2, 2, 2], 2)
+
+
+def test_each_who_shares_a_failed_call_gets_an_error_of_its_own():
+    def fails():
+        greenlets.pause_s(0)
+        raise LookupError("gone")
+
+    async def run():
+        shared = SharedCall()
+        joins = [run_request(lambda: shared.join(fails, BOUND_S)) for _ in range(2)]
+        return await asyncio.gather(*joins, return_exceptions=True)
+
+    first, second = asyncio.run(run())
+    assert type(first) is type(second) is LookupError
+    assert first is not second
+    assert first.args == ("gone",)
+
+
+def test_a_request_with_little_time_does_not_end_the_call_for_the_others():
+    async def run():
+        call, shared = CountedCall(), SharedCall()
+        hasty = run_request(lambda: shared.join(call, 0.001))
+        patient = run_request(lambda: shared.join(call, BOUND_S))
+        return await asyncio.gather(hasty, patient, return_exceptions=True), call.begun
+
+    (hasty, patient), begun = asyncio.run(run())
+    assert isinstance(hasty, TimeoutError)
+    assert (patient, begun) == (1, 1)

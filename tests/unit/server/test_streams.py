@@ -1,0 +1,183 @@
+"""Streams of changes over a source that a test controls, in a real loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+import pytest
+from tests.support.fakes import FakeMetrics
+
+from keylane.errors import CorruptState, StateUnavailable
+from keylane.model.changes import KEY, PROBLEM, RECORD, ChangeEvent
+from keylane_server import streams
+from keylane_server.greenlets import pause_s, run_request
+from keylane_server.streams import ChangeStreams, EventStream
+
+
+class FakeSource:
+    """Gives what a test adds: batches of events, or errors. A listener of an older position lacks one."""
+
+    kind = KEY
+    identity = "one"
+    instead = ""
+
+    def __init__(self) -> None:
+        self.steps: deque[list[ChangeEvent] | Exception] = deque()
+        self.starts = 0
+        self.waits = 0
+
+    def start(self) -> None:
+        self.starts += 1
+        pause_s(0)
+
+    def wait(self, _: float) -> list[ChangeEvent]:
+        self.waits += 1
+        while not self.steps:
+            pause_s(0.001)
+        step = self.steps.popleft()
+        if isinstance(step, Exception):
+            raise step
+        return step
+
+    def catch_up(self, position, _):
+        return ([], None) if position is None else ([event("missed")], None)
+
+
+def event(text: str, key: bytes = b"k") -> ChangeEvent:
+    return ChangeEvent(RECORD, text, "1:1", key)
+
+
+async def opened(of: ChangeStreams, source: FakeSource, position: object = None) -> EventStream:
+    return await run_request(lambda: of.open(source, position, lambda key: key.startswith(b"k")))
+
+
+async def read(stream: EventStream, until: str, refuse=lambda: None) -> str:
+    """Read until a text comes, or the stream ends."""
+    found = b""
+    async with asyncio.timeout(20):
+        async for chunk in stream.chunks(refuse):
+            found += chunk
+            if until and until.encode() in found:
+                break
+    return found.decode()
+
+
+@pytest.fixture
+def source() -> FakeSource:
+    return FakeSource()
+
+
+def test_two_listeners_share_a_source_and_one_that_comes_back_catches_up_first(source: FakeSource):
+    async def scenario() -> None:
+        shared = ChangeStreams(FakeMetrics())
+        one, two = await asyncio.gather(opened(shared, source), opened(shared, source, "older"))
+        reading = [asyncio.ensure_future(read(each, "last")) for each in (one, two)]
+        while len(one.feed.listeners) < 2:  # noqa: ASYNC110 (the feed has no event for it)
+            await asyncio.sleep(0)
+        source.steps.append([event("other", b"x"), event("last")])
+        texts = await asyncio.gather(*reading)
+        assert ["missed" in each for each in texts] == [False, True]
+        assert not any("other" in each for each in texts)
+        assert one.feed is two.feed
+        waits = source.waits
+        assert waits <= 2
+        for each in (one, two):
+            each.close()
+        await asyncio.sleep(0.02)
+        assert one.feed.is_over
+
+    asyncio.run(scenario())
+
+
+def test_a_failure_that_may_pass_is_said_once_and_the_stream_goes_on(
+    source: FakeSource, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(streams, "AFTER_FAILURE_S", 0.001)
+
+    async def scenario() -> None:
+        stream = await opened(ChangeStreams(FakeMetrics()), source)
+        source.steps.extend([StateUnavailable("away"), StateUnavailable("away"), [event("back")]])
+        text = await read(stream, "back")
+        assert text.count("state-unavailable") == 1
+        stream.close()
+
+    asyncio.run(scenario())
+
+
+def test_another_failure_ends_the_stream_and_the_next_one_begins_again(source: FakeSource):
+    async def scenario() -> None:
+        shared = ChangeStreams(FakeMetrics())
+        stream = await opened(shared, source)
+        source.steps.append(CorruptState("key", "why"))
+        assert "corrupt-state" in await read(stream, "")
+        again = await opened(shared, source)
+        source.steps.append([event("after")])
+        assert "after" in await read(again, "after")
+        assert source.starts == 2
+        for each in (stream, again):
+            each.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_stream_whose_token_is_no_longer_valid_ends_even_while_changes_come(
+    source: FakeSource, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(streams, "HEARTBEAT_S", 0.05)
+    answers = iter([None, None, ChangeEvent(PROBLEM, "refused")])
+
+    async def scenario() -> None:
+        stream = await opened(ChangeStreams(FakeMetrics()), source)
+
+        async def feed() -> None:
+            while True:
+                source.steps.append([event("more")])
+                await asyncio.sleep(0.002)
+
+        feeding = asyncio.ensure_future(feed())
+        text = await read(stream, "", lambda: next(answers))
+        assert text.endswith("event: problem\ndata: refused\n\n")
+        feeding.cancel()
+        stream.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_listener_that_does_not_read_is_cut_off_with_a_problem(
+    source: FakeSource, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(streams, "BUFFER_BYTES", 1_000)
+
+    async def scenario() -> None:
+        metrics = FakeMetrics()
+        shared = ChangeStreams(metrics)
+        stream = await opened(shared, source)
+        chunks = stream.chunks(lambda: None)
+        await anext(chunks)
+        source.steps.append([event("first")])
+        await anext(chunks)
+        source.steps.append([event("x" * 2_000)])
+        rest = b"".join([chunk async for chunk in chunks]).decode()
+        assert "slow-reader" in rest
+        assert "xxx" not in rest
+        stream.count_as_cut()  # as the server does if the client does not read the problem either
+        opened_of = {("StreamsOpen", "key"): 1, ("StreamsOpen", "topic"): 0}
+        assert metrics.numbers == {**opened_of, ("StreamsCut",): 1}
+        stream.close()
+        assert metrics.numbers["StreamsOpen", "key"] == 0
+
+    asyncio.run(scenario())
+
+
+def test_at_the_end_of_the_server_all_streams_say_so(source: FakeSource):
+    async def scenario() -> None:
+        shared = ChangeStreams(FakeMetrics())
+        stream = await opened(shared, source)
+        reading = asyncio.ensure_future(read(stream, ""))
+        await asyncio.sleep(0.01)
+        shared.end_all()
+        assert (await reading).endswith("event: closing\ndata: {}\n\n")
+        stream.close()
+
+    asyncio.run(scenario())

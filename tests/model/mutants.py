@@ -7,7 +7,6 @@ within the bounds of the integration test. Exit code 1 when a mutant survives.
 from __future__ import annotations
 
 import argparse
-import os
 import subprocess
 import sys
 import tempfile
@@ -15,9 +14,7 @@ from pathlib import Path
 
 from tests.model.__main__ import BROKEN
 from tests.torture.guards import Mutant, Replacement
-from tests.torture.mutants import make
-
-from keylane_local.tools import tools_dir
+from tests.torture.mutants import environment_of, make
 
 _LIBRARY = "spark/keylane_spark/adapters/library/"
 _OPEN = "spark/keylane_spark/serving/open_topics.py"
@@ -73,15 +70,10 @@ def survives(mutant: Mutant) -> bool:
     with tempfile.TemporaryDirectory(prefix="mutant-") as temporary:
         checkout = Path(temporary) / "checkout"
         make(mutant, checkout)
-        parts = ("layers/keylane/python", "spark", "infra/local")
         ended = subprocess.run(
             [sys.executable, "-m", "tests.model", "--steps", "3", "--faults", "1", "--records", "2"],
             cwd=checkout,
-            env={
-                **os.environ,
-                "PYTHONPATH": os.pathsep.join(str(checkout / part) for part in parts),
-                "KEYLANE_TOOLS": str(tools_dir()),
-            },
+            env=environment_of(checkout),
             check=False,
         )
         if ended.returncode not in (0, BROKEN):

@@ -18,6 +18,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,8 @@ from tests.torture.guards import MUTANTS, Mutant
 
 from keylane_local.tools import project_root, tools_dir
 
-_SOURCES = ("layers", "spark", "infra", "tests")
+_MADE = frozenset({"build", "dist"})
+"""Folders of the checkout that are made, beside those that begin with a dot."""
 _TESTS_FAILED = 1
 """pytest's exit code; higher ones say that it could not run them."""
 
@@ -37,20 +39,44 @@ class GuardGone(Exception):
     """The text of a guard has changed: rewrite the mutant."""
 
 
+def without_guard(mutant: Mutant) -> dict[str, str]:
+    """Return the texts of the files that change, by path. Raises GuardGone."""
+    texts: dict[str, str] = {}
+    for replacement in mutant.replacements:
+        path = replacement.path
+        text = texts.get(path) or (project_root() / path).read_text(encoding="utf-8")
+        if text.count(replacement.old) != 1:
+            raise GuardGone(f"{mutant.name}: {path} does not have this text exactly once: {replacement.old!r}")
+        texts[path] = text.replace(replacement.old, replacement.new)
+    return texts
+
+
 def make(mutant: Mutant, folder: Path) -> None:
     """Copy the checkout to `folder` and remove the guard. Raises GuardGone."""
-    for source in _SOURCES:
-        shutil.copytree(
-            project_root() / source, folder / source, ignore=shutil.ignore_patterns("__pycache__", ".*")
-        )
-    for replacement in mutant.replacements:
-        path = folder / replacement.path
-        text = path.read_text(encoding="utf-8")
-        if text.count(replacement.old) != 1:
-            raise GuardGone(
-                f"{mutant.name}: {replacement.path} does not have this text exactly once: {replacement.old!r}"
-            )
-        path.write_text(text.replace(replacement.old, replacement.new), encoding="utf-8")
+    texts = without_guard(mutant)
+    ignored = shutil.ignore_patterns("__pycache__", ".*")
+    folder.mkdir(parents=True, exist_ok=True)
+    for source in project_root().iterdir():
+        if source.is_file():
+            shutil.copy(source, folder)
+        elif source.name not in _MADE and not source.name.startswith("."):
+            shutil.copytree(source, folder / source.name, ignore=ignored)
+    for path, text in texts.items():
+        (folder / path).write_text(text, encoding="utf-8")
+
+
+def environment_of(checkout: Path) -> dict[str, str]:
+    """Return the variables of a process that imports every package from `checkout`.
+
+    What the path does not name would be imported from the project itself, where this environment has it.
+    """
+    settings = tomllib.loads((checkout / "pyproject.toml").read_text(encoding="utf-8"))
+    folders = settings["tool"]["mypy"]["mypy_path"]
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(str(checkout / folder) for folder in folders),
+        "KEYLANE_TOOLS": str(tools_dir()),
+    }
 
 
 def run(mutant: Mutant, seed: int, bound: int) -> dict[str, Any]:
@@ -77,7 +103,6 @@ def fails_its_test(mutant: Mutant) -> bool:
     with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
         checkout = Path(folder, "checkout")
         make(mutant, checkout)
-        shutil.copy(project_root() / "pyproject.toml", checkout)
         code = _run_module(checkout, "pytest", "-q", "-p", "no:cacheprovider", mutant.test)
         if code > _TESTS_FAILED:
             raise SystemExit(f"without the {mutant.name}: pytest has ended with {code}, see above")
@@ -85,15 +110,10 @@ def fails_its_test(mutant: Mutant) -> bool:
 
 
 def _run_module(checkout: Path, *command: str) -> int:
-    parts = ("layers/keylane/python", "spark", "infra/local")
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(str(checkout / part) for part in parts),
-        "KEYLANE_TOOLS": str(tools_dir()),
-    }
-    return subprocess.run(
-        [sys.executable, "-m", *command], cwd=checkout, env=environment, check=False
-    ).returncode
+    ran = subprocess.run(
+        [sys.executable, "-m", *command], cwd=checkout, env=environment_of(checkout), check=False
+    )
+    return ran.returncode
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,12 @@ ROOT = Path(__file__).parents[2]
 
 
 def template(path: str = "template.yaml") -> dict[str, Any]:
-    """A template of the project."""
+    """A template of the project; whoever changes it changes a copy."""
+    return copy.deepcopy(_loaded(path))
+
+
+@cache
+def _loaded(path: str) -> dict[str, Any]:
     return load_template(ROOT / path)
 
 

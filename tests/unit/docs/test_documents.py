@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 import pytest
+from tests.support.project_files import ROOT, project_files
 from tests.unit.docs import console, documents
 from tests.unit.docs.documents import Document
 
@@ -21,25 +21,8 @@ if TYPE_CHECKING:
     from tests.unit.docs.console import Command
     from tests.unit.docs.documents import Fault
 
-ROOT = Path(__file__).parents[3]
 README_LINES = 150
-NOT_OURS = ("dist", "build", "infra/local/localstack-process-executor/build")
-"""Folders that builds make; those that begin with a dot are left out too, but for .github."""
-
-
-def _pages() -> Iterator[Path]:
-    made = [ROOT / each for each in NOT_OURS]
-    for name, folders, files in os.walk(ROOT):
-        folder = Path(name)
-        folders[:] = [
-            each
-            for each in folders
-            if folder / each not in made and (not each.startswith(".") or each == ".github")
-        ]
-        yield from (folder / each for each in files if each.endswith(".md"))
-
-
-PAGES = sorted(_pages())
+PAGES = sorted(project_files(".md"))
 MAKE_TARGETS = console.makefile_targets((ROOT / "Makefile").read_text(encoding="utf-8"))
 ROUTES = json.loads((ROOT / "docs" / "openapi.json").read_text(encoding="utf-8"))["paths"]
 

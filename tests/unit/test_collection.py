@@ -1,0 +1,139 @@
+"""Every test runs: the commands of the Makefile collect all files of tests, in the same order each time.
+
+pytest collects for each command, in processes of its own: only then is it known what its settings leave out,
+and whether the order of tests depends on the order of a set, which xdist refuses. All run at the same time.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+import tomllib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.support.project_files import ROOT, project_files
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SEEDS = ("1", "2")
+WITHIN_S = 240
+MARKERS = [
+    each.partition(":")[0]
+    for each in tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["pytest"][
+        "ini_options"
+    ]["markers"]
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Collection:
+    """What a command collects: the tests that run, in their order, and those that are left out."""
+
+    chosen: list[str]
+    left_out: list[str]
+    markers: dict[str, list[str]]
+
+    @property
+    def files(self) -> set[str]:
+        """The files that have tests, run or not."""
+        return {each.partition("::")[0] for each in self.markers}
+
+    def marked(self, marker: str) -> set[str]:
+        """The tests with a marker."""
+        return {name for name, markers in self.markers.items() if marker in markers}
+
+
+def pytest_arguments(target: str) -> list[str]:
+    """What a target of the Makefile calls pytest with."""
+    recipe = subprocess.run(
+        ["make", "--no-print-directory", "-n", target], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.replace("\\\n", " ")
+    [call] = [line for line in recipe.splitlines() if " -m pytest" in line]
+    return shlex.split(call)[3:]
+
+
+def start(arguments: list[str], seed: str, to: Path) -> subprocess.Popen[str]:
+    """Begin to collect. Assertions stay as they are written: to rewrite them takes a third of the time."""
+    command = [sys.executable, "-m", "pytest", *arguments, "--collect-only", "-q", "--assert=plain"]
+    command += ["-p", "no:cacheprovider", "-p", "tests.support.collecting", "--collected-to", str(to)]
+    # The workers of xdist collect in another order; these are not its workers, even if this test is in one.
+    variables = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    return subprocess.Popen(
+        command,
+        cwd=ROOT,
+        env=variables | {"PYTHONHASHSEED": seed},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def end(process: subprocess.Popen[str], to: Path) -> Collection:
+    try:
+        output, _ = process.communicate(timeout=WITHIN_S)
+    finally:
+        process.kill()
+    assert process.returncode == 0, output[-5_000:]
+    found: dict[str, Any] = json.loads(to.read_text(encoding="utf-8"))
+    return Collection(**found)
+
+
+@pytest.fixture(scope="module")
+def collections(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], Collection]:
+    """What targets collect, by target and hash seed."""
+    folder = tmp_path_factory.mktemp("collected")
+    wanted = [*(("test", seed) for seed in SEEDS), ("containers", SEEDS[0])]
+    begun = {
+        (target, seed): (start(pytest_arguments(target), seed, to), to)
+        for target, seed in wanted
+        for to in [folder / f"{target}-{seed}.json"]
+    }
+    return {key: end(*each) for key, each in begun.items()}
+
+
+@pytest.fixture(scope="module")
+def gate(collections: dict[tuple[str, str], Collection]) -> Collection:
+    """What `make test` collects."""
+    return collections["test", SEEDS[0]]
+
+
+@pytest.fixture(scope="module")
+def containers(collections: dict[tuple[str, str], Collection]) -> Collection:
+    """What `make containers` collects."""
+    return collections["containers", SEEDS[0]]
+
+
+def test_every_file_of_tests_is_collected_and_has_a_test(gate: Collection):
+    files = {
+        path.relative_to(ROOT).as_posix() for path in project_files(".py") if path.name.startswith("test_")
+    }
+    assert files
+    assert gate.files == files
+
+
+def test_each_test_runs_with_make_test_or_with_make_containers(gate: Collection, containers: Collection):
+    """Those of containers are left out by their marker, and by nothing else."""
+    assert set(gate.left_out) == gate.marked("docker") == set(containers.chosen)
+    assert containers.left_out == []
+
+
+def test_the_order_of_tests_does_not_depend_on_the_order_of_sets(collections: dict[Any, Collection]):
+    one, other = (collections["test", seed].chosen for seed in SEEDS)
+    different = [pair for pair in zip(one, other, strict=False) if pair[0] != pair[1]]
+    assert different[:3] == []
+    assert len(one) == len(other)
+
+
+@pytest.mark.parametrize("marker", MARKERS)
+def test_each_marker_is_used_by_tests_that_a_target_runs(
+    marker: str, gate: Collection, containers: Collection
+):
+    marked = gate.marked(marker)
+    assert marked
+    assert marked <= {*gate.chosen, *containers.chosen}

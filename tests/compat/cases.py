@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 SCHEMA_TOPICS = ("avro_topic", "json_topic", "proto_topic")
 RECORD_KEY, RECORD = "compat-record", b'{"dest": "SFO"}'
 CASES = Path(__file__).parent / "cases"
+PRODUCTS = ("http", "kprf", "rest_proxy")
+"""How the names of the files begin."""
 _POSITION = re.compile(r"\d+:\d+")
 KINDS: dict[str, Callable[[Any], bool]] = {
     "$any": lambda _: True,
@@ -80,12 +82,18 @@ class CompatCase:
 
 
 def load_cases(product: str) -> dict[str, CompatCase]:
-    """Return all cases of a product by file and name."""
-    return {
+    """Return all cases of a product by file and name; of all products where it is "".
+
+    Raises FileNotFoundError if there is none: a suite would send nothing, and pass.
+    """
+    found = {
         f"{path.stem}: {each['name']}": CompatCase(**each)
         for path in sorted(CASES.glob(f"{product}*.json"))
         for each in json.loads(path.read_text(encoding="utf-8"))
     }
+    if not found:
+        raise FileNotFoundError(f"{CASES} has no cases of {product}")
+    return found
 
 
 def names_of(case: CompatCase, known: Mapping[str, str], register: Callable[..., int]) -> dict[str, Any]:

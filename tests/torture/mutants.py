@@ -46,7 +46,9 @@ def without_guard(mutant: Mutant) -> dict[str, str]:
         path = replacement.path
         text = texts.get(path) or (project_root() / path).read_text(encoding="utf-8")
         if text.count(replacement.old) != 1:
-            raise GuardGone(f"{mutant.name}: {path} does not have this text exactly once: {replacement.old!r}")
+            raise GuardGone(
+                f"{mutant.name}: {path} does not have this text exactly once: {replacement.old!r}"
+            )
         texts[path] = text.replace(replacement.old, replacement.new)
     return texts
 

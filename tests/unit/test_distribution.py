@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -25,7 +26,9 @@ def test_the_tests_of_a_group_run_in_one_process(tmp_path):
         file.write_text(GROUPED.format(name=file.stem))
     command = [sys.executable, "-m", "pytest", "-n", "2", "--dist", "loadgroup", "-p", "no:cacheprovider"]
     done = subprocess.run(
-        [*command, f"--rootdir={tmp_path}", tmp_path],
+        [*command, "-p", "xdist", f"--rootdir={tmp_path}", tmp_path],
+        # Three processes would import hypothesis, schemathesis and others, for most of the time.
+        env=os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         capture_output=True,
         text=True,
         check=False,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
+from functools import cache
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,7 +12,6 @@ import pytest
 from keylane_local.tools import project_root
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 ROOT = project_root()
@@ -28,10 +28,16 @@ CLIENT = ("clients/python/keylane_client",)
 """A package of its own, which names what users see as the API does: `Record`, `Position`, `KeyAbsent`."""
 
 
-def modules(packages: tuple[str, ...] = PACKAGES) -> Iterator[tuple[Path, ast.Module]]:
-    for package in packages:
-        for path in sorted((ROOT / package).rglob("*.py")):
-            yield path.relative_to(ROOT), ast.parse(path.read_text(encoding="utf-8"))
+@cache
+def modules(package: str) -> list[tuple[Path, ast.Module]]:
+    return [
+        (path.relative_to(ROOT), ast.parse(path.read_text(encoding="utf-8")))
+        for path in sorted((ROOT / package).rglob("*.py"))
+    ]
+
+
+def modules_of(packages: tuple[str, ...]) -> list[tuple[Path, ast.Module]]:
+    return [each for package in packages for each in modules(package)]
 
 
 def repeated_class_names(found: list[tuple[Path, ast.Module]]) -> dict[str, list[str]]:
@@ -53,13 +59,18 @@ def long_functions(found: list[tuple[Path, ast.Module]]) -> list[str]:
     ]
 
 
+@pytest.mark.parametrize("package", PACKAGES + CLIENT)
+def test_a_package_that_is_named_here_has_modules(package: str):
+    assert modules(package)
+
+
 def test_a_class_name_is_used_once_in_the_whole_project():
-    assert repeated_class_names(list(modules())) == {}
-    assert repeated_class_names(list(modules(CLIENT))) == {}
+    assert repeated_class_names(modules_of(PACKAGES)) == {}
+    assert repeated_class_names(modules_of(CLIENT)) == {}
 
 
 def test_a_function_fits_on_a_screen():
-    assert long_functions(list(modules(PACKAGES + CLIENT))) == []
+    assert long_functions(modules_of(PACKAGES + CLIENT)) == []
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.compat.cases import check_answer, fill, load_cases, names_of
+from tests.compat.cases import PRODUCTS, check_answer, fill, load_cases, names_of
 from tests.compat.targets import SCHEMA_TOPICS
 from tests.support.builders import (
     an_application,
@@ -74,3 +74,11 @@ def test_the_answer_is_the_documented_one(
 def test_every_case_says_where_its_answer_is_documented():
     assert len(CASES) > 80
     assert all(case.source and (case.answer is not None or case.reports) for case in CASES.values())
+
+
+def test_every_case_is_of_one_product_and_each_product_has_cases():
+    by_product = {product: load_cases(product).keys() for product in PRODUCTS}
+    every = load_cases("")
+    assert sorted(name for names in by_product.values() for name in names) == sorted(every)
+    with pytest.raises(FileNotFoundError):
+        load_cases("elsewhere")

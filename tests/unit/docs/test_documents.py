@@ -16,8 +16,6 @@ from tests.unit.docs.documents import Document
 from keylane_client.cli.commands import keylane
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tests.unit.docs.console import Command
     from tests.unit.docs.documents import Fault
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     Open = Callable[..., SqsQueue]
 
+pytestmark = pytest.mark.integration
+
 SETTINGS = AwsSettings("us-east-1", 5_000)
 LIMIT = 262_144
 

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from tests.servers.aws import Aws
     from tests.servers.schema_registry import Registry
 
+pytestmark = pytest.mark.integration
+
 ROOT = Path(__file__).parents[3]
 TABLE = Path(__file__).with_name("hosts.toml")
 GATE = [world.name for world in WORLDS if world.in_gate]

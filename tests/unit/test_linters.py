@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 import tomllib
 from typing import Any
@@ -51,11 +50,8 @@ def children(package: str) -> set[str]:
 
 def imported() -> set[str]:
     """The packages that our code imports, without what is below them."""
-    nodes = [node for name in OWN for node in ast.walk(ast.parse((ROOT / name).read_text(encoding="utf-8")))]
-    direct = {each.name for node in nodes if isinstance(node, ast.Import) for each in node.names}
-    return {name.partition(".")[0] for name in direct} | {
-        (node.module or "").partition(".")[0] for node in nodes if isinstance(node, ast.ImportFrom)
-    }
+    texts = ((ROOT / name).read_text(encoding="utf-8") for name in OWN)
+    return {found for text in texts for found in re.findall(r"^ *(?:import|from) (\w+)", text, re.MULTILINE)}
 
 
 def test_the_type_checker_reads_all_code_but_tests():

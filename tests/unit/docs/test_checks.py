@@ -182,7 +182,8 @@ def test_a_file_that_does_not_exist_is_found():
 
 
 def test_a_makefile_has_the_targets_before_its_colons():
-    text = "PY := python3\nflags := y\nBIN ?= x\n.PHONY: a\nsetup: a  ## Words\nbench-a bench-b: bench-%: setup\n\tx: y\n"
+    variables = "PY := python3\nflags := y\nBIN ?= x\n"
+    text = f"{variables}.PHONY: a\nsetup: a  ## Words\nbench-a bench-b: bench-%: setup\n\tx: y\n"
     assert console.makefile_targets(text) == {"setup", "bench-a", "bench-b"}
 
 

@@ -48,18 +48,18 @@ def read_range(store: Store, topic: str, scan: RangeScan, terms: ReadTerms) -> R
         _check_kept(store.layouts.get(topic, deadline), scan, store.clock.now_ms())
     except (NotKept, HistoryTooShort):
         store.layouts.refresh(topic, deadline)
-
-    def read(reading: Reading) -> tuple[list[Row], bytes | None]:
-        _check_kept(reading.layout, scan, reading.now_ms)
-        return RangeReader(reading, _lanes_of_span(reading.layout, scan.span), scan, terms).read()
-
-    (rows, next_after), reading = read_current(store, topic, deadline, read)
+    (rows, next_after), reading = read_current(store, topic, deadline, _read_rows, scan, terms)
     reading.check(terms)
     answers = [
         (key, reading.answer(lane, found) if isinstance(found, Record) else found)
         for key, lane, found in rows
     ]
     return RangePage(answers, next_after, reading.watermarks)
+
+
+def _read_rows(reading: Reading, scan: RangeScan, terms: ReadTerms) -> tuple[list[Row], bytes | None]:
+    _check_kept(reading.layout, scan, reading.now_ms)
+    return RangeReader(reading, _lanes_of_span(reading.layout, scan.span), scan, terms).read()
 
 
 def _check_kept(layout: Layout, scan: RangeScan, now_ms: int) -> None:

@@ -294,11 +294,17 @@ def test_the_token_is_sent_and_is_in_no_storage_address_or_command(tab):
 STATIC, OTHER = "https://static.example.org", "https://api.example.org"
 
 
+@pytest.fixture
+def functions(lambda_url):
+    client = Client(lambda_url)
+    yield client
+    client.close()
+
+
 @pytest.mark.parametrize("api", [STATIC, OTHER], ids=["beside the API", "another origin"])
-def test_any_static_server_may_host_the_page(tab, client, bookings, lambda_url, api):
+def test_any_static_server_may_host_the_page(tab, client, bookings, functions, api):
     """As behind API Gateway, without streams: Playwright answers a request at once."""
     asked = set()
-    functions = Client(lambda_url)
 
     def answer(route):
         parts = urlsplit(route.request.url)

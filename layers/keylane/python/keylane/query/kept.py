@@ -1,0 +1,52 @@
+"""Reads what a topic keeps only with an option (an index, a history), and refuses topics without it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from keylane.errors import HistoryTooShort, NoHistory, NoIndex, NotKept
+from keylane.ports import Deadline
+from keylane.query.store import read_current
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from keylane.model.records import Layout
+    from keylane.query.store import Found, Reading, ReadTerms, Store
+
+    CheckKept = Callable[[Layout], None]
+
+
+def read_kept(
+    store: Store, topic: str, terms: ReadTerms, check_kept: CheckKept, read: Callable[[Reading], Found]
+) -> tuple[Found, Reading]:
+    """As `read_current`, by a layout that keeps what `read` needs, and within the terms.
+
+    `check_kept` raises NotKept or HistoryTooShort for a layout that lacks it. A cached layout may be older than
+    the option, so a topic is refused by a layout that was just read.
+    """
+    deadline = Deadline.after_ms(terms.timeout_ms, store.clock)
+    try:
+        check_kept(store.layouts.get(topic, deadline))
+    except (NotKept, HistoryTooShort):
+        store.layouts.refresh(topic, deadline)
+
+    def read_if_kept(reading: Reading) -> Found:
+        check_kept(reading.layout)
+        return read(reading)
+
+    found, reading = read_current(store, topic, deadline, read_if_kept)
+    reading.check(terms)
+    return found, reading
+
+
+def check_index(layout: Layout) -> None:
+    """Raise NoIndex for a topic that does not keep its keys in order."""
+    if not layout.options.index:
+        raise NoIndex(layout.topic)
+
+
+def check_history(layout: Layout) -> None:
+    """Raise NoHistory for a topic that does not keep earlier records."""
+    if not layout.options.has_history:
+        raise NoHistory(layout.topic)

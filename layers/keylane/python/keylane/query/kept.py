@@ -22,8 +22,8 @@ def read_kept(
 ) -> tuple[Found, Reading]:
     """As `read_current`, by a layout that keeps what `read` needs, and within the terms.
 
-    `check_kept` raises NotKept or HistoryTooShort for a layout that lacks it. A cached layout may be older than
-    the option, so a topic is refused by a layout that was just read.
+    `check_kept` raises NotKept or HistoryTooShort for a layout that lacks it. A cached layout may be older
+    than the option: a topic is refused by a layout that was just read.
     """
     deadline = Deadline.after_ms(terms.timeout_ms, store.clock)
     try:

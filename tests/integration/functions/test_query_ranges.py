@@ -143,7 +143,7 @@ COUNTED: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("kind", COUNTED)
-def test_a_count_is_the_length_of_the_listing_after_every_write_and_of_the_keys_with_a_record(
+def test_a_count_is_the_length_of_the_listing_and_the_number_of_keys_with_a_record(
     ask: Ask, serve: Callable[..., Served], kind: str
 ):
     served = serve(index=True, **COUNTED[kind])

@@ -6,7 +6,7 @@ import { announce, redraw } from "./lanes.js";
 import { every } from "./polling.js";
 import { guarded } from "./problem.js";
 import { hotLanes, laneRates, takeSample } from "./samples.js";
-import { pathOf, readLater } from "./session.js";
+import { Failed, pathOf, readLater } from "./session.js";
 import { stateBadges } from "./topics.js";
 
 const EVERY_S = 2;
@@ -14,6 +14,29 @@ const EVERY_S = 2;
 function optionsOf(layout) {
   const given = Object.entries(layout.options).filter(([, value]) => value !== null && value !== false);
   return given.map(([name, value]) => `${name} = ${value}`).join(", ");
+}
+
+/** How many keys the topic has, as text; null if it has no index, which a count needs. */
+async function keysOf(layout, signal) {
+  if (!layout.options.index) return null;
+  try {
+    return count((await readLater(pathOf("topics", layout.topic, "count"), { partial: true }, signal)).count);
+  } catch (error) {
+    if (!(error instanceof Failed)) throw error;
+    return "unknown";
+  }
+}
+
+function summaryOf(layout, keys) {
+  return [
+    facts([
+      ["Keys", keys],
+      ["Lag", count(layout.lag)], ["Age", age(layout.age_ms)],
+      ["Partitions", count(layout.partitions)], ["Stripes", count(layout.stripes)],
+      ["Partitioner", layout.partitioner], ["Partition by", layout.partition_by], ["Generation", layout.generation],
+    ]),
+    element("p", { class: "hint" }, `Options: ${optionsOf(layout)}`),
+  ];
 }
 
 export async function show(main, params, signal) {
@@ -42,6 +65,7 @@ export async function show(main, params, signal) {
       element("a", { class: "button", href: `#/range?topic=${encodeURIComponent(topic)}` }, "Read a range")),
   );
   let layout = null;
+  let keys = null;
   context.onPick = (name) => {
     context.picked = context.picked === name ? null : name;
     redraw(map, layout, context);
@@ -55,12 +79,11 @@ export async function show(main, params, signal) {
       context.hot = hotLanes(context.rates);
       trouble.replaceChildren();
       state.replaceChildren(...stateBadges(layout));
-      summary.replaceChildren(facts([
-        ["Lag", count(layout.lag)], ["Age", age(layout.age_ms)],
-        ["Partitions", count(layout.partitions)], ["Stripes", count(layout.stripes)],
-        ["Partitioner", layout.partitioner], ["Partition by", layout.partition_by], ["Generation", layout.generation],
-      ]), element("p", { class: "hint" }, `Options: ${optionsOf(layout)}`));
+      summary.replaceChildren(...summaryOf(layout, keys));
       redraw(map, layout, context);
+      // Another function counts: the rest of the page does not wait for it.
+      keys = await keysOf(layout, signal);
+      summary.replaceChildren(...summaryOf(layout, keys));
     }),
   );
 }

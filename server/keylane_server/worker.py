@@ -88,6 +88,11 @@ class ServerProcess:
             _log.error("the server can't start: %s", error)
             await send({"type": "lifespan.startup.failed", "message": str(error)})
             return
+        except Exception:  # noqa: BLE001 (whatever it is, nothing can be served)
+            # granian takes an error of ours for an application without a start, and would serve it.
+            _log.exception("the server can't start")
+            await send({"type": "lifespan.startup.failed", "message": "see the log"})
+            return
         await send({"type": "lifespan.startup.complete"})
         announcing = asyncio.ensure_future(say_ready(self._options))
         await receive()

@@ -210,8 +210,11 @@ def test_a_sorted_set_is_read_by_name_by_score_and_by_rank(held: Held, tag: byte
         (b"ZREVRANGEBYSCORE", tag + b"h", b"5", b"-inf", *limit),
         (b"ZREVRANGEBYSCORE", tag + b"h", b"(5", b"1", *limit),
         (b"ZCARD", tag + b"h"),
+        (b"ZCARD", tag + b"none"),
+        (b"ZCOUNT", tag + b"h", b"5", b"+inf"),
+        (b"ZCOUNT", tag + b"none", b"5", b"+inf"),
         (b"ZRANGE", tag + b"h", b"0", b"0"),
-    ) == [[b"b", b"c"], [b"b"], [], [b"z", b"y"], [b"x"], 3, [b"x"]]
+    ) == [[b"b", b"c"], [b"b"], [], [b"z", b"y"], [b"x"], 3, 0, 2, 0, [b"x"]]
 
 
 def test_part_of_a_value_and_a_hash_that_is_not_there_are_empty(held: Held, tag: bytes):

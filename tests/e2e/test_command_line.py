@@ -51,6 +51,17 @@ def test_a_key_is_put_read_at_its_position_and_deleted(run, name):
     assert [line.split("\t")[2] for line in entries] == ["deleted", '{"to": "Zug"}']
 
 
+def test_a_count_is_the_number_of_keys_that_a_scan_prints(run, name):
+    position = run("put", "bookings", name, "1").strip()
+    run("get", "bookings", name, "--min-position", position, "--wait", "20")
+
+    def is_current():
+        return int(run("count", "bookings")) == len(run("scan", "bookings", "--keys-only").splitlines()) > 0
+
+    # Records that other tests wrote may still arrive between the two.
+    eventually(is_current, 30)
+
+
 def test_a_topic_that_is_missing_has_its_own_error(run):
     assert "unknown-topic" in run("get", "nowhere", "k", exit_code=3)
 

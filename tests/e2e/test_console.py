@@ -107,6 +107,43 @@ def test_the_lane_map_shows_each_lane_on_its_shard(tab, client):
     expect(page.locator("tbody tr")).to_have_count(len(lanes))
 
 
+def fact(page, name):
+    return page.locator(".facts div", has=page.locator(f"dt:text-is('{name}')")).locator("dd")
+
+
+def test_a_topic_with_an_index_shows_how_many_keys_it_has(tab, client, key, bookings):
+    page = tab.open("topic", topic="bookings")
+
+    def is_current():
+        return (
+            fact(page, "Keys").inner_text()
+            == f"{client.request('GET', '/topics/bookings/count').json['count']:,}"
+        )
+
+    eventually(is_current, 60)
+    before = client.request("GET", "/topics/bookings/count").json["count"]
+    position = client.put("bookings", b"counted|" + key, b"1")
+    assert client.get_at("bookings", b"counted|" + key, position).status == 200
+    assert client.request("GET", "/topics/bookings/count").json["count"] > before
+    eventually(is_current, 60)
+
+
+def test_a_topic_without_an_index_shows_no_count(tab):
+    counts = []
+    tab.page.on("request", lambda request: counts.append(request.url) if "/count" in request.url else None)
+    page = tab.open("topic", topic="flights")
+    expect(fact(page, "Partitions")).to_have_text("9")
+    expect(fact(page, "Keys")).to_have_count(0)
+    assert counts == []
+
+
+def test_a_count_that_fails_leaves_the_lanes_there(tab, bookings):
+    tab.page.route("**/topics/bookings/count*", lambda route: route.fulfill(status=503, json={"title": "No"}))
+    page = tab.open("topic", topic="bookings")
+    expect(fact(page, "Keys")).to_have_text("unknown")
+    expect(page.locator(".tile")).to_have_count(9)
+
+
 def test_a_lane_is_chosen_with_the_keyboard_and_keeps_the_focus(tab):
     page = tab.open("topic", topic="striped", by="age")
     page.locator('[data-lane="1.2"]').focus()
@@ -294,11 +331,17 @@ def test_the_token_is_sent_and_is_in_no_storage_address_or_command(tab):
 STATIC, OTHER = "https://static.example.org", "https://api.example.org"
 
 
+@pytest.fixture
+def functions(lambda_url):
+    client = Client(lambda_url)
+    yield client
+    client.close()
+
+
 @pytest.mark.parametrize("api", [STATIC, OTHER], ids=["beside the API", "another origin"])
-def test_any_static_server_may_host_the_page(tab, client, bookings, lambda_url, api):
+def test_any_static_server_may_host_the_page(tab, client, bookings, functions, api):
     """As behind API Gateway, without streams: Playwright answers a request at once."""
     asked = set()
-    functions = Client(lambda_url)
 
     def answer(route):
         parts = urlsplit(route.request.url)
@@ -326,6 +369,7 @@ def test_any_static_server_may_host_the_page(tab, client, bookings, lambda_url, 
     page.goto(f"{STATIC}/prod/console/#/key?topic=bookings&key=console%7C3")
     expect(page.locator("#value")).to_contain_text('"to": "Chur"')
     assert asked == {api}
+    page.goto("about:blank")  # the view of a key goes on asking: the clients close before the page
 
 
 DIFFERENCES = [

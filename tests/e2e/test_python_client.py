@@ -160,6 +160,7 @@ def test_a_session_reads_its_own_writes_in_ranges_and_many_keys(api, keys):
     assert all(isinstance(each, Written) for each in results)
     assert [record.key for record in topic.scan(prefix=keys(""), page_size=4)] == names
     assert list(topic.keys(start=names[3], stop=names[6], page_size=2)) == names[3:6]
+    assert topic.count() >= len(names)
     topic.delete(names[0])
     found = topic.get_many([*names[:3], keys("never")])
     assert [record and record.value["n"] for record in found.values()] == [None, *names[1:3], None]

@@ -125,6 +125,7 @@ class FakeState:
             b"GETRANGE": lambda key, first, last: self.entries.get(key, b"")[int(first) : int(last) + 1],
             b"HGETALL": lambda key: [word for pair in self.hashes.get(key, {}).items() for word in pair],
             b"ZCARD": lambda key: len(self.sorted_sets.get(key, {})),
+            b"ZCOUNT": lambda key, low, high: len(self._by_score(key, high, low)),
             b"ZRANGE": lambda key, first, last: self._ranked(key)[int(first) : int(last) + 1],
             b"ZRANGEBYLEX": self._by_lex,
             b"ZREVRANGEBYSCORE": self._by_score,

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 class Served:
     """A topic that is written as the job writes it, one record at a time."""
 
-    def __init__(self, nodes: str, cluster: Cluster, **options: Any) -> None:
-        self.layout = a_layout(options=Options(**options))
+    def __init__(self, nodes: str, cluster: Cluster, *, stripes: int = 1, **options: Any) -> None:
+        self.layout = a_layout(stripes=stripes, options=Options(**options))
         self.topic = self.layout.topic
         fill(nodes, layout_entry(self.layout))
         self.writer = t.writer_over(cluster, 1)
@@ -32,6 +32,7 @@ class Served:
         ]
         self.writer.open([(lane, 0) for lane in self.lanes])
         self.offsets = [itertools.count() for _ in self.lanes]
+        self.stray_offsets = itertools.count(1_000_000)
         self.now_ms = time.time_ns() // 1_000_000
         for lane in self.lanes:
             self.writer.apply(lane, OffsetRange(0, 0, self.now_ms))
@@ -39,11 +40,23 @@ class Served:
 
     def put(self, key: bytes, value: bytes | None, time_ms: int | None = None) -> str:
         """Write one record and return its position."""
-        partition, _, _ = lane_of(self.layout, key)
-        lane, offset = self.lanes[partition], next(self.offsets[partition])
+        partition, stripe, _ = lane_of(self.layout, key)
+        number = partition * self.layout.stripes + stripe
+        lane, offset = self.lanes[number], next(self.offsets[number])
         time_ms = self.now_ms if time_ms is None else time_ms
         envelope = codec.encode_record(value, offset, time_ms)
         chunk = t.chunk_of(lane, (key, envelope), has_tombstones=value is None, newest_timestamp_ms=time_ms)
         self.writer.apply(lane, OffsetRange(offset, offset + 1), chunk)
         self.writer.flush()
         return f"{partition}:{offset}"
+
+    def put_stray(self, key: bytes, value: bytes | None, time_ms: int | None = None) -> str:
+        """Write one record that lies in the partition behind its key's, and return its position."""
+        partition, stripe, _ = lane_of(self.layout, key)
+        lane = self.lanes[partition * self.layout.stripes + stripe]
+        source, offset = (partition + 1) % self.layout.partition_count, next(self.stray_offsets)
+        time_ms = self.now_ms if time_ms is None else time_ms
+        row = codec.encode_record(value, offset, time_ms, source)
+        self.writer.put_strays(lane, t.chunk_of(lane, (key, row), end_offset=offset + 1), source)
+        self.writer.flush()
+        return f"{source}:{offset}"

@@ -164,6 +164,11 @@ class TopicCalls(TopicScope):
         """Read keys without their records, as `scan` does."""
         return pages.scan_keys(self, pages.KeyRange(prefix, start, stop), page_size)
 
+    def count(self) -> Conversation[int]:
+        """Count the keys that have a record. The topic needs `index = true`."""
+        self.terms.require_now("a count")
+        return reads.count_keys(self)
+
     def history(
         self,
         key: Key,

@@ -137,6 +137,7 @@ class _TopicMethods(WithDriver[D, TopicCalls]):
     push = result_of(TopicCalls.push)
     scan = items_of(TopicCalls.scan)
     keys = items_of(TopicCalls.keys)
+    count = result_of(TopicCalls.count)
     history = items_of(TopicCalls.history)
     watch = items_of(TopicCalls.watch)
     log = items_of(TopicCalls.log)

@@ -141,6 +141,17 @@ def read_many(
     return found
 
 
+def count_keys(topic: TopicScope) -> Conversation[int]:
+    """Count the topic's keys; in a session, with those that it wrote."""
+    # A count has no values: the service refuses `fields` here.
+    query = replace(topic.terms, fields=()).query()
+    request = ApiRequest("GET", f"/topics/{segment(topic.name)}/count", query)
+    response = yield from read_own_writes(topic, request, lambda _: True)
+    document = parse_document(response, topic.context.loads)
+    with expect_keylane():
+        return int(document["count"])
+
+
 def read_own_writes(
     topic: TopicScope, request: ApiRequest, is_wanted: Callable[[bytes], bool]
 ) -> Conversation[ApiResponse]:

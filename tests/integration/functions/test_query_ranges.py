@@ -1,8 +1,9 @@
-"""Ranges and histories as the writer leaves them on a real cluster: events in, pages out."""
+"""Ranges, counts and histories as the writer leaves them on a real cluster: events in, pages out."""
 
 from __future__ import annotations
 
 import json
+import random
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -117,6 +118,85 @@ def test_parameters_of_ranges_are_named_with_their_fault(
     assert problem(ask(f"/topics/{served.topic}/keys", **query)) == (400, "bad-request", parameter)
 
 
+def count_of(ask: Ask, topic: str) -> int:
+    answer = ask(f"/topics/{topic}/count")
+    assert answer["statusCode"] == 200, answer["body"]
+    found: int = answer["json"]["count"]
+    return found
+
+
+def listed(ask: Ask, topic: str) -> list[str]:
+    pages = all_pages(ask, f"/topics/{topic}/keys", keys_only="true", limit="1000")
+    return [record["key"] for page in pages for record in page["records"]]
+
+
+KEY_NUMBERS = 60
+COUNTED: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "striped": {"stripes": 4},
+    "once": {"insert_once": True},
+    "with a history": {"history_count": 3},
+    "without markers": {"marker_ms": 0},
+    "expiring": {"ttl_ms": HOUR_MS},
+    "expiring in stripes": {"ttl_ms": HOUR_MS, "stripes": 3},
+}
+
+
+@pytest.mark.parametrize("kind", COUNTED)
+def test_a_count_is_the_length_of_the_listing_and_the_number_of_keys_with_a_record(
+    ask: Ask, serve: Callable[..., Served], kind: str
+):
+    served = serve(index=True, **COUNTED[kind])
+    assert count_of(ask, served.topic) == 0
+    choose = random.Random(20)
+    ages_ms = [-HOUR_MS, -1_000, 0, HOUR_MS - 60_000, 2 * HOUR_MS]
+    lengths = set()
+    for _ in range(90):
+        key = b"key-%d" % choose.randrange(KEY_NUMBERS)
+        put = choose.choice([served.put, served.put_stray])
+        put(key, choose.choice([None, b"1", b"1"]), served.now_ms - choose.choice(ages_ms))
+        keys_now = listed(ask, served.topic)
+        assert count_of(ask, served.topic) == len(keys_now)
+        lengths.add(len(keys_now))
+    assert len(lengths) > 3
+    # Count and listing read the same index: this does not.
+    names = [f"key-{number}" for number in range(KEY_NUMBERS)]
+    found = [name for name in names if ask(f"/topics/{served.topic}/keys/{name}")["statusCode"] == 200]
+    assert sorted(found) == listed(ask, served.topic)
+
+
+def test_a_count_has_no_keys_whose_time_is_over(ask: Ask, serve: Callable[..., Served]):
+    served = serve(index=True, ttl_ms=HOUR_MS)
+    for number in range(5):
+        served.put(b"stays-%d" % number, b"1")
+    now_ms = time.time_ns() // 1_000_000
+    for number in range(40):
+        put = served.put_stray if number % 2 else served.put
+        put(b"goes-%d" % number, b"1", now_ms - HOUR_MS + 1_000 + 20 * number)
+    counts = [count_of(ask, served.topic)]
+    end_s = time.monotonic() + 10
+    # Nothing is written meanwhile, so the index keeps the names: the count must not.
+    while counts[-1] > 5:
+        keys_now = listed(ask, served.topic)
+        counts.append(count_of(ask, served.topic))
+        assert counts[-2] >= len(keys_now) >= counts[-1]
+        assert time.monotonic() < end_s
+    assert len(listed(ask, served.topic)) == counts[-1] == 5
+    assert len(set(counts)) > 2
+
+
+def test_a_count_is_as_fresh_as_all_lanes(ask: Ask, serve: Callable[..., Served]):
+    served = serve(index=True, stripes=2)
+    for name in NAMES:
+        served.put(name, b"v")
+    answer = ask(f"/topics/{served.topic}/count")
+    assert answer["json"]["count"] == len(NAMES)
+    assert set(answer["json"]["watermarks"]) == set("012345678")
+    assert headers_of(answer)["Keylane-Age-Ms"] == str(answer["json"]["age_ms"])
+    assert problem(ask(f"/topics/{served.topic}/count", max_age_ms="0"))[:2] == (503, "state-too-old")
+    assert problem(ask(f"/topics/{served.topic}/count", fields="a"))[0] == 400
+
+
 def test_cursors_are_of_their_topic_and_bounds(ask: Ask, serve: Callable[..., Served]):
     one, other = serve(index=True), serve(index=True)
     for name in NAMES[:5]:
@@ -136,9 +216,10 @@ def test_cursors_are_of_their_topic_and_bounds(ask: Ask, serve: Callable[..., Se
 def test_what_a_topic_does_not_keep_is_refused_with_its_option(ask: Ask, serve: Callable[..., Served]):
     served = serve()
     served.put(b"k", b"v")
-    ranged = ask(f"/topics/{served.topic}/keys")
-    assert problem(ranged)[:2] == (409, "no-index")
-    assert "index = true" in ranged["json"]["detail"]
+    for path in ("keys", "count"):
+        refused = ask(f"/topics/{served.topic}/{path}")
+        assert problem(refused)[:2] == (409, "no-index")
+        assert "index = true" in refused["json"]["detail"]
     for past in (
         ask(f"/topics/{served.topic}/keys/k/history"),
         ask(f"/topics/{served.topic}/keys/k", as_of="1"),

@@ -76,6 +76,7 @@ def ask(monkeypatch):
         ("GET", "/topics/orders/keys/1", None),
         ("HEAD", "/topics/orders-2026/keys/a%2Fb", None),
         ("GET", "/topics/%6Frders/keys", None),
+        ("GET", "/topics/orders/count", None),
         ("POST", "/topics/orders/keys:read", None),
         ("GET", "/topics/rates/partitions/0/records", None),
         ("PUT", "/topics/invoices/keys/1", None),
@@ -99,6 +100,7 @@ def test_token_may(ask, method, path, query):
     [
         ("GET", "/topics/invoices/keys/1", None),
         ("POST", "/topics/invoices/keys:read", None),
+        ("GET", "/topics/invoices/count", None),
         ("GET", "/topics/rates2/keys/1", None),
         ("GET", "/topics/invoices/keys/orders", None),
         ("GET", "/topics/invoices%2F..%2Forders/keys/1", None),

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, Message
 from tests.support.fakes import FakeTime
 
 from keylane.adapters.kafka.clients import RejectionListener
@@ -32,28 +32,17 @@ BAD_TIME = KafkaError.INVALID_TIMESTAMP
 
 
 @dataclass
-class Message:
-    """The report of a record that was written."""
-
-    at: int
-
-    def partition(self) -> int:
-        return 0
-
-    def offset(self) -> int:
-        return self.at
-
-
-@dataclass
 class ScriptedProducer:
     """librdkafka's producer: `judge` gives, for a batch of values, each one's error code, None for written.
 
     What `judge` gives -1 for is never reported on. `refuse` raises when a record is handed over.
+    `knows_offsets`: whether the broker says where it wrote.
     """
 
     time: FakeTime
     judge: Callable[[list[bytes]], list[int | None]] = lambda batch: [None] * len(batch)
     refuse: Callable[[str], None] = lambda _: None
+    knows_offsets: bool = True
     log: list[bytes] = field(default_factory=list)
     batches: list[list[bytes]] = field(default_factory=list)
     purged: int = 0
@@ -76,7 +65,8 @@ class ScriptedProducer:
         for (value, report), code in zip(waiting, self.judge(self.batches[-1]), strict=True):
             if code is None:
                 self.log.append(value)
-                report(None, Message(len(self.log) - 1))
+                offset = len(self.log) - 1 if self.knows_offsets else -1001
+                report(None, Message(topic="t", partition=0, offset=offset))
             elif code != -1:
                 report(KafkaError(code), None)
 
@@ -145,6 +135,13 @@ def test_second_try_that_is_not_reported_is_uncertain_whatever_the_first_one_cam
 
     results = ship(ScriptedProducer(FakeTime(), judge), records_of((b"a", b"1"), (b"b", b"2")))
     assert [type(result) for result in results] == [Unacknowledged, ProduceFailed]
+
+
+def test_a_record_that_was_written_at_an_offset_that_the_broker_does_not_say_has_no_position():
+    producer = ScriptedProducer(FakeTime(), knows_offsets=False)
+    [result] = ship(producer, records_of((b"a", b"1")))
+    assert type(result) is LogUnavailable
+    assert "did not return its offset" in str(result)
 
 
 def test_record_that_the_client_does_not_take_was_surely_not_written():

@@ -121,6 +121,15 @@ def test_what_passes_by_itself_is_told_from_what_does_not(aws: None, error: Exce
         references.resolved({PASSWORD: "secretsmanager:s"})
 
 
+def test_a_reference_without_a_region_is_a_fault_that_names_the_variable_for_it(
+    aws: None, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.delenv("AWS_DEFAULT_REGION")
+    monkeypatch.setenv("AWS_CONFIG_FILE", os.devnull)
+    with pytest.raises(SettingsError, match=r"^AWS_DEFAULT_REGION is not set: a setting refers to ssm$"):
+        references.resolved({PASSWORD: "ssm:/kafka/password"})
+
+
 def test_function_whose_secret_can_not_be_read_now_is_503_and_tells_no_name(
     aws: None, monkeypatch: pytest.MonkeyPatch
 ):

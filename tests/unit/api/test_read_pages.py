@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.builders import a_request
+from tests.support.builders import NOW_MS, a_layout, a_request, a_watermark
 
 from keylane.api.http.common_parameters import ValueOptions
 from keylane.api.reads import many as read_many
@@ -16,8 +16,11 @@ from keylane.api.reads import pages as read_pages
 from keylane.api.reads import topics
 from keylane.config.functions import QuerySettings
 from keylane.errors import BadRequest
+from keylane.query.key_count import KeyCount
 from keylane.query.span import Span
-from keylane.query.store import ReadTerms
+from keylane.query.store import ReadTerms, Watermarks
+from keylane.state import codec
+from keylane.state.lanes import lanes_of_topic
 
 if TYPE_CHECKING:
     from keylane.api.http.request import Request
@@ -52,8 +55,28 @@ def test_any_query_is_parsed_or_refused_by_name(query: dict[str, str]):
         lambda: read_pages.parse_history(request, "t", "a2tr", SETTINGS),
         lambda: read_many.parse_join(request, "a2tr", SETTINGS),
         lambda: topics.parse_metadata(request),
+        lambda: topics.parse_count(request, "t", SETTINGS),
     ):
         refused_by_name(parse, {*query, "topics", "topic", "key"})
+
+
+def test_a_count_has_terms_and_a_topic_whose_name_is_checked():
+    request = a_request_of({"max_age_ms": "9", "partial": "true"})
+    read = topics.parse_count(request, "t", SETTINGS)
+    assert (read.topic, read.terms) == ("t", ReadTerms(SETTINGS.state_timeout_ms, 9, partial=True))
+    with pytest.raises(BadRequest, match="topic"):
+        topics.parse_count(request, "a%20b", SETTINGS)
+
+
+def test_a_count_is_rendered_with_its_freshness():
+    layout = a_layout(partition_count=2)
+    watermarks = Watermarks(layout)
+    for lane in lanes_of_topic(layout):
+        watermarks.note(lane, codec.encode_watermark(a_watermark(5)))
+    response = topics.render_count(KeyCount(7, watermarks), NOW_MS)
+    age_ms = watermarks.age_ms(NOW_MS)
+    assert json.loads(response.body) == {"count": 7, "watermarks": {"0": 5, "1": 5}, "age_ms": age_ms}
+    assert response.headers["Keylane-Age-Ms"] == str(age_ms)
 
 
 JSON = st.recursive(

@@ -47,6 +47,7 @@ def ask(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, dict[str, A
     [
         ("query", "GET", "/topics/{}/keys/k", None),
         ("query", "GET", "/topics/{}/keys", None),
+        ("query", "GET", "/topics/{}/count", None),
         ("query", "GET", "/topics/{}/keys/k/history", None),
         ("query", "POST", "/topics/{}/keys:read", None),
         ("explore", "GET", "/topics/{}", None),

@@ -55,6 +55,10 @@ def page(*keys: str, cursor: str | None = None, watermark: int = 8) -> httpx.Res
     return httpx.Response(200, json=document | ({"next": cursor} if cursor else {}))
 
 
+def counted(count: object, watermark: int = 8) -> httpx.Response:
+    return httpx.Response(200, json={"count": count, "watermarks": {"2": watermark}, "age_ms": 3})
+
+
 def row(key: str) -> dict:
     return {
         "topic": "t",

@@ -11,7 +11,7 @@ import httpx
 import pytest
 from click.testing import CliRunner
 from rich.console import Console
-from tests.unit.client.api_double import FRESH, ApiDouble, found, page, problem, written
+from tests.unit.client.api_double import FRESH, ApiDouble, counted, found, page, problem, written
 
 import keylane_client
 from keylane_client.cli import access, open_in_browser
@@ -110,6 +110,11 @@ def test_a_scan_stops_at_its_limit(run):
     result, api = run(["scan", "t", "--limit", "2"], page("a", "b", "c", cursor="x"))
     assert result.stdout == 'a\t{"k": "a"}\nb\t{"k": "b"}\n'
     assert len(api.requests) == 1
+
+
+def test_a_count_is_printed_as_a_number(run):
+    assert run(["count", "t"], counted(1_234))[0].stdout == "1234\n"
+    assert run(["count", "t", "--json"], counted(1_234))[0].stdout == "1234\n"
 
 
 def test_a_watch_prints_changes_as_they_come(run):

@@ -10,7 +10,7 @@ from functools import partial
 
 import httpx
 import pytest
-from tests.unit.client.api_double import FRESH, ApiDouble, body_of, found, page, problem, row
+from tests.unit.client.api_double import FRESH, ApiDouble, body_of, counted, found, page, problem, row
 
 from keylane_client import (
     Absent,
@@ -19,6 +19,7 @@ from keylane_client import (
     HistoryTooShort,
     InvalidAnswer,
     KeyAbsent,
+    NotKept,
     Position,
     PreconditionFailed,
     Topic,
@@ -187,6 +188,32 @@ def test_bounds_that_are_not_text_are_base64_together():
         "key_format": "base64",
         "keys_only": "true",
     }
+
+
+def test_a_count_sends_the_terms_that_a_count_has():
+    api = ApiDouble(counted(7), counted(0))
+    topic = api.client().topic("a b")
+    assert topic.count() == 7
+    assert topic.reading(fields=["a"], max_age=timedelta(seconds=2), partial=True).count() == 0
+    assert api.paths == ["/topics/a%20b/count", "/topics/a%20b/count?max_age_ms=2000&partial=true"]
+
+
+def test_a_count_of_a_topic_without_an_index_is_refused():
+    with pytest.raises(NotKept):
+        ApiDouble(problem(409, "no-index")).client().topic("t").count()
+
+
+def test_an_earlier_moment_has_no_count():
+    api = ApiDouble()
+    with pytest.raises(ValueError, match="a count has no `at`"):
+        api.client().topic("t").at(1).count()
+    assert api.requests == []
+
+
+@pytest.mark.parametrize("answer", [counted(None), counted("many"), httpx.Response(200, json={})])
+def test_an_answer_without_a_count_is_no_answer_of_keylane(answer):
+    with pytest.raises(InvalidAnswer):
+        ApiDouble(answer).client().topic("t").count()
 
 
 def test_a_key_whose_history_is_too_short_stops_a_scan():

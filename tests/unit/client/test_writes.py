@@ -7,7 +7,17 @@ from time import monotonic, time
 
 import httpx
 import pytest
-from tests.unit.client.api_double import FRESH, QUICK, ApiDouble, body_of, found, page, problem, written
+from tests.unit.client.api_double import (
+    FRESH,
+    QUICK,
+    ApiDouble,
+    body_of,
+    counted,
+    found,
+    page,
+    problem,
+    written,
+)
 
 from keylane_client import (
     AccessDenied,
@@ -238,6 +248,15 @@ def test_a_session_reads_a_range_again_until_it_has_its_own_writes():
     assert [request.method for request in api.requests] == ["PUT", "PUT", "GET", "HEAD", "GET", "GET"]
     assert api.requests[3].headers["Keylane-Min-Position"] == "2:9"
     assert "If-None-Match" not in api.requests[3].headers  # with `Prefer: wait` it would wait for a change
+
+
+def test_a_session_counts_again_until_the_count_has_its_own_writes():
+    api = ApiDouble(written(9), counted(1), httpx.Response(200), counted(2, watermark=10))
+    topic = api.client().session().topic("t")
+    topic.put("b", 1)
+    assert topic.count() == 2
+    assert [request.method for request in api.requests] == ["PUT", "GET", "HEAD", "GET"]
+    assert api.requests[2].headers["Keylane-Min-Position"] == "2:9"
 
 
 def test_a_session_does_not_wait_for_keys_that_a_range_leaves_out():

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 from aws_lambda_powertools.metrics import EphemeralMetrics, MetricUnit
+from confluent_kafka import Producer
 from tests.support.builders import a_request, an_application, an_event, load_handler
 from tests.support.fakes import FakeRateLimiter, FakeTime
 
@@ -186,6 +188,24 @@ def test_records_are_counted_by_topic_and_failures_by_kafkas_name_too(written):
         ("flights", "MESSAGE_TOO_LARGE"): 1,
         ("flights", "REQUEST_TIMED_OUT"): 1,
     }
+
+
+def test_totals_of_librdkafka_that_go_back_take_nothing_from_a_counter(written):
+    texts: list[str] = []
+    client = Producer(
+        {"bootstrap.servers": "127.0.0.1:1", "statistics.interval.ms": 1, "stats_cb": texts.append}
+    )
+    until_s = time.monotonic() + 10
+    while not texts and time.monotonic() < until_s:
+        client.poll(0.01)
+    found = json.loads(texts[0])
+    metrics = KafkaMetrics(written.meter)
+    # A broker leaves after the second: what it had sent is in no total any more.
+    for total in (5, 7, 3, 4):
+        metrics.statistics(json.dumps(found | {"tx": total}))
+    written.meter.flush()
+    counts = [line["Requests"] for line in written.documents if "Requests" in line]
+    assert sum(counts) == 5 + 2 + 0 + 1
 
 
 def test_labels_are_bounded_whatever_is_counted(written):

@@ -287,6 +287,16 @@ def test_a_topic_without_a_history_says_which_option_makes_one():
             ask()
 
 
+def test_a_topic_has_a_history_as_soon_as_its_layout_keeps_one():
+    kept = Kept(index=True)
+    with pytest.raises(NoHistory):
+        kept.page()
+    layout = a_layout(kept.layout.topic, options=Options(history_count=100))
+    kept.state.entries |= layout_entry(layout)
+    kept.add(Row(1, 1, b"v"))
+    assert len(kept.page().entries) == 1
+
+
 def test_histories_are_as_fresh_as_their_lane():
     kept = Kept(Row(1, 1, b"v"))
     assert kept.page(max_age_ms=200).watermarks.next_offsets == {kept.partition: 100}

@@ -1,4 +1,4 @@
-"""`keylane topics`, `get`, `put`, `delete`, `scan` and `history`."""
+"""`keylane topics`, `get`, `put`, `delete`, `scan`, `count` and `history`."""
 
 from __future__ import annotations
 
@@ -123,6 +123,16 @@ def scan(  # noqa: PLR0913 (the options of a command)
             return
         for record in islice(wanted.scan(prefix=prefix, start=start, stop=stop, page_size=page_size), limit):
             remote.show(record, record.key, record.value)
+
+
+@click.command()
+@with_remote
+@click.argument("topic")
+def count(remote: Remote, topic: str) -> None:
+    """Print how many keys TOPIC has. The topic needs index = true."""
+    with remote.client() as client:
+        found = client.topic(topic).count()
+        remote.show(found, found)
 
 
 @click.command()

@@ -24,7 +24,7 @@
     ├── TopicNotServed              the deployment does not serve the topic
     ├── TooLarge                    a key or value over its limit
     ├── NotKept                     the topic is not configured to keep this
-    │   ├── NoIndex                 its keys in order, for ranges
+    │   ├── NoIndex                 its keys in order, for ranges and counts
     │   └── NoHistory               earlier records of its keys
     ├── HistoryTooShort             a time before the history begins
     ├── NoJsonObject                `fields` of a value that is not a JSON object
@@ -260,7 +260,7 @@ class NotKept(KeylaneError):
 
 
 class NoIndex(NotKept):
-    """The topic has no index, so its keys can't be read in order."""
+    """The topic has no index, so its keys can't be read in order or counted."""
 
     def __init__(self, topic: str) -> None:
         super().__init__(f"topic {topic!r} has no index: set `index = true` in keylane.toml")

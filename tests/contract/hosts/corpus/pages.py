@@ -65,6 +65,8 @@ RANGES = (
         "?to=N2",
     ),
 )
+UNLISTED = ("flights", "big", "stale", "begun", "four", "hidden", "puts", "nowhere")
+COUNTS = ("", "?partial=true", "?max_age_ms=0", "?max_age_ms=600000", "?fields=a", "?prefix=a", "?limit=1")
 SPANS = (
     "",
     "?from=2023-11-14T22:13:40Z",
@@ -115,6 +117,14 @@ def range_cases(names: Names) -> Iterator[Case]:
             "views/hosts-puts/keys",
         ):
             yield Case("GET", f"/{path}?{query}")
+
+
+def count_cases(names: Names) -> Iterator[Case]:
+    """Counts of topics of all kinds: indexed, without an index, and ones that are being built or unknown."""
+    for topic in (*LISTED, *UNLISTED):
+        for query in COUNTS:
+            yield Case("GET", f"/topics/hosts-{topic}/count{query}")
+            yield Case("HEAD", f"/topics/hosts-{topic}/count{query}")
 
 
 def history_cases(names: Names) -> Iterator[Case]:

@@ -13,6 +13,7 @@ from keylane.app import build_application
 from keylane.model.routes import QUERY
 from keylane.query.history import read_as_of, read_history
 from keylane.query.join import read_joined
+from keylane.query.key_count import read_key_count
 from keylane.query.latest import read_latest
 from keylane.query.multi_get import read_many
 from keylane.query.ranges import read_range
@@ -58,6 +59,15 @@ def get_keys(app: QueryApp, request: Request, topic: str) -> Response[Any]:
     read = pages.parse_range(request, topic, use.settings)
     page = read_range(use.store, read.topic, read.scan, read.terms)
     return pages.render_range(page, read, _envelopes(use, read.values))
+
+
+@OPERATIONS.operation(topics.KEY_COUNT_SCHEMA, parameters=topics.COUNT_OF_KEYS, refusals=(409,))
+def get_key_count(app: QueryApp, request: Request, topic: str) -> Response[Any]:
+    """Answer with the number of the topic's keys."""
+    use = app.parts()
+    read = topics.parse_count(request, topic, use.settings)
+    found = read_key_count(use.store, read.topic, read.terms)
+    return topics.render_count(found, use.now_ms)
 
 
 @OPERATIONS.operation(pages.HISTORY_SCHEMA, parameters=pages.HISTORY, refusals=(409, 413))

@@ -125,6 +125,7 @@ _VIEWS = Permission(PermissionKind.VIEWS)
 ROUTES = (
     Route("get_key", KEY_PATH, READS, QUERY, _READ),
     Route("get_keys", "/topics/{topic}/keys", READS, QUERY, _READ),
+    Route("get_key_count", "/topics/{topic}/count", READS, QUERY, _READ),
     Route("get_history", "/topics/{topic}/keys/{key}/history", READS, QUERY, _READ),
     Route("get_key_changes", "/topics/{topic}/keys/{key}/changes", ("GET",), QUERY, _READ),
     Route("get_changes", "/topics/{topic}/changes", ("GET",), QUERY, _READ),

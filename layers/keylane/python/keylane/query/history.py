@@ -5,19 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from keylane.errors import HistoryTooShort, NoHistory, PositionNotReached
+from keylane.errors import HistoryTooShort, PositionNotReached
 from keylane.model.keys import check_key
 from keylane.model.records import Position
-from keylane.ports import Deadline
 from keylane.query.as_of import HistoryScan, read_as_of_position, read_as_of_time, read_entries
-from keylane.query.store import read_current
+from keylane.query.kept import check_history, read_kept
 from keylane.state.lanes import lane_of_key
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from keylane.model.records import Answer, HistoryEntry, Record
-    from keylane.query.store import Found, Reading, ReadTerms, Store, Watermarks
+    from keylane.query.store import Reading, ReadTerms, Store, Watermarks
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +32,8 @@ def read_history(store: Store, topic: str, key: bytes, scan: HistoryScan, terms:
     Raises NullKey, TooLarge, NoHistory, UnknownTopic, LaneBuilding, StateTooOld, StateUnavailable,
     CorruptState.
     """
-
-    def read(reading: Reading) -> tuple[list[HistoryEntry], bytes | None]:
-        return read_entries(reading, lane_of_key(reading.layout, key), key, scan)
-
-    (entries, next_after), reading = _read_kept(store, topic, key, terms, read)
+    check_key(key)
+    (entries, next_after), reading = read_kept(store, topic, terms, _read_page, key, scan)
     return HistoryPage(entries, next_after, reading.watermarks)
 
 
@@ -48,14 +42,8 @@ def read_as_of(store: Store, topic: str, key: bytes, moment: int | Position, ter
 
     Raises as `read_history`, and HistoryTooShort, PositionNotReached.
     """
-
-    def read(reading: Reading) -> Record | HistoryTooShort | None:
-        lane = lane_of_key(reading.layout, key)
-        if isinstance(moment, Position):
-            return read_as_of_position(reading, lane, key, moment)
-        return read_as_of_time(reading, {key: lane}, moment)[key]
-
-    found, reading = _read_kept(store, topic, key, terms, read)
+    check_key(key)
+    found, reading = read_kept(store, topic, terms, _read_moment, key, moment)
     lane = lane_of_key(reading.layout, key)
     next_offset = reading.watermarks.by_lane[lane].next_offset
     if isinstance(moment, Position) and moment.partition == lane.partition and moment.offset >= next_offset:
@@ -65,20 +53,14 @@ def read_as_of(store: Store, topic: str, key: bytes, moment: int | Position, ter
     return reading.answer(lane, found)
 
 
-def _read_kept(
-    store: Store, topic: str, key: bytes, terms: ReadTerms, read: Callable[[Reading], Found]
-) -> tuple[Found, Reading]:
-    """As `read_current`, by a layout that keeps a history, and within the terms. Raises NoHistory."""
-    check_key(key)
-    deadline = Deadline.after_ms(terms.timeout_ms, store.clock)
-    if not store.layouts.get(topic, deadline).options.has_history:
-        store.layouts.refresh(topic, deadline)
+def _read_page(reading: Reading, key: bytes, scan: HistoryScan) -> tuple[list[HistoryEntry], bytes | None]:
+    check_history(reading.layout)
+    return read_entries(reading, lane_of_key(reading.layout, key), key, scan)
 
-    def read_if_kept(reading: Reading) -> Found:
-        if not reading.layout.options.has_history:
-            raise NoHistory(topic)
-        return read(reading)
 
-    found, reading = read_current(store, topic, deadline, read_if_kept)
-    reading.check(terms)
-    return found, reading
+def _read_moment(reading: Reading, key: bytes, moment: int | Position) -> Record | HistoryTooShort | None:
+    check_history(reading.layout)
+    lane = lane_of_key(reading.layout, key)
+    if isinstance(moment, Position):
+        return read_as_of_position(reading, lane, key, moment)
+    return read_as_of_time(reading, {key: lane}, moment)[key]

@@ -91,17 +91,19 @@ def _read(
     store: Store, topic: str, key: bytes, deadline: Deadline, terms: ReadTerms, *, primary_only: bool = False
 ) -> Answer:
     """Read value and watermark by one atomic command."""
-
-    def read(reading: Reading) -> tuple[Lane, Record | None]:
-        lane = lane_of_key(reading.layout, key)
-        names = lane.value_prefix + key, lane.watermark_key
-        value, watermark = store.state.read(lane.slot, names, deadline, primary_only=primary_only)
-        reading.watermarks.note(lane, watermark)
-        return lane, decode_value(lane, key, value)
-
-    (lane, record), reading = read_current(store, topic, deadline, read)
+    (lane, record), reading = read_current(
+        store, topic, deadline, _read_record, key, primary_only=primary_only
+    )
     reading.watermarks.check_complete(partial=terms.partial)
     return reading.answer(lane, record)
+
+
+def _read_record(reading: Reading, key: bytes, *, primary_only: bool) -> tuple[Lane, Record | None]:
+    lane = lane_of_key(reading.layout, key)
+    names = lane.value_prefix + key, lane.watermark_key
+    value, watermark = reading.store.state.read(lane.slot, names, reading.deadline, primary_only=primary_only)
+    reading.watermarks.note(lane, watermark)
+    return lane, decode_value(lane, key, value)
 
 
 def _read_from(

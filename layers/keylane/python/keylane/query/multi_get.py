@@ -47,16 +47,8 @@ def read_many(
     for key in keys:
         check_key(key)
     distinct = list(dict.fromkeys(keys))
-
-    def read(reading: Reading) -> list[tuple[Lane, Sequence[bytes], list[Record | None]]]:
-        lanes = keys_by_lane(reading.layout, distinct)
-        if atomic:
-            _check_one_lane(lanes)
-        records = read_records(reading, lanes, atomic=atomic)
-        return [(lane, keys, records[lane]) for lane, keys in lanes.items()]
-
     deadline = Deadline.after_ms(terms.timeout_ms, store.clock)
-    found, reading = read_current(store, topic, deadline, read)
+    found, reading = read_current(store, topic, deadline, _read_lanes, distinct, atomic=atomic)
     reading.check(terms)
     by_lane = reading.watermarks.by_lane
     lanes = [
@@ -64,6 +56,16 @@ def read_many(
         for lane, keys, records in found
     ]
     return lanes, reading.watermarks
+
+
+def _read_lanes(
+    reading: Reading, keys: Sequence[bytes], *, atomic: bool
+) -> list[tuple[Lane, Sequence[bytes], list[Record | None]]]:
+    lanes = keys_by_lane(reading.layout, keys)
+    if atomic:
+        _check_one_lane(lanes)
+    records = read_records(reading, lanes, atomic=atomic)
+    return [(lane, keys, records[lane]) for lane, keys in lanes.items()]
 
 
 def _check_one_lane(lanes: Mapping[Lane, Sequence[bytes]]) -> None:

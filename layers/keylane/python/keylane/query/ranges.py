@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from keylane.errors import HistoryTooShort, NoHistory, NoIndex, NotKept
+from keylane.errors import HistoryTooShort
 from keylane.model.records import Record
-from keylane.ports import Deadline
+from keylane.query.kept import check_history, check_index, read_kept
 from keylane.query.range_rows import RangeReader
-from keylane.query.store import read_current
 from keylane.state.lanes import lane_of_partition_key, lanes_of_topic
 
 if TYPE_CHECKING:
@@ -43,18 +42,7 @@ def read_range(store: Store, topic: str, scan: RangeScan, terms: ReadTerms) -> R
     Raises NoIndex, NoHistory, HistoryTooShort, UnknownTopic, LaneBuilding, StateTooOld, StateUnavailable,
     CorruptState.
     """
-    deadline = Deadline.after_ms(terms.timeout_ms, store.clock)
-    try:
-        _check_kept(store.layouts.get(topic, deadline), scan, store.clock.now_ms())
-    except (NotKept, HistoryTooShort):
-        store.layouts.refresh(topic, deadline)
-
-    def read(reading: Reading) -> tuple[list[Row], bytes | None]:
-        _check_kept(reading.layout, scan, reading.now_ms)
-        return RangeReader(reading, _lanes_of_span(reading.layout, scan.span), scan, terms).read()
-
-    (rows, next_after), reading = read_current(store, topic, deadline, read)
-    reading.check(terms)
+    (rows, next_after), reading = read_kept(store, topic, terms, _read_rows, scan, terms)
     answers = [
         (key, reading.answer(lane, found) if isinstance(found, Record) else found)
         for key, lane, found in rows
@@ -62,18 +50,20 @@ def read_range(store: Store, topic: str, scan: RangeScan, terms: ReadTerms) -> R
     return RangePage(answers, next_after, reading.watermarks)
 
 
-def _check_kept(layout: Layout, scan: RangeScan, now_ms: int) -> None:
-    """Raise NoIndex, NoHistory or HistoryTooShort where the topic's state lacks what the scan reads."""
-    options = layout.options
-    if not options.index:
-        raise NoIndex(layout.topic)
-    if scan.as_of_ms is None:
-        return
-    if not options.has_history:
-        raise NoHistory(layout.topic)
-    if options.history_age_ms is not None and scan.as_of_ms < now_ms - options.history_age_ms:
+def _read_rows(reading: Reading, scan: RangeScan, terms: ReadTerms) -> tuple[list[Row], bytes | None]:
+    check_index(reading.layout)
+    if scan.as_of_ms is not None:
+        _check_history_since(reading.layout, scan.as_of_ms, reading.now_ms)
+    return RangeReader(reading, _lanes_of_span(reading.layout, scan.span), scan, terms).read()
+
+
+def _check_history_since(layout: Layout, as_of_ms: int, now_ms: int) -> None:
+    """Raise NoHistory, or HistoryTooShort where the topic's histories do not reach back so far."""
+    check_history(layout)
+    age_ms = layout.options.history_age_ms
+    if age_ms is not None and as_of_ms < now_ms - age_ms:
         # Keys that were deleted before that time are in no index any more.
-        raise HistoryTooShort(layout.topic, now_ms - options.history_age_ms)
+        raise HistoryTooShort(layout.topic, now_ms - age_ms)
 
 
 def _lanes_of_span(layout: Layout, span: Span) -> list[Lane]:

@@ -7,7 +7,7 @@ layout where the lanes say that there is one.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from keylane.errors import LaneBuilding, StateTooOld, UnknownTopic
 from keylane.model.records import Answer
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from keylane.query.layouts import Layouts
 
 Found = TypeVar("Found")
+What = ParamSpec("What")
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,21 +159,27 @@ class Reading:
 
 
 def read_current(
-    store: Store, topic: str, deadline: Deadline, read: Callable[[Reading], Found]
+    store: Store,
+    topic: str,
+    deadline: Deadline,
+    read: Callable[Concatenate[Reading, What], Found],
+    *what: What.args,
+    **named: What.kwargs,
 ) -> tuple[Found, Reading]:
     """Read by the cached layout and, where its lanes say that it is stale, again by a newer one.
 
-    Returns what `read` found with the reading that found it. A lane that is superseded while the layout
-    record still names its generation is valid: the switch to the next generation is under way. Raises as
-    `Layouts.refresh`; LaneBuilding where the layout record is gone.
+    `read` takes a reading and then `what` it is to read. Returns what it found, with the reading that found
+    it. A lane that is superseded while the layout record still names its generation is valid: the switch to
+    the next generation is under way. Raises as `Layouts.refresh`; LaneBuilding where the layout record is
+    gone.
     """
     reading = Reading(store, store.layouts.get(topic, deadline), deadline)
-    found = read(reading)
+    found = read(reading, *what, **named)
     if reading.watermarks.is_stale:
         newer = newer_layout(reading)
         if newer.generation != reading.layout.generation:
             reading = Reading(store, newer, deadline)
-            found = read(reading)
+            found = read(reading, *what, **named)
     return found, reading
 
 

@@ -120,13 +120,8 @@ def read_windows(store: Store, scan: WindowScan, terms: ReadTerms) -> WindowPage
     if isinstance(scan.keys, bytes):
         check_key(scan.keys)
     deadline = Deadline.after_ms(terms.timeout_ms, store.clock)
-    range_scan = scan.range_scan()
-
-    def read(reading: Reading) -> tuple[list[Row], bytes | None]:
-        return RangeReader(reading, _lanes_of(scan, reading.layout), range_scan, terms).read()
-
     try:
-        (rows, next_after), reading = read_current(store, scan.state_name, deadline, read)
+        (rows, next_after), reading = read_current(store, scan.state_name, deadline, _read_rows, scan, terms)
     except UnknownTopic as error:
         raise UnknownView(scan.view) from error
     reading.check(terms)
@@ -138,6 +133,10 @@ def read_windows(store: Store, scan: WindowScan, terms: ReadTerms) -> WindowPage
     ]
     kept = [window for window in found if window.is_final or not scan.final_only]
     return WindowPage(definition, kept, next_after, reading.watermarks)
+
+
+def _read_rows(reading: Reading, scan: WindowScan, terms: ReadTerms) -> tuple[list[Row], bytes | None]:
+    return RangeReader(reading, _lanes_of(scan, reading.layout), scan.range_scan(), terms).read()
 
 
 def list_views(store: Store, timeout_ms: float) -> dict[str, Layout]:

@@ -86,9 +86,13 @@ def _value(variable: str, store: str, name: str, field: str | None) -> str:
 def _provider(store: str) -> Any:
     from aws_lambda_powertools.utilities.parameters import SecretsProvider, SSMProvider  # noqa: PLC0415
     from botocore.config import Config  # noqa: PLC0415
+    from botocore.exceptions import NoRegionError  # noqa: PLC0415
 
     bounds = Config(connect_timeout=1, read_timeout=2, retries={"total_max_attempts": 2, "mode": "standard"})
-    return (SSMProvider if store == "ssm" else SecretsProvider)(boto_config=bounds)
+    try:
+        return (SSMProvider if store == "ssm" else SecretsProvider)(boto_config=bounds)
+    except NoRegionError as error:
+        raise SettingsError("AWS_DEFAULT_REGION", f"is not set: a setting refers to {store}") from error
 
 
 def _raise(variable: str, store: str, error: Exception) -> None:

@@ -85,7 +85,8 @@ class KafkaMetrics:
             if metric.kind == COUNTER:
                 before = self._totals.get((name, *labels), 0)
                 self._totals[name, *labels] = value
-                self._meter.count(name, value - before, *labels)
+                # The client's totals are sums over its brokers: they go back where one of them leaves.
+                self._meter.count(name, max(0, value - before), *labels)
             else:
                 self._meter.gauge(name, value, *labels)
 

@@ -198,13 +198,17 @@ class Shipment:
     def _result(self, index: int) -> AppendResult:
         report = self.reports[index]
         if isinstance(report, Position):
-            if report.offset < 0:
+            if report.offset == _UNKNOWN_OFFSET:
                 return LogUnavailable("the record was written, but the broker did not return its offset")
             return report
         if isinstance(report, KeylaneError):
             return report
         error = KafkaError(LOCAL_TIMED_OUT) if report is None else report
         return error_of(error, self.records[index], sent=index not in self._unsent)
+
+
+_UNKNOWN_OFFSET = -1
+"""Of a record that a broker had already when it was sent again: it does not say where."""
 
 
 class _Attempt:
@@ -250,7 +254,10 @@ class _DeliveryReport:
         attempt, index = self._attempt, self._index
         attempt.unreported.discard(index)
         if error is None:
-            attempt.shipment.reports[index] = Position(message.partition(), message.offset())
+            offset = message.offset()
+            attempt.shipment.reports[index] = Position(
+                message.partition(), _UNKNOWN_OFFSET if offset is None else offset
+            )
         else:
             attempt.shipment.fail(index, error)
 

@@ -1,20 +1,23 @@
-"""The description of a topic, and of its partitions' nodes: the requests, and the responses."""
+"""The description of a topic, its partitions' nodes, and the count of its keys: requests and responses."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from keylane.api.http.common_parameters import TOPIC_PATTERN
-from keylane.api.http.json_response import render_json
+from keylane.api.http.common_parameters import MAX_AGE_MS, PARTIAL, TOPIC_PATTERN, parse_terms
+from keylane.api.http.json_response import freshness_of_lanes, render_fresh, render_json
 from keylane.api.http.parameters import Parameter, text
-from keylane.api.http.request import topic_name
-from keylane.api.http.schemas import COUNT, FLAG, TEXT, Schema, an_array, an_object
+from keylane.api.http.request import topic_name, topic_of
+from keylane.api.http.schemas import COUNT, FLAG, FRESHNESS, TEXT, Schema, an_array, an_object
 
 if TYPE_CHECKING:
     from keylane.api.http.request import Request
     from keylane.api.http.response import Response
+    from keylane.config.functions import QuerySettings
     from keylane.model.records import Options
+    from keylane.query.key_count import KeyCount
+    from keylane.query.store import ReadTerms
     from keylane.query.topics import LaneView, TopicView
 
 TOPIC = text("topic", "a topic", 249, TOPIC_PATTERN, required=True)
@@ -126,3 +129,27 @@ PARTITIONS_SCHEMA = Schema(
 def render_partitions(partitions: dict[str, list[int]]) -> Response[str]:
     """Render `{"host:port": [0, 1, 2], ...}`."""
     return render_json(partitions)
+
+
+COUNT_OF_KEYS: tuple[Parameter, ...] = (PARTIAL, MAX_AGE_MS)
+
+
+@dataclass(frozen=True, slots=True)
+class CountRequest:
+    """A count of a topic's keys."""
+
+    topic: str
+    terms: ReadTerms
+
+
+def parse_count(request: Request, topic: str, settings: QuerySettings) -> CountRequest:
+    """Parse a GET of the count of a topic's keys. Raises BadRequest."""
+    return CountRequest(topic_of(topic), parse_terms(request, settings))
+
+
+KEY_COUNT_SCHEMA = Schema("KeyCount", an_object(("count", "watermarks"), count=COUNT, **FRESHNESS))
+
+
+def render_count(found: KeyCount, now_ms: int) -> Response[str]:
+    """Render `{"count": 9, "watermarks": {...}, "age_ms": 212}`."""
+    return render_fresh(f'"count": {found.count}', freshness_of_lanes(found.watermarks, now_ms))

@@ -1,0 +1,50 @@
+"""Reads what a topic keeps only with an option (an index, a history), and refuses topics without it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Concatenate
+
+from keylane.errors import HistoryTooShort, NoHistory, NoIndex, NotKept
+from keylane.ports import Deadline
+from keylane.query.store import read_current
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from keylane.model.records import Layout
+    from keylane.query.store import Found, Reading, ReadTerms, Store, What
+
+
+def read_kept(
+    store: Store,
+    topic: str,
+    terms: ReadTerms,
+    read: Callable[Concatenate[Reading, What], Found],
+    *what: What.args,
+    **named: What.kwargs,
+) -> tuple[Found, Reading]:
+    """As `read_current`, within the terms.
+
+    `read` raises NotKept or HistoryTooShort before it reads by a layout that lacks what it needs. A cached
+    layout may be older than the option: a topic is refused by a layout that was just read.
+    """
+    deadline = Deadline.after_ms(terms.timeout_ms, store.clock)
+    try:
+        found, reading = read_current(store, topic, deadline, read, *what, **named)
+    except (NotKept, HistoryTooShort):
+        store.layouts.refresh(topic, deadline)
+        found, reading = read_current(store, topic, deadline, read, *what, **named)
+    reading.check(terms)
+    return found, reading
+
+
+def check_index(layout: Layout) -> None:
+    """Raise NoIndex for a topic that does not keep its keys in order."""
+    if not layout.options.index:
+        raise NoIndex(layout.topic)
+
+
+def check_history(layout: Layout) -> None:
+    """Raise NoHistory for a topic that does not keep earlier records."""
+    if not layout.options.has_history:
+        raise NoHistory(layout.topic)

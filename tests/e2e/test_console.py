@@ -254,7 +254,7 @@ def test_an_error_says_what_to_do(tab):
     page = tab.open("range", topic="flights", prefix="N")
     alert = page.get_by_role("alert")
     expect(alert.get_by_role("heading")).to_have_text("The topic's keys are not kept in order 409")
-    expect(alert).to_contain_text("Ranges need index = true for the topic.")
+    expect(alert).to_contain_text("Ranges and counts need index = true for the topic.")
     page.get_by_label("Topic").fill("nowhere")
     page.get_by_role("button", name="Read").click()
     expect(alert).to_contain_text("is it in keylane.toml, and is the job running?")

@@ -68,6 +68,8 @@ class World:
     zombie: Any = None
     knows_strays: bool = False
     changed: int = 0
+    removed_below: dict[int, int] = field(default_factory=dict)
+    """The oldest offset of partitions that retention has removed records of."""
     _found: list[dict[bytes, Any]] = field(default_factory=list)
     _read_at: int = 0
     _stack: ExitStack = field(default_factory=ExitStack)
@@ -126,7 +128,8 @@ class World:
         return {topic: TopicShape("id", self.partition_count) for topic in topics}
 
     def oldest_offsets(self, counts: Any) -> dict[tuple[str, int], int]:  # noqa: ARG002
-        return {(TOPIC, partition): 0 for partition in range(self.partition_count)}
+        partitions = range(self.partition_count)
+        return {(TOPIC, partition): self.removed_below.get(partition, 0) for partition in partitions}
 
     def end_offsets(self, counts: Any) -> dict[tuple[str, int], int]:  # noqa: ARG002
         sizes = Counter(record.partition for record in self.log)

@@ -156,7 +156,7 @@ class _TopicsOpener:
         noted = self._may_have_strays(served)
         grown = {topic for topic, layout in served.items() if counts[topic] > layout.partition_count}
         mixed = noted | grown | self.had_strays
-        serving = self._open_lanes(self._spec(served, epoch), oldest, _incomplete(lost, mixed), noted)
+        serving = self._open_lanes(self._spec(served, epoch), oldest, lost, mixed, noted)
         built = {topic: each.plan.building for topic, each in begun.items() if each.plan.building}
         if not built:
             (serving,) = self._checked([serving], begun)
@@ -165,7 +165,7 @@ class _TopicsOpener:
             topic for topic, new in built.items() if _moves_keys(served[topic], new)
         }
         noted = self._may_have_strays(built)
-        building = self._open_lanes(self._spec(built, epoch), oldest, _incomplete(lost, mixed), noted)
+        building = self._open_lanes(self._spec(built, epoch), oldest, lost, mixed, noted)
         serving, building = self._checked([serving, building], begun)
         return Openings(serving, building, self.shapes)
 
@@ -185,13 +185,14 @@ class _TopicsOpener:
         self,
         spec: WriterSpec,
         oldest: Mapping[TopicPartition, int],
-        lost: Collection[TopicPartition | str],
+        lost: Collection[TopicPartition],
+        mixed: Collection[str],
         noted: Collection[str],
     ) -> Opening:
         """Open all lanes of the layouts, and those of partitions by which a topic has grown.
 
-        `lost`: partitions, or topics with all of theirs, that have lost their first records. `noted`: topics
-        that may have strays, as far as the totals say.
+        `lost`: partitions that have lost their first records. `mixed`: topics of which a lane may lack what
+        another partition has lost. `noted`: topics that may have strays, as far as the totals say.
         """
         layouts = spec.layouts
         positions: dict[TopicPartition, int] = {}
@@ -200,7 +201,7 @@ class _TopicsOpener:
         lacking: set[TopicPartition] = set()
         strays = {topic for topic, layout in layouts.items() if layout.options.guarded} | set(noted)
         writer = spec.lanes(self.cluster, self.context.clock, self.context.say, self.parked)
-        starts = self._start_lanes(writer, layouts, oldest, lost)
+        starts = self._start_lanes(writer, layouts, oldest, _incomplete(lost, mixed))
         for lane, start in starts.items():
             own = lane.topic, lane.partition
             positions[own] = min(start.next_offset, positions.get(own, start.next_offset))
@@ -215,6 +216,7 @@ class _TopicsOpener:
             if start.has_strays or start.given or is_beyond:
                 strays.add(lane.topic)
         unread = self._unread(starts, {source for source in oldest if source[0] in layouts}, strays)
+        incomplete |= _spread_incomplete(writer, starts, strays | set(mixed))
         for lane, source_partition, offset in lost_strays(starts):
             source = lane.topic, source_partition
             self.context.say(
@@ -316,6 +318,20 @@ def _still_parked(context: JobContext, before: ParkedSlots | None) -> ParkedSlot
         return ParkedSlots()
     slots = before.reasons.keys()
     return before.only(slots - writable_slots(context.redis, context.clock, slots))
+
+
+def _spread_incomplete(
+    writer: LaneWriter, starts: Mapping[LaneTarget, LaneStart], mixed: Collection[str]
+) -> set[TopicPartition]:
+    """Mark all lanes of a topic in `mixed` as incomplete where one of them is; return their partitions.
+
+    What retention removed unread may have been strays, for any of them. The flag of the lane that jumped
+    stays, so a start that ends in between leaves the rest to the next one.
+    """
+    short = {lane.topic for lane, start in starts.items() if start.incomplete} & set(mixed)
+    lanes = [lane for lane in starts if lane.topic in short]
+    writer.mark_incomplete(lane for lane in lanes if not starts[lane].incomplete)
+    return {(lane.topic, lane.partition) for lane in lanes}
 
 
 def _incomplete(lost: Collection[TopicPartition], mixed: Collection[str]) -> set[TopicPartition | str]:

@@ -159,12 +159,13 @@ def begin_state(
 def _began(state: StoredState, record: TopicRecord | None) -> tuple[int, ...]:
     """Where the state began in each partition, by a record of the same topic.
 
-    A state that begins again keeps it: what retention has removed since then is missing from it.
+    A state that begins again keeps it: what retention has removed since then is missing from it. Partitions
+    that were added since then began at 0.
     """
-    if record is None or is_recreated(record, state.topic_id):
+    if record is None or not record.began or is_recreated(record, state.topic_id):
         return state.oldest
     earlier = tuple(map(min, record.began, state.oldest))
-    return earlier + state.oldest[len(earlier) :]
+    return earlier + (0,) * (len(state.oldest) - len(earlier))
 
 
 def is_recreated(record: TopicRecord | None, topic_id: str) -> bool:

@@ -13,7 +13,7 @@ from tests.servers.own import own_cluster
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-OWN, OTHER = Kind(0, True), Kind(1, True)
+OWN, OTHER, ADDED = Kind(0, True), Kind(1, True), Kind(2, True)
 
 
 @pytest.fixture(scope="module")
@@ -69,3 +69,24 @@ def test_a_start_that_ended_before_it_marked_the_other_lanes_leaves_that_to_the_
     assert are_incomplete(world) == [False, True]
     world.open()
     assert are_incomplete(world) == [True, True]
+
+
+def test_records_of_an_added_partition_that_were_removed_before_its_first_reading_leave_lanes_incomplete(
+    world,
+):
+    world.write(OWN)
+    world.settle()
+    world.partition_count = 3
+    world.write(ADDED)
+    world.removed_below[2] = 1
+    world.open()
+    assert are_incomplete(world) == [True, True]
+
+
+def test_a_partition_that_was_added_and_has_all_its_records_leaves_no_lane_incomplete(world):
+    world.write(OWN)
+    world.settle()
+    world.partition_count = 3
+    world.write(ADDED)
+    world.open()
+    assert are_incomplete(world) == [False, False]

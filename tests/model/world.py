@@ -7,6 +7,7 @@ server side is the library in Redis. Each lane counts as a shard of its own. Tim
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -70,6 +71,8 @@ class World:
     changed: int = 0
     removed_below: dict[int, int] = field(default_factory=dict)
     """The oldest offset of partitions that retention has removed records of."""
+    compacted_after: float = math.inf
+    """For how long compaction leaves tombstones in the log."""
     _found: list[dict[bytes, Any]] = field(default_factory=list)
     _read_at: int = 0
     _stack: ExitStack = field(default_factory=ExitStack)
@@ -130,6 +133,9 @@ class World:
     def oldest_offsets(self, counts: Any) -> dict[tuple[str, int], int]:  # noqa: ARG002
         partitions = range(self.partition_count)
         return {(TOPIC, partition): self.removed_below.get(partition, 0) for partition in partitions}
+
+    def tombstones_last_ms(self, topic: str) -> float:  # noqa: ARG002
+        return self.compacted_after
 
     def end_offsets(self, counts: Any) -> dict[tuple[str, int], int]:  # noqa: ARG002
         sizes = Counter(record.partition for record in self.log)

@@ -115,7 +115,8 @@ class LaneStart:
     `model.records.Watermark`. `taken`: for each other partition the offset below which the lane has all of
     its strays. `given`, in a partition's first lane: for each lane ("partition.stripe") the offset below
     which it was given all strays of this partition. `may_lack_strays`: it has never been complete, or has
-    failed over, and has not been marked complete since.
+    failed over, and has not been marked complete since. `missed_deletions`: compaction may have removed
+    tombstones before the lane read them.
     """
 
     next_offset: int
@@ -125,11 +126,12 @@ class LaneStart:
     taken: Mapping[int, int] = field(default_factory=dict)
     given: Mapping[str, int] = field(default_factory=dict)
     may_lack_strays: bool = False
+    missed_deletions: bool = False
 
     @classmethod
     def of_reply(cls, reply: Any) -> LaneStart:
         """Parse the reply of the library's `open`."""
-        next_offset, incomplete, has_strays, complete_ms, taken, given, may_lack_strays = reply
+        next_offset, incomplete, has_strays, complete_ms, taken, given, may_lack_strays, missed = reply
         return cls(
             int(next_offset),
             bool(incomplete),
@@ -138,6 +140,7 @@ class LaneStart:
             {int(partition): int(to) for partition, to in zip(taken[::2], taken[1::2], strict=True)},
             {name.decode(): int(to) for name, to in zip(given[::2], given[1::2], strict=True)},
             bool(may_lack_strays),
+            bool(missed),
         )
 
 

@@ -91,9 +91,13 @@ class LaneWriter:
         """Mark lanes whose partition has permanently lost records. Errors as `open`."""
         self._mark(lanes, codec.INCOMPLETE)
 
-    def _mark(self, lanes: Iterable[LaneTarget], flag: int) -> None:
+    def mark_missed_deletions(self, lanes: Iterable[LaneTarget]) -> None:
+        """Mark lanes that may hold keys whose tombstones compaction has removed. Errors as `open`."""
+        self._mark(lanes, codec.INCOMPLETE | codec.MISSED_DELETIONS)
+
+    def _mark(self, lanes: Iterable[LaneTarget], flags: int) -> None:
         for lane in lanes:
-            self._pipeline.send(LaneCall(lane, _NOTHING, self._command(library.MARK, lane, b"%d" % flag)))
+            self._pipeline.send(LaneCall(lane, _NOTHING, self._command(library.MARK, lane, b"%d" % flags)))
         self.flush()
 
     def apply(

@@ -12,6 +12,7 @@ The steps of a start; after a crash at any of them the next start does the same 
 4. The lanes of what is served, then the lanes of what is built.
 5. The comparison of what the lanes hold with the log: see `generations.lineage`. A state that holds records
    which the log has lost begins again, as a new generation. Else the present leaders go on record.
+6. The search for lanes that may hold deleted keys: see `serving.missed_deletions`.
 
 Where a shard takes no writes, its lanes are parked, and all others are opened. A partition is read if any of
 its lanes is open; in a topic with strays, if its first lane is: it notes the strays that the partition gives.
@@ -40,6 +41,7 @@ from keylane_spark.generations.epochs import (
 )
 from keylane_spark.generations.lineage import LogCheck, last_epochs
 from keylane_spark.generations.plan import wanted_layout
+from keylane_spark.serving.missed_deletions import MissedDeletions
 from keylane_spark.serving.parking import writable_slots
 from keylane_spark.stream.openings import Opening, Openings, WriterSpec
 
@@ -85,7 +87,11 @@ def open_topics(
         context.say(f"topic {topic!r} is missing in Kafka: its state stays as it is until the topic is back")
     with contextlib.closing(Cluster(context.redis)) as cluster:
         check_eviction_policy(cluster, context.clock)
-        opener = _TopicsOpener(context, ownership, cluster, shapes, _still_parked(context, parked_before))
+        parked, deletions = (
+            _still_parked(context, parked_before),
+            MissedDeletions(context, ownership, cluster),
+        )
+        opener = _TopicsOpener(context, ownership, cluster, shapes, parked, deletions)
         openings = open_with_epoch(ownership, shapes, opener.open, has_begun=ownership.has_begun)
         if not ownership.has_begun:
             remove_old_libraries(cluster, context.clock)
@@ -138,11 +144,12 @@ class _TopicsOpener:
     cluster: Cluster
     shapes: Mapping[str, TopicShape]
     parked: ParkedSlots
+    deletions: MissedDeletions
     had_strays: set[str] = field(default_factory=set)
     """Topics with strays whose state begins again: what one partition has lost, any lane may lack."""
 
     def open(self, epoch: int, unusable: Mapping[str, str]) -> Openings:
-        """Open them; `unusable`: topics that begin again, and why. Raises Fenced, StateAhead."""
+        """Open them; `unusable`: topics that begin again, and why. Raises Fenced, StateAhead, StateStale."""
         counts = {topic: shape.partition_count for topic, shape in self.shapes.items()}
         oldest = self.context.broker.oldest_offsets(counts)
         begun: dict[str, BegunState] = {}
@@ -160,6 +167,7 @@ class _TopicsOpener:
         built = {topic: each.plan.building for topic, each in begun.items() if each.plan.building}
         if not built:
             (serving,) = self._checked([serving], begun)
+            serving = self.deletions.check(serving, None, begun, oldest)
             return Openings(serving, None, self.shapes)
         mixed = set(serving.strays) | {
             topic for topic, new in built.items() if _moves_keys(served[topic], new)
@@ -167,6 +175,7 @@ class _TopicsOpener:
         noted = self._may_have_strays(built)
         building = self._open_lanes(self._spec(built, epoch), oldest, lost, mixed, noted)
         serving, building = self._checked([serving, building], begun)
+        serving = self.deletions.check(serving, building, begun, oldest)
         return Openings(serving, building, self.shapes)
 
     def _begin(self, topic: str, oldest: tuple[int, ...], epoch: int, unusable: str) -> BegunState:
@@ -179,7 +188,8 @@ class _TopicsOpener:
             config=self.context.config.topics[topic],
             unusable=unusable,
         )
-        return begin_state(state, self.ownership, epoch, self.context.say, unusable)
+        stale = self.deletions.reasons.get(topic, "")
+        return begin_state(state, self.ownership, epoch, self.context.say, unusable, stale)
 
     def _open_lanes(
         self,
@@ -237,6 +247,7 @@ class _TopicsOpener:
             held,
             parked=self.parked,
             unread=unread,
+            starts=starts,
         )
 
     def _may_have_strays(self, layouts: Mapping[str, Layout]) -> set[str]:

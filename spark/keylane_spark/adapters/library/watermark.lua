@@ -8,7 +8,7 @@ local function register(name, call)
   redis.register_function('keylane_' .. name .. '_' .. VERSION, call)
 end
 
-local SUPERSEDED, INCOMPLETE, HAS_STRAYS, GAVE_STRAYS, MAY_LACK_STRAYS = 1, 2, 4, 8, 16
+local SUPERSEDED, INCOMPLETE, HAS_STRAYS, GAVE_STRAYS, MAY_LACK_STRAYS, MISSED_DELETIONS = 1, 2, 4, 8, 16, 32
 
 -- Returns this node's time in ms.
 local function time_ms()

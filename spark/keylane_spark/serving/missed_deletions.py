@@ -12,6 +12,7 @@ needs all shards; when they take writes again, all lanes are opened.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -71,6 +72,22 @@ class MissedDeletions:
         if given_up or any(not begun[topic].plan.building for topic in marked):
             raise StateStale
         return serving
+
+    def warn_of_rebuilds(self, building: Opening, begun: Mapping[str, BegunState], since_ms: int) -> None:
+        """Say which generations, begun since then, may bring deleted keys back.
+
+        A tombstone takes only its own partition's records with it. What lies in another partition stays in a
+        compacted log, and only the state that serves knows that it was deleted.
+        """
+        for topic, read_ms in _read_since_ms(building, begun).items():
+            if read_ms < since_ms or topic not in building.strays:
+                continue
+            kept_ms = self._tombstones_last_ms(topic)
+            if kept_ms is not None and kept_ms < math.inf:
+                self.context.say(
+                    f"topic {topic!r} is compacted, and its keys have records in several partitions: the new "
+                    f"generation may bring deleted keys back, where compaction left an older record"
+                )
 
     def _marked(self, opening: Opening, missed: Collection[LaneTarget]) -> Opening:
         """Mark lanes, and all lanes of those topics that have strays."""

@@ -187,3 +187,30 @@ def read_one_record(world: World, layout: Layout) -> None:
     writer = t.writer_over(world.cluster, world.query._opening.writer.epoch)
     writer.apply(LaneTarget.of(layout, 0, 0), OffsetRange(0, 1))
     writer.flush()
+
+
+def test_a_rebuild_that_may_bring_deleted_keys_back_is_named_in_the_log(world):
+    said: list[str] = []
+    world.context.say = said.append
+    world.compacted_after = 1_000
+    world.write(OWN)
+    world.write(OTHER)
+    world.settle()
+    later(world, 2_000)
+    world.open()
+    world.open()
+    assert built(world) == (1, 2)
+    (line,) = [line for line in said if "may bring deleted keys back" in line]
+    assert line.startswith(f"topic {TOPIC!r} is compacted, and its keys have records in several partitions")
+
+
+def test_a_rebuild_of_keys_that_have_one_partition_each_brings_nothing_back(world):
+    said: list[str] = []
+    world.context.say = said.append
+    world.compacted_after = 1_000
+    world.write(OWN)
+    world.settle()
+    later(world, 2_000)
+    world.open()
+    assert built(world) == (1, 2)
+    assert not any("may bring deleted keys back" in line for line in said)

@@ -86,8 +86,12 @@ def _serve(context: JobContext, ownership: Ownership, sweeper: Sweeper, stop: th
 
 def _report_incomplete(context: JobContext, openings: Openings) -> None:
     for opening in (openings.serving, *([openings.building] if openings.building else [])):
+        missed = opening.missed_deletions
         for topic, partition in opening.incomplete:
-            context.say(
-                f"INCOMPLETE: partition {partition} of topic {topic!r}: Kafka no longer has records "
-                f"that the state never read"
-            )
+            why = "Kafka no longer has records that the state never read"
+            if (topic, partition) in missed:
+                why = (
+                    "its lanes may hold deleted keys, because compaction may have removed tombstones that "
+                    "they never read: the topic is built again"
+                )
+            context.say(f"INCOMPLETE: partition {partition} of topic {topic!r}: {why}")

@@ -7,6 +7,7 @@ server side is the library in Redis. Each lane counts as a shard of its own. Tim
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -68,6 +69,10 @@ class World:
     zombie: Any = None
     knows_strays: bool = False
     changed: int = 0
+    removed_below: dict[int, int] = field(default_factory=dict)
+    """The oldest offset of partitions that retention has removed records of."""
+    compacted_after: float = math.inf
+    """For how long compaction leaves tombstones in the log."""
     _found: list[dict[bytes, Any]] = field(default_factory=list)
     _read_at: int = 0
     _stack: ExitStack = field(default_factory=ExitStack)
@@ -126,7 +131,11 @@ class World:
         return {topic: TopicShape("id", self.partition_count) for topic in topics}
 
     def oldest_offsets(self, counts: Any) -> dict[tuple[str, int], int]:  # noqa: ARG002
-        return {(TOPIC, partition): 0 for partition in range(self.partition_count)}
+        partitions = range(self.partition_count)
+        return {(TOPIC, partition): self.removed_below.get(partition, 0) for partition in partitions}
+
+    def tombstones_last_ms(self, topic: str) -> float:  # noqa: ARG002
+        return self.compacted_after
 
     def end_offsets(self, counts: Any) -> dict[tuple[str, int], int]:  # noqa: ARG002
         sizes = Counter(record.partition for record in self.log)

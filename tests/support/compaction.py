@@ -38,7 +38,7 @@ def compact(kafka: str, topic: str, partition_count: int) -> None:
     def is_compacted() -> bool:
         # Each write ends the segment before it: the one that is written to is never compacted.
         write(b"%d" % next(numbers))
-        return _count_hot(kafka, topic, partition) < next(numbers) / 4
+        return keys_of(kafka, topic, partition).count(HOT) < next(numbers) / 4
 
     eventually(is_compacted, 60)
     write(b"cold")
@@ -53,16 +53,16 @@ def _configure(admin: AdminClient, kind: ConfigResource.Type, name: str, setting
     admin.incremental_alter_configs([resource])[resource].result(30)
 
 
-def _count_hot(kafka: str, topic: str, partition: int) -> int:
-    """How many records of the key are still there."""
+def keys_of(kafka: str, topic: str, partition: int) -> list[bytes]:
+    """The keys of all records that are still there."""
     consumer = Consumer({"bootstrap.servers": kafka, "group.id": "tests", "enable.auto.commit": False})
     begin = TopicPartition(topic, partition, 0)
     end = consumer.get_watermark_offsets(begin, timeout=10)[1]
     consumer.assign([begin])
-    found = 0
+    found = []
     while (message := consumer.poll(10)) is not None:
         assert not message.error()
-        found += message.key() == HOT
+        found.append(message.key())
         if message.offset() + 1 >= end:
             break
     consumer.close()

@@ -5,8 +5,9 @@ After a transient error of a node:
 1. The replies of all other nodes are read, so that their lanes don't wait.
 2. What has no reply is sent again, first call first: once each, so that a lane in trouble delays no other.
 3. What fails again is repeated until the retry budget is spent.
-4. What still has no reply is parked: all slots of its node, or the one slot that migrates. From then on calls
-   for their lanes do nothing. Where nothing may be parked, StateUnavailable is raised.
+4. What still has no reply is parked: all slots of its node, or the one slot that migrates, or that needs room
+   on a full node. From then on calls for their lanes do nothing. Where nothing may be parked, it raises
+   StateUnavailable. A full node is waited for once: the next slots that need room are parked at once.
 
 Not thread-safe, as `Cluster`.
 """
@@ -24,7 +25,8 @@ from keylane.routing import SLOTS
 from keylane_spark.adapters import function_library as library
 from keylane_spark.adapters.chunk_transactions import ChunkTransactions
 from keylane_spark.adapters.function_library import CallRefused
-from keylane_spark.adapters.parked_slots import is_of_slot
+from keylane_spark.adapters.layout_store import TOTALS_SLOT
+from keylane_spark.adapters.parked_slots import is_of_lane, is_of_slot
 
 if TYPE_CHECKING:
     from keylane.adapters.redis.cluster import Node
@@ -51,6 +53,7 @@ class CallPipeline:
         self._parked = parked
         self._transactions = ChunkTransactions(library_, epoch)
         self._in_flight: dict[Node, deque[LaneCall]] = {}
+        self._full: set[Node | None] = set()
         self.written: set[Node] = set()
 
     def is_parked(self, lane: LaneTarget) -> bool:
@@ -177,12 +180,13 @@ class CallPipeline:
             cause = None if error is repaired else library.cause_of(error)
             repaired = error
             try:
-                reply = self._library.call(slot, call.packed, cause, budget)
+                waited = Deadline.after_ms(0, self._library.clock) if node in self._full else budget
+                reply = self._library.call(slot, call.packed, cause, waited, call.packed_when_full)
             except CallRefused as refused:
                 raise self._error_for(refused, call) from refused
             except StateUnavailable as unavailable:
                 troubled[slot] = unavailable
-                if not is_of_slot(unavailable.__cause__):
+                if not is_of_lane(unavailable.__cause__):
                     troubled[self.node_of(call.lane)] = unavailable
                 left.append((call, unavailable))
                 continue
@@ -200,8 +204,15 @@ class CallPipeline:
             self._parked.park([lane.slot], f"slot {lane.slot} is migrating")
             return
         node = self.node_of(lane)
-        alike = (slot for slot in range(SLOTS) if self._cluster.known_primary(slot) == node)
         name = f"{node.host}:{node.port}" if node else "no node"
+        if library.is_full(error.__cause__):
+            self._full.add(node)
+            # The totals of strays are no call of a lane: nothing else keeps them from waiting for the node.
+            has_totals = self._cluster.known_primary(TOTALS_SLOT) == node
+            slots = {lane.slot, TOTALS_SLOT} if has_totals else {lane.slot}
+            self._parked.park(slots, f"{name} is full: {library.cause_of(error)}")
+            return
+        alike = (slot for slot in range(SLOTS) if self._cluster.known_primary(slot) == node)
         self._parked.park(alike, f"{name} takes no writes: {library.cause_of(error)}")
 
     def _error_for(self, refused: CallRefused, call: LaneCall) -> KeylaneError:

@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
+from redis.exceptions import OutOfMemoryError
+
 from keylane.adapters.redis.errors import Remedy, remedy_for, translate_redis_errors
 from keylane.adapters.redis.resp import encode_command
 from keylane.errors import CorruptState, Fenced, LaneBehind, StateUnavailable, StraysLost
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
     from keylane.errors import KeylaneError
     from keylane.ports import Clock
 
-_FILES = ("watermark", "records", "writes", "merge", "lanes", "layouts", "views", "removal")
+_FILES = ("watermark", "records", "writes", "merge", "lanes", "full", "layouts", "views", "removal")
 """The library's source, in this order: a file may use what those before it define."""
 
 
@@ -47,6 +49,11 @@ _NAMES = ("apply", "whole", "strays", "open", "gave", "mark", "epoch", "layout",
 APPLY, APPLY_UNLESS_LOST, STRAYS, OPEN, GAVE, MARK, EPOCH, LAYOUT, COMMIT = (
     f"keylane_{name}_{VERSION}".encode() for name in _NAMES
 )
+WHEN_FULL = {
+    name: f"keylane_{kind}_full_{VERSION}".encode()
+    for name, kind in ((APPLY, "apply"), (APPLY_UNLESS_LOST, "whole"), (STRAYS, "strays"))
+}
+"""The functions that do the same on a full node, unless the chunk needs more room than it gives free."""
 RETIRE, REMOVE, FORGET = (f"keylane_{name}_{VERSION}".encode() for name in ("retire", "remove", "forget"))
 
 FENCED, BEHIND, LOST, CORRUPT, WRONGTYPE = "FENCED", "BEHIND", "LOST", "CORRUPT", "WRONGTYPE"
@@ -109,6 +116,11 @@ def cause_of(error: Exception | None) -> Exception | None:
     return cause if isinstance(cause, Exception) else error
 
 
+def is_full(error: BaseException | None) -> bool:
+    """Whether a node refused a call because it has reached `maxmemory`."""
+    return isinstance(error, OutOfMemoryError)
+
+
 @dataclass(slots=True, eq=False)
 class FunctionLibrary:
     """Calls the library over one cluster. `notify` gets a sentence for each pause. Not thread-safe."""
@@ -127,26 +139,38 @@ class FunctionLibrary:
         return Deadline.after_ms(self.options.retry_budget_s * 1000, self.clock)
 
     def call(
-        self, slot: int, packed: bytes, error: Exception | None = None, budget: Deadline | None = None
+        self,
+        slot: int,
+        packed: bytes,
+        error: Exception | None = None,
+        budget: Deadline | None = None,
+        when_full: Callable[[], bytes] = lambda: b"",
     ) -> Any:
         """The reply to one encoded command, from the slot's primary.
 
         `error`: what an earlier attempt of the same call met. `budget`: until when the call is repeated,
-        after a first attempt. Raises CallRefused, and StateUnavailable (from its cause) once the budget is
-        spent.
+        after a first attempt. `when_full`: what is sent at once where a full node refuses the command. Raises
+        CallRefused, and StateUnavailable (from its cause) once the budget is spent.
         """
         budget = budget or self.budget()
         pause_s = _FIRST_PAUSE_S
+        sent = packed
+        if is_full(error) and (other := when_full()):
+            sent, error = other, None
         while True:
             try:
                 with translate_redis_errors():
                     if error is not None:
                         self._repair(slot, error)
                     primary = self.cluster.primary(slot)
-                    (reply,) = self.cluster.roundtrip(primary, packed, 1, self.attempt())
+                    (reply,) = self.cluster.roundtrip(primary, sent, 1, self.attempt())
                     return checked(reply)
             except StateUnavailable as unavailable:
                 error = cause_of(unavailable) or unavailable
+                if is_full(error) and sent is packed and (other := when_full()):
+                    sent, error = other, None
+                    continue
+                sent = packed
                 if budget.remaining_s <= 0:
                     spent = f"Redis accepted no writes for {self.options.retry_budget_s:.0f} s: {error}"
                     raise StateUnavailable(spent, 10) from error

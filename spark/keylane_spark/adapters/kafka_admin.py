@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -83,13 +84,26 @@ class JobKafka:
 
         Raises UnknownTopic, LogUnavailable, ConnectionRejected.
         """
+        settings = self._settings(topic)
+        return None if settings is None else _is_compacted(settings)
+
+    def tombstones_last_ms(self, topic: str) -> float | None:
+        """How long compaction leaves tombstones in the log; inf: it removes none; None: Kafka refuses to say.
+
+        Errors as `is_compacted`.
+        """
+        settings = self._settings(topic)
+        if settings is None:
+            return None
+        return float(settings.get("delete.retention.ms") or 0) if _is_compacted(settings) else math.inf
+
+    def _settings(self, topic: str) -> Mapping[str, str | None] | None:
         try:
-            settings = self._admin.request_once(self._deadline(), AdminSession.topic_settings, topic)
+            return self._admin.request_once(self._deadline(), AdminSession.topic_settings, topic)
         except ConnectionRejected:
             raise
         except LogRefused:
             return None
-        return "compact" in (settings.get("cleanup.policy") or "")
 
     def oldest_offsets(self, counts: Mapping[str, int]) -> dict[TopicPartition, int]:
         """The oldest offset of each partition, for partition counts by topic.
@@ -128,6 +142,10 @@ class JobKafka:
 
     def _deadline(self) -> Deadline:
         return Deadline.after_ms(self._timeout_s * 1000, Clock())
+
+
+def _is_compacted(settings: Mapping[str, str | None]) -> bool:
+    return "compact" in (settings.get("cleanup.policy") or "")
 
 
 def _offsets(ends: Mapping[TopicPartition, LogEnd]) -> dict[TopicPartition, int]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from keylane.adapters.redis.resp import encode_command
 from keylane.state import lanes, redis_keys
 
 if TYPE_CHECKING:
@@ -82,23 +83,35 @@ class OffsetRange:
 class LaneCall:
     """A call for a lane, and the offsets that it covers. Its reply is stored in `replies`, if that is needed.
 
-    `head`: the encoded command, but for the records of `chunk`. `is_plain`: a transaction may apply the chunk
-    instead.
+    `words`: the command, but for the records of `chunk`. `when_full`: the function that a full node may take
+    instead, if there is one. `is_plain`: a transaction may apply the chunk instead.
     """
 
     lane: LaneTarget
     covered: OffsetRange
-    head: bytes
+    words: tuple[bytes, ...]
     chunk: Chunk | None = None
     is_plain: bool = False
     replies: dict[LaneTarget, Any] | None = None
+    when_full: bytes = b""
 
     @property
     def packed(self) -> bytes:
-        """The encoded command with the chunk's records, which its RESP header must count."""
+        """The encoded command with the chunk's records."""
+        return self._encoded(self.words)
+
+    def packed_when_full(self) -> bytes:
+        """The same for a full node; empty without such a function."""
+        if not self.when_full:
+            return b""
+        return self._encoded((self.words[0], self.when_full, *self.words[2:]))
+
+    def _encoded(self, words: tuple[bytes, ...]) -> bytes:
+        head = encode_command(*words)
         if self.chunk is None:
-            return self.head
-        own, _, rest = self.head.partition(b"\r\n")
+            return head
+        # The RESP header counts the records too.
+        own, _, rest = head.partition(b"\r\n")
         return b"".join((b"*%d\r\n" % (int(own[1:]) + 2 * self.chunk.count), rest, self.chunk.arguments))
 
     def settle(self, reply: Any) -> None:
@@ -115,7 +128,8 @@ class LaneStart:
     `model.records.Watermark`. `taken`: for each other partition the offset below which the lane has all of
     its strays. `given`, in a partition's first lane: for each lane ("partition.stripe") the offset below
     which it was given all strays of this partition. `may_lack_strays`: it has never been complete, or has
-    failed over, and has not been marked complete since.
+    failed over, and has not been marked complete since. `missed_deletions`: compaction may have removed
+    tombstones before the lane read them.
     """
 
     next_offset: int
@@ -125,11 +139,12 @@ class LaneStart:
     taken: Mapping[int, int] = field(default_factory=dict)
     given: Mapping[str, int] = field(default_factory=dict)
     may_lack_strays: bool = False
+    missed_deletions: bool = False
 
     @classmethod
     def of_reply(cls, reply: Any) -> LaneStart:
         """Parse the reply of the library's `open`."""
-        next_offset, incomplete, has_strays, complete_ms, taken, given, may_lack_strays = reply
+        next_offset, incomplete, has_strays, complete_ms, taken, given, may_lack_strays, missed = reply
         return cls(
             int(next_offset),
             bool(incomplete),
@@ -138,6 +153,7 @@ class LaneStart:
             {int(partition): int(to) for partition, to in zip(taken[::2], taken[1::2], strict=True)},
             {name.decode(): int(to) for name, to in zip(given[::2], given[1::2], strict=True)},
             bool(may_lack_strays),
+            bool(missed),
         )
 
 

@@ -9,7 +9,8 @@ How a chunk gets into its lane:
 3. After a transient error (a broken connection, a node that is loading or full, a migrating slot, a missing
    library) what has no reply is sent again, first chunk first, until the retry budget is spent: see
    `call_pipeline`. The library skips records that are in the lane already, so repeating does no harm. A lane
-   whose calls get no reply is parked.
+   whose calls get no reply is parked. What a full node has refused goes at once by another function, which
+   takes what makes room.
 4. If the library refuses a call, the writer raises at once Fenced (FENCED), LaneBehind (BEHIND), StraysLost
    (LOST) or CorruptState (CORRUPT, WRONGTYPE).
 5. `flush` returns once every chunk has its reply and, with `wait_replicas`, once the replicas have them.
@@ -21,7 +22,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from keylane.adapters.redis.resp import encode_command
 from keylane.errors import StateUnavailable
 from keylane.state import codec
 from keylane_spark.adapters import function_library as library
@@ -68,8 +68,8 @@ class LaneWriter:
             if self.is_parked(lane):
                 continue
             prefix = b"%d" % len(lane.key_prefix)
-            packed = self._command(library.OPEN, lane, b"%d" % oldest, b"%d" % (lane in incomplete), prefix)
-            call = LaneCall(lane, OffsetRange(oldest, oldest), packed, replies=replies)
+            words = self._command(library.OPEN, lane, b"%d" % oldest, b"%d" % (lane in incomplete), prefix)
+            call = LaneCall(lane, OffsetRange(oldest, oldest), words, replies=replies)
             if self._pipeline.node_of(lane) in ready:
                 self._pipeline.send(call)
                 continue
@@ -91,9 +91,13 @@ class LaneWriter:
         """Mark lanes whose partition has permanently lost records. Errors as `open`."""
         self._mark(lanes, codec.INCOMPLETE)
 
-    def _mark(self, lanes: Iterable[LaneTarget], flag: int) -> None:
+    def mark_missed_deletions(self, lanes: Iterable[LaneTarget]) -> None:
+        """Mark lanes that may hold keys whose tombstones compaction has removed. Errors as `open`."""
+        self._mark(lanes, codec.INCOMPLETE | codec.MISSED_DELETIONS)
+
+    def _mark(self, lanes: Iterable[LaneTarget], flags: int) -> None:
         for lane in lanes:
-            self._pipeline.send(LaneCall(lane, _NOTHING, self._command(library.MARK, lane, b"%d" % flag)))
+            self._pipeline.send(LaneCall(lane, _NOTHING, self._command(library.MARK, lane, b"%d" % flags)))
         self.flush()
 
     def apply(
@@ -110,8 +114,9 @@ class LaneWriter:
         was opened refuses the call, for it may lack strays. Raises what an earlier call met: Fenced,
         LaneBehind, StraysLost, CorruptState, StateUnavailable.
         """
-        head = self._command(
-            library.APPLY_UNLESS_LOST if unless_strays_lost else library.APPLY,
+        function = library.APPLY_UNLESS_LOST if unless_strays_lost else library.APPLY
+        words = self._command(
+            function,
             lane,
             b"%d" % covered.begin,
             b"%d" % covered.end,
@@ -124,7 +129,8 @@ class LaneWriter:
         # Only the function bounds the time of which a lane is complete by its node's clock.
         needs_function = lane.options.compared or unless_strays_lost or covered.complete_as_of_ms
         is_plain = bool(chunk and chunk.count and not chunk.has_tombstones and not needs_function)
-        self._pipeline.send(LaneCall(lane, covered, head, chunk, is_plain))
+        when_full = library.WHEN_FULL[function]
+        self._pipeline.send(LaneCall(lane, covered, words, chunk, is_plain, when_full=when_full))
 
     def put_strays(self, lane: LaneTarget, chunk: Chunk, source_partition: int, after: int = 0) -> None:
         """Send records of another partition to the lane where readers look for their keys.
@@ -133,7 +139,7 @@ class LaneWriter:
         all strays of `source_partition` below the chunk's end, and drops those that it had. `after`: the end
         of the chunk that was sent before; 0: everything that was sent has arrived. Errors as `apply`.
         """
-        head = self._command(
+        words = self._command(
             library.STRAYS,
             lane,
             *option_arguments(lane.options, len(lane.key_prefix)),
@@ -141,7 +147,8 @@ class LaneWriter:
             b"%d" % after,
             b"%d" % chunk.end_offset,
         )
-        self._pipeline.send(LaneCall(lane, OffsetRange(after, chunk.end_offset), head, chunk))
+        covered, when_full = OffsetRange(after, chunk.end_offset), library.WHEN_FULL[library.STRAYS]
+        self._pipeline.send(LaneCall(lane, covered, words, chunk, when_full=when_full))
 
     def note_strays(self, source: LaneTarget, given: Mapping[LaneTarget, int]) -> None:
         """Note in a partition's first lane up to which offset each other lane was given its strays.
@@ -149,8 +156,8 @@ class LaneWriter:
         Call it after the strays have arrived and before the partition's watermark moves. Errors as `apply`.
         """
         pairs = [part for lane, to in given.items() for part in (lane.name.encode(), b"%d" % to)]
-        packed = self._command(library.GAVE, source, b"%d" % len(source.key_prefix), *pairs)
-        self._pipeline.send(LaneCall(source, _NOTHING, packed))
+        words = self._command(library.GAVE, source, b"%d" % len(source.key_prefix), *pairs)
+        self._pipeline.send(LaneCall(source, _NOTHING, words))
 
     def is_parked(self, lane: LaneTarget) -> bool:
         """Whether calls for this lane do nothing."""
@@ -178,5 +185,5 @@ class LaneWriter:
             self._library.notify(trouble)
         self._is_short_of_replicas = bool(trouble)
 
-    def _command(self, function: bytes, lane: LaneTarget, *arguments: bytes) -> bytes:
-        return encode_command(b"FCALL", function, b"1", lane.watermark_key, b"%d" % self._epoch, *arguments)
+    def _command(self, function: bytes, lane: LaneTarget, *arguments: bytes) -> tuple[bytes, ...]:
+        return b"FCALL", function, b"1", lane.watermark_key, b"%d" % self._epoch, *arguments

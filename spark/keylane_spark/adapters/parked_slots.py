@@ -9,12 +9,17 @@ from keylane.adapters.redis.resp import encode_command
 from keylane.errors import StateUnavailable
 from keylane.routing import hash_tag
 from keylane_spark.adapters import function_library as library
+from keylane_spark.adapters.function_library import CallRefused
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from keylane.adapters.redis.cluster import Node
     from keylane_spark.adapters.function_library import FunctionLibrary
+
+
+_NO_RECORDS = (b"0",) * 15
+"""Epoch, range, times, flag and options of a call for no records."""
 
 
 class ParkedSlots:
@@ -60,10 +65,15 @@ def is_of_slot(error: BaseException | None) -> bool:
     return isinstance(error, Exception) and remedy_for(error) in (Remedy.FOLLOW_ASK, Remedy.SPLIT)
 
 
+def is_of_lane(error: BaseException | None) -> bool:
+    """Whether other lanes of its node may be written: its slot migrates, or it needs room on a full node."""
+    return is_of_slot(error) or library.is_full(error)
+
+
 def writable(library_: FunctionLibrary, slots: Iterable[int]) -> set[int]:
     """Those of the slots that take writes now.
 
-    The call names a key that does not exist, and writes nothing. It is refused by a full node, and by a slot
+    The call names a lane that does not exist, and writes nothing. It is refused by a full node, and by a slot
     that migrates: there any key might have left already. Of a node that does not answer one slot is tried.
     """
     found: set[int] = set()
@@ -74,10 +84,10 @@ def writable(library_: FunctionLibrary, slots: Iterable[int]) -> set[int]:
             continue
         key = b"{%b}:probe" % hash_tag(slot)
         try:
-            library_.call(slot, encode_command(b"FCALL", library.MARK, b"1", key, b"0", b"0"))
+            library_.call(slot, encode_command(b"FCALL", library.APPLY, b"1", key, *_NO_RECORDS))
+        except CallRefused:
+            found.add(slot)  # there is no such lane: the slot takes calls
         except StateUnavailable as unavailable:
             if not is_of_slot(unavailable.__cause__):
                 away |= {node, library_.cluster.known_primary(slot)}
-        else:
-            found.add(slot)
     return found

@@ -6,14 +6,14 @@ JSON with the fields of `TopicRecord`; layouts have the form of a layout record.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from keylane.state import codec
 from keylane.state.redis_keys import RECORD_TAG
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from keylane.model.records import Layout
 
@@ -46,7 +46,8 @@ class TopicRecord:
     beside the one that is served. `remove`: the generations to be removed. `lineages`: for each partition
     the leader epochs of the log that the state was read from; empty where they are not known. `serving`: the
     layout that readers go by. `revision`: the number of the change within the owner's run; 0: of a writer
-    that stored no `serving`.
+    that stored no `serving`. `read_since_ms`: when the log began to be read for a generation, from its start;
+    not known of generations that older writers began.
     """
 
     topic_id: str
@@ -57,6 +58,7 @@ class TopicRecord:
     lineages: tuple[Lineage, ...] = ()
     serving: Layout | None = None
     revision: int = 0
+    read_since_ms: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def version(self) -> tuple[int, int]:
@@ -92,6 +94,7 @@ class TopicRecord:
             "lineages": self.lineages,
             "serving": _fields_of(self.serving),
             "revision": self.revision,
+            "read_since_ms": {str(generation): ms for generation, ms in self.read_since_ms.items()},
         }
         return json.dumps(fields, sort_keys=True).encode()
 
@@ -115,6 +118,9 @@ class TopicRecord:
                 ),
                 serving=_layout_of(fields.get("serving")),
                 revision=int(fields.get("revision", 0)),
+                read_since_ms={
+                    int(generation): int(ms) for generation, ms in fields.get("read_since_ms", {}).items()
+                },
             )
         except codec.ODD_JSON as error:
             raise codec.CodecError(f"this is not a topic record: {error!r}") from error

@@ -23,6 +23,10 @@ MAX_ATTEMPTS = 5
 RECREATED = "deleted and created again"
 
 
+class StateStale(Exception):
+    """States that serve and must be built again: whoever opens them knows why, and plans again."""
+
+
 class StateAhead(Exception):
     """States that hold records which their log no longer has: name -> a sentence about it."""
 
@@ -62,12 +66,14 @@ class BegunState:
     """The recorded plan, and the partitions' offsets at which the state began.
 
     `kept`: the layout that readers used before, None without one. `lineages`: of the log that was read.
+    `read_since_ms`: as of TopicRecord; 0: not known.
     """
 
     plan: GenerationPlan
     began: tuple[int, ...]
     kept: Layout | None
     lineages: tuple[Lineage, ...]
+    read_since_ms: Mapping[int, int]
 
 
 @dataclass(slots=True)
@@ -95,8 +101,8 @@ def open_with_epoch(
 
     `open_` gets the epoch, and the states that must begin again, with the reasons. Where the lanes know a
     higher epoch (Fenced), the next attempt takes one above it; but a run that has begun was replaced, and
-    Fenced is raised. States whose log was truncated begin again. Raises StateUnavailable after the last
-    attempt.
+    Fenced is raised. States whose log was truncated begin again, and stale ones are planned again. Raises
+    StateUnavailable after the last attempt.
     """
     above, unusable = 0, dict[str, str]()
     for _ in range(MAX_ATTEMPTS):
@@ -110,6 +116,8 @@ def open_with_epoch(
             above = max(above, fenced.newer_epoch)
         except StateAhead as ahead:
             unusable |= ahead.reasons
+        except StateStale:
+            pass
     # With an unstable node, or when replies get lost, a run may meet its own epoch.
     raise StateUnavailable(
         f"the lanes of {', '.join(names)} were taken by another writer {MAX_ATTEMPTS} times: "
@@ -118,11 +126,17 @@ def open_with_epoch(
 
 
 def begin_state(
-    state: StoredState, ownership: Ownership, epoch: int, say: Callable[[str], None], unusable: str = ""
+    state: StoredState,
+    ownership: Ownership,
+    epoch: int,
+    say: Callable[[str], None],
+    unusable: str = "",
+    stale: str = "",
 ) -> BegunState:
     """Plan what to do with a state, and store the plan in its record, with this run as its owner.
 
-    `unusable`: why the stored state can't be used, "" if no reason is known yet. Raises Fenced, WriterError.
+    `unusable`: why the stored state can't be used, "" if no reason is known yet. `stale`: why it is built
+    again while it serves. Raises Fenced, WriterError.
     """
     name = state.name
     kept, record = ownership.known(name)
@@ -131,7 +145,8 @@ def begin_state(
     building = record.building if record else None
     taken = {*listed, *(layout.generation for layout in (kept, building) if layout)}
     generations = _FreeGenerations(ownership, taken)
-    planned = plan(state.wanted(kept), kept, record, unusable=unusable, free=generations.find)
+    wanted = state.wanted(kept)
+    planned = plan(wanted, kept, record, unusable=unusable, stale=stale, free=generations.find)
     if planned.why:
         say(f"{state.title}: {planned.why}")
     began = _began(state, record)
@@ -150,21 +165,31 @@ def begin_state(
         planned.building,
         lineages=lineages,
         serving=planned.serving,
+        read_since_ms=_read_since_ms(planned, record, ownership.now_ms()),
     )
     new = new.removing([*listed, *planned.remove, *generations.skipped])
     ownership.change(name, new, layout=None if planned.serving == kept else planned.serving)
-    return BegunState(planned, began, kept, lineages)
+    return BegunState(planned, began, kept, lineages, new.read_since_ms)
+
+
+def _read_since_ms(planned: GenerationPlan, record: TopicRecord | None, now_ms: int) -> dict[int, int]:
+    """When the log began to be read for each generation; those that the plan begins, begin now."""
+    known = record.read_since_ms if record else {}
+    named = record.generations if record else set()
+    used = {layout.generation for layout in (planned.serving, planned.building) if layout}
+    return {each: known.get(each, 0) if each in named else now_ms for each in used}
 
 
 def _began(state: StoredState, record: TopicRecord | None) -> tuple[int, ...]:
     """Where the state began in each partition, by a record of the same topic.
 
-    A state that begins again keeps it: what retention has removed since then is missing from it.
+    A state that begins again keeps it: what retention has removed since then is missing from it. Partitions
+    that were added since then began at 0.
     """
-    if record is None or is_recreated(record, state.topic_id):
+    if record is None or not record.began or is_recreated(record, state.topic_id):
         return state.oldest
     earlier = tuple(map(min, record.began, state.oldest))
-    return earlier + state.oldest[len(earlier) :]
+    return earlier + (0,) * (len(state.oldest) - len(earlier))
 
 
 def is_recreated(record: TopicRecord | None, topic_id: str) -> bool:

@@ -85,6 +85,10 @@ class Ownership:
         """This run, as records name it."""
         return Owner(socket.gethostname(), os.getpid(), self._since_ms, epoch)
 
+    def now_ms(self) -> int:
+        """The time, in ms since 1970."""
+        return self._clock.now_ms()
+
     def epoch(self, topic: str) -> int:
         """The epoch that this run holds."""
         with self._lock:
@@ -144,6 +148,13 @@ class Ownership:
             record = self._store.record(topic)
             if record and record.lineages != lineages:
                 self.change(topic, record=replace(record, lineages=lineages))
+
+    def drop_building(self, topic: str) -> None:
+        """Put the generation that is being built on the list for removal. Raises Fenced."""
+        with self._lock:
+            record = self._store.record(topic)
+            if record and record.building:
+                self.change(topic, replace(record.removing([record.building.generation]), building=None))
 
     def note_removed(self, topic: str, generation: int) -> None:
         """Take a generation from the list for removal. Raises Fenced."""

@@ -48,12 +48,14 @@ def plan(
     record: TopicRecord | None,
     *,
     unusable: str = "",
+    stale: str = "",
     free: Callable[[Layout], Layout],
 ) -> GenerationPlan:
     """Plan from the layout that readers use (`kept`) and the writer's record.
 
-    `unusable`: why the stored state can't be used, "" if it can. `free` gives a layout an unused generation.
-    Raises WriterError if the wanted layout has too many lanes and there is no other layout to keep.
+    `unusable`: why the stored state can't be used, "" if it can. `stale`: why it is built again from the log
+    while it serves, "" if it need not be. `free` gives a layout an unused generation. Raises WriterError if
+    the wanted layout has too many lanes and there is no other layout to keep.
     """
     built = record.building if record else None
     fits = wanted.partition_count * wanted.stripes <= MAX_LANES
@@ -63,15 +65,19 @@ def plan(
         old = frozenset(layout.generation for layout in (kept, built) if layout)
         return GenerationPlan(free(wanted), None, old, unusable)
     serving = _with_unstored(kept, wanted)
-    if not fits or is_alike(kept, wanted):
-        why = "" if fits else f"{_too_many(wanted)}: it keeps its present layout"
-        return GenerationPlan(serving, None, frozenset({built.generation} if built else ()), why)
-    if built and is_alike(built, wanted):
+    kept_as_it_is = "" if fits else f"{_too_many(wanted)}: it keeps its present layout"
+    target = wanted if fits else replace(serving, generation=wanted.generation)
+    # What is built in the layout that serves is built because that one was stale.
+    is_rebuilt = bool(stale) or (built is not None and is_alike(built, serving))
+    if is_alike(kept, target) and not is_rebuilt:
+        return GenerationPlan(serving, None, frozenset({built.generation} if built else ()), kept_as_it_is)
+    if built and is_alike(built, target):
         return GenerationPlan(
             serving, _with_unstored(built, wanted), why=f"continues to build generation {built.generation}"
         )
-    building = free(wanted)
-    why = f"{difference(kept, wanted)}: builds generation {building.generation} beside {kept.generation}"
+    building = free(target)
+    reasons = ", ".join(filter(None, (kept_as_it_is, stale, difference(kept, target))))
+    why = f"{reasons}: builds generation {building.generation} beside {kept.generation}"
     return GenerationPlan(serving, building, frozenset({built.generation} if built else ()), why)
 
 

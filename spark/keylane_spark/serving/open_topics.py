@@ -12,6 +12,7 @@ The steps of a start; after a crash at any of them the next start does the same 
 4. The lanes of what is served, then the lanes of what is built.
 5. The comparison of what the lanes hold with the log: see `generations.lineage`. A state that holds records
    which the log has lost begins again, as a new generation. Else the present leaders go on record.
+6. The search for lanes that may hold deleted keys: see `serving.missed_deletions`.
 
 Where a shard takes no writes, its lanes are parked, and all others are opened. A partition is read if any of
 its lanes is open; in a topic with strays, if its first lane is: it notes the strays that the partition gives.
@@ -40,6 +41,7 @@ from keylane_spark.generations.epochs import (
 )
 from keylane_spark.generations.lineage import LogCheck, last_epochs
 from keylane_spark.generations.plan import wanted_layout
+from keylane_spark.serving.missed_deletions import MissedDeletions
 from keylane_spark.serving.parking import writable_slots
 from keylane_spark.stream.openings import Opening, Openings, WriterSpec
 
@@ -85,7 +87,11 @@ def open_topics(
         context.say(f"topic {topic!r} is missing in Kafka: its state stays as it is until the topic is back")
     with contextlib.closing(Cluster(context.redis)) as cluster:
         check_eviction_policy(cluster, context.clock)
-        opener = _TopicsOpener(context, ownership, cluster, shapes, _still_parked(context, parked_before))
+        parked, deletions = (
+            _still_parked(context, parked_before),
+            MissedDeletions(context, ownership, cluster),
+        )
+        opener = _TopicsOpener(context, ownership, cluster, shapes, parked, deletions)
         openings = open_with_epoch(ownership, shapes, opener.open, has_begun=ownership.has_begun)
         if not ownership.has_begun:
             remove_old_libraries(cluster, context.clock)
@@ -138,11 +144,13 @@ class _TopicsOpener:
     cluster: Cluster
     shapes: Mapping[str, TopicShape]
     parked: ParkedSlots
+    deletions: MissedDeletions
     had_strays: set[str] = field(default_factory=set)
     """Topics with strays whose state begins again: what one partition has lost, any lane may lack."""
 
     def open(self, epoch: int, unusable: Mapping[str, str]) -> Openings:
-        """Open them; `unusable`: topics that begin again, and why. Raises Fenced, StateAhead."""
+        """Open them; `unusable`: topics that begin again, and why. Raises Fenced, StateAhead, StateStale."""
+        began_ms = self.context.clock.now_ms()
         counts = {topic: shape.partition_count for topic, shape in self.shapes.items()}
         oldest = self.context.broker.oldest_offsets(counts)
         begun: dict[str, BegunState] = {}
@@ -156,17 +164,20 @@ class _TopicsOpener:
         noted = self._may_have_strays(served)
         grown = {topic for topic, layout in served.items() if counts[topic] > layout.partition_count}
         mixed = noted | grown | self.had_strays
-        serving = self._open_lanes(self._spec(served, epoch), oldest, _incomplete(lost, mixed), noted)
+        serving = self._open_lanes(self._spec(served, epoch), oldest, lost, mixed, noted)
         built = {topic: each.plan.building for topic, each in begun.items() if each.plan.building}
         if not built:
             (serving,) = self._checked([serving], begun)
+            serving = self.deletions.check(serving, None, begun, oldest)
             return Openings(serving, None, self.shapes)
         mixed = set(serving.strays) | {
             topic for topic, new in built.items() if _moves_keys(served[topic], new)
         }
         noted = self._may_have_strays(built)
-        building = self._open_lanes(self._spec(built, epoch), oldest, _incomplete(lost, mixed), noted)
+        building = self._open_lanes(self._spec(built, epoch), oldest, lost, mixed, noted)
+        self.deletions.warn_of_rebuilds(replace(building, strays=building.strays | mixed), begun, began_ms)
         serving, building = self._checked([serving, building], begun)
+        serving = self.deletions.check(serving, building, begun, oldest)
         return Openings(serving, building, self.shapes)
 
     def _begin(self, topic: str, oldest: tuple[int, ...], epoch: int, unusable: str) -> BegunState:
@@ -179,19 +190,21 @@ class _TopicsOpener:
             config=self.context.config.topics[topic],
             unusable=unusable,
         )
-        return begin_state(state, self.ownership, epoch, self.context.say, unusable)
+        stale = self.deletions.reasons.get(topic, "")
+        return begin_state(state, self.ownership, epoch, self.context.say, unusable, stale)
 
     def _open_lanes(
         self,
         spec: WriterSpec,
         oldest: Mapping[TopicPartition, int],
-        lost: Collection[TopicPartition | str],
+        lost: Collection[TopicPartition],
+        mixed: Collection[str],
         noted: Collection[str],
     ) -> Opening:
         """Open all lanes of the layouts, and those of partitions by which a topic has grown.
 
-        `lost`: partitions, or topics with all of theirs, that have lost their first records. `noted`: topics
-        that may have strays, as far as the totals say.
+        `lost`: partitions that have lost their first records. `mixed`: topics of which a lane may lack what
+        another partition has lost. `noted`: topics that may have strays, as far as the totals say.
         """
         layouts = spec.layouts
         positions: dict[TopicPartition, int] = {}
@@ -200,7 +213,7 @@ class _TopicsOpener:
         lacking: set[TopicPartition] = set()
         strays = {topic for topic, layout in layouts.items() if layout.options.guarded} | set(noted)
         writer = spec.lanes(self.cluster, self.context.clock, self.context.say, self.parked)
-        starts = self._start_lanes(writer, layouts, oldest, lost)
+        starts = self._start_lanes(writer, layouts, oldest, _incomplete(lost, mixed))
         for lane, start in starts.items():
             own = lane.topic, lane.partition
             positions[own] = min(start.next_offset, positions.get(own, start.next_offset))
@@ -215,6 +228,7 @@ class _TopicsOpener:
             if start.has_strays or start.given or is_beyond:
                 strays.add(lane.topic)
         unread = self._unread(starts, {source for source in oldest if source[0] in layouts}, strays)
+        incomplete |= _spread_incomplete(writer, starts, strays | set(mixed))
         for lane, source_partition, offset in lost_strays(starts):
             source = lane.topic, source_partition
             self.context.say(
@@ -235,6 +249,7 @@ class _TopicsOpener:
             held,
             parked=self.parked,
             unread=unread,
+            starts=starts,
         )
 
     def _may_have_strays(self, layouts: Mapping[str, Layout]) -> set[str]:
@@ -316,6 +331,20 @@ def _still_parked(context: JobContext, before: ParkedSlots | None) -> ParkedSlot
         return ParkedSlots()
     slots = before.reasons.keys()
     return before.only(slots - writable_slots(context.redis, context.clock, slots))
+
+
+def _spread_incomplete(
+    writer: LaneWriter, starts: Mapping[LaneTarget, LaneStart], mixed: Collection[str]
+) -> set[TopicPartition]:
+    """Mark all lanes of a topic in `mixed` as incomplete where one of them is; return their partitions.
+
+    What retention removed unread may have been strays, for any of them. The flag of the lane that jumped
+    stays, so a start that ends in between leaves the rest to the next one.
+    """
+    short = {lane.topic for lane, start in starts.items() if start.incomplete} & set(mixed)
+    lanes = [lane for lane in starts if lane.topic in short]
+    writer.mark_incomplete(lane for lane in lanes if not starts[lane].incomplete)
+    return {(lane.topic, lane.partition) for lane in lanes}
 
 
 def _incomplete(lost: Collection[TopicPartition], mixed: Collection[str]) -> set[TopicPartition | str]:

@@ -14,7 +14,8 @@ No read goes back in time. Before step 4 no reader uses the next generation, whi
 old one ever returned. After it no reader uses the old one, because its lanes are marked. A crash after any
 step leaves a state that the next start can open: `open` clears the flags of lanes that serve.
 
-While a lane is parked, there is no switch: it could not be marked, and the next generation lacks records.
+While a lane is parked, there is no switch: it could not be marked, or the next generation lacks its records.
+That is looked at last when both queries have stopped, for any batch may park a lane.
 """
 
 from __future__ import annotations
@@ -148,11 +149,11 @@ class Serving:
         if not self._serving.stop():
             raise TopicChanged("the batch in progress did not end: the switch is tried again")
         self._serving.raise_failure()
-        if self._openings.serving.parked:
-            raise TopicChanged("lanes have been parked: the switch is tried again")
+        self._check_parked()
         reached = {source: end for source, end in self._serving.positions.items() if source[0] in layouts}
         while not self._covers(building, reached):
             building.check()
+            self._check_parked()
             if clock.monotonic_s() - began_s > _SWITCH_S:
                 raise TopicChanged("the next generation does not catch up: the switch is tried again")
             if stop.wait(_POLL_S / 5):
@@ -160,11 +161,18 @@ class Serving:
         if not building.stop():
             raise TopicChanged("the batch in progress did not end: the switch is tried again")
         building.raise_failure()
+        # Its last batch may have parked lanes, and reached all positions without them.
+        self._check_parked()
         self._supersede(layouts)
         for topic, layout in layouts.items():
             old = self._openings.serving.writer.layouts[topic].generation
             self._ownership.switch(topic, old, layout)
         say(f"switched topic {names}, in {(clock.monotonic_s() - began_s) * 1000:.0f} ms")
+
+    def _check_parked(self) -> None:
+        """Raise TopicChanged if a lane of either generation is parked: both share the parked slots."""
+        if self._openings.serving.parked:
+            raise TopicChanged("lanes have been parked: the switch is tried again")
 
     def _covers(self, building: TopicQuery, reached: dict[tuple[str, int], int]) -> bool:
         positions = building.positions

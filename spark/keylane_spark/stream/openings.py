@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from keylane.model.records import Layout
     from keylane.ports import Clock
     from keylane_spark.adapters.kafka_admin import TopicShape
-    from keylane_spark.adapters.lane import LaneTarget
+    from keylane_spark.adapters.lane import LaneStart, LaneTarget
 
 
 _BEAT_TIMEOUT_S = 1.0
@@ -64,7 +64,7 @@ class Opening:
     anything says that the topic has them. `held`: the highest offset of each partition below which the lanes
     hold records, strays included. `leader_epochs`: of the leaders that had all these records. `parked`: the
     slots whose lanes could not be opened. `unread`: partitions that are not read, because their lanes are
-    parked; they have no position. `topic_ids`: Kafka's own, by topic.
+    parked; they have no position. `topic_ids`: Kafka's own, by topic. `starts`: the lanes as they were.
     """
 
     writer: WriterSpec
@@ -77,6 +77,12 @@ class Opening:
     parked: ParkedSlots = field(default_factory=ParkedSlots)
     unread: frozenset[TopicPartition] = frozenset()
     topic_ids: Mapping[str, str] = field(default_factory=dict)
+    starts: Mapping[LaneTarget, LaneStart] = field(default_factory=dict)
+
+    @property
+    def missed_deletions(self) -> set[TopicPartition]:
+        """The partitions with lanes that may hold deleted keys."""
+        return {(lane.topic, lane.partition) for lane, start in self.starts.items() if start.missed_deletions}
 
     @property
     def parked_partitions(self) -> dict[TopicPartition, str]:

@@ -29,6 +29,7 @@ from keylane_spark.stream.heartbeat import Heartbeat
 from keylane_spark.stream.leaders import Leaders
 from keylane_spark.stream.reading_query import ReadingQuery
 from keylane_spark.stream.spark_reader import SparkReader
+from keylane_spark.telemetry.metrics import TopicGauges
 from keylane_spark.telemetry.strays import PartitionerAudit
 from keylane_spark.telemetry.tally import Tally
 
@@ -138,15 +139,18 @@ class TopicQuery(ReadingQuery):
         complete_ms = self.complete_as_of_ms
         claim_clock = self._context.claim_clock
         largest = claim_clock.largest_skew()
-        left_out = self.left_out
+        left_out, missed = self.left_out, self._opening.missed_deletions
         for topic in self._writer.layouts:
             self._metrics.gauge(
                 topic,
                 lag=self._freshness.lag(self._positions, topic),
                 age_ms=claim_clock.now_ms() - complete_ms if complete_ms else None,
                 incomplete=sum(name == topic for name, _ in self._opening.incomplete),
-                skew_ms=largest[1] if largest else None,
-                parked=sum(name == topic for name, _ in left_out),
+                topic=TopicGauges(
+                    parked=sum(name == topic for name, _ in left_out),
+                    missed_deletions=sum(name == topic for name, _ in missed),
+                    skew_ms=largest[1] if largest else None,
+                ),
             )
 
     def say(self, text: str) -> None:

@@ -33,6 +33,15 @@ class MetricSeries:
     measured_ms: int
 
 
+@dataclass(frozen=True, slots=True)
+class TopicGauges:
+    """The gauges that only topics have."""
+
+    parked: int = 0
+    missed_deletions: int = 0
+    skew_ms: int | None = None
+
+
 class JobMetrics:
     """Counters and gauges of topics and views. Thread-safe.
 
@@ -90,15 +99,16 @@ class JobMetrics:
         lag: int,
         age_ms: int | None,
         incomplete: int,
-        skew_ms: int | None = None,
-        parked: int | None = None,
+        topic: TopicGauges | None = None,
     ) -> None:
-        """Set the gauges of a topic or, without `parked`, of a view. What is None is not known."""
+        """Set the gauges of a topic or, without `topic`, of a view. What is None is not known."""
         with self._lock:
-            gauges = {"Lag": lag, "IncompletePartitions": incomplete, "ParkedPartitions": parked}
-            gauges |= {"Age": age_ms, "ClockSkew": skew_ms}
+            gauges = {"Lag": lag, "IncompletePartitions": incomplete, "Age": age_ms}
+            if topic:
+                gauges |= {"ParkedPartitions": topic.parked, "MissedDeletions": topic.missed_deletions}
+                gauges |= {"ClockSkew": topic.skew_ms}
             known = {gauge: value for gauge, value in gauges.items() if value is not None}
-            kind = "view" if parked is None else "topic"
+            kind = "topic" if topic else "view"
             self._gauges[kind, name] = self._clock.monotonic_s(), known
 
     @property

@@ -16,11 +16,15 @@ from confluent_kafka.admin import (
 from tests.servers.own import create_topic, eventually
 from tests.support import jobs
 from tests.support import lanes as t
-from tests.support.compaction import compact
+from tests.support.begun import Run, keys_of_lane
+from tests.support.compaction import HOT, compact, keys_of
 from tests.support.jobs import State, Traffic
 
+from keylane import routing
+from keylane.adapters.kafka.options import Connection
 from keylane.errors import LaneBuilding
 from keylane.model.records import Layout, Options
+from keylane_spark.adapters.kafka_admin import JobKafka
 from keylane_spark.adapters.lane import LaneTarget
 
 NUMBERS = itertools.count()
@@ -176,6 +180,45 @@ def test_offsets_without_records_cost_no_repair(job, kafka, state_of, names):
     assert state.record.owner.epoch == epoch
     assert not any("restarts in" in line for line in job.lines)
     assert not any(mark.incomplete for mark in state.watermarks().values())
+
+
+def test_a_key_whose_tombstone_was_compacted_away_while_no_job_ran_is_deleted_by_a_rebuild(
+    kafka, redis_cluster, state_of, tmp_path
+):
+    topic = f"gen-away-{next(NUMBERS)}"
+    create_topic(kafka, topic, 2, config={"cleanup.policy": "compact", "delete.retention.ms": "100"})
+    partition = routing.partition_for(HOT, 2)
+    key, other = keys_of_lane(Layout(topic, 2), partition, 2)
+    run = Run(redis_cluster, topic)
+    layout = run.begin(
+        Layout(topic, 2), topic_id=JobKafka(Connection(kafka)).describe([topic])[topic].topic_id
+    )
+    lane = LaneTarget.of(layout.plan.serving, partition, 0)
+    t.write(run.writer, lane, 0, [t.Event(0, key, b"v"), t.Event(1, other, b"v")], 2)
+    t.complete(run.writer, lane, 2, t.CLOCK.now_ms() - 10_000)
+    run.close()
+    produce(kafka, topic, {key: b"v", other: b"v"})
+    produce(kafka, topic, {key: None})
+    compact(kafka, topic, 2)
+
+    def is_forgotten() -> bool:
+        produce(kafka, topic, {HOT: b"cold"})
+        return key not in keys_of(kafka, topic, partition)
+
+    eventually(is_forgotten)
+    state = state_of(topic)
+    assert state.holds({key: b"v", other: b"v"})
+    job = jobs.start(kafka, redis_cluster, tmp_path, JOB + f"[topics.{topic}]\n")
+    try:
+        job.wait_for(f"INCOMPLETE: partition {partition} of topic '{topic}': its lanes may hold deleted keys")
+        eventually(lambda: serves(state, 2), PATIENCE_S)
+        assert state.holds({key: None, other: b"v", HOT: b"cold"})
+        assert not any(mark.incomplete for mark in state.watermarks().values())
+        assert (
+            job.wait_for("and compaction removes tombstones after").count("builds generation 2 beside 1") == 1
+        )
+    finally:
+        job.end()
 
 
 def transactions(kafka: str, topic: str) -> None:

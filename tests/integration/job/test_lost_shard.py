@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
+import shutil
 import signal
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import Producer
@@ -64,7 +66,7 @@ class Served:
     folder: Path
     options: str = ""
     topic: str = field(default_factory=lambda: f"lost-{next(NUMBERS)}")
-    written: dict[int, bytes] = field(default_factory=dict)
+    written: dict[int, bytes | None] = field(default_factory=dict)
     running: RunningJob | None = None
 
     def __post_init__(self) -> None:
@@ -99,6 +101,12 @@ class Served:
                 value=self.written[partition],
                 partition=(lies_in or {}).get(partition, partition),
             )
+        assert self.producer.flush(30) == 0
+
+    def put(self, partition: int, value: bytes | None) -> None:
+        """Write this value (None: a tombstone) under the partition's key."""
+        self.written[partition] = value
+        self.producer.produce(self.topic, key=self.keys[partition], value=value, partition=partition)
         assert self.producer.flush(30) == 0
 
     def has(self, partitions: tuple[int, ...]) -> bool:
@@ -193,6 +201,71 @@ def test_the_loss_of_a_shard_leaves_the_lanes_of_all_others_fresh_and_it_catches
     assert not any("restarts in" in line for line in job.lines)
     bring_back(served.cluster, nodes)
     eventually(lambda: served.has(ALL) and served.is_fresh(ALL), 60)
+
+
+def test_a_node_that_can_not_save_or_is_full_is_read_waited_for_and_written_again_when_it_can(
+    served: Served,
+):
+    """One job for both: Redis refuses writes by itself, and says why."""
+    job = served.begin()
+    primary, _ = primary_and_replica(served.cluster, 0)
+    before = dict(served.written)
+    with unable_to_save(primary):
+        served.write(ALL)
+        eventually(lambda: served.has(HEALTHY) and served.is_fresh(HEALTHY), 30)
+        assert [served.reader.value(served.keys[each]) for each in LOST] == [before[each] for each in LOST]
+        line = job.wait_for("parked: ")
+        assert "partitions 0, 1 of" in line
+        assert "MISCONF" in line
+        assert [served.reader.value(served.keys[each]) for each in LOST] == [before[each] for each in LOST]
+    eventually(lambda: served.has(ALL) and served.is_fresh(ALL), 60)
+    seen = len(job.lines)
+    with full(primary):
+        served.put(0, b"needs more room than there was")
+        line = job.wait_for(f":{primary.port} is full: ", after=seen)
+        assert "parked: partitions 0 of" in line
+        served.put(1, None)
+        others = (1, *HEALTHY)
+        eventually(lambda: served.has(others) and served.is_fresh(others), 30)
+        assert not served.has((0,))
+    eventually(lambda: served.has(ALL) and served.is_fresh(ALL), 60)
+    assert not any("restarts in" in line for line in job.lines)
+
+
+@contextlib.contextmanager
+def unable_to_save(node: RedisNode) -> Iterator[None]:
+    """Its snapshots fail: what they are renamed to is a folder."""
+    snapshot = node.home / "dump.rdb"
+    snapshot.unlink(missing_ok=True)
+    (snapshot / "in-the-way").mkdir(parents=True)
+
+    def save() -> str:
+        node.command("BGSAVE")
+        eventually(lambda: node_info(node)["rdb_bgsave_in_progress"] == 0)
+        return node_info(node)["rdb_last_bgsave_status"]
+
+    node.command("CONFIG", "SET", "save", "3600 1")
+    try:
+        assert save() == "err"
+        yield
+    finally:
+        shutil.rmtree(snapshot)
+        node.command("CONFIG", "SET", "save", "")
+        assert save() == "ok"
+
+
+def node_info(node: RedisNode) -> dict[str, Any]:
+    with node.client() as client:
+        return client.info("persistence")
+
+
+@contextlib.contextmanager
+def full(node: RedisNode) -> Iterator[None]:
+    node.command("CONFIG", "SET", "maxmemory", 1)
+    try:
+        yield
+    finally:
+        node.command("CONFIG", "SET", "maxmemory", 0)
 
 
 def test_a_job_that_starts_while_the_shard_of_the_layouts_is_away_writes_the_others(served: Served):

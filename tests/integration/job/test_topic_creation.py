@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from tests.support.builders import a_topic
 from tests.support.jobs import RunningJob
@@ -19,7 +21,7 @@ def test_topics_that_kafka_does_not_have_are_created_as_the_file_says(kafka, red
     plain, compacted, refused = a_topic(), a_topic(), a_topic()
     text = (
         f"[job]\ncreate_topics = true\n[topics.{plain}]\n[topics.{compacted}]\npartitions = 3\n"
-        f'kafka = {{ "cleanup.policy" = "compact" }}\n'
+        f'kafka = {{ "cleanup.policy" = "compact", "delete.retention.ms" = "7200000" }}\n'
     )
     addresses = {"KEYLANE_KAFKA_BOOTSTRAP": kafka, "KEYLANE_REDIS_NODES": redis_cluster}
     environment = {**addresses, "KEYLANE_JARS": str(tools_dir() / "jars")}
@@ -34,6 +36,8 @@ def test_topics_that_kafka_does_not_have_are_created_as_the_file_says(kafka, red
     shapes = broker.describe([plain, compacted])
     assert (shapes[plain].partition_count, shapes[compacted].partition_count) == (9, 3)
     assert (broker.is_compacted(plain), broker.is_compacted(compacted)) == (False, True)
+    lasts_ms = [broker.tombstones_last_ms(topic) for topic in (plain, compacted)]
+    assert lasts_ms == [math.inf, 7_200_000]
     broker.create_topics({plain: NewTopic(1, {})})
     assert broker.describe([plain]) == {plain: shapes[plain]}
     with pytest.raises(BadConfig, match=f"topics {refused} can't be created: .*no.such"):

@@ -7,6 +7,7 @@ import itertools
 import os
 import signal
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,12 +15,17 @@ import redis
 from tests.servers.own import SlotMove, deadline, eventually, primary_and_replica
 from tests.support import lane_log as log
 from tests.support import lanes as t
+from tests.support.begun import Run
 from tests.support.lane_log import OWN, Row
 
 from keylane.adapters.redis.cluster import Cluster
 from keylane.errors import StraysLost
 from keylane.model.records import Layout, Options
+from keylane_spark.adapters.function_library import FunctionLibrary, WriteOptions
 from keylane_spark.adapters.lane import LaneTarget, OffsetRange
+from keylane_spark.adapters.lane_writer import LaneWriter
+from keylane_spark.adapters.parked_slots import ParkedSlots, writable
+from keylane_spark.adapters.sweep import remove_generation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -234,7 +240,8 @@ def test_a_full_node_delays_the_writer_and_costs_no_record_and_no_order(redis_cl
     with writing(redis_cluster, lane) as one:
         now_ms = log.server_time_ms(one.cluster, lane)
         rows = [
-            Row(OWN, offset, KEYS[offset % 4], None if offset % 7 == 3 else b"%d" % offset, now_ms)
+            # Each value is longer than the one before: less room would do for others.
+            Row(OWN, offset, KEYS[offset % 4], None if offset % 7 == 3 else b"x" * offset, now_ms)
             for offset in range(400)
         ]
 
@@ -263,6 +270,114 @@ def test_a_full_node_delays_the_writer_and_costs_no_record_and_no_order(redis_cl
         one.end()
         assert log.held(one.cluster, lane, KEYS) == log.fold(rows, lane.options, now_ms)
         assert t.held(redis_cluster, lane, [])[1].next_offset == 400
+
+
+@contextlib.contextmanager
+def full(primary: RedisNode, limit: object = 1) -> Iterator[None]:
+    """The node has reached its `maxmemory`, which is this."""
+    before = primary.command("CONFIG", "GET", "maxmemory")["maxmemory"]
+    primary.command("CONFIG", "SET", "maxmemory", limit)
+    try:
+        yield
+    finally:
+        primary.command("CONFIG", "SET", "maxmemory", before)
+
+
+@pytest.mark.parametrize("options", [{}, {"marker_ms": 0}, RICH])
+@pytest.mark.parametrize("source", [OWN, 7])
+def test_a_full_node_takes_deletions_and_what_needs_no_more_room_and_stays_fresh(
+    redis_cluster, cluster, options, source
+):
+    lane = new_lane(**options)
+    primary, _ = primary_and_replica(cluster, lane.slot)
+    with writing(redis_cluster, lane) as one:
+        now_ms = log.server_time_ms(one.cluster, lane)
+        rows = [Row(source, number, key, b"x" * 1000, now_ms) for number, key in enumerate(KEYS)]
+        one.send(*rows)
+        with full(primary):
+            later = [Row(source, 4, b"a", None, now_ms), Row(source, 5, b"b", None, now_ms)]
+            one.send(later[0])
+            one.send(later[1])
+            mixed = [Row(source, 6, b"c", None, now_ms), Row(source, 7, b"d", b"y" * 100, now_ms)]
+            one.send(*mixed)
+            one.lanes.apply(lane, OffsetRange(0, 0, now_ms))
+            one.lanes.flush()
+            assert one.reported == []
+        assert log.held(one.cluster, lane, KEYS) == log.fold([*rows, *later, *mixed], lane.options, now_ms)
+        _, mark = t.held(redis_cluster, lane, [])
+        assert mark.complete_as_of_ms == now_ms
+        assert mark.next_offset == (8 if source == OWN else 0)
+
+
+def test_deletions_in_one_lane_make_room_for_another_which_then_goes_on_by_itself(redis_cluster, cluster):
+    layout = Layout(f"trouble-{next(NUMBERS)}", 3, stripes=2)
+    lanes = [LaneTarget.of(layout, 0, stripe) for stripe in range(2)]
+    primary, _ = primary_and_replica(cluster, lanes[0].slot)
+    assert primary_and_replica(cluster, lanes[1].slot)[0] == primary
+    with writing(redis_cluster, lanes[0]) as large, writing(redis_cluster, lanes[1]) as waiting:
+        rows = [Row(OWN, number, b"%d" % number, b"x" * 50_000, 1) for number in range(60)]
+        large.send(*rows)
+        with primary.client() as client:
+            used = client.info("memory")["used_memory"]
+        with full(primary, used - 500_000):
+            waiting.begin(lambda: waiting.send(Row(OWN, 0, b"new", b"v" * 1000, 1)))
+            waiting.until_delayed()
+            large.send(*(Row(OWN, 60 + number, b"%d" % number, None, 1) for number in range(60)))
+            waiting.end()
+        assert large.reported == []
+    assert b"new" in t.held(redis_cluster, lanes[1], [b"new"])[0]
+
+
+def test_only_lanes_that_need_room_on_a_full_node_are_parked_and_it_is_waited_for_once(
+    redis_cluster, cluster
+):
+    layout = Layout(f"trouble-{next(NUMBERS)}", 3, stripes=6)
+    first, second, third = (LaneTarget.of(layout, 0, stripe) for stripe in range(3))
+    primary, _ = primary_and_replica(cluster, first.slot)
+    parked = ParkedSlots()
+    own = Cluster(t.settings(redis_cluster))
+    options = WriteOptions(retry_budget_s=1)
+    writer = LaneWriter(FunctionLibrary(own, t.CLOCK, options), 1, parked)
+    writer.open([(lane, 0) for lane in (first, second, third)])
+    row = Row(OWN, 0, b"a", b"v", 1)
+    log.send(writer, third, [row], 0, 1)
+    with full(primary):
+        began_s = t.CLOCK.monotonic_s()
+        gone = row._replace(offset=1, value=None)
+        for lane, each in ((first, row), (third, gone)):
+            # Calls, which are in flight together; a transaction is alone.
+            chunk = t.chunk_of(lane, (each.key, log.envelope(each)), has_tombstones=True)
+            writer.apply(lane, OffsetRange(each.offset, each.offset + 1), chunk)
+        writer.flush()
+        log.send(writer, second, [row], 0, 1)
+        assert 1 <= t.CLOCK.monotonic_s() - began_s < 1.9
+        assert parked.reasons.keys() == {first.slot, second.slot}
+        assert all(f":{primary.port} is full: " in why for why in parked.reasons.values())
+        probes = FunctionLibrary(own, t.CLOCK, WriteOptions(retry_budget_s=0))
+        assert writable(probes, parked.reasons) == set()
+    assert writable(probes, parked.reasons) == {first.slot, second.slot}
+    own.close()
+    assert t.held(redis_cluster, third, [b"a"])[0] == {}
+
+
+def test_a_start_and_a_removal_need_no_room(redis_cluster, cluster):
+    topic = f"trouble-{next(NUMBERS)}"
+    layout = Layout(topic, 3)
+    first = Run(redis_cluster, topic)
+    first.begin(layout)
+    keys = first.write(replace(layout, generation=1), 5)
+    first.close()
+    again = Run(redis_cluster, topic)
+    with contextlib.ExitStack() as stack:
+        for node in cluster.nodes:
+            if node.facts()["role"] == "master":
+                stack.enter_context(full(node))
+        again.begin(layout)
+        list(remove_generation(FunctionLibrary(again.cluster, t.CLOCK), topic, 1, again.epoch))
+    again.close()
+    with t.client(redis_cluster) as client:
+        assert len(keys) == 15
+        assert list(client.scan_iter(match=f"{{*}}:{topic}:1:*", target_nodes="primaries")) == []
 
 
 def test_a_writer_that_waits_for_replicas_reports_when_they_are_missing_and_continues(cluster, redis_cluster):

@@ -32,6 +32,7 @@ def test_a_topic_lists_each_lane_with_its_node_and_progress():
     state = FakeState(layout_entry(layout))
     for number, lane in enumerate(lanes[1:]):
         mark = a_watermark(90 + number, log_end=100, incomplete=number == 2, has_strays=number == 3)
+        mark = mark._replace(missed_deletions=number == 2)
         state.entries[lane.watermark_key] = codec.encode_watermark(mark)
     state.hashes[redis_keys.strays_key(layout.topic)] = {
         b"4.strays": b"7",
@@ -60,6 +61,8 @@ def test_a_topic_lists_each_lane_with_its_node_and_progress():
         "age_ms": 200,
     }
     assert (document["building"], document["incomplete"], document["lag"]) == (True, True, 40)
+    assert document["missed_deletions"] is True
+    assert ["missed_deletions" in lane for lane in document["lanes"]] == [number == 3 for number in range(6)]
     assert "age_ms" not in document
     assert document["strays"] == {"strays": 7, "crc32": 6}
 

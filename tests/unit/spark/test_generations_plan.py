@@ -29,6 +29,7 @@ def planned(
     kept: Layout | None = SERVED,
     record: TopicRecord | None = None,
     unusable: str = "",
+    stale: str = "",
 ) -> GenerationPlan:
     """The plan where this field of the config is changed as CHANGES has it."""
     table = TopicConfig(**({config: CHANGES[config]} if config else {}))
@@ -38,6 +39,7 @@ def planned(
         kept,
         record or a_record(),
         unusable=unusable,
+        stale=stale,
         free=lambda layout: replace(layout, generation=5),
     )
 
@@ -107,6 +109,24 @@ def test_what_was_being_built_goes_on_and_what_is_no_longer_wanted_is_removed():
     assert (back.building, back.remove) == (None, {6})
 
 
+def test_a_state_that_may_hold_deleted_keys_is_built_again_in_its_own_layout_while_it_serves():
+    made = planned(stale="it was away")
+    again = replace(SERVED, generation=5)
+    assert made == GenerationPlan(SERVED, again, why="it was away: builds generation 5 beside 4")
+    record = a_record(building=again)
+    assert planned(record=record) == GenerationPlan(SERVED, again, why="continues to build generation 5")
+    other = planned("stripes", record=record, stale="it was away")
+    assert other.building == replace(SERVED, stripes=3, generation=5)
+    assert other.remove == {5}
+    assert other.why.startswith("it was away, stripes 1 -> 3: ")
+
+
+def test_a_layout_that_would_have_too_many_lanes_is_built_again_as_it_is():
+    made = planned("stripes", partitions=16_000, stale="it was away")
+    assert made.building == replace(SERVED, generation=5)
+    assert "keeps its present layout, it was away: builds generation 5" in made.why
+
+
 def test_a_state_that_is_not_the_topic_s_begins_again_and_all_of_it_is_removed():
     record = a_record(building=replace(SERVED, stripes=3, generation=6))
     made = planned(record=record, unusable="it was deleted and created again")
@@ -130,7 +150,7 @@ def test_generations_numbers_make_no_difference():
 
 def test_a_record_comes_back_as_it_was_written():
     building = replace(SERVED, options=Options(index=True))
-    record = a_record(building=building, remove=(1, 2))
+    record = a_record(building=building, remove=(1, 2), read_since_ms={4: 17, 5: 19})
     assert TopicRecord.from_json(record.to_json()) == record
     assert json.loads(record.to_json())["building"] == json.loads(encode_layout(building))
     assert record.removing([2, 9]).remove == (1, 2, 9)

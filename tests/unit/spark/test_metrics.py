@@ -16,7 +16,7 @@ from keylane.metrics.catalogue import JOB
 from keylane_spark.__main__ import _begin_reporting, _with_environment
 from keylane_spark.config.topics import Config
 from keylane_spark.telemetry.emf import INTERVAL_S, NAMESPACE, EmfLines
-from keylane_spark.telemetry.metrics import STALE_S, JobMetrics
+from keylane_spark.telemetry.metrics import STALE_S, JobMetrics, TopicGauges
 from keylane_spark.telemetry.openmetrics import JobCollector, serve_metrics
 from keylane_spark.telemetry.tally import Tally
 
@@ -43,8 +43,10 @@ def test_a_line_for_each_topic_has_what_happened_since_the_last():
     metrics.count_batch(
         {("orders", 0): Tally(records=5, strays=2), ("orders", 1): Tally(records=1, left_in_kafka=1)}
     )
-    metrics.gauge("orders", lag=7, age_ms=250, incomplete=1, skew_ms=-3, parked=2)
-    metrics.gauge("users", lag=0, age_ms=None, incomplete=0, parked=0)
+    metrics.gauge(
+        "orders", lag=7, age_ms=250, incomplete=1, topic=TopicGauges(parked=2, missed_deletions=1, skew_ms=-3)
+    )
+    metrics.gauge("users", lag=0, age_ms=None, incomplete=0, topic=TopicGauges())
     metrics.count_restart(["orders"])
     assert not metrics.is_due
     time.move(10)
@@ -56,6 +58,7 @@ def test_a_line_for_each_topic_has_what_happened_since_the_last():
     assert (orders["ClockSkew"], "ClockSkew" in users) == ([-3], False)
     assert orders["topic"] == "orders"
     assert (orders["ParkedPartitions"], users["ParkedPartitions"]) == ([2], [0])
+    assert (orders["MissedDeletions"], users["MissedDeletions"]) == ([1], [0])
     assert "Age" not in users
     metrics.flush()
     assert json.loads(lines[2])["Records"] == [0]
@@ -68,7 +71,7 @@ def test_a_view_has_a_line_of_its_own():
         metrics.count_view_batch("delays", records=5, windows=3, late=2, invalid=1)
     metrics.count_view_restart("delays")
     metrics.gauge("delays", lag=4, age_ms=100, incomplete=0)
-    metrics.gauge("delays", lag=9, age_ms=None, incomplete=0, parked=0)
+    metrics.gauge("delays", lag=9, age_ms=None, incomplete=0, topic=TopicGauges())
     metrics.flush()
     topic, view = (json.loads(line) for line in lines)
     names = ("Records", "Batches", "Windows", "Late", "Invalid", "Restarts", "Lag", "Age")
@@ -88,11 +91,11 @@ def test_without_metrics_nothing_is_ever_due():
 def test_the_gauges_of_a_topic_that_is_gone_are_dropped():
     time, lines = FakeTime(), []
     metrics = emf_metrics(time, lines)
-    metrics.gauge("deleted", lag=7, age_ms=250, incomplete=0, parked=0)
-    metrics.gauge("served", lag=7, age_ms=250, incomplete=0, parked=0)
+    metrics.gauge("deleted", lag=7, age_ms=250, incomplete=0, topic=TopicGauges())
+    metrics.gauge("served", lag=7, age_ms=250, incomplete=0, topic=TopicGauges())
     for _ in range(20):
         time.move(10)
-        metrics.gauge("served", lag=0, age_ms=100, incomplete=0, parked=0)
+        metrics.gauge("served", lag=0, age_ms=100, incomplete=0, topic=TopicGauges())
         metrics.flush()
     assert [json.loads(line)["topic"] for line in lines[:2]] == ["deleted", "served"]
     assert [json.loads(line)["topic"] for line in lines[-2:]] == ["served", "served"]
@@ -112,7 +115,9 @@ def test_the_page_has_totals_and_gauges_under_the_names_of_the_catalogue():
     metrics = JobMetrics(time.clock, 1.0)
     metrics.count_batch({("orders", 0): Tally(records=5, strays=2, left_in_kafka=1)})
     metrics.count_batch({("orders", 0): Tally(records=1)})
-    metrics.gauge("orders", lag=7, age_ms=250, incomplete=1, skew_ms=-3, parked=2)
+    metrics.gauge(
+        "orders", lag=7, age_ms=250, incomplete=1, topic=TopicGauges(parked=2, missed_deletions=1, skew_ms=-3)
+    )
     metrics.count_view_batch("delays", records=5, windows=3, late=2, invalid=1)
     metrics.gauge("delays", lag=4, age_ms=None, incomplete=0)
     found = page_of(metrics)
@@ -127,6 +132,7 @@ def test_the_page_has_totals_and_gauges_under_the_names_of_the_catalogue():
         ("keylane_topic_incomplete_partitions", "orders"): 1,
         ("keylane_topic_clock_skew", "orders"): -3,
         ("keylane_topic_parked_partitions", "orders"): 2,
+        ("keylane_topic_missed_deletions", "orders"): 1,
         ("keylane_view_records_total", "delays"): 5,
         ("keylane_view_batches_total", "delays"): 1,
         ("keylane_view_windows_total", "delays"): 3,
@@ -142,7 +148,7 @@ def test_the_page_has_totals_and_gauges_under_the_names_of_the_catalogue():
 def test_while_the_job_cannot_measure_the_age_grows_until_it_is_gone():
     time = FakeTime()
     metrics = JobMetrics(time.clock, 1.0)
-    metrics.gauge("orders", lag=7, age_ms=250, incomplete=0, parked=0)
+    metrics.gauge("orders", lag=7, age_ms=250, incomplete=0, topic=TopicGauges())
     time.move(60)
     found = page_of(metrics)
     assert (found["keylane_topic_age", "orders"], found["keylane_topic_lag", "orders"]) == (60_250, 7)

@@ -41,6 +41,7 @@ class FakeQuery:
     failure: Exception | None = None
     fails_at_stop: Exception | None = None
     stopped_within_s: float | None = None
+    on_stop: Callable[[], None] = lambda: None
 
     def start(self) -> None:
         self.events.append(f"{self.name} starts")
@@ -52,6 +53,7 @@ class FakeQuery:
         self.stopped_within_s = within_s
         if f"{self.name} stops" not in self.events:
             self.events.append(f"{self.name} stops")
+        self.on_stop()
         self.failure = self.failure or self.fails_at_stop
         return self.ends_its_batch
 
@@ -207,6 +209,30 @@ def test_there_is_no_switch_while_a_lane_is_parked_and_all_are_opened_when_it_ta
     assert not scene.is_switched
     pauses = [round(after - before) for before, after in itertools.pairwise(asked_s[:6])]
     assert pauses == [2, 4, 8, 15, 15]
+
+
+@pytest.mark.parametrize("when", ["while it catches up", "by its last batch"])
+def test_there_is_no_switch_to_a_generation_that_lacks_what_a_parked_lane_lacks(monkeypatch, when: str):
+    """One of two stripes is parked: the partition's position moves on, without that lane's records."""
+    scene = Scene()
+
+    def the_next_parks_a_lane() -> None:
+        scene.parked.park([0], "127.0.0.1:7000 is full")
+
+    if when == "by its last batch":
+        scene.next.on_stop = the_next_parks_a_lane
+        scene.next.positions["orders", 1] = 70
+    else:
+
+        def the_next_catches_up() -> None:
+            if scene.stop.waits == 5:
+                the_next_parks_a_lane()
+                scene.next.positions["orders", 1] = 70
+
+        scene.stop.on_wait = the_next_catches_up
+    with pytest.raises(TopicChanged, match="lanes have been parked"):
+        scene.run(monkeypatch)
+    assert not scene.is_switched
 
 
 def test_lanes_are_not_opened_again_while_two_copies_of_the_records_take_no_writes(monkeypatch):

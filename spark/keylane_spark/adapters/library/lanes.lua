@@ -107,8 +107,8 @@ end
 -- KEYS: the lane's watermark. ARGV: epoch, the oldest offset that the log still has, 1 when a new lane has already
 -- lost records, length of `{tag}:T:g:w:`.
 -- Returns next offset, 1 when incomplete, 1 when the lane has strays, complete as of ms, the strays that it took
--- (partition and offset alternately, see strays), those that its partition gave (lane and offset, see gave), 1 when
--- the lane may lack strays.
+-- (partition and offset alternately, see strays), those that its partition gave (lane and offset, see gave), not 0
+-- when the lane may lack strays, not 0 when it may have missed deletions.
 local function open(keys, args)
   local epoch, oldest = tonumber(args[1]), tonumber(args[2])
   local writer_key = writer_key_of(keys[1], tonumber(args[4]))
@@ -140,11 +140,12 @@ local function open(keys, args)
   redis.call('MSET', keys[1], encode(flags, next_offset, epoch, newest, complete, log_end), lineage_key, present,
     writer_key, args[1])
   local incomplete, has_strays = bit.band(flags, INCOMPLETE) / INCOMPLETE, bit.band(flags, HAS_STRAYS) / HAS_STRAYS
-  return { next_offset, incomplete, has_strays, complete, taken, given, bit.band(flags, MAY_LACK_STRAYS) }
+  return { next_offset, incomplete, has_strays, complete, taken, given, bit.band(flags, MAY_LACK_STRAYS),
+    bit.band(flags, MISSED_DELETIONS) }
 end
 
--- Sets a flag for the lane's readers: SUPERSEDED (its generation is not the current one) or INCOMPLETE.
--- KEYS: the lane's watermark. ARGV: epoch, the flag. Returns 1; 0 if the lane does not exist.
+-- Sets flags for the lane's readers: SUPERSEDED (its generation is not the current one), INCOMPLETE, MISSED_DELETIONS.
+-- KEYS: the lane's watermark. ARGV: epoch, the flags. Returns 1; 0 if the lane does not exist.
 local function mark(keys, args)
   local epoch = tonumber(args[1])
   if redis.call('EXISTS', keys[1]) == 0 then
@@ -174,6 +175,6 @@ end
 register('apply', apply)
 register('whole', apply_whole)
 register('strays', strays)
-register('open', open)
-register('mark', mark)
-register('gave', gave)
+register('open', open, FULL)
+register('mark', mark, FULL)
+register('gave', gave, FULL)

@@ -62,5 +62,5 @@ local function set_layout(keys, args)
   return 0
 end
 
-register('epoch', take_epoch)
-register('layout', set_layout)
+register('epoch', take_epoch, FULL)
+register('layout', set_layout, FULL)

@@ -47,6 +47,6 @@ local function forget(keys, args)
   return 0
 end
 
-register('retire', retire)
-register('remove', remove)
-register('forget', forget)
+register('retire', retire, FULL)
+register('remove', remove, FULL)
+register('forget', forget, FULL)

@@ -4,11 +4,16 @@
 -- "Function not found", and the writer then loads this one beside it.
 -- All checks come before the first write: a call writes everything or nothing.
 
-local function register(name, call)
-  redis.register_function('keylane_' .. name .. '_' .. VERSION, call)
+-- The flags of functions that a full node must take: they remove, or replace records of a few bytes.
+local FULL = { 'allow-oom' }
+
+local function register(name, call, flags)
+  redis.register_function {
+    function_name = 'keylane_' .. name .. '_' .. VERSION, callback = call, flags = flags or {},
+  }
 end
 
-local SUPERSEDED, INCOMPLETE, HAS_STRAYS, GAVE_STRAYS, MAY_LACK_STRAYS = 1, 2, 4, 8, 16
+local SUPERSEDED, INCOMPLETE, HAS_STRAYS, GAVE_STRAYS, MAY_LACK_STRAYS, MISSED_DELETIONS = 1, 2, 4, 8, 16, 32
 
 -- Returns this node's time in ms.
 local function time_ms()

@@ -34,7 +34,7 @@ local function write(args, first, marker_ms)
     end
   end
   in_slices('EXISTS', nil, names)
-  in_slices('MSET', nil, sets)
+  -- What makes room goes first.
   if marker_ms == '0' then
     in_slices('DEL', nil, deleted)
   else
@@ -42,4 +42,5 @@ local function write(args, first, marker_ms)
       redis.call('SET', key, last[key], 'PX', marker_ms)
     end
   end
+  in_slices('MSET', nil, sets)
 end

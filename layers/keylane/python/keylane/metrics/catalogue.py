@@ -267,6 +267,13 @@ JOB: dict[str, dict[str, Metric]] = {
         "ParkedPartitions": _of(
             "topic", GAUGE, COUNT, "parked_partitions", "Partitions whose lanes take no writes"
         ),
+        "MissedDeletions": _of(
+            "topic",
+            GAUGE,
+            COUNT,
+            "missed_deletions",
+            "Partitions that may hold deleted keys; also counted as incomplete",
+        ),
         "ClockSkew": _of(
             "topic",
             GAUGE,

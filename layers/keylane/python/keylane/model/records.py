@@ -203,6 +203,7 @@ class Watermark(NamedTuple):
     `log_end`: the partition's end when the writer last looked, 0 where it never did.
     `superseded`: a newer generation has taken over. `incomplete`: retention removed records before the lane
     saw them. `has_strays`: the lane has met records of other partitions, and compares before it writes.
+    `missed_deletions`: compaction may have removed tombstones before the lane saw them; it is incomplete too.
     """
 
     next_offset: int
@@ -213,6 +214,7 @@ class Watermark(NamedTuple):
     incomplete: bool = False
     has_strays: bool = False
     log_end: int = 0
+    missed_deletions: bool = False
 
     def least(self, other: Watermark) -> Watermark:
         """Return what both claim: all that may be said of data that was read under either of them."""

@@ -25,7 +25,8 @@ Watermark record, 42 bytes:
 
     0       version         u8   2
     1       flags           u8   bit 0: superseded by a newer generation; bit 1: incomplete;
-                                 bit 2: the lane has met strays
+                                 bit 2: the lane has met strays; bit 5: it may have missed deletions
+                                 (bits 3 and 4 are the writer's)
     2..9    next offset     u64
     10..17  epoch           u64
     18..25  newest timestamp ms    u64
@@ -58,6 +59,7 @@ WATERMARK_VERSION = 2
 SUPERSEDED = 0b01
 INCOMPLETE = 0b10
 HAS_STRAYS = 0b100
+MISSED_DELETIONS = 0b10_0000
 HEADER = struct.Struct(">BBQQ")
 _SOURCE = struct.Struct(">I")
 _U64 = struct.Struct(">Q")
@@ -252,6 +254,7 @@ def encode_watermark(watermark: Watermark) -> bytes:
     flags = (
         (SUPERSEDED if watermark.superseded else 0)
         | (INCOMPLETE if watermark.incomplete else 0)
+        | (MISSED_DELETIONS if watermark.missed_deletions else 0)
         | (HAS_STRAYS if watermark.has_strays else 0)
     )
     return _WATERMARK.pack(
@@ -282,6 +285,7 @@ def decode_watermark(data: bytes) -> Watermark:
         incomplete=bool(flags & INCOMPLETE),
         has_strays=bool(flags & HAS_STRAYS),
         log_end=log_end,
+        missed_deletions=bool(flags & MISSED_DELETIONS),
     )
 
 

@@ -42,6 +42,7 @@ LANE_SCHEMA = Schema(
         lag=COUNT,
         building=FLAG,
         incomplete=FLAG,
+        missed_deletions=FLAG,
         has_strays=FLAG,
         age_ms=COUNT,
     ),
@@ -59,6 +60,7 @@ TOPIC_SCHEMA = Schema(
         options={"type": "object"},
         building=FLAG,
         incomplete=FLAG,
+        missed_deletions=FLAG,
         lag=COUNT,
         age_ms=COUNT,
         strays={"type": "object", "additionalProperties": COUNT},
@@ -68,7 +70,10 @@ TOPIC_SCHEMA = Schema(
 
 
 def render_topic(topic: TopicView, now_ms: int) -> Response[str]:
-    """Render layout, options, totals, and each lane; `age_ms` is missing where a lane was never complete."""
+    """Render layout, options, totals, and each lane.
+
+    `age_ms` is missing where a lane was never complete, `missed_deletions` where it would be false.
+    """
     layout = topic.layout
     lanes = [_render_lane(lane, now_ms) for lane in topic.lanes]
     ages = [lane["age_ms"] for lane in lanes if "age_ms" in lane]
@@ -83,6 +88,7 @@ def render_topic(topic: TopicView, now_ms: int) -> Response[str]:
             "options": _render_options(layout.options),
             "building": any(lane["building"] for lane in lanes),
             "incomplete": any(lane["incomplete"] for lane in lanes),
+            **({"missed_deletions": True} if any("missed_deletions" in lane for lane in lanes) else {}),
             "lag": sum(lane["lag"] for lane in lanes),
             **({"age_ms": max(ages)} if len(ages) == len(lanes) else {}),
             "strays": {"strays": 0} | topic.strays,
@@ -109,6 +115,7 @@ def _render_lane(view: LaneView, now_ms: int) -> dict[str, Any]:
         "lag": max(0, log_end - next_offset),
         "building": not (watermark and watermark.complete_as_of_ms),
         "incomplete": bool(watermark and watermark.incomplete),
+        **({"missed_deletions": True} if watermark and watermark.missed_deletions else {}),
         "has_strays": bool(watermark and watermark.has_strays),
     }
     if watermark and watermark.complete_as_of_ms:

@@ -1,0 +1,80 @@
+"""Which lanes may hold deleted keys, because compaction removed their tombstones before they were read.
+
+A compacted topic keeps a tombstone for `delete.retention.ms`. Whoever reads it within that time sees it. A
+lane that was last complete before that may have values that the log no longer mentions, and nothing says
+which: the topic is read again, from its start, into a new generation.
+
+A lane that was never complete began to be read when its generation did.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from keylane.model.kafka import TopicPartition
+    from keylane_spark.adapters.lane import LaneStart, LaneTarget
+
+SHARE = 0.9
+"""What part of the time is for being away. The rest is for reading on: a tombstone may go meanwhile, too."""
+LEAST_WHILE_RUNNING_MS = 60_000
+"""A run that opens its lanes again is away for as long as that takes: shorter times count as this one."""
+_HOUR_MS = 3_600_000
+
+
+@dataclass(frozen=True, slots=True)
+class DeletionCheck:
+    """Looks for lanes that may have missed deletions.
+
+    `tombstones_last_ms`: how long a topic keeps tombstones; inf: it removes none; None: not known. `oldest`:
+    the oldest offsets of the log. `is_start`: the lanes are opened by a run that has opened none before.
+    """
+
+    tombstones_last_ms: Callable[[str], float | None]
+    oldest: Mapping[TopicPartition, int]
+    now_ms: int
+    is_start: bool
+
+    def missed(
+        self, starts: Mapping[LaneTarget, LaneStart], read_since_ms: Mapping[str, int]
+    ) -> dict[LaneTarget, str]:
+        """The lanes that may, by themselves, hold deleted keys, and a sentence about each.
+
+        `starts`: the lanes as they were opened; `read_since_ms`: when their topics began to be read, 0 where
+        that is not known. Raises what `tombstones_last_ms` does.
+        """
+        read_ms = {
+            lane: start.complete_as_of_ms or read_since_ms.get(lane.topic, 0)
+            for lane, start in starts.items()
+            if self._counts(lane, start)
+        }
+        last_ms = {topic: self.tombstones_last_ms(topic) for topic in {lane.topic for lane in read_ms}}
+        found = {}
+        for lane, since_ms in read_ms.items():
+            kept_ms = last_ms[lane.topic]
+            if kept_ms is not None and self.now_ms - since_ms > self._bound_ms(kept_ms):
+                found[lane] = self._sentence(starts[lane], since_ms, kept_ms)
+        return found
+
+    def _counts(self, lane: LaneTarget, start: LaneStart) -> bool:
+        """Whether the lane has read anything, so long ago that its topic's settings matter."""
+        if not start.complete_as_of_ms:
+            # What a run has begun to read it reads on, whatever makes it open its lanes again.
+            return self.is_start and start.next_offset > self.oldest[lane.topic, lane.partition]
+        return self.now_ms - start.complete_as_of_ms > self._bound_ms(0)
+
+    def _bound_ms(self, kept_ms: float) -> float:
+        return max(kept_ms * SHARE, 0 if self.is_start else LEAST_WHILE_RUNNING_MS)
+
+    def _sentence(self, start: LaneStart, since_ms: int, kept_ms: float) -> str:
+        since = "was never complete"
+        if start.complete_as_of_ms:
+            since = f"was last complete {_shown(self.now_ms - since_ms)} ago"
+        return f"it {since}, and compaction removes tombstones after {_shown(kept_ms)} (delete.retention.ms)"
+
+
+def _shown(ms: float) -> str:
+    return f"{ms / _HOUR_MS:,.1f} hours" if ms >= _HOUR_MS else f"{ms / 1000:,.1f} s"

@@ -1,0 +1,74 @@
+"""Which lanes may hold keys that were deleted while nobody read the log."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from keylane.model.records import Layout
+from keylane_spark.adapters.lane import LaneStart, LaneTarget
+from keylane_spark.generations.deletions import DeletionCheck
+
+LAYOUT = Layout("orders", 2, generation=1)
+LANE = LaneTarget.of(LAYOUT, 0, 0)
+DAY_MS = 86_400_000
+NOW_MS = 30 * DAY_MS
+
+
+def missed(
+    complete_ago_ms: float | None,
+    kept_ms: float | None = DAY_MS,
+    *,
+    next_offset: int = 5,
+    read_ago_ms: float = NOW_MS,
+    is_start: bool = True,
+) -> str | None:
+    """The sentence about a lane that was last complete so long ago (None: never), if there is one."""
+    complete_ms = 0 if complete_ago_ms is None else NOW_MS - int(complete_ago_ms)
+    start = LaneStart(next_offset, incomplete=False, has_strays=False, complete_as_of_ms=complete_ms)
+    check = DeletionCheck(lambda _: kept_ms, {("orders", 0): 0, ("orders", 1): 0}, NOW_MS, is_start)
+    return check.missed({LANE: start}, {"orders": NOW_MS - int(read_ago_ms)}).get(LANE)
+
+
+def test_a_lane_that_was_complete_longer_ago_than_tombstones_last_may_hold_deleted_keys():
+    assert missed(DAY_MS * 1.5) == (
+        "it was last complete 36.0 hours ago, and compaction removes tombstones after 24.0 hours "
+        "(delete.retention.ms)"
+    )
+
+
+def test_a_tenth_of_the_time_is_left_for_reading():
+    assert missed(DAY_MS * 0.89) is None
+    assert missed(DAY_MS * 0.91)
+
+
+@pytest.mark.parametrize("kept_ms", [math.inf, None])
+def test_where_no_tombstone_goes_or_nobody_knows_nothing_is_missed(kept_ms: float | None):
+    assert missed(DAY_MS * 20, kept_ms) is None
+
+
+def test_a_lane_that_was_never_complete_counts_from_when_its_generation_began_to_be_read():
+    assert missed(None, read_ago_ms=DAY_MS / 2) is None
+    assert (missed(None, read_ago_ms=DAY_MS * 2) or "").startswith("it was never complete, and")
+    assert missed(None, next_offset=0, read_ago_ms=DAY_MS * 2) is None
+
+
+def test_a_run_that_goes_on_reads_on_and_counts_no_less_than_a_minute():
+    assert missed(None, is_start=False) is None
+    assert "complete 50.0 s ago, and compaction removes tombstones after 0.1 s" in (missed(50_000, 100) or "")
+    assert missed(50_000, 100, is_start=False) is None
+    assert missed(70_000, 100, is_start=False)
+    assert missed(DAY_MS, is_start=False)
+
+
+def test_kafka_is_asked_only_about_topics_with_lanes_that_have_read_something():
+    asked: list[str] = []
+
+    def ask(topic: str) -> float:
+        asked.append(topic)
+        return math.inf
+
+    new = LaneStart(0, incomplete=False, has_strays=False, complete_as_of_ms=0)
+    DeletionCheck(ask, {("orders", 0): 0}, NOW_MS, is_start=True).missed({LANE: new}, {"orders": 0})
+    assert asked == []

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from keylane.api.reads.changes import any_key, render_change, render_next_offsets
 from keylane.api.reads.envelope import Envelopes
+from keylane.errors import StateUnavailable
 from keylane.model.changes import GAP, KEY, TOPIC, ChangeEvent
 from keylane.ports import Deadline
-from keylane.query.changes import find_changed_keys, read_next_offsets
+from keylane.query.changes import find_changed_keys, read_changed, read_next_offsets
 from keylane.query.latest import FIRST_POLL_PAUSE_S, LAST_POLL_PAUSE_S, Wait, read_latest
-from keylane.query.multi_get import read_many
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -101,8 +101,10 @@ class TopicChanges:
             ends = self._read_next_offsets()
             since = _within(self._next_offsets, ends)
             if any(since.get(partition, 0) < end for partition, end in ends.items()):
-                events, self._next_offsets = self._changes(since, ends, any_key)
-                return events
+                events, reached = self._changes(since, ends, any_key)
+                if reached != since:
+                    self._next_offsets = reached
+                    return events
             left_s = until_s - clock.monotonic_s()
             if left_s <= 0:
                 return ()
@@ -117,23 +119,35 @@ class TopicChanges:
         since = ends if position is None else _within(position, ends)
         if since == ends:
             return (ChangeEvent(id=render_next_offsets(ends)),), None
-        return self._changes(since, ends, is_wanted)
+        deadline = Deadline.after_ms(LOG_TIMEOUT_MS, self._reader.store.clock)
+        while True:
+            events, reached = self._changes(since, ends, is_wanted)
+            if reached != since:
+                return events, reached
+            if not deadline.remaining_s:
+                raise StateUnavailable("the replicas or brokers that answer are behind the changes")
+            deadline.clock.pause_s(LAST_POLL_PAUSE_S)
 
     def _changes(
         self, since: Mapping[int, int], ends: Mapping[int, int], is_wanted: Callable[[bytes], bool]
     ) -> tuple[Sequence[ChangeEvent], Mapping[int, int]]:
+        """Return changes and where they end, which is `since` if what answers is behind all of them."""
         reader, request = self._reader, self._request
         deadline = Deadline.after_ms(LOG_TIMEOUT_MS, reader.store.clock)
         found = find_changed_keys(reader.log(), request.topic, since, ends, deadline)
-        keys = [key for key in found.keys if is_wanted(key)]
-        lanes = read_many(reader.store, request.topic, keys, request.terms)[0] if keys else []
-        answers = dict(row for lane in lanes for row in lane.rows())
+        found = found._replace(keys={key: of for key, of in found.keys.items() if is_wanted(key)})
+        answers, missing = read_changed(reader.store, request.topic, found, request.terms)
+        # What may be missing from the answers is read once more: the stream stays before it.
+        reached = {
+            partition: offset for partition, offset in found.next_offsets.items() if partition not in missing
+        }
+        reached |= {partition: since[partition] for partition in missing & since.keys()}
         envelopes = _envelopes(reader, request)
         events = [
             *_gaps(found),
-            *(render_change(key, answers[key], envelopes)._replace(id="") for key in keys),
+            *(render_change(key, answer, envelopes)._replace(id="") for key, answer in answers.items()),
         ]
-        return [*events, ChangeEvent(id=render_next_offsets(found.next_offsets))], found.next_offsets
+        return [*events, ChangeEvent(id=render_next_offsets(reached))], reached
 
     def _read_next_offsets(self) -> dict[int, int]:
         request = self._request

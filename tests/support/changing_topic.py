@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from tests.support.builders import NOW_MS, a_layout, a_watermark, layout_entry, value_entry, value_key
 from tests.support.fakes import FakeKafka, FakeState, FakeTime
 
 from keylane import routing
-from keylane.api.reads.change_sources import TopicChanges
+from keylane.api.reads.change_sources import KeyChanges, TopicChanges
 from keylane.api.reads.changes import ChangesRequest
 from keylane.model.kafka import LogRecord
 from keylane.ports import Deadline
-from keylane.query.changes import ChangedKeys, ChangeReader, find_changed_keys, read_next_offsets
+from keylane.query.changes import ChangedKeys, ChangeReader, find_changed_keys, read_position
 from keylane.query.decoding import ValueDecoder
 from keylane.query.layouts import Layouts
 from keylane.query.store import ReadTerms, Store
 from keylane.state import codec
 from keylane.state.lanes import lane_of_key, lanes_of_topic
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 PARTITIONS = 2
 TERMS = ReadTerms(timeout_ms=1000)
@@ -31,7 +35,7 @@ class ChangingTopic:
     kafka: FakeKafka = field(default_factory=FakeKafka)
 
     def __post_init__(self) -> None:
-        self.layout = a_layout(partition_count=PARTITIONS, stripes=2)
+        self.layout = a_layout(partition_count=PARTITIONS, stripes=2, incarnation=7)
         self.state.entries |= layout_entry(self.layout)
         self.log = self.kafka.create(self.layout.topic, PARTITIONS)
         self.time = FakeTime(NOW_MS)
@@ -75,14 +79,24 @@ class ChangingTopic:
         self.state.entries |= value_entry(self.layout, key, value, offset=offset, source_partition=source)
         self.apply_all()
 
+    def create_again(self) -> None:
+        """Replace log and state, as Kafka and the job do, by those of a topic of the same name."""
+        for lane in lanes_of_topic(self.layout):
+            self.state.entries[lane.watermark_key] = codec.encode_watermark(a_watermark(superseded=True))
+        generation, incarnation = self.layout.generation + 1, self.layout.incarnation + 1
+        self.layout = replace(self.layout, generation=generation, incarnation=incarnation)
+        self.state.entries |= layout_entry(self.layout)
+        self.log = self.kafka.create(self.layout.topic, PARTITIONS)
+        self.apply_all()
+
     def lag(self, key: bytes) -> None:
         """Leave replicas of the key's lane with what is there now."""
         for each in (value_key(self.layout, key), lane_of_key(self.layout, key).watermark_key):
             self.state.lagging[each] = self.state.entries.get(each)
 
-    def ends(self) -> dict[int, int]:
+    def ends(self) -> Mapping[int, int]:
         """Return how far the state is."""
-        return read_next_offsets(self.store, self.layout.topic, 1000)
+        return read_position(self.store, self.layout.topic, 1000).next_offsets
 
     def changed(self, since: dict[int, int], until: dict[int, int]) -> ChangedKeys:
         """Return the changed keys."""
@@ -91,9 +105,15 @@ class ChangingTopic:
 
     def stream(self) -> TopicChanges:
         """Return a stream of the topic's changes that has begun."""
-        reader = ChangeReader(
-            self.store, lambda: self.kafka, lambda: ValueDecoder(lambda: None, self.clock, 0)
-        )
-        stream = TopicChanges(reader, ChangesRequest(self.layout.topic, b"", TERMS, None, None))
+        stream = TopicChanges(self._reader(), ChangesRequest(self.layout.topic, b"", TERMS, None, None))
         stream.start()
         return stream
+
+    def stream_of(self, key: bytes) -> KeyChanges:
+        """Return a stream of a key's changes that has begun."""
+        stream = KeyChanges(self._reader(), ChangesRequest(self.layout.topic, key, TERMS, None, None))
+        stream.start()
+        return stream
+
+    def _reader(self) -> ChangeReader:
+        return ChangeReader(self.store, lambda: self.kafka, lambda: ValueDecoder(lambda: None, self.clock, 0))

@@ -131,7 +131,9 @@ def begin_state(
     building = record.building if record else None
     taken = {*listed, *(layout.generation for layout in (kept, building) if layout)}
     generations = _FreeGenerations(ownership, taken)
-    planned = plan(state.wanted(kept), kept, record, unusable=unusable, free=generations.find)
+    planned = plan(
+        state.wanted(kept), kept, record, unusable=unusable, incarnation=epoch, free=generations.find
+    )
     if planned.why:
         say(f"{state.title}: {planned.why}")
     began = _began(state, record)

@@ -48,12 +48,15 @@ def plan(
     record: TopicRecord | None,
     *,
     unusable: str = "",
+    incarnation: int = 0,
     free: Callable[[Layout], Layout],
 ) -> GenerationPlan:
     """Plan from the layout that readers use (`kept`) and the writer's record.
 
-    `unusable`: why the stored state can't be used, "" if it can. `free` gives a layout an unused generation.
-    Raises WriterError if the wanted layout has too many lanes and there is no other layout to keep.
+    `unusable`: why the stored state can't be used, "" if it can. `incarnation`: of a state that begins again;
+    a generation that is built beside another one of the same log has that one's. `free` gives a layout
+    an unused generation. Raises WriterError if the wanted layout has too many lanes and there is no other
+    layout to keep.
     """
     built = record.building if record else None
     fits = wanted.partition_count * wanted.stripes <= MAX_LANES
@@ -61,7 +64,7 @@ def plan(
         if not fits:
             raise WriterError(_too_many(wanted))
         old = frozenset(layout.generation for layout in (kept, built) if layout)
-        return GenerationPlan(free(wanted), None, old, unusable)
+        return GenerationPlan(replace(free(wanted), incarnation=incarnation), None, old, unusable)
     serving = _with_unstored(kept, wanted)
     if not fits or is_alike(kept, wanted):
         why = "" if fits else f"{_too_many(wanted)}: it keeps its present layout"
@@ -70,14 +73,15 @@ def plan(
         return GenerationPlan(
             serving, _with_unstored(built, wanted), why=f"continues to build generation {built.generation}"
         )
-    building = free(wanted)
+    building = replace(free(wanted), incarnation=kept.incarnation)
     why = f"{difference(kept, wanted)}: builds generation {building.generation} beside {kept.generation}"
     return GenerationPlan(serving, building, frozenset({built.generation} if built else ()), why)
 
 
 def is_alike(one: Layout, other: Layout) -> bool:
-    """Whether both layouts store the same data: they may differ in generation and in UNSTORED options."""
-    return replace(_with_unstored(one, other), generation=other.generation) == other
+    """Whether both layouts store the same data: they may differ in their numbers, and in UNSTORED options."""
+    same = replace(_with_unstored(one, other), generation=other.generation, incarnation=other.incarnation)
+    return same == other
 
 
 def difference(kept: Layout, wanted: Layout) -> str:

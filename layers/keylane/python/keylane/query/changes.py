@@ -50,15 +50,25 @@ class ChangedKeys(NamedTuple):
     lost: list[Position]
 
 
-def read_next_offsets(store: Store, topic: str, timeout_ms: float) -> dict[int, int]:
-    """Return how far the state of each partition is: the offset below which it has everything.
+class TopicPosition(NamedTuple):
+    """How far the state is, or a listener: of each partition the offset below which it has everything.
+
+    `incarnation`: of the topic. The positions of another one are those of other records.
+    """
+
+    incarnation: int
+    next_offsets: Mapping[int, int]
+
+
+def read_position(store: Store, topic: str, timeout_ms: float) -> TopicPosition:
+    """Return how far the state of each partition is.
 
     Raises UnknownTopic, LaneBuilding for a lane that has not begun, StateUnavailable, CorruptState.
     """
     deadline = Deadline.after_ms(timeout_ms, store.clock)
     _, reading = read_current(store, topic, deadline, _read_watermarks)
     reading.watermarks.check_complete(partial=True)
-    return reading.watermarks.next_offsets
+    return TopicPosition(reading.layout.incarnation, reading.watermarks.next_offsets)
 
 
 def _read_watermarks(reading: Reading) -> None:

@@ -41,7 +41,7 @@ from __future__ import annotations
 import json
 import struct
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from keylane.model.records import WHOLE_KEY, HistoryEntry, Layout, Options, Position, Record, Watermark
 
@@ -301,18 +301,18 @@ def advance_watermark(data: bytes, next_offset: int, newest_timestamp_ms: int, l
 
 def encode_layout(layout: Layout) -> bytes:
     """Return JSON in UTF-8."""
-    return json.dumps(
-        {
-            "topic": layout.topic,
-            "partition_count": layout.partition_count,
-            "stripes": layout.stripes,
-            "partitioner": layout.partitioner,
-            "partition_by": layout.partition_by,
-            "generation": layout.generation,
-            "options": layout.options.to_dict(),
-        },
-        sort_keys=True,
-    ).encode()
+    fields: dict[str, Any] = {
+        "topic": layout.topic,
+        "partition_count": layout.partition_count,
+        "stripes": layout.stripes,
+        "partitioner": layout.partitioner,
+        "partition_by": layout.partition_by,
+        "generation": layout.generation,
+        "options": layout.options.to_dict(),
+    }
+    if layout.incarnation:
+        fields["incarnation"] = layout.incarnation
+    return json.dumps(fields, sort_keys=True).encode()
 
 
 def decode_layout(data: bytes) -> Layout:
@@ -327,6 +327,7 @@ def decode_layout(data: bytes) -> Layout:
             generation=int(fields["generation"]),
             options=Options.from_dict(dict(fields.get("options", {}))),
             partition_by=str(fields.get("partition_by", WHOLE_KEY)),
+            incarnation=int(fields.get("incarnation", 0)),
         )
     except ODD_JSON as error:
         raise CodecError(f"this is not a layout record: {error!r}") from error

@@ -67,6 +67,8 @@ _I32 = struct.Struct(">i")
 _HISTORY_HEADER = struct.Struct(">QBBQ")
 _WATERMARK = struct.Struct(">BBQQQQQ")
 HEADER_BYTES = HEADER.size
+HEAD_BYTES = HEADER_BYTES + _SOURCE.size
+"""As many bytes of an envelope say where its record is from."""
 _PLAIN = bytes((VERSION, 0))
 """How the envelope of most records begins: no flags."""
 _PLAIN_HEADER = struct.Struct(">2xQQ")
@@ -152,6 +154,28 @@ def decode_record(key: bytes, data: bytes, partition: int) -> Record | None:
         return None
     own = partition if source is None else source
     return Record(key, data[start:], own, offset, timestamp_ms, headers, left_bytes)
+
+
+class RecordHead(NamedTuple):
+    """What the first HEAD_BYTES of an envelope say of a record."""
+
+    position: Position
+    timestamp_ms: int
+    is_tombstone: bool
+
+
+def decode_head(head: bytes, partition: int) -> RecordHead:
+    """Return the head of a record that a lane of `partition` stores. Raises CodecError."""
+    if len(head) < HEADER_BYTES:
+        raise CodecError(f"{len(head)} bytes are too few for an envelope of {HEADER_BYTES}")
+    version, flags, offset, timestamp_ms = HEADER.unpack_from(head)
+    if version != VERSION:
+        raise CodecError(f"envelope version {version} is unknown, {VERSION} is known")
+    if flags & STRAY:
+        if len(head) < HEAD_BYTES:
+            raise CodecError(f"{len(head)} bytes are too few for the envelope that their flags name")
+        (partition,) = _SOURCE.unpack_from(head, HEADER_BYTES)
+    return RecordHead(Position(partition, offset), timestamp_ms, bool(flags & TOMBSTONE))
 
 
 def decode_records(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import threading
 import time
 import uuid
 from typing import TYPE_CHECKING, TypeVar
@@ -148,6 +149,33 @@ def hanging(*nodes: RedisNode) -> Iterator[None]:
     finally:
         for pid in pids:
             os.kill(pid, signal.SIGCONT)
+
+
+@contextlib.contextmanager
+def busy(node: RedisNode) -> Iterator[None]:
+    """Make the node busy with a script that does not end: it answers BUSY to whatever is asked."""
+    with redis.Redis(HOST, node.port) as control, redis.Redis(HOST, node.port, socket_timeout=60) as caller:
+        control.config_set("busy-reply-threshold", 1)
+
+        def run() -> None:
+            with contextlib.suppress(redis.RedisError):  # that it was killed
+                caller.eval("while true do end", 0)
+
+        def is_busy() -> bool:
+            try:
+                return not control.ping()
+            except redis.ResponseError as error:
+                return "BUSY" in str(error)
+
+        running = threading.Thread(target=run)
+        running.start()
+        try:
+            eventually(is_busy)
+            yield
+        finally:
+            control.script_kill()
+            running.join()
+            control.config_set("busy-reply-threshold", 5000)
 
 
 class SlotMove:

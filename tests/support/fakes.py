@@ -77,7 +77,8 @@ class FakeState:
     """The port State over dicts. It refuses keys outside the slot that is given, as a cluster does.
 
     Slots of `moving` are read key by key; `between` is called after the first key. `lagging`: what replicas
-    have, or None for what they lack; they answer `read` unless the primary must.
+    have, or None for what they lack; they answer unless the primary must. `without_primary`: slots whose
+    primary does not answer.
     """
 
     entries: dict[bytes, bytes] = field(default_factory=dict)
@@ -90,13 +91,14 @@ class FakeState:
     runs: list[list[tuple[bytes, ...]]] = field(default_factory=list)
     limit_bytes: int = 32 * 1024 * 1024
     lagging: dict[bytes, bytes | None] = field(default_factory=dict)
+    without_primary: set[int] = field(default_factory=set)
 
     def read(
         self, slot: int, keys: Sequence[bytes], deadline: Deadline, *, primary_only: bool = False
     ) -> list[bytes | None]:
         self.reads.append(list(keys))
         assert {routing.key_slot(key) for key in keys} == {slot}
-        if self.away or not deadline.remaining_s:
+        if self.away or not deadline.remaining_s or (primary_only and slot in self.without_primary):
             raise StateUnavailable("Redis did not answer in time")
         if slot not in self.moving:
             entries = self.entries if primary_only else self.entries | self.lagging
@@ -118,10 +120,11 @@ class FakeState:
     def _run(self, slot: int, name: bytes, *words: bytes) -> Any:
         keys = words if name == b"MGET" else words[:1]
         assert {routing.key_slot(key) for key in keys} == {slot}
+        entries = self.entries | self.lagging
         if name == b"MGET":
-            return [self.entries.get(key) for key in keys]
+            return [entries.get(key) for key in keys]
         commands: dict[bytes, Callable[..., Any]] = {
-            b"GET": self.entries.get,
+            b"GET": entries.get,
             b"GETRANGE": lambda key, first, last: self.entries.get(key, b"")[int(first) : int(last) + 1],
             b"HGETALL": lambda key: [word for pair in self.hashes.get(key, {}).items() for word in pair],
             b"ZCARD": lambda key: len(self.sorted_sets.get(key, {})),
@@ -367,7 +370,7 @@ class FakeKafka:
         self.before_read()
         self._answer(deadline)
         log = self.logs[wanted.topic][wanted.partition]
-        if wanted.offset < log.low:
+        if not log.low <= wanted.offset <= log.high:
             raise OffsetOutOfRange(wanted.topic, wanted.partition, wanted.offset, log.low, log.high)
         records: list[LogRecord] = []
         size_bytes = 0
@@ -381,7 +384,7 @@ class FakeKafka:
             records.append(record)
         if len(records) == wanted.limit:
             return LogBatch(tuple(records), records[-1].offset + 1)
-        return LogBatch(tuple(records), wanted.end)
+        return LogBatch(tuple(records), min(wanted.end, log.high))
 
     def _answer(self, deadline: Deadline) -> None:
         if self.away or not deadline.remaining_s:

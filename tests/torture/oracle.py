@@ -124,6 +124,10 @@ class KeyLog:
         count = self.shape.options.history_count
         return everything if count is None else everything[-count:]
 
+    def as_of_rank(self, record: Logged) -> tuple[int, bool, int, int]:
+        """Of two records of a history the one with the higher rank is the newer one as of a time."""
+        return record.timestamp_ms, *self.rank(record)[1:]
+
     def history_rank(self, record: Logged) -> tuple[int, int, int, int]:
         """The order of a history: time and offset; then that of the bytes, flags and source partition."""
         is_stray = record.partition != self.own_partition

@@ -38,20 +38,30 @@ def check_history(now: Seen, key_log: KeyLog, contained: list[Logged]) -> Iterat
 
 
 def check_as_of(now: Seen, key_log: KeyLog, contained: list[Logged]) -> Iterator[str]:
-    """A record as of a time is the newest by then, and none is missing because of a tombstone only."""
+    """A record as of a time is the newest by then, and none is missing because of a tombstone only.
+
+    The latest record is the newest one from its timestamp on, though others may have later timestamps.
+    """
     assert now.answer
     assert now.as_of_ms is not None
     record, as_of_ms = now.answer.record, now.as_of_ms
     newest = max(
         (logged for logged in contained if logged.timestamp_ms <= as_of_ms),
-        key=key_log.history_rank,
+        key=key_log.as_of_rank,
         default=None,
     )
+    latest = max(contained, key=key_log.rank, default=None)
+
+    def is_as_new(logged: Logged) -> bool:
+        if newest is None or key_log.as_of_rank(logged) >= key_log.as_of_rank(newest):
+            return True
+        return latest is None or key_log.rank(logged) >= key_log.rank(latest)
+
     if record is not None:
         logged = key_log.at(record.partition, record.offset)
         if logged is None or not is_same(record, logged) or logged.timestamp_ms > as_of_ms:
             yield f"as of {as_of_ms} a read returned {show(record)}, the log has {show(logged)} there"
-        elif newest is not None and key_log.history_rank(logged) < key_log.history_rank(newest):
+        elif not is_as_new(logged):
             yield f"as of {as_of_ms} the log has {show(newest)}, a read returned {show(logged)}"
         return
     if newest is None or newest.value is None:
@@ -62,5 +72,5 @@ def check_as_of(now: Seen, key_log: KeyLog, contained: list[Logged]) -> Iterator
         for logged in records
         if logged.value is None and logged.timestamp_ms <= as_of_ms
     )
-    if not any(key_log.history_rank(logged) > key_log.history_rank(newest) for logged in tombstones):
+    if not any(is_as_new(logged) for logged in tombstones):
         yield f"as of {as_of_ms} the log has {show(newest)}, a read returned nothing"

@@ -55,7 +55,8 @@ class Record:
     `key`: a string if it is UTF-8, else bytes. `value`: JSON as Python has it, else a string, else bytes, as
     `value_format` says (`json`, `text`, `base64`); None for `left-in-kafka`, where `value_bytes` is the size.
     `headers`: None where they were not asked for, or the topic does not keep them. `raw`: the value's bytes,
-    in answers to reads of one key. `timestamp_ms`: the record's own, in milliseconds since 1970.
+    in answers to reads of one key. `timestamp_ms`: the record's own, in milliseconds since 1970. `tag`: the
+    ETag that it came with, which names its topic's incarnation too; empty in answers of several records.
     """
 
     topic: str
@@ -72,6 +73,7 @@ class Record:
     schema_id: int | None = None
     undecoded: str | None = None
     raw: bytes | None = field(default=None, repr=False, compare=False)
+    tag: str = field(default="", repr=False, compare=False)
 
     @property
     def timestamp(self) -> datetime:
@@ -81,7 +83,7 @@ class Record:
     @property
     def etag(self) -> str:
         """Return the tag by which a condition names the record."""
-        return self.position.etag
+        return self.tag or self.position.etag
 
 
 @dataclass(frozen=True, slots=True)

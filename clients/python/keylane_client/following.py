@@ -12,6 +12,7 @@ lane: whatever arrives there may be the key.
 from __future__ import annotations
 
 import heapq
+import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -45,7 +46,7 @@ from keylane_client.wire import (
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from keylane_client.answers import LogRecord
+    from keylane_client.answers import LogRecord, Position
     from keylane_client.context import TopicScope
     from keylane_client.parsing import ServerEvent
 
@@ -215,13 +216,15 @@ class KeyWatch:
         with expect_keylane():
             document = self.topic.context.loads(event.data)
             record = parse_record(document, self.topic.name)
-            return record or parse_absence(document, self.topic.name, self.key)
+            if record:
+                return replace(record, tag=f'"{event.id.replace(":", "-", 1)}"' if event.id else "")
+            return parse_absence(document, self.topic.name, self.key)
 
 
 def _listen_behind(last: Record | Absent, request: ApiRequest, pause_s: float) -> Listening:
     headers = {"Accept": "text/event-stream"}
     if isinstance(last, Record):
-        headers["Last-Event-ID"] = str(last.position)
+        headers["Last-Event-ID"] = f"{last.position}{_incarnation(last)}"
     path = f"{request.path}/changes"
     return Listening(replace(request, path=path, headers=headers, delay_s=pause_s), _SILENCE_S)
 
@@ -229,5 +232,15 @@ def _listen_behind(last: Record | Absent, request: ApiRequest, pause_s: float) -
 def _is_same(found: Record | Absent, last: Record | Absent | None) -> bool:
     """Return whether this is the record, or the absence, that was found before."""
     if isinstance(found, Record):
-        return isinstance(last, Record) and found.position == last.position
+        return isinstance(last, Record) and _identity(found) == _identity(last)
     return isinstance(last, Absent)
+
+
+def _identity(record: Record) -> tuple[Position, str]:
+    return record.position, _incarnation(record)
+
+
+def _incarnation(record: Record) -> str:
+    """Return "@" and the incarnation of the record's topic: one that was created again has another one."""
+    found = re.search(r"@\d+", record.tag)
+    return found[0] if found else ""

@@ -76,6 +76,7 @@ def parse_bare_record(response: ApiResponse, topic: str, key: Key, loads: Loads)
             value_format=value_format,
             is_incomplete=is_incomplete,
             raw=response.body,
+            tag=headers.get("etag", ""),
         )
 
 

@@ -127,10 +127,8 @@ class TopicRecord:
 
 
 def _fields_of(layout: Layout | None) -> dict[str, Any] | None:
-    """The fields of a layout record, as `codec.encode_layout` has them."""
-    if layout is None:
-        return None
-    return {name: getattr(layout, name) for name in layout.__slots__} | {"options": layout.options.to_dict()}
+    """The fields of a layout record."""
+    return json.loads(codec.encode_layout(layout)) if layout else None
 
 
 def _layout_of(fields: Any) -> Layout | None:

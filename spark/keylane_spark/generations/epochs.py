@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from keylane.errors import Fenced, StateUnavailable
@@ -145,7 +145,7 @@ def begin_state(
     building = record.building if record else None
     taken = {*listed, *(layout.generation for layout in (kept, building) if layout)}
     generations = _FreeGenerations(ownership, taken)
-    wanted = state.wanted(kept)
+    wanted = replace(state.wanted(kept), incarnation=epoch)
     planned = plan(wanted, kept, record, unusable=unusable, stale=stale, free=generations.find)
     if planned.why:
         say(f"{state.title}: {planned.why}")

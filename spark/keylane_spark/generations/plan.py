@@ -54,8 +54,10 @@ def plan(
     """Plan from the layout that readers use (`kept`) and the writer's record.
 
     `unusable`: why the stored state can't be used, "" if it can. `stale`: why it is built again from the log
-    while it serves, "" if it need not be. `free` gives a layout an unused generation. Raises WriterError if
-    the wanted layout has too many lanes and there is no other layout to keep.
+    while it serves, "" if it need not be. The incarnation of `wanted` is that of a state that begins again; a
+    generation that is built beside another one of the same log has that one's. `free` gives a layout an
+    unused generation. Raises WriterError if the wanted layout has too many lanes and there is no other layout
+    to keep.
     """
     built = record.building if record else None
     fits = wanted.partition_count * wanted.stripes <= MAX_LANES
@@ -75,15 +77,16 @@ def plan(
         return GenerationPlan(
             serving, _with_unstored(built, wanted), why=f"continues to build generation {built.generation}"
         )
-    building = free(target)
+    building = replace(free(target), incarnation=kept.incarnation)
     reasons = ", ".join(filter(None, (kept_as_it_is, stale, difference(kept, target))))
     why = f"{reasons}: builds generation {building.generation} beside {kept.generation}"
     return GenerationPlan(serving, building, frozenset({built.generation} if built else ()), why)
 
 
 def is_alike(one: Layout, other: Layout) -> bool:
-    """Whether both layouts store the same data: they may differ in generation and in UNSTORED options."""
-    return replace(_with_unstored(one, other), generation=other.generation) == other
+    """Whether both layouts store the same data: they may differ in their numbers, and in UNSTORED options."""
+    same = replace(_with_unstored(one, other), generation=other.generation, incarnation=other.incarnation)
+    return same == other
 
 
 def difference(kept: Layout, wanted: Layout) -> str:

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
     Environment = Callable[[dict[str, Any]], dict[str, Any]]
 
-IN_PROGRESS_S = 2
+IN_PROGRESS_S = 4
+"""Longer than a write may take, by the timeouts below."""
 PRINT = b"f" * 32
 
 
@@ -42,6 +43,8 @@ def environment(kafka: str, redis_cluster: str, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("KEYLANE_KAFKA_BOOTSTRAP", kafka)
     monkeypatch.setenv("KEYLANE_REDIS_NODES", redis_cluster)
     monkeypatch.setenv("KEYLANE_IDEMPOTENCY_IN_PROGRESS_S", str(IN_PROGRESS_S))
+    monkeypatch.setenv("KEYLANE_PRODUCE_TIMEOUT_MS", "2800")
+    monkeypatch.setenv("KEYLANE_SCHEMA_REGISTRY_TIMEOUT_MS", "100")
 
     def make() -> Environment:
         handler = load_handler("produce").lambda_handler

@@ -6,10 +6,12 @@ import base64
 import json
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.servers.own import fill
+from tests.support import lanes as t
 from tests.support.builders import (
     a_lane,
     a_layout,
@@ -22,7 +24,10 @@ from tests.support.builders import (
     value_entry,
     watermark_entry,
 )
+from tests.support.served import Served
 from tests.support.stopwatch import Stopwatch
+
+from keylane.adapters.redis.cluster import Cluster
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -199,6 +204,24 @@ def test_a_read_that_waits_for_a_change_returns_it(ask: Ask, layout: Layout, red
         answer = change.result(20)
     assert (answer["statusCode"], answer["body"]) == (200, "new")
     assert headers_of(answer)["Preference-Applied"] == "wait=5"
+
+
+def test_as_of_agrees_with_the_latest_record_where_time_went_back_and_is_410_where_one_was_dropped(
+    ask: Ask, redis_cluster: str
+):
+    with closing(Cluster(t.settings(redis_cluster))) as cluster:
+        topic = Served(redis_cluster, cluster, history_count=2)
+        first, dropped, last, back = (
+            topic.put(b"k", b"%d" % number, topic.now_ms - before_ms)
+            for number, before_ms in enumerate((9_000, 9_500, 1_000, 2_000))
+        )
+    path = f"/topics/{topic.topic}/keys/k"
+    assert ask(path)["body"] == "3"
+    now_ms, then_ms = topic.now_ms, topic.now_ms - 5_000
+    assert ask(path, query={"as_of": str(now_ms)})["body"] == "3"
+    assert [ask(path, query={"as_of": at})["body"] for at in (last, back)] == ["2", "3"]
+    for gone in (first, dropped, str(then_ms)):
+        assert problem(ask(path, query={"as_of": gone}))[:2] == (410, "history-too-short")
 
 
 def test_what_does_not_change_is_304_at_the_bound(ask: Ask, layout: Layout):

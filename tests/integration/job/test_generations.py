@@ -6,6 +6,7 @@ import itertools
 import json
 import signal
 import socket
+from dataclasses import replace
 
 import pytest
 from confluent_kafka import OFFSET_END, Producer, TopicPartition
@@ -92,6 +93,7 @@ def test_a_topic_that_grows_is_read_all_the_while_and_no_key_is_lost(job, kafka,
     traffic = Traffic(kafka, state, topic)
     traffic.write_some(2_000)
     eventually(lambda: serves(state, 1), PATIENCE_S)
+    first = state.layout.incarnation
     with traffic:
         grow(kafka, topic, 18)
         job.wait_for(f"topic '{topic}' has 18 partitions now, 9 before")
@@ -99,7 +101,7 @@ def test_a_topic_that_grows_is_read_all_the_while_and_no_key_is_lost(job, kafka,
         eventually(lambda: state.record.remove == (), PATIENCE_S)
         eventually(lambda: traffic.waited > 20, PATIENCE_S)
     traffic.check()
-    assert state.layout == Layout(topic, 18, generation=2)
+    assert state.layout == Layout(topic, 18, generation=2, incarnation=first)
     assert state.keys_of(1) == set()
     assert state.strays["strays"] > 0
 
@@ -127,6 +129,7 @@ def test_a_deleted_topic_is_waited_for_and_never_mixed_with_one_created_again(jo
     eventually(lambda: state.holds({b"a-1": b"first"}), PATIENCE_S)
     reader = state.reader()
     assert reader.value(b"a-1") == b"first"
+    first = reader.latest(b"a-1").layout.incarnation
     admin = AdminClient({"bootstrap.servers": kafka})
     admin.delete_topics([topic])[topic].result(30)
     job.wait_for(f"topic '{topic}' is missing in Kafka")
@@ -136,6 +139,7 @@ def test_a_deleted_topic_is_waited_for_and_never_mixed_with_one_created_again(jo
     eventually(lambda: state.holds({b"a-1": None, b"a-2": b"second", b"b-1": b"second"}), PATIENCE_S)
     job.wait_for(f"topic '{topic}': it was deleted and created again")
     assert reader.value(b"a-1") is None
+    assert 0 < first < reader.latest(b"a-1").layout.incarnation
     reader.close()
     eventually(lambda: state.keys_of(1) == set(), PATIENCE_S)
     assert job.process.poll() is None
@@ -307,6 +311,7 @@ def test_layouts_change_while_jobs_crash_at_every_step_and_no_read_fails(
     traffic.write_some(1_000)
     job = jobs_of.start("")
     eventually(lambda: serves(state, 1), PATIENCE_S)
+    incarnation = state.layout.incarnation
     kill(job)
     with traffic:
         # While the next generation is built.
@@ -330,7 +335,8 @@ def test_layouts_change_while_jobs_crash_at_every_step_and_no_read_fails(
         eventually(lambda: serves(state, generation), PATIENCE_S)
         eventually(lambda: state.record.remove == (), PATIENCE_S)
     traffic.check()
-    assert state.layout == Layout(topic, 3, generation=generation, options=Options(history_count=3))
+    asked = Layout(topic, 3, generation=generation, options=Options(history_count=3))
+    assert state.layout == replace(asked, incarnation=incarnation)
     for old in range(1, generation):
         assert state.keys_of(old) == set()
     assert not any(mark.superseded for mark in state.watermarks().values())

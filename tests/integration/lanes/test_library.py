@@ -18,6 +18,7 @@ from keylane_spark.adapters import function_library as library
 from keylane_spark.adapters.function_library import CallRefused, FunctionLibrary
 from keylane_spark.adapters.lane import LaneTarget, OffsetRange
 from keylane_spark.adapters.old_libraries import remove_old_libraries
+from keylane_spark.adapters.topic_record import Owner, TopicRecord
 
 NUMBERS = itertools.count()
 SLOT = routing.key_slot(b"{keylane}")
@@ -86,6 +87,25 @@ def test_layout_and_writer_s_record_change_together_and_an_empty_one_stays(redis
             (b"", b"", [b"d", b"c"]),
         ]:
             call(redis_cluster, library.LAYOUT, keys, epoch, layout, topic)
+            assert client.mget_nonatomic(keys[1:]) == expected
+
+
+def test_a_call_that_is_executed_late_does_not_take_back_a_later_change_of_its_run(redis_cluster):
+    keys = [new_key(), new_key("layout"), new_key("topic")]
+    epoch = take(redis_cluster, keys[0], -1, run=b"one")
+
+    def record(revision: int, of: int = epoch) -> bytes:
+        return TopicRecord("id", (0,), Owner("host", 7, 1, of), revision=revision).to_json()
+
+    with t.client(redis_cluster) as client:
+        for layout, sent, expected in [
+            (b"first", record(1), [b"first", record(1)]),
+            (b"second", record(2), [b"second", record(2)]),
+            (b"first", record(1), [b"second", record(2)]),
+            (b"again", record(2), [b"again", record(2)]),
+            (b"next run", record(1, epoch + 1), [b"next run", record(1, epoch + 1)]),
+        ]:
+            call(redis_cluster, library.LAYOUT, keys, b"%d" % (epoch + 1), layout, sent)
             assert client.mget_nonatomic(keys[1:]) == expected
 
 

@@ -73,7 +73,7 @@ def test_a_start_after_the_shard_of_the_records_was_emptied_continues_with_the_g
     topic, state, run = scene
     layout = Layout(topic, 9, generation=1)
     first = run()
-    first.begin(layout)
+    layout = first.begin(layout).plan.serving
     keys = first.write(layout, 20)
     reader = state.reader()
     assert all(reader.value(key) == key for key in keys)
@@ -99,7 +99,7 @@ def test_a_run_that_goes_on_after_redis_was_emptied_keeps_its_generation_and_whe
     topic, state, run = scene
     layout = Layout(topic, 3, generation=1)
     only = run()
-    only.begin(layout, oldest=2)
+    layout = only.begin(layout, oldest=2).plan.serving
     with t.client(redis_cluster) as client:
         client.flushall(target_nodes="primaries")
     begun = only.begin(layout, oldest=7)
@@ -112,7 +112,7 @@ def test_a_switch_that_a_failover_took_back_from_readers_is_not_taken_back_by_th
 ):
     topic, state, run = scene
     first = run()
-    first.begin(Layout(topic, 3, generation=1))
+    incarnation = first.begin(Layout(topic, 3, generation=1)).plan.serving.incarnation
     keys = record_keys(topic, RECORD_TAG)
     with t.client(redis_cluster) as client:
         before = client.mget_nonatomic(keys)
@@ -123,7 +123,8 @@ def test_a_switch_that_a_failover_took_back_from_readers_is_not_taken_back_by_th
             client.set(key, value)
     reader = state.reader()
     begun = run().begin(Layout(topic, 3, generation=1, partitioner="crc32"))
-    assert begun.plan.serving == Layout(topic, 3, generation=2, partitioner="crc32")
+    switched = Layout(topic, 3, generation=2, partitioner="crc32", incarnation=incarnation)
+    assert begun.plan.serving == switched
     assert state.record.remove == (1,)
     assert reader.latest(b"key", partial=True).layout.generation == 2
     reader.close()
@@ -225,7 +226,7 @@ def test_two_copies_suffice_while_the_shard_of_the_third_is_away(tmp_path, tag):
         topic = f"lost-{next(NUMBERS)}"
         layout = Layout(topic, 3, generation=1)
         first = Run(cluster.addresses, topic)
-        first.begin(layout)
+        layout = first.begin(layout).plan.serving
         nodes = primary_and_replica(cluster, routing.key_slot(b"{%b}" % tag))
         second = Ownership(t.settings(cluster.addresses), t.CLOCK)
         pids = [node.program.process.pid for node in nodes if node.program.process]

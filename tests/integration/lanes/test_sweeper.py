@@ -121,12 +121,12 @@ def test_what_a_failover_brings_back_is_removed_again_when_the_lanes_are_opened_
 
 def test_a_topic_that_is_not_in_the_config_is_named_and_stays(scene, name):
     old, topic = name(), name()
-    scene.begin(old)
+    run = scene.begin(old)
     scene.sweep(scene.begin(topic))
     line = scene.hears(f"topic '{old}' is not in this job's config")
     assert line.endswith(f'[job] forget_topics = ["{old}"] removes it')
     state = scene.state(old)
-    assert state.layout == Layout(old, 3, generation=1)
+    assert state.layout == Layout(old, 3, generation=1, incarnation=run.epoch)
     assert state.keys_of(1)
 
 

@@ -9,6 +9,7 @@ import pytest
 import redis
 from tests.servers.own import (
     SlotMove,
+    busy,
     deadline,
     eventually,
     fill,
@@ -131,6 +132,20 @@ def test_hanging_primary_is_read_from_its_replica_and_slows_one_read_alone(
             assert state.read(slot, [key], deadline()) == [key]
         assert watch.seconds < 0.1
     assert state.read(slot, [key], deadline()) == [key]
+
+
+def test_a_primary_that_is_busy_with_a_script_is_read_from_its_replica(
+    breaking: RedisCluster, state: RedisState
+):
+    (key,) = filled(breaking)
+    slot = routing.key_slot(key)
+    calls = [Call(slot, (b"GET", key))]
+    assert state.read(slot, [key], deadline()) == [key]
+    primary, _ = primary_and_replica(breaking, slot)
+    with busy(primary):
+        assert state.read(slot, [key], deadline()) == [key]
+        assert state.run(calls, deadline()) == [key]
+    assert state.read(slot, [key], deadline(), primary_only=True) == [key]
 
 
 def test_a_read_that_only_the_primary_may_answer_is_not_answered_by_its_replica(

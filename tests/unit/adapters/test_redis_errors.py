@@ -6,7 +6,7 @@ import pytest
 from redis.exceptions import AuthenticationError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from keylane.adapters.redis.errors import Remedy, is_transient, remedy_for
+from keylane.adapters.redis.errors import Remedy, is_transient, may_differ_elsewhere, remedy_for
 from keylane.adapters.redis.resp import new_reader
 
 
@@ -32,6 +32,28 @@ def test_an_error_reply_calls_for_one_remedy(line: bytes, remedy: Remedy):
     reader = new_reader()
     reader.feed(b"-" + line + b"\r\n")
     assert remedy_for(reader.gets()) is remedy
+
+
+@pytest.mark.parametrize(
+    ("line", "differs"),
+    [
+        (b"BUSY Redis is busy running a script.", True),
+        (b"OOM command not allowed when used memory > 'maxmemory'.", True),
+        (b"MISCONF Errors writing to the AOF file", True),
+        (b"STRANGE a code that nobody knows", True),
+        (b"CLUSTERDOWN The cluster is down", True),
+        (b"WRONGTYPE Operation against a key", False),
+        (b"CROSSSLOT Keys in request don't hash to the same slot", False),
+        (b"NOPERM this user has no permissions", False),
+        (b"NOAUTH Authentication required.", False),
+        (b"ERR unknown command", False),
+        (b"NOSCRIPT No matching script. Please use EVAL.", False),
+    ],
+)
+def test_a_replica_is_asked_whatever_the_error_but_for_those_of_all_nodes(line: bytes, differs: bool):
+    reader = new_reader()
+    reader.feed(b"-" + line + b"\r\n")
+    assert may_differ_elsewhere(reader.gets()) is differs
 
 
 def test_broken_connections_and_timeouts_may_pass_and_wrong_credentials_do_not():

@@ -142,6 +142,14 @@ def test_an_error_that_will_not_pass_ends_the_read():
         talk.say([error_reply(b"WRONGTYPE no")])
 
 
+def test_a_slot_that_a_busy_primary_does_not_answer_is_asked_for_elsewhere():
+    _, talk = a_read(GET_A, GET_B)
+    for _ in range(2):
+        begun(talk)
+        talk.say([error_reply(b"BUSY Redis is busy running a script.")] * 2)
+    assert isinstance(talk.step, Ask)
+
+
 def test_rejected_credentials_end_the_read():
     _, talk = a_read(GET_A, GET_B)
     with pytest.raises(AuthenticationError):

@@ -242,6 +242,13 @@ def test_an_error_that_will_not_pass_is_raised_at_once(line: bytes):
     assert reading.slot_map.meter.counts == {}
 
 
+def test_a_busy_primary_s_replica_is_asked_and_then_asked_first():
+    reading = Reading(FIRST, FIRST_REPLICA)
+    reading.talk.say([error_reply(b"BUSY Redis is busy running a script.")])
+    assert sent(reading.talk) == (FIRST_REPLICA, as_replica(*MGET))
+    assert sent(reading.again()) == (FIRST_REPLICA, as_replica(*MGET))
+
+
 def test_rejected_credentials_are_raised_at_once():
     with pytest.raises(AuthenticationError):
         Reading().talk.say(AuthenticationError("WRONGPASS"))

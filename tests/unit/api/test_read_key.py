@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.builders import NOW_MS, TERMS, a_layout, a_watermark
+from tests.support.builders import NOW_MS, TERMS, a_layout, a_request, a_watermark, query_settings
 
-from keylane.api.reads.key import KnownTags, ReadKeyRequest, render_record
+from keylane.api.reads.key import KnownTags, ReadKeyRequest, parse_read_key, render_record
 from keylane.api.writes import key as write_key
 from keylane.model.records import Answer, Options, Position, Record
 from keylane.ports import Clock
@@ -201,6 +201,23 @@ def test_known_record_is_not_sent_again(tags: str):
 @pytest.mark.parametrize("tags", ['"3-43"', "3-42", '"*"', "", '"13-42"'])
 def test_other_record_is_sent(tags: str):
     assert respond(if_none_match=tags).status_code == 200
+
+
+def test_a_tag_names_the_incarnation_of_the_topic_and_if_match_takes_a_position_alone():
+    layout = a_layout("flights", options=PLAIN, incarnation=7)
+    answer = Answer(layout, 5, RECORD, a_watermark())
+
+    def status(**headers: str) -> int:
+        request = a_request("GET", "/topics/flights/keys/k", headers=headers)
+        read = parse_read_key(request, "flights", "k", query_settings())
+        decoder = ValueDecoder(lambda: pytest.fail("no value here needs a schema"), Clock(), 1_000)
+        response = render_record(answer, read, decoder, NOW_MS)
+        if response.status_code == 200:
+            assert response.headers["ETag"] == '"3-42@7"'
+        return response.status_code
+
+    assert [status(**{"If-None-Match": tag}) for tag in ('"3-42@7"', '"3-42@6"', '"3-42"')] == [304, 200, 200]
+    assert [status(**{"If-Match": tag}) for tag in ('"3-42@7"', '"3-42@6"', '"3-42"')] == [200, 412, 200]
 
 
 def test_absent_key_matches_nothing():

@@ -299,6 +299,19 @@ def test_a_watch_goes_on_by_the_stream_and_resumes_it_where_it_broke():
     assert [each.headers.get("Last-Event-ID") for each in api.requests] == [None, "2:8", "2:9", "2:9", "2:9"]
 
 
+def test_records_of_a_topic_that_was_created_again_are_other_ones_at_the_same_positions():
+    tagged = found(1, offset=8)
+    tagged.headers["ETag"] = '"2-8@5"'
+    again = record_event(2, 8).replace("id: 2:8", "id: 2:8@7")
+    api = ApiDouble(tagged, events(record_event(1, 8).replace("id: 2:8", "id: 2:8@5"), again), events(again))
+    topic = api.client().topic("t")
+    watch = topic.watch("k")
+    seen = [next(watch), next(watch)]
+    assert [each.value for each in seen] == [1, 2]
+    assert [each.etag for each in seen] == ['"2-8@5"', '"2-8@7"']
+    assert api.requests[1].headers["Last-Event-ID"] == "2:8@5"
+
+
 def test_a_stream_that_fails_again_and_again_raises_its_error():
     api = ApiDouble(found(1), *(problem(503, "overloaded") for _ in range(3)))
     watch = api.client().topic("t").watch("k")

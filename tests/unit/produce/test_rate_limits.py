@@ -221,3 +221,19 @@ def test_limits_need_a_redis():
         )
     assert caught.value.variable == "KEYLANE_REDIS_NODES"
     assert not GuardSettings.from_environment({}).has_redis
+
+
+def test_a_claim_that_a_write_may_outlast_is_refused_with_what_contradicts_it():
+    claim = "KEYLANE_IDEMPOTENCY_IN_PROGRESS_S"
+    times = {
+        "KEYLANE_PRODUCE_TIMEOUT_MS": "27000",
+        "KEYLANE_SCHEMA_REGISTRY_TIMEOUT_MS": "2000",
+        "KEYLANE_STATE_TIMEOUT_MS": "1000",
+    }
+    with pytest.raises(SettingsError, match=r"KEYLANE_PRODUCE_TIMEOUT_MS.*30000 ms") as caught:
+        GuardSettings.from_environment(REDIS | times)
+    assert caught.value.variable == claim
+    assert GuardSettings.from_environment(REDIS | times | {claim: "31"}).in_progress_s == 31
+    for each in times:
+        assert GuardSettings.from_environment(REDIS | times | {each: "500"}).in_progress_s == 30
+    assert GuardSettings.from_environment(times).in_progress_s == 30

@@ -14,6 +14,7 @@ from tests.support.builders import (
     a_watermark,
     lane_of,
     layout_entry,
+    value_entry,
     watermark_entry,
 )
 from tests.support.fakes import FakeState, FakeTime
@@ -65,6 +66,13 @@ class Kept:
     def add(self, row: Row) -> None:
         data = codec.encode_record(row.value, row.offset, row.time, row.source)
         self.state.sorted_sets[self.name][data[2:10] + data[:2] + data[10:]] = row.time
+
+    def latest(self, row: Row) -> None:
+        """Have this row under the key."""
+        entry = value_entry(
+            self.layout, KEY, row.value, offset=row.offset, timestamp_ms=row.time, source_partition=row.source
+        )
+        self.state.entries |= entry
 
     def page(self, **arguments: Any) -> HistoryPage:
         """`arguments`: fields of ReadTerms and of HistoryScan."""
@@ -233,6 +241,58 @@ def test_long_histories_are_looked_through_for_a_position():
     kept.add(Row(1, 95, b"late"))
     assert kept.value(Position(kept.partition, 40)) == b"40"
     assert kept.value(Position(kept.partition, 96)) == b"late"
+
+
+def test_a_full_history_knows_a_position_of_its_records_and_what_came_after_the_latest_one():
+    """The record at 2 went back in time, so the history had no room for it."""
+    kept = Kept(Row(10, 1, b"1"), Row(20, 3, b"3"), history_count=2)
+    kept.latest(Row(20, 3, b"3"))
+    found = [kept.value(Position(kept.partition, offset)) for offset in (1, 3, 4)]
+    assert found == [b"1", b"3", b"3"]
+    with pytest.raises(HistoryTooShort):
+        kept.as_of(Position(kept.partition, 2))
+    roomy = Kept(Row(10, 1, b"1"), Row(20, 3, b"3"), history_count=3)
+    assert roomy.value(Position(roomy.partition, 2)) == b"1"
+
+
+def test_a_latest_record_that_a_full_history_has_no_room_for_is_known_as_of_its_position():
+    kept = Kept(Row(10, 1, b"1"), Row(20, 2, b"2"), history_count=2)
+    kept.latest(Row(5, 3, b"3"))
+    assert kept.value(Position(kept.partition, 4)) == b"3"
+    kept.latest(Row(5, 3, None))
+    assert kept.as_of(Position(kept.partition, 4)) is None
+    kept.latest(Row(30, 3, b"stray", 20))
+    with pytest.raises(HistoryTooShort):
+        kept.as_of(Position(kept.partition, 4))
+
+
+@pytest.mark.parametrize(
+    ("latest", "others"),
+    [
+        (Row(10, 1, b"own"), [Row(10, 9, b"stray", 20)]),
+        (Row(10, 1, b"lower", 20), [Row(10, 9, b"higher", 21)]),
+        (Row(10, 2, b"last"), [Row(20, 1, b"older offset, later time")]),
+        (Row(10, 2, None), [Row(20, 1, b"deleted since")]),
+    ],
+)
+def test_as_of_a_time_after_the_latest_record_s_that_is_the_record(latest: Row, others: list[Row]):
+    kept = Kept(latest, *others)
+    kept.latest(latest)
+    for moment in (10, 15, 30):
+        assert kept.value(moment) == latest.value
+    assert kept.as_of(9) is None
+
+
+def test_a_tie_before_the_latest_record_is_broken_as_it_was_when_it_was_the_latest():
+    tied = [Row(10, 1, b"own"), Row(10, 9, b"stray", 20), Row(10, 8, b"stray", 21)]
+    kept = Kept(*tied, Row(20, 10, b"later", 20))
+    kept.latest(Row(20, 10, b"later", 20))
+    kept.state.entries |= watermark_entry(kept.layout, KEY, a_watermark(has_strays=True))
+    assert [kept.value(moment) for moment in (10, 19, 20)] == [b"own", b"own", b"later"]
+    strays = Kept(*tied[1:], Row(20, 10, b"later", 20))
+    strays.latest(Row(20, 10, b"later", 20))
+    strays.state.entries |= watermark_entry(strays.layout, KEY, a_watermark(has_strays=True))
+    assert strays.value(10) == b"stray"
 
 
 def test_a_position_that_is_not_reached_is_refused():

@@ -16,6 +16,7 @@ from keylane_spark.config.topics import TopicConfig
 from keylane_spark.generations.plan import GenerationPlan, is_alike, plan, wanted_layout
 
 OWNER = Owner("host", 7, 1_357_034_400_000, 3)
+EPOCH = 1_357_034_400_001
 SERVED = Layout("orders", 9, 1, "murmur2", 4)
 
 
@@ -33,7 +34,7 @@ def planned(
 ) -> GenerationPlan:
     """The plan where this field of the config is changed as CHANGES has it."""
     table = TopicConfig(**({config: CHANGES[config]} if config else {}))
-    wanted = wanted_layout("orders", partitions, table)
+    wanted = replace(wanted_layout("orders", partitions, table), incarnation=EPOCH)
     return plan(
         wanted,
         kept,
@@ -60,7 +61,17 @@ CHANGES: dict[str, Any] = {
 
 
 def test_a_new_topic_is_served_in_a_generation_that_nothing_uses():
-    assert planned(kept=None) == GenerationPlan(replace(SERVED, generation=5))
+    assert planned(kept=None) == GenerationPlan(replace(SERVED, generation=5, incarnation=EPOCH))
+
+
+def test_a_state_that_begins_again_has_another_incarnation_and_one_that_is_rebuilt_has_not():
+    kept = replace(SERVED, incarnation=3)
+    assert planned(kept=None).serving.incarnation == EPOCH
+    assert planned(kept=kept, unusable="deleted and created again").serving.incarnation == EPOCH
+    rebuilt = planned("stripes", kept=kept)
+    assert rebuilt.building
+    assert (rebuilt.serving.incarnation, rebuilt.building.incarnation) == (3, 3)
+    assert is_alike(kept, SERVED)
 
 
 def test_a_topic_that_is_as_it_was_goes_on():
@@ -131,7 +142,10 @@ def test_a_state_that_is_not_the_topic_s_begins_again_and_all_of_it_is_removed()
     record = a_record(building=replace(SERVED, stripes=3, generation=6))
     made = planned(record=record, unusable="it was deleted and created again")
     assert made == GenerationPlan(
-        replace(SERVED, generation=5), None, frozenset({4, 6}), "it was deleted and created again"
+        replace(SERVED, generation=5, incarnation=EPOCH),
+        None,
+        frozenset({4, 6}),
+        "it was deleted and created again",
     )
 
 

@@ -108,6 +108,13 @@ def test_layout_has_its_golden_bytes():
     )
 
 
+def test_an_incarnation_is_stored_and_an_older_layout_has_none():
+    layout = Layout("trips", 9, incarnation=1_795_311_449_754)
+    assert b'"incarnation": 1795311449754' in codec.encode_layout(layout)
+    assert codec.decode_layout(codec.encode_layout(layout)) == layout
+    assert codec.decode_layout(codec.encode_layout(Layout("trips", 9))).incarnation == 0
+
+
 def test_layout_says_by_what_its_keys_are_partitioned():
     layout = Layout("trips", 9, partition_by="prefix:→")
     assert codec.decode_layout(codec.encode_layout(layout)) == layout

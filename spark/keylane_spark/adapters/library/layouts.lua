@@ -41,13 +41,35 @@ local function take_epoch(keys, args)
   return epoch
 end
 
--- Stores a topic's layout record, its writer's record, or both.
+-- Returns the epoch of a writer's record and its revision; nil where there is none, or it is not valid.
+local function version_of(record)
+  local is_valid, fields = pcall(cjson.decode, record or '')
+  if is_valid and type(fields) == 'table' and type(fields.owner) == 'table' then
+    return tonumber(fields.owner.epoch), tonumber(fields.revision)
+  end
+end
+
+-- Returns whether a later change of the same run than this record is stored: the call was executed late.
+local function is_overtaken(key, record)
+  local epoch, revision = version_of(record)
+  if not (epoch and revision) then
+    return false
+  end
+  local stored_epoch, stored_revision = version_of(redis.call('GET', key))
+  return stored_epoch == epoch and stored_revision ~= nil and stored_revision > revision
+end
+
+-- Stores a topic's layout record, its writer's record, or both. A record of an older revision than the stored one of
+-- the same epoch changes nothing.
 -- KEYS: the topic's epoch counter, layout record, writer's record. ARGV: epoch, the new layout record, the new
 -- writer's record; an empty one leaves the record unchanged. Returns 0. Errors: FENCED epoch, CORRUPT.
 local function set_layout(keys, args)
   local refused = newer_run(keys[1], tonumber(args[1]))
   if refused then
     return refused
+  end
+  if is_overtaken(keys[3], args[3]) then
+    return 0
   end
   local changed = {}
   for i = 2, 3 do

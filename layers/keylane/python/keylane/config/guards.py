@@ -15,6 +15,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _LIMITS = "KEYLANE_RATE_LIMITS"
+_CLAIM = "KEYLANE_IDEMPOTENCY_IN_PROGRESS_S"
+_TIMES_OF_A_WRITE = (
+    "KEYLANE_PRODUCE_TIMEOUT_MS",
+    "KEYLANE_SCHEMA_REGISTRY_TIMEOUT_MS",
+    "KEYLANE_STATE_TIMEOUT_MS",
+)
+"""Of its records, of the schemas by which they are checked, and of saving its response."""
 _MINUTE_S = 60
 _MOST = 10**12
 _LONGEST_BURST_S = 3600
@@ -58,9 +65,22 @@ class GuardSettings:
             GUARDS.read(environment, "KEYLANE_RATE_LIMIT_TIMEOUT_MS"),
             _sources(environment),
             GUARDS.read(environment, "KEYLANE_IDEMPOTENCY_EXPIRY_S"),
-            GUARDS.read(environment, "KEYLANE_IDEMPOTENCY_IN_PROGRESS_S"),
+            _claim_s(environment) if has_redis else GUARDS.read(environment, _CLAIM),
             SETTINGS.read(environment, "KEYLANE_STATE_TIMEOUT_MS"),
         )
+
+
+def _claim_s(environment: Mapping[str, str]) -> int:
+    """Return how long a claim on an idempotency key holds.
+
+    It must outlive whatever a write may take: once it has expired, the request is written again.
+    """
+    claim_s: int = GUARDS.read(environment, _CLAIM)
+    longest_ms = sum(SETTINGS.read(environment, each) for each in _TIMES_OF_A_WRITE)
+    if claim_s * 1000 <= longest_ms:
+        times = ", ".join(_TIMES_OF_A_WRITE)
+        raise SettingsError(_CLAIM, f"is {claim_s} s: it must exceed the sum of {times}, {longest_ms} ms")
+    return claim_s
 
 
 def _rules(limits: Mapping[str, Any], kind: str) -> tuple[Rule, ...]:

@@ -245,7 +245,8 @@ GUARDS = SettingsTable(
         "KEYLANE_IDEMPOTENCY_IN_PROGRESS_S",
         "produce",
         30,
-        "After this time a request without a response counts as failed. At least the function's timeout.",
+        "After this time a request without a response counts as failed. At least the function's timeout, and "
+        "more than the timeouts of Kafka, registry and state together.",
         bounds=(1, 900),
     ),
 )

@@ -1,25 +1,31 @@
 """Reads what a lane stores of a key's history: a page of it, or the record as of a time or a position.
 
-A history is ordered by timestamp and, within a timestamp, by offset. A read says what the history no longer
-holds, and never guesses. A history by count holds everything until it is full. A history by age holds all
-records that are younger, and the newest of those that are older. Records that Kafka had lost before the state
-was built were never in it.
+A history is ordered by timestamp and, within a timestamp, by offset. The latest record of a key is the last
+one of its partition, whatever its timestamp. As of a time that is not before the latest record's, that is the
+record; before it, the newest one of the history, at ties by the rule for the latest record.
+
+A read says what the history no longer holds, and never guesses. A history by count holds everything until it
+is full. A history by age holds all records that are younger, and the newest of those that are older. Records
+that Kafka had lost before the state was built were never in it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
 from keylane.errors import CorruptState, HistoryTooShort, TooLarge
 from keylane.model.keys import printable
+from keylane.model.records import HistoryEntry
 from keylane.ports import Call
 from keylane.state import codec, redis_keys
+from keylane.state.lanes import decode_value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from keylane.model.records import HistoryEntry, Layout, Position, Record
+    from keylane.model.records import Layout, Position, Record
     from keylane.query.store import Reading
     from keylane.state.lanes import Lane
 
@@ -49,6 +55,18 @@ class HistoryScan:
         return b"+inf" if self.to_ms is None else b"(%d" % self.to_ms, low
 
 
+class _Found(NamedTuple):
+    """What was found of a key: the newest entry of its history, their number, the latest record's head."""
+
+    newest: HistoryEntry | None
+    entry_count: int
+    head: codec.RecordHead | None
+
+    def is_before_latest(self, as_of_ms: int) -> bool:
+        """Return whether the latest record is later than a time, or is gone."""
+        return self.head is None or self.head.timestamp_ms > as_of_ms
+
+
 def read_as_of_time(
     reading: Reading, lanes: Mapping[bytes, Lane], as_of_ms: int
 ) -> dict[bytes, Record | HistoryTooShort | None]:
@@ -56,28 +74,118 @@ def read_as_of_time(
 
     None: the key had no record then. HistoryTooShort: the history does not reach back so far.
     """
+    found = _find_newest(reading, lanes, as_of_ms)
+    entries = {key: each.newest for key, each in found.items()}
+    later = {key: entries[key] for key, each in found.items() if each.is_before_latest(as_of_ms)}
+    entries |= _break_ties(reading, lanes, later)
+    entries |= _read_latest(reading, lanes, found, as_of_ms)
+    too_young = {key: lane for key, lane in lanes.items() if found[key].entry_count and not entries[key]}
+    oldest = _read_oldest(reading, too_young)
+    records: dict[bytes, Record | HistoryTooShort | None] = {}
+    for key in lanes:
+        entry = entries[key]
+        if entry is not None:
+            records[key] = _unless_expired(entry, reading.layout, as_of_ms)
+        else:
+            too_short = _too_short(reading, found[key].entry_count, oldest.get(key))
+            records[key] = too_short if too_short and as_of_ms < too_short.since_ms else None
+    return records
+
+
+def _find_newest(reading: Reading, lanes: Mapping[bytes, Lane], as_of_ms: int) -> dict[bytes, _Found]:
     distinct = list(dict.fromkeys(lanes.values()))
     names = {key: _history_key(reading.layout, lane, key) for key, lane in lanes.items()}
     calls = [Call(lane.slot, (b"GET", lane.watermark_key)) for lane in distinct]
     for key, lane in lanes.items():
         newest = (b"ZREVRANGEBYSCORE", names[key], b"%d" % as_of_ms, b"-inf", b"LIMIT", b"0", b"1")
-        calls += Call(lane.slot, newest), Call(lane.slot, (b"ZCARD", names[key]))
-    replies = reading.run(calls)
-    for lane, watermark in zip(distinct, replies, strict=False):
-        reading.watermarks.note(lane, watermark)
-    members = dict(zip(lanes, replies[len(distinct) :: 2], strict=True))
-    counts = dict(zip(lanes, replies[len(distinct) + 1 :: 2], strict=True))
-    too_young = {key: lane for key, lane in lanes.items() if counts[key] and not members[key]}
-    oldest = _read_oldest(reading, too_young)
-    found: dict[bytes, Record | HistoryTooShort | None] = {}
-    for key, lane in lanes.items():
-        if members[key]:
-            entry = _decode(names[key], key, members[key][0], lane)
-            found[key] = _unless_expired(entry, reading.layout, as_of_ms)
+        calls += Call(lane.slot, newest), Call(lane.slot, (b"ZCARD", names[key])), _head_call(lane, key)
+    replies = iter(reading.run(calls))
+    for lane in distinct:
+        reading.watermarks.note(lane, next(replies))
+    return {
+        key: _Found(
+            next((_decode(names[key], key, member, lane) for member in next(replies)), None),
+            next(replies),
+            _decode_head(lane, key, next(replies)),
+        )
+        for key, lane in lanes.items()
+    }
+
+
+def _break_ties(
+    reading: Reading, lanes: Mapping[bytes, Lane], entries: Mapping[bytes, HistoryEntry | None]
+) -> dict[bytes, HistoryEntry]:
+    """Return which of the entries of one timestamp wins, where there may be several partitions' of a key."""
+    watermarks = reading.watermarks.by_lane
+    mixed = {
+        key: entry
+        for key, entry in entries.items()
+        if entry and lanes[key] in watermarks and watermarks[lanes[key]].has_strays
+    }
+    if not mixed:
+        return {}
+    names = {key: _history_key(reading.layout, lanes[key], key) for key in mixed}
+    calls = []
+    for key, entry in mixed.items():
+        score = b"%d" % entry.timestamp_ms
+        calls.append(Call(lanes[key].slot, (b"ZREVRANGEBYSCORE", names[key], score, score)))
+    won: dict[bytes, HistoryEntry] = {}
+    for (key, entry), members in zip(mixed.items(), reading.run(calls), strict=True):
+        lane = lanes[key]
+        tied = [entry, *(_decode(names[key], key, member, lane) for member in members)]
+        won[key] = max(tied, key=partial(_rank_in, lane))
+    return won
+
+
+def _rank_in(lane: Lane, entry: HistoryEntry) -> tuple[bool, int, int]:
+    """Of records of one timestamp the one with the highest rank is the newest."""
+    at = entry.position
+    return at.partition == lane.partition, -at.partition, at.offset
+
+
+def _read_latest(
+    reading: Reading, lanes: Mapping[bytes, Lane], found: Mapping[bytes, _Found], as_of_ms: int
+) -> dict[bytes, HistoryEntry]:
+    """Return the latest records that are not later than a time, where the histories end in other ones.
+
+    They do where a key's time went back, or a history has no room for a record that is older than its others.
+    """
+    latest: dict[bytes, HistoryEntry] = {}
+    unread: list[bytes] = []
+    for key, each in found.items():
+        head = each.head
+        if head is None or each.is_before_latest(as_of_ms):
+            continue
+        if each.newest and each.newest.position == head.position:
+            continue
+        if head.is_tombstone:
+            latest[key] = HistoryEntry(head.position, head.timestamp_ms, None)
         else:
-            too_short = _too_short(reading, counts[key], oldest.get(key))
-            found[key] = too_short if too_short and as_of_ms < too_short.since_ms else None
-    return found
+            unread.append(key)
+    for key, record in _read_values(reading, {key: lanes[key] for key in unread}).items():
+        # Else it was replaced meanwhile, by one that is later than the time.
+        if record is not None and record.timestamp_ms <= as_of_ms:
+            latest[key] = HistoryEntry(record.position, record.timestamp_ms, record)
+    return latest
+
+
+def _read_values(reading: Reading, lanes: Mapping[bytes, Lane]) -> dict[bytes, Record | None]:
+    calls = [Call(lane.slot, (b"GET", lane.value_prefix + key)) for key, lane in lanes.items()]
+    replies = reading.run(calls) if calls else []
+    return {
+        key: decode_value(lane, key, reply) for (key, lane), reply in zip(lanes.items(), replies, strict=True)
+    }
+
+
+def _head_call(lane: Lane, key: bytes) -> Call:
+    return Call(lane.slot, (b"GETRANGE", lane.value_prefix + key, b"0", b"%d" % (codec.HEAD_BYTES - 1)))
+
+
+def _decode_head(lane: Lane, key: bytes, head: bytes) -> codec.RecordHead | None:
+    try:
+        return codec.decode_head(head, lane.partition) if head else None
+    except codec.CodecError as error:
+        raise CorruptState(printable(lane.value_prefix + key), str(error)) from error
 
 
 def read_as_of_position(
@@ -85,7 +193,9 @@ def read_as_of_position(
 ) -> Record | HistoryTooShort | None:
     """Return the key's last record in a partition up to and including an offset.
 
-    Reads all of the history: timestamps may decrease within a partition.
+    Reads all of the history: timestamps may decrease within a partition. For the same reason a record that
+    the history no longer holds may be behind the last one that it has. So a history that is cut knows the
+    record at this very position, and the latest one.
     """
     name = _history_key(reading.layout, lane, key)
     best: HistoryEntry | None = None
@@ -105,7 +215,16 @@ def read_as_of_position(
             if at.partition == position.partition and at.offset <= position.offset:
                 best = oldest if best is None or at > best.position else best
         count += len(members)
-    return best.record if best is not None else _too_short(reading, count, oldest)
+    too_short = _too_short(reading, count, oldest)
+    if too_short is None or (best is not None and best.position == position):
+        return best.record if best is not None else None
+    head = _decode_head(lane, key, reading.run([_head_call(lane, key)])[0])
+    if head is None or head.position.partition != position.partition or head.position > position:
+        return too_short
+    if head.is_tombstone:
+        return None
+    record = _read_values(reading, {key: lane})[key]
+    return record if record is not None and record.position == head.position else too_short
 
 
 def read_entries(

@@ -1,25 +1,29 @@
 """What changed in a topic: the state says how far it is, the log which keys its records are of.
 
-A change is reported once the state has it, so whoever reads the key after that finds it, or a newer one.
+A change is reported once the state has it, so whoever reads the key after that finds it, or a newer one. What
+is reported is read after that, too: a replica that answers may be behind the watermark that was seen before.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from keylane.errors import OffsetOutOfRange
+from keylane.errors import OffsetOutOfRange, StateUnavailable
 from keylane.model.kafka import EARLIEST, READ_UNCOMMITTED, LogRange
 from keylane.model.records import Position
 from keylane.ports import Call, Deadline
+from keylane.query.multi_get import read_many
 from keylane.query.store import read_current
-from keylane.state.lanes import lanes_of_topic
+from keylane.state.lanes import decode_values, keys_by_lane, lanes_of_topic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
+    from keylane.model.records import Answer, Record
     from keylane.ports import LogReader
     from keylane.query.decoding import ValueDecoder
-    from keylane.query.store import Reading, Store
+    from keylane.query.store import Reading, ReadTerms, Store
+    from keylane.state.lanes import Lane
 
 BATCH_RECORDS = 500
 """Of one partition: what a batch has of each is read from the state, too."""
@@ -37,23 +41,34 @@ class ChangeReader(NamedTuple):
 class ChangedKeys(NamedTuple):
     """Keys that have new records, in the log's order within each partition.
 
-    `next_offsets`: where the next batch begins. `lost`: where records were removed before they were read.
+    `keys`: each with the partitions that have its new records. `next_offsets`: where the next batch
+    begins. `lost`: where records were removed before they were read.
     """
 
-    keys: list[bytes]
+    keys: dict[bytes, frozenset[int]]
     next_offsets: dict[int, int]
     lost: list[Position]
 
 
-def read_next_offsets(store: Store, topic: str, timeout_ms: float) -> dict[int, int]:
-    """Return how far the state of each partition is: the offset below which it has everything.
+class TopicPosition(NamedTuple):
+    """How far the state is, or a listener: of each partition the offset below which it has everything.
+
+    `incarnation`: of the topic. The positions of another one are those of other records.
+    """
+
+    incarnation: int
+    next_offsets: Mapping[int, int]
+
+
+def read_position(store: Store, topic: str, timeout_ms: float) -> TopicPosition:
+    """Return how far the state of each partition is.
 
     Raises UnknownTopic, LaneBuilding for a lane that has not begun, StateUnavailable, CorruptState.
     """
     deadline = Deadline.after_ms(timeout_ms, store.clock)
     _, reading = read_current(store, topic, deadline, _read_watermarks)
     reading.watermarks.check_complete(partial=True)
-    return reading.watermarks.next_offsets
+    return TopicPosition(reading.layout.incarnation, reading.watermarks.next_offsets)
 
 
 def _read_watermarks(reading: Reading) -> None:
@@ -68,11 +83,12 @@ def find_changed_keys(
 ) -> ChangedKeys:
     """Return the keys of the log's records from `since` on and below `until`, or of the first of them.
 
-    A partition that `since` lacks is read from its first record: it was added. Transactions that are not
+    A partition of which nothing was read, because the broker that answers is behind the state, stays where it
+    is. A partition that `since` lacks is read from its first record: it was added. Transactions that are not
     committed, or were aborted, are read too: the state knows what counts. Raises LogUnavailable, LogRefused,
     UnknownTopic.
     """
-    keys: dict[bytes, None] = {}
+    keys: dict[bytes, frozenset[int]] = {}
     next_offsets, lost = dict(since), []
     for partition, end in until.items():
         offset = since.get(partition, 0)
@@ -85,14 +101,77 @@ def find_changed_keys(
             batch = log.read(wanted, deadline)
         except OffsetOutOfRange:
             (first,) = log.offsets(topic, partition, (EARLIEST,), READ_UNCOMMITTED, deadline)
-            next_offsets[partition] = first.offset if first and offset < first.offset < end else end
-            if partition in since:
-                lost.append(Position(partition, offset))
+            if first and first.offset > offset:
+                next_offsets[partition] = min(first.offset, end)
+                if partition in since:
+                    lost.append(Position(partition, offset))
             continue
         # A record that is newer moves its key to the end: in this order they were written.
         for record in batch.records:
             if record.key:
-                keys.pop(record.key, None)
-                keys[record.key] = None
-        next_offsets[partition] = min(batch.next_offset, end) if batch.records else end
-    return ChangedKeys(list(keys), next_offsets, lost)
+                keys[record.key] = keys.pop(record.key, frozenset()) | {partition}
+        next_offsets[partition] = min(batch.next_offset, end)
+    return ChangedKeys(keys, next_offsets, lost)
+
+
+def read_changed(
+    store: Store, topic: str, found: ChangedKeys, terms: ReadTerms
+) -> tuple[dict[bytes, Answer], set[int]]:
+    """Return what is under the keys, and the partitions whose changes may be missing from it.
+
+    A partition's changes are in an answer if its lane's watermark is at the partition's next offset. A stray
+    is in another lane, whose watermark says nothing of it: that lane's primary has it. A key without a
+    partition that the answer covers is left out. Raises as `read_many`.
+    """
+    if not found.keys:
+        return {}, set()
+    lanes, _ = read_many(store, topic, list(found.keys), terms)
+    answers = dict(row for lane in lanes for row in lane.rows())
+    strays = [key for key, partitions in found.keys.items() if partitions - {answers[key].partition}]
+    from_primaries = _read_from_primaries(store, topic, strays, terms)
+    answers |= from_primaries
+    shown: dict[bytes, Answer] = {}
+    missing: set[int] = set()
+    for key, partitions in found.keys.items():
+        answer = answers[key]
+        behind = set() if key in from_primaries else partitions - {answer.partition}
+        if (
+            answer.partition in partitions
+            and answer.watermark.next_offset < found.next_offsets[answer.partition]
+        ):
+            behind = behind | {answer.partition}
+        missing |= behind
+        if partitions - behind:
+            shown[key] = answer
+    return shown, missing
+
+
+def _read_from_primaries(
+    store: Store, topic: str, keys: Sequence[bytes], terms: ReadTerms
+) -> dict[bytes, Answer]:
+    """Return what the keys' primaries have; keys whose primary does not answer are left out."""
+    if not keys:
+        return {}
+    deadline = Deadline.after_ms(terms.timeout_ms, store.clock)
+    found, reading = read_current(store, topic, deadline, _read_primaries, keys)
+    return {
+        key: reading.answer(lane, record)
+        for lane, records in found.items()
+        for key, record in records.items()
+    }
+
+
+def _read_primaries(reading: Reading, keys: Sequence[bytes]) -> dict[Lane, dict[bytes, Record | None]]:
+    found = {}
+    for lane, own in keys_by_lane(reading.layout, keys).items():
+        names = [*(lane.value_prefix + key for key in own), lane.watermark_key]
+        try:
+            *values, watermark = reading.store.state.read(
+                lane.slot, names, reading.deadline, primary_only=True
+            )
+        except StateUnavailable:
+            continue
+        reading.watermarks.note(lane, watermark)
+        if watermark is not None:
+            found[lane] = dict(zip(own, decode_values(lane, own, values), strict=True))
+    return found

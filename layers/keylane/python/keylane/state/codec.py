@@ -42,7 +42,7 @@ from __future__ import annotations
 import json
 import struct
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from keylane.model.records import WHOLE_KEY, HistoryEntry, Layout, Options, Position, Record, Watermark
 
@@ -69,6 +69,8 @@ _I32 = struct.Struct(">i")
 _HISTORY_HEADER = struct.Struct(">QBBQ")
 _WATERMARK = struct.Struct(">BBQQQQQ")
 HEADER_BYTES = HEADER.size
+HEAD_BYTES = HEADER_BYTES + _SOURCE.size
+"""As many bytes of an envelope say where its record is from."""
 _PLAIN = bytes((VERSION, 0))
 """How the envelope of most records begins: no flags."""
 _PLAIN_HEADER = struct.Struct(">2xQQ")
@@ -154,6 +156,28 @@ def decode_record(key: bytes, data: bytes, partition: int) -> Record | None:
         return None
     own = partition if source is None else source
     return Record(key, data[start:], own, offset, timestamp_ms, headers, left_bytes)
+
+
+class RecordHead(NamedTuple):
+    """What the first HEAD_BYTES of an envelope say of a record."""
+
+    position: Position
+    timestamp_ms: int
+    is_tombstone: bool
+
+
+def decode_head(head: bytes, partition: int) -> RecordHead:
+    """Return the head of a record that a lane of `partition` stores. Raises CodecError."""
+    if len(head) < HEADER_BYTES:
+        raise CodecError(f"{len(head)} bytes are too few for an envelope of {HEADER_BYTES}")
+    version, flags, offset, timestamp_ms = HEADER.unpack_from(head)
+    if version != VERSION:
+        raise CodecError(f"envelope version {version} is unknown, {VERSION} is known")
+    if flags & STRAY:
+        if len(head) < HEAD_BYTES:
+            raise CodecError(f"{len(head)} bytes are too few for the envelope that their flags name")
+        (partition,) = _SOURCE.unpack_from(head, HEADER_BYTES)
+    return RecordHead(Position(partition, offset), timestamp_ms, bool(flags & TOMBSTONE))
 
 
 def decode_records(
@@ -305,18 +329,18 @@ def advance_watermark(data: bytes, next_offset: int, newest_timestamp_ms: int, l
 
 def encode_layout(layout: Layout) -> bytes:
     """Return JSON in UTF-8."""
-    return json.dumps(
-        {
-            "topic": layout.topic,
-            "partition_count": layout.partition_count,
-            "stripes": layout.stripes,
-            "partitioner": layout.partitioner,
-            "partition_by": layout.partition_by,
-            "generation": layout.generation,
-            "options": layout.options.to_dict(),
-        },
-        sort_keys=True,
-    ).encode()
+    fields: dict[str, Any] = {
+        "topic": layout.topic,
+        "partition_count": layout.partition_count,
+        "stripes": layout.stripes,
+        "partitioner": layout.partitioner,
+        "partition_by": layout.partition_by,
+        "generation": layout.generation,
+        "options": layout.options.to_dict(),
+    }
+    if layout.incarnation:
+        fields["incarnation"] = layout.incarnation
+    return json.dumps(fields, sort_keys=True).encode()
 
 
 def decode_layout(data: bytes) -> Layout:
@@ -331,6 +355,7 @@ def decode_layout(data: bytes) -> Layout:
             generation=int(fields["generation"]),
             options=Options.from_dict(dict(fields.get("options", {}))),
             partition_by=str(fields.get("partition_by", WHOLE_KEY)),
+            incarnation=int(fields.get("incarnation", 0)),
         )
     except ODD_JSON as error:
         raise CodecError(f"this is not a layout record: {error!r}") from error

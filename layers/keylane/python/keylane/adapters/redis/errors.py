@@ -7,7 +7,8 @@
     LOADING, READONLY, timeouts,
     broken connections
     NOSCRIPT, missing function   send the code first
-    everything else              repeating does not help
+    everything else              repeating does not help; but a replica may answer a read, unless the error is
+                                 the same on all nodes: BUSY, OOM, MISCONF, codes that are not known here
 
 The writer follows no redirect: a lane's calls must stay in order, so it reads the slot map again and repeats
 the call.
@@ -15,6 +16,7 @@ the call.
 
 from __future__ import annotations
 
+import re
 from contextlib import contextmanager
 from enum import Enum, auto
 from typing import TYPE_CHECKING
@@ -22,6 +24,7 @@ from typing import TYPE_CHECKING
 from redis.exceptions import (
     AskError,
     AuthenticationError,
+    ClusterCrossSlotError,
     ClusterDownError,
     InvalidResponse,
     MovedError,
@@ -79,6 +82,25 @@ def remedy_for(error: Exception) -> Remedy:
 def is_transient(error: Exception) -> bool:
     """Whether another node, a new slot map or time may help."""
     return remedy_for(error) not in (Remedy.LOAD_CODE, Remedy.NONE)
+
+
+_SAME_EVERYWHERE = (*CREDENTIALS, ClusterCrossSlotError)
+_CODE = re.compile(r"[A-Z]+(?= )")
+
+
+def may_differ_elsewhere(error: Exception) -> bool:
+    """Whether another node may answer a read that this one refused, or time may help.
+
+    Rejected credentials, and what is wrong with a command or its key, are the same on all nodes. redis-py
+    leaves out the code ERR, which those have.
+    """
+    remedy = remedy_for(error)
+    if remedy is not Remedy.NONE:
+        return remedy is not Remedy.LOAD_CODE
+    if isinstance(error, _SAME_EVERYWHERE) or not isinstance(error, ResponseError):
+        return False
+    code = _CODE.match(str(error))
+    return type(error) is not ResponseError or bool(code and code[0] != "WRONGTYPE")
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError, TryAgainError
 
 from keylane.adapters.redis.conversation import Answered, Ask, Conversation, Refresh, Sleep
-from keylane.adapters.redis.errors import Remedy, is_transient, remedy_for
+from keylane.adapters.redis.errors import Remedy, may_differ_elsewhere, remedy_for
 from keylane.adapters.redis.resp import ASKING, READONLY, READWRITE, encode_command, encode_words
 from keylane.adapters.redis.slot_map import announced
 from keylane.errors import StateUnavailable
@@ -109,7 +109,7 @@ class SlotReader:
                         reply = yield from self._ask(node, call, attempt, answered)
                         replies.append(reply)
                 except (RedisError, OSError) as error:
-                    if not is_transient(error):
+                    if not may_differ_elsewhere(error):
                         raise
                     cause = error
                     continue
@@ -178,7 +178,7 @@ class SlotReader:
             # A command's own reply is behind that to READONLY or ASKING.
             reply: Any = outcome if isinstance(outcome, Exception) else outcome[asked.reply_count > 1]
             remedy = remedy_for(reply) if isinstance(reply, Exception) else None
-            if remedy is Remedy.RETRY:
+            if remedy is Remedy.RETRY or (remedy is Remedy.NONE and may_differ_elsewhere(reply)):
                 self._mark_unhealthy(asked.node, deadline)
             elif remedy not in (Remedy.LOAD_CODE, Remedy.NONE):
                 self._unhealthy.pop(asked.node, None)

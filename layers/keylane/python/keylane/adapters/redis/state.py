@@ -9,7 +9,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
 
 from keylane.adapters.redis.conversation import Answered, Begin, Conversation, End
-from keylane.adapters.redis.errors import is_transient
+from keylane.adapters.redis.errors import is_transient, may_differ_elsewhere
 from keylane.adapters.redis.replicas import SlotReader
 from keylane.adapters.redis.resp import READONLY, READWRITE, encode_words
 from keylane.ports import Call
@@ -162,6 +162,6 @@ def without_errors(found: Replies) -> Replies:
     """Return the slots that have no error among their replies. Raises an error that will not pass."""
     errors = {slot: [each for each in own if isinstance(each, Exception)] for slot, own in found.items()}
     for error in itertools.chain.from_iterable(errors.values()):
-        if not is_transient(error):
+        if not may_differ_elsewhere(error):
             raise error
     return {slot: own for slot, own in found.items() if not errors[slot]}

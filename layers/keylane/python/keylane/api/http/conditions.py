@@ -42,13 +42,14 @@ class Conditions(NamedTuple):
             unmodified = None
         return cls(match, parse_http_date(modified), parse_http_date(unmodified))
 
-    def check(self, tag: str, modified_ms: int | None) -> None:
+    def check(self, tags: tuple[str, ...], modified_ms: int | None) -> None:
         """Raise PreconditionFailed unless the record is one that the client expects.
 
-        `tag`: the answer's ETag. `modified_ms`: its Last-Modified, None where it has none.
+        `tags`: the answer's ETag, then others that name the record. `modified_ms`: its Last-Modified, None
+        where it has none.
         """
-        if self.match is not None and not _names_tag(self.match, tag):
-            raise PreconditionFailed(IF_MATCH.name, f"the record's ETag is {tag}")
+        if self.match is not None and not _names_tag(self.match, tags):
+            raise PreconditionFailed(IF_MATCH.name, f"the record's ETag is {tags[0]}")
         since_ms = self.unmodified_since_ms
         if since_ms is not None and modified_ms is not None and modified_ms > since_ms:
             raise PreconditionFailed(IF_UNMODIFIED_SINCE.name, "the record is newer")
@@ -59,8 +60,10 @@ class Conditions(NamedTuple):
         return since_ms is not None and modified_ms is not None and modified_ms <= since_ms
 
 
-def _names_tag(header_value: str, tag: str) -> bool:
+def _names_tag(header_value: str, tags: tuple[str, ...]) -> bool:
     """Compare strongly (8.8.3.2): a weak tag matches none."""
     if header_value.strip() == "*":
         return True
-    return not tag.startswith("W/") and tag in {each.strip() for each in header_value.split(",")}
+    return not tags[0].startswith("W/") and not {each.strip() for each in header_value.split(",")}.isdisjoint(
+        tags
+    )

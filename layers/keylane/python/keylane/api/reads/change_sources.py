@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from keylane.api.reads.changes import any_key, render_change, render_next_offsets
+from keylane.api.reads.changes import any_key, render_change, render_key_id, render_topic_id
 from keylane.api.reads.envelope import Envelopes
+from keylane.errors import StateUnavailable
 from keylane.model.changes import GAP, KEY, TOPIC, ChangeEvent
 from keylane.ports import Deadline
-from keylane.query.changes import find_changed_keys, read_next_offsets
+from keylane.query.changes import TopicPosition, find_changed_keys, read_changed, read_position
 from keylane.query.latest import FIRST_POLL_PAUSE_S, LAST_POLL_PAUSE_S, Wait, read_latest
-from keylane.query.multi_get import read_many
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping, Sequence
 
     from keylane.api.reads.changes import ChangesRequest
-    from keylane.model.records import Answer, Position
-    from keylane.query.changes import ChangedKeys, ChangeReader
+    from keylane.model.records import Answer
+    from keylane.query.changes import ChangeReader
 
 PAUSE_OF_LANE_S = 0.0001
 """A topic with thousands of lanes is polled less often."""
@@ -53,20 +53,18 @@ class KeyChanges:
 
     def catch_up(
         self,
-        position: Position | Answer | None,
+        position: str | Answer | None,
         is_wanted: Callable[[bytes], bool],  # noqa: ARG002 (of topics)
     ) -> tuple[Sequence[ChangeEvent], Answer | None]:
-        """See `ChangeSource.catch_up`. A position is that of a record, or the answer that was reported."""
+        """See `ChangeSource.catch_up`. A position is an id, or the answer that was reported."""
         answer = self._answer
         assert answer is not None  # noqa: S101 - for the type checker: it has started
-        record = answer.record
-        if position is answer or (record is not None and record.position == position):
+        if position is answer or position == render_key_id(answer):
             return (), None
         return (self._render(answer),), answer
 
     def _is_known(self, answer: Answer) -> bool:
-        known = self._answer.record if self._answer else None
-        return (answer.record and answer.record.position) == (known and known.position)
+        return self._answer is not None and render_key_id(answer) == render_key_id(self._answer)
 
     def _read(self, wait: Wait) -> Answer:
         request = self._request
@@ -86,58 +84,76 @@ class TopicChanges:
         self.instead = "read its records by offset at /topics/{topic}/partitions/{partition}/records"
         self._reader = reader
         self._request = request
-        self._next_offsets: Mapping[int, int] = {}
+        self._position = TopicPosition(0, {})
 
     def start(self) -> None:
         """See `ChangeSource.start`."""
         self._reader.log()
-        self._next_offsets = self._read_next_offsets()
+        self._position = self._read_position()
 
     def wait(self, bound_s: float) -> Sequence[ChangeEvent]:
         """See `ChangeSource.wait`."""
         clock = self._reader.store.clock
         until_s, pause_s = clock.monotonic_s() + bound_s, FIRST_POLL_PAUSE_S
         while True:
-            ends = self._read_next_offsets()
-            since = _within(self._next_offsets, ends)
-            if any(since.get(partition, 0) < end for partition, end in ends.items()):
-                events, self._next_offsets = self._changes(since, ends, any_key)
-                return events
+            ends = self._read_position()
+            since = _within(self._position, ends)
+            if _is_behind(since, ends):
+                events, reached = self._changes(since, ends, any_key)
+                if reached != since:
+                    self._position = reached
+                    return events
             left_s = until_s - clock.monotonic_s()
             if left_s <= 0:
                 return ()
             clock.pause_s(min(pause_s, left_s))
-            pause_s = min(pause_s * 2, LAST_POLL_PAUSE_S + PAUSE_OF_LANE_S * len(ends))
+            pause_s = min(pause_s * 2, LAST_POLL_PAUSE_S + PAUSE_OF_LANE_S * len(ends.next_offsets))
 
     def catch_up(
-        self, position: Mapping[int, int] | None, is_wanted: Callable[[bytes], bool]
-    ) -> tuple[Sequence[ChangeEvent], Mapping[int, int] | None]:
-        """See `ChangeSource.catch_up`. A position is the next offset of each partition; None: from now on."""
-        ends = self._next_offsets
+        self, position: TopicPosition | None, is_wanted: Callable[[bytes], bool]
+    ) -> tuple[Sequence[ChangeEvent], TopicPosition | None]:
+        """See `ChangeSource.catch_up`. Without a position it is from now on."""
+        ends = self._position
         since = ends if position is None else _within(position, ends)
         if since == ends:
-            return (ChangeEvent(id=render_next_offsets(ends)),), None
-        return self._changes(since, ends, is_wanted)
+            return (ChangeEvent(id=render_topic_id(ends)),), None
+        deadline = Deadline.after_ms(LOG_TIMEOUT_MS, self._reader.store.clock)
+        while True:
+            events, reached = self._changes(since, ends, is_wanted)
+            if reached != since:
+                return events, reached
+            if not deadline.remaining_s:
+                raise StateUnavailable("the replicas or brokers that answer are behind the changes")
+            deadline.clock.pause_s(LAST_POLL_PAUSE_S)
 
     def _changes(
-        self, since: Mapping[int, int], ends: Mapping[int, int], is_wanted: Callable[[bytes], bool]
-    ) -> tuple[Sequence[ChangeEvent], Mapping[int, int]]:
+        self, since: TopicPosition, ends: TopicPosition, is_wanted: Callable[[bytes], bool]
+    ) -> tuple[Sequence[ChangeEvent], TopicPosition]:
+        """Return changes and where they end, which is `since` if what answers is behind all of them."""
+        if since.incarnation != ends.incarnation:
+            return _begin_again(since, ends)
         reader, request = self._reader, self._request
         deadline = Deadline.after_ms(LOG_TIMEOUT_MS, reader.store.clock)
-        found = find_changed_keys(reader.log(), request.topic, since, ends, deadline)
-        keys = [key for key in found.keys if is_wanted(key)]
-        lanes = read_many(reader.store, request.topic, keys, request.terms)[0] if keys else []
-        answers = dict(row for lane in lanes for row in lane.rows())
+        before = since.next_offsets
+        found = find_changed_keys(reader.log(), request.topic, before, ends.next_offsets, deadline)
+        found = found._replace(keys={key: of for key, of in found.keys.items() if is_wanted(key)})
+        answers, missing = read_changed(reader.store, request.topic, found, request.terms)
+        # What may be missing from the answers is read once more: the stream stays before it.
+        next_offsets = {
+            partition: offset for partition, offset in found.next_offsets.items() if partition not in missing
+        }
+        next_offsets |= {partition: before[partition] for partition in missing & before.keys()}
+        reached = TopicPosition(since.incarnation, next_offsets)
         envelopes = _envelopes(reader, request)
         events = [
-            *_gaps(found),
-            *(render_change(key, answers[key], envelopes)._replace(id="") for key in keys),
+            *_gaps({at.partition: at.offset for at in found.lost}, found.next_offsets),
+            *(render_change(key, answer, envelopes)._replace(id="") for key, answer in answers.items()),
         ]
-        return [*events, ChangeEvent(id=render_next_offsets(found.next_offsets))], found.next_offsets
+        return [*events, ChangeEvent(id=render_topic_id(reached))], reached
 
-    def _read_next_offsets(self) -> dict[int, int]:
+    def _read_position(self) -> TopicPosition:
         request = self._request
-        return read_next_offsets(self._reader.store, request.topic, request.terms.timeout_ms)
+        return read_position(self._reader.store, request.topic, request.terms.timeout_ms)
 
 
 def _envelopes(reader: ChangeReader, request: ChangesRequest) -> Envelopes:
@@ -145,16 +161,34 @@ def _envelopes(reader: ChangeReader, request: ChangesRequest) -> Envelopes:
     return Envelopes(reader.store.clock.now_ms(), request.fields, reader.decoder())
 
 
-def _within(since: Mapping[int, int], ends: Mapping[int, int]) -> dict[int, int]:
+def _within(since: TopicPosition, ends: TopicPosition) -> TopicPosition:
     """Return the offsets of partitions that there are, none after the state's, which may have gone back."""
-    return {
-        partition: min(offset, ends[partition]) for partition, offset in since.items() if partition in ends
+    if since.incarnation != ends.incarnation:
+        return since
+    least = {
+        partition: min(offset, ends.next_offsets[partition])
+        for partition, offset in since.next_offsets.items()
+        if partition in ends.next_offsets
     }
+    return TopicPosition(since.incarnation, least)
 
 
-def _gaps(found: ChangedKeys) -> list[ChangeEvent]:
-    lost: list[dict[str, Any]] = [
-        {"partition": at.partition, "from": at.offset, "to": found.next_offsets[at.partition]}
-        for at in found.lost
+def _is_behind(since: TopicPosition, ends: TopicPosition) -> bool:
+    if since.incarnation != ends.incarnation:
+        return True
+    return any(since.next_offsets.get(partition, 0) < end for partition, end in ends.next_offsets.items())
+
+
+def _begin_again(since: TopicPosition, ends: TopicPosition) -> tuple[Sequence[ChangeEvent], TopicPosition]:
+    """Return gaps, and the beginning of a topic that was created again: it has other records."""
+    begin = TopicPosition(ends.incarnation, dict.fromkeys(ends.next_offsets, 0))
+    gaps = _gaps(since.next_offsets, dict.fromkeys(since.next_offsets, 0))
+    return [*gaps, ChangeEvent(id=render_topic_id(begin))], begin
+
+
+def _gaps(lost: Mapping[int, int], next_offsets: Mapping[int, int]) -> list[ChangeEvent]:
+    """Return an event for each partition, which says where records were lost and where the stream goes on."""
+    return [
+        ChangeEvent(GAP, json.dumps({"partition": partition, "from": offset, "to": next_offsets[partition]}))
+        for partition, offset in lost.items()
     ]
-    return [ChangeEvent(GAP, json.dumps(each)) for each in lost]

@@ -1,13 +1,15 @@
 """Changes as they come, by Server-Sent Events: the requests, and the events.
 
-    id: 3:1042                     of a key: its record's position; of a topic: each partition's next offset
+    id: 3:1042@1795311449754       of a key: its record's position; of a topic: each partition's next offset;
+                                   then the topic's incarnation. `absent` where the key has no record
     event: record                  a record; its data is what `?envelope=true` answers
     data: {"topic": "flights", "partition": 3, "offset": 1042, ..., "value": {...}}
 
     event: absent                  the key has no record: it was deleted, has expired, or never had one
     data: {"topic": "flights", "key": "N14228", "key_format": "text", "absent": true, "watermark": ...}
 
-    event: gap                     of a topic: records were removed before they were read: read the keys again
+    event: gap                     of a topic: records were removed before they were read, or the topic was
+                                   created again: read the keys again
     event: problem                 a problem document; the stream goes on, unless it ends with it
     event: closing                 the server is being stopped: connect again, with Last-Event-ID
 
@@ -17,6 +19,7 @@ connects again gets some changes twice, and none is left out.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from keylane.api.http.common_parameters import (
@@ -28,16 +31,17 @@ from keylane.api.http.common_parameters import (
     parse_key,
     parse_key_text,
 )
-from keylane.api.http.parameters import HEADER, Parameter, position, text
+from keylane.api.http.parameters import HEADER, Parameter, text
 from keylane.api.http.request import topic_of
 from keylane.api.http.response import Response
 from keylane.api.http.schemas import Schema
 from keylane.model.changes import ABSENT, RECORD, ChangeEvent
 from keylane.model.records import Position
+from keylane.query.changes import TopicPosition
 from keylane.query.store import ReadTerms
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from keylane.api.http.request import Request
     from keylane.api.reads.envelope import Envelopes
@@ -49,25 +53,41 @@ EVENT_STREAM = "text/event-stream"
 LAST_EVENT_ID = "Last-Event-ID"
 
 
-def _parse_next_offsets(given: str) -> dict[int, int]:
-    try:
-        found = [Position.parse(each) for each in given.strip().split(",")]
-        return {each.partition: each.offset for each in found}
-    except ValueError as error:
-        raise ValueError("not an id of this stream: it looks like 0:41611,1:38588") from error
+ABSENT_ID = "absent"
+"""The id of a key's absence: no record's position, so whatever comes later has another id."""
+_POSITION = r"[0-9]{1,18}:[0-9]{1,18}"
+_INCARNATION = r"(@[0-9]{1,18})?"
+_KEY_ID = rf"^({ABSENT_ID}|{_POSITION}{_INCARNATION})$"
+_TOPIC_ID = rf"^{_POSITION}(,{_POSITION})*{_INCARNATION}$"
+
+
+def _parse_key_id(given: str) -> str:
+    if re.match(_KEY_ID, given.strip(), re.ASCII) is None:
+        raise ValueError("not an id of this stream: it looks like 3:1042@1795311449754")
+    return given.strip()
+
+
+def _parse_topic_id(given: str) -> TopicPosition:
+    if re.match(_TOPIC_ID, given.strip(), re.ASCII) is None:
+        raise ValueError("not an id of this stream: it looks like 0:41611,1:38588@1795311449754")
+    offsets, _, incarnation = given.strip().partition("@")
+    found = map(Position.parse, offsets.split(","))
+    return TopicPosition(int(incarnation or 0), {each.partition: each.offset for each in found})
 
 
 PREFIX = text("prefix", "changes of keys that begin with this", KEY_CHARACTERS, default="")
-LAST_POSITION = position(LAST_EVENT_ID, "the position of the record that the client has", place=HEADER)
+LAST_POSITION = Parameter(
+    LAST_EVENT_ID,
+    "the `id` that came last: that of the record that the client has",
+    {"type": "string", "pattern": _KEY_ID, "examples": ["3:1042@1795311449754"]},
+    _parse_key_id,
+    place=HEADER,
+)
 LAST_OFFSETS = Parameter(
     LAST_EVENT_ID,
     "the `id` that came last: changes from there on",
-    {
-        "type": "string",
-        "pattern": r"^[0-9]{1,18}:[0-9]{1,18}(,[0-9]{1,18}:[0-9]{1,18})*$",
-        "examples": ["0:41611,1:38588"],
-    },
-    _parse_next_offsets,
+    {"type": "string", "pattern": _TOPIC_ID, "examples": ["0:41611,1:38588@1795311449754"]},
+    _parse_topic_id,
     place=HEADER,
 )
 KEY = (KEY_FORMAT, FIELDS, PARTIAL, LAST_POSITION)
@@ -77,7 +97,7 @@ TOPIC = (PREFIX, KEY_FORMAT, FIELDS, PARTIAL, LAST_OFFSETS)
 class ChangesRequest(NamedTuple):
     """The changes of a key, or of the keys of a topic that begin with `key`.
 
-    `since`: where the listener is: the position of its record, or the next offset of each partition.
+    `since`: where the listener is: the id of its record, or its TopicPosition.
     """
 
     topic: str
@@ -119,20 +139,27 @@ def keys_from(prefix: bytes) -> Callable[[bytes], bool]:
 
 
 def render_change(key: bytes, answer: Answer, envelopes: Envelopes) -> ChangeEvent:
-    """Return the event of what was found under a key.
-
-    An absent key has no position; the one of the lane's last record can't be that of a later record of it.
-    """
-    record = answer.record
-    if record is None:
-        last = Position(answer.partition, max(answer.watermark.next_offset - 1, 0))
-        return ChangeEvent(ABSENT, envelopes.render_absence(key, answer), str(last), key)
-    return ChangeEvent(RECORD, envelopes.render_row(key, answer), str(record.position), key)
+    """Return the event of what was found under a key."""
+    if answer.record is None:
+        return ChangeEvent(ABSENT, envelopes.render_absence(key, answer), render_key_id(answer), key)
+    return ChangeEvent(RECORD, envelopes.render_row(key, answer), render_key_id(answer), key)
 
 
-def render_next_offsets(next_offsets: Mapping[int, int]) -> str:
+def render_key_id(answer: Answer) -> str:
+    """Return the id of what was found under a key: another record has another one."""
+    if answer.record is None:
+        return ABSENT_ID
+    return f"{answer.record.position}{_render_incarnation(answer.layout.incarnation)}"
+
+
+def render_topic_id(at: TopicPosition) -> str:
     """Return the id of a topic's stream."""
-    return ",".join(f"{partition}:{offset}" for partition, offset in sorted(next_offsets.items()))
+    offsets = ",".join(f"{partition}:{offset}" for partition, offset in sorted(at.next_offsets.items()))
+    return f"{offsets}{_render_incarnation(at.incarnation)}"
+
+
+def _render_incarnation(incarnation: int) -> str:
+    return f"@{incarnation}" if incarnation else ""
 
 
 CHANGES_SCHEMA = Schema(

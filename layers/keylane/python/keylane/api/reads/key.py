@@ -3,8 +3,9 @@
 The response is the record's own bytes, or a JSON document. Headers of 200, 304, 404 `key-absent`, 422
 (`value-left-in-kafka`, `value-not-decodable`), and 503 `registry-unavailable`:
 
-    ETag                "partition-offset" of the record (not on 404); with application/octet-stream
-                        "partition-offset-bytes"; weak with an envelope, whose age changes
+    ETag                "partition-offset@incarnation" of the record (not on 404); with
+                        application/octet-stream "partition-offset@incarnation-bytes"; weak with an
+                        envelope, whose age changes
     Last-Modified       the record's timestamp (not on 404, nor where the record has none)
     Keylane-Position    partition:offset of the record (not on 404)
     Keylane-Timestamp   the record's timestamp in ms since 1970 (not on 404)
@@ -111,13 +112,12 @@ class KnownTags(NamedTuple):
         tags = frozenset(tag.strip().removeprefix("W/") for tag in header.split(","))
         return cls(tags, header.strip() == "*", as_bytes)
 
-    def has_record(self, record: Record) -> bool:
-        """Return whether the client has the record already."""
-        return self.is_any or etag_of(record, as_bytes=self.as_bytes) in self.tags
-
     def has_answer(self, answer: Answer) -> bool:
         """Return whether the client has the answer's record already; it has no absent one."""
-        return answer.record is not None and self.has_record(answer.record)
+        record = answer.record
+        if record is None:
+            return False
+        return self.is_any or etag_of(record, answer.layout.incarnation, as_bytes=self.as_bytes) in self.tags
 
 
 class ReadKeyRequest(NamedTuple):
@@ -206,7 +206,7 @@ def render_record(
         record = answer.record
         if record is None:
             raise KeyAbsent(answer.layout.topic)
-        tag = etag_of(record, as_bytes=request.as_bytes)
+        tag = etag_of(record, answer.layout.incarnation, as_bytes=request.as_bytes)
         headers["ETag"] = f"W/{tag}" if request.envelope else tag
         headers["Keylane-Position"] = f"{record.partition}:{record.offset}"
         headers["Keylane-Timestamp"] = str(record.timestamp_ms)
@@ -214,7 +214,7 @@ def render_record(
         if 0 < record.timestamp_ms <= LAST_HTTP_DATE_MS:
             modified_ms = min(record.timestamp_ms, now_ms) // 1000 * 1000
             headers["Last-Modified"] = http_date(modified_ms)
-        is_known = request.known is not None and request.known.has_record(record)
+        is_known = request.known is not None and request.known.has_answer(answer)
         conditions = request.conditions
         if is_known and not conditions:
             response: Response[Any] = Response(304, None, "", headers)
@@ -222,7 +222,8 @@ def render_record(
             response = _render_found(answer, decoder.decode(answer.layout, record), request, decoder, now_ms)
             if conditions:
                 # They count for an answer that would be a success without them (RFC 9110, 13.2.1).
-                conditions.check(headers["ETag"], modified_ms)
+                at_position = etag_of(record, 0, as_bytes=request.as_bytes)
+                conditions.check((headers["ETag"], at_position), modified_ms)
                 if is_known or conditions.has_record(modified_ms):
                     response = Response(304, None, "")
             response.headers = headers | response.headers
@@ -291,6 +292,12 @@ def _content_of(record: Record, fields: str | None) -> tuple[str, str | bytes]:
     return content_type, record.value if text is None else text
 
 
-def etag_of(record: Record, *, as_bytes: bool) -> str:
-    """Return the record's tag. `as_bytes`: of the bytes in Kafka, which may differ from the decoded value."""
-    return f'"{record.partition}-{record.offset}{"-bytes" if as_bytes else ""}"'
+def etag_of(record: Record, incarnation: int, *, as_bytes: bool) -> str:
+    """Return the record's tag. `as_bytes`: of the bytes in Kafka, which may differ from the decoded value.
+
+    A topic that is created again has other records at the same positions, and another incarnation.
+    """
+    suffix = "-bytes" if as_bytes else ""
+    if incarnation:
+        suffix = f"@{incarnation}{suffix}"
+    return f'"{record.partition}-{record.offset}{suffix}"'

@@ -1,0 +1,141 @@
+"""Where changes come from: streams of keys and topics over fakes of Redis and Kafka."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.support.changing_topic import ChangingTopic
+
+from keylane.api.reads.changes import any_key
+from keylane.errors import StateUnavailable
+from keylane.model.changes import ABSENT, GAP, RECORD
+from keylane.query.changes import TopicPosition
+from keylane.state.lanes import lane_of_key
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from keylane.model.changes import ChangeEvent
+
+
+@pytest.fixture
+def topic() -> ChangingTopic:
+    """A topic whose two partitions hold one key each."""
+    topic = ChangingTopic()
+    for partition in (0, 1):
+        topic.put(topic.key_in(partition), b'"old"')
+    return topic
+
+
+def changes(events: Sequence[ChangeEvent]) -> list[tuple[bytes, bool]]:
+    """Return the keys of the records, and whether they are new."""
+    return [(event.key, '"new"' in event.data) for event in events if event.name == RECORD]
+
+
+def test_a_change_is_sent_once_a_replica_that_was_behind_has_it(topic: ChangingTopic):
+    stream, key, other = topic.stream(), topic.key_in(0), topic.key_in(1)
+
+    topic.lag(key)
+    behind, topic.state.lagging = topic.state.lagging, {}
+    topic.put(key, b'"new"')
+    topic.put(other, b'"new"')
+    # Between the watermarks and the values.
+    topic.kafka.before_read = lambda: topic.state.lagging.update(behind)
+    events = stream.wait(1)
+    assert changes(events) == [(other, True)]
+    assert events[-1].id == "0:1,1:2@7"
+    topic.state.lagging.clear()
+    assert not stream.wait(0.1)
+    topic.kafka.before_read = lambda: None
+    topic.state.lagging.clear()
+    events = stream.wait(1)
+    assert (changes(events), events[-1].id) == ([(key, True)], "0:2,1:2@7")
+
+
+def test_a_stray_s_change_is_read_from_its_primary_and_sent_once_that_answers(topic: ChangingTopic):
+    stream, key = topic.stream(), topic.key_in(0)
+    topic.lag(key)
+    topic.put(key, b'"new"', source=1)
+    topic.state.without_primary = {lane_of_key(topic.layout, key).slot}
+    assert not stream.wait(1)
+    topic.state.without_primary = set()
+    events = stream.wait(1)
+    assert (changes(events), events[-1].id) == ([(key, True)], "0:1,1:2@7")
+
+
+def test_a_stream_waits_for_a_broker_that_is_behind_the_state(topic: ChangingTopic):
+    stream, key = topic.stream(), topic.key_in(0)
+    topic.put(key, b'"new"')
+    newest = topic.log[0].records.pop()
+    topic.log[0].high = newest.offset
+    assert not stream.wait(1)
+    topic.log[0].add(newest)
+    assert changes(stream.wait(1)) == [(key, True)]
+
+
+def test_a_listener_that_catches_up_waits_for_what_is_behind_until_its_time_is_over(topic: ChangingTopic):
+    key = topic.key_in(0)
+    topic.put(key, b'"new"')
+    stream = topic.stream()
+    newest = topic.log[0].records.pop()
+    topic.log[0].high = newest.offset
+    with pytest.raises(StateUnavailable, match="behind"):
+        stream.catch_up(TopicPosition(7, {0: 1, 1: 1}), any_key)
+    topic.time.on_pause = lambda: topic.log[0].high > newest.offset or topic.log[0].add(newest)
+    events, _ = stream.catch_up(TopicPosition(7, {0: 1, 1: 1}), any_key)
+    assert changes(events) == [(key, True)]
+
+
+def test_the_first_record_of_a_key_is_sent_to_a_listener_that_saw_its_absence():
+    topic = ChangingTopic()
+    topic.apply_all()
+    key = topic.key_in(0)
+    [event], _ = topic.stream_of(key).catch_up(None, any_key)
+    assert (event.name, event.id) == (ABSENT, "absent")
+    assert topic.stream_of(key).catch_up(event.id, any_key) == ((), None)
+    topic.put(key, b'"new"')
+    [event], _ = topic.stream_of(key).catch_up(event.id, any_key)
+    assert (event.id, changes([event])) == ("0:0@7", [(key, True)])
+
+
+def test_a_topic_that_is_created_again_is_a_gap_and_is_read_from_its_first_record(topic: ChangingTopic):
+    key = topic.key_in(0)
+    for value in (b"1", b"2", b"3"):
+        topic.put(key, value)
+    stream = topic.stream()
+    topic.create_again()
+    topic.put(key, b'"new"')
+    events = stream.wait(1)
+    assert [event.name for event in events] == [GAP, GAP, ""]
+    assert json.loads(events[0].data) == {"partition": 0, "from": 4, "to": 0}
+    assert events[-1].id == "0:0,1:0@8"
+    events = stream.wait(1)
+    assert (changes(events), events[-1].id) == ([(key, True)], "0:1,1:0@8")
+    assert not stream.wait(0.1)
+
+
+def test_a_listener_that_comes_back_to_a_topic_created_again_is_told_of_the_gap(topic: ChangingTopic):
+    topic.create_again()
+    topic.put(topic.key_in(0), b'"new"')
+    stream = topic.stream()
+    missed, position = stream.catch_up(TopicPosition(7, {0: 1, 1: 1}), any_key)
+    assert [event.name for event in missed] == [GAP, GAP, ""]
+    missed, position = stream.catch_up(position, any_key)
+    assert changes(missed) == [(topic.key_in(0), True)]
+    assert stream.catch_up(position, any_key)[1] is None
+
+
+def test_a_key_of_a_topic_created_again_has_another_id_at_the_same_position(topic: ChangingTopic):
+    key = topic.key_in(0)
+    stream = topic.stream_of(key)
+    [event], _ = stream.catch_up(None, any_key)
+    assert event.id == "0:0@7"
+    assert stream.catch_up("0:0@7", any_key) == ((), None)
+    topic.create_again()
+    topic.put(key, b'"new"')
+    [event] = stream.wait(1)
+    assert (event.id, changes([event])) == ("0:0@8", [(key, True)])
+    assert stream.catch_up("0:0@8", any_key) == ((), None)
+    assert stream.catch_up("0:0@7", any_key)[0] == (event,)

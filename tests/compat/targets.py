@@ -16,6 +16,7 @@ from tests.compat.cases import RECORD, RECORD_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from http.client import HTTPMessage
 
     from keylane_local.servers.localstack import LocalStack
     from keylane_local.stack.stack import Stack
@@ -69,13 +70,21 @@ def ask(
     url: str, method: str, path: str, body: bytes | None = None, headers: Any = None
 ) -> tuple[int, str, bytes]:
     """Send one request; return status, content type and body."""
+    status, headers, found = exchange(url, method, path, body, headers)
+    return status, headers["Content-Type"], found
+
+
+def exchange(
+    url: str, method: str, path: str, body: bytes | None = None, headers: Any = None
+) -> tuple[int, HTTPMessage, bytes]:
+    """Send one request; return status, headers and body."""
     parts = urlsplit(url)
     make = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
     connection = make(parts.hostname or "", parts.port, timeout=60)
     try:
         connection.request(method, parts.path + path, body, dict(headers or {}))
         answer = connection.getresponse()
-        return answer.status, answer.headers["Content-Type"], answer.read()
+        return answer.status, answer.headers, answer.read()
     finally:
         connection.close()
 
@@ -90,11 +99,11 @@ def write_record(url: str, topic: str) -> dict[str, str]:
     wanted = {"Keylane-Min-Position": f"{partition}:{offset}", "Prefer": "wait=20"}
     end_s = time.monotonic() + READABLE_WITHIN_S
     # The first batch of a job that has just started takes long on a busy machine.
-    while (status := ask(url, "GET", path, headers=wanted)[0]) != http.client.OK:
+    while (found := exchange(url, "GET", path, headers=wanted))[0] != http.client.OK:
         if time.monotonic() > end_s:
-            raise SystemExit(f"GET {path} is {status}, {READABLE_WITHIN_S} s after the PUT")
+            raise SystemExit(f"GET {path} is {found[0]}, {READABLE_WITHIN_S} s after the PUT")
         time.sleep(0.1)
-    return {"record": RECORD_KEY, "etag": f'"{partition}-{offset}"', "long": "x" * 8_000}
+    return {"record": RECORD_KEY, "etag": found[1]["ETag"], "long": "x" * 8_000}
 
 
 def given(url: str) -> Target:

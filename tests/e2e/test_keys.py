@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import time
 from concurrent.futures import ThreadPoolExecutor
 from email.utils import parsedate_to_datetime
@@ -32,7 +33,7 @@ def test_a_client_reads_its_own_write_with_its_metadata(client, key):
     partition, offset = map(int, position.split(":"))
     assert (answer.status, answer.body) == (200, b'{"from": "JFK"}')
     assert answer.headers["Content-Type"] == "application/json"
-    assert answer.headers["ETag"] == f'"{partition}-{offset}"'
+    assert re.fullmatch(rf'"{partition}-{offset}@[1-9][0-9]*"', answer.headers["ETag"])
     assert answer.headers["Keylane-Position"] == position
     written_ms = int(answer.headers["Keylane-Timestamp"])
     assert before_ms <= written_ms <= after_ms

@@ -10,6 +10,7 @@ from tests.support.builders import kafka_settings, written
 from keylane.adapters.kafka import producer as producer_kafka
 from keylane.adapters.kafka.producer import KafkaProducer
 from keylane.metrics.catalogue import BROKER, CLIENT, TOPIC
+from keylane.metrics.emf import EmfLog
 from keylane.metrics.meter import Meter
 
 TOPIC_NAME = "statistics"
@@ -19,7 +20,7 @@ def test_statistics_of_client_brokers_and_topics_are_counted_as_they_grow(kafka,
     monkeypatch.setattr(producer_kafka, "STATISTICS_MS", 50)
     create_topic(kafka, TOPIC_NAME, 1)
     chunks: list[str] = []
-    meter = Meter(chunks.append)
+    meter = Meter(EmfLog("Keylane", chunks.append))
     producer = KafkaProducer(kafka_settings(kafka), meter=meter)
     sent = 0
 

@@ -58,8 +58,8 @@ test: setup-tests  ## All tests, on real servers of their own, in two processes 
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder \
 		--durations 40 --durations-min 5 $(PYTEST_ARGS)
 
-unit: setup-python  ## The tests that need no server (under a minute)
-	@$(BIN)/python -m pytest tests/unit infra/local/localstack-process-executor/tests $(PYTEST_ARGS)
+unit: setup-python  ## The tests that need no server (about a minute)
+	@$(BIN)/python -m pytest -n $(WORKERS) tests/unit infra/local/localstack-process-executor/tests $(PYTEST_ARGS)
 
 integration: setup-tests  ## The tests on real servers: contracts, lanes, job, functions, local stack
 	@$(BIN)/python -m pytest tests/contract tests/integration $(PYTEST_ARGS)

@@ -46,7 +46,7 @@ READER = "KEYLANE_TORTURE_READER"
 CONFIG = """\
 [job]
 reader = "{reader}"
-small_batch_records = 600
+small_batch_records = 300
 max_batch_records = 8000
 heartbeat_ms = 100
 wait_replicas = {wait_replicas}

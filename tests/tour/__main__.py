@@ -27,7 +27,7 @@ from keylane_local.tools import project_root
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-HEADERS = ("ETag", "Keylane-", "Preference-Applied", "Retry-After", "Content-Type", "Last-Modified", "Vary")
+HEADERS = ("etag", "keylane-", "preference-applied", "retry-after", "content-type", "last-modified", "vary")
 LONGEST = 1500
 WAIT = {"Prefer": "wait=20"}
 SENSOR = {
@@ -72,7 +72,8 @@ class Tour:
         words += [f"-H '{name}: {value}'" for name, value in names.items()]
         words += [f"-d '{body}'"] if body else []
         shown = [f"$ {' '.join(words)}", f"HTTP/1.1 {answer.status} {answer.reason}"]
-        shown += [f"{name}: {value}" for name, value in answer.headers.items() if name.startswith(HEADERS)]
+        found = answer.headers.items()
+        shown += [f"{name}: {value}" for name, value in found if name.lower().startswith(HEADERS)]
         is_bytes = answer.headers.get("Content-Type") == "application/octet-stream"
         text = ascii(answer.data)[2:-1] if is_bytes else answer.data.decode()
         if text:

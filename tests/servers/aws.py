@@ -120,7 +120,7 @@ def event_of(messages: list[dict[str, Any]], url: str) -> dict[str, Any]:
                 "attributes": message["Attributes"],
                 "messageAttributes": {},
                 "eventSource": "aws:sqs",
-                "eventSourceARN": url,
+                "eventSourceARN": f"arn:aws:sqs:{REGION}:000000000000:{url.rpartition('/')[2]}",
                 "awsRegion": REGION,
             }
             for message in messages

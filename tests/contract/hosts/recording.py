@@ -15,7 +15,7 @@ from tests.contract.hosts.case import LAMBDA, Answer
 from tests.contract.hosts.lambda_host import lambda_host
 from tests.contract.hosts.normalise import Run, Span, normalised, normalised_line
 from tests.contract.hosts.server_host import server_host
-from tests.servers.aws import receive
+from tests.servers.aws import event_of, receive
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -104,7 +104,7 @@ class Recorder:
         url = variables["KEYLANE_QUEUE_URL"]
         with lambda_host(checkout, dict(variables), self._log) as host, servers.aws.client("sqs") as sqs:
             while messages := receive(sqs, url):
-                answered = host.invoke("drain", _sqs_event(messages, url))
+                answered = host.invoke("drain", event_of(messages, url))
                 failed = answered.get("answer", {}).get("batchItemFailures")
                 lines.append(json.dumps({"failed": failed and len(failed), "raised": answered.get("raised")}))
                 for message in messages:
@@ -152,21 +152,3 @@ def _shown(message: Any) -> str:
     row = [message.key(), message.value()]
     shown = [None if each is None else each[:2_000].decode("latin-1") for each in row]
     return json.dumps([*shown, headers, kind, at_ms])
-
-
-def _sqs_event(messages: list[dict[str, Any]], url: str) -> dict[str, Any]:
-    return {
-        "Records": [
-            {
-                "messageId": message["MessageId"],
-                "receiptHandle": message["ReceiptHandle"],
-                "body": message["Body"],
-                "attributes": message["Attributes"],
-                "messageAttributes": {},
-                "eventSource": "aws:sqs",
-                "eventSourceARN": f"arn:aws:sqs:us-east-1:000000000000:{url.rpartition('/')[2]}",
-                "awsRegion": "us-east-1",
-            }
-            for message in messages
-        ]
-    }

@@ -1,7 +1,5 @@
 """Which token may do what: API Gateway asks before each request (a REQUEST authorizer, not cached)."""
 
-from __future__ import annotations
-
 import os
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The drain function: writes an SQS batch to Kafka, and returns the ids of messages to deliver again."""
 
-from __future__ import annotations
-
 import os
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The explore function: asks Kafka itself, and how healthy Kafka and Redis are."""
 
-from __future__ import annotations
-
 import os
 from typing import Any
 

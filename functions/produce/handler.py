@@ -1,7 +1,5 @@
 """The produce function: writes records to Kafka."""
 
-from __future__ import annotations
-
 import os
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The query function: reads from the state in Redis."""
 
-from __future__ import annotations
-
 import os
 from typing import Any
 

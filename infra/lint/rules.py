@@ -8,19 +8,14 @@ E9105  Rules use only the functions that CloudFormation accepts there
 E9106  no functions where CloudFormation, or SAM, takes none
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 from cfnlint.decode import decode
 from cfnlint.rules import CloudFormationLintRule, RuleMatch
+from cfnlint.template import Template
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from cfnlint.template import Template
-
-    Found = Iterator[tuple[list[str | int], str]]
+Found = Iterator[tuple[list[str | int], str]]
 
 ENCRYPTED_BY: dict[str, tuple[tuple[str, ...], ...]] = {
     "AWS::SQS::Queue": (("SqsManagedSseEnabled",), ("KmsMasterKeyId",)),

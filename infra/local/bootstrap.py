@@ -6,8 +6,6 @@ classes, for faster starts), browser (Chromium, for tests of the console), sam (
 (checkov and others), localstack. Standard library only: nothing is installed yet.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os

@@ -3,19 +3,14 @@
 Standard library only: it runs before anything is installed.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shutil
 import subprocess
 import threading
 import time
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
+from collections.abc import Callable
+from pathlib import Path
 
 ATTEMPTS = 3
 """For programs that download something."""

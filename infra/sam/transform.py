@@ -5,8 +5,6 @@ after the transform, or of {"error": sentence} where SAM refuses one. Local code
 `sam package` leaves it.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -6,8 +6,6 @@ choose them, and must be the template's parameters Architecture and Runtime. A f
 names both: `make build` and the functions read it. Standard library only.
 """
 
-from __future__ import annotations
-
 import argparse
 import compileall
 import os

@@ -1,23 +1,17 @@
 """Who may do what: bearer tokens and API keys, by the grants of the authorizer function (KEYLANE_ACCESS)."""
 
-from __future__ import annotations
-
 import logging
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from concurrent.futures import Executor
 
+from keylane.access.grants import Grant
 from keylane.app.authorizer import AccessRequest, NotAuthorized, decide
 from keylane.errors import KeylaneError, SettingsUnavailable
+from keylane.ports import Clock
 from keylane.wiring.authorizer import GrantsSource
 from keylane_server.greenlets import call_in_thread
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from concurrent.futures import Executor
-
-    from keylane.access.grants import Grant
-    from keylane.ports import Clock
-    from keylane_server.received import ReceivedRequest
+from keylane_server.received import ReceivedRequest
 
 __all__ = ["NotAllowed", "NotAuthorized", "TokenAuthorizer"]
 LOOK_S = 5.0

@@ -5,8 +5,6 @@ answer when it has long given up. Requests that wait for a change (`Prefer: wait
 they take time, not work.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import deque
 from dataclasses import dataclass

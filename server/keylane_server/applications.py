@@ -4,30 +4,24 @@ Those of `query` and `produce` are built once: their requests are greenlets. `ex
 monitors, and its clients block: each of a few threads has its own, as each environment of Lambda has.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import threading
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from keylane.api.http.request import Request
+from keylane.api.http.response import Response
+from keylane.api.http.router import Application
 from keylane.app import explore, produce, query
 from keylane.config.api import ApiSettings
 from keylane.errors import SettingsError
-from keylane.model.routes import PRODUCE, QUERY
+from keylane.model.routes import PRODUCE, QUERY, Target
 from keylane.wiring.application import read_api_settings
+from keylane.wiring.runtime import Runtime
 from keylane_server.admission import Overloaded
 from keylane_server.greenlets import run_request
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from keylane.api.http.request import Request
-    from keylane.api.http.response import Response
-    from keylane.api.http.router import Application
-    from keylane.model.routes import Target
-    from keylane.wiring.runtime import Runtime
 
 EXPLORE_THREADS = 4
 EXPLORE_REQUESTS = 32

@@ -12,13 +12,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from greenlet import GreenletExit, getcurrent, greenlet
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from concurrent.futures import Executor
 
 T = TypeVar("T")
 End: TypeAlias = "Callable[[T | None, BaseException | None], None]"

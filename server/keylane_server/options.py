@@ -1,16 +1,12 @@
 """Options of the server, from the command line to its processes: in one variable of their environment."""
 
-from __future__ import annotations
-
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from keylane_server.admission import Limits
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 VARIABLE = "STANDING_SERVER_OPTIONS"
 METRICS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"

@@ -9,20 +9,15 @@ They need no token and are not counted. `/health` is the API's: it asks Kafka an
 need nothing but an origin that also has the API, and hold no data.
 """
 
-from __future__ import annotations
-
 import json
 import re
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-    from pathlib import Path
+from keylane_server.metrics import ServerMetrics
 
-    from keylane_server.metrics import ServerMetrics
-
-MakePage: TypeAlias = "Callable[[str], Awaitable[OwnPage]]"
 LIVE, READY, METRICS, CONSOLE = "/health/live", "/health/ready", "/metrics", "/console"
 _OK, _UNAVAILABLE = 200, 503
 _TYPES = {
@@ -49,6 +44,9 @@ class OwnPage(NamedTuple):
     status: int
     headers: dict[str, str]
     body: bytes
+
+
+MakePage: TypeAlias = Callable[[str], Awaitable[OwnPage]]
 
 
 class OwnPages:

@@ -1,7 +1,5 @@
 """A request as ASGI gives it to the server, before its body is read."""
 
-from __future__ import annotations
-
 import re
 from random import getrandbits
 from typing import Any

@@ -1,16 +1,10 @@
 """Answers of the server itself: requests that no operation sees. The problem types are API Gateway's."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from keylane.api.http.problems import BODY_TOO_LARGE, Problem, problem
+from keylane.api.http.response import Response
 from keylane_server.access import NotAllowed, NotAuthorized
 from keylane_server.admission import Overloaded
 from keylane_server.bodies import BodyTimeout, BodyTooLarge
-
-if TYPE_CHECKING:
-    from keylane.api.http.response import Response
 
 UNAUTHORIZED = Problem(401, "unauthorized", "The request has no valid credentials")
 FORBIDDEN = Problem(403, "forbidden", "The caller is not allowed to do this")

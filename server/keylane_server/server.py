@@ -4,8 +4,6 @@ granian binds the port and starts the processes. At SIGTERM it accepts nothing m
 what runs, and kills what has not ended after `drain_s`. Of several processes, it starts those again that die.
 """
 
-from __future__ import annotations
-
 import os
 import socket
 import tempfile

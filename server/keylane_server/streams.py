@@ -15,18 +15,14 @@ import contextlib
 import logging
 import time
 from collections import Counter, deque
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Callable, Hashable, Sequence
+from typing import Any
 
 from keylane.api.http.problems import Problem, correlated, problem, response_to
 from keylane.errors import KeylaneError, Unavailable
-from keylane.model.changes import CLOSING, KINDS, PROBLEM, ChangeEvent
+from keylane.metrics.meter import MetricSink
+from keylane.model.changes import CLOSING, KINDS, PROBLEM, ChangeEvent, ChangeSource
 from keylane_server.greenlets import RequestCancelled, RequestGreenlet, begin, pause_s, run_request
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Hashable, Sequence
-
-    from keylane.metrics.meter import MetricSink
-    from keylane.model.changes import ChangeSource
 
 HEARTBEAT_S = 15.0
 """Proxies close connections that are idle for a minute; and so the server notices clients that have gone."""

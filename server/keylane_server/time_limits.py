@@ -4,8 +4,6 @@ A timer for each wait is dear where most waits are short: `asyncio.timeout` arou
 around each wait for Kafka's reports, took 25 of the 155 us that a push takes of the loop.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from typing import Protocol

@@ -1,24 +1,17 @@
 """The job: opens the lanes, serves until it is stopped, and starts over when something fails or changes."""
 
-from __future__ import annotations
+import threading
 
-from typing import TYPE_CHECKING
-
-from keylane.errors import Fenced, LaneBehind, TopicChanged, Unavailable, UnknownTopic
+from keylane.errors import Fenced, KeylaneError, LaneBehind, TopicChanged, Unavailable, UnknownTopic
+from keylane_spark.context import JobContext
 from keylane_spark.generations.ownership import Ownership, RecordKeeper
 from keylane_spark.generations.sweeper import Sweeper
 from keylane_spark.serving.open_topics import open_topics
 from keylane_spark.serving.switch import Serving
+from keylane_spark.stream.openings import Openings
 from keylane_spark.stream.restarts import RestartPauses
 from keylane_spark.telemetry.strays import StrayTotals
 from keylane_spark.views.runner import Views
-
-if TYPE_CHECKING:
-    import threading
-
-    from keylane.errors import KeylaneError
-    from keylane_spark.context import JobContext
-    from keylane_spark.stream.openings import Openings
 
 _MISSING_TOPIC_PAUSE_S = 1.0
 

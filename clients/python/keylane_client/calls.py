@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from datetime import timedelta
+from typing import Any
 
 from keylane_client import following, pages, reads, writes
-from keylane_client.answers import Joined, KafkaTopic
-from keylane_client.context import Ledger, TopicScope
+from keylane_client.answers import (
+    Absent,
+    HistoryEntry,
+    Joined,
+    KafkaTopic,
+    LogRecord,
+    Position,
+    Record,
+    TopicLayout,
+    Window,
+    WriteFailed,
+    Written,
+)
+from keylane_client.context import Context, Ledger, TopicScope
 from keylane_client.errors import KeyAbsent
 from keylane_client.parsing import (
     expect_keylane,
@@ -30,24 +44,7 @@ from keylane_client.wire import (
     key_segment,
     segment,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from datetime import timedelta
-
-    from keylane_client.answers import (
-        Absent,
-        HistoryEntry,
-        LogRecord,
-        Position,
-        Record,
-        TopicLayout,
-        Window,
-        WriteFailed,
-        Written,
-    )
-    from keylane_client.context import Context
-    from keylane_client.writes import NewRecord
+from keylane_client.writes import NewRecord
 
 _NOT_READY = 503
 

@@ -1,22 +1,26 @@
 """What requests have in common: a client's options, a session's writes, and the terms of a topic's reads."""
 
-from __future__ import annotations
-
 import json
 import random
 import uuid
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, TypeVar
+from datetime import timedelta
+from typing import TypeVar
 
+from keylane_client.answers import Position
 from keylane_client.errors import KeylaneError, ProblemError, RateLimited, Unavailable, Unreachable
-from keylane_client.wire import ApiRequest, Moment, advance, encode_key, encode_moment
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Mapping, Sequence
-    from datetime import timedelta
-
-    from keylane_client.answers import Position
-    from keylane_client.wire import ApiResponse, Conversation, Key, Loads
+from keylane_client.wire import (
+    ApiRequest,
+    ApiResponse,
+    Conversation,
+    Key,
+    Loads,
+    Moment,
+    advance,
+    encode_key,
+    encode_moment,
+)
 
 S = TypeVar("S")
 T = TypeVar("T")

@@ -3,24 +3,27 @@
 Here, and nowhere else, are httpx' errors known.
 """
 
-from __future__ import annotations
-
 import ssl
 import time
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator
 from contextlib import AsyncExitStack, ExitStack, aclosing, closing, contextmanager
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 from urllib.parse import urlsplit
 
 import httpx
 
+from keylane_client.context import ClientOptions, RetryPolicy
 from keylane_client.errors import InvalidAnswer, KeylaneError, Unreachable, error_of
-from keylane_client.wire import ApiRequest, ApiResponse, Items, advance, stream_of
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator
-
-    from keylane_client.context import ClientOptions, RetryPolicy
-    from keylane_client.wire import Conversation, Listening, Stream
+from keylane_client.wire import (
+    ApiRequest,
+    ApiResponse,
+    Conversation,
+    Items,
+    Listening,
+    Stream,
+    advance,
+    stream_of,
+)
 
 T = TypeVar("T")
 H = TypeVar("H", bound="httpx.Client | httpx.AsyncClient")

@@ -9,18 +9,18 @@ For an absent key the service has nothing to wait for. So the client waits for t
 lane: whatever arrives there may be the key.
 """
 
-from __future__ import annotations
-
 import heapq
 import re
+from collections.abc import Generator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
-from keylane_client.answers import Absent, Record
+from keylane_client.answers import Absent, LogRecord, Position, Record
+from keylane_client.context import TopicScope
 from keylane_client.errors import KeyAbsent, KeylaneError, NotFound, PositionNotReached
 from keylane_client.pages import read_log
 from keylane_client.parsing import (
     EventParser,
+    ServerEvent,
     expect_keylane,
     parse_absence,
     parse_absent,
@@ -42,13 +42,6 @@ from keylane_client.wire import (
     key_path,
     segment,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
-
-    from keylane_client.answers import LogRecord, Position
-    from keylane_client.context import TopicScope
-    from keylane_client.parsing import ServerEvent
 
 EARLIEST, LATEST = "earliest", "latest"
 _OUT_OF_RANGE = "offset-out-of-range"

@@ -1,12 +1,12 @@
 """Pages that follow cursors: ranges of keys, histories; and raw records up to a partition's end."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
+from keylane_client.answers import HistoryEntry, LogRecord, Record
+from keylane_client.context import TopicScope
 from keylane_client.errors import HistoryTooShort
 from keylane_client.parsing import (
     expect_keylane,
@@ -32,10 +32,6 @@ from keylane_client.wire import (
     key_path,
     segment,
 )
-
-if TYPE_CHECKING:
-    from keylane_client.answers import HistoryEntry, LogRecord, Record
-    from keylane_client.context import TopicScope
 
 T = TypeVar("T")
 Page = Mapping[str, Any]

@@ -1,13 +1,12 @@
 """Answers and events from responses. What lacks something is InvalidAnswer: of another server, or version."""
 
-from __future__ import annotations
-
 import base64
 import json
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from keylane_client.answers import (
     Absent,
@@ -21,11 +20,7 @@ from keylane_client.answers import (
     Window,
 )
 from keylane_client.errors import InvalidAnswer
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from keylane_client.wire import ApiResponse, Key, Loads
+from keylane_client.wire import ApiResponse, Key, Loads
 
 
 @contextmanager

@@ -1,11 +1,11 @@
 """Conversations that read keys of a topic."""
 
-from __future__ import annotations
-
 import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
+from keylane_client.answers import Position, Record
+from keylane_client.context import TopicScope
 from keylane_client.errors import InvalidAnswer, PositionNotReached
 from keylane_client.parsing import (
     expect_keylane,
@@ -25,12 +25,6 @@ from keylane_client.wire import (
     key_path,
     segment,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from keylane_client.answers import Position, Record
-    from keylane_client.context import TopicScope
 
 MAX_KEYS = 1000
 NOT_MODIFIED = 304

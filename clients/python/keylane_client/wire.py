@@ -4,8 +4,6 @@ A conversation is a generator: it yields a request, is sent the response, and re
 also yields items. A driver (`drivers`) carries out both, blocking or asynchronously: the logic exists once.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence

@@ -1,12 +1,12 @@
 """Conversations that write records."""
 
-from __future__ import annotations
-
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from keylane_client.answers import Position, WriteFailed, Written
+from keylane_client.context import TopicScope
 from keylane_client.parsing import expect_keylane, parse_document
 from keylane_client.wire import (
     ApiRequest,
@@ -19,11 +19,6 @@ from keylane_client.wire import (
     key_path,
     segment,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from keylane_client.context import TopicScope
 
 _BINARY = "application/vnd.kafka.binary.v2+json"
 _RETRIABLE_CODE = 50003

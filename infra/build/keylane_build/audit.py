@@ -5,21 +5,17 @@ asked once, about all packages. A known vulnerability fails. Advisories that can
 output says what was not audited.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from keylane_build import image_requirements, job_package, layer
 from keylane_build.stack.scanners import program
 from keylane_local.tools import project_root
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 FOLDER = "build/sbom"
 

@@ -4,8 +4,6 @@
 parameters Runtime and Architecture: CloudFormation refuses others, with a sentence that says why.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

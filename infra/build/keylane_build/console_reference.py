@@ -5,21 +5,15 @@ It writes clients/console/reference.json: each operation's form, from the OpenAP
 than the whole page may be.
 """
 
-from __future__ import annotations
-
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
-from keylane.model.routes import BY_NAME
+from keylane.model.routes import BY_NAME, Route
 from keylane_build.openapi import document
 from keylane_local.tools import project_root
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from keylane.model.routes import Route
 
 PATH = "clients/console/reference.json"
 _SCHEMA_WORDS = ("type", "enum", "minimum", "maximum", "default")

@@ -5,21 +5,14 @@ needs: paths, methods, authorization and the function to invoke. It has no schem
 OpenAPI 3.0 only, and the functions validate requests with better errors.
 """
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
-from keylane.model.routes import FUNCTIONS, ROUTES
+from keylane.model.routes import FUNCTIONS, ROUTES, Route
 from keylane_build.generated import replace_between
 from keylane_build.openapi import operation_id
 from keylane_local.tools import project_root
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from keylane.model.routes import Route
 
 BEGIN, END = "# begin: made by `make generate`", "# end: made by `make generate`"
 _THROTTLES = "throttles, made by `make generate`"

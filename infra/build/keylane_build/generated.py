@@ -1,11 +1,6 @@
 """Generated parts of files, between two marker lines."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from collections.abc import Iterable
 
 
 def replace_between(text: str, begin: str, end: str, lines: Iterable[str]) -> str:

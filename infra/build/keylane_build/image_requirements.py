@@ -4,20 +4,15 @@ Each file pins every distribution that an image needs, at the installed versions
 resolves nothing and accepts no other files. PySpark has no wheel: what builds it is pinned too.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from keylane_build.layer import find_hashes, pin_requirements, render_requirements
 from keylane_local.tools import project_root
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 EXTRAS = {
     "job": ("spark", "registry", "msk-iam", "otel"),

@@ -4,8 +4,6 @@ main.py: the script for spark-submit. python.zip: the job and its imports, excep
 jars/: the Kafka connector of the project's Spark version. keylane.toml: the configuration.
 """
 
-from __future__ import annotations
-
 import argparse
 import shutil
 import subprocess

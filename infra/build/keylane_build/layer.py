@@ -5,26 +5,21 @@ that the build of the layer resolves nothing. Packages of Lambda's runtime are l
 of the wheels for each runtime and architecture of the template, and the build accepts no other files.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
 import tempfile
 import tomllib
 from collections import defaultdict
+from collections.abc import Collection, Mapping
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from keylane_local.tools import project_root
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
-    from typing import Any
 
 EXTRAS = ("produce", "registry", "msk-iam", "validation")
 """The extras that functions import."""

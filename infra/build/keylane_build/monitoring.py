@@ -3,11 +3,10 @@
 `python -m keylane_build.monitoring` writes infra/monitoring/.
 """
 
-from __future__ import annotations
-
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import yaml
 
@@ -15,9 +14,6 @@ from keylane.metrics.catalogue import JOB, METRICS, Metric
 from keylane_build.promql import MetricQuery, of_alarms, of_widgets, query_of, read_search
 from keylane_build.stack.loading import load_template
 from keylane_local.tools import project_root
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 FOLDER = "infra/monitoring"
 DASHBOARD, RULES = "grafana-dashboard.json", "prometheus-rules.yaml"

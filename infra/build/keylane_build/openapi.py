@@ -1,27 +1,20 @@
 """The OpenAPI document of all routes: `python -m keylane_build.openapi` writes docs/openapi.json."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import keylane
 from keylane.api.http import problems
-from keylane.api.http.router import BYTES
+from keylane.api.http.parameters import Parameter
+from keylane.api.http.router import BYTES, Operation
 from keylane.api.http.schemas import TEXT, Schema, an_object
 from keylane.api.reads.explore import LAST_PARTITION
 from keylane.app import explore, produce, query
 from keylane.model.keys import KEY_LIMIT_BYTES
-from keylane.model.routes import Names, PermissionKind
+from keylane.model.routes import Names, PermissionKind, Route
 from keylane.state.windows import NAME_LIMIT
 from keylane_local.tools import project_root
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from keylane.api.http.parameters import Parameter
-    from keylane.api.http.router import Operation
-    from keylane.model.routes import Route
 
 PROBLEM_SCHEMA = Schema(
     "Problem",

@@ -1,16 +1,12 @@
 """PromQL from the queries and searches of infra/observability.yaml, by the names of the catalogue."""
 
-from __future__ import annotations
-
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from keylane.metrics.catalogue import COUNTER, HISTOGRAM, JOB, METRICS, Metric
 from keylane.model.routes import PRODUCE, QUERY, ROUTES
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 RATE = "$__rate_interval"
 """Grafana's word for a few scrapes; a rule names its own time."""

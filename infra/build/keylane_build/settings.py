@@ -3,18 +3,12 @@
 `python -m keylane_build.settings` writes docs/configuration/settings.md.
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from keylane.config import kafka_table, table
-from keylane.config.settings import REQUIRED, Choice, JsonObject
+from keylane.config.settings import REQUIRED, Choice, JsonObject, Setting
 from keylane_local.tools import project_root
-
-if TYPE_CHECKING:
-    from keylane.config.settings import Setting
 
 TEXT = Path(__file__).with_suffix(".md")
 TABLES = vars(table) | vars(kafka_table)

@@ -3,18 +3,13 @@
 docs/operate/sizing.md explains the arithmetic. Measured and assumed numbers are listed separately below.
 """
 
-from __future__ import annotations
-
 import argparse
 import math
+from collections.abc import Callable, Iterator
 from dataclasses import MISSING, dataclass, fields
-from typing import TYPE_CHECKING
 
 from keylane_build.generated import replace_between
 from keylane_local.tools import project_root
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 # Measured: docs/benchmarks.md, records of 14 + 170 bytes.
 JOB_US_PER_RECORD = 2.1

@@ -7,22 +7,17 @@
 4. checkov, and parliament on all policies: what they find is fixed, or accepted in infra/lint/accepted.toml.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from keylane_build.stack import accepted, checks, matrix, scanners
 from keylane_build.stack.loading import load_template
 from keylane_local.tools import project_root, tools_dir
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
 
 RULES = "infra/lint"
 # sam requires a region, although it calls no AWS service here.

@@ -7,12 +7,7 @@ StackError
 └── BadInput          an option, a name or a file cannot be used as it is
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from pathlib import Path
 
 
 class StackError(Exception):

@@ -1,7 +1,5 @@
 """Where the stack's programs are installed. Standard library only: the set-up imports it too."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -9,8 +9,6 @@ Its metadata allows 3.10, but its code needs 3.13. These are rewritten for older
 A second run changes nothing. Standard library only.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import re
 import sys

@@ -12,18 +12,16 @@ import asyncio
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Executor
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 
 from keylane.adapters.kafka.errors import LOCAL_TIMED_OUT
 from keylane_server.greenlets import SharedCall, Suspension, call_in_thread, pause_s
 from keylane_server.time_limits import TimeLimits
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from concurrent.futures import Executor
 
 POLL_S = 0.1
 ROOM_S = 0.002

@@ -1,22 +1,17 @@
 """The port `Log` for all requests of the process: `KafkaProducer` over one shared client."""
 
-from __future__ import annotations
-
 import asyncio
+from collections.abc import Callable
+from concurrent.futures import Executor
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from keylane.adapters.kafka.options import KafkaSettings
 from keylane.adapters.kafka.producer import KafkaProducer, OpenClient
 from keylane.metrics.meter import NO_METER, Meter
 from keylane_server.greenlets import call_in_thread
 from keylane_server.kafka.shared_client import SharedClient
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from concurrent.futures import Executor
-
-    from keylane.adapters.kafka.options import KafkaSettings
 
 LINGER_MS = 1
 """A request can't have its records sent at once, as `flush` does; more would be waited for by each write."""

@@ -4,28 +4,21 @@ It holds the conversations that a function holds, so slots, redirects and errors
 made in a thread, because redis-py makes them (TLS, AUTH, rotated passwords), which is rare.
 """
 
-from __future__ import annotations
-
 import asyncio
-from typing import TYPE_CHECKING, Any
+from concurrent.futures import Executor
+from typing import Any
 
 from redis.exceptions import AuthenticationError
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from keylane.adapters.redis.cluster import ClusterClient
-from keylane.adapters.redis.connections import Connector, seconds_left
+from keylane.adapters.redis.connections import Connector, Node, RedisSettings, Wire, seconds_left
 from keylane.errors import StateUnavailable
 from keylane.metrics.meter import NO_METER, Meter
 from keylane.ports import Clock, Deadline
 from keylane_server.greenlets import SharedCall, call_in_thread
-from keylane_server.redis.shared_connection import SharedConnection
-
-if TYPE_CHECKING:
-    from concurrent.futures import Executor
-
-    from keylane.adapters.redis.connections import Node, RedisSettings, Wire
-    from keylane_server.redis.shared_connection import Exchange
+from keylane_server.redis.shared_connection import Exchange, SharedConnection
 
 
 class SharedCluster(ClusterClient):

@@ -12,25 +12,22 @@ it, with TLS and AUTH, and asyncio takes no TLS socket.
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import InvalidResponse
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from keylane.adapters.redis.cluster import RECEIVE_BYTES, REPLIES_LIMIT_BYTES
+from keylane.adapters.redis.connections import Wire
 from keylane.adapters.redis.resp import INCOMPLETE, new_reader
 from keylane.errors import TooLarge
 from keylane_server.greenlets import Suspension
-
-if TYPE_CHECKING:
-    import asyncio
-    from collections.abc import Callable
-
-    from keylane.adapters.redis.connections import Wire
 
 STALL_S = 1.0
 SWEEP_S = 0.005

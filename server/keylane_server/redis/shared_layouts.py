@@ -1,19 +1,13 @@
 """The topics' layouts for all requests: those that need one at the same time read it once."""
 
-from __future__ import annotations
-
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from keylane.errors import StateUnavailable
+from keylane.model.records import Layout
+from keylane.ports import Clock, Deadline, State
 from keylane.query.layouts import Layouts
 from keylane_server.greenlets import SharedCall
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from keylane.model.records import Layout
-    from keylane.ports import Clock, Deadline, State
 
 
 class SharedLayouts(Layouts):

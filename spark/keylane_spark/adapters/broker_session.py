@@ -6,28 +6,23 @@ used here, `KafkaTCPTransport._sock` and `NetworkSelector.unregister_event`'s pa
 has them, and a release without them fails the first test of this module.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import selectors
+import socket
 import struct
+import uuid
 import weakref
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kafka import errors as kafka_errors
 from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
 from kafka.protocol.metadata import MetadataRequest
 
+from keylane.adapters.kafka.options import Connection
 from keylane_spark.engine.fetch_options import configuration
-
-if TYPE_CHECKING:
-    import socket
-    import uuid
-
-    from keylane.adapters.kafka.options import Connection
 
 CLIENT_ID = "keylane-job"
 _SIZE = struct.Struct(">i")

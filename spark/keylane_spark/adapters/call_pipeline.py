@@ -12,28 +12,20 @@ After a transient error of a node:
 Not thread-safe, as `Cluster`.
 """
 
-from __future__ import annotations
-
 from collections import deque
-from typing import TYPE_CHECKING
 
 from redis.exceptions import RedisError
 
-from keylane.errors import StateUnavailable
+from keylane.adapters.redis.cluster import Node
+from keylane.errors import KeylaneError, StateUnavailable
 from keylane.ports import Deadline
 from keylane.routing import SLOTS
 from keylane_spark.adapters import function_library as library
 from keylane_spark.adapters.chunk_transactions import ChunkTransactions
-from keylane_spark.adapters.function_library import CallRefused
+from keylane_spark.adapters.function_library import CallRefused, FunctionLibrary
+from keylane_spark.adapters.lane import LaneCall, LaneTarget
 from keylane_spark.adapters.layout_store import TOTALS_SLOT
-from keylane_spark.adapters.parked_slots import is_of_lane, is_of_slot
-
-if TYPE_CHECKING:
-    from keylane.adapters.redis.cluster import Node
-    from keylane.errors import KeylaneError
-    from keylane_spark.adapters.function_library import FunctionLibrary
-    from keylane_spark.adapters.lane import LaneCall, LaneTarget
-    from keylane_spark.adapters.parked_slots import ParkedSlots
+from keylane_spark.adapters.parked_slots import ParkedSlots, is_of_lane, is_of_slot
 
 IN_FLIGHT = 16
 """Chunks without a reply on one connection: enough to hide a round trip, few enough for Redis' buffers."""

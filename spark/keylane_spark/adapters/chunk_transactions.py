@@ -13,21 +13,16 @@ A function call costs Redis about 1 us a record more, for every key and value pa
    have been applied: the function skips it then.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from redis.exceptions import RedisError
 
+from keylane.adapters.redis.cluster import Node
 from keylane.adapters.redis.resp import encode_command
 from keylane.state import codec
-
-if TYPE_CHECKING:
-    from keylane.adapters.redis.cluster import Node
-    from keylane_spark.adapters.function_library import FunctionLibrary
-    from keylane_spark.adapters.lane import LaneCall
-    from keylane_spark.columns.chunks import Chunk
+from keylane_spark.adapters.function_library import FunctionLibrary
+from keylane_spark.adapters.lane import LaneCall
+from keylane_spark.columns.chunks import Chunk
 
 _ATTEMPTS = 3
 _UNWATCH, _MULTI, _EXEC = (encode_command(name) for name in (b"UNWATCH", b"MULTI", b"EXEC"))

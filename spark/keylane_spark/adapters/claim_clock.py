@@ -5,24 +5,18 @@ nor than the clocks of half of the primaries. Between two comparisons with Redis
 a step of the driver's wall clock moves no claim beyond Redis' time.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 import threading
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Collection
+from typing import NamedTuple
 
 from redis.exceptions import RedisError
 
+from keylane.adapters.redis.cluster import Cluster, Node
 from keylane.adapters.redis.errors import translate_redis_errors
 from keylane.adapters.redis.resp import encode_command
-from keylane.ports import Deadline
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from keylane.adapters.redis.cluster import Cluster, Node
-    from keylane.ports import Clock
+from keylane.ports import Clock, Deadline
 
 _TIME = encode_command(b"TIME")
 _REFRESH_MS = 5000

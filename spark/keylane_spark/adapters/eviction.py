@@ -1,20 +1,14 @@
 """Refuses a Redis that evicts keys: what it evicts, readers miss, and no watermark says so."""
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING
 
 from redis.exceptions import NoPermissionError, RedisError
 
+from keylane.adapters.redis.cluster import Cluster
 from keylane.adapters.redis.errors import translate_redis_errors
 from keylane.adapters.redis.resp import encode_command
 from keylane.errors import BadConfig
-from keylane.ports import Deadline
-
-if TYPE_CHECKING:
-    from keylane.adapters.redis.cluster import Cluster
-    from keylane.ports import Clock
+from keylane.ports import Clock, Deadline
 
 SAFE_POLICY = "noeviction"
 _TIMEOUT_MS = 5000

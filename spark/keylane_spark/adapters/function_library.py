@@ -10,28 +10,21 @@ The names of the library and of its functions end in a hash of its source. So a 
 version than the caller's, and the libraries of two versions stand side by side.
 """
 
-from __future__ import annotations
-
 import hashlib
 import random
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from redis.exceptions import OutOfMemoryError
 
+from keylane.adapters.redis.cluster import Cluster, Node
 from keylane.adapters.redis.errors import Remedy, remedy_for, translate_redis_errors
 from keylane.adapters.redis.resp import encode_command
-from keylane.errors import CorruptState, Fenced, LaneBehind, StateUnavailable, StraysLost
+from keylane.errors import CorruptState, Fenced, KeylaneError, LaneBehind, StateUnavailable, StraysLost
 from keylane.model.keys import printable
-from keylane.ports import Deadline
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
-
-    from keylane.adapters.redis.cluster import Cluster, Node
-    from keylane.errors import KeylaneError
-    from keylane.ports import Clock
+from keylane.ports import Clock, Deadline
 
 _FILES = ("watermark", "records", "writes", "merge", "lanes", "full", "layouts", "views", "removal")
 """The library's source, in this order: a file may use what those before it define."""

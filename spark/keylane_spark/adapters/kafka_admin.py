@@ -1,25 +1,17 @@
 """The job's requests to the Kafka cluster: topic ids, partition counts, and the offsets that topics have."""
 
-from __future__ import annotations
-
 import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException
 
 from keylane.adapters.kafka.admin import AdminSession, KafkaAdmin
-from keylane.errors import BadConfig, ConnectionRejected, LogRefused, LogUnavailable
-from keylane.model.kafka import EARLIEST, LATEST, READ_UNCOMMITTED, OffsetQuery
+from keylane.adapters.kafka.options import Connection
+from keylane.errors import BadConfig, ConnectionRejected, KeylaneError, LogRefused, LogUnavailable
+from keylane.model.kafka import EARLIEST, LATEST, READ_UNCOMMITTED, At, NewTopic, OffsetQuery, TopicPartition
 from keylane.ports import Clock, Deadline
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-
-    from keylane.adapters.kafka.options import Connection
-    from keylane.errors import KeylaneError
-    from keylane.model.kafka import At, NewTopic, TopicPartition
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,22 +18,17 @@ How a chunk gets into its lane:
 Not thread-safe, as `Cluster`.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
 
 from keylane.errors import StateUnavailable
 from keylane.state import codec
 from keylane_spark.adapters import function_library as library
 from keylane_spark.adapters.call_pipeline import CallPipeline
+from keylane_spark.adapters.function_library import FunctionLibrary
 from keylane_spark.adapters.lane import LaneCall, LaneStart, LaneTarget, OffsetRange, option_arguments
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
-
-    from keylane_spark.adapters.function_library import FunctionLibrary
-    from keylane_spark.adapters.parked_slots import ParkedSlots
-    from keylane_spark.columns.chunks import Chunk
+from keylane_spark.adapters.parked_slots import ParkedSlots
+from keylane_spark.columns.chunks import Chunk
 
 _NOTHING = OffsetRange(0, 0)
 

@@ -3,19 +3,20 @@
 Every change of a record names the epoch of its writer, and is refused where a newer writer has begun.
 """
 
-from __future__ import annotations
-
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from redis.exceptions import ResponseError
 
 from keylane import routing
+from keylane.adapters.redis.cluster import Cluster, Node
 from keylane.adapters.redis.errors import translate_redis_errors
 from keylane.adapters.redis.resp import encode_command
 from keylane.errors import CorruptState
-from keylane.ports import Deadline
+from keylane.model.records import Layout
+from keylane.ports import Clock, Deadline
 from keylane.state import codec, redis_keys
 from keylane.state.windows import view_of_state
 from keylane_spark.adapters import function_library as library
@@ -23,13 +24,6 @@ from keylane_spark.adapters.function_library import DEFAULTS, CallRefused, Write
 from keylane_spark.adapters.lane import lanes_of
 from keylane_spark.adapters.record_copies import SLOTS, RecordCopies
 from keylane_spark.adapters.topic_record import TopicRecord, topic_key
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from keylane.adapters.redis.cluster import Cluster, Node
-    from keylane.model.records import Layout
-    from keylane.ports import Clock
 
 T = TypeVar("T")
 

@@ -8,30 +8,23 @@ A range is read from one topic and one leader, those that the lanes were compare
 records that the lanes have (see `stream.leaders`), and a topic that was created again has other records.
 """
 
-from __future__ import annotations
-
 import base64
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from kafka import errors as kafka_errors
 from kafka.protocol.consumer import FetchRequest
 
+from keylane.adapters.kafka.options import Connection
 from keylane.errors import LogUnavailable, TopicChanged
+from keylane.model.kafka import TopicPartition
 from keylane.ports import Clock
-from keylane_spark.adapters.broker_session import BrokerSession, BrokerSocket, check
+from keylane_spark.adapters.broker_session import BrokerSession, BrokerSocket, PartitionLeader, check
 from keylane_spark.columns.record_batches import AbortedTransaction, BatchError, next_offset, parse_batches
+from keylane_spark.columns.records import Rows
 
-if TYPE_CHECKING:
-    from collections.abc import Generator, Sequence
-    from typing import TypeAlias
-
-    from keylane.adapters.kafka.options import Connection
-    from keylane.model.kafka import TopicPartition
-    from keylane_spark.adapters.broker_session import PartitionLeader
-    from keylane_spark.columns.records import Rows
-
-    RowsOfRange: TypeAlias = Generator[Rows, None, None]
+RowsOfRange: TypeAlias = Generator[Rows, None, None]
 
 FETCH_BYTES = 2 * 1024 * 1024
 """Of one request. A broker returns a larger batch in full, if it is the first one."""

@@ -1,22 +1,16 @@
 """Removes the function libraries that other versions of the job have left in Redis."""
 
-from __future__ import annotations
-
 import re
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from redis.exceptions import ResponseError
 
+from keylane.adapters.redis.cluster import Cluster
 from keylane.adapters.redis.errors import translate_redis_errors
 from keylane.adapters.redis.resp import encode_command
 from keylane.errors import StateUnavailable
-from keylane.ports import Deadline
+from keylane.ports import Clock, Deadline
 from keylane_spark.adapters.function_library import VERSION
-
-if TYPE_CHECKING:
-    from keylane.adapters.redis.cluster import Cluster
-    from keylane.ports import Clock
 
 _TIMEOUT_MS = 1000
 _OURS = re.compile(rb"keylane(_[0-9a-f]{8})?")

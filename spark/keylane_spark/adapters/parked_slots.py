@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterable
 
+from keylane.adapters.redis.cluster import Node
 from keylane.adapters.redis.errors import Remedy, remedy_for
 from keylane.adapters.redis.resp import encode_command
 from keylane.errors import StateUnavailable
 from keylane.routing import hash_tag
 from keylane_spark.adapters import function_library as library
-from keylane_spark.adapters.function_library import CallRefused
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
-
-    from keylane.adapters.redis.cluster import Node
-    from keylane_spark.adapters.function_library import FunctionLibrary
-
+from keylane_spark.adapters.function_library import CallRefused, FunctionLibrary
 
 _NO_RECORDS = (b"0",) * 15
 """Epoch, range, times, flag and options of a call for no records."""

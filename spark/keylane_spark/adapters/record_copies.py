@@ -8,21 +8,16 @@ Readers go by the copy of the tag `{keylane}`, and by another one only where tha
 last: what readers were shown is in the other copies already.
 """
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from keylane import routing
+from keylane.adapters.redis.cluster import Cluster
 from keylane.errors import StateUnavailable
+from keylane.ports import Clock
 from keylane.state.redis_keys import COPY_TAGS, RECORD_TAG
 from keylane_spark.adapters.function_library import FunctionLibrary, WriteOptions
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from keylane.adapters.redis.cluster import Cluster
-    from keylane.ports import Clock
 
 SLOTS = {tag: routing.key_slot(b"{%b}" % tag) for tag in (*COPY_TAGS, RECORD_TAG)}
 """The slot of each tag, in the order of writing."""

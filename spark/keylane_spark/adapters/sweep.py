@@ -4,26 +4,18 @@ Every removal names the epoch of its writer. A slot in which a newer writer has 
 generation refuses it (Fenced). So a process that slept can't remove what was taken into use meanwhile.
 """
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from keylane import routing
+from keylane.adapters.redis.cluster import Cluster, Node
 from keylane.adapters.redis.errors import translate_redis_errors
 from keylane.adapters.redis.resp import encode_command
-from keylane.ports import Deadline
+from keylane.ports import Clock, Deadline
 from keylane_spark.adapters import function_library as library
-from keylane_spark.adapters.function_library import CallRefused
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from keylane.adapters.redis.cluster import Cluster, Node
-    from keylane.ports import Clock
-    from keylane_spark.adapters.function_library import FunctionLibrary
+from keylane_spark.adapters.function_library import CallRefused, FunctionLibrary
 
 KEYS_PER_CALL = 1000
 """Keys that one SCAN looks at: well under a millisecond of the server's time."""

@@ -3,20 +3,14 @@
 JSON with the fields of `TopicRecord`; layouts have the form of a layout record.
 """
 
-from __future__ import annotations
-
 import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
+from keylane.model.records import Layout
 from keylane.state import codec
 from keylane.state.redis_keys import RECORD_TAG
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from keylane.model.records import Layout
-
 
 Lineage = tuple[tuple[int, int], ...]
 """Leader epochs of a partition and the offsets at which they began, both rising: `generations.lineage`."""

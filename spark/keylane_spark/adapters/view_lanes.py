@@ -6,27 +6,21 @@ name the number it has. So every record is counted once, however often its batch
 Not thread-safe, as `Cluster`.
 """
 
-from __future__ import annotations
-
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from keylane.adapters.redis.resp import encode_command
 from keylane.errors import CorruptState, LaneBehind
 from keylane.model.keys import printable
+from keylane.model.records import Layout
 from keylane.state import codec, redis_keys, windows
 from keylane.state.lanes import decode_watermark
 from keylane.state.windows import Closing, Progress
 from keylane_spark.adapters import function_library as library
-from keylane_spark.adapters.function_library import CallRefused
+from keylane_spark.adapters.function_library import CallRefused, FunctionLibrary
 from keylane_spark.adapters.lane import LaneTarget, lanes_of
 from keylane_spark.adapters.lane_writer import LaneWriter
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from keylane.model.records import Layout
-    from keylane_spark.adapters.function_library import FunctionLibrary
 
 Window = tuple[int | None, list[Any]]
 """The end of a window, and the states of its columns."""

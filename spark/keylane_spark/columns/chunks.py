@@ -5,21 +5,15 @@ ends where it would carry too many records or bytes. So a key that is written a 
 written once, and the watermark still moves chunk by chunk with nothing missing below it.
 """
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from keylane.model.records import Options
 from keylane_spark.columns.encoding import encode_records
 from keylane_spark.columns.fold import Repeats, first_set_stays, kept, most_per_key, needless_sets, risen
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from keylane_spark.columns.records import Records
+from keylane_spark.columns.records import Records
 
 MAX_RECORDS = 2000
 MAX_BYTES = 512 * 1024

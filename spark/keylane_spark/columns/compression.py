@@ -1,17 +1,12 @@
 """What producers compress record batches with, in the forms of Kafka's clients."""
 
-from __future__ import annotations
-
 import gzip
 import zlib
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pyarrow as pa
 
 from keylane_spark.columns.varints import read_unsigned
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 MAX_BYTES = 1024 * 1024 * 1024
 """A batch that would be larger than this is refused: Kafka limits only the compressed size."""

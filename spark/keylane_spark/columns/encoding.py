@@ -1,20 +1,13 @@
 """Records -> RESP bulk strings, key and envelope in turn, by Arrow kernels. Envelopes: `state.codec`."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from keylane.state import codec
 from keylane_spark.columns.headers import binary_array, encode_numbers
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from keylane_spark.columns.records import Records
+from keylane_spark.columns.records import Records
 
 _HEADER = np.dtype([("version", "u1"), ("flags", "u1"), ("offset", ">u8"), ("timestamp", ">u8")])
 _STRAY_HEADER = np.dtype([*_HEADER.descr, ("source", ">u4")])

@@ -11,20 +11,14 @@ Of each key a chunk carries
 Keys are given as codes, one number per distinct key. Rows are in offset order.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import numpy as np
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from keylane.model.records import Options
 
-    from keylane.model.records import Options
-
-    Codes = NDArray[np.int32]
-    Ints = NDArray[np.int64]
-    Mask = NDArray[np.bool_]
+Codes = NDArray[np.int32]
+Ints = NDArray[np.int64]
+Mask = NDArray[np.bool_]
 
 
 class Repeats:

@@ -1,23 +1,18 @@
 """Hash functions over columns of keys, as the steps that `columns.routing` runs: in place on numpy arrays."""
 
-from __future__ import annotations
-
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import mmh3
 import numpy as np
+from numpy.typing import NDArray
 
 from keylane.routing import PARTITIONERS, murmur2
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from numpy.typing import NDArray
-
-    Words: TypeAlias = NDArray[np.uint32]
+Words: TypeAlias = NDArray[np.uint32]
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,18 +4,12 @@ A column of headers is list<struct<key string, value binary>> (n), as Spark's Ka
 record without.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from keylane_spark.columns.varints import read_varints
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 _LONGEST_NAME_BYTES = 0xFFFF

@@ -10,10 +10,9 @@ All numbers of a record are zigzag varints. The checksum covers all that follows
 transactions leave gaps: a batch's last offset says what it covers, whether or not it has such a record.
 """
 
-from __future__ import annotations
-
 import struct
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import google_crc32c
 import numpy as np
@@ -23,9 +22,6 @@ from keylane_spark.columns.compression import CompressionError, decompress
 from keylane_spark.columns.headers import cut, read_headers
 from keylane_spark.columns.records import Rows
 from keylane_spark.columns.varints import find_bodies, read_varints
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
 
 _HEAD = struct.Struct(">qiibIhiqqqhii")
 _LENGTH_END = 12

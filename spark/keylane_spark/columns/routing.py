@@ -7,21 +7,16 @@ Rows are processed in chunks that fit the processor's cache, longest row first: 
 block of four bytes are then always a prefix, and one numpy step per block serves all of them.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
+from keylane.model.records import Layout
 from keylane.routing import check_partitioning, separator_of
 from keylane_spark.columns.hashing import CRC32, FNV1A, MMH3, MURMUR2, ColumnHash
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from keylane.model.records import Layout
 
 _COLUMN_HASHES = {"murmur2": MURMUR2, "crc32": CRC32, "fnv1a": FNV1A}
 _CHUNK_ROWS = 16_384

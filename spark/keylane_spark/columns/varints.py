@@ -1,14 +1,9 @@
 """Kafka's variable-length numbers, many at once: zigzag, seven bits a byte, the lowest first."""
 
-from __future__ import annotations
-
 from array import array
-from typing import TYPE_CHECKING
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from numpy.typing import NDArray
 
 _MORE, _BITS = 0x80, 0x7F
 _LONGEST_BYTES = 10
@@ -75,7 +70,7 @@ def find_bodies(data: bytes, at: int, count: int) -> tuple[NDArray[np.int64], in
     return found, at
 
 
-def _find_one_by_one(data: bytes, at: int, count: int) -> tuple[array[int], int]:
+def _find_one_by_one(data: bytes, at: int, count: int) -> tuple["array[int]", int]:
     found = array("q", bytes(8 * count))
     for index in range(count):
         # Two bytes, up to 8,191, is the usual case; the rest is `_length`.

@@ -1,7 +1,5 @@
 """What all tables of `keylane.toml` have in common."""
 
-from __future__ import annotations
-
 import re
 from typing import Annotated
 

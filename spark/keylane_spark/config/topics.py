@@ -4,11 +4,10 @@ docs/configuration/topics.md says what each option does. Durations are kept in m
 no secrets: they come from the environment, as for the functions.
 """
 
-from __future__ import annotations
-
 import re
 import tomllib
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, ValidationError, field_validator, model_validator
 
@@ -19,9 +18,6 @@ from keylane.routing import separator_of
 from keylane.state.windows import NAME_LIMIT, state_name
 from keylane_spark.config.table import ConfigTable, Milliseconds, SomeMilliseconds
 from keylane_spark.config.views import ViewConfig
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 class JobConfig(ConfigTable):

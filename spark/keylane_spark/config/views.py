@@ -1,7 +1,5 @@
 """A view's table in `keylane.toml`: docs/configuration/topics.md says what each option does."""
 
-from __future__ import annotations
-
 import re
 from typing import Annotated, Any, Self
 

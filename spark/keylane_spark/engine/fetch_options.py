@@ -3,24 +3,19 @@
 Certificates and keys go as text: tasks have no files of ours.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import ssl
 import tempfile
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
-from keylane.adapters.kafka.options import AWS_MSK_IAM, FULL, NONE
+from keylane.adapters.kafka.options import AWS_MSK_IAM, FULL, NONE, Connection, Security
 from keylane.adapters.kafka.tokens import TokenSigner
 from keylane.errors import BadConfig, SettingsError
 from keylane_spark.engine.kafka_options import pem_text
-
-if TYPE_CHECKING:
-    from keylane.adapters.kafka.options import Connection, Security
 
 _SIGNER = "aws_msk_iam_sasl_signer"
 

@@ -4,16 +4,10 @@ Certificates and keys go as text: executors have no files of ours. For MSK with 
 AWS's own jar, software.amazon.msk:aws-msk-iam-auth, which we don't bring.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from keylane.adapters.kafka.options import AWS_MSK_IAM, FULL, NONE, PLAINTEXT, is_pem
+from keylane.adapters.kafka.options import AWS_MSK_IAM, FULL, NONE, PLAINTEXT, Connection, Security, is_pem
 from keylane.errors import SettingsError
-
-if TYPE_CHECKING:
-    from keylane.adapters.kafka.options import Connection, Security
 
 REDACTED = "(?i)secret|password|passphrase|token|access[.]?key|jaas|keystore"
 """Names of options whose values Spark shows nowhere: its own, and ours."""

@@ -6,24 +6,18 @@ position by it (KIP-320), and its LogTruncationException has the answer. So each
 position that no log has.
 """
 
-from __future__ import annotations
-
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.sql import SparkSession
 
+from keylane.adapters.kafka.options import Connection
 from keylane.errors import LogUnavailable
+from keylane.model.kafka import TopicPartition
 from keylane_spark.engine import kafka_options
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from pyspark.sql import SparkSession
-
-    from keylane.adapters.kafka.options import Connection
-    from keylane.model.kafka import TopicPartition
 
 _BEYOND_ANY_LOG = 2**62
 _POLL_MS = 200

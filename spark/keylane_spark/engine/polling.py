@@ -7,18 +7,14 @@ takes longer than any delay that is worth having. So the field of the running qu
 is private to Spark: where it is missing, the delay stays as it is.
 """
 
-from __future__ import annotations
-
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
-if TYPE_CHECKING:
-    from pyspark.sql.streaming.query import StreamingQuery
-
-    from keylane.ports import Clock
+from keylane.ports import Clock
 
 IDLE_AFTER_S = 60.0
 """A query without a batch for this long is idle."""

@@ -5,8 +5,6 @@ so each worker spent 0.5 s of CPU on pyarrow, pandas and the writer. Spark's rea
 forks must have no other threads: Arrow's allocator is therefore started without its own.
 """
 
-from __future__ import annotations
-
 import gc
 import importlib
 import os

@@ -1,20 +1,13 @@
 """A span for each written batch, linked to the traces of its records. Imported if spans are exported."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
 
 from opentelemetry.trace import Link, SpanKind
 
-from keylane.adapters.open_telemetry import read_context
+from keylane.adapters.open_telemetry import Tracing, read_context
+from keylane.model.kafka import TopicPartition
 from keylane.model.records import TRACEPARENT
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from keylane.adapters.open_telemetry import Tracing
-    from keylane.model.kafka import TopicPartition
-    from keylane_spark.telemetry.tally import Tally
+from keylane_spark.telemetry.tally import Tally
 
 _NS_OF_MS = 1_000_000
 

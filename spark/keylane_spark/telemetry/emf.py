@@ -4,19 +4,13 @@ A log group takes the lines from the job's output, and CloudWatch makes metrics 
 (https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Embedded_Metric_Format.html).
 """
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
 
 from aws_lambda_powertools.metrics import EphemeralMetrics, MetricUnit
 
 from keylane.metrics.catalogue import COUNTER, JOB
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from keylane_spark.telemetry.metrics import MetricSeries
+from keylane_spark.telemetry.metrics import MetricSeries
 
 NAMESPACE = "Keylane"
 INTERVAL_S = 10.0

@@ -1,18 +1,13 @@
 """What the job counts and measures, by topic and view. `reporting` says where it goes."""
 
-from __future__ import annotations
-
 import threading
 from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from keylane.model.kafka import TopicPartition
-    from keylane.ports import Clock
-    from keylane_spark.telemetry.tally import Tally
+from keylane.model.kafka import TopicPartition
+from keylane.ports import Clock
+from keylane_spark.telemetry.tally import Tally
 
 STALE_S = 150.0
 """Gauges not set for this long are dropped: their topic is gone. Twice the longest heartbeat, and more."""

@@ -1,22 +1,14 @@
 """Strays, records that lie in another partition than their key's: their totals, and what explains them."""
 
-from __future__ import annotations
-
 from collections import Counter
+from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from keylane.errors import Unavailable
-from keylane.model.records import WHOLE_KEY
-from keylane_spark.telemetry.tally import EXPLANATIONS
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from keylane.model.kafka import TopicPartition
-    from keylane.model.records import Layout
-    from keylane_spark.generations.ownership import Ownership
-    from keylane_spark.telemetry.tally import Tally
+from keylane.model.kafka import TopicPartition
+from keylane.model.records import WHOLE_KEY, Layout
+from keylane_spark.generations.ownership import Ownership
+from keylane_spark.telemetry.tally import EXPLANATIONS, Tally
 
 _MIN_STRAYS = 50
 

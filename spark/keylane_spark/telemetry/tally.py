@@ -1,21 +1,14 @@
 """Counts of what a batch wrote."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 
-from keylane.model.records import WHOLE_KEY
+from keylane.model.records import WHOLE_KEY, Layout
 from keylane.routing import PARTITIONERS
+from keylane_spark.columns.records import Records
 from keylane_spark.columns.routing import partition_column, partition_keys
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from keylane.model.records import Layout
-    from keylane_spark.columns.records import Records
 
 EXPLANATIONS = (*PARTITIONERS, "whole_key")
 """What may have placed a stray: fields of `Tally`."""

@@ -13,13 +13,10 @@ that it reads: the same records are late again, and a window that was reported f
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from keylane.state.windows import Closing
+from keylane.state.windows import Closing
 
 Offsets = tuple[int, ...]
 """An offset of each partition."""

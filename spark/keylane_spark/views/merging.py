@@ -1,19 +1,12 @@
 """Merges partial windows into the windows that a lane has: what a commit changes."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 from keylane.state.aggregates import merge_states
-from keylane.state.windows import encode_window, is_final, split, window_key
-from keylane_spark.adapters.view_lanes import Changes
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from keylane.state.windows import Definition
-    from keylane_spark.adapters.view_lanes import LaneWindows
-    from keylane_spark.views.partials import PartialWindow
+from keylane.state.windows import Definition, encode_window, is_final, split, window_key
+from keylane_spark.adapters.view_lanes import Changes, LaneWindows
+from keylane_spark.views.partials import PartialWindow
 
 
 def merge_partials(

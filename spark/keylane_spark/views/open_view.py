@@ -1,15 +1,20 @@
 """How a view's writer begins: as a topic's, but that each lane itself stores which records it has."""
 
-from __future__ import annotations
-
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from keylane.adapters.redis.cluster import Cluster
 from keylane.errors import UnknownTopic
+from keylane.model.kafka import TopicPartition
 from keylane.model.records import Layout, Options
 from keylane.state.windows import Definition, Progress, state_name
+from keylane_spark.adapters.function_library import FunctionLibrary
+from keylane_spark.adapters.kafka_admin import TopicShape
+from keylane_spark.adapters.lane import LaneTarget
+from keylane_spark.adapters.topic_record import Lineage, TopicRecord
 from keylane_spark.adapters.view_lanes import ViewLanes, ViewLaneState
+from keylane_spark.config.views import ViewConfig
+from keylane_spark.context import JobContext
 from keylane_spark.generations.epochs import (
     RECREATED,
     StateAhead,
@@ -19,20 +24,9 @@ from keylane_spark.generations.epochs import (
     open_with_epoch,
 )
 from keylane_spark.generations.lineage import LogCheck, last_epochs
+from keylane_spark.generations.ownership import Ownership
+from keylane_spark.views.closings import Offsets
 from keylane_spark.views.view_writer import ViewWriter
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from keylane.model.kafka import TopicPartition
-    from keylane_spark.adapters.function_library import FunctionLibrary
-    from keylane_spark.adapters.kafka_admin import TopicShape
-    from keylane_spark.adapters.lane import LaneTarget
-    from keylane_spark.adapters.topic_record import Lineage, TopicRecord
-    from keylane_spark.config.views import ViewConfig
-    from keylane_spark.context import JobContext
-    from keylane_spark.generations.ownership import Ownership
-    from keylane_spark.views.closings import Offsets
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,22 +5,17 @@ with 9 places, so sums are exact in any order. Records without key or time are c
 Windows are computed here rather than by Spark's `window`, which drops records without a time.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pyarrow as pa
+from pyspark.sql import Column as Expression
+from pyspark.sql import DataFrame, GroupedData
 from pyspark.sql import functions as f
 
 from keylane.model.keys import KEY_LIMIT_BYTES
 from keylane.state.aggregates import decimal_text
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyspark.sql import Column as Expression
-    from pyspark.sql import DataFrame, GroupedData
-
-    from keylane.state.windows import Column, Definition
+from keylane.state.windows import Column, Definition
 
 _NUMBER = "decimal(28,9)"
 """Sums of ten billion of these fit into Spark's widest decimal, 38 digits."""

@@ -1,25 +1,18 @@
 """Runs the views beside the topics: each in its own thread, with its own query, restarted after errors."""
 
-from __future__ import annotations
-
 import contextlib
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from keylane.adapters.redis.cluster import Cluster
 from keylane.errors import KeylaneError, LaneBehind, TopicChanged, Unavailable, UnknownTopic
 from keylane.state.windows import state_name
 from keylane_spark.adapters.view_lanes import ViewLanes
+from keylane_spark.context import JobContext
+from keylane_spark.generations.ownership import Ownership
 from keylane_spark.stream.restarts import RestartPauses, unexpected
-from keylane_spark.views.open_view import open_view
+from keylane_spark.views.open_view import ViewOpening, open_view
 from keylane_spark.views.view_query import ViewQuery
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from keylane_spark.context import JobContext
-    from keylane_spark.generations.ownership import Ownership
-    from keylane_spark.views.open_view import ViewOpening
 
 _CHECK_TOPIC_S = 2.0
 

@@ -1,24 +1,16 @@
 """The records of a view, from a batch of its query or from the log, folded by Spark into partial windows."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
-from keylane_spark.views.partials import parse_partials, partials
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
-
-    from pyspark.sql import Column, DataFrame
-
-    from keylane.state.windows import Definition
-    from keylane_spark.adapters.lane import LaneTarget
-    from keylane_spark.adapters.view_lanes import ViewLanes
-    from keylane_spark.views.closings import Offsets, Stretch
-    from keylane_spark.views.partials import PartialWindow
+from keylane.state.windows import Definition
+from keylane_spark.adapters.lane import LaneTarget
+from keylane_spark.adapters.view_lanes import ViewLanes
+from keylane_spark.views.closings import Offsets, Stretch
+from keylane_spark.views.partials import PartialWindow, parse_partials, partials
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,32 +1,25 @@
 """One streaming query of a view, from one opening of its lanes to its end."""
 
-from __future__ import annotations
-
+from collections.abc import Collection
 from dataclasses import asdict
 from functools import partial
-from typing import TYPE_CHECKING
 
 from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame
 
 from keylane.errors import TopicChanged, WriterError
+from keylane.model.kafka import TopicPartition
+from keylane_spark.adapters.lane import LaneTarget
+from keylane_spark.context import JobContext
 from keylane_spark.engine import session
 from keylane_spark.stream.batch_query import STOP_S, BatchQuery, batch_ends
 from keylane_spark.stream.freshness import ObservedEnds, topic_complete_as_of_ms
 from keylane_spark.stream.leaders import Leaders
+from keylane_spark.views.closings import Offsets, Stretch
+from keylane_spark.views.open_view import ViewOpening
 from keylane_spark.views.partials import partials
 from keylane_spark.views.sources import GapCheck, RowSource, rows_of_batch
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from pyspark.sql import DataFrame
-
-    from keylane.model.kafka import TopicPartition
-    from keylane_spark.adapters.lane import LaneTarget
-    from keylane_spark.context import JobContext
-    from keylane_spark.views.closings import Offsets, Stretch
-    from keylane_spark.views.open_view import ViewOpening
-    from keylane_spark.views.view_writer import FoldCounts
+from keylane_spark.views.view_writer import FoldCounts
 
 EVERY = "1 second"
 """How often new records are read: a batch costs a shuffle, however small it is."""

@@ -5,28 +5,21 @@ offsets, and one call writes both the windows and the new offsets. So the lane r
 written a second time. `closings` decides which records are late.
 """
 
-from __future__ import annotations
-
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import Self
 
+from keylane.model.records import Layout
+from keylane.ports import Clock
 from keylane.state.lanes import lane_of_key
-from keylane.state.windows import Closing
-from keylane_spark.adapters.view_lanes import NO_CHANGES, Changes, LaneWindows
+from keylane.state.windows import Closing, Definition, Progress
+from keylane_spark.adapters.lane import LaneTarget
+from keylane_spark.adapters.view_lanes import NO_CHANGES, Changes, LaneWindows, ViewLanes, ViewLaneState
 from keylane_spark.views import closings
+from keylane_spark.views.closings import Offsets, Stretch
 from keylane_spark.views.merging import merge_partials
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
-
-    from keylane.model.records import Layout
-    from keylane.ports import Clock
-    from keylane.state.windows import Definition, Progress
-    from keylane_spark.adapters.lane import LaneTarget
-    from keylane_spark.adapters.view_lanes import ViewLanes, ViewLaneState
-    from keylane_spark.views.closings import Offsets, Stretch
-    from keylane_spark.views.partials import PartialWindow
-    from keylane_spark.views.sources import RowSource
+from keylane_spark.views.partials import PartialWindow
+from keylane_spark.views.sources import RowSource
 
 MAX_WINDOWS = 2000
 """Partial windows of a lane in one call: a few milliseconds of the server's time."""
@@ -44,7 +37,7 @@ class FoldCounts:
     late: int = 0
     invalid: int = 0
 
-    def add(self, other: FoldCounts) -> None:
+    def add(self, other: Self) -> None:
         """Add those of another fold."""
         self.windows += other.windows
         self.late += other.late

@@ -1,7 +1,5 @@
 """The program `keylane`, and `python -m keylane_client.cli`."""
 
-from __future__ import annotations
-
 import sys
 from importlib.util import find_spec
 

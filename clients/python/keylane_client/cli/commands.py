@@ -4,15 +4,11 @@ Other packages add commands by entry points of the group `keylane.commands`: eac
 `COMMANDS` is this one's. An error with an `exit_code` that such a command raises is shown as one sentence.
 """
 
-from __future__ import annotations
-
+from collections.abc import Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 GROUP = "keylane.commands"
 COMMANDS = {

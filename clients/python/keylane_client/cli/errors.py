@@ -6,8 +6,6 @@ CommandFailed
 └── NotReadableYet      (load_wait) rows are written, and cannot be read yet
 """
 
-from __future__ import annotations
-
 from enum import IntEnum
 
 import keylane_client as api

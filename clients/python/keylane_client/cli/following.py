@@ -1,20 +1,14 @@
 """`keylane watch` and `keylane tail`: they print what arrives, until Ctrl-C ends them."""
 
-from __future__ import annotations
-
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import islice
-from typing import TYPE_CHECKING
 
 import click
 
 from keylane_client import Absent
 from keylane_client.cli.access import Remote, with_remote
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 _limit = click.option("-n", "--limit", type=click.IntRange(1), help="End after so many.")
 

@@ -1,20 +1,14 @@
 """`keylane lanes`: a topic's partitions on slots on shards, and how far behind Kafka each is."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import click
 from rich.bar import Bar
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from keylane_client import Lane, TopicLayout
 from keylane_client.cli.access import Remote, with_remote
 from keylane_client.cli.printing import print_json
-
-if TYPE_CHECKING:
-    from keylane_client import Lane, TopicLayout
 
 _SLOTS = 16384
 _SLOT_BAR_CELLS = 16

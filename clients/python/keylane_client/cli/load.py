@@ -6,15 +6,13 @@ wait until the state has the last record of each partition.
 A run that breaks between 2 and 3 writes the batch again: the state is the same, the log has it twice.
 """
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
 import click
 from rich.console import Console
@@ -26,7 +24,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from keylane_client import KeylaneError, NewRecord, RetryPolicy, WriteFailed
+from keylane_client import KeylaneError, NewRecord, Position, RetryPolicy, Topic, WriteFailed, Written
 from keylane_client.cli.access import Remote, with_remote
 from keylane_client.cli.errors import BadArgument, CommandFailed, ExitCode
 from keylane_client.cli.load_rows import (
@@ -41,9 +39,6 @@ from keylane_client.cli.load_rows import (
 from keylane_client.cli.load_state import LoadIdentity, LoadState
 from keylane_client.cli.load_wait import wait_readable
 from keylane_client.cli.printing import print_json
-
-if TYPE_CHECKING:
-    from keylane_client import Position, Topic, Written
 
 MAX_BATCH = 10_000
 RETRY_S = 120.0

@@ -1,17 +1,13 @@
 """Rows of CSV, JSON lines and Parquet files, one after the other, each with its number."""
 
-from __future__ import annotations
-
 import csv
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TextIO
+from pathlib import Path
+from typing import Any, TextIO
 
 from keylane_client.cli.errors import BadArgument
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 FORMATS = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
 

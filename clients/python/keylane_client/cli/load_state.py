@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from keylane_client.cli.errors import BadArgument
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SUFFIX = ".keylane-load.json"
 

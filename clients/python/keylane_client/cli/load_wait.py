@@ -1,17 +1,11 @@
 """Waits until the state has what `keylane load` wrote: the last record of each partition."""
 
-from __future__ import annotations
-
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
 
 import keylane_client as api
+from keylane_client import Position, Topic
 from keylane_client.cli.errors import CommandFailed, ExitCode
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from keylane_client import Position, Topic
 
 WAIT_S = 60.0
 """How long the state may take for all of them."""

@@ -1,7 +1,5 @@
 """`keylane open`: the console of an API in the browser, else the list of its topics."""
 
-from __future__ import annotations
-
 import webbrowser
 
 import click

@@ -1,7 +1,5 @@
 """What commands print: for people a line each, with --json a document each."""
 
-from __future__ import annotations
-
 import base64
 import json
 from collections.abc import Mapping

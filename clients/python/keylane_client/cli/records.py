@@ -1,7 +1,5 @@
 """`keylane topics`, `get`, `put`, `delete`, `scan`, `count` and `history`."""
 
-from __future__ import annotations
-
 import sys
 from itertools import islice
 

@@ -1,14 +1,9 @@
 """Findings of checkov and parliament, and the reasons for which infra/lint/accepted.toml accepts some."""
 
-from __future__ import annotations
-
 import tomllib
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
-    from pathlib import Path
+from pathlib import Path
 
 ACCEPTED = "infra/lint/accepted.toml"
 

@@ -3,18 +3,12 @@
 The limits are those of AWS's pages on quotas of Lambda, IAM, SQS, MSK, API Gateway and CloudFormation.
 """
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
-from keylane_build.stack.loading import of_type
+from keylane_build.stack.loading import Resources, of_type
 from keylane_build.stack.service_checks import check_services
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from keylane_build.stack.loading import Resources
 
 MAX_PARAMETERS = 200
 MAX_LAMBDA_MEMORY_MB = 10_240

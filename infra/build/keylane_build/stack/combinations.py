@@ -1,21 +1,17 @@
 """The combinations of parameters that are checked: those of infra/lint, samconfig.toml and the docs."""
 
-from __future__ import annotations
-
 import itertools
 import random
 import re
 import tomllib
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 from keylane_build.stack.parameters import Refused, read_parameters
 from keylane_build.stack.rule_functions import refusals
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    Combination = dict[str, str]
+Combination = dict[str, str]
 
 COMBINATIONS = "infra/lint/combinations.toml"
 MAIN = "template.yaml"

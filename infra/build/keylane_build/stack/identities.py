@@ -4,8 +4,6 @@ The forms are those of the types' pages in CloudFormation's reference. Other
 types get the generated name for Ref and for every attribute.
 """
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import dataclass
 from typing import Any

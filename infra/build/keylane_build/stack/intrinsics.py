@@ -1,13 +1,9 @@
 """The values of intrinsic functions, in a stack whose parameters are known."""
 
-from __future__ import annotations
-
 import ipaddress
 import re
-from typing import TYPE_CHECKING, Any, Protocol
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from collections.abc import Callable
+from typing import Any, Protocol
 
 _VARIABLE = re.compile(r"\$\{(!?)([^}]+)\}")
 AVAILABILITY_ZONES = ["eu-central-1a", "eu-central-1b", "eu-central-1c"]

@@ -1,16 +1,12 @@
 """CloudFormation templates as Python: `!Ref X` is {"Ref": "X"}, `!GetAtt A.B` {"Fn::GetAtt": ["A", "B"]}."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import yaml
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    Resources = dict[str, dict[str, Any]]
+Resources = dict[str, dict[str, Any]]
 
 
 # libyaml's parser takes a seventh of the time, where PyYAML was built with it.

@@ -1,13 +1,12 @@
 """Every combination of parameters, deployed on paper: what is wrong with its stacks."""
 
-from __future__ import annotations
-
 import functools
 import json
 import subprocess
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from keylane_build.stack import checks
 from keylane_build.stack.combinations import (
@@ -21,9 +20,6 @@ from keylane_build.stack.loading import load_template, of_type
 from keylane_build.stack.parameters import Refused, read_parameters
 from keylane_build.stack.resolving import ResolvedStack, every_stack
 from keylane_build.stack.rule_functions import refusals
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
 
 DEPLOYED_ALONE = ("infra/server.yaml",)
 STACK_NAME = "keylane-" + "n" * 32

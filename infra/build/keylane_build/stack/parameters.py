@@ -1,7 +1,5 @@
 """The parameters of a stack: defaults, and what CloudFormation refuses before it makes anything."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

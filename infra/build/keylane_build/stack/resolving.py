@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from keylane_build.stack.identities import PSEUDO_PARAMETERS, SUFFIX, Identity, identify
 from keylane_build.stack.intrinsics import NO_VALUE, Unresolvable, as_text, resolve
 from keylane_build.stack.parameters import Refused, read_parameters
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    Load = Callable[[str], dict[str, Any]]
+Load = Callable[[str], dict[str, Any]]
 
 _STACK = "AWS::CloudFormation::Stack"
 

@@ -1,13 +1,9 @@
 """The Rules of a template: which assertions refuse given parameters."""
 
-from __future__ import annotations
+from collections.abc import Callable
+from typing import Any
 
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    Parameters = dict[str, str | list[str]]
+Parameters = dict[str, str | list[str]]
 
 
 def _contains(listed: list[str], text: str) -> bool:

@@ -1,19 +1,15 @@
 """checkov and parliament, which check templates and policies for what AWS accepts and one should not do."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
 import tempfile
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from keylane_build.stack.accepted import Finding
 from keylane_local.tools import tools_dir
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
 
 _PARLIAMENT_ONLY = "RESOURCE_STAR"
 """Our own rule E9103 finds a star with its reason beside it, so parliament need not."""

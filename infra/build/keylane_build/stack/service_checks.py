@@ -4,16 +4,10 @@ The limits are those of the pages on Elastic Load Balancing, ECS and Application
 what a server needs that is behind a load balancer.
 """
 
-from __future__ import annotations
+from collections.abc import Iterator
+from typing import Any
 
-from typing import TYPE_CHECKING, Any
-
-from keylane_build.stack.loading import of_type
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from keylane_build.stack.loading import Resources
+from keylane_build.stack.loading import Resources, of_type
 
 MAX_STOP_TIMEOUT_S = 120
 """Of a container on Fargate."""

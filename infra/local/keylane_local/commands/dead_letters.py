@@ -1,25 +1,20 @@
 """A dead-letter queue as its owner sees it: its messages are looked at, and stay unless they are deleted."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from keylane.adapters.aws.client import AwsRefused, client, translate_aws_errors
 from keylane.adapters.aws.sqs import BATCH_MESSAGES
 from keylane.config.queue import aws_settings
 from keylane.drain import drain
 from keylane.errors import KeylaneError, QueueUnavailable
+from keylane.model.records import NewRecord
 from keylane.produce import message_codec
 from keylane.state.codec import CodecError
 from keylane_client.cli.errors import ExitCode
 from keylane_local.errors import StackError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from keylane.model.records import NewRecord
 
 TIMEOUT_MS = 20_000
 VISIBILITY_TIMEOUT_S = 120

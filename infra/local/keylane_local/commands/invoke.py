@@ -1,21 +1,16 @@
 """`keylane invoke`: run a function once, under AWS's own runtime interface client, as on Lambda."""
 
-from __future__ import annotations
-
 import json
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from localstack_process_executor.runtime_api import Answer, InitError
 
 from keylane_local.errors import BadInput
 from keylane_local.process.lambda_process import Function, LambdaProcess
 from keylane_local.tools import project_root
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
 
 REQUEST_ID = "00000000-0000-4000-8000-000000000000"
 

@@ -1,7 +1,5 @@
 """`keylane new`: the files of a project for a cluster of one's own."""
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path

@@ -1,11 +1,9 @@
 """What `keylane new` finds out about a cluster, and the files that it writes."""
 
-from __future__ import annotations
-
 import logging
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from keylane.adapters.aws import references
 from keylane.adapters.kafka.admin import KafkaAdmin, KafkaMetadata
@@ -18,15 +16,10 @@ from keylane.explore.health import check_health
 from keylane.explore.log import read_records
 from keylane.metrics.meter import NO_METER
 from keylane.model.clusters import DEFAULT
-from keylane.model.kafka import EARLIEST, READ_COMMITTED, LogRange
+from keylane.model.kafka import EARLIEST, READ_COMMITTED, KafkaTopic, LogRange
 from keylane.ports import Clock, Deadline
 from keylane_local.commands.partitioner_guess import USUAL, PartitionerGuess, guess_partitioner
 from keylane_local.errors import StackError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from keylane.model.kafka import KafkaTopic
 
 TIMEOUT_MS = 10_000
 _PARTITIONS, _RECORDS, _BYTES = 20, 200, 1 << 20

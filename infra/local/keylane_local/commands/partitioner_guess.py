@@ -1,15 +1,10 @@
 """Which partitioner has placed a topic's records: the one by which their keys belong where they are."""
 
-from __future__ import annotations
-
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from keylane.routing import PARTITIONERS, partition_for
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 USUAL = "murmur2"
 _FEW_KEYS = 20

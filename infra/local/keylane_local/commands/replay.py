@@ -7,23 +7,21 @@ A process that dies after step 2 sends the batch again at its next run. A FIFO q
 SQS' own StartMessageMoveTask moves every message, reports no reasons, and also moves what arrives meanwhile.
 """
 
-from __future__ import annotations
-
 from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from keylane.adapters.aws.sqs import SqsQueue
 from keylane.config.queue import aws_settings
 from keylane.config.table import SAFE_MESSAGE_BYTES
 from keylane.ports import Clock, Deadline, Message
-from keylane_local.commands.dead_letters import TIMEOUT_MS, DeadLetterQueue, translate_queue_errors
+from keylane_local.commands.dead_letters import (
+    TIMEOUT_MS,
+    DeadLetter,
+    DeadLetterQueue,
+    translate_queue_errors,
+)
 from keylane_local.errors import BadInput, StackError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from keylane_local.commands.dead_letters import DeadLetter
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,11 +3,9 @@
 Also `python -m keylane_local.commands.serve`, in an image without the rest of the command line.
 """
 
-from __future__ import annotations
-
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -15,9 +13,6 @@ from keylane_local.errors import BadInput, StackError
 from keylane_local.tools import console_dir
 from keylane_server.admission import Limits
 from keylane_server.options import AUTHORIZATIONS, NONE, ServerOptions
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _path = click.Path(path_type=Path, exists=True, dir_okay=False)
 _count = click.IntRange(1)

@@ -1,7 +1,5 @@
 """`keylane smoke`: the first thing to run against a deployment. It deploys nothing."""
 
-from __future__ import annotations
-
 import os
 import sys
 import uuid

@@ -11,19 +11,23 @@
 A step that fails ends the run. A key that was written is deleted in any case.
 """
 
-from __future__ import annotations
-
 import json
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from keylane_client import InvalidAnswer, KeylaneError, PositionNotReached, ProblemError, Unreachable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from keylane_client import Client, Position, Record, Topic
+from keylane_client import (
+    Client,
+    InvalidAnswer,
+    KeylaneError,
+    Position,
+    PositionNotReached,
+    ProblemError,
+    Record,
+    Topic,
+    Unreachable,
+)
 
 FRESH_MS = 60_000
 """An idle lane is about a second old. Older than this, nobody applies the log."""

@@ -1,19 +1,15 @@
 """CloudFormation stacks, created and updated by change sets, as `sam deploy` does."""
 
-from __future__ import annotations
-
 import contextlib
 import time
 import uuid
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
 from keylane_local.errors import StackError
 from keylane_local.process.processes import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
 
 CAPABILITIES = ["CAPABILITY_IAM", "CAPABILITY_NAMED_IAM", "CAPABILITY_AUTO_EXPAND"]
 TIMEOUT_S = 300.0

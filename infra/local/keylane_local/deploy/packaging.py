@@ -1,7 +1,5 @@
 """Packaging of the template: the code of functions and layer as zip archives, named by their hashes."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import platform
@@ -9,14 +7,11 @@ import re
 import subprocess
 import sys
 import zipfile
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 from keylane_local.errors import StackError
 from keylane_local.process.processes import tail
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 RUNTIME = f"python{sys.version_info.major}.{sys.version_info.minor}"
 ARCHITECTURE = "arm64" if platform.machine() in {"arm64", "aarch64"} else "x86_64"

@@ -4,19 +4,15 @@ It waits for the end of its standard input, which the end of its parent process 
 stops every program that has a pid file in the folder RUN.
 """
 
-from __future__ import annotations
-
 import contextlib
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
 from keylane_local.process.processes import find_process, stop
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _STOP_TIMEOUT_S = 5.0
 

@@ -1,21 +1,16 @@
 """A function in a process of its own, under AWS's runtime interface client: `keylane invoke`, and tests."""
 
-from __future__ import annotations
-
 import os
 import sys
 import time
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from localstack_process_executor.function_process import FunctionProcess, Invocation
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from localstack_process_executor.runtime_api import Answer
+from localstack_process_executor.runtime_api import Answer
 
 REGION = "us-east-1"
 INIT_TIMEOUT_S = 10.0

@@ -1,7 +1,5 @@
 """Ports of this machine's addresses: whether they are free, who has them, and which to use."""
 
-from __future__ import annotations
-
 import fcntl
 import ipaddress
 import os

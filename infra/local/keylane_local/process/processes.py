@@ -1,17 +1,12 @@
 """Processes that outlive their starter, found again by pid file; waiting for them, stopping them."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import psutil  # type: ignore[import-untyped]
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 # Start times have the precision of the system's clock ticks; no pid is reused within this time.
 _SAME_START_S = 2.0

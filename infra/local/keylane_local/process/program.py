@@ -1,21 +1,16 @@
 """A detached program of the stack, and the base class of parts that are one program."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import psutil  # type: ignore[import-untyped]
 
 from keylane_local.errors import PartFailed
 from keylane_local.process.processes import find_process, stop, stop_now, tail, wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
 
 
 @dataclass(slots=True)

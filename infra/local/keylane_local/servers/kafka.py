@@ -1,10 +1,8 @@
 """A Kafka broker: one KRaft node, broker and controller in one process, on one address of this machine."""
 
-from __future__ import annotations
-
 import contextlib
 import subprocess
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
@@ -14,9 +12,6 @@ from keylane_local.process.ports import HOST
 from keylane_local.process.program import Program, ProgramPart
 from keylane_local.servers.kafka_format import format_as_before, is_formatted, keep_format, new_id
 from keylane_local.tools import MIN_JAVA, find_java, tools_dir
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 NAME = "kafka"
 START_TIMEOUT_S = 60.0

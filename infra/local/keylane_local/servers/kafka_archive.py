@@ -4,8 +4,6 @@ With it a broker is ready in half the time, and takes 2.1 s of CPU to start inst
 archive that was made by another Java or with other jars.
 """
 
-from __future__ import annotations
-
 import tempfile
 from pathlib import Path
 

@@ -4,18 +4,13 @@ The tool writes two files: the folder's ids, and the levels of the release's fea
 any other folder of the release, so they are kept from the first one that the tool has formatted.
 """
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import shutil
 import uuid
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from keylane_local.tools import tools_dir
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _IDS, _LEVELS = "meta.properties", "bootstrap.checkpoint"
 

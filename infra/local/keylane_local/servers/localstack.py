@@ -1,19 +1,15 @@
 """LocalStack, which provides the AWS services that the template uses, as a local process."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import urllib.request
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from keylane_local.errors import ToolMissing
 from keylane_local.process.ports import HOST
 from keylane_local.process.program import Program, ProgramPart
 from keylane_local.tools import lambda_python, localstack_python
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 NAME = "localstack"
 REGION = "us-east-1"

@@ -1,14 +1,9 @@
 """A Redis Cluster of primaries with equal, contiguous slot ranges, and their replicas."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from pathlib import Path
 
 from keylane_local.servers.redis_node import RedisNode
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
 
 NAME = "redis"
 SLOTS = 16384

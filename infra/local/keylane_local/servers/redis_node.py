@@ -1,16 +1,12 @@
 """One Redis (or Valkey) server of the cluster."""
 
-from __future__ import annotations
-
 import contextlib
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from keylane_local.errors import ToolMissing
 from keylane_local.process.program import Program, ProgramPart
 from keylane_local.tools import MIN_REDIS, find_redis
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 NODE_TIMEOUT_MS = 2000
 _COMMAND_TIMEOUT_S = 5.0

@@ -1,18 +1,13 @@
 """The parts that are Python programs of this project: the Spark job and the server."""
 
-from __future__ import annotations
-
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from keylane_local.process.ports import HOST
 from keylane_local.process.program import Program, ProgramPart
 from keylane_local.tools import console_dir, find_java
 from keylane_server.options import VARIABLE, ServerOptions
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 READY = "keylane: ready"
 JOB_START_TIMEOUT_S = 120.0

@@ -1,18 +1,13 @@
 """The ports and settings of a stack: those requested, else those it had, else defaults."""
 
-from __future__ import annotations
-
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from keylane_local.errors import BadInput
 from keylane_local.process.ports import HOST, Ports, Reservations, is_own_address
 from keylane_local.servers.redis_cluster import MIN_SHARDS
 from keylane_local.stack.state import StackState
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-    from pathlib import Path
 
 DEFAULT_KAFKA, DEFAULT_REDIS, DEFAULT_HTTP, DEFAULT_LOCALSTACK = 9092, 7000, 8080, 4566
 

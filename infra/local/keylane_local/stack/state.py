@@ -1,16 +1,12 @@
 """Ports and settings of a stack, kept as JSON in its data folder, where later commands find them."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import Self
 
 from keylane_local.errors import BadInput
 from keylane_local.process.ports import HOST
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _FILE = "stack.json"
 _VERSION = 1
@@ -39,7 +35,7 @@ class StackState:
         new.replace(data / _FILE)
 
     @classmethod
-    def load(cls, data: Path) -> StackState | None:
+    def load(cls, data: Path) -> Self | None:
         """Read it from the folder `data`; return None if there is none; raise BadInput if it is broken."""
         try:
             fields = json.loads((data / _FILE).read_text(encoding="utf-8"))

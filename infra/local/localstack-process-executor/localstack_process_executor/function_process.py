@@ -3,17 +3,15 @@
 Independent of LocalStack; standard library only.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal
 import subprocess
 import threading
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from localstack_process_executor.runtime_api import (
     TOO_LARGE,
@@ -23,9 +21,6 @@ from localstack_process_executor.runtime_api import (
     RuntimeGone,
     failure,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 MAX_LOG_BYTES = 4 * 1024 * 1024
 _KILL_TIMEOUT_S = 5.0

@@ -1,7 +1,5 @@
 """The entry point that LocalStack calls when it starts."""
 
-from __future__ import annotations
-
 import os
 from importlib.metadata import version
 

@@ -3,14 +3,10 @@
 They import LocalStack when they are applied. PATCHES has the names by which they are chosen.
 """
 
-from __future__ import annotations
-
 import functools
+from collections.abc import Callable
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from typing import Any
 
 
 def listen_where_told() -> None:

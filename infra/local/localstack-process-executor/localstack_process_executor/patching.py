@@ -4,13 +4,8 @@ PROCESS_EXECUTOR_PATCHES has the names, separated by commas, or `all`. Without i
 A patch that cannot be applied is logged, and LocalStack starts without it. This module needs nothing of it.
 """
 
-from __future__ import annotations
-
 import logging
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping
 
 LOG = logging.getLogger(__name__)
 VARIABLE = "PROCESS_EXECUTOR_PATCHES"

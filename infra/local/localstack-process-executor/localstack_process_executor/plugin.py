@@ -1,7 +1,5 @@
 """The plugin with which LocalStack finds the executor: LAMBDA_RUNTIME_EXECUTOR=process."""
 
-from __future__ import annotations
-
 from localstack.services.lambda_.invocation.plugins import RuntimeExecutorPlugin
 
 

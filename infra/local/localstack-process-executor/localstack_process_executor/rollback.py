@@ -9,8 +9,6 @@ that the update had not reached, so that the next deployment finds them and fail
 3. the stack then has its former content and the status UPDATE_ROLLBACK_COMPLETE.
 """
 
-from __future__ import annotations
-
 import logging
 from dataclasses import dataclass
 from typing import Any

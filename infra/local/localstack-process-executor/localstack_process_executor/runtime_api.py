@@ -4,20 +4,16 @@ A runtime (`python -m awslambdaric`, or any other) with AWS_LAMBDA_RUNTIME_API=`
 invocations and posts their answers, as on AWS, one at a time. Standard library only.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import queue
 import re
 import threading
+from collections.abc import Mapping
 from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from typing import Any
 
 HOST = "127.0.0.1"
 # Lambda's limit for a synchronous response: 6 MiB, and 100 bytes for what surrounds it.

@@ -1,7 +1,5 @@
 """Keylane: Kafka topics queryable over HTTPS, serverless."""
 
-from __future__ import annotations
-
 import os
 import sys
 

@@ -61,8 +61,6 @@
 Clients may see the messages: they contain no secret and no address.
 """
 
-from __future__ import annotations
-
 from types import MappingProxyType
 from typing import Self
 

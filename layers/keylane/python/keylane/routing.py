@@ -11,21 +11,16 @@ An empty key hashes as Kafka hashes it. A null key belongs to no partition: call
 The same functions over columns are in `keylane_spark.columns.routing`.
 """
 
-from __future__ import annotations
-
 import struct
 from binascii import crc_hqx
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache, lru_cache
 from itertools import product
-from typing import TYPE_CHECKING
 from zlib import crc32
 
 import mmh3
 
 from keylane.model.records import WHOLE_KEY
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
 
 SLOTS = 16384
 """Hash slots of a Redis Cluster."""

@@ -5,8 +5,6 @@ It has the same four functions. `import runtime_client` finds it when this folde
 
 # ruff: noqa: INP001 - the folder goes on a function's path and is not a package
 
-from __future__ import annotations
-
 import http.client
 import os
 

@@ -9,12 +9,8 @@
 They are tried in this order, unless the settings name others.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, NamedTuple, Protocol
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
 
 SOURCE_IP = "source-ip"
 SOURCES = ("authorizer", "iam", "api-key", SOURCE_IP)

@@ -14,17 +14,12 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from keylane.model.patterns import fits
-from keylane.model.routes import Names, PermissionKind
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from keylane.model.routes import Target
+from keylane.model.routes import Names, PermissionKind, Target
 
 ALL = "*"
 _BEARER = re.compile(r"bearer +([\x21-\x7e]{16,4096}) *", re.IGNORECASE)

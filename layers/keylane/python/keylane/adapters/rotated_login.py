@@ -4,18 +4,13 @@
 2. The server gets those, or the former ones: the store and the nodes of a cluster do not change at once.
 """
 
-from __future__ import annotations
-
 import logging
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from keylane.errors import KeylaneError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from keylane.ports import Deadline
+from keylane.ports import Deadline
 
 RENEWAL_PAUSE_S = 2.0
 """How long the credentials are not read again; their store may answer from a cache."""

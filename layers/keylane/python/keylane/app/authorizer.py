@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from keylane.access.grants import grant_of, need_of
-from keylane.model.routes import find
+from keylane.access.grants import Grant, grant_of, need_of
+from keylane.config.api import ApiSettings
+from keylane.model.routes import Target, find
 from keylane.wiring.application import read_api_settings
 from keylane.wiring.authorizer import GrantsSource
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from keylane.access.grants import Grant
-    from keylane.config.api import ApiSettings
-    from keylane.model.routes import Target
-    from keylane.wiring.runtime import Runtime
+from keylane.wiring.runtime import Runtime
 
 _log = logging.getLogger("keylane")
 

@@ -4,22 +4,16 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
-from keylane.drain.drain import drain, pauses_s
+from keylane.drain.drain import Drained, QueuedMessage, drain, pauses_s
 from keylane.errors import KeylaneError
-from keylane.ports import Deadline
+from keylane.metrics.meter import Meter
+from keylane.ports import Clock, Deadline
 from keylane.wiring.application import build_meter
 from keylane.wiring.drain import DrainParts, build_drain
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from keylane.drain.drain import Drained, QueuedMessage
-    from keylane.metrics.meter import Meter
-    from keylane.ports import Clock
-    from keylane.wiring.runtime import Runtime
+from keylane.wiring.runtime import Runtime
 
 POSTPONE_MS = 1_000
 """How long it may take to postpone messages; the rest of the margin is for the response."""

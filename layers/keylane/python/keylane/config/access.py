@@ -1,18 +1,14 @@
 """`KEYLANE_ACCESS`: the tokens that the authorizer accepts, and what each grants."""
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from keylane.access.grants import Grant
 from keylane.config.table import ACCESS
 from keylane.errors import SettingsError
 from keylane.model.patterns import are_patterns
 from keylane.model.routes import PermissionKind
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _VARIABLE = "KEYLANE_ACCESS"
 _DIGEST = re.compile(r"[0-9a-f]{64}")

@@ -1,17 +1,13 @@
 """What the API serves, under which path, and to whose pages: KEYLANE_TOPICS, _BASE_PATH and _CORS_ORIGIN."""
 
-from __future__ import annotations
-
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from keylane.config.table import API
 from keylane.errors import SettingsError
 from keylane.model.patterns import are_patterns
 from keylane.model.served_topics import ALL, ALL_TOPICS, ServedTopics
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _TOPICS = "KEYLANE_TOPICS"
 _FIELDS = ("read", "write")

@@ -1,18 +1,14 @@
 """Settings of what guards a write: rate limits and idempotency keys."""
 
-from __future__ import annotations
-
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from keylane.access.callers import SOURCES
 from keylane.config.settings import is_set
 from keylane.config.table import GUARDS, SETTINGS
 from keylane.errors import SettingsError
 from keylane.produce.rate_limits import UNITS, Rate, Rule
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _LIMITS = "KEYLANE_RATE_LIMITS"
 _CLAIM = "KEYLANE_IDEMPOTENCY_IN_PROGRESS_S"

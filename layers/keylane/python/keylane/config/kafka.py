@@ -6,11 +6,10 @@ are the variables KEYLANE_KAFKA_... without that beginning. A cluster inherits h
 cluster, but not how to connect: the password of one cluster is not for others.
 """
 
-from __future__ import annotations
-
 import re
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from keylane import routing
 from keylane.adapters.kafka import options as kafka
@@ -20,9 +19,6 @@ from keylane.config.settings import is_set
 from keylane.errors import SettingsError
 from keylane.model.clusters import DEFAULT, Clusters, Named
 from keylane.model.records import WHOLE_KEY, is_topic_name
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 T = TypeVar("T")
 

@@ -1,7 +1,5 @@
 """The settings of Kafka's clients. A cluster of KEYLANE_KAFKA_CLUSTERS has fields of the same names."""
 
-from __future__ import annotations
-
 from keylane.adapters.kafka import options as kafka
 from keylane.config.settings import (
     REQUIRED,

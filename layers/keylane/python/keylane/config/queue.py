@@ -1,18 +1,13 @@
 """Settings of the write-ahead log, for the function that fills it and the one that drains it."""
 
-from __future__ import annotations
-
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from keylane.adapters.aws.settings import AwsSettings
 from keylane.config.settings import is_set
 from keylane.config.table import LOG
 from keylane.errors import SettingsError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _URL = "KEYLANE_QUEUE_URL"
 _DEFAULT_REGION = "us-east-1"

@@ -10,18 +10,14 @@ A JSON object of rules by pattern; the first pattern that fits a topic counts:
 Tombstones have no value: no rule applies to them.
 """
 
-from __future__ import annotations
-
 import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from keylane.config.table import WRITES
 from keylane.errors import SettingsError
 from keylane.model.schema_rules import SchemaRule
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 SCHEMAS = "KEYLANE_SCHEMAS"
 _KINDS = {"schema", "file", "subject"}

@@ -3,16 +3,12 @@
 The settings themselves are in `table` and `kafka_table`; docs/configuration/settings.md is made from those.
 """
 
-from __future__ import annotations
-
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from keylane.errors import SettingsError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 REQUIRED = "must be set"
 _LONGEST_INTEGER = 18

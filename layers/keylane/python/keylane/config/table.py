@@ -1,7 +1,5 @@
 """The settings of functions, job, local stack and build; those of Kafka are in `kafka_table`."""
 
-from __future__ import annotations
-
 from keylane.config.settings import (
     REQUIRED,
     Addresses,

@@ -10,11 +10,9 @@ So each record is written at least once. It is written again if its message is d
 the header `keylane-id`, stays the same.
 """
 
-from __future__ import annotations
-
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from keylane.errors import (
     KeylaneError,
@@ -24,18 +22,12 @@ from keylane.errors import (
     UnknownPartition,
     UnknownTopic,
 )
-from keylane.model.records import TRACEPARENT
-from keylane.ports import Message
+from keylane.model.records import TRACEPARENT, NewRecord
+from keylane.ports import AppendResult, Bucket, Deadline, Log, Message, Queue
 from keylane.produce import message_codec
 from keylane.produce.enqueue import with_id
+from keylane.produce.message_codec import MessageBatch
 from keylane.state.codec import CodecError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from keylane.model.records import NewRecord
-    from keylane.ports import AppendResult, Bucket, Deadline, Log, Queue
-    from keylane.produce.message_codec import MessageBatch
 
 DELIVERIES_OF_UNKNOWN = 8
 """After this many deliveries (four minutes) an unknown topic or partition is an error; it may be new."""

@@ -1,15 +1,9 @@
 """The SQS batches that Lambda's event source mapping delivers, and the response to one."""
 
-from __future__ import annotations
+from collections.abc import Mapping
+from typing import Any
 
-from typing import TYPE_CHECKING, Any
-
-from keylane.drain.drain import QueuedMessage
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from keylane.drain.drain import Drained
+from keylane.drain.drain import Drained, QueuedMessage
 
 
 def parse_messages(event: Mapping[str, Any]) -> list[QueuedMessage]:

@@ -1,19 +1,13 @@
 """One of several Kafka clusters by its id, and the topics that belong to it."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from keylane.errors import KeylaneError, UnknownCluster, UnknownTopic
 from keylane.explore.topics import describe_clusters, list_names
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from keylane.model.kafka import KafkaCluster, KafkaTopic
-    from keylane.model.served_topics import ServedTopics
-    from keylane.ports import Deadline, DetailedMetadata, Metadata
+from keylane.model.kafka import KafkaCluster, KafkaTopic
+from keylane.model.served_topics import ServedTopics
+from keylane.ports import Deadline, DetailedMetadata, Metadata
 
 
 @dataclass(frozen=True, slots=True)

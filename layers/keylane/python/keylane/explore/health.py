@@ -1,20 +1,13 @@
 """The health of what Keylane depends on: Kafka's clusters and Redis."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from keylane import routing
 from keylane.errors import KeylaneError
 from keylane.model.clusters import DEFAULT
-from keylane.ports import Call, Deadline
+from keylane.ports import Call, Clock, Deadline, Metadata, State
 from keylane.state import redis_keys
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from keylane.ports import Clock, Metadata, State
 
 _SLOTS_STEP = routing.SLOTS // 256
 

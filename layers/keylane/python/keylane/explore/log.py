@@ -1,17 +1,21 @@
 """Offsets and raw records of a partition."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from keylane.errors import OffsetOutOfRange
 from keylane.explore.topics import check_partition
-from keylane.model.kafka import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED, LogBatch
-
-if TYPE_CHECKING:
-    from keylane.model.kafka import KafkaTopic, LogRange, OffsetFound, OffsetQuery
-    from keylane.ports import Deadline, LogReader, Metadata
+from keylane.model.kafka import (
+    EARLIEST,
+    LATEST,
+    READ_COMMITTED,
+    READ_UNCOMMITTED,
+    KafkaTopic,
+    LogBatch,
+    LogRange,
+    OffsetFound,
+    OffsetQuery,
+)
+from keylane.ports import Deadline, LogReader, Metadata
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,19 +14,15 @@ Source: the Avro 1.12 specification, "Binary Encoding" and "Logical Types". What
 A date outside the years 1 to 9999, and a time outside the day, stays a number.
 """
 
-from __future__ import annotations
-
 import base64
 import struct
+from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import UUID
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    Reader = Callable[["Input"], Any]
+Reader = Callable[["Input"], Any]
 
 EMPTY_ITEMS_LIMIT = 10_000
 FIELDS_PER_BYTE = 16

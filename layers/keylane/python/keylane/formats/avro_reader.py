@@ -7,19 +7,13 @@ because they accept an array that claims to have a billion empty items.
 A union's value stands for itself, without its branch's name.
 """
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from keylane.formats import avro_primitives as values
-from keylane.formats.avro_primitives import Input
+from keylane.formats.avro_primitives import Input, Reader
 from keylane.formats.avro_schema import TOO_DEEP, Makers, NotOfSchema, at_step, compile_schema
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from keylane.formats.avro_primitives import Reader
 
 _UUID_BYTES = 16
 _LARGEST_SCALE = 10_000

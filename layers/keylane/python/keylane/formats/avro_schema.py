@@ -4,14 +4,10 @@ Source: the Avro 1.12 specification, "Schema Declaration" and "Names". Aliases, 
 ignored: a schema is always the writer's own.
 """
 
-from __future__ import annotations
-
 import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 

@@ -11,17 +11,13 @@ Source: the Avro 1.12 specification, "JSON Encoding" and "Binary Encoding".
 A JSON parser made the values, so numbers are Python's own: one with a fraction is not an integer.
 """
 
-from __future__ import annotations
-
 import struct
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from keylane.formats.avro_schema import TOO_DEEP, Makers, NotOfSchema, at_step, compile_schema
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    Writer = Callable[[Any, bytearray], None]
+Writer = Callable[[Any, bytearray], None]
 
 __all__ = ["NotOfSchema", "encoder"]
 

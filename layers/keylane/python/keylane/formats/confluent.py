@@ -8,8 +8,6 @@
 Source: docs.confluent.io, "Wire format". Schema ids in headers are not supported.
 """
 
-from __future__ import annotations
-
 import struct
 from typing import NamedTuple
 

@@ -1,15 +1,11 @@
 """JSON by RFC 8259, which has no NaN and no Infinity."""
 
-from __future__ import annotations
-
 import json
 import math
 import re
 import sys
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from collections.abc import Iterator
+from typing import Any
 
 MAX_NESTING = 1_000
 """Levels of arrays and objects in a document, as Jackson takes them: Kafka's Java tools parse with it."""

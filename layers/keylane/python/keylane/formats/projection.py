@@ -1,14 +1,10 @@
 """Projection: some fields of a JSON object, with each number's digits unchanged."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 from keylane.formats.json_text import no_constant
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 Fields = tuple[tuple[str, ...], ...]
 """Paths of fields, as in (("a",), ("b", "c"))."""

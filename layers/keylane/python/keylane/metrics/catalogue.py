@@ -6,8 +6,6 @@ Every label has a bounded set of values: methods, statuses, problem types, error
 that exist. A label never contains a key, or an unknown name from a request.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 COUNT, MS, US, BYTES = "Count", "Milliseconds", "Microseconds", "Bytes"

@@ -5,19 +5,15 @@ second (`meter`), one for each set of labels. A distribution is written as value
 of a quarter of an octave. Its percentiles are at most 9 % off; sum, minimum and maximum are exact.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from keylane import __version__
 from keylane.metrics.catalogue import COUNTER, METRICS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 STEPS = 4
 """The steps of an octave."""

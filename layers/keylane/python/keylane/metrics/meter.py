@@ -7,15 +7,11 @@ other clocks may stop while the function is frozen. An environment that ends los
 at most the last second of a busy one.
 """
 
-from __future__ import annotations
-
 import time
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from keylane.metrics.catalogue import HISTOGRAM, METRICS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 BURST = 5
 """How many times numbers may be handed on within a second, after a pause."""

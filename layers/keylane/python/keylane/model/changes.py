@@ -1,11 +1,7 @@
 """Changes as Server-Sent Events (WHATWG HTML, 9.2), and where they come from."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, NamedTuple, Protocol
 
 RECORD, ABSENT, GAP, PROBLEM, CLOSING = "record", "absent", "gap", "problem", "closing"
 KEY, TOPIC = KINDS = ("key", "topic")

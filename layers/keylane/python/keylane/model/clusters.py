@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from keylane.model.patterns import fits
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 DEFAULT = "default"
 """The name of the cluster of all other topics."""

@@ -1,7 +1,5 @@
 """The limits of a record's key, and how bytes are shown to people."""
 
-from __future__ import annotations
-
 from keylane.errors import NullKey, TooLarge
 
 KEY_LIMIT_BYTES = 65_536

@@ -1,7 +1,5 @@
 """Matches names with patterns: `*` stands for any characters, everything else for itself."""
 
-from __future__ import annotations
-
 import re
 from functools import lru_cache
 from typing import Any

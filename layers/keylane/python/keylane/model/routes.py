@@ -4,16 +4,12 @@ The applications, the authorizer, template.yaml and docs/openapi.json are made f
 of a route has the route's name, and declares its parameters and its answer.
 """
 
-from __future__ import annotations
-
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 QUERY, EXPLORE, PRODUCE = "query", "explore", "produce"
 FUNCTIONS = (QUERY, PRODUCE, EXPLORE)

@@ -1,7 +1,5 @@
 """Which schema the values of a topic must have."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Which of Kafka's topics a deployment serves, as KEYLANE_TOPICS says."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from keylane.errors import TopicNotServed

@@ -5,24 +5,16 @@ stay in order; a record without a key is in the group of the partition that it n
 that is too large for a message becomes an object of the bucket, and the message names the object.
 """
 
-from __future__ import annotations
-
 import uuid
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from keylane.errors import KeylaneError, QueueUnavailable, TooLarge
-from keylane.model.records import Queued
-from keylane.ports import Message
+from keylane.model.records import NewRecord, Queued
+from keylane.ports import Bucket, Clock, Deadline, Message, Queue, RecordResult
 from keylane.produce import message_codec
 from keylane.produce.message_codec import MessageBatch
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from keylane.model.records import NewRecord
-    from keylane.ports import Bucket, Clock, Deadline, Queue, RecordResult
 
 ID_HEADER = "keylane-id"
 """The id of each record that went through the log: a consumer can drop a record whose id it has seen."""

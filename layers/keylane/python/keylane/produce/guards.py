@@ -1,18 +1,12 @@
 """The guards that a request to write must pass first: rate limits and idempotency keys."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from keylane.access.callers import SOURCES
 from keylane.metrics.meter import NO_METER, Meter
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from keylane.ports import IdempotencyStore
-    from keylane.produce.rate_limits import RateLimits
+from keylane.ports import IdempotencyStore
+from keylane.produce.rate_limits import RateLimits
 
 
 @dataclass(frozen=True, slots=True)

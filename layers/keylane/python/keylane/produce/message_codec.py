@@ -31,14 +31,12 @@ import base64
 import binascii
 import struct
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from keylane.model.records import NewRecord
 from keylane.state.codec import CodecError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 VERSION = 1
 IN_BUCKET = 0b1

@@ -1,10 +1,8 @@
 """Writes records: directly to Kafka, which acknowledges each one, or into the write-ahead log."""
 
-from __future__ import annotations
-
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from keylane.errors import (
     KeylaneError,
@@ -15,19 +13,11 @@ from keylane.errors import (
     UnknownPartition,
 )
 from keylane.model.keys import KEY_LIMIT_BYTES
-from keylane.model.records import is_topic_name
+from keylane.model.records import NewRecord, is_topic_name
 from keylane.model.routes import PermissionKind
-from keylane.model.served_topics import ALL_TOPICS
-from keylane.ports import Deadline
-from keylane.produce.enqueue import enqueue, with_ids
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from keylane.model.records import NewRecord
-    from keylane.model.served_topics import ServedTopics
-    from keylane.ports import Checks, Clock, Log, RecordResult
-    from keylane.produce.enqueue import WriteAheadLog
+from keylane.model.served_topics import ALL_TOPICS, ServedTopics
+from keylane.ports import Checks, Clock, Deadline, Log, RecordResult
+from keylane.produce.enqueue import WriteAheadLog, enqueue, with_ids
 
 NOTHING_REFUSED: Mapping[str, KeylaneError] = MappingProxyType({})
 

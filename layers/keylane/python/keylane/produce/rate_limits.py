@@ -8,21 +8,15 @@ If a caller is over its limit, its complete request is refused. If a topic is ov
 request's records for it are refused, and records for other topics are written. Refused records don't count.
 """
 
-from __future__ import annotations
-
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from keylane.errors import RateLimited, StateUnavailable
 from keylane.metrics.meter import NO_METER, Meter
 from keylane.model.patterns import fits
-from keylane.model.records import is_topic_name
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from keylane.model.records import NewRecord
+from keylane.model.records import NewRecord, is_topic_name
 
 UNITS = ("requests", "records", "bytes")
 CALLER, TOPIC = "caller", "topic"

@@ -9,25 +9,18 @@ is full. A history by age holds all records that are younger, and the newest of 
 that Kafka had lost before the state was built were never in it.
 """
 
-from __future__ import annotations
-
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from keylane.errors import CorruptState, HistoryTooShort, TooLarge
 from keylane.model.keys import printable
-from keylane.model.records import HistoryEntry
+from keylane.model.records import HistoryEntry, Layout, Position, Record
 from keylane.ports import Call
+from keylane.query.store import Reading
 from keylane.state import codec, redis_keys
-from keylane.state.lanes import decode_value
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from keylane.model.records import Layout, Position, Record
-    from keylane.query.store import Reading
-    from keylane.state.lanes import Lane
+from keylane.state.lanes import Lane, decode_value
 
 SCANNED_AT_ONCE = 200
 PAGE_BYTES = 4 * 1024 * 1024

@@ -4,26 +4,17 @@ A change is reported once the state has it, so whoever reads the key after that 
 is reported is read after that, too: a replica that answers may be behind the watermark that was seen before.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 from keylane.errors import OffsetOutOfRange, StateUnavailable
 from keylane.model.kafka import EARLIEST, READ_UNCOMMITTED, LogRange
-from keylane.model.records import Position
-from keylane.ports import Call, Deadline
+from keylane.model.records import Answer, Position, Record
+from keylane.ports import Call, Deadline, LogReader
+from keylane.query.decoding import ValueDecoder
 from keylane.query.multi_get import read_many
-from keylane.query.store import read_current
-from keylane.state.lanes import decode_values, keys_by_lane, lanes_of_topic
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from keylane.model.records import Answer, Record
-    from keylane.ports import LogReader
-    from keylane.query.decoding import ValueDecoder
-    from keylane.query.store import Reading, ReadTerms, Store
-    from keylane.state.lanes import Lane
+from keylane.query.store import Reading, ReadTerms, Store, read_current
+from keylane.state.lanes import Lane, decode_values, keys_by_lane, lanes_of_topic
 
 BATCH_RECORDS = 500
 """Of one partition: what a batch has of each is read from the state, too."""

@@ -9,21 +9,14 @@
 A client that asks for bytes gets the value as it is in Kafka, whatever the format.
 """
 
-from __future__ import annotations
-
 import logging
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from keylane.errors import BadConfig, RegistryUnavailable, ValueNotDecodable
 from keylane.formats.json_text import is_json
-from keylane.model.records import ValueForm
-from keylane.ports import Deadline
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from keylane.model.records import Layout, Record
-    from keylane.ports import Clock, Decoder, Schemas
+from keylane.model.records import Layout, Record, ValueForm
+from keylane.ports import Clock, Deadline, Decoder, Schemas
 
 _log = logging.getLogger("keylane")
 

@@ -1,19 +1,12 @@
 """Reads the records of several keys, or which keys have one: one command a lane, all shards at once."""
 
-from __future__ import annotations
+from collections.abc import Mapping, Sequence
 
-from typing import TYPE_CHECKING
-
+from keylane.model.records import Record
 from keylane.ports import Call
+from keylane.query.store import Reading
 from keylane.state import codec
-from keylane.state.lanes import decode_values
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from keylane.model.records import Record
-    from keylane.query.store import Reading
-    from keylane.state.lanes import Lane
+from keylane.state.lanes import Lane, decode_values
 
 
 def read_records(

@@ -1,20 +1,14 @@
 """Reads a key's history: a page of its records, or the record as of a time or a position."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from keylane.errors import HistoryTooShort, PositionNotReached
 from keylane.model.keys import check_key
-from keylane.model.records import Position
+from keylane.model.records import Answer, HistoryEntry, Position, Record
 from keylane.query.as_of import HistoryScan, read_as_of_position, read_as_of_time, read_entries
 from keylane.query.kept import check_history, read_kept
+from keylane.query.store import Reading, ReadTerms, Store, Watermarks
 from keylane.state.lanes import lane_of_key
-
-if TYPE_CHECKING:
-    from keylane.model.records import Answer, HistoryEntry, Record
-    from keylane.query.store import Reading, ReadTerms, Store, Watermarks
 
 
 @dataclass(frozen=True, slots=True)

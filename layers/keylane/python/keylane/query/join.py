@@ -1,21 +1,13 @@
 """Reads one key of several topics at one moment: it is in one hash slot where their layouts agree."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from keylane.errors import BadRequest
 from keylane.model.keys import check_key
+from keylane.model.records import Answer, Layout, Record
 from keylane.ports import Call, Deadline
-from keylane.query.store import Reading, newer_layout
-from keylane.state.lanes import decode_value, lane_of_key
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from keylane.model.records import Answer, Layout, Record
-    from keylane.query.store import ReadTerms, Store
-    from keylane.state.lanes import Lane
+from keylane.query.store import Reading, ReadTerms, Store, newer_layout
+from keylane.state.lanes import Lane, decode_value, lane_of_key
 
 _MUST_AGREE = ("partition_count", "stripes", "partitioner", "partition_by")
 

@@ -1,18 +1,12 @@
 """Reads what a topic keeps only with an option (an index, a history), and refuses topics without it."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Concatenate
+from collections.abc import Callable
+from typing import Concatenate
 
 from keylane.errors import HistoryTooShort, NoHistory, NoIndex, NotKept
+from keylane.model.records import Layout
 from keylane.ports import Deadline
-from keylane.query.store import read_current
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from keylane.model.records import Layout
-    from keylane.query.store import Found, Reading, ReadTerms, Store, What
+from keylane.query.store import Found, Reading, ReadTerms, Store, What, read_current
 
 
 def read_kept(

@@ -1,18 +1,12 @@
 """Counts the keys of a topic that has an index."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from keylane.ports import Call
 from keylane.query.kept import check_index, read_kept
+from keylane.query.store import Reading, ReadTerms, Store, Watermarks
 from keylane.state import redis_keys
-from keylane.state.lanes import lanes_of_topic
-
-if TYPE_CHECKING:
-    from keylane.query.store import Reading, ReadTerms, Store, Watermarks
-    from keylane.state.lanes import Lane
+from keylane.state.lanes import Lane, lanes_of_topic
 
 
 @dataclass(frozen=True, slots=True)

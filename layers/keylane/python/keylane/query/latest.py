@@ -1,22 +1,14 @@
 """Reads the latest record of a key with its lane's freshness: one round trip where the layout is current."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 from keylane.errors import BadRequest, LaneBuilding, PositionNotReached, StateTooOld
 from keylane.model.keys import check_key
-from keylane.model.records import MAX_LANES, Answer, Position
+from keylane.model.records import MAX_LANES, Answer, Layout, Position, Record
 from keylane.ports import Deadline
-from keylane.query.store import check_age, read_current
-from keylane.state.lanes import decode_value, decode_watermark, lane_in_partition, lane_of_key
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from keylane.model.records import Layout, Record
-    from keylane.query.store import Reading, ReadTerms, Store
-    from keylane.state.lanes import Lane
+from keylane.query.store import Reading, ReadTerms, Store, check_age, read_current
+from keylane.state.lanes import Lane, decode_value, decode_watermark, lane_in_partition, lane_of_key
 
 _MIN_POSITION = "Keylane-Min-Position"
 FIRST_PAUSE_S = 0.002

@@ -1,17 +1,11 @@
 """The topics' layouts as records in Redis, kept in memory for a while."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from keylane import routing
 from keylane.errors import CorruptState, UnknownTopic
 from keylane.model.keys import printable
+from keylane.model.records import Layout
+from keylane.ports import Clock, Deadline, State
 from keylane.state import codec, redis_keys
-
-if TYPE_CHECKING:
-    from keylane.model.records import Layout
-    from keylane.ports import Clock, Deadline, State
 
 
 class Layouts:

@@ -1,22 +1,16 @@
 """Merges the indexes of several lanes, in key order."""
 
-from __future__ import annotations
-
 from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from math import isqrt
-from typing import TYPE_CHECKING
 
 from keylane.ports import Call
+from keylane.query.store import Reading
+from keylane.state.lanes import Lane
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from keylane.query.store import Reading
-    from keylane.state.lanes import Lane
-
-    IndexKey = Callable[[bytes, str, int, int, int], bytes]
+IndexKey = Callable[[bytes, str, int, int, int], bytes]
 
 
 @dataclass(slots=True)

@@ -1,23 +1,15 @@
 """Reads many keys of a topic: one command a lane, all shards at once."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from keylane.errors import BadRequest
 from keylane.model.keys import check_key, printable
-from keylane.model.records import Answer
+from keylane.model.records import Answer, Layout, Record, Watermark
 from keylane.ports import Deadline
 from keylane.query.fetch import read_records
-from keylane.query.store import read_current
-from keylane.state.lanes import keys_by_lane
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from keylane.model.records import Layout, Record, Watermark
-    from keylane.query.store import Reading, ReadTerms, Store, Watermarks
-    from keylane.state.lanes import Lane
+from keylane.query.store import Reading, ReadTerms, Store, Watermarks, read_current
+from keylane.state.lanes import Lane, keys_by_lane
 
 
 class LaneRecords(NamedTuple):

@@ -1,27 +1,20 @@
 """Reads one page of a range: the next keys of the merged index, then their records."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from keylane.errors import TooLarge
+from keylane.errors import HistoryTooShort, TooLarge
 from keylane.model.records import Record
 from keylane.query.as_of import read_as_of_time
 from keylane.query.fetch import find_present, read_records
 from keylane.query.merged_index import MergedIndex
+from keylane.query.span import Span
+from keylane.query.store import Reading, ReadTerms
 from keylane.state import redis_keys
+from keylane.state.lanes import Lane
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from keylane.errors import HistoryTooShort
-    from keylane.query.span import Span
-    from keylane.query.store import Reading, ReadTerms
-    from keylane.state.lanes import Lane
-
-    Found = Record | HistoryTooShort | None
-    Row = tuple[bytes, Lane, Found]  # key, its lane, what was read: None for a key alone
+Found = Record | HistoryTooShort | None
+Row = tuple[bytes, Lane, Found]  # key, its lane, what was read: None for a key alone
 
 PAGE_BYTES = 4 * 1024 * 1024
 """A page ends where its values are larger than this: base64 of them still fits into a Lambda's response."""

@@ -1,22 +1,14 @@
 """Reads a topic's keys in order, a page at a time: it merges the indexes of all lanes."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from keylane.errors import HistoryTooShort
-from keylane.model.records import Record
+from keylane.model.records import Answer, Layout, Record
 from keylane.query.kept import check_history, check_index, read_kept
-from keylane.query.range_rows import RangeReader
-from keylane.state.lanes import lane_of_partition_key, lanes_of_topic
-
-if TYPE_CHECKING:
-    from keylane.model.records import Answer, Layout
-    from keylane.query.range_rows import RangeScan, Row
-    from keylane.query.span import Span
-    from keylane.query.store import Reading, ReadTerms, Store, Watermarks
-    from keylane.state.lanes import Lane
+from keylane.query.range_rows import RangeReader, RangeScan, Row
+from keylane.query.span import Span
+from keylane.query.store import Reading, ReadTerms, Store, Watermarks
+from keylane.state.lanes import Lane, lane_of_partition_key, lanes_of_topic
 
 
 @dataclass(frozen=True, slots=True)

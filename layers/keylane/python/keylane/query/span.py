@@ -1,8 +1,7 @@
 """A span of keys in bytewise order."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
+from typing import Self
 
 from keylane import routing
 
@@ -15,7 +14,7 @@ class Span:
     high: bytes | None = None
 
     @classmethod
-    def of_prefix(cls, prefix: bytes) -> Span:
+    def of_prefix(cls, prefix: bytes) -> Self:
         """Return the span of all keys that begin with the prefix."""
         trimmed = prefix.rstrip(b"\xff")
         return cls(prefix, trimmed[:-1] + bytes((trimmed[-1] + 1,)) if trimmed else None)

@@ -1,19 +1,13 @@
 """Reads the description of a topic: its layout, and how far each lane is and on which node."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from keylane import routing
+from keylane.model.records import Layout, Watermark
 from keylane.ports import Call, Deadline
+from keylane.query.store import Store
 from keylane.state import redis_keys
-from keylane.state.lanes import decode_watermark, lanes_of_topic
-
-if TYPE_CHECKING:
-    from keylane.model.records import Layout, Watermark
-    from keylane.query.store import Store
-    from keylane.state.lanes import Lane
+from keylane.state.lanes import Lane, decode_watermark, lanes_of_topic
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,27 +1,18 @@
 """Reads views: the windows of one key or of a span of keys, and the description of a view."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from keylane import routing
 from keylane.errors import CorruptState, UnknownTopic, UnknownView
 from keylane.model.keys import check_key, printable
-from keylane.model.records import Record
+from keylane.model.records import Layout, Record, Watermark
 from keylane.ports import Call, Deadline
-from keylane.query.range_rows import RangeReader, RangeScan
+from keylane.query.range_rows import RangeReader, RangeScan, Row
 from keylane.query.span import Span
-from keylane.query.store import read_current
+from keylane.query.store import Reading, ReadTerms, Store, Watermarks, read_current
 from keylane.state import aggregates, codec, redis_keys, windows
-from keylane.state.lanes import decode_watermark, lane_of_key, lanes_of_topic
-
-if TYPE_CHECKING:
-    from keylane.model.records import Layout, Watermark
-    from keylane.query.range_rows import Row
-    from keylane.query.store import Reading, ReadTerms, Store, Watermarks
-    from keylane.state.lanes import Lane
-    from keylane.state.windows import Definition, Progress
+from keylane.state.lanes import Lane, decode_watermark, lane_of_key, lanes_of_topic
+from keylane.state.windows import Definition, Progress
 
 MOST_VIEWS = 10_000
 FIRST_MS, LAST_MS = -(1 << 63), (1 << 63) - 1

@@ -8,18 +8,13 @@ States are JSON as they are stored; decimals are strings, so that no digit is lo
     latest           [by, partition, offset, the value as JSON text]; null: there was no value
 """
 
-from __future__ import annotations
-
 import json
+from collections.abc import Callable, Sequence
 from decimal import ROUND_HALF_EVEN, Context, Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from keylane.state.codec import CodecError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from keylane.state.windows import Column
+from keylane.state.windows import Column
 
 _EXACT = Context(prec=100, rounding=ROUND_HALF_EVEN)
 _PLACES = Decimal("1e-9")

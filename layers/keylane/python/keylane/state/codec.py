@@ -37,17 +37,13 @@ Layout record: JSON with the fields of `Layout`, and of its options those that d
 Timestamps before 1970 are stored as 0: Kafka has -1 for "none".
 """
 
-from __future__ import annotations
-
 import json
 import struct
+from collections.abc import Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from keylane.model.records import WHOLE_KEY, HistoryEntry, Layout, Options, Position, Record, Watermark
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 VERSION = 1
 STRAY = 0b01

@@ -1,20 +1,15 @@
 """Lanes: which lane a key belongs to, where a lane is in Redis, and what is stored in it."""
 
-from __future__ import annotations
-
 from collections import defaultdict
+from collections.abc import Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from keylane import routing
 from keylane.errors import CorruptState
 from keylane.model.keys import printable
+from keylane.model.records import Layout, Record, Watermark
 from keylane.state import codec, redis_keys
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from keylane.model.records import Layout, Record, Watermark
 
 
 class Lane(NamedTuple):

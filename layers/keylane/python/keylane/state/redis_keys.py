@@ -1,7 +1,5 @@
 """The names of Keylane's keys in Redis."""
 
-from __future__ import annotations
-
 RECORD_TAG = b"keylane"
 """The hash tag of a topic's records: layout, writer's record, epoch counter, stray totals. Slot 16203."""
 COPY_TAGS = (b"keylane-v", b"keylane-h")

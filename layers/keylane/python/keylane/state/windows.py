@@ -14,8 +14,6 @@ A window key is the key with each byte 00 followed by FF, then 00 01, then the w
 i64 big-endian with its sign bit flipped): bytewise order is the order of keys, then of starts.
 """
 
-from __future__ import annotations
-
 import json
 import struct
 from dataclasses import asdict, dataclass, field

@@ -1,19 +1,13 @@
 """The grants that the authorizer goes by."""
 
-from __future__ import annotations
-
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
+from keylane.access.grants import Grant
 from keylane.adapters.aws import references
 from keylane.config.access import read_grants
 from keylane.errors import SettingsUnavailable
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from keylane.access.grants import Grant
-    from keylane.ports import Clock
+from keylane.ports import Clock
 
 GRANTS_TTL_S = 60.0
 """How long the grants are used before they are read again."""

@@ -1,9 +1,8 @@
 """Clients of AWS: they wait for a bounded time, don't retry, and raise few kinds of errors."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import boto3
 from botocore.config import Config
@@ -15,12 +14,8 @@ from botocore.exceptions import (
     HTTPClientError,
 )
 
+from keylane.adapters.aws.settings import AwsSettings
 from keylane.errors import QueueUnavailable, Unconfirmed
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from keylane.adapters.aws.settings import AwsSettings
 
 _SERVER_ERROR = 500
 _TRANSIENT = frozenset(

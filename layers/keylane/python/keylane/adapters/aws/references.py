@@ -7,17 +7,13 @@
 of a JSON object. Any KEYLANE_ variable may be a reference. boto3 is imported only if one is.
 """
 
-from __future__ import annotations
-
 import json
 import re
+from collections.abc import Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from keylane.errors import SettingsError, SettingsUnavailable
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 MAX_AGE_S = 5
 """How long a fetched value is reused: one fetch serves several variables, and a burst of failures."""

@@ -4,16 +4,12 @@ A message may be delivered again after it was drained, or replayed from the dead
 live as long as that can happen.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from keylane.adapters.aws.client import AwsRefused, client, translate_aws_errors
+from keylane.adapters.aws.settings import AwsSettings
 from keylane.errors import QueueUnavailable
-
-if TYPE_CHECKING:
-    from keylane.adapters.aws.settings import AwsSettings
-    from keylane.ports import Deadline
+from keylane.ports import Deadline
 
 _ABSENT = frozenset({"NoSuchKey", "404"})
 _PAUSE_S = 0.1

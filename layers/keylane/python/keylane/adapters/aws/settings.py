@@ -1,7 +1,5 @@
 """What an AWS client needs to know."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from keylane.adapters.aws.client import AwsRefused, client, translate_aws_errors
+from keylane.adapters.aws.settings import AwsSettings
 from keylane.errors import KeylaneError, QueueUnavailable, Unconfirmed
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from keylane.adapters.aws.settings import AwsSettings
-    from keylane.ports import Deadline, Message
+from keylane.ports import Deadline, Message
 
 BATCH_MESSAGES = 10
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 1.0

@@ -1,9 +1,9 @@
 """confluent-kafka's admin client for functions and the job, and the port Metadata over it."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
 from confluent_kafka import IsolationLevel, TopicCollection, TopicPartition, cimpl
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec  # type: ignore[attr-defined]
@@ -24,19 +24,17 @@ from keylane.model.kafka import (
     LATEST,
     MAX,
     READ_COMMITTED,
+    ApiVersion,
+    At,
     Broker,
     KafkaCluster,
     KafkaPartition,
     KafkaTopic,
+    NewTopic,
     OffsetFound,
+    OffsetQuery,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-    from concurrent.futures import Future
-
-    from keylane.model.kafka import ApiVersion, At, NewTopic, OffsetQuery
-    from keylane.ports import Deadline
+from keylane.ports import Deadline
 
 Found = TypeVar("Found")
 Settings = TypeVar("Settings", bound="AdminSettings")

@@ -7,23 +7,16 @@ connection needs TLS where the cluster has it, and no credentials.
     response   size i32, correlation id i32, error i16, count i32, for each API: key, least, newest i16
 """
 
-from __future__ import annotations
-
 import socket
 import ssl
 import struct
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from keylane.adapters.kafka.options import FULL, NONE, is_pem
+from keylane.adapters.kafka.options import FULL, NONE, Security, is_pem
 from keylane.errors import LogUnavailable
-from keylane.model.kafka import ApiVersion
-
-if TYPE_CHECKING:
-    from keylane.adapters.kafka.options import Security
-    from keylane.model.kafka import Broker
-    from keylane.ports import Deadline
+from keylane.model.kafka import ApiVersion, Broker
+from keylane.ports import Deadline
 
 API_VERSIONS = 18
 _CLIENT = b"keylane-explore"

@@ -4,27 +4,19 @@ librdkafka keeps retrying with rejected credentials and reports them to its `err
 looks like a broker that does not answer.
 """
 
-from __future__ import annotations
-
 import logging
 import time
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from typing import Any, TypeVar
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 
 from keylane.adapters.kafka import options
 from keylane.adapters.kafka.errors import LOCAL_TIMED_OUT, LOCAL_TRANSPORT, rejection, rejection_code
-from keylane.errors import BadConfig, KeylaneError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from concurrent.futures import Future
-
-    from confluent_kafka import KafkaError
-
-    from keylane.adapters.kafka.options import Security
-    from keylane.errors import ConnectionRejected
-    from keylane.ports import Deadline
+from keylane.adapters.kafka.options import Security
+from keylane.errors import BadConfig, ConnectionRejected, KeylaneError
+from keylane.ports import Deadline
 
 Client = TypeVar("Client")
 Found = TypeVar("Found")

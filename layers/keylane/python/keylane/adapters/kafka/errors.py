@@ -1,15 +1,14 @@
 """librdkafka's errors as Keylane's, under the names that Kafka itself gives them."""
 
-from __future__ import annotations
-
 import re
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaError, KafkaException
 
 from keylane.errors import (
     ConnectionRejected,
+    KeylaneError,
     LogRefused,
     LogUnavailable,
     ProduceFailed,
@@ -17,12 +16,7 @@ from keylane.errors import (
     UnknownPartition,
     UnknownTopic,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from keylane.errors import KeylaneError
-    from keylane.model.records import NewRecord
+from keylane.model.records import NewRecord
 
 KAFKA_NAMES = {
     "INVALID_MSG": "CORRUPT_MESSAGE",

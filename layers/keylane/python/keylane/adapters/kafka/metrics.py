@@ -1,22 +1,14 @@
 """Metrics of writing to Kafka: each request's records, and librdkafka's own statistics."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from keylane.errors import ConnectionRejected, ProduceFailed, UnknownPartition, UnknownTopic
-from keylane.metrics.catalogue import BROKER, CLIENT, COUNTER, TOPIC
+from keylane.errors import ConnectionRejected, KeylaneError, ProduceFailed, UnknownPartition, UnknownTopic
+from keylane.metrics.catalogue import BROKER, CLIENT, COUNTER, TOPIC, Metric
 from keylane.metrics.meter import NO_METER, OTHER, Meter
-from keylane.model.records import Position
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from keylane.errors import KeylaneError
-    from keylane.metrics.catalogue import Metric
-    from keylane.model.records import NewRecord
-    from keylane.ports import AppendResult
+from keylane.model.records import NewRecord, Position
+from keylane.ports import AppendResult
 
 DOWN = 1
 STATES = {

@@ -1,29 +1,20 @@
 """The partition of each record: its own, or the one that its topic's partitioner chooses."""
 
-from __future__ import annotations
-
 import random
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from typing import TypeAlias
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, Producer
 
 from keylane import routing
 from keylane.adapters.kafka.clients import RejectionListener, fetch_metadata
 from keylane.adapters.kafka.errors import LOCAL_TIMED_OUT, LOCAL_UNKNOWN_TOPIC
 from keylane.adapters.kafka.options import EXPLICIT, GROWTH_NOTICED_MS, RANDOM, ROUND_ROBIN, KafkaSettings
 from keylane.errors import ConnectionRejected, KeylaneError, PartitionMissing
-from keylane.model.records import WHOLE_KEY
+from keylane.model.records import WHOLE_KEY, NewRecord
+from keylane.ports import Deadline
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from typing import TypeAlias
-
-    from confluent_kafka import Producer
-
-    from keylane.model.records import NewRecord
-    from keylane.ports import Deadline
-
-    Resolved: TypeAlias = int | KafkaError | KeylaneError
+Resolved: TypeAlias = int | KafkaError | KeylaneError
 
 ANY_PARTITION = -1
 """librdkafka chooses the partition, by its own partitioner (RD_KAFKA_PARTITION_UA)."""

@@ -1,11 +1,9 @@
 """The port `Log` over Kafka: each record has its own acknowledgement, and its own position or error."""
 
-from __future__ import annotations
-
 import threading
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException, Producer
 
@@ -16,12 +14,8 @@ from keylane.adapters.kafka.partitions import PartitionResolver
 from keylane.adapters.kafka.shipment import Shipment
 from keylane.errors import ConnectionRejected, UnknownTopic
 from keylane.metrics.meter import NO_METER, Meter
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from keylane.model.records import NewRecord
-    from keylane.ports import AppendResult, Deadline
+from keylane.model.records import NewRecord
+from keylane.ports import AppendResult, Deadline
 
 UNKNOWN_TOPICS_LIMIT = 1_000
 """The client keeps each topic name that Kafka doesn't have (3 KB) and looks them all up again and again."""

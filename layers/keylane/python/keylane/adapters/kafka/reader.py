@@ -4,9 +4,8 @@ A consumer is kept between requests, without a partition: each request assigns i
 another one ended. librdkafka requires a group's name; the group is never joined, and nothing is committed.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 from confluent_kafka import (
     TIMESTAMP_CREATE_TIME,
@@ -17,18 +16,12 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from keylane.adapters.kafka.admin import AdminSession
+from keylane.adapters.kafka.admin import AdminSession, KafkaAdmin, ReaderSettings
 from keylane.adapters.kafka.clients import RejectionListener, make_client
 from keylane.adapters.kafka.errors import LOCAL_TIMED_OUT, translate_kafka_errors
 from keylane.errors import ConnectionRejected, LogRefused, LogUnavailable, OffsetOutOfRange
-from keylane.model.kafka import LogBatch, LogRecord, OffsetQuery
+from keylane.model.kafka import At, LogBatch, LogRange, LogRecord, OffsetFound, OffsetQuery
 from keylane.ports import Deadline
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from keylane.adapters.kafka.admin import KafkaAdmin, ReaderSettings
-    from keylane.model.kafka import At, LogRange, OffsetFound
 
 # librdkafka's own codes begin with an underscore without being private.
 _END_OF_PARTITION = KafkaError._PARTITION_EOF  # noqa: SLF001

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, Producer
 
 from keylane.adapters.kafka.clients import RejectionListener, fetch_metadata
 from keylane.adapters.kafka.errors import (
@@ -15,18 +16,10 @@ from keylane.adapters.kafka.errors import (
     LOCAL_UNKNOWN_TOPIC,
     error_of,
 )
+from keylane.adapters.kafka.partitions import Resolved
 from keylane.errors import ConnectionRejected, KeylaneError, LogUnavailable
-from keylane.model.records import Position
-from keylane.ports import Deadline
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from confluent_kafka import Producer
-
-    from keylane.adapters.kafka.partitions import Resolved
-    from keylane.model.records import NewRecord
-    from keylane.ports import AppendResult
+from keylane.model.records import NewRecord, Position
+from keylane.ports import AppendResult, Deadline
 
 REFUSED_FOR_ITS_BATCH = frozenset({LOCAL_OTHER_INVALID, KafkaError.MSG_SIZE_TOO_LARGE})
 """Errors of a record that Kafka may accept in another batch, or alone."""

@@ -1,7 +1,5 @@
 """Tokens for Amazon MSK with IAM: requests signed with the function's own AWS credentials."""
 
-from __future__ import annotations
-
 from keylane.adapters.kafka.errors import SASL_FAILED
 from keylane.errors import BadConfig, ConnectionRejected
 

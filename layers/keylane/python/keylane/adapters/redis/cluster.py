@@ -6,31 +6,24 @@ does, 97 us against 62 us. There are no retries, pools or background threads her
 callers know what may be repeated.
 """
 
-from __future__ import annotations
-
 import weakref
 from abc import ABC, abstractmethod
 from collections import Counter
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Sequence
+from typing import Any, TypeVar
 
 from redis.exceptions import AuthenticationError, InvalidResponse, RedisError, ResponseError
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from keylane.adapters.redis.connections import Connector, Node, RedisSettings, seconds_left
-from keylane.adapters.redis.conversation import Ask, Begin, End, Refresh
+from keylane.adapters.redis.connections import Connector, Node, RedisSettings, Wire, seconds_left
+from keylane.adapters.redis.conversation import Ask, Begin, Conversation, End, Refresh
 from keylane.adapters.redis.errors import unavailable
 from keylane.adapters.redis.resp import INCOMPLETE, new_reader
 from keylane.adapters.redis.slot_map import SlotMap, announced
 from keylane.errors import StateUnavailable, TooLarge
 from keylane.metrics.meter import NO_METER, Meter
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from keylane.adapters.redis.connections import Wire
-    from keylane.adapters.redis.conversation import Conversation
-    from keylane.ports import Deadline
+from keylane.ports import Deadline
 
 __all__ = ["Cluster", "ClusterClient", "Node", "RedisSettings", "announced"]
 

@@ -3,23 +3,18 @@
 Connections that are open stay open when a password is rotated: Redis asks for credentials once.
 """
 
-from __future__ import annotations
-
 import logging
+import socket
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from redis.connection import Connection, SSLConnection
 from redis.exceptions import AuthenticationError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from keylane.adapters.rotated_login import LoginSettings, RotatedLogin
-
-if TYPE_CHECKING:
-    import socket
-    from collections.abc import Callable
-
-    from keylane.ports import Deadline
+from keylane.ports import Deadline
 
 _log = logging.getLogger("keylane")
 
@@ -44,7 +39,7 @@ class RedisSettings(LoginSettings):
     tls: bool = False
     tls_ca_file: str | None = None
     connect_timeout_s: float = 1.0
-    renewed: Callable[[], RedisSettings] | None = field(default=None, repr=False, compare=False)
+    renewed: Callable[[], Self] | None = field(default=None, repr=False, compare=False)
 
 
 class Wire:

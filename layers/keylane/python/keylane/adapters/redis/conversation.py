@@ -6,18 +6,13 @@ error: one of the client library, of `Refresh` a StateUnavailable. `cluster.Clus
 steps: it blocks, or suspends a request of the server. A test sends what it likes.
 """
 
-from __future__ import annotations
+from collections.abc import Generator
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
-
-    from keylane.adapters.redis.connections import Node
-    from keylane.ports import Clock, Deadline
+from keylane.adapters.redis.connections import Node
+from keylane.ports import Clock, Deadline
 
 T = TypeVar("T")
-Conversation: TypeAlias = "Generator[Ask | Begin | End | Refresh | Sleep, Any, T]"
 
 
 class Ask(NamedTuple):
@@ -55,6 +50,9 @@ class Sleep(NamedTuple):
 
     seconds: float
     clock: Clock
+
+
+Conversation: TypeAlias = Generator[Ask | Begin | End | Refresh | Sleep, Any, T]
 
 
 class Answered(NamedTuple):

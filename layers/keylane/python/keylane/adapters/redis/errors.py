@@ -14,12 +14,10 @@ The writer follows no redirect: a lane's calls must stay in order, so it reads t
 the call.
 """
 
-from __future__ import annotations
-
 import re
+from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import Enum, auto
-from typing import TYPE_CHECKING
 
 from redis.exceptions import (
     AskError,
@@ -39,9 +37,6 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from keylane.errors import StateUnavailable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 class Remedy(Enum):

@@ -9,20 +9,14 @@
 A claim expires: its request was killed by then, and its records may have been written.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import zlib
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from keylane.adapters.redis.scripts import Run, Script
+from keylane.adapters.redis.scripts import Run, Script, Scripts
 from keylane.errors import IdempotencyKeyReused, RequestInProgress, StateUnavailable
-from keylane.ports import Claimed, Deadline
-
-if TYPE_CHECKING:
-    from keylane.adapters.redis.scripts import Scripts
-    from keylane.ports import Clock
+from keylane.ports import Claimed, Clock, Deadline
 
 CLAIM, RESPONSE = b"C", b"A"
 FINGERPRINT_BYTES = 32

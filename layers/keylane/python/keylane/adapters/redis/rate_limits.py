@@ -8,24 +8,15 @@ full. The clock is the primary's, so all functions count by the same one.
 A dead Redis must not slow every write: the circuit to a node that failed stays open for CIRCUIT_OPEN_S.
 """
 
-from __future__ import annotations
-
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 from urllib.parse import quote
 
-from keylane.adapters.redis.scripts import Run, Script
+from keylane.adapters.redis.connections import Node
+from keylane.adapters.redis.scripts import Run, Script, Scripts
 from keylane.errors import StateUnavailable
-from keylane.ports import Deadline
-from keylane.produce.rate_limits import RateLimitState
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from keylane.adapters.redis.connections import Node
-    from keylane.adapters.redis.scripts import Scripts
-    from keylane.ports import Clock
-    from keylane.produce.rate_limits import RateLimitSubject
+from keylane.ports import Clock, Deadline
+from keylane.produce.rate_limits import RateLimitState, RateLimitSubject
 
 CIRCUIT_OPEN_S = 1.0
 FIRST_MS = 500.0

@@ -11,27 +11,20 @@ A replica does not know that keys have left. So a replica's reply that lacks a k
 shard has keys of the slot, which it has while the slot migrates to it.
 """
 
-from __future__ import annotations
-
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError, TryAgainError
 
+from keylane.adapters.redis.connections import Node
 from keylane.adapters.redis.conversation import Answered, Ask, Conversation, Refresh, Sleep
 from keylane.adapters.redis.errors import Remedy, may_differ_elsewhere, remedy_for
 from keylane.adapters.redis.resp import ASKING, READONLY, READWRITE, encode_command, encode_words
-from keylane.adapters.redis.slot_map import announced
+from keylane.adapters.redis.slot_map import SlotMap, announced
 from keylane.errors import StateUnavailable
-from keylane.ports import Deadline
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from keylane.adapters.redis.connections import Node
-    from keylane.adapters.redis.slot_map import SlotMap
-    from keylane.ports import Call
+from keylane.ports import Call, Deadline
 
 UNHEALTHY_FOR_S = 1.0
 """For this long after a failed read a node is tried last: a hanging primary must not slow every read."""

@@ -1,15 +1,10 @@
 """RESP: encoding commands, and the parser of replies."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import hiredis
 from redis.connection import DefaultParser
 from redis.exceptions import InvalidResponse
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 INCOMPLETE = object()
 """What the parser returns until a reply is complete."""

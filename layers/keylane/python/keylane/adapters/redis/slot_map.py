@@ -1,7 +1,5 @@
 """The slot map of a Redis Cluster, and the conversation that reads it. No I/O."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from keylane.adapters.redis.connections import Node, RedisSettings

@@ -1,28 +1,22 @@
 """The port `State` over Redis Cluster: one hash slot as `replicas` reads it, many in rounds."""
 
-from __future__ import annotations
-
 import itertools
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
 
+from keylane.adapters.redis.cluster import ClusterClient
+from keylane.adapters.redis.connections import Node
 from keylane.adapters.redis.conversation import Answered, Begin, Conversation, End
 from keylane.adapters.redis.errors import is_transient, may_differ_elsewhere
 from keylane.adapters.redis.replicas import SlotReader
 from keylane.adapters.redis.resp import READONLY, READWRITE, encode_words
-from keylane.ports import Call
+from keylane.ports import Call, Deadline
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from keylane.adapters.redis.cluster import ClusterClient
-    from keylane.adapters.redis.connections import Node
-    from keylane.ports import Deadline
-
-    Calls = dict[int, list[Call]]  # by hash slot
-    Replies = dict[int, list[Any]]
+Calls = dict[int, list[Call]]  # by hash slot
+Replies = dict[int, list[Any]]
 
 ROUNDS = 2
 

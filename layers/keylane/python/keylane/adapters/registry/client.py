@@ -10,18 +10,13 @@ A Protobuf schema is returned as it was registered, as the text of a .proto file
 not every registry can convert one into the other.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from keylane.adapters.registry.http import JsonHttp
+from keylane.adapters.registry.login import RegistrySettings
 from keylane.errors import RegistryUnavailable
-from keylane.ports import SchemaRefused
-
-if TYPE_CHECKING:
-    from keylane.adapters.registry.login import RegistrySettings
-    from keylane.ports import Deadline
+from keylane.ports import Deadline, SchemaRefused
 
 REFERENCES_LIMIT = 200
 SCHEMA_CHARACTERS_LIMIT = 1024 * 1024

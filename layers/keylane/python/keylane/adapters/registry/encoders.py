@@ -3,18 +3,18 @@
 Imported when the first request needs it, not before.
 """
 
-from __future__ import annotations
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from typing import TYPE_CHECKING, Any
-
-from keylane.adapters.registry.client import AVRO, JSON, KINDS, PROTOBUF, SCHEMA_CHARACTERS_LIMIT
-from keylane.ports import SchemaEncoder, SchemaRefused
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from keylane.adapters.registry.client import RegistryClient
-    from keylane.ports import Deadline
+from keylane.adapters.registry.client import (
+    AVRO,
+    JSON,
+    KINDS,
+    PROTOBUF,
+    SCHEMA_CHARACTERS_LIMIT,
+    RegistryClient,
+)
+from keylane.ports import Deadline, SchemaEncoder, SchemaRefused
 
 CACHE_LIMIT = 1_000
 """Entries of each cache, which is then emptied: clients can send any number of schemas."""

@@ -5,26 +5,21 @@ attempts where a name has several addresses. Each request opens a connection of 
 schema once in its life.
 """
 
-from __future__ import annotations
-
 import base64
 import http.client
 import io
 import json
+import socket
 import ssl
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
+from keylane.adapters.registry.login import RegistrySettings
 from keylane.adapters.rotated_login import RotatedLogin
 from keylane.errors import RegistryUnavailable
-
-if TYPE_CHECKING:
-    import socket
-    from collections.abc import Iterator
-
-    from keylane.adapters.registry.login import RegistrySettings
-    from keylane.ports import Deadline
+from keylane.ports import Deadline
 
 BODY_LIMIT_BYTES = 4 * 1024 * 1024
 _UNAUTHORIZED = 401

@@ -6,18 +6,14 @@ in linear time; those with look-around or back-references, which cannot, stop af
 Imported where the settings name a schema, not before.
 """
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 from urllib.parse import urljoin
 
 import jsonschema_rs
 
 from keylane.formats.json_text import finite, no_constant
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 BACKTRACK_LIMIT = 100_000
 """Steps of a pattern that cannot match in linear time: a few milliseconds."""

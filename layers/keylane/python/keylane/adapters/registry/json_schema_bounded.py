@@ -6,21 +6,17 @@
 Imported where the settings name a subject, not before.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from keylane.adapters.registry import json_schema_cost
 from keylane.adapters.registry.json_schema import Fault, uris, validator
 from keylane.errors import RegistryUnavailable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 _log = logging.getLogger("keylane")
 

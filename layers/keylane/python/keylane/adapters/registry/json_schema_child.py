@@ -7,8 +7,6 @@
 The system ends the process if it takes more than that, or if its stack overflows.
 """
 
-from __future__ import annotations
-
 import json
 import resource
 import sys

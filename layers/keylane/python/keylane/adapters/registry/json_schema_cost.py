@@ -6,13 +6,9 @@ ways are counted before. What can't be counted (`$dynamicRef`, `unevaluated...`,
 JSON Pointer, too many ways) has no bound here, and `json_schema_bounded` checks it in a process of its own.
 """
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 VISITS_LIMIT = 2_000
 """Subschemas, each as often as there are ways to it. The schema of a large event has a few hundred."""

@@ -1,15 +1,11 @@
 """JSON that a JSON Schema of a registry accepts, as its text: what REST Proxy's `jsonschema` needs."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from keylane.adapters.registry.json_schema_bounded import bounded_validator
 from keylane.formats.avro_schema import TOO_DEEP, NotOfSchema
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 _compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 

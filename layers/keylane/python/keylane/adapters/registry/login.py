@@ -1,14 +1,10 @@
 """How to log in to the Schema Registry."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Self
 
 from keylane.adapters.rotated_login import LoginSettings
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,4 +18,4 @@ class RegistrySettings(LoginSettings):
     username: str | None = None
     password: str | None = field(default=None, repr=False)
     ca_file: str | None = None
-    renewed: Callable[[], RegistrySettings] | None = field(default=None, repr=False, compare=False)
+    renewed: Callable[[], Self] | None = field(default=None, repr=False, compare=False)

@@ -6,10 +6,8 @@ Type names stay as written: the descriptor pool resolves them. Source: protobuf.
 Language Specification" for proto2 and proto3.
 """
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from google.protobuf.descriptor_pb2 import (
     DescriptorProto,
@@ -17,9 +15,6 @@ from google.protobuf.descriptor_pb2 import (
     FieldDescriptorProto,
     FileDescriptorProto,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _TOKEN = re.compile(
     r"""(?:\s+|//[^\n]*|/\*.*?\*/)*

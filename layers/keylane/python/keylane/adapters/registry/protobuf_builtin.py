@@ -4,8 +4,6 @@ Copied from confluent-kafka 2.16.1 (Apache-2.0), which the query function does n
 them.
 """
 
-from __future__ import annotations
-
 import base64
 
 _TEXT = {

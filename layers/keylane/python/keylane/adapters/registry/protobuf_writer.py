@@ -3,18 +3,14 @@
 Source: protobuf.dev, "ProtoJSON Format". The message's type is the first of its file, as in REST Proxy.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from google.protobuf import json_format, message_factory
 from google.protobuf.message import EncodeError
 
 from keylane.adapters.registry.protobuf import compile_schema
 from keylane.formats.avro_schema import NotOfSchema
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 FIRST_TYPE = b"\0"
 """The message indexes (0,), see `formats.confluent`."""

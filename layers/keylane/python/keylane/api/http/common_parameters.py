@@ -1,9 +1,8 @@
 """The parameters that several routes take, and how reads are parsed from them."""
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from keylane.api.http import cursors
 from keylane.api.http.parameters import (
@@ -23,16 +22,11 @@ from keylane.api.http.parameters import (
     text,
 )
 from keylane.api.http.preferences import prefers_bytes
-from keylane.api.http.request import from_base64, key_of
+from keylane.api.http.request import Request, from_base64, key_of
+from keylane.config.functions import QuerySettings
 from keylane.errors import BadRequest, NullKey
+from keylane.formats.projection import Fields
 from keylane.query.store import ReadTerms
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from keylane.api.http.request import Request
-    from keylane.config.functions import QuerySettings
-    from keylane.formats.projection import Fields
 
 KEY_CHARACTERS = 90_000
 """A key of 64 KiB in base64."""

@@ -3,16 +3,12 @@
 `If-None-Match` is `read_key.KnownTags`, since a read can wait for its outcome.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple, Self
 
 from keylane.api.http.http_date import parse_http_date
 from keylane.api.http.parameters import header
 from keylane.errors import PreconditionFailed
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 IF_MATCH = header("If-Match", "ETags of the record that the client expects, or *; another one is 412")
 IF_MODIFIED_SINCE = header("If-Modified-Since", "304 for a record that is not newer; not with If-None-Match")
@@ -29,7 +25,7 @@ class Conditions(NamedTuple):
     unmodified_since_ms: int | None
 
     @classmethod
-    def parse(cls, headers: Mapping[str, str]) -> Conditions | None:
+    def parse(cls, headers: Mapping[str, str]) -> Self | None:
         """Return the conditions of a request, None without any; a date that is none is ignored (13.1.3)."""
         if _NAMES.isdisjoint(headers):
             return None

@@ -1,7 +1,5 @@
 """Bodies of requests that the client compressed: `Content-Encoding` (RFC 9110, 8.4)."""
 
-from __future__ import annotations
-
 import zlib
 
 from keylane.errors import BadRequest, TooLarge, UnsupportedEncoding

@@ -12,8 +12,6 @@ Base64url without padding of:
 The checksum finds a cursor that was cut or changed on the way. A cursor gives no rights.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 from hashlib import blake2b

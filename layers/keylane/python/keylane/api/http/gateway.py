@@ -1,21 +1,15 @@
 """API Gateway's REST APIs: its proxy events (payload format 1.0) as requests, responses as it takes them."""
 
-from __future__ import annotations
-
 import base64
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from keylane.access.callers import SOURCES, Caller
 from keylane.api.http.request import Request
+from keylane.api.http.response import Response
+from keylane.api.http.router import Application
 from keylane.errors import BadRequest
-from keylane.ports import Deadline
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from keylane.api.http.response import Response
-    from keylane.api.http.router import Application
-    from keylane.ports import Clock
+from keylane.ports import Clock, Deadline
 
 MARGIN_MS = 2_000
 """A function's work ends this long before its timeout: then its response is still sent."""

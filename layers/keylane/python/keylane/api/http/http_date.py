@@ -1,7 +1,5 @@
 """Dates in the format of HTTP (RFC 9110, 5.6.7)."""
 
-from __future__ import annotations
-
 import re
 import time
 from functools import lru_cache

@@ -9,19 +9,14 @@ removed records before a lane read them.
 Headers: Keylane-Age-Ms, Keylane-Building and Keylane-Incomplete, as for one record.
 """
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from keylane.api.http.rendering import JSON
 from keylane.api.http.response import Response
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from keylane.model.records import Answer
-    from keylane.query.store import Watermarks
+from keylane.model.records import Answer
+from keylane.query.store import Watermarks
 
 _HEADERS = {"age_ms": "Keylane-Age-Ms", "building": "Keylane-Building", "incomplete": "Keylane-Incomplete"}
 """Field of the document -> header that repeats it."""

@@ -16,18 +16,13 @@ index      of the record at fault, if the request has several
 instance   the request's id, as in the logs
 """
 
-from __future__ import annotations
-
 import json
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from keylane import errors
 from keylane.api.http.response import Response
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _log = logging.getLogger("keylane")
 

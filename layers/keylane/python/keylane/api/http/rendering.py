@@ -1,17 +1,11 @@
 """A record's value as a client gets it: its content type, its text, the fields that were asked for."""
 
-from __future__ import annotations
-
 import base64
 import json
-from typing import TYPE_CHECKING
 
 from keylane.formats.json_text import is_json
-from keylane.formats.projection import project
-
-if TYPE_CHECKING:
-    from keylane.formats.projection import Fields
-    from keylane.model.records import Record
+from keylane.formats.projection import Fields, project
+from keylane.model.records import Record
 
 JSON = "application/json"
 TEXT = "text/plain; charset=utf-8"

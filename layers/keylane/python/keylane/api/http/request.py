@@ -1,22 +1,16 @@
 """A request, whoever received it, and what the parts of its path and its body say."""
 
-from __future__ import annotations
-
 import binascii
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 from urllib.parse import unquote_to_bytes
 
-from keylane.access.callers import Caller
+from keylane.access.callers import Caller, Sender
 from keylane.api.http.content_coding import inflate
 from keylane.errors import BadRequest
 from keylane.model.records import is_topic_name
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from keylane.access.callers import Sender
-    from keylane.ports import Deadline
+from keylane.ports import Deadline
 
 _BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _STANDARD = bytes.maketrans(b"-_+/", b"+/  ")

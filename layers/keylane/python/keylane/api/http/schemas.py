@@ -3,8 +3,6 @@
 A schema stands beside the function that renders what it describes. Nothing is validated by it at run time.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,15 +1,9 @@
 """The trace that a request belongs to, as W3C's Trace Context has it (https://www.w3.org/TR/trace-context/)."""
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING
 
-from keylane.model.records import TRACEPARENT
-
-if TYPE_CHECKING:
-    from keylane.api.http.request import Request
-    from keylane.model.records import NewRecord
+from keylane.api.http.request import Request
+from keylane.model.records import TRACEPARENT, NewRecord
 
 TRACESTATE = "tracestate"
 _STATE_CHARACTERS = 512

@@ -1,13 +1,8 @@
 """Query parameters that a route does not have: the answer names the one that was most likely meant."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterable
 
 from keylane.errors import BadRequest
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
 
 _CALLED_ELSEWHERE = {
     "count": "limit",

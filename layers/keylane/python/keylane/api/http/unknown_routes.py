@@ -4,16 +4,10 @@ At paths of REST Proxy that Keylane does not have they say what to use instead, 
 `error_code` and `message`, which its clients read.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from keylane.api.http import problems
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from keylane.api.http.response import Response
+from keylane.api.http.response import Response
 
 NO_ROUTE = "keys are at /topics/{topic}/keys/{key}; a slash in a key is written %2F"
 REST_PROXY = {

@@ -1,24 +1,16 @@
 """Where changes come from: a key is read again and again; of a topic the watermarks are, then its log."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Hashable, Mapping, Sequence
 
-from keylane.api.reads.changes import any_key, render_change, render_key_id, render_topic_id
+from keylane.api.reads.changes import ChangesRequest, any_key, render_change, render_key_id, render_topic_id
 from keylane.api.reads.envelope import Envelopes
 from keylane.errors import StateUnavailable
 from keylane.model.changes import GAP, KEY, TOPIC, ChangeEvent
+from keylane.model.records import Answer
 from keylane.ports import Deadline
-from keylane.query.changes import TopicPosition, find_changed_keys, read_changed, read_position
+from keylane.query.changes import ChangeReader, TopicPosition, find_changed_keys, read_changed, read_position
 from keylane.query.latest import FIRST_POLL_PAUSE_S, LAST_POLL_PAUSE_S, Wait, read_latest
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Mapping, Sequence
-
-    from keylane.api.reads.changes import ChangesRequest
-    from keylane.model.records import Answer
-    from keylane.query.changes import ChangeReader
 
 PAUSE_OF_LANE_S = 0.0001
 """A topic with thousands of lanes is polled less often."""

@@ -17,10 +17,9 @@ A stream of a topic has its ids in events without a name, after the changes of o
 connects again gets some changes twice, and none is left out.
 """
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from keylane.api.http.common_parameters import (
     FIELDS,
@@ -32,22 +31,16 @@ from keylane.api.http.common_parameters import (
     parse_key_text,
 )
 from keylane.api.http.parameters import HEADER, Parameter, text
-from keylane.api.http.request import topic_of
+from keylane.api.http.request import Request, topic_of
 from keylane.api.http.response import Response
 from keylane.api.http.schemas import Schema
+from keylane.api.reads.envelope import Envelopes
+from keylane.config.functions import QuerySettings
+from keylane.formats.projection import Fields
 from keylane.model.changes import ABSENT, RECORD, ChangeEvent
-from keylane.model.records import Position
+from keylane.model.records import Answer, Position
 from keylane.query.changes import TopicPosition
 from keylane.query.store import ReadTerms
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from keylane.api.http.request import Request
-    from keylane.api.reads.envelope import Envelopes
-    from keylane.config.functions import QuerySettings
-    from keylane.formats.projection import Fields
-    from keylane.model.records import Answer
 
 EVENT_STREAM = "text/event-stream"
 LAST_EVENT_ID = "Last-Event-ID"

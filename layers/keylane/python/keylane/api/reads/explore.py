@@ -1,28 +1,40 @@
 """Kafka itself: clusters, topics, placements, offsets, health; the requests, and the responses."""
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 from urllib.parse import unquote_to_bytes
 
 from keylane.api.http.common_parameters import MOST_PAGE_RECORDS, PAGE_RECORDS
 from keylane.api.http.json_response import render_json
 from keylane.api.http.parameters import TIME_PATTERN, Parameter, choice, integer, read_moment, switch, text
-from keylane.api.http.request import topic_of
+from keylane.api.http.request import Request, topic_of
+from keylane.api.http.response import Response
 from keylane.api.http.schemas import COUNT, FLAG, MAYBE_COUNT, MAYBE_TEXT, TEXT, Schema, an_array, an_object
 from keylane.errors import BadRequest, KeylaneError
-from keylane.explore.topics import KEPT, NOT_CONFIGURED, NOT_KEPT, UNAVAILABLE, TopicsRequest
-from keylane.model.kafka import EARLIEST, ISOLATIONS, LATEST, MAX, LogRange, OffsetQuery
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from keylane.api.http.request import Request
-    from keylane.api.http.response import Response
-    from keylane.explore.health import PartHealth
-    from keylane.explore.topics import TopicList, TopicPlacement
-    from keylane.model.kafka import ApiVersion, At, KafkaCluster, KafkaPartition, OffsetFound
+from keylane.explore.health import PartHealth
+from keylane.explore.topics import (
+    KEPT,
+    NOT_CONFIGURED,
+    NOT_KEPT,
+    UNAVAILABLE,
+    TopicList,
+    TopicPlacement,
+    TopicsRequest,
+)
+from keylane.model.kafka import (
+    EARLIEST,
+    ISOLATIONS,
+    LATEST,
+    MAX,
+    ApiVersion,
+    At,
+    KafkaCluster,
+    KafkaPartition,
+    LogRange,
+    OffsetFound,
+    OffsetQuery,
+)
 
 _NUMBER = re.compile(r"\d{1,10}")
 LAST_PARTITION = 2**31 - 1

@@ -32,9 +32,7 @@ A value of a Schema Registry has `schema_id` and `schema_type` (AVRO, PROTOBUF o
 decoded is shown in base64, and `undecoded` says why.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from keylane.api.http import problems, rendering
 from keylane.api.http.common_parameters import (
@@ -53,10 +51,11 @@ from keylane.api.http.conditions import CONDITIONS, Conditions
 from keylane.api.http.http_date import LAST_HTTP_DATE_MS, http_date
 from keylane.api.http.preferences import PREFER, accepts, preferred_wait_ms, prefers_bytes
 from keylane.api.http.rendering import BYTES, JSON
-from keylane.api.http.request import topic_of
+from keylane.api.http.request import Request, topic_of
 from keylane.api.http.response import Response
 from keylane.api.http.schemas import COUNT, FLAG, KEY, POSITION, TEXT, VALUE, Schema, an_object
 from keylane.api.reads.envelope import Envelopes, render_watermark
+from keylane.config.functions import QuerySettings
 from keylane.errors import (
     BadRequest,
     KeyAbsent,
@@ -65,15 +64,11 @@ from keylane.errors import (
     NotAcceptable,
     ValueLeftInKafka,
 )
+from keylane.formats.projection import Fields
+from keylane.model.records import Answer, Position, Record
+from keylane.query.decoding import ValueDecoder
 from keylane.query.latest import NO_WAIT, Wait
 from keylane.query.store import ReadTerms
-
-if TYPE_CHECKING:
-    from keylane.api.http.request import Request
-    from keylane.config.functions import QuerySettings
-    from keylane.formats.projection import Fields
-    from keylane.model.records import Answer, Position, Record
-    from keylane.query.decoding import ValueDecoder
 
 READ = (
     *(KEY_FORMAT, MIN_OFFSET, ENVELOPE, PARTIAL, MAX_AGE_MS, FIELDS, AS_OF),
@@ -107,7 +102,7 @@ class KnownTags(NamedTuple):
     as_bytes: bool
 
     @classmethod
-    def parse(cls, header: str, *, as_bytes: bool = False) -> KnownTags:
+    def parse(cls, header: str, *, as_bytes: bool = False) -> Self:
         """Parse a list of tags or `*`; the comparison of RFC 9110 is weak here."""
         tags = frozenset(tag.strip().removeprefix("W/") for tag in header.split(","))
         return cls(tags, header.strip() == "*", as_bytes)

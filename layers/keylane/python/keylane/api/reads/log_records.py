@@ -1,24 +1,16 @@
 """Raw records of a partition as one JSON document."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from keylane.api.http.rendering import JSON
 from keylane.api.http.response import ANSWER_LIMIT_BYTES, Response
 from keylane.api.http.schemas import COUNT, MAYBE_TEXT, TEXT, VALUE, Schema, an_array, an_object
 from keylane.api.reads.envelope import render_headers, render_key, render_value
 from keylane.errors import TooLarge
-from keylane.model.kafka import ISOLATIONS
+from keylane.explore.log import RecordPage
+from keylane.model.kafka import ISOLATIONS, LogRange, LogRecord
 from keylane.model.records import Record, ValueForm
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from keylane.explore.log import RecordPage
-    from keylane.model.kafka import LogRange, LogRecord
-
 
 LOG_RECORD_SCHEMA = Schema(
     "LogRecord",

@@ -1,10 +1,9 @@
 """Many keys of one topic, and one key of several topics: the requests, and the responses."""
 
-from __future__ import annotations
-
 import json
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from keylane.api.http.common_parameters import (
     KEY_CHARACTERS,
@@ -19,22 +18,16 @@ from keylane.api.http.common_parameters import (
 )
 from keylane.api.http.json_response import freshness_of_lanes, freshness_of_topics, render_fresh
 from keylane.api.http.parameters import Parameter, switch, text
-from keylane.api.http.request import topic_name, topic_of
+from keylane.api.http.request import Request, topic_name, topic_of
+from keylane.api.http.response import Response
 from keylane.api.http.schemas import COUNT, FRESHNESS, KEY, Schema, an_array, an_object
-from keylane.api.reads.envelope import ROW_SCHEMA, render_key
+from keylane.api.reads.envelope import ROW_SCHEMA, Envelopes, render_key
 from keylane.api.writes.record_bodies import parse_json
+from keylane.config.functions import QuerySettings
 from keylane.errors import BadRequest
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from keylane.api.http.request import Request
-    from keylane.api.http.response import Response
-    from keylane.api.reads.envelope import Envelopes
-    from keylane.config.functions import QuerySettings
-    from keylane.model.records import Answer
-    from keylane.query.multi_get import LaneRecords
-    from keylane.query.store import ReadTerms, Watermarks
+from keylane.model.records import Answer
+from keylane.query.multi_get import LaneRecords
+from keylane.query.store import ReadTerms, Watermarks
 
 KEYS_LIMIT = 1000
 TOPICS_LIMIT = 10

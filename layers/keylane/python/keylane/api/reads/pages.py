@@ -1,10 +1,7 @@
 """Pages of a topic's keys and of a key's history: the requests, and the responses."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from keylane.api.http import cursors
 from keylane.api.http.common_parameters import (
@@ -23,24 +20,20 @@ from keylane.api.http.common_parameters import (
 )
 from keylane.api.http.json_response import freshness_of_lanes, render_fresh
 from keylane.api.http.parameters import Parameter, moment, switch, text
-from keylane.api.http.request import topic_of
+from keylane.api.http.request import Request, topic_of
+from keylane.api.http.response import Response
 from keylane.api.http.schemas import FLAG, FRESHNESS, KEY, PAGE, POSITION, VALUE, Schema, an_array, an_object
-from keylane.api.reads.envelope import ROW_SCHEMA, render_key
+from keylane.api.reads.envelope import ROW_SCHEMA, Envelopes, render_key
+from keylane.config.functions import QuerySettings
 from keylane.errors import BadRequest, HistoryTooShort
 from keylane.model.keys import KEY_LIMIT_BYTES
+from keylane.model.records import Answer
 from keylane.query.as_of import HistoryScan
+from keylane.query.history import HistoryPage
 from keylane.query.range_rows import RangeScan
+from keylane.query.ranges import RangePage
 from keylane.query.span import Span
-
-if TYPE_CHECKING:
-    from keylane.api.http.request import Request
-    from keylane.api.http.response import Response
-    from keylane.api.reads.envelope import Envelopes
-    from keylane.config.functions import QuerySettings
-    from keylane.model.records import Answer
-    from keylane.query.history import HistoryPage
-    from keylane.query.ranges import RangePage
-    from keylane.query.store import ReadTerms
+from keylane.query.store import ReadTerms
 
 KEYS_ONLY = switch("keys_only", "the keys without their records")
 PREFIX = text("prefix", "keys that begin with this", KEY_CHARACTERS)

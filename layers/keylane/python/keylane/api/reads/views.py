@@ -9,11 +9,10 @@ Times are ms since 1970; `start` and `end` are missing where the view has no win
 values are early ones. `event_time` of the answer is the least of its lanes; missing where none has any yet.
 """
 
-from __future__ import annotations
-
 import json
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from keylane.api.http import cursors
 from keylane.api.http.common_parameters import (
@@ -29,7 +28,8 @@ from keylane.api.http.common_parameters import (
 )
 from keylane.api.http.json_response import freshness_of_lanes, render_fresh, render_json
 from keylane.api.http.parameters import Parameter, moment, switch, text
-from keylane.api.http.request import topic_of
+from keylane.api.http.request import Request, topic_of
+from keylane.api.http.response import Response
 from keylane.api.http.schemas import (
     COUNT,
     FLAG,
@@ -45,21 +45,14 @@ from keylane.api.http.schemas import (
 from keylane.api.http.schemas import KEY as KEY_FIELDS
 from keylane.api.reads.envelope import render_key
 from keylane.api.reads.pages import parse_span, parse_times
+from keylane.config.functions import QuerySettings
 from keylane.errors import BadRequest
+from keylane.model.records import Layout
 from keylane.query.span import Span
-from keylane.query.views import WindowScan, definition_of
+from keylane.query.store import ReadTerms
+from keylane.query.views import ViewDescription, ViewLane, Window, WindowPage, WindowScan, definition_of
 from keylane.state import windows
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from keylane.api.http.request import Request
-    from keylane.api.http.response import Response
-    from keylane.config.functions import QuerySettings
-    from keylane.model.records import Layout
-    from keylane.query.store import ReadTerms
-    from keylane.query.views import ViewDescription, ViewLane, Window, WindowPage
-    from keylane.state.windows import Definition
+from keylane.state.windows import Definition
 
 FROM = moment("from", "windows that start from this time on: ms since 1970, or ISO 8601")
 TO = moment("to", "windows that start before this time")

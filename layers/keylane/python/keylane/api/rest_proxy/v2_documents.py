@@ -12,24 +12,19 @@ names application/vnd.kafka.v2+json, application/vnd.kafka+json, or one of their
 not below that of application/json. All other clients get Keylane's own documents.
 """
 
-from __future__ import annotations
-
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 from keylane.api.http import problems
 from keylane.api.http.preferences import weights_of
+from keylane.api.http.request import Request
 from keylane.api.http.response import Response
 from keylane.api.http.schemas import COUNT, FLAG, TEXT, Schema, an_array, an_object
 from keylane.api.rest_proxy.v2_answers import JSON, render_failure
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from keylane.api.http.request import Request
-    from keylane.explore.topics import DescribedTopic
-    from keylane.model.kafka import KafkaCluster, KafkaPartition, KafkaTopic
+from keylane.explore.topics import DescribedTopic
+from keylane.model.kafka import KafkaCluster, KafkaPartition, KafkaTopic
 
 _V2 = re.compile(r"application/vnd\.kafka(\.(binary|json|avro|jsonschema|protobuf))?(\.v[12])?\+json")
 NO_LEADER = -1

@@ -12,30 +12,24 @@ Keylane adds `timestamp` (milliseconds since 1970, or ISO 8601) and `headers`, [
 An unknown field is rejected: with a misspelt `value` the record would be a tombstone.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from keylane.api.http.parameters import LAST_MS, choice, read_moment
-from keylane.api.http.request import from_base64, topic_of
+from keylane.api.http.request import Request, from_base64, topic_of
 from keylane.api.rest_proxy.v2_scalars import INT32_MOST, INTEGER_TEXT, read_integer
-from keylane.api.rest_proxy.v2_schemas import MEDIA_TYPES, NO_REGISTRY
+from keylane.api.rest_proxy.v2_schemas import MEDIA_TYPES, NO_REGISTRY, FieldEncoder, RequestSchemas
 from keylane.api.writes.record_bodies import (
     LAST_PARTITION,
     RECORDS_LIMIT,
+    RecordFields,
     kind_of,
     parse_document,
     parse_records,
 )
 from keylane.errors import BadField, BadRequest, SchemaFault, UnsupportedMediaType
 from keylane.model.records import NewRecord
-
-if TYPE_CHECKING:
-    from keylane.api.http.request import Request
-    from keylane.api.rest_proxy.v2_schemas import FieldEncoder, RequestSchemas
-    from keylane.api.writes.record_bodies import RecordFields
 
 JSON = "application/vnd.kafka.json.v2+json"
 BINARY = "application/vnd.kafka.binary.v2+json"

@@ -4,8 +4,6 @@ an integer     5, 5.0, "5", " 5 "; an empty string is null. 5.7, which Jackson c
 a string       "a", and 7, 1.5 and true by their JSON texts
 """
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any

@@ -9,22 +9,16 @@ schema's id, which the next request can give instead. An id must be that of a ve
 are Avro's JSON encoding, JSON, or Protobuf's, and are written in Confluent's wire format.
 """
 
-from __future__ import annotations
-
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from keylane.api.rest_proxy.v2_scalars import read_integer, read_string
+from keylane.api.writes.record_bodies import RecordFields
 from keylane.errors import BadValue, SchemaFault
 from keylane.formats import confluent
 from keylane.formats.avro_schema import NotOfSchema
-from keylane.ports import Deadline, SchemaRefused
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from keylane.api.writes.record_bodies import RecordFields
-    from keylane.ports import Clock, SchemaEncoder, SchemaWriter
+from keylane.ports import Clock, Deadline, SchemaEncoder, SchemaRefused, SchemaWriter
 
 Scalar = TypeVar("Scalar")
 AVRO, JSON, PROTOBUF = KINDS = ("AVRO", "JSON", "PROTOBUF")

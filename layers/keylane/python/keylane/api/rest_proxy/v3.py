@@ -5,24 +5,17 @@ invalid does not hold up the others; behind text that is not JSON nothing is rea
 returned in the reports, and not checked. See `rest_proxy_v3_reports` for the response.
 """
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from keylane.api.http.rendering import JSON
-from keylane.api.http.request import cluster_of, topic_of
-from keylane.api.rest_proxy.v3_records import StreamedRecord
+from keylane.api.http.request import Request, cluster_of, topic_of
+from keylane.api.rest_proxy.v3_records import RecordParser, StreamedRecord
 from keylane.api.writes.record_bodies import BODY_LIMIT_BYTES, RECORDS_LIMIT
 from keylane.errors import BadField, BadRequest, RecordRejected, TooLarge, UnsupportedMediaType
 from keylane.formats import json_text
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from keylane.api.http.request import Request
-    from keylane.api.rest_proxy.v3_records import RecordParser
-    from keylane.model.records import NewRecord
+from keylane.model.records import NewRecord
 
 BODIES: dict[str, Any] = {
     JSON: {"description": "records, one object after another: partition_id, headers, key, value, timestamp"}

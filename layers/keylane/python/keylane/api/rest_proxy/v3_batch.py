@@ -10,28 +10,21 @@ what was written apart from what failed, with the status 207 whatever they are, 
      "failures": [{"id": "second", "error_code": 400, "message": "..."}]}
 """
 
-from __future__ import annotations
-
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 from keylane.api.http.rendering import JSON
-from keylane.api.http.request import cluster_of, topic_of
+from keylane.api.http.request import Request, cluster_of, topic_of
 from keylane.api.http.response import Response
 from keylane.api.http.schemas import TEXT, Schema, an_array, an_object
 from keylane.api.rest_proxy.v3 import StreamRequest, read_body
-from keylane.api.rest_proxy.v3_records import RECORD_FIELDS
+from keylane.api.rest_proxy.v3_records import RECORD_FIELDS, RecordParser
 from keylane.api.rest_proxy.v3_reports import OK, QUEUED, WRITTEN, describe_results
 from keylane.api.writes.record_bodies import RECORDS_LIMIT, kind_of, parse_json
 from keylane.errors import BadField, BadRequest, BadValue, BatchRefused, RecordMalformed
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from keylane.api.http.request import Request
-    from keylane.api.rest_proxy.v3_records import RecordParser
-    from keylane.ports import RecordResult
+from keylane.ports import RecordResult
 
 MULTI_STATUS = 207
 ID = re.compile(r"[0-9a-zA-Z_-]{1,80}")

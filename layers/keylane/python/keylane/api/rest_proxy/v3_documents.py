@@ -9,22 +9,17 @@ Keylane does not serve (ACLs, configs, consumer groups, replicas, reassignments)
 the fields, and are 404. Errors have REST Proxy's `error_code` and `message`.
 """
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
 from keylane import errors
 from keylane.api.http.json_response import render_json
+from keylane.api.http.request import Request
+from keylane.api.http.response import Response
 from keylane.api.http.schemas import COUNT, FLAG, TEXT, Schema, an_array, an_object
 from keylane.api.rest_proxy.v2_answers import render_failure
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from keylane.api.http.request import Request
-    from keylane.api.http.response import Response
-    from keylane.model.kafka import KafkaCluster, KafkaPartition, KafkaTopic
+from keylane.model.kafka import KafkaCluster, KafkaPartition, KafkaTopic
 
 CLUSTERS = "/v3/clusters"
 CODES = {errors.UnknownTopic: 40403, errors.UnknownPartition: 404}
@@ -38,7 +33,7 @@ class Links:
     base: str
 
     @classmethod
-    def of(cls, request: Request) -> Links:
+    def of(cls, request: Request) -> Self:
         """Make links as the client sees the API: by its host, stage and base path."""
         host = request.headers.get("host", "localhost")
         # A domain of one's own has no stage in its paths.

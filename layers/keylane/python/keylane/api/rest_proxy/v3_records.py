@@ -7,11 +7,10 @@
 base64. Data that are null or missing are no key, and a tombstone.
 """
 
-from __future__ import annotations
-
 import json
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from keylane.api.http.parameters import read_moment
 from keylane.api.http.request import from_base64
@@ -21,9 +20,6 @@ from keylane.api.rest_proxy.v3_schemas import SCHEMA_FIELDS, TYPES, DataForm, Re
 from keylane.api.writes.record_bodies import kind_of
 from keylane.errors import BadRequest, RecordMalformed, RecordRejected
 from keylane.model.records import NewRecord
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 BINARY, JSON_DATA, STRING = FORMATS = ("BINARY", "JSON", "STRING")
 NO_PARTITION = 40402

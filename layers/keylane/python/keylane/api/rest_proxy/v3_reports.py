@@ -9,26 +9,21 @@ The status is 200 whatever the reports say, as with REST Proxy. A record in the 
 202, `"status": "queued"` and its `id`, and no offset.
 """
 
-from __future__ import annotations
-
 import json
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from keylane import errors
 from keylane.api.http.rendering import JSON
 from keylane.api.http.response import Response
 from keylane.api.http.schemas import COUNT, TEXT, Schema, an_object
 from keylane.api.rest_proxy.v2_answers import FATAL, FORBIDDEN, NOT_AUTHORIZED, RETRIABLE, code_of
+from keylane.api.rest_proxy.v3 import StreamRequest
+from keylane.api.rest_proxy.v3_records import StreamedRecord
 from keylane.api.writes.record_results import is_retriable, log_failures, message_of, status_of
 from keylane.model.records import Queued
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from keylane.api.rest_proxy.v3 import StreamRequest
-    from keylane.api.rest_proxy.v3_records import StreamedRecord
-    from keylane.ports import RecordResult
+from keylane.ports import RecordResult
 
 OK, QUEUED = 200, 202
 NULL_SIZE = -1

@@ -10,26 +10,28 @@ caller who may write one topic could otherwise register schemas for another one.
 `subject_name_strategy` may say so, and nothing else.
 """
 
-from __future__ import annotations
-
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from keylane import errors
 from keylane.api.rest_proxy.v2_answers import NOT_AUTHORIZED, UNPROCESSABLE
 from keylane.api.rest_proxy.v2_scalars import read_integer, read_string
-from keylane.api.rest_proxy.v2_schemas import AVRO, JSON, NO_REGISTRY, NO_SCHEMA, PROTOBUF, REFUSED, encode
+from keylane.api.rest_proxy.v2_schemas import (
+    AVRO,
+    JSON,
+    NO_REGISTRY,
+    NO_SCHEMA,
+    PROTOBUF,
+    REFUSED,
+    RequestSchemas,
+    encode,
+)
 from keylane.errors import RecordMalformed, RecordRejected
 from keylane.formats.avro_schema import NotOfSchema
 from keylane.model.routes import PermissionKind
-from keylane.ports import SchemaRefused
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from keylane.api.rest_proxy.v2_schemas import RequestSchemas
-    from keylane.model.served_topics import ServedTopics
-    from keylane.ports import Deadline, SchemaEncoder
+from keylane.model.served_topics import ServedTopics
+from keylane.ports import Deadline, SchemaEncoder, SchemaRefused
 
 Scalar = TypeVar("Scalar")
 TYPES = {"AVRO": AVRO, "JSONSCHEMA": JSON, "PROTOBUF": PROTOBUF}

@@ -1,23 +1,17 @@
 """The guards around one request to write: rate limits first, then its idempotency key."""
 
-from __future__ import annotations
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
 
-from typing import TYPE_CHECKING, Protocol
-
+from keylane.api.http.request import Request
+from keylane.api.http.response import Response
 from keylane.api.writes import idempotency
 from keylane.api.writes.idempotency import IDEMPOTENCY_KEY
-from keylane.errors import KeylaneError
+from keylane.errors import KeylaneError, RateLimited
+from keylane.model.records import NewRecord
+from keylane.ports import RecordResult
+from keylane.produce.guards import Guards
 from keylane.produce.rate_limits import UNLIMITED
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from keylane.api.http.request import Request
-    from keylane.api.http.response import Response
-    from keylane.errors import RateLimited
-    from keylane.model.records import NewRecord
-    from keylane.ports import RecordResult
-    from keylane.produce.guards import Guards
 
 
 class Put(Protocol):

@@ -14,22 +14,18 @@ client can repeat the request. So a record that Kafka did not acknowledge may be
 happen if the function was killed before it saved the response: its claim expires, and the key is free again.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from keylane.access.callers import SOURCE_IP
 from keylane.api.http.parameters import HEADER, Parameter
+from keylane.api.http.request import Request
 from keylane.api.http.response import Response
 from keylane.errors import BadRequest
-
-if TYPE_CHECKING:
-    from keylane.api.http.request import Request
-    from keylane.ports import IdempotencyStore
-    from keylane.produce.guards import Guards
+from keylane.ports import IdempotencyStore
+from keylane.produce.guards import Guards
 
 LONGEST_KEY = 255
 _VISIBLE = re.compile(rf"[!-~]{{1,{LONGEST_KEY}}}")

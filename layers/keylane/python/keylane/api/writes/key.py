@@ -1,25 +1,19 @@
 """Requests that write or delete one key, and their responses."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from keylane.api.http.common_parameters import parse_key
 from keylane.api.http.preferences import ASYNC_APPLIED, wants_async
 from keylane.api.http.rendering import JSON
-from keylane.api.http.request import topic_of
+from keylane.api.http.request import Request, topic_of
 from keylane.api.http.response import Response
 from keylane.api.http.schemas import COUNT, TEXT, Schema, an_object
 from keylane.api.writes.record_results import QUEUED_ID
 from keylane.errors import BadRequest, KeylaneError
 from keylane.model.records import NewRecord, Position
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from keylane.api.http.request import Request
-    from keylane.ports import RecordResult
+from keylane.ports import RecordResult
 
 _CONDITIONS = {"if-match": "If-Match", "if-none-match": "If-None-Match"}
 

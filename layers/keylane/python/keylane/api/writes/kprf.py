@@ -25,17 +25,18 @@ records are in the write-ahead log or, without a log, once Kafka has acknowledge
 `queued` is present if a record is in the log: the record's id, which Kafka has in the header `keylane-id`.
 """
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from keylane.api.http.problems import SERVER_ERROR
 from keylane.api.http.rendering import JSON
+from keylane.api.http.request import Request
 from keylane.api.http.response import Response
 from keylane.api.http.schemas import FLAG, MAYBE_TEXT, Schema, an_array, an_object
 from keylane.api.writes.record_bodies import (
     RECORDS_LIMIT,
+    RecordFields,
     check_topics,
     kind_of,
     parse_document,
@@ -52,13 +53,7 @@ from keylane.api.writes.record_results import (
 )
 from keylane.errors import BadField, KeylaneError, RateLimited
 from keylane.model.records import NewRecord, Position, Queued
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from keylane.api.http.request import Request
-    from keylane.api.writes.record_bodies import RecordFields
-    from keylane.ports import RecordResult
+from keylane.ports import RecordResult
 
 ANY_PARTITION = -1
 PARTLY_WRITTEN = 422

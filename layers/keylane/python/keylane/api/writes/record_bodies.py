@@ -3,20 +3,15 @@
 The complete body is checked before the first record is written.
 """
 
-from __future__ import annotations
-
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import starmap
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from keylane.api.http.request import Request
 from keylane.errors import BadField, BadRequest, BadValue, TooLarge
 from keylane.formats import json_text
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from keylane.api.http.request import Request
-    from keylane.model.records import NewRecord
+from keylane.model.records import NewRecord
 
 RECORDS_LIMIT = 10_000
 TOPICS_LIMIT = 100

@@ -8,19 +8,14 @@ path       a JSON Pointer to the fault in the value, where a schema finds one
 uncertain  true if the record may have been written all the same: sent again, it may be there twice
 """
 
-from __future__ import annotations
-
 import logging
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
 from keylane import errors
 from keylane.api.http import problems
 from keylane.api.http.schemas import COUNT, FLAG, MAYBE_TEXT, TEXT
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from keylane.ports import RecordResult
+from keylane.ports import RecordResult
 
 RETRY_LATER = frozenset({429, 503})
 """Statuses that come with `Retry-After`."""

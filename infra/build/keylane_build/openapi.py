@@ -8,7 +8,7 @@ import keylane
 from keylane.api.http import problems
 from keylane.api.http.parameters import Parameter
 from keylane.api.http.router import BYTES, Operation
-from keylane.api.http.schemas import TEXT, Schema, an_object
+from keylane.api.http.schemas import TEXT, Schema
 from keylane.api.reads.explore import LAST_PARTITION
 from keylane.app import explore, produce, query
 from keylane.model.keys import KEY_LIMIT_BYTES
@@ -16,19 +16,17 @@ from keylane.model.routes import Names, PermissionKind, Route
 from keylane.state.windows import NAME_LIMIT
 from keylane_local.tools import project_root
 
-PROBLEM_SCHEMA = Schema(
+PROBLEM_SCHEMA = Schema.of(
     "Problem",
-    an_object(
-        ("type", "title", "status", "detail", "instance"),
-        type={"type": "string", "pattern": "^urn:keylane:problem:"},
-        title=TEXT,
-        status={"type": "integer"},
-        detail=TEXT,
-        code=TEXT,
-        parameter=TEXT,
-        path={**TEXT, "description": "JSON Pointer to the part of the value that its schema rejects"},
-        instance=TEXT,
-    ),
+    optional=("code", "parameter", "path"),
+    type={"type": "string", "pattern": "^urn:keylane:problem:"},
+    title=TEXT,
+    status={"type": "integer"},
+    detail=TEXT,
+    code=TEXT,
+    parameter=TEXT,
+    path={**TEXT, "description": "JSON Pointer to the part of the value that its schema rejects"},
+    instance=TEXT,
 )
 OPERATIONS = (query.OPERATIONS, produce.OPERATIONS, explore.OPERATIONS)
 NOT_ACCEPTABLE, CONFLICT, TOO_MANY, INTERNAL_ERROR = 406, 409, 429, 500

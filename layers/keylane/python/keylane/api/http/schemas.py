@@ -3,8 +3,9 @@
 A schema stands beside the function that renders what it describes. Nothing is validated by it at run time.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,6 +14,11 @@ class Schema:
 
     name: str
     shape: dict[str, Any]
+
+    @classmethod
+    def of(cls, name: str, /, *, optional: Collection[str] = (), **properties: Any) -> Self:
+        """Return the schema of an object: see `an_object`."""
+        return cls(name, an_object(optional=optional, **properties))
 
 
 COUNT = {"type": "integer", "minimum": 0}
@@ -23,9 +29,10 @@ MAYBE_TEXT = {"type": ["string", "null"]}
 MAYBE_COUNT = {"type": ["integer", "null"], "minimum": 0}
 
 
-def an_object(required: tuple[str, ...], **properties: Any) -> dict[str, Any]:
-    """Return the shape of an object with these properties."""
-    return {"type": "object", "required": list(required), "properties": properties}
+def an_object(*, optional: Collection[str] = (), **properties: Any) -> dict[str, Any]:
+    """Return the shape of an object with these properties, all of them required but for `optional`."""
+    required = [name for name in properties if name not in optional]
+    return {"type": "object", "required": required, "properties": properties}
 
 
 def an_array(items: Any) -> dict[str, Any]:
@@ -35,7 +42,7 @@ def an_array(items: Any) -> dict[str, Any]:
 
 KEY = {"key": TEXT, "key_format": {"enum": ["text", "base64"]}}
 POSITION = {"partition": COUNT, "offset": COUNT, "position": TEXT, "timestamp": COUNT}
-HEADER = an_object(("name", "value", "value_format"), name=TEXT, value={}, value_format=TEXT)
+HEADER = an_object(name=TEXT, value={}, value_format=TEXT)
 VALUE: dict[str, Any] = {
     "value": {"description": "JSON, text or base64, according to value_format"},
     "value_format": {"enum": ["json", "text", "base64", "left-in-kafka"]},
@@ -62,4 +69,6 @@ FRESHNESS = {
     "building": FLAG,
     "incomplete": FLAG,
 }
+UNSURE = FRESHNESS.keys() - {"watermarks"}
+"""What an answer lacks while its lanes are being built, or that says so."""
 PAGE = {"next": {"type": "string", "description": "cursor of the next page; absent on the last page"}}

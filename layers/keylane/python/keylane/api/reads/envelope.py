@@ -25,7 +25,13 @@ ROW_SCHEMA = Schema(
     {
         "description": "a record, or its key only, with `absent` or `history_too_short` as the reason",
         **an_object(
-            tuple(KEY), **KEY, **POSITION, **VALUE, absent=FLAG, history_too_short=FLAG, since_ms=COUNT
+            optional=(*POSITION, *VALUE, "absent", "history_too_short", "since_ms"),
+            **KEY,
+            **POSITION,
+            **VALUE,
+            absent=FLAG,
+            history_too_short=FLAG,
+            since_ms=COUNT,
         ),
     },
 )

@@ -137,13 +137,11 @@ def parse_records(request: Request, topic: str, partition: str) -> RecordsReques
     return RecordsRequest(wanted, begin)
 
 
-TOPICS_SCHEMA = Schema(
+TOPICS_SCHEMA = Schema.of(
     "Topics",
-    an_object(
-        ("topics",),
-        topics=an_array(an_object(("topic", "partitions"), topic=TEXT, partitions=COUNT)),
-        next={"type": "string", "description": "value of `after` for the next page; absent on the last page"},
-    ),
+    optional=("next",),
+    topics=an_array(an_object(topic=TEXT, partitions=COUNT)),
+    next={"type": "string", "description": "value of `after` for the next page; absent on the last page"},
 )
 
 
@@ -171,21 +169,15 @@ _PARTITION: dict[str, Any] = {
     },
     "shard": {**MAYBE_TEXT, "description": "host:port of that slot's primary"},
 }
-KAFKA_TOPIC_SCHEMA = Schema(
+KAFKA_TOPIC_SCHEMA = Schema.of(
     "KafkaTopic",
-    an_object(
-        ("topic", "topic_id", "internal", "state", "partitions"),
-        topic=TEXT,
-        topic_id=TEXT,
-        internal=FLAG,
-        state=_IN_STATE,
-        partitions=an_array(an_object(tuple(_PARTITION), **_PARTITION)),
-    ),
+    topic=TEXT,
+    topic_id=TEXT,
+    internal=FLAG,
+    state=_IN_STATE,
+    partitions=an_array(an_object(**_PARTITION)),
 )
-KAFKA_PARTITION_SCHEMA = Schema(
-    "KafkaPartition",
-    an_object(("topic", "state", *_PARTITION), topic=TEXT, state=_IN_STATE, **_PARTITION),
-)
+KAFKA_PARTITION_SCHEMA = Schema.of("KafkaPartition", topic=TEXT, state=_IN_STATE, **_PARTITION)
 
 
 def render_topic_placement(placement: TopicPlacement) -> Response[str]:
@@ -219,17 +211,14 @@ def _render_partition(placement: TopicPlacement, partition: KafkaPartition) -> d
     }
 
 
-OFFSET_SCHEMA = Schema(
+OFFSET_SCHEMA = Schema.of(
     "Offset",
-    an_object(
-        ("topic", "partition", "at", "isolation", "offset", "timestamp"),
-        topic=TEXT,
-        partition=COUNT,
-        at=TEXT,
-        isolation={"enum": list(ISOLATIONS)},
-        offset={**MAYBE_COUNT, "description": "null if there is no such record"},
-        timestamp={**MAYBE_COUNT, "description": "timestamp of the record, if it was looked up by time"},
-    ),
+    topic=TEXT,
+    partition=COUNT,
+    at=TEXT,
+    isolation={"enum": list(ISOLATIONS)},
+    offset={**MAYBE_COUNT, "description": "null if there is no such record"},
+    timestamp={**MAYBE_COUNT, "description": "timestamp of the record, if it was looked up by time"},
 )
 
 
@@ -253,39 +242,35 @@ def parse_clusters(request: Request) -> bool:
     return bool(API_VERSIONS.of(request))
 
 
-CLUSTERS_SCHEMA = Schema(
+CLUSTERS_SCHEMA = Schema.of(
     "Clusters",
-    an_object(
-        ("clusters",),
-        clusters=an_array(
-            an_object(
-                ("name", "cluster_id", "controller", "brokers"),
-                name={**TEXT, "description": "the name in KEYLANE_KAFKA_CLUSTERS, or default"},
-                cluster_id=MAYBE_TEXT,
-                why={**TEXT, "description": "why the cluster is unavailable"},
-                controller=MAYBE_COUNT,
-                brokers=an_array(
-                    an_object(
-                        ("id", "host", "port", "rack"),
-                        id=COUNT,
-                        host=TEXT,
-                        port=COUNT,
-                        rack=MAYBE_TEXT,
-                        api_versions={
-                            "type": ["array", "null"],
-                            "description": "with api_versions=true; null if the broker did not answer",
-                            "items": an_object(
-                                ("api_key", "min_version", "max_version"),
-                                api_key=COUNT,
-                                min_version=COUNT,
-                                max_version=COUNT,
-                            ),
-                        },
-                        why={**TEXT, "description": "why the broker did not answer"},
-                    )
-                ),
-            )
-        ),
+    clusters=an_array(
+        an_object(
+            optional=("why",),
+            name={**TEXT, "description": "the name in KEYLANE_KAFKA_CLUSTERS, or default"},
+            cluster_id=MAYBE_TEXT,
+            why={**TEXT, "description": "why the cluster is unavailable"},
+            controller=MAYBE_COUNT,
+            brokers=an_array(
+                an_object(
+                    optional=("api_versions", "why"),
+                    id=COUNT,
+                    host=TEXT,
+                    port=COUNT,
+                    rack=MAYBE_TEXT,
+                    api_versions={
+                        "type": ["array", "null"],
+                        "description": "with api_versions=true; null if the broker did not answer",
+                        "items": an_object(
+                            api_key=COUNT,
+                            min_version=COUNT,
+                            max_version=COUNT,
+                        ),
+                    },
+                    why={**TEXT, "description": "why the broker did not answer"},
+                )
+            ),
+        )
     ),
 )
 
@@ -328,18 +313,15 @@ def _render_versions(found: Sequence[ApiVersion] | KeylaneError) -> dict[str, An
     return {"api_versions": [each._asdict() for each in found]}
 
 
-HEALTH_SCHEMA = Schema(
+HEALTH_SCHEMA = Schema.of(
     "Health",
-    an_object(
-        ("live", "ready", "parts"),
-        live=FLAG,
-        ready=FLAG,
-        parts={
-            "type": "object",
-            "description": "by name: kafka, kafka.NAME for further clusters, and redis if it is configured",
-            "additionalProperties": an_object(("ready", "took_ms"), ready=FLAG, took_ms=COUNT, why=TEXT),
-        },
-    ),
+    live=FLAG,
+    ready=FLAG,
+    parts={
+        "type": "object",
+        "description": "by name: kafka, kafka.NAME for further clusters, and redis if it is configured",
+        "additionalProperties": an_object(optional=("why",), ready=FLAG, took_ms=COUNT, why=TEXT),
+    },
 )
 
 

@@ -53,7 +53,7 @@ from keylane.api.http.preferences import PREFER, accepts, preferred_wait_ms, pre
 from keylane.api.http.rendering import BYTES, JSON
 from keylane.api.http.request import Request, topic_of
 from keylane.api.http.response import Response
-from keylane.api.http.schemas import COUNT, FLAG, KEY, POSITION, TEXT, VALUE, Schema, an_object
+from keylane.api.http.schemas import COUNT, FLAG, KEY, POSITION, TEXT, UNSURE, VALUE, Schema
 from keylane.api.reads.envelope import Envelopes, render_watermark
 from keylane.config.functions import QuerySettings
 from keylane.errors import (
@@ -75,19 +75,17 @@ READ = (
     *(MIN_POSITION, PREFER, IF_NONE_MATCH, *CONDITIONS),
 )
 """What a read of one key takes."""
-RECORD_SCHEMA = Schema(
+RECORD_SCHEMA = Schema.of(
     "Record",
-    an_object(
-        ("topic", *POSITION, *KEY, "value", "value_format", "watermark"),
-        topic=TEXT,
-        watermark=TEXT,
-        age_ms=COUNT,
-        building=FLAG,
-        incomplete=FLAG,
-        **POSITION,
-        **KEY,
-        **VALUE,
-    ),
+    optional=(*UNSURE, *(VALUE.keys() - {"value", "value_format"})),
+    topic=TEXT,
+    watermark=TEXT,
+    age_ms=COUNT,
+    building=FLAG,
+    incomplete=FLAG,
+    **POSITION,
+    **KEY,
+    **VALUE,
 )
 """With `envelope=true`; else the body is the value itself."""
 _CHOICES = (ENVELOPE, PARTIAL, MAX_AGE_MS, FIELDS, AS_OF)

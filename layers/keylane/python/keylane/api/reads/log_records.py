@@ -12,37 +12,32 @@ from keylane.explore.log import RecordPage
 from keylane.model.kafka import ISOLATIONS, LogRange, LogRecord
 from keylane.model.records import Record, ValueForm
 
-LOG_RECORD_SCHEMA = Schema(
+LOG_RECORD_SCHEMA = Schema.of(
     "LogRecord",
-    an_object(
-        ("partition", "offset", "position", "timestamp", "key", "key_format", "headers", "value_format"),
-        partition=COUNT,
-        offset=COUNT,
-        position=TEXT,
-        timestamp={"type": ["integer", "null"]},
-        timestamp_type={"enum": ["CreateTime", "LogAppendTime", None]},
-        key=MAYBE_TEXT,
-        key_format={"enum": ["text", "base64", "null"]},
-        headers={**VALUE["headers"], "type": ["array", "null"]},
-        value=VALUE["value"],
-        value_format={"enum": ["json", "text", "base64", "left-in-kafka", "null"]},
-        value_bytes=COUNT,
-    ),
+    optional=("timestamp_type", "value", "value_bytes"),
+    partition=COUNT,
+    offset=COUNT,
+    position=TEXT,
+    timestamp={"type": ["integer", "null"]},
+    timestamp_type={"enum": ["CreateTime", "LogAppendTime", None]},
+    key=MAYBE_TEXT,
+    key_format={"enum": ["text", "base64", "null"]},
+    headers={**VALUE["headers"], "type": ["array", "null"]},
+    value=VALUE["value"],
+    value_format={"enum": ["json", "text", "base64", "left-in-kafka", "null"]},
+    value_bytes=COUNT,
 )
-LOG_RECORDS_SCHEMA = Schema(
+LOG_RECORDS_SCHEMA = Schema.of(
     "LogRecords",
-    an_object(
-        ("topic", "partition", "isolation", "records", "next_offset", "watermarks"),
-        topic=TEXT,
-        partition=COUNT,
-        isolation={"enum": list(ISOLATIONS)},
-        records=an_array(LOG_RECORD_SCHEMA),
-        next_offset={**COUNT, "description": "offset at which to continue"},
-        watermarks={
-            "description": "the partition's first offset, and the offset of its next record",
-            **an_object(("low", "high"), low=COUNT, high=COUNT),
-        },
-    ),
+    topic=TEXT,
+    partition=COUNT,
+    isolation={"enum": list(ISOLATIONS)},
+    records=an_array(LOG_RECORD_SCHEMA),
+    next_offset={**COUNT, "description": "offset at which to continue"},
+    watermarks={
+        "description": "the partition's first offset, and the offset of its next record",
+        **an_object(low=COUNT, high=COUNT),
+    },
 )
 
 

@@ -20,7 +20,7 @@ from keylane.api.http.json_response import freshness_of_lanes, freshness_of_topi
 from keylane.api.http.parameters import Parameter, switch, text
 from keylane.api.http.request import Request, topic_name, topic_of
 from keylane.api.http.response import Response
-from keylane.api.http.schemas import COUNT, FRESHNESS, KEY, Schema, an_array, an_object
+from keylane.api.http.schemas import COUNT, FRESHNESS, KEY, UNSURE, Schema, an_array
 from keylane.api.reads.envelope import ROW_SCHEMA, Envelopes, render_key
 from keylane.api.writes.record_bodies import parse_json
 from keylane.config.functions import QuerySettings
@@ -118,9 +118,7 @@ def _parse_keys(body: bytes) -> tuple[bytes, ...]:
     return parse_key_texts(keys, "keys", is_base64=KEY_FORMAT.parse(key_format) == "base64")
 
 
-RECORDS_SCHEMA = Schema(
-    "Records", an_object(("records", "watermarks"), records=an_array(ROW_SCHEMA), **FRESHNESS)
-)
+RECORDS_SCHEMA = Schema.of("Records", optional=UNSURE, records=an_array(ROW_SCHEMA), **FRESHNESS)
 
 
 def render_many(
@@ -134,21 +132,19 @@ def render_many(
     return render_fresh(f'"records": [{records}]', freshness_of_lanes(watermarks, envelopes.now_ms))
 
 
-JOINED_SCHEMA = Schema(
+JOINED_SCHEMA = Schema.of(
     "Joined",
-    an_object(
-        (*KEY, "records", "watermarks"),
-        **KEY,
-        **FRESHNESS
-        | {
-            "records": {"type": "object", "description": "row by topic", "additionalProperties": ROW_SCHEMA},
-            "watermarks": {
-                "type": "object",
-                "description": "offset by topic, then by partition",
-                "additionalProperties": {"type": "object", "additionalProperties": COUNT},
-            },
+    optional=UNSURE,
+    **KEY,
+    **FRESHNESS
+    | {
+        "records": {"type": "object", "description": "row by topic", "additionalProperties": ROW_SCHEMA},
+        "watermarks": {
+            "type": "object",
+            "description": "offset by topic, then by partition",
+            "additionalProperties": {"type": "object", "additionalProperties": COUNT},
         },
-    ),
+    },
 )
 
 

@@ -22,7 +22,18 @@ from keylane.api.http.json_response import freshness_of_lanes, render_fresh
 from keylane.api.http.parameters import Parameter, moment, switch, text
 from keylane.api.http.request import Request, topic_of
 from keylane.api.http.response import Response
-from keylane.api.http.schemas import FLAG, FRESHNESS, KEY, PAGE, POSITION, VALUE, Schema, an_array, an_object
+from keylane.api.http.schemas import (
+    FLAG,
+    FRESHNESS,
+    KEY,
+    PAGE,
+    POSITION,
+    UNSURE,
+    VALUE,
+    Schema,
+    an_array,
+    an_object,
+)
 from keylane.api.reads.envelope import ROW_SCHEMA, Envelopes, render_key
 from keylane.config.functions import QuerySettings
 from keylane.errors import BadRequest, HistoryTooShort
@@ -126,9 +137,7 @@ def parse_times(request: Request, from_: Parameter, to: Parameter) -> tuple[int 
     return from_ms, to_ms
 
 
-PAGE_SCHEMA = Schema(
-    "Page", an_object(("records", "watermarks"), records=an_array(ROW_SCHEMA), **PAGE, **FRESHNESS)
-)
+PAGE_SCHEMA = Schema.of("Page", optional=(*PAGE, *UNSURE), records=an_array(ROW_SCHEMA), **PAGE, **FRESHNESS)
 
 
 def render_range(page: RangePage, request: RangeRequest, envelopes: Envelopes) -> Response[str]:
@@ -154,12 +163,11 @@ ENTRY_SCHEMA = Schema(
     "Entry",
     {
         "description": "a record of a history; a tombstone has `deleted` and no value",
-        **an_object(tuple(POSITION), **POSITION, **VALUE, deleted=FLAG),
+        **an_object(optional=(*VALUE, "deleted"), **POSITION, **VALUE, deleted=FLAG),
     },
 )
-HISTORY_SCHEMA = Schema(
-    "History",
-    an_object((*KEY, "records", "watermarks"), **KEY, records=an_array(ENTRY_SCHEMA), **PAGE, **FRESHNESS),
+HISTORY_SCHEMA = Schema.of(
+    "History", optional=(*PAGE, *UNSURE), **KEY, records=an_array(ENTRY_SCHEMA), **PAGE, **FRESHNESS
 )
 
 

@@ -9,7 +9,7 @@ from keylane.api.http.common_parameters import MAX_AGE_MS, PARTIAL, TOPIC_PATTER
 from keylane.api.http.json_response import freshness_of_lanes, render_fresh, render_json
 from keylane.api.http.parameters import Parameter, text
 from keylane.api.http.request import topic_name, topic_of
-from keylane.api.http.schemas import COUNT, FLAG, FRESHNESS, TEXT, Schema, an_array, an_object
+from keylane.api.http.schemas import COUNT, FLAG, FRESHNESS, TEXT, UNSURE, Schema, an_array
 
 if TYPE_CHECKING:
     from keylane.api.http.request import Request
@@ -29,43 +29,39 @@ def parse_metadata(request: Request) -> str:
     return topic_name(TOPIC.of(request), "topic")
 
 
-LANE_SCHEMA = Schema(
+LANE_SCHEMA = Schema.of(
     "Lane",
-    an_object(
-        ("partition", "stripe", "slot", "shard", "next_offset", "log_end", "lag", "building", "incomplete"),
-        partition=COUNT,
-        stripe=COUNT,
-        slot={"type": "integer", "minimum": 0, "maximum": 16383},
-        shard=TEXT,
-        next_offset=COUNT,
-        log_end=COUNT,
-        lag=COUNT,
-        building=FLAG,
-        incomplete=FLAG,
-        missed_deletions=FLAG,
-        has_strays=FLAG,
-        age_ms=COUNT,
-    ),
+    optional=("missed_deletions", "has_strays", "age_ms"),
+    partition=COUNT,
+    stripe=COUNT,
+    slot={"type": "integer", "minimum": 0, "maximum": 16383},
+    shard=TEXT,
+    next_offset=COUNT,
+    log_end=COUNT,
+    lag=COUNT,
+    building=FLAG,
+    incomplete=FLAG,
+    missed_deletions=FLAG,
+    has_strays=FLAG,
+    age_ms=COUNT,
 )
-TOPIC_SCHEMA = Schema(
+TOPIC_SCHEMA = Schema.of(
     "Topic",
-    an_object(
-        ("topic", "partitions", "stripes", "partitioner", "partition_by", "generation", "options", "lanes"),
-        topic=TEXT,
-        partitions=COUNT,
-        stripes=COUNT,
-        partitioner={"enum": ["murmur2", "crc32", "fnv1a"]},
-        partition_by={"type": "string", "pattern": "^(key|prefix:.+)$"},
-        generation=COUNT,
-        options={"type": "object"},
-        building=FLAG,
-        incomplete=FLAG,
-        missed_deletions=FLAG,
-        lag=COUNT,
-        age_ms=COUNT,
-        strays={"type": "object", "additionalProperties": COUNT},
-        lanes=an_array(LANE_SCHEMA),
-    ),
+    optional=("building", "incomplete", "missed_deletions", "lag", "age_ms", "strays"),
+    topic=TEXT,
+    partitions=COUNT,
+    stripes=COUNT,
+    partitioner={"enum": ["murmur2", "crc32", "fnv1a"]},
+    partition_by={"type": "string", "pattern": "^(key|prefix:.+)$"},
+    generation=COUNT,
+    options={"type": "object"},
+    building=FLAG,
+    incomplete=FLAG,
+    missed_deletions=FLAG,
+    lag=COUNT,
+    age_ms=COUNT,
+    strays={"type": "object", "additionalProperties": COUNT},
+    lanes=an_array(LANE_SCHEMA),
 )
 
 
@@ -154,7 +150,7 @@ def parse_count(request: Request, topic: str, settings: QuerySettings) -> CountR
     return CountRequest(topic_of(topic), parse_terms(request, settings))
 
 
-KEY_COUNT_SCHEMA = Schema("KeyCount", an_object(("count", "watermarks"), count=COUNT, **FRESHNESS))
+KEY_COUNT_SCHEMA = Schema.of("KeyCount", optional=UNSURE, count=COUNT, **FRESHNESS)
 
 
 def render_count(found: KeyCount, now_ms: int) -> Response[str]:

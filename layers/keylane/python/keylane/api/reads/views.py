@@ -38,6 +38,7 @@ from keylane.api.http.schemas import (
     PAGE,
     TEXT,
     TIME,
+    UNSURE,
     Schema,
     an_array,
     an_object,
@@ -107,29 +108,25 @@ def _parse_windows(
     return WindowsRequest(scan, bounds, parse_terms(request, settings))
 
 
-WINDOW_SCHEMA = Schema(
+WINDOW_SCHEMA = Schema.of(
     "Window",
-    an_object(
-        (*KEY_FIELDS, "changed", "values"),
-        **KEY_FIELDS,
-        start=TIME,
-        end=TIME,
-        final={**FLAG, "description": "the window will not change any more"},
-        changed=COUNT,
-        values={"type": "object", "description": "value by column of the view"},
-    ),
+    optional=("start", "end", "final"),
+    **KEY_FIELDS,
+    start=TIME,
+    end=TIME,
+    final={**FLAG, "description": "the window will not change any more"},
+    changed=COUNT,
+    values={"type": "object", "description": "value by column of the view"},
 )
-WINDOWS_SCHEMA = Schema(
+WINDOWS_SCHEMA = Schema.of(
     "Windows",
-    an_object(
-        ("windows",),
-        windows=an_array(WINDOW_SCHEMA),
-        event_time={**COUNT, "description": "windows that end at or before this time are final"},
-        **PAGE,
-        age_ms=FRESHNESS["age_ms"],
-        building=FLAG,
-        incomplete=FLAG,
-    ),
+    optional=("event_time", *PAGE, *UNSURE),
+    windows=an_array(WINDOW_SCHEMA),
+    event_time={**COUNT, "description": "windows that end at or before this time are final"},
+    **PAGE,
+    age_ms=FRESHNESS["age_ms"],
+    building=FLAG,
+    incomplete=FLAG,
 )
 
 
@@ -158,21 +155,19 @@ def _event_time(times_ms: Iterable[int]) -> dict[str, int]:
     return {"event_time": least_ms} if least_ms else {}
 
 
-_WINDOW_KIND = an_object(("kind",), kind={"enum": ["tumbling", "hopping", "session", "none"]})
-LISTED_VIEW_SCHEMA = Schema(
+_WINDOW_KIND = an_object(kind={"enum": ["tumbling", "hopping", "session", "none"]})
+LISTED_VIEW_SCHEMA = Schema.of(
     "ListedView",
-    an_object(
-        ("view", "topic", "window", "columns", "partitions", "generation"),
-        view=TEXT,
-        topic=TEXT,
-        key=MAYBE_TEXT,
-        window=_WINDOW_KIND,
-        columns=an_array(TEXT),
-        partitions=COUNT,
-        generation=COUNT,
-    ),
+    optional=("key",),
+    view=TEXT,
+    topic=TEXT,
+    key=MAYBE_TEXT,
+    window=_WINDOW_KIND,
+    columns=an_array(TEXT),
+    partitions=COUNT,
+    generation=COUNT,
 )
-VIEWS_SCHEMA = Schema("Views", an_object(("views",), views=an_array(LISTED_VIEW_SCHEMA)))
+VIEWS_SCHEMA = Schema.of("Views", views=an_array(LISTED_VIEW_SCHEMA))
 
 
 def render_views(layouts: Mapping[str, Layout]) -> Response[str]:
@@ -197,29 +192,27 @@ def _render_kind(definition: Definition) -> dict[str, Any]:
     return {"kind": definition.window, "size_ms": definition.size_ms, "every_ms": definition.every_ms}
 
 
-VIEW_SCHEMA = Schema(
+VIEW_SCHEMA = Schema.of(
     "View",
-    an_object(
-        ("view", "topic", "window", "columns", "partitions", "generation", "late", "invalid", "lanes"),
-        view=TEXT,
-        topic=TEXT,
-        key=MAYBE_TEXT,
-        time=MAYBE_TEXT,
-        where=MAYBE_TEXT,
-        window=_WINDOW_KIND,
-        lateness_ms=COUNT,
-        ttl_ms={"type": ["integer", "null"]},
-        columns=an_array(an_object(("name", "kind"), name=TEXT, kind=TEXT)),
-        partitions=COUNT,
-        generation=COUNT,
-        building=FLAG,
-        incomplete=FLAG,
-        age_ms=COUNT,
-        event_time=COUNT,
-        late={**COUNT, "description": "records that arrived after their window had become final"},
-        invalid={**COUNT, "description": "records without a key or a time"},
-        lanes=an_array({"type": "object"}),
-    ),
+    optional=("key", "time", "where", "lateness_ms", "ttl_ms", "event_time", *UNSURE),
+    view=TEXT,
+    topic=TEXT,
+    key=MAYBE_TEXT,
+    time=MAYBE_TEXT,
+    where=MAYBE_TEXT,
+    window=_WINDOW_KIND,
+    lateness_ms=COUNT,
+    ttl_ms={"type": ["integer", "null"]},
+    columns=an_array(an_object(name=TEXT, kind=TEXT)),
+    partitions=COUNT,
+    generation=COUNT,
+    building=FLAG,
+    incomplete=FLAG,
+    age_ms=COUNT,
+    event_time=COUNT,
+    late={**COUNT, "description": "records that arrived after their window had become final"},
+    invalid={**COUNT, "description": "records without a key or a time"},
+    lanes=an_array({"type": "object"}),
 )
 
 

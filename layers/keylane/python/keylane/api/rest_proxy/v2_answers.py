@@ -63,28 +63,25 @@ FORBIDDEN, NOT_AUTHORIZED = 403, 40301
 BAD_REQUEST, UNPROCESSABLE = 400, 422
 
 
-OFFSETS_SCHEMA = Schema(
+OFFSETS_SCHEMA = Schema.of(
     "Offsets",
-    an_object(
-        ("offsets", "key_schema_id", "value_schema_id"),
-        offsets=an_array(
-            an_object(
-                ("partition", "offset", "error_code", "error"),
-                partition=MAYBE_COUNT,
-                offset=MAYBE_COUNT,
-                error_code={
-                    "enum": [None, 40301, 50002, 50003],
-                    "description": "40301: access denied; 50002: permanent; 50003: try again",
-                },
-                error=MAYBE_TEXT,
-                status={"enum": ["queued"], "description": "the record is in the write-ahead log"},
-                id=QUEUED_ID,
-                **FAILURE,
-            )
-        ),
-        key_schema_id=MAYBE_COUNT,
-        value_schema_id=MAYBE_COUNT,
+    offsets=an_array(
+        an_object(
+            optional=("status", "id", *FAILURE),
+            partition=MAYBE_COUNT,
+            offset=MAYBE_COUNT,
+            error_code={
+                "enum": [None, 40301, 50002, 50003],
+                "description": "40301: access denied; 50002: permanent; 50003: try again",
+            },
+            error=MAYBE_TEXT,
+            status={"enum": ["queued"], "description": "the record is in the write-ahead log"},
+            id=QUEUED_ID,
+            **FAILURE,
+        )
     ),
+    key_schema_id=MAYBE_COUNT,
+    value_schema_id=MAYBE_COUNT,
 )
 
 

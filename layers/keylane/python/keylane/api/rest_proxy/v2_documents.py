@@ -58,17 +58,14 @@ def render_names(names: Sequence[str]) -> Response[str]:
 _PARTITION: dict[str, Any] = {
     "partition": COUNT,
     "leader": {"type": "integer", "minimum": -1, "description": "the broker's number, -1 without a leader"},
-    "replicas": an_array(an_object(("broker", "leader", "in_sync"), broker=COUNT, leader=FLAG, in_sync=FLAG)),
+    "replicas": an_array(an_object(broker=COUNT, leader=FLAG, in_sync=FLAG)),
 }
-PARTITION_SCHEMA = Schema("PartitionWithReplicas", an_object(tuple(_PARTITION), **_PARTITION))
-TOPIC_SCHEMA = Schema(
+PARTITION_SCHEMA = Schema.of("PartitionWithReplicas", **_PARTITION)
+TOPIC_SCHEMA = Schema.of(
     "TopicWithConfigs",
-    an_object(
-        ("name", "configs", "partitions"),
-        name=TEXT,
-        configs={"type": "object", "additionalProperties": {"type": ["string", "null"]}},
-        partitions=an_array(PARTITION_SCHEMA),
-    ),
+    name=TEXT,
+    configs={"type": "object", "additionalProperties": {"type": ["string", "null"]}},
+    partitions=an_array(PARTITION_SCHEMA),
 )
 
 
@@ -92,10 +89,7 @@ def render_partition(topic: KafkaTopic, partition: int) -> Response[str]:
     return _response(_partition(topic.partitions[partition]))
 
 
-ENDS_SCHEMA = Schema(
-    "PartitionEnds",
-    an_object(("beginning_offset", "end_offset"), beginning_offset=COUNT, end_offset=COUNT),
-)
+ENDS_SCHEMA = Schema.of("PartitionEnds", beginning_offset=COUNT, end_offset=COUNT)
 
 
 def render_ends(ends: tuple[int, int]) -> Response[str]:
@@ -103,7 +97,7 @@ def render_ends(ends: tuple[int, int]) -> Response[str]:
     return _response({"beginning_offset": ends[0], "end_offset": ends[1]})
 
 
-BROKERS_SCHEMA = Schema("BrokerNumbers", an_object(("brokers",), brokers=an_array(COUNT)))
+BROKERS_SCHEMA = Schema.of("BrokerNumbers", brokers=an_array(COUNT))
 
 
 def render_brokers(cluster: KafkaCluster) -> Response[str]:

@@ -18,7 +18,7 @@ from typing import Any
 from keylane.api.http.rendering import JSON
 from keylane.api.http.request import Request, cluster_of, topic_of
 from keylane.api.http.response import Response
-from keylane.api.http.schemas import TEXT, Schema, an_array, an_object
+from keylane.api.http.schemas import TEXT, Schema, an_array
 from keylane.api.rest_proxy.v3 import StreamRequest, read_body
 from keylane.api.rest_proxy.v3_records import RECORD_FIELDS, RecordParser
 from keylane.api.rest_proxy.v3_reports import OK, QUEUED, WRITTEN, describe_results
@@ -72,17 +72,10 @@ def parse_batch(request: Request, cluster: str, topic: str, parser: RecordParser
     return StreamRequest(cluster_of(cluster), name, parsed, ids)
 
 
-_SUCCESS = Schema(
-    "V3Success", an_object(("id", "cluster_id", "topic_name"), id=TEXT, record_id=TEXT, **WRITTEN)
-)
-_FAILURE = Schema(
-    "V3Failure",
-    an_object(("id", "error_code", "message"), id=TEXT, error_code={"type": "integer"}, message=TEXT),
-)
-BATCH_SCHEMA = Schema(
-    "V3Batch",
-    an_object(("successes", "failures"), successes=an_array(_SUCCESS), failures=an_array(_FAILURE)),
-)
+_OPTIONAL = {"record_id"} | WRITTEN.keys() - {"cluster_id", "topic_name"}
+_SUCCESS = Schema.of("V3Success", optional=_OPTIONAL, id=TEXT, record_id=TEXT, **WRITTEN)
+_FAILURE = Schema.of("V3Failure", id=TEXT, error_code={"type": "integer"}, message=TEXT)
+BATCH_SCHEMA = Schema.of("V3Batch", successes=an_array(_SUCCESS), failures=an_array(_FAILURE))
 
 
 def render_batch(request: StreamRequest, request_id: str, results: Sequence[RecordResult]) -> Response[str]:

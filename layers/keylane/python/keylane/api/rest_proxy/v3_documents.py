@@ -56,8 +56,8 @@ def render_v3_error(request: Request, error: Exception) -> Response[str]:
     return render_failure(request, error, CODES)
 
 
-_METADATA = an_object(("self", "resource_name"), self=TEXT, resource_name=TEXT)
-_LINK = an_object(("related",), related={**TEXT, "description": "a URL"})
+_METADATA = an_object(self=TEXT, resource_name=TEXT)
+_LINK = an_object(related={**TEXT, "description": "a URL"})
 
 
 def _resource_schema(
@@ -65,13 +65,13 @@ def _resource_schema(
 ) -> Schema:
     fields = {"kind": {"const": kind}, "metadata": _METADATA, "cluster_id": TEXT, **own}
     fields |= dict.fromkeys((*links, *optional), _LINK)
-    return Schema(name, an_object(tuple(field for field in fields if field not in optional), **fields))
+    return Schema.of(name, optional=optional, **fields)
 
 
 def _list_schema(name: str, kind: str, row: Schema) -> Schema:
-    metadata = an_object(("self", "next"), self=TEXT, next={"type": "null"})
+    metadata = an_object(self=TEXT, next={"type": "null"})
     fields = {"kind": {"const": kind}, "metadata": metadata, "data": an_array(row)}
-    return Schema(name, an_object(tuple(fields), **fields))
+    return Schema.of(name, **fields)
 
 
 CLUSTER_SCHEMA = _resource_schema(

@@ -33,7 +33,7 @@ _CODES = {400: 40002, 413: 413, 414: 413, 429: 429}
 
 
 _SIZED = an_object(
-    ("type", "size"),
+    optional=("subject", "schema_id", "schema_version"),
     type={"enum": ["BINARY", "JSON", "STRING", "AVRO", "JSONSCHEMA", "PROTOBUF"]},
     subject=TEXT,
     schema_id={"type": "integer"},
@@ -55,7 +55,7 @@ REPORT_SCHEMA = Schema(
     {
         "description": "of one record; several follow one another, each with CR and LF behind it",
         **an_object(
-            ("error_code",),
+            optional=("message", "id", *WRITTEN),
             error_code={"type": "integer", "description": "200, or why the record was not written"},
             message=TEXT,
             id=TEXT,

@@ -9,7 +9,7 @@ from keylane.api.http.preferences import ASYNC_APPLIED, wants_async
 from keylane.api.http.rendering import JSON
 from keylane.api.http.request import Request, topic_of
 from keylane.api.http.response import Response
-from keylane.api.http.schemas import COUNT, TEXT, Schema, an_object
+from keylane.api.http.schemas import COUNT, TEXT, Schema
 from keylane.api.writes.record_results import QUEUED_ID
 from keylane.errors import BadRequest, KeylaneError
 from keylane.model.records import NewRecord, Position
@@ -52,11 +52,8 @@ def _parse(request: Request, topic: str, key: str) -> tuple[str, bytes, bool]:
     return topic_of(topic), parse_key(request, key), wants_async(request)
 
 
-WRITTEN_SCHEMA = Schema(
-    "Written",
-    an_object(("partition", "offset", "position"), partition=COUNT, offset=COUNT, position=TEXT),
-)
-ACCEPTED_SCHEMA = Schema("Accepted", an_object(("status", "id"), status={"enum": ["queued"]}, id=QUEUED_ID))
+WRITTEN_SCHEMA = Schema.of("Written", partition=COUNT, offset=COUNT, position=TEXT)
+ACCEPTED_SCHEMA = Schema.of("Accepted", status={"enum": ["queued"]}, id=QUEUED_ID)
 
 
 def render_write(request: WriteKeyRequest, status: int, results: Sequence[RecordResult]) -> Response[str]:

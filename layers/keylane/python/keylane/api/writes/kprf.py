@@ -111,29 +111,27 @@ def _parse_record(fields: RecordFields) -> NewRecord:
     return NewRecord(topic, fields.utf8("key"), fields.required_utf8("data"), partition)
 
 
-PUSHED_SCHEMA = Schema(
+PUSHED_SCHEMA = Schema.of(
     "Pushed",
-    an_object(
-        ("status", "errors", "positions"),
-        status={"enum": ["ok", "err"]},
-        errors={
-            "type": "array",
-            "description": "empty, or one entry per record",
-            "items": an_object(
-                ("status", "error", "message"),
-                status={"enum": ["ok", "queued", "error"]},
-                error=FLAG,
-                message=MAYBE_TEXT,
-                **FAILURE,
-            ),
-        },
-        positions=an_array(MAYBE_TEXT),
-        queued={
-            "type": "array",
-            "description": "ids of the records in the write-ahead log, null for the others",
-            "items": MAYBE_TEXT,
-        },
-    ),
+    optional=("queued",),
+    status={"enum": ["ok", "err"]},
+    errors={
+        "type": "array",
+        "description": "empty, or one entry per record",
+        "items": an_object(
+            optional=FAILURE,
+            status={"enum": ["ok", "queued", "error"]},
+            error=FLAG,
+            message=MAYBE_TEXT,
+            **FAILURE,
+        ),
+    },
+    positions=an_array(MAYBE_TEXT),
+    queued={
+        "type": "array",
+        "description": "ids of the records in the write-ahead log, null for the others",
+        "items": MAYBE_TEXT,
+    },
 )
 
 

@@ -7,7 +7,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
@@ -68,41 +68,17 @@ class _Progress:
 @click.option("--shards", type=click.IntRange(3), help="Primaries of the Redis Cluster. Default: 3.")
 @click.option("--replicas", type=click.IntRange(0, 5), help="Replicas of each primary. Default: 1.")
 @click.option("--host", help="Address of Kafka and Redis, for containers. They have no passwords.")
-@click.option("--no-job", is_flag=True, help="Do not start the Spark job.")
+@click.option("--no-job", "job", flag_value=False, default=True, help="Do not start the Spark job.")
 @click.option("--localstack", is_flag=True, help="Also start LocalStack, and deploy template.yaml to it.")
 @click.option("--localstack-port", type=_port, help="LocalStack's port. Default: 4566, or a free one.")
-def up(
-    *,
-    data_dir: Path,
-    config: Path | None,
-    kafka_port: int | None,
-    redis_port: int | None,
-    http_port: int | None,
-    shards: int | None,
-    replicas: int | None,
-    host: str | None,
-    no_job: bool,
-    localstack: bool,
-    localstack_port: int | None,
-) -> None:
+def up(*, data_dir: Path, config: Path | None, job: bool, **given: Any) -> None:
     """Start the stack, or those of its parts that are down."""
-    options = StackOptions(
-        kafka_port=kafka_port,
-        redis_port=redis_port,
-        http_port=http_port,
-        shards=shards,
-        replicas=replicas,
-        job=not no_job,
-        default_ports=True,
-        localstack=localstack,
-        localstack_port=localstack_port,
-        host=host,
-    )
-    config = _choose_config(data_dir, config, required=not no_job)
+    options = StackOptions(job=job, default_ports=True, **given)
+    config = _choose_config(data_dir, config, required=job)
     stack = Stack(data_dir, config, options=options, progress=_Progress().show)
     if not stack.up():
         _out.print("The stack is already running.")
-    deployed = stack.deploy() if localstack else None
+    deployed = stack.deploy() if options.localstack else None
     _show(stack)
     containers.explain(stack)
     if deployed:

@@ -6,6 +6,7 @@ Also `python -m keylane_local.commands.serve`, in an image without the rest of t
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -35,43 +36,22 @@ def _limit(name: str, text: str) -> Callable[[click.decorators.FC], click.decora
     default=NONE,
     help="tokens: each request needs a token of KEYLANE_ACCESS.",
 )
-@click.option("--access-log", is_flag=True, help="Log each request to standard error.")
+@click.option("--access-log", "logs_access", is_flag=True, help="Log each request to standard error.")
 @click.option("--drain-s", type=_count, default=30, help="Seconds for what runs at SIGTERM.")
 @_limit("running", "Requests that run at a time, in each process.")
 @_limit("waiting", "Requests that wait for their turn; further ones get 503.")
 @_limit("long_polls", "Requests that wait for a change.")
-def serve(
-    *,
-    host: str,
-    port: int,
-    workers: int,
-    tls_certificate: Path | None,
-    tls_key: Path | None,
-    authorization: str,
-    access_log: bool,
-    drain_s: int,
-    **limits: int,
-) -> None:
+def serve(*, running: int, waiting: int, long_polls: int, **given: Any) -> None:
     """Serve the API, as the Lambda functions do, in one process or some.
 
     It takes the KEYLANE_ variables of the functions. SIGTERM ends it, once what runs is answered.
     """
-    if bool(tls_certificate) != bool(tls_key):
+    if bool(given["tls_certificate"]) != bool(given["tls_key"]):
         raise BadInput("--tls-certificate and --tls-key belong together")
     from keylane_server.server import serve as run  # noqa: PLC0415 - its imports take long
 
-    options = ServerOptions(
-        host=host,
-        port=port,
-        workers=workers,
-        tls_certificate=tls_certificate,
-        tls_key=tls_key,
-        authorization=authorization,
-        logs_access=access_log,
-        drain_s=drain_s,
-        console=console_dir(),
-        limits=Limits(**limits),
-    )
+    limits = Limits(running=running, waiting=waiting, long_polls=long_polls)
+    options = ServerOptions(console=console_dir(), limits=limits, **given)
     try:
         run(options)
     except OSError as error:

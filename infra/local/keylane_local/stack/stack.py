@@ -16,7 +16,7 @@ import fcntl
 import shutil
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Self, TypeAlias
 
 from keylane_local.errors import BadInput, StackError
 from keylane_local.process.ports import Reservations
@@ -35,23 +35,7 @@ if TYPE_CHECKING:
     from keylane_local.deploy.deployment import Deployed
 
 
-class StackPart(Protocol):
-    """A part of the stack: `start` returns at once, `wait_ready` once clients can connect."""
-
-    name: str
-
-    @property
-    def running(self) -> bool:
-        """Whether all its processes run."""
-
-    def start(self) -> None:
-        """Start the processes that do not run."""
-
-    def wait_ready(self) -> None:
-        """Wait until it serves; raise PartFailed otherwise."""
-
-    def stop(self) -> None:
-        """Stop it in an orderly way."""
+StackPart: TypeAlias = Kafka | RedisCluster | ServerPart | LocalStack | SparkJob
 
 
 def _report_nothing(part: str, event: str) -> None:

@@ -6,20 +6,23 @@ Each reader imports its adapter where it is called, so that a function loads no 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Self
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 from keylane.config.settings import is_set
 from keylane.config.table import REDIS, SETTINGS
 from keylane.errors import SettingsError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from keylane.adapters.kafka.admin import ReaderSettings
     from keylane.adapters.kafka.options import KafkaSettings
     from keylane.adapters.redis.cluster import RedisSettings
     from keylane.adapters.registry.login import RegistrySettings
     from keylane.model.clusters import Clusters
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,30 +140,13 @@ def redis_settings(environment: Mapping[str, str]) -> RedisSettings:
     return RedisSettings(**fields)
 
 
-@dataclass(frozen=True, slots=True)
-class RedisRenewal:
-    """Reads how to connect to Redis again, with the present values of the references."""
-
-    environment: Mapping[str, str]
-
-    def __call__(self) -> RedisSettings:
-        """Return the settings. Raises SettingsError, SettingsUnavailable."""
-        from keylane.adapters.aws import references  # noqa: PLC0415
-
-        return redis_settings(references.resolved(self.environment))
-
-
 def renewable_redis(environment: Mapping[str, str]) -> RedisSettings:
     """Read how to connect to Redis, and again where a node rejects the credentials.
 
     The environment is copied, as far as Redis needs it: the job's settings travel to Spark's workers.
     Raises SettingsError, SettingsUnavailable.
     """
-    from keylane.adapters.aws import references  # noqa: PLC0415
-
-    own = {name: environment[name] for name in REDIS if name in environment}
-    settings = redis_settings(references.resolved(own))
-    return replace(settings, renewed=RedisRenewal(own)) if references.has_references(own) else settings
+    return _renewable(redis_settings, {name: environment[name] for name in REDIS if name in environment})
 
 
 def registry_settings(environment: Mapping[str, str]) -> RegistrySettings:
@@ -194,26 +180,26 @@ def registry_settings(environment: Mapping[str, str]) -> RegistrySettings:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class RegistryRenewal:
-    """Reads how to connect to the Schema Registry again, with the present values of the references."""
-
-    environment: Mapping[str, str]
-
-    def __call__(self) -> RegistrySettings:
-        """Return the settings. Raises SettingsError, SettingsUnavailable."""
-        from keylane.adapters.aws import references  # noqa: PLC0415
-
-        return registry_settings(references.resolved(self.environment))
-
-
 def renewable_registry(environment: Mapping[str, str]) -> RegistrySettings:
     """Read how to connect to the Schema Registry, and again where it rejects the login.
 
     Raises SettingsError, SettingsUnavailable.
     """
+    own = {name: value for name, value in environment.items() if name.startswith("KEYLANE_SCHEMA_REGISTRY_")}
+    return _renewable(registry_settings, own)
+
+
+def _renewable(read: Callable[[Mapping[str, str]], T], environment: Mapping[str, str]) -> T:
+    """Read a login. Where it refers to secrets, it can be read again, with their present values."""
     from keylane.adapters.aws import references  # noqa: PLC0415
 
-    own = {name: value for name, value in environment.items() if name.startswith("KEYLANE_SCHEMA_REGISTRY_")}
-    settings = registry_settings(references.resolved(own))
-    return replace(settings, renewed=RegistryRenewal(own)) if references.has_references(own) else settings
+    found: Any = _read_resolved(read, environment)
+    if references.has_references(environment):
+        found = replace(found, renewed=partial(_read_resolved, read, environment))
+    return cast("T", found)
+
+
+def _read_resolved(read: Callable[[Mapping[str, str]], T], environment: Mapping[str, str]) -> T:
+    from keylane.adapters.aws import references  # noqa: PLC0415
+
+    return read(references.resolved(environment))

@@ -8,8 +8,6 @@ suspensions a request runs alone, so only state that a request reads before one 
 All of this is for the loop's thread.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Callable, Sequence
@@ -254,11 +252,11 @@ class SharedCall(Generic[T]):
             self._next = _Flight(call)
         return self._next.wait(timeout_s)
 
-    def _start(self, flight: _Flight[T]) -> None:
+    def _start(self, flight: "_Flight[T]") -> None:
         self._running = flight
         asyncio.get_running_loop().call_soon(self._begin, flight)
 
-    def _begin(self, flight: _Flight[T]) -> None:
+    def _begin(self, flight: "_Flight[T]") -> None:
         flight.has_begun = True
         begin(flight.call, self._end)
 

@@ -8,8 +8,6 @@
 All of this is for the loop's thread.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging
@@ -55,7 +53,7 @@ class ChangeStreams:
         """Count streams that are ended because their clients read too slowly."""
         self._metrics.add_number("StreamsCut", (), number)
 
-    def open(self, source: ChangeSource, position: Any, is_wanted: Callable[[bytes], bool]) -> EventStream:
+    def open(self, source: ChangeSource, position: Any, is_wanted: Callable[[bytes], bool]) -> "EventStream":
         """Open a stream, as a request. `EventStream.close` must follow. Raises as `ChangeSource.start`."""
         feed = self._find(source.identity)
         if feed is None:
@@ -70,12 +68,12 @@ class ChangeStreams:
         feed.holders.add(stream)
         return stream
 
-    def _find(self, identity: Hashable) -> ChangeFeed | None:
+    def _find(self, identity: Hashable) -> "ChangeFeed | None":
         """Return a feed that still runs: one that failed may have streams that are about to end."""
         found = self._feeds.get(identity)
         return None if found is None or found.is_over else found
 
-    def close(self, stream: EventStream) -> None:
+    def close(self, stream: "EventStream") -> None:
         """End a stream, and its feed if it was the last one."""
         self._streams.discard(stream)
         self._report_open()
@@ -101,7 +99,7 @@ class ChangeFeed:
         self.is_over = False
         self._running: RequestGreenlet | None = None
 
-    def join(self, stream: EventStream) -> None:
+    def join(self, stream: "EventStream") -> None:
         """Pass the next changes to a stream, too."""
         self.listeners.add(stream)
         if self._running is None:

@@ -1,7 +1,5 @@
 """What the service answers, as values that do not change."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
@@ -26,7 +24,7 @@ class Position:
         return f'"{self.partition}-{self.offset}"'
 
     @classmethod
-    def parse(cls, text: str) -> Position:
+    def parse(cls, text: str) -> "Position":
         """Parse `partition:offset`. Raises ValueError."""
         partition, separator, offset = text.partition(":")
         if not (separator and partition.isdecimal() and offset.isdecimal()):

@@ -6,8 +6,6 @@ which waits for everybody's, is never called. Nor is `purge`, which would fail e
 not sent in time expires by `message.timeout.ms`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import time
@@ -53,7 +51,7 @@ class SharedClient:
         """Return how many records wait to be sent, or for their report."""
         return self._unreported
 
-    def of_request(self) -> RequestClient:
+    def of_request(self) -> "RequestClient":
         """Return the client as one request uses it."""
         return RequestClient(self)
 
@@ -61,7 +59,7 @@ class SharedClient:
         """End the thread once no request can use the client any more."""
         self._is_closed.set()
 
-    def produce(self, request: RequestClient, arguments: tuple[Any, ...], more: dict[str, Any]) -> None:
+    def produce(self, request: "RequestClient", arguments: tuple[Any, ...], more: dict[str, Any]) -> None:
         """Hand a record over, as confluent-kafka's `produce`."""
         more["on_delivery"] = partial(self._collect, request, more["on_delivery"])
         self._producer.produce(*arguments, **more)
@@ -79,7 +77,9 @@ class SharedClient:
             if call.is_idle:
                 self._metadata.pop(topic, None)
 
-    def _collect(self, request: RequestClient, report: Callable[..., None], error: Any, message: Any) -> None:
+    def _collect(
+        self, request: "RequestClient", report: Callable[..., None], error: Any, message: Any
+    ) -> None:
         """Keep a report for the loop: librdkafka's callback, in the thread."""
         self._reports.append((request, report, error, message))
         with self._lock:

@@ -10,8 +10,6 @@ Reading and writing are here, not in an asyncio transport, because the socket co
 it, with TLS and AUTH, and asyncio takes no TLS socket.
 """
 
-from __future__ import annotations
-
 import asyncio
 import ssl
 import time
@@ -70,7 +68,7 @@ class SharedConnection:
     """A connected socket in the loop. `on_close` is called when it is closed, for whatever reason."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, wire: Wire, on_close: Callable[[SharedConnection], None]
+        self, loop: asyncio.AbstractEventLoop, wire: Wire, on_close: "Callable[[SharedConnection], None]"
     ) -> None:
         self._loop = loop
         self._wire = wire

@@ -1,7 +1,5 @@
 """Slots that take no writes: their lanes are parked, which means left out until their shard answers again."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable
 
 from keylane.adapters.redis.cluster import Node
@@ -43,11 +41,11 @@ class ParkedSlots:
         # One assignment: other threads look at the slots meanwhile.
         self._reasons = dict.fromkeys(slots, why) | self._reasons
 
-    def copy(self) -> ParkedSlots:
+    def copy(self) -> "ParkedSlots":
         """The same slots, as a new object."""
         return self.only(self._reasons)
 
-    def only(self, slots: Collection[int]) -> ParkedSlots:
+    def only(self, slots: Collection[int]) -> "ParkedSlots":
         """Those of the slots that are parked, as a new object."""
         kept = ParkedSlots({slot: self._reasons[slot] for slot in slots if slot in self._reasons})
         kept.complete_as_of_ms = self.complete_as_of_ms

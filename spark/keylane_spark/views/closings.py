@@ -11,8 +11,6 @@ A lane that loses commits is filled again from the log. The closings that the ot
 that it reads: the same records are late again, and a window that was reported final ends as it was.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -38,7 +36,7 @@ class Stretch:
         """The number of offsets."""
         return sum(self.end) - sum(self.begin)
 
-    def halves(self) -> tuple[Stretch, Stretch]:
+    def halves(self) -> "tuple[Stretch, Stretch]":
         """Return two stretches; the first is empty if no partition has two offsets."""
         middle = tuple((low + high) // 2 for low, high in zip(self.begin, self.end, strict=True))
         return Stretch(self.begin, middle, self.watermark_ms), Stretch(middle, self.end, self.watermark_ms)

@@ -1,7 +1,5 @@
 """How far a load came: a small file beside the data, so that the same command goes on where it broke off."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,7 +20,7 @@ class LoadIdentity:
     modified_ns: int
 
     @classmethod
-    def of(cls, path: Path, url: str, topic: str, key: str) -> LoadIdentity:
+    def of(cls, path: Path, url: str, topic: str, key: str) -> "LoadIdentity":
         """Return the identity of a load of the file."""
         status = path.stat()
         return cls(url, topic, key, status.st_size, status.st_mtime_ns)

@@ -1,7 +1,5 @@
 """A stack and its nested stacks as CloudFormation would create them."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -31,7 +29,7 @@ class ResolvedStack:
     given: dict[str, Any]
     load: Load
     problems: list[str] = field(default_factory=list)
-    children: dict[str, ResolvedStack] = field(default_factory=dict)
+    children: "dict[str, ResolvedStack]" = field(default_factory=dict)
     conditions: dict[str, bool] = field(default_factory=dict)
     _identities: dict[str, Identity] = field(default_factory=dict)
     _open: list[str] = field(default_factory=list)

@@ -10,8 +10,6 @@ logs. `/push` has its topics in its body, which no authorizer sees: it needs `"w
 topics and of brokers need `"read": ["*"]`, `/health` any token.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
@@ -34,7 +32,7 @@ class Grant:
     write: tuple[str, ...] = ()
     views: tuple[str, ...] = ()
 
-    def allows(self, need: Need) -> bool:
+    def allows(self, need: "Need") -> bool:
         """Return whether all names of the need are granted; a need of all names, only by the pattern `*`."""
         patterns: tuple[str, ...] = getattr(self, need.kind.value)
         if need.names is None:

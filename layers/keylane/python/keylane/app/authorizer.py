@@ -1,7 +1,5 @@
 """Which token may do what, by the grants of KEYLANE_ACCESS: for Lambda's authorizer and for the server."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
@@ -37,7 +35,7 @@ class Decision(NamedTuple):
     is_allowed: bool
 
 
-def build(runtime: Runtime, environment: Mapping[str, str]) -> Authorizer:
+def build(runtime: Runtime, environment: Mapping[str, str]) -> "Authorizer":
     """Return what decides. The grants are read by the first request."""
     source = GrantsSource(environment, runtime.clock)
     return Authorizer(source.current, cache(partial(read_api_settings, environment)))

@@ -1,7 +1,5 @@
 """An SQS batch of the write-ahead log to Kafka; the messages that were not written are delivered again."""
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +19,7 @@ _OK = 200
 _log = logging.getLogger("keylane")
 
 
-def build(runtime: Runtime, environment: Mapping[str, str]) -> Drain:
+def build(runtime: Runtime, environment: Mapping[str, str]) -> "Drain":
     """Return what drains batches. Its parts are opened by the first one."""
     meter = build_meter(runtime, environment)
     return Drain(partial(build_drain, runtime, environment, meter), meter, runtime.clock)

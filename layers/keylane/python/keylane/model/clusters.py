@@ -1,7 +1,5 @@
 """Several Kafka clusters by name: a topic belongs to the first one whose patterns it matches."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -47,7 +45,7 @@ class Clusters(Generic[T_co]):
         """Return all of them by name, the default cluster first."""
         return {DEFAULT: self.default} | {each.name: each.has for each in self.named}
 
-    def map(self, make: Callable[[str, T_co], U]) -> Clusters[U]:
+    def map(self, make: Callable[[str, T_co], U]) -> "Clusters[U]":
         """Return the same clusters with what `make` returns for each name and thing."""
         named = (Named(each.name, each.topics, make(each.name, each.has)) for each in self.named)
         return Clusters(make(DEFAULT, self.default), tuple(named))

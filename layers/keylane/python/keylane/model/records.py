@@ -1,7 +1,5 @@
 """Keylane's own terms as values: positions, layouts, records, watermarks. Nothing here knows a server."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, fields
 from functools import lru_cache
@@ -219,7 +217,7 @@ class Watermark(NamedTuple):
     log_end: int = 0
     missed_deletions: bool = False
 
-    def least(self, other: Watermark) -> Watermark:
+    def least(self, other: "Watermark") -> "Watermark":
         """Return what both claim: all that may be said of data that was read under either of them."""
         return self._replace(
             next_offset=min(self.next_offset, other.next_offset),

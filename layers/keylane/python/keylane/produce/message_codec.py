@@ -25,8 +25,6 @@ A record's id is the batch's id in hexadecimal, a dash, and the record's number.
 another queue, completely or in part, keeps the ids of its records.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import struct
@@ -129,7 +127,7 @@ def decode(data: bytes) -> MessageBatch:
         raise CodecError(f"the batch can't be decoded: {error}") from error
 
 
-def _decode_batch(source: _ByteReader) -> MessageBatch:
+def _decode_batch(source: "_ByteReader") -> MessageBatch:
     _, flags, batch_id, accepted_ms = source.unpack(_HEADER)
     if flags & ~IN_BUCKET:
         raise CodecError(f"batch flags {flags:#x} are unknown")
@@ -145,7 +143,7 @@ def _decode_batch(source: _ByteReader) -> MessageBatch:
     return MessageBatch(batch_id, accepted_ms, topic, records, object_name)
 
 
-def _decode_record(source: _ByteReader, topic: str) -> tuple[int, NewRecord]:
+def _decode_record(source: "_ByteReader", topic: str) -> tuple[int, NewRecord]:
     number, flags = source.unpack(_RECORD)
     if flags >= _HEADERS << 1:
         raise CodecError(f"record flags {flags:#x} are unknown")
@@ -160,7 +158,7 @@ def _decode_record(source: _ByteReader, topic: str) -> tuple[int, NewRecord]:
     return number, record
 
 
-def _decode_header(source: _ByteReader) -> tuple[str, bytes | None]:
+def _decode_header(source: "_ByteReader") -> tuple[str, bytes | None]:
     name = source.take(source.number(_U32)).decode()
     length = source.number(_I32)
     return name, None if length < 0 else source.take(length)

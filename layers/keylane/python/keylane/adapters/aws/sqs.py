@@ -1,7 +1,5 @@
 """The ports `Queue` and `Deliveries` over SQS, standard or FIFO."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -63,7 +61,7 @@ class SqsQueue:
             self._client = client("sqs", self._settings)
         return self._client
 
-    def _send(self, sqs: Any, sending: _Sending, batch: Sequence[int]) -> bool:
+    def _send(self, sqs: Any, sending: "_Sending", batch: Sequence[int]) -> bool:
         """Send these messages once; return whether no message needs a retry."""
         entries = [self._entry(index, sending.messages[index]) for index in batch]
         try:

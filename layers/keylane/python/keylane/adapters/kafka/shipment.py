@@ -1,7 +1,5 @@
 """Sends the records of one request to Kafka: all at once, with one wait, and a report for each record."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -112,7 +110,7 @@ class Shipment:
         return {record.topic for record, report in pairs if not isinstance(report, Position)}
 
     def _hand_over(
-        self, attempt: _Attempt, index: int, partition: Resolved
+        self, attempt: "_Attempt", index: int, partition: Resolved
     ) -> KafkaError | KeylaneError | None:
         """Hand a record to the client; return why it was not accepted."""
         topic = self.records[index].topic
@@ -131,7 +129,7 @@ class Shipment:
         return self._produce_unknown(attempt, index, partition) if is_unknown else error
 
     def _produce_unknown(
-        self, attempt: _Attempt, index: int, partition: int
+        self, attempt: "_Attempt", index: int, partition: int
     ) -> KafkaError | KeylaneError | None:
         """Produce a record once more, after a look-up of its topic; topics are looked up once a request.
 
@@ -151,7 +149,7 @@ class Shipment:
             self._unknown[topic] = error
         return error
 
-    def _produce(self, attempt: _Attempt, index: int, partition: int) -> KafkaError | None:
+    def _produce(self, attempt: "_Attempt", index: int, partition: int) -> KafkaError | None:
         record = self.records[index]
         more: dict[str, Any] = {}
         if record.timestamp_ms is not None:

@@ -17,7 +17,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 from greenlet import GreenletExit, getcurrent, greenlet
 
 T = TypeVar("T")
-End: TypeAlias = "Callable[[T | None, BaseException | None], None]"
+End: TypeAlias = Callable[[T | None, BaseException | None], None]
 """Takes the result of a request, or its error."""
 
 IDLE_GREENLETS = 256

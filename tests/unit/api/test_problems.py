@@ -26,9 +26,15 @@ def answered(error: Exception) -> tuple[int, dict[str, Any], dict[str, Any]]:
     return response.status_code, document, response.headers
 
 
-@pytest.mark.parametrize("error", PUBLIC)
-def test_every_public_error_is_in_the_table(error: type[errors.KeylaneError]):
+@pytest.mark.parametrize("error", [each for each in PUBLIC if each.__base__ is errors.KeylaneError])
+def test_every_branch_of_the_tree_of_errors_is_in_the_table(error: type[errors.KeylaneError]):
     assert error in problems.KINDS
+
+
+@pytest.mark.parametrize("error", PUBLIC)
+def test_no_error_repeats_the_kind_of_its_base(error: type[errors.KeylaneError]):
+    bases = [problems.KINDS[each] for each in error.__mro__[1:] if each in problems.KINDS]
+    assert error.__base__ is errors.KeylaneError or problems.KINDS.get(error) not in bases[:1]
 
 
 @pytest.mark.parametrize(

@@ -42,78 +42,59 @@ class Metric(NamedTuple):
         return f"{self.openmetrics}_total" if is_total else self.openmetrics
 
 
+def counter(name: str, meaning: str, *labels: str, **more: bool) -> Metric:
+    """Return a counter of what is counted one by one."""
+    return Metric(COUNTER, COUNT, labels, name, meaning, **more)
+
+
+def gauge(name: str, meaning: str, *labels: str, **more: bool) -> Metric:
+    """Return a number of something that is there."""
+    return Metric(GAUGE, COUNT, labels, name, meaning, **more)
+
+
+def durations(name: str, meaning: str, *labels: str) -> Metric:
+    """Return a histogram of milliseconds."""
+    return Metric(HISTOGRAM, MS, labels, name, meaning)
+
+
 FUNCTIONS: dict[str, Metric] = {
-    "RequestDuration": Metric(
-        HISTOGRAM, MS, ("method", "code"), "http_requests_duration", "From a request's event to its answer"
+    "RequestDuration": durations(
+        "http_requests_duration", "From a request's event to its answer", "method", "code"
     ),
-    "Problems": Metric(
-        COUNTER, COUNT, ("problem",), "keylane_problems", "Requests answered with a problem of this type"
+    "Problems": counter("keylane_problems", "Requests answered with a problem of this type", "problem"),
+    "ColdStarts": counter("keylane_cold_starts", "Environments that served their first request", "function"),
+    "AnswerAge": durations("keylane_answer_age", "Age of the answers, as reported to clients", "topic"),
+    "NodeFailures": counter(
+        "keylane_node_failures", "Reads that a Redis node did not answer, so that a replica was asked"
     ),
-    "ColdStarts": Metric(
-        COUNTER, COUNT, ("function",), "keylane_cold_starts", "Environments that served their first request"
-    ),
-    "AnswerAge": Metric(
-        HISTOGRAM, MS, ("topic",), "keylane_answer_age", "Age of the answers, as reported to clients"
-    ),
-    "NodeFailures": Metric(
-        COUNTER,
-        COUNT,
-        (),
-        "keylane_node_failures",
-        "Reads that a Redis node did not answer, so that a replica was asked",
-    ),
-    "MapRefreshes": Metric(
-        COUNTER, COUNT, (), "keylane_map_refreshes", "Times that the slot map of Redis was re-read"
-    ),
-    "SendDuration": Metric(
-        HISTOGRAM,
-        MS,
-        ("topic",),
+    "MapRefreshes": counter("keylane_map_refreshes", "Times that the slot map of Redis was re-read"),
+    "SendDuration": durations(
         "kafka_message_send_duration",
         "Of each record: from hand-over to Kafka's client until its request was reported",
+        "topic",
     ),
-    "SentMessages": Metric(
-        COUNTER, COUNT, ("topic",), "kafka_sent_messages", "Records that Kafka acknowledged"
-    ),
-    "KafkaErrors": Metric(
-        COUNTER,
-        COUNT,
-        ("topic", "error_code"),
+    "SentMessages": counter("kafka_sent_messages", "Records that Kafka acknowledged", "topic"),
+    "KafkaErrors": counter(
         "kafka_errors_count",
         "Records that were not acknowledged, by Kafka's name of the error",
+        "topic",
+        "error_code",
     ),
-    "RateLimited": Metric(
-        COUNTER,
-        COUNT,
-        ("topic",),
+    "RateLimited": counter(
         "ratelimit_messages_count",
         "Records that the rate limit of a topic refused, by the pattern of its rule",
+        "topic",
     ),
-    "LimitsUncounted": Metric(
-        COUNTER,
-        COUNT,
-        (),
-        "keylane_limits_uncounted",
-        "Rate limits that were not counted, because Redis did not answer",
+    "LimitsUncounted": counter(
+        "keylane_limits_uncounted", "Rate limits that were not counted, because Redis did not answer"
     ),
-    "RetriedMessages": Metric(
-        COUNTER,
-        COUNT,
-        ("reason",),
-        "keylane_retried_messages",
-        "Messages of the write-ahead log that are delivered again",
+    "RetriedMessages": counter(
+        "keylane_retried_messages", "Messages of the write-ahead log that are delivered again", "reason"
     ),
-    "DeadLetters": Metric(
-        COUNTER,
-        COUNT,
-        ("reason",),
-        "keylane_dead_letters",
-        "Records of the write-ahead log that Kafka never accepts",
+    "DeadLetters": counter(
+        "keylane_dead_letters", "Records of the write-ahead log that Kafka never accepts", "reason"
     ),
-    "QueueSize": Metric(
-        GAUGE,
-        COUNT,
-        (),
+    "QueueSize": gauge(
         "kafka_internal_queue_size",
         "Records still in Kafka's client when a request was answered: they may be lost unless this is 0",
     ),
@@ -121,16 +102,11 @@ FUNCTIONS: dict[str, Metric] = {
 """Metrics of requests."""
 
 STREAMS: dict[str, Metric] = {
-    "StreamsOpen": Metric(
-        GAUGE, COUNT, ("kind",), "keylane_streams_open", "Streams of changes that are open", False, True
+    "StreamsOpen": gauge(
+        "keylane_streams_open", "Streams of changes that are open", "kind", is_billed=False, is_summed=True
     ),
-    "StreamsCut": Metric(
-        COUNTER,
-        COUNT,
-        (),
-        "keylane_streams_cut",
-        "Streams that were ended because their client read too slowly",
-        False,
+    "StreamsCut": counter(
+        "keylane_streams_cut", "Streams that were ended because their client read too slowly", is_billed=False
     ),
 }
 """Metrics of the standing server's streams. Functions on Lambda have none."""

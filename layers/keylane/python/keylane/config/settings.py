@@ -24,7 +24,9 @@ class Setting:
 
     accepts = "text"
 
-    def __init__(self, name: str, parts: str, default: Any, text: str, *, shown: str = "") -> None:
+    def __init__(
+        self, name: str, text: str, default: Any = None, *, parts: str = "", shown: str = ""
+    ) -> None:
         self.name = name
         self.parts = parts
         self.default = default
@@ -63,14 +65,13 @@ class Integer(Setting):
     def __init__(
         self,
         name: str,
-        parts: str,
-        default: int | None,
         text: str,
+        default: int | None = None,
         *,
         bounds: tuple[int, int | None] = (1, None),
-        shown: str = "",
+        **more: str,
     ) -> None:
-        super().__init__(name, parts, default, text, shown=shown)
+        super().__init__(name, text, default, **more)
         self.least, self.most = bounds
         self.accepts = f"an integer of {self.least} or more"
         if self.most is not None:
@@ -99,10 +100,8 @@ class Choice(Setting):
 
     ignores_case = True
 
-    def __init__(
-        self, name: str, parts: str, default: str, text: str, *, words: tuple[str, ...], shown: str = ""
-    ) -> None:
-        super().__init__(name, parts, default, text, shown=shown)
+    def __init__(self, name: str, text: str, default: str, *, words: tuple[str, ...], **more: str) -> None:
+        super().__init__(name, text, default, **more)
         self.words = words
         self.accepts = f"one of {', '.join(words)}"
 
@@ -122,8 +121,10 @@ class ExactChoice(Choice):
 class Pattern(Setting):
     """Text of a form; it is never shown, for a URL with a password in it is a likely mistake."""
 
-    def __init__(self, name: str, parts: str, default: Any, text: str, *, form: tuple[str, str]) -> None:
-        super().__init__(name, parts, default, text)
+    def __init__(
+        self, name: str, text: str, default: Any = None, *, form: tuple[str, str], **more: str
+    ) -> None:
+        super().__init__(name, text, default, **more)
         self.accepts, self.pattern = form
 
     def _parse(self, given: str) -> str:
@@ -135,10 +136,8 @@ class Pattern(Setting):
 class JsonObject(Setting):
     """A JSON object, empty by default; `example` is one."""
 
-    def __init__(
-        self, name: str, parts: str, text: str, example: str, default: Any = None, *, shown: str = ""
-    ) -> None:
-        super().__init__(name, parts, default, text, shown=shown)
+    def __init__(self, name: str, text: str, example: str, default: Any = None, **more: str) -> None:
+        super().__init__(name, text, default, **more)
         self.example = example
         self.accepts = f"a JSON object like {example}"
 
@@ -180,9 +179,11 @@ def _is_port(given: str) -> bool:
 
 
 class SettingsTable(dict[str, Setting]):
-    """Settings by their variables' names."""
+    """Settings by their variables' names. `parts`: what reads those that do not say it themselves."""
 
-    def __init__(self, *settings: Setting) -> None:
+    def __init__(self, *settings: Setting, parts: str = "") -> None:
+        for each in settings:
+            each.parts = each.parts or parts
         super().__init__((each.name, each) for each in settings)
 
     def read(self, environment: Mapping[str, str], name: str) -> Any:

@@ -27,277 +27,257 @@ LEAST_MESSAGE_BYTES, SAFE_MESSAGE_BYTES, MOST_MESSAGE_BYTES = 4_096, 262_144, 1_
 REDIS = SettingsTable(
     Addresses(
         "KEYLANE_REDIS_NODES",
-        _REDIS,
-        REQUIRED,
         "Some nodes of the cluster, from which the others are found. explore and produce do not require it.",
+        REQUIRED,
     ),
-    Raw("KEYLANE_REDIS_USERNAME", _REDIS, None, "The user. Spaces around it are part of it."),
-    Raw("KEYLANE_REDIS_PASSWORD", _REDIS, None, "The password. Spaces around it are part of it."),
-    Switch("KEYLANE_REDIS_TLS", _REDIS, False, "Whether connections are encrypted."),
+    Raw("KEYLANE_REDIS_USERNAME", "The user. Spaces around it are part of it."),
+    Raw("KEYLANE_REDIS_PASSWORD", "The password. Spaces around it are part of it."),
+    Switch("KEYLANE_REDIS_TLS", "Whether connections are encrypted.", False),
     Raw(
         "KEYLANE_REDIS_TLS_CA_FILE",
-        _REDIS,
-        None,
         "A PEM file with the certificates of the authorities to trust.",
         shown="the system's authorities",
     ),
+    parts=_REDIS,
 )
 
 API = SettingsTable(
     JsonObject(
         "KEYLANE_TOPICS",
-        "query, explore, produce",
         "Patterns of the topics that may be read and written: see [Topics](#topics).",
         '{"read": ["orders*", "customers"], "write": ["orders*"]}',
         shown="all but internal topics",
     ),
     Pattern(
         "KEYLANE_BASE_PATH",
-        "query, explore, produce, authorizer",
-        "",
         "The base path of a custom domain, which API Gateway leaves in the path.",
+        "",
+        parts="query, explore, produce, authorizer",
         form=("a path like /kafka, without a slash at the end", r"(/[A-Za-z0-9._~-]+)+"),
     ),
     Pattern(
         "KEYLANE_CORS_ORIGIN",
-        "query, explore, produce",
-        "",
         "The origin whose pages may call the API from a browser: a header of every answer. * for all.",
+        "",
         form=("* or an origin like https://app.example.org", r"\*|https?://[A-Za-z0-9.-]+(:\d+)?"),
     ),
+    parts="query, explore, produce",
 )
 
 READS = SettingsTable(
-    Integer("KEYLANE_STATE_TIMEOUT_MS", "query, explore, produce", 1_000, "The longest time of one read."),
+    Integer(
+        "KEYLANE_STATE_TIMEOUT_MS", "The longest time of one read.", 1_000, parts="query, explore, produce"
+    ),
     Integer(
         "KEYLANE_WAIT_DEFAULT_MS",
-        "query",
-        5_000,
         "How long a read waits for a position, where the request does not say. Never more than the maximum.",
+        5_000,
         bounds=(0, None),
     ),
-    Integer(
-        "KEYLANE_WAIT_MAX_MS", "query", 20_000, "The longest wait that a request gets.", bounds=(0, None)
-    ),
+    Integer("KEYLANE_WAIT_MAX_MS", "The longest wait that a request gets.", 20_000, bounds=(0, None)),
     Integer(
         "KEYLANE_LAYOUT_TTL_S",
-        "query",
-        30,
         "How long the layout of a topic is used before it is read again.",
+        30,
         bounds=(0, None),
     ),
-    Integer("KEYLANE_EXPLORE_TIMEOUT_MS", "explore", 5_000, "The longest time that one request asks Kafka."),
-    Integer("KEYLANE_HEALTH_TIMEOUT_MS", "explore", 2_000, "The same for `/health`, for each cluster."),
-    Switch("KEYLANE_METRICS", "all functions", True, "Whether functions write metrics to their logs."),
+    Integer(
+        "KEYLANE_EXPLORE_TIMEOUT_MS", "The longest time that one request asks Kafka.", 5_000, parts="explore"
+    ),
+    Integer("KEYLANE_HEALTH_TIMEOUT_MS", "The same for `/health`, for each cluster.", 2_000, parts="explore"),
+    Switch("KEYLANE_METRICS", "Whether functions write metrics to their logs.", True, parts="all functions"),
     Pattern(
         "KEYLANE_METRICS_NAMESPACE",
-        "all functions, job",
-        "Keylane",
         "The namespace of metrics in CloudWatch. `template.yaml` sets one for each stack.",
+        "Keylane",
+        parts="all functions, job",
         form=("a namespace of CloudWatch", r"[A-Za-z0-9_./#-]{1,255}"),
     ),
+    parts="query",
 )
 
 REGISTRY = SettingsTable(
     Setting(
         "KEYLANE_SCHEMA_REGISTRY_URL",
-        _REGISTRY,
-        None,
         "Where Confluent's API begins. Needed for values in a registry's format. No credentials in it.",
     ),
-    Raw("KEYLANE_SCHEMA_REGISTRY_USERNAME", _REGISTRY, None, "The user."),
-    Raw("KEYLANE_SCHEMA_REGISTRY_PASSWORD", _REGISTRY, None, "The password."),
+    Raw("KEYLANE_SCHEMA_REGISTRY_USERNAME", "The user."),
+    Raw("KEYLANE_SCHEMA_REGISTRY_PASSWORD", "The password."),
     Raw(
         "KEYLANE_SCHEMA_REGISTRY_CA_FILE",
-        _REGISTRY,
-        None,
         "A PEM file with the certificates of the authorities to trust.",
         shown="the system's authorities",
     ),
-    Integer(
-        "KEYLANE_SCHEMA_REGISTRY_TIMEOUT_MS", _REGISTRY, 2_000, "The longest time that one request asks it."
-    ),
+    Integer("KEYLANE_SCHEMA_REGISTRY_TIMEOUT_MS", "The longest time that one request asks it.", 2_000),
+    parts=_REGISTRY,
 )
 
 WRITES = SettingsTable(
-    Integer("KEYLANE_PRODUCE_TIMEOUT_MS", "produce, drain", 5_000, "The longest time of one request."),
+    Integer("KEYLANE_PRODUCE_TIMEOUT_MS", "The longest time of one request.", 5_000, parts="produce, drain"),
     Integer(
         "KEYLANE_MAX_VALUE_BYTES",
-        _WRITERS,
-        1_048_576,
         "The largest value, without its key. Key and batch have another 128 KiB.",
+        1_048_576,
+        parts=_WRITERS,
         bounds=(1, LARGEST_VALUE_BYTES),
     ),
     Pattern(
         "KEYLANE_REQUEST_ID_HEADER",
-        "produce",
-        None,
         "A header that every record gets, with the id of the request that wrote it: that of the access log.",
         form=("a header's name of letters, digits, dot, dash and underscore", r"[A-Za-z0-9._-]{1,100}"),
     ),
     Switch(
         "KEYLANE_TRACE_HEADERS",
-        "produce",
-        True,
         "Whether records get the headers `traceparent` and `tracestate` of the request that wrote them.",
+        True,
     ),
     ExactChoice(
         "KEYLANE_PUSH_COMPATIBILITY",
-        "produce",
-        "",
         "`kprf`: a push of which a record failed is 500, as in kprf, and a rate-limited record's message is "
         "`ratelimit`. Clients that repeat a push after 500 then write its other records twice.",
+        "",
         words=("kprf",),
         shown="none",
     ),
     JsonObject(
         "KEYLANE_SCHEMAS",
-        "produce",
         "Schemas by which values are validated: see [Schemas](#schemas).",
         '{"orders*": {"file": "schemas/orders.json"}, "*": {"subject": "{topic}-value"}}',
     ),
+    parts="produce",
 )
 
 LOG = SettingsTable(
     Pattern(
         "KEYLANE_QUEUE_URL",
-        _WRITERS,
-        None,
         "The SQS queue. It is FIFO if its name ends with `.fifo`. drain needs it for pauses that grow.",
         form=_QUEUE,
     ),
     ExactChoice(
         "KEYLANE_ASYNC",
-        "produce",
-        "",
         "Where asynchronous writes go: into the queue, or to Kafka while the client waits.",
+        "",
+        parts="produce",
         words=("queue", "deliver"),
         shown="`queue` where a queue is set",
     ),
     Switch(
         "KEYLANE_QUEUE_ON_FAILURE",
-        "produce",
-        False,
         "Whether records that Kafka did not acknowledge go into the queue.",
+        False,
+        parts="produce",
     ),
     Integer(
         "KEYLANE_QUEUE_GROUPS",
-        "produce",
-        16,
         "The order groups of a topic in a FIFO queue.",
+        16,
+        parts="produce",
         bounds=(1, 10_000),
     ),
     Integer(
         "KEYLANE_QUEUE_LIMIT_BYTES",
-        _WRITERS,
-        SAFE_MESSAGE_BYTES,
         "The largest message.",
+        SAFE_MESSAGE_BYTES,
         bounds=(LEAST_MESSAGE_BYTES, MOST_MESSAGE_BYTES),
     ),
-    Pattern(
-        "KEYLANE_QUEUE_BUCKET", _WRITERS, None, "A bucket for records that no message can hold.", form=_BUCKET
-    ),
-    Pattern("KEYLANE_DLQ_URL", "drain", REQUIRED, "The queue of dead letters.", form=_QUEUE),
+    Pattern("KEYLANE_QUEUE_BUCKET", "A bucket for records that no message can hold.", form=_BUCKET),
+    Pattern("KEYLANE_DLQ_URL", "The queue of dead letters.", REQUIRED, parts="drain", form=_QUEUE),
     Integer(
-        "KEYLANE_DRAIN_TIMEOUT_MS", "drain", 20_000, "The longest time of one batch.", bounds=(1, 840_000)
+        "KEYLANE_DRAIN_TIMEOUT_MS",
+        "The longest time of one batch.",
+        20_000,
+        parts="drain",
+        bounds=(1, 840_000),
     ),
+    parts=_WRITERS,
 )
 
 GUARDS = SettingsTable(
     JsonObject(
         "KEYLANE_RATE_LIMITS",
-        "produce",
         "Rates of topics and callers: see [Rate limits](#rate-limits). Needs `KEYLANE_REDIS_NODES`.",
         '{"topics": {"a*": {"records_per_minute": 600}}, "callers": {"*": {"bytes_per_minute": 9000}}}',
     ),
     Integer(
         "KEYLANE_RATE_LIMIT_TIMEOUT_MS",
-        "produce",
-        50,
         "The longest time that counting adds to a write; 500 for the first one. A Redis node that failed is "
         "skipped for a second.",
+        50,
     ),
     ExactChoice(
         "KEYLANE_RATE_LIMIT_FAILURE",
-        "produce",
-        "open",
         "What happens to a request that cannot be counted: `open` admits it, `closed` answers 503.",
+        "open",
         words=("open", "closed"),
     ),
     Setting(
         "KEYLANE_CALLER",
-        "produce",
-        "",
         "How callers are identified, by the first that is known: principal or `sub`, ARN, id of the API key, "
         "address. `X-Forwarded-For` is never used.",
+        "",
         shown="`authorizer,iam,api-key,source-ip`",
     ),
     Integer(
         "KEYLANE_IDEMPOTENCY_EXPIRY_S",
-        "produce",
-        86_400,
         "How long a response is kept for its `Idempotency-Key`. Needs `KEYLANE_REDIS_NODES`.",
+        86_400,
         bounds=(1, _MONTH_S),
     ),
     Integer(
         "KEYLANE_IDEMPOTENCY_IN_PROGRESS_S",
-        "produce",
-        30,
         "After this time a request without a response counts as failed. At least the function's timeout, and "
         "more than the timeouts of Kafka, registry and state together.",
+        30,
         bounds=(1, 900),
     ),
+    parts="produce",
 )
 
 ACCESS = SettingsTable(
     JsonObject(
         "KEYLANE_ACCESS",
-        "authorizer",
         "Tokens by their SHA-256, and what each grants. Read again each minute, so best a reference.",
         '{"SHA-256 of a token": {"name": "billing", "read": ["orders*"], "write": ["invoices"]}}',
         REQUIRED,
-    )
+    ),
+    parts="authorizer",
 )
 
 JOB_AND_BUILD = SettingsTable(
     Switch(
         "KEYLANE_CREATE_TOPICS",
-        "job",
-        False,
         "Whether the job creates topics that Kafka does not have, whatever `keylane.toml` says.",
+        False,
         shown="`create_topics` of `[job]`",
     ),
     ExactChoice(
         "KEYLANE_JOB_METRICS",
-        "job",
-        "",
         "Whether the job prints metrics for CloudWatch (`emf`) or serves them for Prometheus "
         "(`openmetrics`), whatever `keylane.toml` says.",
+        "",
         words=("none", "emf", "openmetrics"),
         shown="`metrics` of `[job]`",
     ),
     Raw(
         "KEYLANE_CHECKPOINT",
-        "job",
-        None,
         "The folder of Spark's offset log, on the driver's own disk.",
         shown="a temporary folder",
     ),
+    Raw("KEYLANE_JARS", "The folder with the jars of the Kafka connector.", shown="the deployment's"),
+    Raw("KEYLANE_DATA", "The folder of the local stack's data.", ".keylane", parts="`keylane`"),
+    Raw("KEYLANE_URL", "The API that commands talk to.", parts="`keylane`", shown="the local stack's"),
+    Raw("KEYLANE_API_KEY", "The API key of its requests.", parts="`keylane`"),
+    Raw("KEYLANE_AUTHORIZATION", "The header `Authorization` of its requests.", parts="`keylane`"),
     Raw(
-        "KEYLANE_JARS",
-        "job",
-        None,
-        "The folder with the jars of the Kafka connector.",
-        shown="the deployment's",
+        "KEYLANE_TOOLS",
+        "The folder of the servers and jars that it fetches.",
+        ".keylane-tools",
+        parts="set-up",
     ),
-    Raw("KEYLANE_DATA", "`keylane`", ".keylane", "The folder of the local stack's data."),
-    Raw("KEYLANE_URL", "`keylane`", None, "The API that commands talk to.", shown="the local stack's"),
-    Raw("KEYLANE_API_KEY", "`keylane`", None, "The API key of its requests."),
-    Raw("KEYLANE_AUTHORIZATION", "`keylane`", None, "The header `Authorization` of its requests."),
-    Raw("KEYLANE_TOOLS", "set-up", ".keylane-tools", "The folder of the servers and jars that it fetches."),
-    Raw("KEYLANE_IVY_SETTINGS", "set-up", None, "An Ivy settings file, to fetch jars from a mirror."),
-    Raw("KEYLANE_ARCHITECTURE", "build of the layer", "x86_64", "`x86_64` or `arm64`."),
-    Raw("KEYLANE_RUNTIME", "build of the layer", "python3.13", "The runtime of the functions."),
+    Raw("KEYLANE_IVY_SETTINGS", "An Ivy settings file, to fetch jars from a mirror.", parts="set-up"),
+    Raw("KEYLANE_ARCHITECTURE", "`x86_64` or `arm64`.", "x86_64", parts="build of the layer"),
+    Raw("KEYLANE_RUNTIME", "The runtime of the functions.", "python3.13", parts="build of the layer"),
+    parts="job",
 )
 
 SETTINGS = SettingsTable(

@@ -145,7 +145,10 @@ def test_a_changed_page_size_is_that_of_all_lists_and_documents(tmp_path):
 def test_a_changed_setting_is_that_of_requests_and_documents(tmp_path):
     assert seen()["waits_ms"] == 5_000
     found = seen_after(
-        tmp_path / "layer", "config/table.py", '"query",\n        5_000,', '"query",\n        4_321,'
+        tmp_path / "layer",
+        "config/table.py",
+        "        5_000,\n        bounds=(0, None),",
+        "        4_321,\n        bounds=(0, None),",
     )
     assert found["waits_ms"] == 4_321
     assert found["page_has_wait"]

@@ -64,11 +64,6 @@ class ResolvedStack:
             if self.exists(output)
         }
 
-    @property
-    def identities(self) -> dict[str, Identity]:
-        """The identities of all resources that others refer to."""
-        return self._identities
-
     def exists(self, element: dict[str, Any]) -> bool:
         """Return whether the condition of a resource or an output holds."""
         return "Condition" not in element or self.condition(element["Condition"])

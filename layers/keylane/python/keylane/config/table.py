@@ -15,7 +15,7 @@ from keylane.config.settings import (
 
 _QUEUE = ("an http or https URL of host and path alone", r"https?://[^/@?#\s]+(/[^/@?#\s]+)+")
 _BUCKET = ("the name of an S3 bucket", r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
-_READERS, _WRITERS = "query, explore", "produce, drain"
+_WRITERS = "produce, drain"
 _REDIS = "query, explore, produce, job"
 _REGISTRY = "query, produce"
 _MONTH_S = 30 * 86_400

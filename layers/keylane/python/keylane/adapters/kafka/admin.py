@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from confluent_kafka import IsolationLevel, TopicCollection, TopicPartition, cimpl
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec  # type: ignore[attr-defined]
@@ -17,7 +17,7 @@ from keylane.adapters.kafka.clients import (
     wait_for_result,
 )
 from keylane.adapters.kafka.errors import translate_kafka_errors
-from keylane.adapters.kafka.options import ClientOptions, Security
+from keylane.adapters.kafka.options import ClientOptions, Connection, Security
 from keylane.errors import ConnectionRejected, LogRefused, LogUnavailable, UnknownTopic
 from keylane.model.kafka import (
     EARLIEST,
@@ -37,7 +37,7 @@ from keylane.model.kafka import (
 from keylane.ports import Deadline
 
 Found = TypeVar("Found")
-Settings = TypeVar("Settings", bound="AdminSettings")
+Settings = TypeVar("Settings", bound="ReaderSettings | Connection")
 Arguments = ParamSpec("Arguments")
 
 _SPECS: dict[At, Any] = {
@@ -45,17 +45,6 @@ _SPECS: dict[At, Any] = {
     LATEST: OffsetSpec.latest,
     MAX: OffsetSpec.max_timestamp,
 }
-
-
-class AdminSettings(Protocol):
-    """How `KafkaAdmin` reaches a cluster."""
-
-    @property
-    def security(self) -> Security:
-        """Credentials and certificates."""
-
-    def configuration(self) -> dict[str, Any]:
-        """Return all other options, by their names in librdkafka."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ An option that is None keeps the function's default, or librdkafka's.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 PLAINTEXT = "PLAINTEXT"
@@ -95,33 +95,32 @@ def is_pem(text: str) -> bool:
     return text.lstrip().startswith(_PEM)
 
 
+def _option(name: str) -> Any:
+    """Return the field of an option that may be None; `name`: librdkafka's."""
+    return field(default=None, metadata={"name": name})
+
+
+def _configuration(options: Any) -> dict[str, Any]:
+    given = {each.metadata["name"]: getattr(options, each.name) for each in fields(options) if each.metadata}
+    return {name: value for name, value in given.items() if value is not None}
+
+
 @dataclass(frozen=True, slots=True)
 class ClientOptions:
     """Options that producers, readers and admin clients share. An `idle_timeout_ms` of 0 means none."""
 
-    client_id: str | None = None
-    client_rack: str | None = None
-    socket_timeout_ms: int | None = None
-    connect_timeout_ms: int | None = None
-    idle_timeout_ms: int | None = None
-    metadata_refresh_ms: int | None = None
-    retry_backoff_ms: int | None = None
-    retry_backoff_max_ms: int | None = None
+    client_id: str | None = _option("client.id")
+    client_rack: str | None = _option("client.rack")
+    socket_timeout_ms: int | None = _option("socket.timeout.ms")
+    connect_timeout_ms: int | None = _option("socket.connection.setup.timeout.ms")
+    idle_timeout_ms: int | None = _option("connections.max.idle.ms")
+    metadata_refresh_ms: int | None = _option("topic.metadata.refresh.interval.ms")
+    retry_backoff_ms: int | None = _option("retry.backoff.ms")
+    retry_backoff_max_ms: int | None = _option("retry.backoff.max.ms")
 
     def configuration(self) -> dict[str, Any]:
         """Options of librdkafka, without those that are None."""
-        return _set(
-            {
-                "client.id": self.client_id,
-                "client.rack": self.client_rack,
-                "socket.timeout.ms": self.socket_timeout_ms,
-                "socket.connection.setup.timeout.ms": self.connect_timeout_ms,
-                "connections.max.idle.ms": self.idle_timeout_ms,
-                "topic.metadata.refresh.interval.ms": self.metadata_refresh_ms,
-                "retry.backoff.ms": self.retry_backoff_ms,
-                "retry.backoff.max.ms": self.retry_backoff_max_ms,
-            }
-        )
+        return _configuration(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,37 +145,22 @@ class Connection:
 class ProducerOptions:
     """How records are sent. `idempotence` requires `acks` "all" and `retries` above 0."""
 
-    acks: str
-    idempotence: bool
-    linger_ms: int
+    acks: str = field(metadata={"name": "acks"})
+    idempotence: bool = field(metadata={"name": "enable.idempotence"})
+    linger_ms: int = field(metadata={"name": "linger.ms"})
     queue_full: str
-    compression: str
-    retries: int | None = None
-    batch_records: int | None = None
-    batch_bytes: int | None = None
-    queue_records: int | None = None
-    queue_kbytes: int | None = None
-    message_timeout_ms: int | None = None
-    request_timeout_ms: int | None = None
+    compression: str = field(metadata={"name": "compression.type"})
+    retries: int | None = _option("message.send.max.retries")
+    batch_records: int | None = _option("batch.num.messages")
+    batch_bytes: int | None = _option("batch.size")
+    queue_records: int | None = _option("queue.buffering.max.messages")
+    queue_kbytes: int | None = _option("queue.buffering.max.kbytes")
+    message_timeout_ms: int | None = _option("message.timeout.ms")
+    request_timeout_ms: int | None = _option("request.timeout.ms")
 
     def configuration(self) -> dict[str, Any]:
         """Options of librdkafka, without those that are None."""
-        return {
-            "acks": self.acks,
-            "enable.idempotence": self.idempotence,
-            "linger.ms": self.linger_ms,
-            "compression.type": self.compression,
-        } | _set(
-            {
-                "message.send.max.retries": self.retries,
-                "batch.num.messages": self.batch_records,
-                "batch.size": self.batch_bytes,
-                "queue.buffering.max.messages": self.queue_records,
-                "queue.buffering.max.kbytes": self.queue_kbytes,
-                "message.timeout.ms": self.message_timeout_ms,
-                "request.timeout.ms": self.request_timeout_ms,
-            }
-        )
+        return _configuration(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +204,3 @@ class KafkaSettings:
             **self.client.configuration(),
             **self.producer.configuration(),
         }
-
-
-def _set(options: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if value is not None}

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from keylane.adapters.redis.resp import encode_command
+from keylane.model.records import Layout, Options
 from keylane.state import lanes, redis_keys
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from keylane.model.records import Layout, Options
-    from keylane_spark.columns.chunks import Chunk
+from keylane_spark.columns.chunks import Chunk
 
 LONGEST_MS = 10**15
 """Longer times are cut to this, 31,000 years: Redis refuses a date beyond 63 bits."""

@@ -1,19 +1,13 @@
 """`keylane up --host ADDRESS`: what containers need to reach the stack, and a warning."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import click
 
 from keylane_local.process.ports import HOST
+from keylane_local.stack.stack import Stack
 from keylane_local.tools import project_root
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from keylane_local.stack.stack import Stack
 
 _TEXT = """
 Warning: Kafka and Redis listen on {host} without passwords. Whoever reaches this address can read and delete

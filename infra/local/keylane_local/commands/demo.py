@@ -1,26 +1,21 @@
 """`keylane demo`: write real flights into Kafka and read them over HTTP, reporting each step."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import redis
 import urllib3
 from confluent_kafka import Producer
+from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from keylane_local.commands import flights
 from keylane_local.errors import PartFailed
+from keylane_local.stack.stack import Stack
 from keylane_local.stack.watching import Lanes
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from keylane_local.stack.stack import Stack
 
 TOPIC = "flights"
 VIEW = "departures"

@@ -1,10 +1,10 @@
 """Deployment of the template to LocalStack: build the layer, upload archives, run a change set."""
 
-from __future__ import annotations
-
 import contextlib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from botocore.exceptions import ClientError
 
@@ -17,13 +17,8 @@ from keylane_local.deploy.packaging import (
     build_layer_archive,
     package_template,
 )
+from keylane_local.servers.localstack import LocalStack
 from keylane_local.tools import project_root
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from pathlib import Path
-
-    from keylane_local.servers.localstack import LocalStack
 
 NAME = "keylane"
 BUCKET = "keylane-deployments"

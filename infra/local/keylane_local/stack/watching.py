@@ -1,8 +1,6 @@
 """Reads the progress of a topic's lanes from outside the job."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from keylane.adapters.kafka.options import Connection
 from keylane.adapters.redis.cluster import Cluster
@@ -11,12 +9,10 @@ from keylane.config.functions import redis_settings
 from keylane.ports import Clock, Deadline
 from keylane.state import codec
 from keylane_local.errors import PartFailed
+from keylane_local.stack.stack import Stack
 from keylane_spark.adapters.kafka_admin import JobKafka
 from keylane_spark.adapters.lane import LaneTarget
 from keylane_spark.adapters.layout_store import LayoutStore
-
-if TYPE_CHECKING:
-    from keylane_local.stack.stack import Stack
 
 _TIMEOUT_MS = 10_000
 

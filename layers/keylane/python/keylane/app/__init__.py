@@ -4,20 +4,14 @@ Each module has the operations of one function, and `build`, which makes the app
 environment. Hosts call it: Lambda's handlers in `functions/`, and the standing server.
 """
 
-from __future__ import annotations
-
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
-from keylane.api.http.router import Application
+from keylane.api.http.router import Application, Operations
+from keylane.metrics.meter import Meter
 from keylane.wiring.application import build_meter, read_api_settings
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from keylane.api.http.router import Operations
-    from keylane.metrics.meter import Meter
-    from keylane.wiring.runtime import Runtime
+from keylane.wiring.runtime import Runtime
 
 Parts = TypeVar("Parts")
 

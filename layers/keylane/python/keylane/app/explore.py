@@ -1,11 +1,10 @@
 """Kafka itself: clusters, topics, partitions, offsets, raw records; and the health of Kafka and Redis."""
 
-from __future__ import annotations
+from collections.abc import Mapping
 
-from typing import TYPE_CHECKING
-
-from keylane.api.http.request import cluster_of, topic_of
-from keylane.api.http.router import Operations
+from keylane.api.http.request import Request, cluster_of, topic_of
+from keylane.api.http.response import Response
+from keylane.api.http.router import Application, Operations
 from keylane.api.reads import explore, log_records, topics
 from keylane.api.rest_proxy import v2_documents as v2
 from keylane.api.rest_proxy import v3_documents as v3
@@ -15,6 +14,7 @@ from keylane.explore.clusters import find_cluster, list_clusters, topic_of_clust
 from keylane.explore.health import check_health
 from keylane.explore.log import find_ends, find_offset, read_records
 from keylane.explore.topics import (
+    TopicPlacement,
     check_partition,
     describe_api_versions,
     describe_clusters,
@@ -24,21 +24,13 @@ from keylane.explore.topics import (
     list_topics,
     locate_topic,
 )
+from keylane.model.kafka import KafkaTopic
 from keylane.model.routes import EXPLORE
 from keylane.query.topics import describe_topic
 from keylane.wiring.explore import ExploreParts, build_explore
+from keylane.wiring.runtime import Runtime
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from keylane.api.http.request import Request
-    from keylane.api.http.response import Response
-    from keylane.api.http.router import Application
-    from keylane.explore.topics import TopicPlacement
-    from keylane.model.kafka import KafkaTopic
-    from keylane.wiring.runtime import Runtime
-
-    ExploreApp = Application[ExploreParts]
+ExploreApp = Application[ExploreParts]
 
 OPERATIONS = Operations(EXPLORE)
 

@@ -4,17 +4,16 @@ Each operation parses its request, passes the guards (rate limits, idempotency k
 renders the result of each record.
 """
 
-from __future__ import annotations
-
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from keylane.api.http import problems
 from keylane.api.http.common_parameters import KEY_FORMAT
 from keylane.api.http.preferences import PREFER_ASYNC, wants_async
-from keylane.api.http.request import topic_of
-from keylane.api.http.router import BYTES, Operations
+from keylane.api.http.request import Request, topic_of
+from keylane.api.http.response import Response
+from keylane.api.http.router import BYTES, Application, Operations
 from keylane.api.http.trace_context import has_trace, trace_headers
 from keylane.api.rest_proxy import v2_answers, v2_records, v3, v3_batch, v3_reports
 from keylane.api.rest_proxy.v2_schemas import MEDIA_TYPES, RequestSchemas
@@ -25,22 +24,15 @@ from keylane.api.writes.guarded_write import write_guarded
 from keylane.api.writes.idempotency import IDEMPOTENCY_KEY
 from keylane.api.writes.key import ACCEPTED_SCHEMA, WRITTEN_SCHEMA, parse_delete, parse_put, render_write
 from keylane.app import build_application
+from keylane.model.records import NewRecord
 from keylane.model.routes import PRODUCE, PermissionKind
+from keylane.ports import RecordResult
 from keylane.produce.put import put_all
 from keylane.wiring.produce import ProduceParts, build_produce, preload_clients
+from keylane.wiring.runtime import Runtime
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from keylane.api.http.request import Request
-    from keylane.api.http.response import Response
-    from keylane.api.http.router import Application
-    from keylane.model.records import NewRecord
-    from keylane.ports import RecordResult
-    from keylane.wiring.runtime import Runtime
-
-    ProduceApp = Application[ProduceParts]
-    Render = Callable[[Sequence[RecordResult]], Response[str]]
+ProduceApp = Application[ProduceParts]
+Render = Callable[[Sequence[RecordResult]], Response[str]]
 
 OPERATIONS = Operations(PRODUCE)
 

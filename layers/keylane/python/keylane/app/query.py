@@ -1,10 +1,12 @@
 """Reads from the state: keys, histories, many keys, joins, ranges, views, and descriptions of partitions."""
 
-from __future__ import annotations
+from collections.abc import Mapping
+from typing import Any
 
-from typing import TYPE_CHECKING, Any
-
-from keylane.api.http.router import Operations
+from keylane.api.http.common_parameters import ValueOptions
+from keylane.api.http.request import Request
+from keylane.api.http.response import Response
+from keylane.api.http.router import Application, Operations
 from keylane.api.reads import changes, many, pages, topics, views
 from keylane.api.reads.change_sources import KeyChanges, TopicChanges
 from keylane.api.reads.envelope import Envelopes
@@ -20,17 +22,9 @@ from keylane.query.ranges import read_range
 from keylane.query.topics import partitions_by_node
 from keylane.query.views import describe_view, list_views, read_windows
 from keylane.wiring.query import QueryParts, build_query
+from keylane.wiring.runtime import Runtime
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from keylane.api.http.common_parameters import ValueOptions
-    from keylane.api.http.request import Request
-    from keylane.api.http.response import Response
-    from keylane.api.http.router import Application
-    from keylane.wiring.runtime import Runtime
-
-    QueryApp = Application[QueryParts]
+QueryApp = Application[QueryParts]
 
 OPERATIONS = Operations(QUERY)
 

@@ -1,23 +1,17 @@
 """Kafka's clusters and topics, and the placement of a topic's partitions in Keylane's state."""
 
-from __future__ import annotations
-
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from keylane import routing
 from keylane.errors import CorruptState, KeylaneError, StateUnavailable, UnknownPartition, UnknownTopic
+from keylane.model.kafka import ApiVersion, KafkaCluster, KafkaTopic
 from keylane.model.records import MAX_LANES
-from keylane.ports import Deadline
+from keylane.model.served_topics import ServedTopics
+from keylane.ports import Deadline, DetailedMetadata, Metadata
+from keylane.query.store import Store
 from keylane.state import lanes
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from keylane.model.kafka import ApiVersion, KafkaCluster, KafkaTopic
-    from keylane.model.served_topics import ServedTopics
-    from keylane.ports import DetailedMetadata, Metadata
-    from keylane.query.store import Store
 
 KEPT, NOT_KEPT, UNAVAILABLE, NOT_CONFIGURED = "kept", "not-kept", "unavailable", "not-configured"
 

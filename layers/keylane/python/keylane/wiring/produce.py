@@ -1,31 +1,24 @@
 """Builds what the produce function works with."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import TYPE_CHECKING
 
 import keylane.adapters.kafka.producer  # noqa: F401 (the client library loads in the init phase)
 from keylane.adapters.aws import references
 from keylane.config.functions import ProduceSettings, renewable_registry
-from keylane.config.queue import queue_settings
+from keylane.config.queue import QueueSettings, queue_settings
 from keylane.config.settings import is_set
 from keylane.config.table import SETTINGS
+from keylane.metrics.meter import Meter
+from keylane.ports import SchemaWriter
+from keylane.produce.enqueue import WriteAheadLog
+from keylane.produce.guards import Guards
 from keylane.produce.put import RecordWriter
 from keylane.wiring.application import check_metrics, read_api_settings
 from keylane.wiring.guards import build_checks, build_guards
 from keylane.wiring.kafka import ClusterSource, open_log
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from keylane.config.queue import QueueSettings
-    from keylane.metrics.meter import Meter
-    from keylane.ports import SchemaWriter
-    from keylane.produce.enqueue import WriteAheadLog
-    from keylane.produce.guards import Guards
-    from keylane.wiring.runtime import Runtime
+from keylane.wiring.runtime import Runtime
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,29 +1,24 @@
 """Builds what the query function works with. It imports nothing of Kafka, of the log, or of AWS."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import keylane.adapters.redis.cluster  # noqa: F401 (the client library loads in the init phase)
 from keylane.adapters.aws import references
 from keylane.adapters.redis.state import RedisState
 from keylane.config.functions import QuerySettings, renewable_redis, renewable_registry
+from keylane.metrics.meter import Meter
+from keylane.model.changes import ChangeSource
+from keylane.ports import LogReader, Schemas
 from keylane.query.changes import ChangeReader
 from keylane.query.decoding import ValueDecoder
 from keylane.query.store import Store
 from keylane.wiring.application import check_metrics
+from keylane.wiring.runtime import Runtime
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from keylane.metrics.meter import Meter
-    from keylane.model.changes import ChangeSource
-    from keylane.ports import LogReader, Schemas
-    from keylane.wiring.runtime import Runtime
-
-    OpenStream = Callable[[ChangeSource, Any, Callable[[bytes], bool]], Any]
+OpenStream = Callable[[ChangeSource, Any, Callable[[bytes], bool]], Any]
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,38 +32,33 @@ _NAMES = {
     "AWS::SecretsManager::Secret": "Name",
 }
 """The property that names a resource, if the template sets it."""
-_ARN = "arn:aws:{service}:eu-central-1:123456789012:"
-_BALANCER = _ARN.format(service="elasticloadbalancing")
+_HERE, _UUID = f"{REGION}:{ACCOUNT}", "1234abcd-12ab-34cd-56ef-1234567890ab"
+_BALANCING, _ID = f"arn:aws:elasticloadbalancing:{_HERE}", "1a2b3c4d5e6f7a8b"
 _ARNS = {
-    "AWS::ECS::Cluster": _ARN.format(service="ecs") + "cluster/{name}",
-    "AWS::ECS::TaskDefinition": _ARN.format(service="ecs") + "task-definition/{name}:1",
-    "AWS::EMRServerless::Application": _ARN.format(service="emr-serverless")
-    + "/applications/00fabcdefgh12345",
-    "AWS::ECS::Service": _ARN.format(service="ecs") + "service/cluster/{name}",
-    "AWS::ElasticLoadBalancingV2::Listener": _BALANCER
-    + "listener/app/{name}/1a2b3c4d5e6f7a8b/1a2b3c4d5e6f7a8b",
-    "AWS::ElasticLoadBalancingV2::LoadBalancer": _BALANCER + "loadbalancer/app/{name}/1a2b3c4d5e6f7a8b",
-    "AWS::ElasticLoadBalancingV2::TargetGroup": _BALANCER + "targetgroup/{name}/1a2b3c4d5e6f7a8b",
-    "AWS::ElastiCache::User": _ARN.format(service="elasticache") + "user:{name}",
+    "AWS::ECS::Cluster": f"arn:aws:ecs:{_HERE}:cluster/{{name}}",
+    "AWS::ECS::TaskDefinition": f"arn:aws:ecs:{_HERE}:task-definition/{{name}}:1",
+    "AWS::EMRServerless::Application": f"arn:aws:emr-serverless:{_HERE}:/applications/00fabcdefgh12345",
+    "AWS::ECS::Service": f"arn:aws:ecs:{_HERE}:service/cluster/{{name}}",
+    "AWS::ElasticLoadBalancingV2::Listener": f"{_BALANCING}:listener/app/{{name}}/{_ID}/{_ID}",
+    "AWS::ElasticLoadBalancingV2::LoadBalancer": f"{_BALANCING}:loadbalancer/app/{{name}}/{_ID}",
+    "AWS::ElasticLoadBalancingV2::TargetGroup": f"{_BALANCING}:targetgroup/{{name}}/{_ID}",
+    "AWS::ElastiCache::User": f"arn:aws:elasticache:{_HERE}:user:{{name}}",
     "AWS::IAM::ManagedPolicy": "arn:aws:iam::123456789012:policy/{name}",
     "AWS::IAM::Role": "arn:aws:iam::123456789012:role/{name}",
-    "AWS::KMS::Key": _ARN.format(service="kms") + "key/1234abcd-12ab-34cd-56ef-1234567890ab",
-    "AWS::Lambda::Alias": _ARN.format(service="lambda") + "function:{name}:live",
-    "AWS::Lambda::Function": _ARN.format(service="lambda") + "function:{name}",
-    "AWS::Lambda::LayerVersion": _ARN.format(service="lambda") + "layer:{name}:1",
-    "AWS::Lambda::Version": _ARN.format(service="lambda") + "function:{name}:1",
-    "AWS::Logs::LogGroup": _ARN.format(service="logs") + "log-group:{name}:*",
-    "AWS::MSK::Cluster": _ARN.format(service="kafka")
-    + "cluster/{name}/1234abcd-12ab-34cd-56ef-1234567890ab-1",
-    "AWS::MSK::ServerlessCluster": _ARN.format(service="kafka")
-    + "cluster/{name}/1234abcd-12ab-34cd-56ef-1234567890ab-s1",
-    "AWS::MSK::Configuration": _ARN.format(service="kafka")
-    + "configuration/{name}/1234abcd-12ab-34cd-56ef-1234567890ab-1",
+    "AWS::KMS::Key": f"arn:aws:kms:{_HERE}:key/{_UUID}",
+    "AWS::Lambda::Alias": f"arn:aws:lambda:{_HERE}:function:{{name}}:live",
+    "AWS::Lambda::Function": f"arn:aws:lambda:{_HERE}:function:{{name}}",
+    "AWS::Lambda::LayerVersion": f"arn:aws:lambda:{_HERE}:layer:{{name}}:1",
+    "AWS::Lambda::Version": f"arn:aws:lambda:{_HERE}:function:{{name}}:1",
+    "AWS::Logs::LogGroup": f"arn:aws:logs:{_HERE}:log-group:{{name}}:*",
+    "AWS::MSK::Cluster": f"arn:aws:kafka:{_HERE}:cluster/{{name}}/{_UUID}-1",
+    "AWS::MSK::ServerlessCluster": f"arn:aws:kafka:{_HERE}:cluster/{{name}}/{_UUID}-s1",
+    "AWS::MSK::Configuration": f"arn:aws:kafka:{_HERE}:configuration/{{name}}/{_UUID}-1",
     "AWS::S3::Bucket": "arn:aws:s3:::{name}",
-    "AWS::SNS::Topic": _ARN.format(service="sns") + "{name}",
-    "AWS::SQS::Queue": _ARN.format(service="sqs") + "{name}",
-    "AWS::SecretsManager::Secret": _ARN.format(service="secretsmanager") + "secret:{name}-AbCdEf",
-    "AWS::StepFunctions::StateMachine": _ARN.format(service="states") + "stateMachine:{name}",
+    "AWS::SNS::Topic": f"arn:aws:sns:{_HERE}:{{name}}",
+    "AWS::SQS::Queue": f"arn:aws:sqs:{_HERE}:{{name}}",
+    "AWS::SecretsManager::Secret": f"arn:aws:secretsmanager:{_HERE}:secret:{{name}}-AbCdEf",
+    "AWS::StepFunctions::StateMachine": f"arn:aws:states:{_HERE}:stateMachine:{{name}}",
 }
 _ARN_IS_REF = {
     "AWS::ECS::Service",
@@ -92,7 +87,7 @@ _IDS = {
 _OTHER_IDS = {
     "AWS::ApiGateway::RestApi": "a1b2c3d4e5",
     "AWS::EMRServerless::Application": "00fabcdefgh12345",
-    "AWS::KMS::Key": "1234abcd-12ab-34cd-56ef-1234567890ab",
+    "AWS::KMS::Key": _UUID,
     "AWS::Serverless::Api": "a1b2c3d4e5",
 }
 

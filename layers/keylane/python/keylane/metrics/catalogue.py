@@ -213,58 +213,54 @@ METRICS: dict[str, Metric] = FUNCTIONS | STREAMS | dict([*CLIENT.values(), *BROK
 """All metrics, by their names in CloudWatch."""
 
 
-def _of(kind: str, shape: str, unit: str, name: str, meaning: str) -> Metric:
+def _of(kind: str, shape: str, name: str, meaning: str, unit: str = COUNT) -> Metric:
     return Metric(shape, unit, (kind,), f"keylane_{kind}_{name}", meaning)
 
 
 def _job(kind: str) -> dict[str, Metric]:
     """The metrics that a topic's writer and a view's have in common; `kind` is their only label."""
     return {
-        "Lag": _of(kind, GAUGE, COUNT, "lag", "Offsets between the state and Kafka's high watermarks"),
-        "Age": _of(kind, GAUGE, MS, "age", "How stale the state may be; absent while a lane is being built"),
+        "Lag": _of(kind, GAUGE, "lag", "Offsets between the state and Kafka's high watermarks"),
+        "Age": _of(kind, GAUGE, "age", "How stale the state may be; absent while a lane is being built", MS),
         "IncompletePartitions": _of(
             kind,
             GAUGE,
-            COUNT,
             "incomplete_partitions",
             "Partitions of which retention removed records before the job read them",
         ),
-        "Records": _of(kind, COUNTER, COUNT, "records", "Records that were read"),
-        "Batches": _of(kind, COUNTER, COUNT, "batches", "Batches that were written"),
-        "Restarts": _of(kind, COUNTER, COUNT, "restarts", "Unplanned restarts of the writer"),
+        "Records": _of(kind, COUNTER, "records", "Records that were read"),
+        "Batches": _of(kind, COUNTER, "batches", "Batches that were written"),
+        "Restarts": _of(kind, COUNTER, "restarts", "Unplanned restarts of the writer"),
     }
 
 
 JOB: dict[str, dict[str, Metric]] = {
     "topic": _job("topic")
     | {
-        "ParkedPartitions": _of(
-            "topic", GAUGE, COUNT, "parked_partitions", "Partitions whose lanes take no writes"
-        ),
+        "ParkedPartitions": _of("topic", GAUGE, "parked_partitions", "Partitions whose lanes take no writes"),
         "MissedDeletions": _of(
             "topic",
             GAUGE,
-            COUNT,
             "missed_deletions",
             "Partitions that may hold deleted keys; also counted as incomplete",
         ),
         "ClockSkew": _of(
             "topic",
             GAUGE,
-            MS,
             "clock_skew",
             "By how much the driver's clock is ahead of the Redis node's that differs most",
+            MS,
         ),
-        "Strays": _of("topic", COUNTER, COUNT, "strays", "Records in another partition than their key's"),
+        "Strays": _of("topic", COUNTER, "strays", "Records in another partition than their key's"),
         "LeftInKafka": _of(
-            "topic", COUNTER, COUNT, "left_in_kafka", "Values over max_value_bytes, which stay in Kafka"
+            "topic", COUNTER, "left_in_kafka", "Values over max_value_bytes, which stay in Kafka"
         ),
     },
     "view": _job("view")
     | {
-        "Windows": _of("view", COUNTER, COUNT, "windows", "Windows that were written"),
-        "Late": _of("view", COUNTER, COUNT, "late", "Records whose window was final already"),
-        "Invalid": _of("view", COUNTER, COUNT, "invalid", "Records without key or time"),
+        "Windows": _of("view", COUNTER, "windows", "Windows that were written"),
+        "Late": _of("view", COUNTER, "late", "Records whose window was final already"),
+        "Invalid": _of("view", COUNTER, "invalid", "Records without key or time"),
     },
 }
 """Metrics of the job, by what they are about. In CloudWatch a counter is what the last ten seconds added."""

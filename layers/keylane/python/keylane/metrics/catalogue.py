@@ -84,6 +84,13 @@ FUNCTIONS: dict[str, Metric] = {
         "kafka_errors_count",
         "Records that were not acknowledged, by Kafka's name of the error",
     ),
+    "ProducersReplaced": Metric(
+        COUNTER,
+        COUNT,
+        (),
+        "keylane_producers_replaced",
+        "Kafka clients that ended with a fatal error and were replaced: writes on their way are uncertain",
+    ),
     "RateLimited": Metric(
         COUNTER,
         COUNT,

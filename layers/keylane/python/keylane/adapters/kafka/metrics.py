@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from keylane.errors import ConnectionRejected, ProduceFailed, UnknownPartition, UnknownTopic
+from keylane.errors import ConnectionRejected, ProduceFailed, Superseded, UnknownPartition, UnknownTopic
 from keylane.metrics.catalogue import BROKER, CLIENT, COUNTER, TOPIC
 from keylane.metrics.meter import NO_METER, OTHER, Meter
 from keylane.model.records import Position
@@ -92,6 +92,8 @@ class KafkaMetrics:
 
 
 def _code(error: KeylaneError) -> str:
+    if isinstance(error, Superseded):
+        error = error.reason
     if isinstance(error, UnknownTopic | UnknownPartition):
         return "UNKNOWN_TOPIC_OR_PARTITION"
     return error.code if isinstance(error, ConnectionRejected | ProduceFailed) else "REQUEST_TIMED_OUT"

@@ -126,6 +126,7 @@ KINDS: dict[type[errors.KeylaneError], Problem] = {
     errors.CorruptState: Problem(500, "corrupt-state", "The state under this key cannot be read"),
     errors.ProduceFailed: Problem(502, "produce-failed", "Kafka refused the record"),
     errors.PartitionMissing: Problem(502, "produce-failed", "Kafka refused the record"),
+    errors.Superseded: Problem(502, "produce-failed", "Kafka refused the record"),
     errors.LogRefused: Problem(502, "log-refused", "Kafka refused the request"),
     errors.BadConfig: MISCONFIGURED,
     errors.SettingsError: MISCONFIGURED,
@@ -164,6 +165,8 @@ def kind_of(error: Exception) -> Problem:
         kind = KINDS[type(error)]
         status = PRODUCE_STATUS.get(error.code, 503 if error.retriable else kind.status)
         return Problem(status, kind.name, kind.title, error.code)
+    if isinstance(error, errors.Superseded):
+        return kind_of(error.reason)
     if isinstance(error, errors.ConnectionRejected):
         return replace(LOG_UNAVAILABLE, code=error.code)
     return next((KINDS[each] for each in type(error).__mro__ if each in KINDS), INTERNAL)

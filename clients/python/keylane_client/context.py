@@ -36,7 +36,9 @@ class RetryPolicy:
     max_retry_after_s: float = 30.0
 
     def is_transient(self, error: BaseException) -> bool:
-        """Return whether the same request may succeed soon."""
+        """Return whether the same request may succeed soon; one that may have been done is not done again."""
+        if isinstance(error, ProblemError) and error.is_uncertain:
+            return False
         if isinstance(error, (RateLimited, Unavailable)):
             return (error.retry_after_s or 0) <= self.max_retry_after_s
         return isinstance(error, Unreachable)

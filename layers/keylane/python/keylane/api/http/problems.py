@@ -13,6 +13,7 @@ low, high  of `offset-out-of-range`: the partition's first offset, and its next
 next_offset, log_end, percent   of `lane-building`: the lane's progress, if known
 parameter  the part of the request at fault, if any
 index      of the record at fault, if the request has several
+uncertain  true if the record may have been written in spite of the error
 instance   the request's id, as in the logs
 """
 
@@ -196,7 +197,8 @@ def response_to(error: Exception, request_id: str, headers: Mapping[str, str] | 
     if retry_after_s is not None:
         headers["Retry-After"] = str(retry_after_s)
     parameter = getattr(error, "parameter", None)
-    return problem(kind, str(error), request_id, parameter=parameter, more=_progress(error), headers=headers)
+    more = _progress(error) | ({"uncertain": True} if getattr(error, "uncertain", False) else {})
+    return problem(kind, str(error), request_id, parameter=parameter, more=more, headers=headers)
 
 
 _ADDED_FIELDS: dict[type[Exception], tuple[str, ...]] = {

@@ -298,6 +298,10 @@ JOB: dict[str, dict[str, Metric]] = {
         "Windows": _of("view", COUNTER, COUNT, "windows", "Windows that were written"),
         "Late": _of("view", COUNTER, COUNT, "late", "Records whose window was final already"),
         "Invalid": _of("view", COUNTER, COUNT, "invalid", "Records without key or time"),
+        "Failed": _of("view", COUNTER, COUNT, "failed", "Records on which the view's expressions failed"),
+        "Stops": _of(
+            "view", COUNTER, COUNT, "stops", "Errors that stopped the view until the job's next start"
+        ),
     },
 }
 """Metrics of the job, by what they are about. In CloudWatch a counter is what the last ten seconds added."""

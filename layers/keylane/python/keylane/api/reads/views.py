@@ -51,7 +51,7 @@ from keylane.query.views import WindowScan, definition_of
 from keylane.state import windows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from keylane.api.http.request import Request
     from keylane.api.http.response import Response
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from keylane.model.records import Layout
     from keylane.query.store import ReadTerms
     from keylane.query.views import ViewDescription, ViewLane, Window, WindowPage
-    from keylane.state.windows import Definition
+    from keylane.state.windows import Definition, Progress
 
 FROM = moment("from", "windows that start from this time on: ms since 1970, or ISO 8601")
 TO = moment("to", "windows that start before this time")
@@ -207,7 +207,18 @@ def _render_kind(definition: Definition) -> dict[str, Any]:
 VIEW_SCHEMA = Schema(
     "View",
     an_object(
-        ("view", "topic", "window", "columns", "partitions", "generation", "late", "invalid", "lanes"),
+        (
+            "view",
+            "topic",
+            "window",
+            "columns",
+            "partitions",
+            "generation",
+            "late",
+            "invalid",
+            "failed",
+            "lanes",
+        ),
         view=TEXT,
         topic=TEXT,
         key=MAYBE_TEXT,
@@ -225,6 +236,9 @@ VIEW_SCHEMA = Schema(
         event_time=COUNT,
         late={**COUNT, "description": "records that arrived after their window had become final"},
         invalid={**COUNT, "description": "records without a key or a time"},
+        failed={**COUNT, "description": "records on which the view's expressions failed"},
+        failed_at={**TEXT, "description": "the position of the last of them"},
+        stopped={**TEXT, "description": "why the view has stopped: its windows stay as they are"},
         lanes=an_array({"type": "object"}),
     ),
 )
@@ -256,9 +270,20 @@ def render_view(view: str, found: ViewDescription, now_ms: int) -> Response[str]
             **_event_time(times_ms),
             "late": sum(progress.late for progress in progresses),
             "invalid": sum(progress.invalid for progress in progresses),
+            "failed": sum(progress.failed for progress in progresses),
+            **_trouble(progresses),
             "lanes": lanes,
         }
     )
+
+
+def _trouble(progresses: Sequence[Progress]) -> dict[str, str]:
+    """Where a record has failed, and why the view has stopped, where that is so."""
+    fields = {
+        name: next((found for each in progresses if (found := getattr(each, name))), "")
+        for name in ("failed_at", "stopped")
+    }
+    return {name: found for name, found in fields.items() if found}
 
 
 def _render_lane(view: ViewLane, now_ms: int) -> dict[str, Any]:

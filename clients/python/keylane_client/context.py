@@ -122,7 +122,8 @@ class Ledger:
         One for each partition, the last: a read that waits for it has waited for those before it.
         """
         last: dict[int, tuple[bytes, Position]] = {}
-        for key, position in self._positions.get(topic, {}).items():
+        # A copy, which takes one step of the interpreter: threads may share a session, and write meanwhile.
+        for key, position in self._positions.get(topic, {}).copy().items():
             is_later = position.partition not in last or last[position.partition][1] < position
             if is_wanted(key) and is_later and watermarks.get(position.partition, 0) <= position.offset:
                 last[position.partition] = key, position

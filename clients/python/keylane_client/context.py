@@ -40,7 +40,9 @@ class RetryPolicy:
     max_retry_after_s: float = 30.0
 
     def is_transient(self, error: BaseException) -> bool:
-        """Return whether the same request may succeed soon."""
+        """Return whether the same request may succeed soon; one that may have been done is not done again."""
+        if isinstance(error, ProblemError) and error.is_uncertain:
+            return False
         if isinstance(error, (RateLimited, Unavailable)):
             return (error.retry_after_s or 0) <= self.max_retry_after_s
         return isinstance(error, Unreachable)
@@ -124,7 +126,8 @@ class Ledger:
         One for each partition, the last: a read that waits for it has waited for those before it.
         """
         last: dict[int, tuple[bytes, Position]] = {}
-        for key, position in self._positions.get(topic, {}).items():
+        # A copy, which takes one step of the interpreter: threads may share a session, and write meanwhile.
+        for key, position in self._positions.get(topic, {}).copy().items():
             is_later = position.partition not in last or last[position.partition][1] < position
             if is_wanted(key) and is_later and watermarks.get(position.partition, 0) <= position.offset:
                 last[position.partition] = key, position

@@ -85,6 +85,11 @@ class ProblemError(KeylaneError):
         return self.problem.get("parameter")
 
     @property
+    def is_uncertain(self) -> bool:
+        """Return whether the record may have been written in spite of the error."""
+        return bool(self.problem.get("uncertain"))
+
+    @property
     def code(self) -> str | None:
         """Return Kafka's name of the error."""
         return self.problem.get("code")

@@ -1,5 +1,6 @@
 """Conversations that read keys of a topic."""
 
+import itertools
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -152,20 +153,23 @@ def read_own_writes(
     """Send a request about several keys; in a session again, until the answer has the session's writes.
 
     Such a request cannot carry positions. So its watermarks are compared with the writes of wanted keys. A
-    read of one key waits for what is missing. Raises PositionNotReached.
+    read of one key waits for what is missing. Raises PositionNotReached, also if the answers go on lacking it
+    because a replica that is behind gives them.
     """
     ledger = topic.context.ledger
     waited: dict[int, int] = {}
     response = yield request
     if ledger is None or topic.terms.as_of is not None:
         return response
-    for _ in range(_ATTEMPTS):
+    for attempt in itertools.count(1):
         watermarks: Mapping[int, int] = parse_watermarks(parse_document(response))
         # A stray's partition is in no watermark of the answer: to have waited for it is enough.
         known = {partition: offset for partition, offset in waited.items() if partition not in watermarks}
         missing = ledger.missing(topic.name, is_wanted, {**known, **watermarks})
         if not missing:
             break
+        if attempt > _ATTEMPTS:
+            raise _not_reached(topic.name, missing[0][1], f"in {attempt} answers")
         for key, position in missing:
             yield from wait_for(topic.name, key, position)
             waited[position.partition] = position.offset + 1
@@ -180,5 +184,9 @@ def wait_for(topic: str, key: Key, position: Position) -> Conversation[None]:
     # HEAD: the record itself need not be sent. So all that is known of a refusal is its status.
     response = yield ApiRequest("HEAD", path, query, headers, also_answers=_REACHED | {_NOT_REACHED})
     if response.status == _NOT_REACHED:
-        detail = f"position {position} of topic {topic!r} is not in the state after {SESSION_WAIT_S} s"
-        raise PositionNotReached(_NOT_REACHED, {"type": "position-not-reached", "detail": detail}, {})
+        raise _not_reached(topic, position, f"in the state after {SESSION_WAIT_S} s")
+
+
+def _not_reached(topic: str, position: Position, where: str) -> PositionNotReached:
+    detail = f"position {position} of topic {topic!r} is not {where}"
+    return PositionNotReached(_NOT_REACHED, {"type": "position-not-reached", "detail": detail}, {})

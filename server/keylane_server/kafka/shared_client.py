@@ -3,10 +3,12 @@
 A thread serves librdkafka's callbacks. It only collects the reports; the loop takes all that have come, and
 lets the requests go on whose records are all reported. A request waits for its own records alone: `flush`,
 which waits for everybody's, is never called. Nor is `purge`, which would fail everybody's: a record that is
-not sent in time expires by `message.timeout.ms`.
+not sent in time expires by `message.timeout.ms`. Only where librdkafka has ended with a fatal error is
+everything purged, and every request that waits goes on with that error.
 """
 
 import asyncio
+import logging
 import threading
 import time
 from collections import deque
@@ -17,7 +19,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 
-from keylane.adapters.kafka.errors import LOCAL_TIMED_OUT
+from keylane.adapters.kafka.errors import LOCAL_TIMED_OUT, is_fatal
 from keylane_server.greenlets import SharedCall, Suspension, call_in_thread, pause_s
 from keylane_server.time_limits import TimeLimits
 
@@ -28,6 +30,9 @@ LOOK_S = 0.01
 """How late the time limit of a wait for reports may be noticed."""
 LAST_REPORTS_S = 60.0
 """How long a client that was replaced is kept for requests that use it: longer than any of them may take."""
+
+
+_log = logging.getLogger("keylane.kafka")
 
 
 class SharedClient:
@@ -43,6 +48,9 @@ class SharedClient:
         self._metadata: dict[str | None, SharedCall[Any]] = {}
         self._is_closed = threading.Event()
         self._unreported = 0
+        self.waiting: set[RequestClient] = set()
+        self.fatal: KafkaError | None = None
+        """The error that has ended librdkafka's client: it sends nothing any more."""
         self.limits = TimeLimits(LOOK_S)
         self._thread = threading.Thread(target=self._serve_callbacks, name="keylane-kafka", daemon=True)
         self._thread.start()
@@ -61,6 +69,8 @@ class SharedClient:
 
     def produce(self, request: "RequestClient", arguments: tuple[Any, ...], more: dict[str, Any]) -> None:
         """Hand a record over, as confluent-kafka's `produce`."""
+        if self.fatal is not None:
+            raise KafkaException(self.fatal)
         more["on_delivery"] = partial(self._collect, request, more["on_delivery"])
         self._producer.produce(*arguments, **more)
         self._unreported += 1
@@ -105,11 +115,29 @@ class SharedClient:
 
     def _serve_callbacks(self) -> None:
         while not self._is_closed.is_set():
-            self._producer.poll(POLL_S)
+            self._poll()
         # A request may be about to use it.
         until_s = time.monotonic() + LAST_REPORTS_S
         while time.monotonic() < until_s:
+            self._poll()
+
+    def _poll(self) -> None:
+        """Let librdkafka call back. Whatever it raises, the thread goes on: without it no write ends."""
+        try:
             self._producer.poll(POLL_S)
+        except KafkaException as error:
+            if is_fatal(error.args[0]):
+                self._producer.purge(in_queue=True, in_flight=True, blocking=False)
+                self._loop.call_soon_threadsafe(self._end, error.args[0])
+            else:
+                _log.exception("Kafka's client has raised an error in its callbacks")
+        except Exception:  # noqa: BLE001 (the thread must not end)
+            _log.exception("a callback of Kafka's client has failed")
+
+    def _end(self, error: KafkaError) -> None:
+        self.fatal = self.fatal or error
+        for request in list(self.waiting):
+            request.resume()
 
 
 class RequestClient:
@@ -128,15 +156,23 @@ class RequestClient:
         self.unreported += 1
 
     def flush(self, timeout_s: float) -> int:
-        """Wait until this request's records are reported; return how many are not."""
-        if self.unreported:
+        """Wait until this request's records are reported; return how many are not.
+
+        Raises KafkaException once librdkafka's client has ended.
+        """
+        shared = self._shared
+        if self.unreported and shared.fatal is None:
             waiting = self._waiting = Suspension()
-            self._shared.limits.begin(self, timeout_s)
+            shared.limits.begin(self, timeout_s)
+            shared.waiting.add(self)
             try:
                 waiting.wait()
             finally:
-                self._shared.limits.end(self)
+                shared.waiting.discard(self)
+                shared.limits.end(self)
                 self._waiting = None
+        if self.unreported and shared.fatal is not None:
+            raise KafkaException(shared.fatal)
         return self.unreported
 
     def give_up(self) -> None:

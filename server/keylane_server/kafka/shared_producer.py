@@ -20,6 +20,8 @@ LINGER_MS = 1
 class SharedProducer(KafkaProducer):
     """See `KafkaProducer`: the same resolution of partitions, results and repetitions."""
 
+    shares_batches = True
+
     def __init__(
         self,
         settings: KafkaSettings,
@@ -35,8 +37,8 @@ class SharedProducer(KafkaProducer):
         self._executor = executor
         self._loop = asyncio.get_running_loop()
 
-    def _make_client(self) -> OpenClient:
-        made = super()._make_client()
+    def _make_client(self, *, is_alone: bool) -> OpenClient:
+        made = super()._make_client(is_alone=is_alone)
         client: Any = SharedClient(made.client, self._executor)
         return OpenClient(client, made.listener)
 
@@ -45,7 +47,7 @@ class SharedProducer(KafkaProducer):
         return client.of_request()
 
     def _drop(self, used: OpenClient) -> None:
-        if self._open is used:
+        if used in self._open.values():
             used.client.close()
         super()._drop(used)
 

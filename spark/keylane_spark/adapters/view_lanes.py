@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from keylane.adapters.redis.resp import encode_command
-from keylane.errors import CorruptState, LaneBehind
+from keylane.errors import CorruptState, LaneBehind, TooLarge
 from keylane.model.keys import printable
 from keylane.model.records import Layout
 from keylane.state import codec, redis_keys, windows
@@ -26,6 +26,8 @@ Window = tuple[int | None, list[Any]]
 """The end of a window, and the states of its columns."""
 
 _KEYS_PER_CALL = 1000
+_REPLY_BYTES = 4 * 1024 * 1024
+"""About what one reply of windows may have: so many are asked for as had that size before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,12 +107,29 @@ class ViewLanes:
         """Mark lanes whose topic has permanently lost records. Errors as `open`."""
         self._writer().mark_incomplete(lanes)
 
-    def windows(self, lane: LaneTarget, names: Sequence[bytes]) -> dict[bytes, Window]:
-        """The end and the states of each window that exists. Raises CorruptState, StateUnavailable."""
-        found = {}
-        for first in range(0, len(names), _KEYS_PER_CALL):
-            some = names[first : first + _KEYS_PER_CALL]
-            values = self._get(lane, [lane.key_prefix + name for name in some])
+    def windows(
+        self, lane: LaneTarget, names: Sequence[bytes], limit_bytes: int | None = None
+    ) -> dict[bytes, Window]:
+        """The end and the states of each window that exists.
+
+        Raises TooLarge for more than `limit_bytes`, CorruptState, StateUnavailable.
+        """
+        found, first, count, size = {}, 0, _KEYS_PER_CALL, 0
+        while first < len(names):
+            some = names[first : first + count]
+            try:
+                values = self._get(lane, [lane.key_prefix + name for name in some])
+            except TooLarge:
+                if len(some) == 1:
+                    raise
+                count = len(some) // 2
+                continue
+            first += len(some)
+            own = sum(len(data) for data in values if data is not None)
+            size += own
+            if limit_bytes is not None and size > limit_bytes:
+                raise TooLarge("windows", size, limit_bytes)
+            count = min(_KEYS_PER_CALL, max(1, _REPLY_BYTES * len(some) // max(1, own)))
             for name, data in zip(some, values, strict=True):
                 if data is not None:
                     found[name] = self._decode(lane, name, data)
@@ -187,14 +206,15 @@ class ViewLanes:
 
 @dataclass(frozen=True, slots=True)
 class LaneWindows:
-    """The windows of one lane, for those who merge others into them."""
+    """The windows of one lane, at most `limit_bytes` of them, for those who merge others into them."""
 
     lanes: ViewLanes
     lane: LaneTarget
+    limit_bytes: int | None = None
 
     def windows(self, names: Sequence[bytes]) -> dict[bytes, Window]:
         """See `ViewLanes.windows`."""
-        return self.lanes.windows(self.lane, names)
+        return self.lanes.windows(self.lane, names, self.limit_bytes)
 
     def around(self, spans: Iterable[tuple[bytes, bytes]]) -> list[bytes]:
         """See `ViewLanes.around`."""

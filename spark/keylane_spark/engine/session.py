@@ -42,6 +42,8 @@ SETTINGS = {
     "spark.sql.execution.arrow.maxBytesPerBatch": str(16 * 1024 * 1024),
     # Times without a zone in the values of views are UTC.
     "spark.sql.session.timeZone": "UTC",
+    # Of a name that an object has twice the last one counts, as for most JSON parsers. Else it has no fields.
+    "spark.sql.variant.allowDuplicateKeys": "true",
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
     "spark.sql.streaming.minBatchesToRetain": "10",
     # The checkpoint is on the driver's local disk. Without Hadoop's native library the default manager forks

@@ -76,11 +76,19 @@ class JobMetrics:
             for topic in topics:
                 self._totals["topic", topic]["Restarts"] += 1
 
-    def count_view_batch(self, view: str, *, records: int, windows: int, late: int, invalid: int) -> None:
-        """Count a batch of a view."""
-        counts = {"Batches": 1, "Records": records, "Windows": windows, "Late": late, "Invalid": invalid}
+    def count_view_batch(
+        self, view: str, *, records: int, windows: int, late: int, invalid: int, failed: int
+    ) -> None:
+        """Count a batch of a view, which runs."""
+        counts = {"Batches": 1, "Records": records, "Windows": windows}
+        skipped = {"Late": late, "Invalid": invalid, "Failed": failed}
         with self._lock:
-            self._totals["view", view].update(counts)
+            self._totals["view", view].update(counts | skipped)
+
+    def count_stop(self, view: str) -> None:
+        """Count that an error has stopped a view until the job's next start."""
+        with self._lock:
+            self._totals["view", view]["Stops"] += 1
 
     def count_view_restart(self, view: str) -> None:
         """Count a restart of a view's writer after an error."""

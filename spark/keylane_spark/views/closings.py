@@ -37,8 +37,18 @@ class Stretch:
         return sum(self.end) - sum(self.begin)
 
     def halves(self) -> "tuple[Stretch, Stretch]":
-        """Return two stretches; the first is empty if no partition has two offsets."""
-        middle = tuple((low + high) // 2 for low, high in zip(self.begin, self.end, strict=True))
+        """Return two stretches: half of each partition, or of the partitions if none has two offsets.
+
+        The second is empty if there is one offset.
+        """
+        bounds = list(zip(self.begin, self.end, strict=True))
+        middle = tuple((low + high) // 2 for low, high in bounds)
+        if middle == self.begin:
+            own = [partition for partition, (low, high) in enumerate(bounds) if low < high]
+            first = frozenset(own[: (len(own) + 1) // 2])
+            middle = tuple(
+                high if partition in first else low for partition, (low, high) in enumerate(bounds)
+            )
         return Stretch(self.begin, middle, self.watermark_ms), Stretch(middle, self.end, self.watermark_ms)
 
 

@@ -1,11 +1,17 @@
 """A batch's records -> partial windows, by Spark: one row for each partition, key and window.
 
 The JSON value is parsed once, into a variant, from which key, time and fields are taken. Numbers are decimals
-with 9 places, so sums are exact in any order. Records without key or time are counted in a row without a key.
+with 9 places, so sums are exact in any order. Records without key or time are counted in a row without a key,
+and so are those on which `where` fails: one record must not fail its batch, which would come again and again.
 Windows are computed here rather than by Spark's `window`, which drops records without a time.
+
+    numbers         JSON numbers, and strings that contain one; not true and false
+    times           ISO 8601 in the years 1 to 9999, a date alone and a year included ("20130704", "2013"), or
+                    milliseconds since 1970: a JSON number, or a string of nine digits or more
 """
 
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -16,17 +22,30 @@ from pyspark.sql import functions as f
 from keylane.model.keys import KEY_LIMIT_BYTES
 from keylane.state.aggregates import decimal_text
 from keylane.state.windows import Column, Definition
+from keylane_spark.engine.try_eval import try_eval
 
-_NUMBER = "decimal(28,9)"
-"""Sums of ten billion of these fit into Spark's widest decimal, 38 digits."""
+_NUMBER = "decimal(38,9)"
+_LIMIT = Decimal(10**23)
+"""Numbers are below this: sums of a million of them fit into Spark's widest decimal."""
+_ORDER = "decimal(38,18)"
+"""What `latest` is ordered by: 20 digits before the point, and 18 behind it."""
+_FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
+"""The years 1 to 9999."""
+_DIGITS_OF_MS = 9
+"""A string of fewer digits is a date."""
+_BASIC = ("yyyyMMdd", "yyyyMMdd'T'HHmmssX", "yyyyMMdd'T'HHmmss")
+"""ISO 8601 without hyphens and colons, which a cast does not take."""
+_INFINITE = ("Infinity", "-Infinity", "NaN")
+"""In a variant a JSON number that no double holds, such as 1e400, is one of these; in JSON nothing is."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartialWindow:
     """What a batch's records of one partition add to a window.
 
-    `key`: None for the records without key or time. `newest_ms`: their newest event time. `states`: one for
-    each column, see `keylane.state.aggregates`.
+    `key`: None for the records without key or time, and for those on which `where` `failed`. `newest_ms`:
+    their newest event time; `last_offset`: their last one. `states`: one for each column, see
+    `keylane.state.aggregates`.
     """
 
     partition: int
@@ -36,6 +55,8 @@ class PartialWindow:
     records: int
     newest_ms: int | None
     states: list[Any]
+    failed: bool = False
+    last_offset: int = 0
 
 
 def partials(rows: DataFrame, view: Definition, watermark_ms: int = 0) -> DataFrame:
@@ -52,16 +73,19 @@ def partials(rows: DataFrame, view: Definition, watermark_ms: int = 0) -> DataFr
         f.col("value").cast("string").alias("value"),
         f.try_parse_json(f.col("value").cast("string")).alias("json"),
     )
-    if view.where:
-        rows = rows.where(f.expr(view.where))
+    # Null where it fails.
+    is_wanted = try_eval(f.coalesce(f.expr(view.where), f.lit(False))) if view.where else f.lit(True)
+    rows = rows.withColumn("wanted", is_wanted).where("wanted is null or wanted")
+    failed = f.col("wanted").isNull()
     key = f.col("key") if view.key is None else _text(view.key).cast("binary")
     time = f.col("timestamp") if view.time is None else _time(view.time)
-    is_valid = f.length(key).between(1, KEY_LIMIT_BYTES) & time.isNotNull()
+    is_valid = f.length(key).between(1, KEY_LIMIT_BYTES) & time.isNotNull() & ~failed
     # Invalid records form one more group in the same pass: under the empty key, at time 0.
     rows = rows.select(
         "partition",
         "offset",
         "json",
+        failed.alias("failed"),
         f.when(f.coalesce(is_valid, f.lit(False)), key).otherwise(f.lit(b"")).alias("k"),
         f.when(f.coalesce(is_valid, f.lit(False)), time).otherwise(f.timestamp_millis(f.lit(0))).alias("t"),
     )
@@ -69,11 +93,14 @@ def partials(rows: DataFrame, view: Definition, watermark_ms: int = 0) -> DataFr
     aggregated = grouped.agg(
         f.count("*").alias("records"),
         f.max("t").alias("newest"),
+        f.max("offset").alias("last"),
         *(_state(column).alias(f"c{i}") for i, column in enumerate(view.columns)),
     )
     return aggregated.select(
         "partition",
         "k",
+        "failed",
+        "last",
         start.alias("start"),
         end.alias("end"),
         "records",
@@ -99,6 +126,8 @@ def parse_partials(table: pa.Table, view: Definition) -> list[PartialWindow]:
             row["records"],
             row["newest"] if row["k"] else None,
             [read(row, f"c{i}") for i, read in enumerate(readers)],
+            row["failed"],
+            row["last"],
         )
         for row in table.to_pylist()
     ]
@@ -109,7 +138,7 @@ def _windowed(
 ) -> tuple[GroupedData, Expression, Expression]:
     """Group the rows by partition, key and window; returns the groups, and their start and end in ms."""
     if view.size_ms is None:
-        return rows.groupBy("partition", "k"), f.lit(0), f.lit(None).cast("bigint")
+        return rows.groupBy("partition", "k", "failed"), f.lit(0), f.lit(None).cast("bigint")
     if view.is_session:
         # Spark joins records that are exactly one gap apart. Here a window's end is never part of it: a final
         # session can't grow, and how rows are divided into batches makes no difference.
@@ -117,7 +146,7 @@ def _windowed(
         start, end = f.unix_millis(f.col("w.start")), f.unix_millis(f.col("w.end")) + 1
         is_late = f.unix_millis("t") + view.size_ms <= f.lit(watermark_ms)
         in_ms = rows.withColumn("t", f.timestamp_millis(f.unix_millis("t"))).withColumn("late", is_late)
-        return in_ms.groupBy("partition", "k", "late", window), start, end
+        return in_ms.groupBy("partition", "k", "failed", "late", window), start, end
     every_ms = view.every_ms or view.size_ms
     at = f.unix_millis("t")
     last = at - f.pmod(at, f.lit(every_ms))
@@ -127,7 +156,7 @@ def _windowed(
         own = f.filter(starts, lambda start: start > at - f.lit(view.size_ms))
         last = f.explode(f.when(f.length("k") > 0, own).otherwise(f.array(f.lit(0).cast("bigint"))))
     start = f.col("s")
-    return rows.withColumn("s", last).groupBy("partition", "k", "s"), start, start + view.size_ms
+    return rows.withColumn("s", last).groupBy("partition", "k", "failed", "s"), start, start + view.size_ms
 
 
 def _path(path: str) -> str:
@@ -138,13 +167,30 @@ def _text(path: str) -> Expression:
     return f.try_variant_get("json", _path(path), "string")
 
 
-def _number(path: str) -> Expression:
-    return f.try_variant_get("json", _path(path), _NUMBER)
+def _kind(path: str) -> Expression:
+    """The type of a field: STRING, BOOLEAN, BIGINT, ...; null where there is none."""
+    return f.schema_of_variant(f.try_variant_get("json", _path(path), "variant"))
+
+
+def _number(path: str, form: str = _NUMBER) -> Expression:
+    number = f.when(_kind(path) != "BOOLEAN", f.try_variant_get("json", _path(path), form))
+    return f.when(f.abs(number) < f.lit(_LIMIT), number) if form == _NUMBER else number
 
 
 def _time(path: str) -> Expression:
-    milliseconds = f.try_variant_get("json", _path(path), "bigint")
-    return f.coalesce(f.timestamp_millis(milliseconds), f.try_variant_get("json", _path(path), "timestamp"))
+    text, kind = _text(path), _kind(path)
+    number = f.try_variant_get("json", _path(path), "bigint")
+    is_date = (kind == "STRING") & (f.length(text) < _DIGITS_OF_MS)
+    in_ms = f.when((kind != "BOOLEAN") & ~is_date & number.between(_FIRST_MS, _LAST_MS), number)
+    date = f.coalesce(
+        f.when(
+            text.rlike(r"^\d{8}"), f.coalesce(*(f.try_to_timestamp(text, f.lit(form)) for form in _BASIC))
+        ),
+        f.when(~text.rlike(r"^\d{5,}$"), f.try_variant_get("json", _path(path), "timestamp")),
+    )
+    in_date = f.when(kind.isin("STRING", "DATE", "TIMESTAMP", "TIMESTAMP_NTZ"), date)
+    is_in_range = f.unix_millis(in_date).between(_FIRST_MS, _LAST_MS)
+    return f.coalesce(f.timestamp_millis(in_ms), f.when(is_in_range, in_date))
 
 
 def _state(column: Column) -> Expression:
@@ -152,8 +198,9 @@ def _state(column: Column) -> Expression:
         return f.count(_text(column.path)) if column.path else f.count("*")
     if column.kind == "latest":
         found = f.try_variant_get("json", _path(column.path), "variant")
-        by = _number(column.by) if column.by else f.unix_millis("t").cast(_NUMBER)
-        is_there = _text(column.path).isNotNull() & by.isNotNull()
+        by = _number(column.by, _ORDER) if column.by else f.unix_millis("t").cast(_ORDER)
+        is_infinite = (_kind(column.path) == "DOUBLE") & _text(column.path).isin(*_INFINITE)
+        is_there = _text(column.path).isNotNull() & ~is_infinite & by.isNotNull()
         newest = f.struct(by.alias("by"), "partition", "offset", f.to_json(found).alias("value"))
         return f.max(f.when(is_there, newest))
     number = _number(column.path)

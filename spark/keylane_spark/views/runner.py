@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable
 
 from keylane.adapters.redis.cluster import Cluster
-from keylane.errors import KeylaneError, LaneBehind, TopicChanged, Unavailable, UnknownTopic
+from keylane.errors import Fenced, KeylaneError, LaneBehind, TopicChanged, Unavailable, UnknownTopic
 from keylane.state.windows import state_name
 from keylane_spark.adapters.view_lanes import ViewLanes
 from keylane_spark.context import JobContext
@@ -15,12 +15,15 @@ from keylane_spark.views.open_view import ViewOpening, open_view
 from keylane_spark.views.view_query import ViewQuery
 
 _CHECK_TOPIC_S = 2.0
+_PASSING = (TopicChanged, Unavailable, LaneBehind, UnknownTopic)
+"""Errors after which a view opens its lanes again."""
 
 
 class Views:
     """All views of the config. `sweep` is called when a view has a generation that is to be removed.
 
-    `failed` is called for an error that does not pass (a fence, corrupt state, invalid SQL): it ends the job.
+    An error that does not pass (corrupt state, invalid SQL) stops its view alone, until the job's next start:
+    log, metric and `/views/{view}` say why. `failed` is called for a fence: it ends the job.
     """
 
     def __init__(
@@ -66,8 +69,12 @@ class Views:
             except (Unavailable, LaneBehind, UnknownTopic) as error:
                 self._context.metrics.count_view_restart(name)
                 pauses.pause(error)
-            except KeylaneError as error:
+            except Fenced as error:
                 self._failed(error)
+                return
+            except KeylaneError as error:
+                self._context.metrics.count_stop(name)
+                self._context.say(f"view {name!r} STOPS until the job's next start: {error}")
                 return
             except Exception as error:  # noqa: BLE001 (of Spark or a client: a view must not end without a word)
                 self._context.metrics.count_view_restart(name)
@@ -83,22 +90,32 @@ class Views:
             )
         query = ViewQuery(context, opening)
         try:
-            query.start()
-            context.say(f"view {name!r} is ready: epoch {opening.epoch}, {len(opening.lanes.lanes)} lanes")
-            check_s = context.clock.monotonic_s() + _CHECK_TOPIC_S
-            replaces = opening.replaced is not None
-            while not self._stop.wait(context.config.job.heartbeat_ms / 1000):
-                query.check()
-                query.beat()
-                query.report_gauges()
-                if replaces and query.complete_as_of_ms:
-                    self._switch(opening)
-                    replaces = False
-                if context.clock.monotonic_s() >= check_s:
-                    self._check_topic(opening)
-                    check_s = context.clock.monotonic_s() + _CHECK_TOPIC_S
+            self._follow(query, opening)
+        except KeylaneError as error:
+            if not isinstance(error, (*_PASSING, Fenced)):
+                with contextlib.suppress(KeylaneError):
+                    opening.writer.report_stop(str(error))
+            raise
         finally:
             query.stop()
+
+    def _follow(self, query: ViewQuery, opening: ViewOpening) -> None:
+        """Run the query until the job stops. Raises whatever ends it before."""
+        context, name = self._context, opening.name
+        query.start()
+        context.say(f"view {name!r} is ready: epoch {opening.epoch}, {len(opening.lanes.lanes)} lanes")
+        check_s = context.clock.monotonic_s() + _CHECK_TOPIC_S
+        replaces = opening.replaced is not None
+        while not self._stop.wait(context.config.job.heartbeat_ms / 1000):
+            query.check()
+            query.beat()
+            query.report_gauges()
+            if replaces and query.complete_as_of_ms:
+                self._switch(opening)
+                replaces = False
+            if context.clock.monotonic_s() >= check_s:
+                self._check_topic(opening)
+                check_s = context.clock.monotonic_s() + _CHECK_TOPIC_S
 
     def _check_topic(self, opening: ViewOpening) -> None:
         topic = opening.view.topic

@@ -69,6 +69,7 @@ class ViewQuery(BatchQuery):
         except AnalysisException as error:
             reason = str(error).strip().partition("\n")[0]
             raise WriterError(f"view {self._opening.name!r}: Spark can't compute it: {reason}") from error
+        writer.report_stop("")
         self._compare_clocks()
         self.start_reading(rows, EVERY)
 
@@ -165,6 +166,7 @@ class ViewQuery(BatchQuery):
             f"{records:,} records, {counts.windows:,} windows{took}"
             + (f", {counts.late:,} late" if counts.late else "")
             + (f", {counts.invalid:,} without key or time skipped" if counts.invalid else "")
+            + (f", {counts.failed:,} on which the view's expressions failed skipped" if counts.failed else "")
         )
 
     def say(self, text: str) -> None:

@@ -3,12 +3,18 @@
 A lane stores the offsets below which its windows include all records. A range must begin at exactly these
 offsets, and one call writes both the windows and the new offsets. So the lane refuses a range that is
 written a second time. `closings` decides which records are late.
+
+A range is divided in halves where it is too large, for one call of a lane or for the driver's memory, or
+where Spark fails on a record in it. In the end such a record is alone, and counted as failed.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
+from pyspark.errors import PySparkException
+
+from keylane.errors import TooLarge, WriterError
 from keylane.model.records import Layout
 from keylane.ports import Clock
 from keylane.state.lanes import lane_of_key
@@ -27,21 +33,29 @@ MAX_RECORDS = 200_000
 """Records of one fold, times the windows that each falls into: what the driver may have to merge."""
 MAX_BYTES = 2 * 1024 * 1024
 """Bytes in one call of the values that `latest` keeps."""
+MAX_STORED_BYTES = 8 * 1024 * 1024
+"""Bytes of the windows that one call changes: the driver holds them as they were and as they are written."""
+MAX_FAILED = 100
+"""Records of one fold on which Spark may fail: each costs a reading of the range for each halving."""
+_DATA_EXCEPTION = "22"
+"""The class of SQLSTATE of errors that are about a value. Others pass, or are the cluster's."""
 
 
 @dataclass(slots=True)
 class FoldCounts:
-    """Counts of a fold. `windows`: partial windows, before the merge; `late`, `invalid`: records."""
+    """Counts of a fold. `windows`: partial ones, before the merge; `late`, `invalid`, `failed`: records."""
 
     windows: int = 0
     late: int = 0
     invalid: int = 0
+    failed: int = 0
 
     def add(self, other: Self) -> None:
         """Add those of another fold."""
         self.windows += other.windows
         self.late += other.late
         self.invalid += other.invalid
+        self.failed += other.failed
 
 
 class ViewWriter:
@@ -54,7 +68,12 @@ class ViewWriter:
         lanes: ViewLanes,
         states: dict[LaneTarget, ViewLaneState],
         clock: Clock,
+        say: Callable[[str], None] = lambda _: None,
     ) -> None:
+        """`say` prints a line for people."""
+        self._say = say
+        self._passed_by = 0
+        """Records of the present fold on which Spark has failed."""
         self.states = states
         self._view = view
         self._layout = layout
@@ -102,10 +121,12 @@ class ViewWriter:
         """Add the records of [begin, end) of each partition to the lanes that have reached `begin`.
 
         `lanes`: all by default. A range that is too large for one call a lane is split in halves. Raises
-        Fenced, LaneBehind, StateUnavailable, CorruptState.
+        Fenced, LaneBehind, StateUnavailable, CorruptState, TooLarge (windows of a single record), WriterError
+        (Spark fails on many records).
         """
         lanes = lanes or self._lanes.lanes
         counts = FoldCounts()
+        self._passed_by = 0
         decided_ms = max(self.states[lane].watermark_ms for lane in lanes)
         for stretch in closings.cut(begin, end, self._closings, decided_ms):
             counts.add(self._fold(source, stretch, lanes))
@@ -137,38 +158,106 @@ class ViewWriter:
         for lane, state in self.states.items():
             self._write(lane, state.progress, watermark_ms=watermark_ms, complete_as_of_ms=complete_as_of_ms)
 
+    def report_stop(self, reason: str) -> None:
+        """Keep why the view has stopped, for its readers; "": it runs. Errors as `fold`."""
+        lane = self._lanes.lanes[0]
+        state = self.states[lane]
+        if state.progress.stopped != reason:
+            self._write(lane, replace(state.progress, stopped=reason), watermark_ms=state.watermark_ms)
+
     def _fold(self, source: RowSource, stretch: Stretch, lanes: Collection[LaneTarget]) -> FoldCounts:
-        is_too_large = stretch.size * self._view.windows_per_event > MAX_RECORDS
-        found = [] if is_too_large else source.read(stretch)
+        can_divide = stretch.size > 1
+        found = None
+        if stretch.size * self._view.windows_per_event <= MAX_RECORDS or not can_divide:
+            found = self._read(source, stretch)
+        by_lane = self._by_lane(found or ())
+        too_many = any(len(own) > MAX_WINDOWS or _bytes(own) > MAX_BYTES for own in by_lane.values())
+        if found is None or (too_many and can_divide):
+            return self._fold_halves(source, stretch, lanes)
+        self._note_times(found)
+        counts = FoldCounts(windows=sum(map(len, by_lane.values())))
+        for partial in found:
+            if partial.key is None and partial.failed:
+                counts.failed += partial.records
+            elif partial.key is None:
+                counts.invalid += partial.records
+        for target in lanes:
+            try:
+                limit_bytes = MAX_STORED_BYTES if can_divide else None
+                counts.late += self._commit(target, by_lane.get(target, []), stretch, found, limit_bytes)
+            except TooLarge:
+                if not can_divide:
+                    raise
+                counts.late += self._fold_halves(source, stretch, [target]).late
+        return counts
+
+    def _fold_halves(self, source: RowSource, stretch: Stretch, lanes: Collection[LaneTarget]) -> FoldCounts:
+        counts = FoldCounts()
+        for half in stretch.halves():
+            counts.add(self._fold(source, half, lanes))
+        return counts
+
+    def _read(self, source: RowSource, stretch: Stretch) -> list[PartialWindow] | None:
+        """Read a stretch; None where Spark fails on a record and the stretch is to be divided.
+
+        Raises WriterError where it fails on more records than MAX_FAILED.
+        """
+        try:
+            return source.read(stretch)
+        except PySparkException as error:
+            if not (error.getSqlState() or "").startswith(_DATA_EXCEPTION):
+                raise
+            if stretch.size > 1:
+                return None
+            return [self._failed(stretch, error)]
+
+    def _failed(self, stretch: Stretch, error: PySparkException) -> PartialWindow:
+        """The one record of a stretch, as one that failed."""
+        ((partition, offset),) = (
+            (partition, low)
+            for partition, (low, high) in enumerate(zip(stretch.begin, stretch.end, strict=True))
+            if low < high
+        )
+        reason = str(error).strip().partition("\n")[0]
+        self._say(f"FAILED: the record at {partition}:{offset} can't be computed and is passed by: {reason}")
+        self._passed_by += 1
+        if self._passed_by > MAX_FAILED:
+            raise WriterError(
+                f"more than {MAX_FAILED} records at a time can't be computed: {reason}"
+            ) from error
+        return PartialWindow(partition, None, 0, None, 1, None, [], failed=True, last_offset=offset)
+
+    def _by_lane(self, found: Iterable[PartialWindow]) -> dict[LaneTarget, list[PartialWindow]]:
         by_lane: dict[LaneTarget, list[PartialWindow]] = {}
         for partial in found:
             if partial.key is not None:
                 lane = lane_of_key(self._layout, partial.key)
                 by_lane.setdefault(self._by_number[lane.partition, lane.stripe], []).append(partial)
-        too_many = any(len(own) > MAX_WINDOWS or _bytes(own) > MAX_BYTES for own in by_lane.values())
-        if (is_too_large or too_many) and stretch.size > len(stretch.begin):
-            counts = FoldCounts()
-            for half in stretch.halves():
-                counts.add(self._fold(source, half, lanes))
-            return counts
-        self._note_times(found)
-        counts = FoldCounts(windows=sum(map(len, by_lane.values())))
-        counts.invalid = sum(partial.records for partial in found if partial.key is None)
-        for target in lanes:
-            counts.late += self._commit(target, by_lane.get(target, []), stretch, counts.invalid)
-        return counts
+        return by_lane
 
-    def _commit(self, lane: LaneTarget, own: Sequence[PartialWindow], stretch: Stretch, invalid: int) -> int:
-        """Commit the lane's own partial windows of a stretch; returns how many records were late."""
+    def _commit(
+        self,
+        lane: LaneTarget,
+        own: Sequence[PartialWindow],
+        stretch: Stretch,
+        found: Sequence[PartialWindow],
+        limit_bytes: int | None,
+    ) -> int:
+        """Commit the lane's own partial windows of a stretch; returns how many records were late.
+
+        Raises TooLarge if they change more than `limit_bytes` of windows.
+        """
         progress = self.states[lane].progress
-        changes, late = merge_partials(self._view, own, LaneWindows(self._lanes, lane), stretch.watermark_ms)
+        stored = LaneWindows(self._lanes, lane, limit_bytes)
+        changes, late = merge_partials(self._view, own, stored, stretch.watermark_ms)
+        size = sum(map(len, changes.windows.values()))
+        if limit_bytes is not None and size > limit_bytes:
+            raise TooLarge("windows", size, limit_bytes)
         progress = replace(
-            progress,
-            offsets=stretch.end,
-            times_ms=tuple(self._times),
-            late=progress.late + late,
-            invalid=progress.invalid + (invalid if lane == self._lanes.lanes[0] else 0),
+            progress, offsets=stretch.end, times_ms=tuple(self._times), late=progress.late + late
         )
+        if lane == self._lanes.lanes[0]:
+            progress = _with_skipped(progress, found)
         self._write(lane, progress, changes, watermark_ms=stretch.watermark_ms)
         return late
 
@@ -222,6 +311,19 @@ class ViewWriter:
             newest_ms = max((time for time in self._times if time is not None), default=0)
         watermark_ms = max(0, newest_ms - self._view.lateness_ms)
         return self._view.closes_by(watermark_ms) or 0 if self._view.is_session else watermark_ms
+
+
+def _with_skipped(progress: Progress, found: Sequence[PartialWindow]) -> Progress:
+    """The progress with the records that are in no window."""
+    skipped = [partial for partial in found if partial.key is None]
+    failed = [partial for partial in skipped if partial.failed]
+    last = max(failed, key=lambda partial: (partial.last_offset, partial.partition), default=None)
+    return replace(
+        progress,
+        invalid=progress.invalid + sum(partial.records for partial in skipped if not partial.failed),
+        failed=progress.failed + sum(partial.records for partial in failed),
+        failed_at=f"{last.partition}:{last.last_offset}" if last else progress.failed_at,
+    )
 
 
 def _bytes(found: Iterable[PartialWindow]) -> int:

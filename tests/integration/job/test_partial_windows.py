@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from pyspark.sql import functions as f
 
 from keylane.state.windows import Column, Definition
@@ -37,3 +38,113 @@ def test_times_are_cut_to_milliseconds_before_they_are_compared(spark):
     early, late = '"2026-11-22T12:00:00.000900Z"', '"2026-11-22T12:00:20.000100Z"'
     (first, second) = sessions_of(spark, early, late)
     assert first[1] == second[0] == first[0] + GAP_MS
+
+
+def partials_of(spark, view, *values):
+    rows = spark.createDataFrame(
+        [(offset, value) for offset, value in enumerate(values)], "offset long, value string"
+    ).select(
+        f.lit(0).alias("partition"),
+        "offset",
+        f.timestamp_millis(f.lit(0)).alias("timestamp"),
+        f.lit("anna").cast("binary").alias("key"),
+        f.col("value").cast("binary").alias("value"),
+    )
+    return parse_partials(partials(rows, view).toArrow(), view)
+
+
+DAILY = Definition("clicks", (Column("n", "count"),), time="at", size_ms=86_400_000)
+JULY_4TH = 1_372_896_000_000
+
+
+@pytest.mark.parametrize(
+    ("at", "start_ms"),
+    [
+        ('"2013-07-04"', JULY_4TH),
+        ('"20130704"', JULY_4TH),
+        ('"20130704T050000Z"', JULY_4TH),
+        ('"2013-07-04T05:00:00+02:00"', JULY_4TH),
+        ('"2013"', 1_356_998_400_000),
+        ('"0001-01-01T00:00:00Z"', -62_135_596_800_000),
+        ("1372896000001", JULY_4TH),
+        ("1.3728960000e12", JULY_4TH),
+        ('"1372896000001"', JULY_4TH),
+        ("-1", -86_400_000),
+        ("1372896000000000000", None),
+        ("9223372036854775", None),
+        ("-9223372036854775", None),
+        ('"+200000-01-01T00:00:00Z"', None),
+        ("true", None),
+        ("{}", None),
+        ('"some day"', None),
+    ],
+)
+def test_a_time_is_what_a_person_means_by_it_or_invalid(spark, at, start_ms):
+    [found] = partials_of(spark, DAILY, f'{{"at": {at}}}')
+    assert (found.key is None, found.failed) == (start_ms is None, False)
+    assert start_ms is None or found.start_ms == start_ms
+
+
+NUMBERS = Definition(
+    "clicks",
+    (Column("s", "sum", "v"), Column("a", "avg", "v"), Column("m", "max", "v"), Column("l", "latest", "v")),
+)
+
+
+@pytest.mark.parametrize(
+    ("value", "total", "latest"),
+    [
+        ("0.1", "0.1", "0.1"),
+        ('"1e3"', "1000", '"1e3"'),
+        ("9007199254740993", "9007199254740993", "9007199254740993"),
+        ("123456789012345678901", "123456789012345678901", "123456789012345678901"),
+        ("12345678901234567890.5", "12345678901234567890.5", "12345678901234567890.5"),
+        ("true", None, "true"),
+        ('"NaN"', None, '"NaN"'),
+        ("1e400", None, None),
+        ("1e30", None, "1.0E30"),
+        ("null", None, None),
+    ],
+)
+def test_numbers_are_exact_and_what_is_no_number_is_skipped(spark, value, total, latest):
+    [found] = partials_of(spark, NUMBERS, f'{{"v": {value}}}')
+    states = found.states
+    assert (states[0], states[1], states[2]) == (total, [total, int(total is not None)], total)
+    assert (states[3] and states[3][3]) == latest
+
+
+def test_of_a_name_that_an_object_has_twice_the_last_one_counts(spark):
+    [found] = partials_of(spark, NUMBERS, '{"v": 1, "v": 2}')
+    assert found.states[0] == "2"
+
+
+@pytest.mark.parametrize(
+    ("older", "newer"),
+    [("1", "12345678901234567890"), ("1.0000000001", "1.00000000049")],
+)
+def test_latest_is_ordered_by_all_digits(spark, older, newer):
+    view = Definition("clicks", (Column("l", "latest", "v", "by"),))
+    [found] = partials_of(spark, view, f'{{"v": "new", "by": {newer}}}', f'{{"v": "old", "by": {older}}}')
+    assert found.states[0][3] == '"new"'
+
+
+@pytest.mark.parametrize(
+    ("where", "values", "wanted", "failed"),
+    [
+        ("variant_get(json, '$.v', 'int') > 0", ['{"v": 1}', '{"v": "abc"}', '{"v": -1}', "{}"], 1, [1]),
+        ("cast(value as int) > 0", ["1", "x", "2", "y"], 2, [1, 3]),
+        (
+            "variant_get(json, '$.v', 'string') = 'SFO'",
+            ['{"v": "SFO"}', '{"v": {"a": 1}}', "[1]", "no json"],
+            1,
+            [],
+        ),
+    ],
+)
+def test_records_on_which_a_condition_fails_are_counted_apart(spark, where, values, wanted, failed):
+    found = partials_of(spark, Definition("clicks", (Column("n", "count"),), where=where), *values)
+    assert sum(each.records for each in found if each.key) == wanted
+    lost = [each for each in found if each.key is None]
+    assert sum(each.records for each in lost) == len(failed)
+    assert all(each.failed for each in lost)
+    assert max((each.last_offset for each in lost), default=None) == max(failed, default=None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import random
 import signal
 import time
@@ -149,6 +150,12 @@ def whole(query: Query, view: str):
     return query.windows(view)
 
 
+def counted(query: Query, view: str) -> int | None:
+    """What the column `n` of all windows adds up to."""
+    found = whole(query, view)
+    return None if found is None else sum(columns["n"] for columns in found.values())
+
+
 def of_one(user: str, at_ms: int, partition: int = 0, cents: int = 100) -> Event:
     return Event(user, at_ms, cents, "s", 1, partition)
 
@@ -245,13 +252,69 @@ def test_a_changed_view_is_built_beside_the_old_one_which_is_read_meanwhile(kafk
     assert query.ask(f"/views/{view}")[1]["generation"] == 2
 
 
-def test_a_view_that_spark_cannot_compute_ends_the_job_with_a_word(topic, job, view):
-    columns = "[views.{view}.columns]\nn = 'count()'\n"
-    running = job(topic, f"[views.{{view}}]\ntopic = '{{topic}}'\nwhere = 'no_such > 1'\n{columns}")
-    assert running.exit_code() == 4
-    last = running.lines[-1]
-    assert f"stops: view {view!r}: Spark can't compute it: " in last
-    assert "no_such" in last
+def test_a_view_that_spark_cannot_compute_stops_alone_and_says_why(
+    kafka, topic, job, query, view, metrics_port
+):
+    columns = "columns]\nn = 'count()'\n"
+    running = job(
+        topic,
+        f"[views.{{view}}]\ntopic = '{{topic}}'\nwhere = 'no_such > 1'\n[views.{{view}}.{columns}"
+        f"[views.{{view}}-other]\n{BY_USER}window = '1m'\n[views.{{view}}-other.{columns}",
+    )
+    running.wait_for(f"view {view!r} STOPS until the job's next start: ")
+    produce(kafka, topic, some_events(50, 5))
+    eventually(lambda: counted(query, f"{view}-other") == 50)
+    assert running.process.poll() is None
+    document = query.ask(f"/views/{view}")[1]
+    assert "Spark can't compute it" in document["stopped"]
+    assert "no_such" in document["stopped"]
+    assert "stopped" not in query.ask(f"/views/{view}-other")[1]
+    eventually(lambda: scrape(metrics_port).get(("keylane_view_stops_total", view)) == 1)
+
+
+def test_records_that_a_view_cannot_take_are_counted_and_stop_nothing(kafka, topic, job, query, view):
+    """A time in nanoseconds, and a condition that fails on a value."""
+    columns = "columns]\nn = 'count()'\n"
+    where = "where = \"cast(variant_get(json, '$.user', 'string') as int) > 0\"\n"
+    job(
+        topic,
+        f"[views.{{view}}]\n{BY_USER}window = '1m'\n[views.{{view}}.{columns}"
+        f"[views.{{view}}-picky]\ntopic = '{{topic}}'\n{where}[views.{{view}}-picky.{columns}",
+    )
+    odd = [(b"k", b'{"user": "7", "at": 1760000000000000000}'), (b"k", b'{"user": "8", "at": 1760000000000}')]
+    produce(kafka, topic, [*some_events(20, 6), *odd])
+    eventually(lambda: counted(query, view) == 21)
+    assert query.ask(f"/views/{view}")[1]["invalid"] == 1
+    eventually(lambda: query.ask(f"/views/{view}-picky")[1].get("failed") == 20)
+    picky = query.ask(f"/views/{view}-picky")[1]
+    partition, offset = map(int, picky["failed_at"].split(":"))
+    assert partition in range(3)
+    assert offset >= 0
+    eventually(lambda: counted(query, f"{view}-picky") == 2)
+
+
+def test_windows_that_together_are_too_large_for_one_answer_are_written_in_parts(
+    kafka, topic, job, query, view
+):
+    """`latest` values of 40 kB, 1,000 windows of one lane: 40 MB."""
+    running = job(
+        topic,
+        "[views.{view}]\ntopic = '{topic}'\nkey = 'user'\npartitions = 1\n"
+        "[views.{view}.columns]\nn = 'count()'\np = 'latest(p)'\n",
+    )
+    users = [f"u{number}" for number in range(1000)]
+    large = [(b"k", json.dumps({"user": user, "p": "x" * 40_000}).encode()) for user in users]
+    produce(kafka, topic, large)
+    produce(kafka, topic, [(b"k", json.dumps({"user": user}).encode()) for user in users])
+
+    def count_of(user: str) -> int | None:
+        windows = query.ask(f"/views/{view}/keys/{user}")[1].get("windows")
+        return windows[0]["values"]["n"] if windows else None
+
+    eventually(lambda: [count_of(user) for user in (users[0], users[500], users[-1])] == [2, 2, 2], 120)
+    assert running.process.poll() is None
+    [window] = query.ask(f"/views/{view}/keys/u7")[1]["windows"]
+    assert len(window["values"]["p"]) == 40_000
 
 
 def test_a_view_that_nobody_has_declared_is_404(query):

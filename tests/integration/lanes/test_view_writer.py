@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.errors import PySparkException
 from tests.support import lanes as t
 
 from keylane.adapters.redis.cluster import Cluster
-from keylane.errors import LaneBehind
+from keylane.errors import LaneBehind, WriterError
 from keylane.model.records import Layout, Options
 from keylane.state.lanes import decode_watermark
 from keylane.state.windows import Closing, Column, Definition, Progress, is_final
@@ -297,12 +298,86 @@ def test_while_records_are_read_again_nothing_more_is_decided(schedule):
     assert {state.closings for state in schedule.writer.states.values()} <= {tuple(closings), ()}
 
 
+@dataclass
+class PoisonedLog(PlainLog):
+    """A log on some of whose records, (partition, offset), Spark fails, with an error of this SQLSTATE."""
+
+    poisoned: frozenset[tuple[int, int]] = frozenset()
+    state: str = "22018"
+
+    def read(self, stretch: Stretch) -> list[PartialWindow]:
+        for partition, (low, high) in enumerate(zip(stretch.begin, stretch.end, strict=True)):
+            if any((partition, offset) in self.poisoned for offset in range(low, high)):
+                raise a_spark_error(self.state)
+        return super().read(stretch)
+
+
+def a_spark_error(state: str) -> PySparkException:
+    error = PySparkException("[CAST_INVALID_INPUT] the value 'x' cannot be cast\nin this plan")
+    error.getSqlState = lambda: state  # type: ignore[method-assign]
+    return error
+
+
+@pytest.fixture
+def poisoned(schedule) -> PoisonedLog:
+    """Seven records of each partition, of which Spark fails on three."""
+    records = [[(KEYS[number % 5], 1000 + number) for number in range(7)] for _ in range(PARTITIONS)]
+    schedule.log = PoisonedLog(schedule.view, records, frozenset({(0, 3), (1, 0), (1, 6)}))
+    return schedule.log
+
+
+def test_records_on_which_spark_fails_are_named_counted_and_passed_by(schedule, poisoned):
+    schedule.open()
+    said = []
+    schedule.writer._say = said.append
+    counts = schedule.writer.fold(poisoned, (0, 0, 0), (7, 7, 7))
+    assert (counts.failed, counts.invalid) == (3, 0)
+    assert [line.partition(":")[2].split(" can't")[0] for line in said] == [
+        " the record at 1:0",
+        " the record at 0:3",
+        " the record at 1:6",
+    ]
+    counted = sum(count for lane in schedule.lanes.lanes for _, count in schedule.windows(lane).values())
+    assert counted == 18
+    first, *others = (schedule.writer.states[lane].progress for lane in schedule.lanes.lanes)
+    assert (first.failed, first.failed_at) == (3, "1:6")
+    assert {each.failed for each in others} == {0}
+    assert schedule.writer.furthest == (7, 7, 7)
+
+
+def test_where_spark_fails_on_too_many_records_the_view_says_so(schedule, poisoned, monkeypatch):
+    monkeypatch.setattr(view_writer, "MAX_FAILED", 2)
+    schedule.open()
+    with pytest.raises(WriterError, match="more than 2 records at a time can't be computed"):
+        schedule.writer.fold(poisoned, (0, 0, 0), (7, 7, 7))
+
+
+def test_an_error_that_is_not_about_a_value_is_no_record_s_fault(schedule, poisoned):
+    poisoned.state = "XXKD0"
+    schedule.open()
+    with pytest.raises(PySparkException):
+        schedule.writer.fold(poisoned, (0, 0, 0), (7, 7, 7))
+    assert schedule.writer.furthest == (0, 0, 0)
+
+
+def test_why_a_view_has_stopped_is_kept_until_it_runs_again(schedule):
+    schedule.open()
+    schedule.writer.report_stop("it can't be computed")
+    schedule.open()
+    [stopped, *others] = [schedule.writer.states[lane].progress.stopped for lane in schedule.lanes.lanes]
+    assert (stopped, set(others)) == ("it can't be computed", {""})
+    schedule.writer.report_stop("")
+    schedule.open()
+    assert {state.progress.stopped for state in schedule.writer.states.values()} == {""}
+
+
 @pytest.mark.parametrize("kind", VIEWS)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_whatever_is_killed_or_taken_back_final_windows_stay_and_each_record_counts_once(
     redis_cluster, monkeypatch, kind, seed
 ):
     monkeypatch.setattr(view_writer, "MAX_RECORDS", 12)
+    monkeypatch.setattr(view_writer, "MAX_STORED_BYTES", 150)
     schedule = Schedule(redis_cluster, VIEWS[kind], seed)
     try:
         for _ in range(40):

@@ -114,9 +114,30 @@ def test_keys_belong_to_their_callers_and_an_address_is_no_name(post: Post, log:
     assert len(log.sent) == 3
 
 
-@pytest.mark.parametrize("error", [LogUnavailable("Kafka is away"), Unacknowledged()])
-def test_where_nothing_was_surely_written_the_request_may_be_repeated(post: Post, log: FakeLog, error: Any):
-    log.refusals = {"t": error}
+@pytest.mark.parametrize(
+    ("path", "body", "more"),
+    [
+        ("/topics/t/keys/k", b"v", {"method": "PUT"}),
+        ("/push", {"records": [{"topic": "t", "data": "1"}]}, {}),
+        ("/topics/t", {"records": [{"value": 1}]}, {"headers": REST_JSON}),
+    ],
+)
+def test_what_may_have_been_written_is_not_written_again_by_the_same_key(
+    post: Post, log: FakeLog, path: str, body: Any, more: dict[str, Any]
+):
+    more = more | {"headers": more.get("headers", {}) | KEY}
+    log.refusals = {"t": Unacknowledged()}
+    first = post(path, body, **more)
+    assert first["statusCode"] == 503
+    assert '"uncertain": true' in first["body"]
+    assert "Retry-After" not in headers_of(first), "the same request gets the same answer"
+    log.refusals = {}
+    assert replayed(post(path, body, **more)) == first
+    assert len(log.sent) == 1
+
+
+def test_where_nothing_was_written_the_request_may_be_repeated(post: Post, log: FakeLog):
+    log.refusals = {"t": LogUnavailable("Kafka is away")}
     assert post("/topics/t/keys/k", b"v", method="PUT", headers=KEY)["statusCode"] == 503
     log.refusals = {}
     answer = post("/topics/t/keys/k", b"v", method="PUT", headers=KEY)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import threading
 from email.utils import formatdate
 from time import monotonic, time
 
@@ -36,6 +37,7 @@ from keylane_client import (
     WriteFailed,
     Written,
 )
+from keylane_client.context import Ledger
 
 
 @pytest.mark.parametrize(
@@ -257,6 +259,29 @@ def test_a_session_counts_again_until_the_count_has_its_own_writes():
     assert topic.count() == 2
     assert [request.method for request in api.requests] == ["PUT", "GET", "HEAD", "GET"]
     assert api.requests[2].headers["Keylane-Min-Position"] == "2:9"
+
+
+def test_a_session_says_so_if_its_answers_go_on_lacking_its_write():
+    """A replica that is behind answers ranges, though the position is in the state."""
+    api = ApiDouble(written(9), page("a"), *[httpx.Response(200), page("a")] * 5)
+    topic = api.client().session().topic("t")
+    topic.put("b", 1)
+    with pytest.raises(PositionNotReached, match="2:9 of topic 't' is not in 6 answers"):
+        list(topic.scan())
+
+
+def test_threads_may_write_in_a_session_while_others_scan():
+    ledger = Ledger()
+
+    def write() -> None:
+        for number in range(20_000):
+            ledger.note("t", f"k{number}", Position(0, number))
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    while writer.is_alive():
+        assert ledger.missing("t", lambda _: False, {}) == []
+    writer.join()
 
 
 def test_a_session_does_not_wait_for_keys_that_a_range_leaves_out():

@@ -22,7 +22,14 @@ from keylane.drain.drain import (
     drain,
     pauses_s,
 )
-from keylane.errors import KeylaneError, LogUnavailable, ProduceFailed, TooLarge, UnknownPartition
+from keylane.errors import (
+    KeylaneError,
+    LogUnavailable,
+    ProduceFailed,
+    Superseded,
+    TooLarge,
+    UnknownPartition,
+)
 from keylane.model.records import NewRecord
 from keylane.ports import Deadline
 from keylane.produce import message_codec
@@ -135,6 +142,34 @@ def test_what_kafka_will_never_take_goes_to_the_dead_letters_alone_with_the_reas
     batch = message_codec.decode(message_codec.from_body(letter.body))
     assert batch.records == ((1, v(b"bad")),)
     assert batch.record_id(1) == f"{1:032x}-1"
+
+
+def test_records_that_are_superseded_have_a_dead_letter_of_their_own(log: ScriptedLog):
+    bad = ProduceFailed("INVALID_RECORD", "its timestamp is out of bounds", retriable=False)
+    log.errors |= {b"bad": bad, b"older": Superseded(bad)}
+    dead = FakeQueue()
+    drained = run(log, a_message(1, v(b"older"), v(b"bad", b"b"), v(b"newer")), dead=dead)
+    assert drained == Drained([], 1, {"INVALID_RECORD": 1, "SUPERSEDED": 1}, {})
+    assert [(letter.attributes[REASON], values_in(letter.body)) for letter in dead.messages] == [
+        ("INVALID_RECORD", [b"bad"]),
+        ("SUPERSEDED", [b"older"]),
+    ]
+    assert len({letter.id for letter in dead.messages}) == 2, "a queue would drop the second"
+    assert "INVALID_RECORD" in dead.messages[1].attributes[DETAIL]
+
+
+def test_a_superseded_record_comes_again_only_where_the_newer_one_does(log: ScriptedLog):
+    log.errors[b"older"] = Superseded(LogUnavailable("away"))
+    ordered = run(log, a_message(1, v(b"older")), a_message(2, v(b"newer")))
+    assert ordered.failed == ["m1", "m2"], "the newest is written last again"
+    dead = FakeQueue()
+    unordered = [a_message(1, v(b"older"), group=None), a_message(2, v(b"newer"), group=None)]
+    assert run(log, *unordered, dead=dead) == Drained([], 1, {"SUPERSEDED": 1}, {})
+    assert [values_in(letter.body) for letter in dead.messages] == [[b"older"]]
+
+
+def values_in(body: str) -> list[bytes | None]:
+    return [record.value for _, record in message_codec.decode(message_codec.from_body(body)).records]
 
 
 def test_the_traces_of_records_that_were_not_written_are_reported_once(log: ScriptedLog):

@@ -68,7 +68,7 @@ def test_a_view_has_a_line_of_its_own():
     time, lines = FakeTime(), []
     metrics = emf_metrics(time, lines)
     for _ in range(2):
-        metrics.count_view_batch("delays", records=5, windows=3, late=2, invalid=1)
+        metrics.count_view_batch("delays", records=5, windows=3, late=2, invalid=1, failed=4)
     metrics.count_view_restart("delays")
     metrics.gauge("delays", lag=4, age_ms=100, incomplete=0)
     metrics.gauge("delays", lag=9, age_ms=None, incomplete=0, topic=TopicGauges())
@@ -118,7 +118,8 @@ def test_the_page_has_totals_and_gauges_under_the_names_of_the_catalogue():
     metrics.gauge(
         "orders", lag=7, age_ms=250, incomplete=1, topic=TopicGauges(parked=2, missed_deletions=1, skew_ms=-3)
     )
-    metrics.count_view_batch("delays", records=5, windows=3, late=2, invalid=1)
+    metrics.count_view_batch("delays", records=5, windows=3, late=2, invalid=1, failed=4)
+    metrics.count_stop("delays")
     metrics.gauge("delays", lag=4, age_ms=None, incomplete=0)
     found = page_of(metrics)
     assert found == {
@@ -138,6 +139,8 @@ def test_the_page_has_totals_and_gauges_under_the_names_of_the_catalogue():
         ("keylane_view_windows_total", "delays"): 3,
         ("keylane_view_late_total", "delays"): 2,
         ("keylane_view_invalid_total", "delays"): 1,
+        ("keylane_view_failed_total", "delays"): 4,
+        ("keylane_view_stops_total", "delays"): 1,
         ("keylane_view_restarts_total", "delays"): 0,
         ("keylane_view_lag", "delays"): 4,
         ("keylane_view_incomplete_partitions", "delays"): 0,

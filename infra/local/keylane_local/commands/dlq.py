@@ -108,11 +108,16 @@ def show(url: str, topic: str | None, limit: int, *, as_json: bool) -> None:
     required=True,
     help="The write-ahead log: the stack's output LogQueueUrl.",
 )
-def replay(url: str, topic: str | None, target: str, *, as_json: bool) -> None:
+@click.option(
+    "--superseded",
+    is_flag=True,
+    help="Also records with the reason SUPERSEDED: a newer one of their key was written, they turn it back.",
+)
+def replay(url: str, topic: str | None, target: str, *, as_json: bool, superseded: bool) -> None:
     """Move dead letters back into the write-ahead log, in order."""
     from keylane_local.commands import replay as moving  # noqa: PLC0415 - its imports take long
 
-    request = moving.ReplayRequest(url, target, topic)
+    request = moving.ReplayRequest(url, target, topic, superseded)
     report = moving.replay(request, os.environ, progress=_show_progress)
     click.echo(err=True)
     if as_json:
@@ -196,3 +201,7 @@ def _show_report(report: ReplayReport) -> None:
             click.echo(f"{label:<5}  {count:>6} messages  topic {topic}  {reason}")
     moved, left = sum(report.moved.values()), sum(report.left.values())
     click.echo(f"moved {moved} messages with {report.records} records; {left} are left")
+    if any(reason == "SUPERSEDED" for _, reason in report.left):
+        click.echo(
+            "SUPERSEDED: a newer record of the key was written since; --superseded moves them all the same"
+        )

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from keylane.adapters.aws.sqs import SqsQueue
 from keylane.config.queue import aws_settings
 from keylane.config.table import SAFE_MESSAGE_BYTES
+from keylane.drain.drain import SUPERSEDED
 from keylane.ports import Clock, Deadline, Message
 from keylane_local.commands.dead_letters import (
     TIMEOUT_MS,
@@ -26,11 +27,19 @@ from keylane_local.errors import BadInput, StackError
 
 @dataclass(frozen=True, slots=True)
 class ReplayRequest:
-    """Which dead letters to move: from the queue `source` to `target`, all topics or one."""
+    """Which dead letters to move: from the queue `source` to `target`, all topics or one.
+
+    `superseded`: also records of whose keys newer ones were written; they turn these keys back.
+    """
 
     source: str
     target: str
     topic: str | None = None
+    superseded: bool = False
+
+    def has(self, letter: DeadLetter) -> bool:
+        """Whether the letter is to be moved."""
+        return self.topic in {None, letter.topic} and (self.superseded or letter.reason != SUPERSEDED)
 
 
 @dataclass(slots=True)
@@ -67,7 +76,7 @@ def replay(
 class _Mover:
     def __init__(self, request: ReplayRequest, environment: Mapping[str, str], clock: Clock) -> None:
         self.report = ReplayReport()
-        self._topic = request.topic
+        self._request = request
         self._letters = DeadLetterQueue(request.source, environment)
         with translate_queue_errors():
             settings = aws_settings(environment, TIMEOUT_MS)
@@ -79,7 +88,7 @@ class _Mover:
         while batch := self._letters.receive():
             to_move = []
             for letter in batch:
-                if letter.sent_ms <= started_ms and self._topic in {None, letter.topic}:
+                if letter.sent_ms <= started_ms and self._request.has(letter):
                     to_move.append(letter)
                 else:
                     self.report.left[letter.kind] += 1

@@ -49,6 +49,7 @@
     ├── CorruptState                bytes under a lane's key that Keylane did not write
     ├── ProduceFailed               Kafka refused the record; carries Kafka's own name for it
     │   └── PartitionMissing        the topic's records must name their partition
+    ├── Superseded                  the record failed, and a newer one of its key was written
     ├── LogRefused                  Kafka refused a request to read; carries Kafka's own name for why
     ├── BadConfig                   `keylane.toml` or the environment is invalid
     │   └── SettingsError           one variable of the environment
@@ -450,8 +451,13 @@ class LogUnavailable(Unavailable):
 class Unacknowledged(LogUnavailable):
     """Kafka did not acknowledge the record: it may or may not have been written."""
 
-    def __init__(self) -> None:
-        super().__init__("Kafka did not acknowledge the record in time: it may or may not have been written")
+    uncertain = True
+
+    def __init__(
+        self,
+        message: str = "Kafka did not acknowledge the record in time: it may or may not have been written",
+    ) -> None:
+        super().__init__(message)
 
 
 class ConnectionRejected(LogUnavailable):
@@ -477,12 +483,16 @@ class CorruptState(KeylaneError):
 
 
 class ProduceFailed(KeylaneError):
-    """Kafka refused the record; `code` is Kafka's name for it, such as MESSAGE_TOO_LARGE."""
+    """Kafka refused the record; `code` is Kafka's name for it, such as MESSAGE_TOO_LARGE.
 
-    def __init__(self, code: str, message: str, *, retriable: bool) -> None:
+    `uncertain`: it may have been written in spite of the error.
+    """
+
+    def __init__(self, code: str, message: str, *, retriable: bool, uncertain: bool = False) -> None:
         super().__init__(f"{code}: {message}")
         self.code = code
         self.retriable = retriable
+        self.uncertain = uncertain
 
 
 class PartitionMissing(ProduceFailed):
@@ -491,6 +501,21 @@ class PartitionMissing(ProduceFailed):
     def __init__(self, topic: str) -> None:
         what = f"records of topic {topic!r} must name their partition"
         super().__init__("INVALID_REQUEST", what, retriable=False)
+
+
+class Superseded(KeylaneError):
+    """The record failed, and a newer one of its key was written: sent again, it would turn the key back.
+
+    `reason`: why it failed. `uncertain`: as the reason's.
+    """
+
+    retriable = False
+
+    def __init__(self, reason: KeylaneError) -> None:
+        super().__init__(f"{reason}; a newer record of its key was written: do not send this one again")
+        self.reason = reason
+        self.uncertain = getattr(reason, "uncertain", False)
+        self.__cause__ = reason.__cause__
 
 
 class LogRefused(KeylaneError):

@@ -4,7 +4,8 @@
 2. A message leaves the queue once each of its records is written, or is in the dead-letter queue.
 3. If Kafka did not accept a record but may accept it later, its message is delivered again, and so are the
    later messages of its order group, even written ones: the newest record is then written last again.
-4. Records that Kafka will never accept go to the dead-letter queue with the reason, and hold up nothing.
+4. Records that Kafka will never accept go to the dead-letter queue with the reason, and hold up nothing. So
+   do those of an unordered queue that a newer record of their key has overtaken: it is not written again.
 
 So each record is written at least once. It is written again if its message is delivered again: its id, in
 the header `keylane-id`, stays the same.
@@ -18,6 +19,7 @@ from keylane.errors import (
     KeylaneError,
     ProduceFailed,
     QueueUnavailable,
+    Superseded,
     TooLarge,
     UnknownPartition,
     UnknownTopic,
@@ -35,6 +37,8 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 2, 360
 """The pause before a message is delivered again doubles with each delivery."""
 REASON, DETAIL, TOPIC = "keylane-reason", "keylane-detail", "keylane-topic"
 """Attributes of a dead letter: the error's name, a sentence, and the topic if it is known."""
+SUPERSEDED = "SUPERSEDED"
+"""The reason of a dead record whose key has a newer one in Kafka: moved back, it would turn the key back."""
 DETAIL_CHARACTERS = 400
 TRACES_LIMIT = 10
 HELD_BACK = "HELD_BACK"
@@ -114,8 +118,7 @@ def drain(
     for (state, _), result in zip(sent, results, strict=True):
         state.results.append(result)
     for state in states:
-        deliveries = state.message.deliveries
-        state.failed |= not all(_is_permanent(error, deliveries) for _, error in state.failures)
+        state.failed |= not all(_is_permanent(error, state.message) for _, error in state.failures)
     _hold_back(states)
     dead = _send_dead_letters([state for state in states if not state.failed], dead_letters, deadline)
     _hold_back(states)
@@ -201,10 +204,12 @@ def _records(state: _MessageState) -> list[NewRecord]:
     ]
 
 
-def _is_permanent(error: KeylaneError, deliveries: int) -> bool:
-    """Whether Kafka will never accept the record. A missing permission may be granted later."""
+def _is_permanent(error: KeylaneError, message: QueuedMessage) -> bool:
+    """Whether Kafka will never accept the record, or must not. A missing permission may be granted later."""
+    if isinstance(error, Superseded):
+        return message.group is None or _is_permanent(error.reason, message)
     if isinstance(error, UnknownTopic | UnknownPartition):
-        return deliveries >= DELIVERIES_OF_UNKNOWN
+        return message.deliveries >= DELIVERIES_OF_UNKNOWN
     if isinstance(error, ProduceFailed):
         return not error.retriable and not error.code.endswith("_AUTHORIZATION_FAILED")
     return isinstance(error, TooLarge)
@@ -214,35 +219,53 @@ def _send_dead_letters(
     states: Sequence[_MessageState], dead_letters: Queue, deadline: Deadline
 ) -> Counter[str]:
     """Send dead records to the dead-letter queue, counted by reason; where that fails, the message fails."""
-    dead = [(state, state.errors) for state in states if state.errors]
+    dead = [(state, letter) for state in states if state.errors for letter in _dead_letters(state)]
     if not dead:
         return Counter()
-    sent = dead_letters.send([_dead_letter(state, errors[0]) for state, errors in dead], deadline)
-    reasons: Counter[str] = Counter()
-    for (state, errors), send_error in zip(dead, sent, strict=True):
-        state.failed = send_error is not None
-        reasons.update([] if state.failed else [_reason(each) for each in errors])
-    return reasons
+    errors = dead_letters.send([letter for _, letter in dead], deadline)
+    for (state, _), error in zip(dead, errors, strict=True):
+        state.failed |= error is not None
+    return Counter(_reason(error) for state in states if not state.failed for error in state.errors)
 
 
-def _dead_letter(state: _MessageState, error: KeylaneError) -> Message:
-    """The message reduced to its dead records. It has the queue's id, a new one with each replay."""
-    body, attributes = state.message.body, {REASON: _reason(error), DETAIL: str(error)[:DETAIL_CHARACTERS]}
+def _dead_letters(state: _MessageState) -> list[Message]:
+    """The message reduced to its dead records; those that are superseded have a letter of their own.
+
+    A letter has the queue's id, a new one with each replay.
+    """
+    if state.batch is None or not state.results:
+        return [_dead_letter(state, state.errors[0], ())]
+    parts: dict[bool, list[tuple[int, KeylaneError]]] = {}
+    for index, error in state.failures:
+        parts.setdefault(isinstance(error, Superseded), []).append((index, error))
+    return [
+        _dead_letter(state, failures[0][1], [index for index, _ in failures])
+        for _, failures in sorted(parts.items())
+    ]
+
+
+def _dead_letter(state: _MessageState, error: KeylaneError, indices: Sequence[int]) -> Message:
+    message = state.message
+    body, attributes = message.body, {REASON: _reason(error), DETAIL: str(error)[:DETAIL_CHARACTERS]}
+    message_id = message.id
     if state.batch is not None:
         attributes[TOPIC] = state.batch.topic
-        if len(state.failures) < len(state.results):
-            records = tuple(state.batch.records[index] for index, _ in state.failures)
+        if len(indices) < len(state.results):
+            records = tuple(state.batch.records[index] for index in indices)
             body = message_codec.to_body(message_codec.encode(replace(state.batch, records=records)))
-    return Message(body, state.message.group, state.message.id, attributes)
+            message_id += "-superseded" if isinstance(error, Superseded) else ""
+    return Message(body, message.group, message_id, attributes)
 
 
 def _retry_reason(state: _MessageState) -> str:
-    errors = [error for error in state.errors if not _is_permanent(error, state.message.deliveries)]
+    errors = [error for error in state.errors if not _is_permanent(error, state.message)]
     return _reason(errors[0]) if errors else HELD_BACK
 
 
 def _reason(error: KeylaneError) -> str:
     """Kafka's name of an error, or Keylane's in the same style."""
+    if isinstance(error, Superseded):
+        return SUPERSEDED
     if isinstance(error, _Unreadable | ProduceFailed):
         return error.code
     if isinstance(error, UnknownTopic | UnknownPartition):

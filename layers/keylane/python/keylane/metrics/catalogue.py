@@ -80,6 +80,10 @@ FUNCTIONS: dict[str, Metric] = {
         "topic",
         "error_code",
     ),
+    "ProducersReplaced": counter(
+        "keylane_producers_replaced",
+        "Kafka clients that ended with a fatal error and were replaced: writes on their way are uncertain",
+    ),
     "RateLimited": counter(
         "ratelimit_messages_count",
         "Records that the rate limit of a topic refused, by the pattern of its rule",
@@ -261,6 +265,8 @@ JOB: dict[str, dict[str, Metric]] = {
         "Windows": _of("view", COUNTER, "windows", "Windows that were written"),
         "Late": _of("view", COUNTER, "late", "Records whose window was final already"),
         "Invalid": _of("view", COUNTER, "invalid", "Records without key or time"),
+        "Failed": _of("view", COUNTER, "failed", "Records on which the view's expressions failed"),
+        "Stops": _of("view", COUNTER, "stops", "Errors that stopped the view until the job's next start"),
     },
 }
 """Metrics of the job, by what they are about. In CloudWatch a counter is what the last ten seconds added."""

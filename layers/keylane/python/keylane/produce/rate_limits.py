@@ -107,8 +107,8 @@ class RateLimits:
         subjects = self._subjects(caller, records)
         if not subjects:
             return UNLIMITED
-        states = self.limiter.take(subjects)
-        found = list(zip(subjects, states, strict=True))
+        found = self._take(subjects)
+        states = [each for _, each in found]
         taken = [subject for subject, each in found if each and not exceeded(each)]
         if None in states:
             self.meter.count("LimitsUncounted", states.count(None))
@@ -128,8 +128,22 @@ class RateLimits:
                 raise error
         return Admission({subject.name: error for subject, error in refused.items()}, headers)
 
+    def _take(
+        self, subjects: Sequence[RateLimitSubject]
+    ) -> list[tuple[RateLimitSubject, list[RateLimitState] | None]]:
+        """Count the caller, and the topics unless the caller is over its limit.
+
+        What a caller is refused must not use up the limits of other callers, not even until it is given back.
+        """
+        found: list[tuple[RateLimitSubject, list[RateLimitState] | None]] = []
+        for kind in (CALLER, TOPIC):
+            own = [subject for subject in subjects if subject.kind == kind]
+            if own and not any(each and exceeded(each) for _, each in found):
+                found += zip(own, self.limiter.take(own), strict=True)
+        return found
+
     def _subjects(self, caller: str, records: Sequence[NewRecord]) -> list[RateLimitSubject]:
-        """The subjects of a request that have limits, the caller first."""
+        """The subjects of a request that have limits."""
         by_topic: dict[str, RequestLoad] = {}
         for record in records:
             requests, count, size = by_topic.get(record.topic, (1, 0, 0))
@@ -193,8 +207,6 @@ def _to_give_back(
     taken: Sequence[RateLimitSubject], refused: Mapping[RateLimitSubject, RateLimited]
 ) -> list[RateLimitSubject]:
     """What to give back: the load of records that are not written after all."""
-    if any(subject.kind == CALLER for subject in refused):
-        return list(taken)
     callers = [subject for subject in taken if subject.kind == CALLER]
     if not callers:
         return []

@@ -151,23 +151,32 @@ def decode_window(value: bytes) -> tuple[int | None, list[Any]]:
         raise CodecError(f"this is not a window: {error!r}") from error
 
 
+_ALWAYS = frozenset({"offsets", "times_ms", "late", "invalid"})
+
+
 @dataclass(frozen=True, slots=True)
 class Progress:
     """How far a lane of a view is.
 
     `offsets`: for each partition of the topic the next offset; all below is in the lane's windows.
     `times_ms`: the newest event time of each partition, None where there is none yet. `late`: how often a
-    record came when a window of its was final. `invalid`: records without a key or time, counted by one lane.
+    record came when a window of its was final. Counted by one lane: `invalid`, records without a key or time;
+    `failed`, those that the view could not compute, and where the last one is. `stopped`: why the view has
+    stopped, "" while it runs.
     """
 
     offsets: tuple[int, ...]
     times_ms: tuple[int | None, ...] = field(default=())
     late: int = 0
     invalid: int = 0
+    failed: int = 0
+    failed_at: str = ""
+    stopped: str = ""
 
     def to_json(self) -> bytes:
-        """Return JSON in UTF-8."""
-        return json.dumps(asdict(self), separators=(",", ":")).encode()
+        """Return JSON in UTF-8, without the fields of trouble that there is none of."""
+        fields = {name: each for name, each in asdict(self).items() if name in _ALWAYS or each}
+        return json.dumps(fields, separators=(",", ":")).encode()
 
     @classmethod
     def from_json(cls, data: bytes) -> Self:
@@ -175,7 +184,15 @@ class Progress:
         try:
             fields = json.loads(data)
             times = tuple(None if time is None else int(time) for time in fields["times_ms"])
-            return cls(tuple(map(int, fields["offsets"])), times, int(fields["late"]), int(fields["invalid"]))
+            return cls(
+                tuple(map(int, fields["offsets"])),
+                times,
+                int(fields["late"]),
+                int(fields["invalid"]),
+                int(fields.get("failed", 0)),
+                str(fields.get("failed_at", "")),
+                str(fields.get("stopped", "")),
+            )
         except ODD_JSON as error:
             raise CodecError(f"this is not the progress of a view: {error!r}") from error
 

@@ -35,6 +35,7 @@ RETRIABLE = frozenset(
     {
         "BROKER_NOT_AVAILABLE",
         "FENCED_LEADER_EPOCH",
+        "INVALID_PRODUCER_EPOCH",
         "KAFKA_STORAGE_ERROR",
         "LEADER_NOT_AVAILABLE",
         "NETWORK_EXCEPTION",
@@ -42,12 +43,29 @@ RETRIABLE = frozenset(
         "NOT_ENOUGH_REPLICAS_AFTER_APPEND",
         "NOT_LEADER_OR_FOLLOWER",
         "OFFSET_NOT_AVAILABLE",
+        "OUT_OF_ORDER_SEQUENCE_NUMBER",
         "REQUEST_TIMED_OUT",
         "THROTTLING_QUOTA_EXCEEDED",
         "UNKNOWN_LEADER_EPOCH",
+        "UNKNOWN_PRODUCER_ID",
     }
 )
 """Kafka's names of transient errors: the same request may succeed later."""
+
+UNCERTAIN = frozenset(
+    {
+        "INVALID_PRODUCER_EPOCH",
+        "NETWORK_EXCEPTION",
+        "NOT_ENOUGH_REPLICAS_AFTER_APPEND",
+        "OUT_OF_ORDER_SEQUENCE_NUMBER",
+        "REQUEST_TIMED_OUT",
+        "UNKNOWN_PRODUCER_ID",
+    }
+)
+"""Kafka's names of errors after which a record may be in the log.
+
+Those of sequences and producers are answers to a record that was sent again: the first answer was lost.
+"""
 
 INVALID_RECORD = (
     "Kafka refused the record: its timestamp is outside the topic's bounds, "
@@ -62,6 +80,7 @@ LOCAL_UNKNOWN_PARTITION = KafkaError._UNKNOWN_PARTITION  # noqa: SLF001
 LOCAL_QUEUE_FULL = KafkaError._QUEUE_FULL  # noqa: SLF001
 LOCAL_OTHER_INVALID = KafkaError._INVALID_DIFFERENT_RECORD  # noqa: SLF001
 LOCAL_TRANSPORT = KafkaError._TRANSPORT  # noqa: SLF001
+LOCAL_FATAL = KafkaError._FATAL  # noqa: SLF001
 _INVALID_ARGUMENT = KafkaError._INVALID_ARG  # noqa: SLF001
 _UNKNOWN_TOPIC = {LOCAL_UNKNOWN_TOPIC, LOCAL_UNKNOWN_PARTITION, KafkaError.UNKNOWN_TOPIC_OR_PART}
 
@@ -82,6 +101,11 @@ def rejection_code(error: KafkaError) -> str | None:
         # A broker that rejects the client's certificate says so after the client's side of the handshake.
         return SSL_FAILED
     return _REJECTIONS.get(error.code())
+
+
+def is_fatal(error: KafkaError) -> bool:
+    """Whether the client can send nothing any more. Refusing a record it says so by its code alone."""
+    return bool(error.fatal()) or error.code() == LOCAL_FATAL
 
 
 def rejection(error: KafkaError, *, uncertain: bool = False) -> ConnectionRejected:
@@ -144,11 +168,16 @@ def _write_error(error: KafkaError, record: NewRecord, *, sent: bool) -> Keylane
     if code in _UNKNOWN_TOPIC:
         return UnknownTopic(record.topic, "Kafka has no topic of this name")
     if code in _REJECTIONS:
-        return rejection(error)
+        return rejection(error, uncertain=sent)
     if code >= 0:
         name = kafka_name(error)
-        fault = INVALID_RECORD if code == KafkaError.INVALID_RECORD else "Kafka refused the record"
-        return ProduceFailed(name, fault, retriable=name in RETRIABLE)
+        uncertain = name in UNCERTAIN
+        fault = "Kafka refused the record"
+        if uncertain:
+            fault = "Kafka did not confirm the record: it may or may not have been written"
+        elif code == KafkaError.INVALID_RECORD:
+            fault = INVALID_RECORD
+        return ProduceFailed(name, fault, retriable=name in RETRIABLE, uncertain=uncertain)
     return _local_write_error(code, sent=sent)
 
 

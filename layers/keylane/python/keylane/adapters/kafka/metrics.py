@@ -4,7 +4,14 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from keylane.errors import ConnectionRejected, KeylaneError, ProduceFailed, UnknownPartition, UnknownTopic
+from keylane.errors import (
+    ConnectionRejected,
+    KeylaneError,
+    ProduceFailed,
+    Superseded,
+    UnknownPartition,
+    UnknownTopic,
+)
 from keylane.metrics.catalogue import BROKER, CLIENT, COUNTER, TOPIC, Metric
 from keylane.metrics.meter import NO_METER, OTHER, Meter
 from keylane.model.records import NewRecord, Position
@@ -84,6 +91,8 @@ class KafkaMetrics:
 
 
 def _code(error: KeylaneError) -> str:
+    if isinstance(error, Superseded):
+        error = error.reason
     if isinstance(error, UnknownTopic | UnknownPartition):
         return "UNKNOWN_TOPIC_OR_PARTITION"
     return error.code if isinstance(error, ConnectionRejected | ProduceFailed) else "REQUEST_TIMED_OUT"

@@ -1,9 +1,10 @@
 """The port `Log` over Kafka: each record has its own acknowledgement, and its own position or error."""
 
+import logging
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from confluent_kafka import KafkaException, Producer
 
@@ -11,7 +12,8 @@ from keylane.adapters.kafka.clients import RejectionListener, fetch_metadata, ma
 from keylane.adapters.kafka.metrics import KafkaMetrics
 from keylane.adapters.kafka.options import WAIT, KafkaSettings
 from keylane.adapters.kafka.partitions import PartitionResolver
-from keylane.adapters.kafka.shipment import Shipment
+from keylane.adapters.kafka.refusals import Refusals
+from keylane.adapters.kafka.shipment import Group, Shipment
 from keylane.errors import ConnectionRejected, UnknownTopic
 from keylane.metrics.meter import NO_METER, Meter
 from keylane.model.records import NewRecord
@@ -23,6 +25,10 @@ UNKNOWN_TOPICS_LIMIT = 1_000
 STATISTICS_MS = 10_000
 """How often the client emits its statistics. A request reads them: between requests nothing runs."""
 
+IDLE_S = 10.0
+"""A client that has sent nothing for so long may have lost its connections."""
+
+_log = logging.getLogger("keylane.kafka")
 _METER_LOCK = threading.Lock()
 """The meter is for one thread; producers of several clusters work at the same time."""
 
@@ -43,9 +49,14 @@ class KafkaProducer:
 
     1. Resolve the partition of each record.
     2. Hand all records to librdkafka, and wait for their reports until the deadline (`Shipment`).
-    3. Send again the records that Kafka refused only because of other records in their batch and, with a new
-       client, the records that a broker rejected because of outdated credentials.
+    3. Send again, alone, the records that Kafka refused with their batch, by a client whose batches have one
+       record.
+    4. Send again, with a new client, what surely was not sent: a broker rejected outdated credentials, or the
+       client had ended with a fatal error. What may have been written is not sent again.
     """
+
+    shares_batches = False
+    """Whether records of several requests share batches."""
 
     def __init__(
         self,
@@ -57,7 +68,10 @@ class KafkaProducer:
         self._settings = settings
         self._reload = reload
         self._meter = meter
-        self._open: OpenClient | None = None
+        self._open: dict[bool, OpenClient] = {}
+        """By whether each record is alone in its batch."""
+        self._refusals = Refusals()
+        self._used_s = 0.0
         self._partitions = PartitionResolver(settings)
         self._unknown_topics: set[str] = set()
         self._metrics = KafkaMetrics(meter)
@@ -65,13 +79,16 @@ class KafkaProducer:
     def append_all(self, records: Sequence[NewRecord], deadline: Deadline) -> list[AppendResult]:
         """See `ports.Log`. Never blocks past the deadline."""
         begun_s = deadline.clock.monotonic_s()
-        shipment = Shipment(records, deadline, waits=self._settings.producer.queue_full == WAIT)
+        waits = self._settings.producer.queue_full == WAIT
+        shipment = Shipment(
+            records, deadline, self._refusals, waits=waits, shares_batches=self.shares_batches
+        )
         for group in shipment.groups():
             self._send(shipment, group, deadline)
         results = shipment.results()
         with _METER_LOCK:
             self._metrics.sent(records, results, (deadline.clock.monotonic_s() - begun_s) * 1000)
-            self._meter.gauge("QueueSize", len(self._open.client) if self._open is not None else 0)
+            self._meter.gauge("QueueSize", sum(len(each.client) for each in self._open.values()))
         self._partitions.forget(shipment.failed_topics())
         self._unknown_topics |= {result.topic for result in results if isinstance(result, UnknownTopic)}
         if len(self._unknown_topics) > UNKNOWN_TOPICS_LIMIT:
@@ -79,61 +96,80 @@ class KafkaProducer:
         return results
 
     def close(self) -> None:
-        """Drop the client; the next request makes a new one."""
-        if self._open is not None:
-            self._drop(self._open)
+        """Drop the clients; the next request makes new ones."""
+        for used in list(self._open.values()):
+            self._drop(used)
         self._unknown_topics.clear()
 
-    def _send(self, shipment: Shipment, group: Sequence[int], deadline: Deadline) -> None:
-        """Send records; if a broker rejects the client, send them once more with a new one."""
-        was_connected = self._open is not None
+    def _send(self, shipment: Shipment, group: Group, deadline: Deadline) -> None:
+        """Send records; those that the client has surely not sent, once more with a new one."""
+        was_connected = group.is_alone in self._open
         used = self._attempt(shipment, group, deadline)
-        rejected = shipment.rejected(group)
-        if rejected and (self._reload_secrets() or was_connected):
-            # The password has changed, or the token expired while the function was frozen.
-            self._drop(used)
-            used = self._attempt(shipment, rejected, deadline)
-        if shipment.is_client_broken or used.listener.refusal is not None:
-            self._drop(used)
+        again = shipment.not_sent(group.indices)
+        if again and (shipment.fatal is not None or self._reload_secrets() or was_connected):
+            # The client has ended, the password has changed, or the token expired in a frozen function.
+            self._replace(used, shipment)
+            used = self._attempt(shipment, Group(again, group.is_alone), deadline)
+        if shipment.fatal is not None or used.listener.refusal is not None:
+            self._replace(used, shipment)
 
-    def _attempt(self, shipment: Shipment, group: Sequence[int], deadline: Deadline) -> OpenClient:
+    def _attempt(self, shipment: Shipment, group: Group, deadline: Deadline) -> OpenClient:
         """Send records once; return the client that was used."""
-        records = [shipment.records[index] for index in group]
-        is_new = self._open is None
-        used = self._open = self._open or self._make_client()
+        records = [shipment.records[index] for index in group.indices]
+        now_s = deadline.clock.monotonic_s()
+        is_idle, self._used_s = now_s - self._used_s > IDLE_S, now_s
+        is_new = group.is_alone not in self._open
+        used = self._open[group.is_alone] = self._open.get(group.is_alone) or self._make_client(
+            is_alone=group.is_alone
+        )
         client = self._client_of_request(used)
         if is_new and self._settings.producer.idempotence:
-            self._acquire_producer_id(client, records[0].topic, deadline, used.listener)
+            # By itself librdkafka looks for a broker to ask for the producer id every 500 ms, but also when
+            # metadata arrives. The first metadata makes it drop the bootstrap connection; the second comes
+            # over a connection that stays.
+            self._meet(client, records[0].topic, deadline, used.listener, times=2)
+        elif is_idle and not is_new and self._settings.security.has_sasl:
+            # The connection may be gone, and the credentials with it: a rejection before anything is sent
+            # leaves no record uncertain.
+            self._meet(client, records[0].topic, deadline, used.listener)
         partitions = self._partitions.resolve(client, records, deadline, used.listener)
-        shipment.send(client, group, partitions, used.listener, is_new=is_new)
+        shipment.send(client, group.indices, partitions, used.listener, is_new=is_new)
         return used
 
     def _client_of_request(self, used: OpenClient) -> Producer:
         """Return the client as one request uses it."""
         return used.client
 
+    def _replace(self, used: OpenClient, shipment: Shipment) -> None:
+        """Drop the client, and report the error that ended it, once."""
+        if shipment.fatal is not None and used in self._open.values():
+            _log.error("Kafka's client has ended and is replaced: %s", shipment.fatal.str())
+            with _METER_LOCK:
+                self._meter.count("ProducersReplaced")
+        self._drop(used)
+
     def _drop(self, used: OpenClient) -> None:
         """Drop this client, unless it has been replaced already."""
-        if self._open is used:
-            self._open = None
+        self._open = {is_alone: each for is_alone, each in self._open.items() if each is not used}
 
-    def _make_client(self) -> OpenClient:
-        self._metrics.reset_totals()
-        listener = RejectionListener(self._settings.security)
+    def _make_client(self, *, is_alone: bool) -> OpenClient:
+        settings = self._settings
+        if is_alone:
+            settings = replace(settings, producer=replace(settings.producer, batch_records=1))
+        else:
+            self._metrics.reset_totals()
+        listener = RejectionListener(settings.security)
         statistics = {"stats_cb": self._take_statistics, "statistics.interval.ms": STATISTICS_MS}
-        configuration = self._settings.configuration() | (statistics if self._meter.is_on else {})
-        return OpenClient(make_client(Producer, configuration, self._settings.security, listener), listener)
+        has_statistics = self._meter.is_on and not is_alone
+        configuration = settings.configuration() | (statistics if has_statistics else {})
+        return OpenClient(make_client(Producer, configuration, settings.security, listener), listener)
 
-    def _acquire_producer_id(
-        self, client: Producer, topic: str, deadline: Deadline, listener: RejectionListener
+    def _meet(
+        self, client: Producer, topic: str, deadline: Deadline, listener: RejectionListener, times: int = 1
     ) -> None:
-        """Have librdkafka request the producer id that idempotence needs.
-
-        By itself it looks for a broker to ask every 500 ms, but also whenever metadata arrives. The first
-        metadata makes it drop the bootstrap connection; the second comes over a connection that stays.
-        """
+        """Have a broker answer, or reject the client, before records are sent."""
         with suppress(KafkaException, ConnectionRejected):
-            for _ in range(2):
+            for _ in range(times):
                 fetch_metadata(client, topic, deadline, listener)
 
     def _reload_secrets(self) -> bool:

@@ -1,7 +1,7 @@
 """Sends the records of one request to Kafka: all at once, with one wait, and a report for each record."""
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
@@ -13,14 +13,30 @@ from keylane.adapters.kafka.errors import (
     LOCAL_UNKNOWN_PARTITION,
     LOCAL_UNKNOWN_TOPIC,
     error_of,
+    is_fatal,
 )
 from keylane.adapters.kafka.partitions import Resolved
-from keylane.errors import ConnectionRejected, KeylaneError, LogUnavailable
+from keylane.adapters.kafka.refusals import Refusals
+from keylane.errors import ConnectionRejected, KeylaneError, Superseded, Unacknowledged
 from keylane.model.records import NewRecord, Position
 from keylane.ports import AppendResult, Deadline
 
-REFUSED_FOR_ITS_BATCH = frozenset({LOCAL_OTHER_INVALID, KafkaError.MSG_SIZE_TOO_LARGE})
-"""Errors of a record that Kafka may accept in another batch, or alone."""
+REFUSED_WITH_ITS_BATCH = frozenset(
+    {
+        LOCAL_OTHER_INVALID,
+        KafkaError.INVALID_RECORD,
+        KafkaError.INVALID_TIMESTAMP,
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.RECORD_LIST_TOO_LARGE,
+    }
+)
+"""Errors that a record may have for another one in its batch.
+
+The client names the record at fault only where Kafka names two or more: https://github.com/confluentinc/librdkafka
+(`rd_kafka_handle_Produce`). One bad record gives its error to all.
+"""
+ALONE_LIMIT = 128
+"""So many records are sent alone at a time; more are divided first. Each costs the broker a batch."""
 AFTER_REJECTION_MS = 500
 """How long other brokers may still acknowledge once one of them has rejected the client."""
 POLL_S = 0.05
@@ -29,38 +45,81 @@ CLOCK_EVERY = 64
 """Records between two reads of the clock: a read takes as long as passing a record to the client."""
 
 
+class Group(NamedTuple):
+    """Records to send, by their indices. `is_alone`: each in a batch of its own."""
+
+    indices: Sequence[int]
+    is_alone: bool = False
+
+
 class Shipment:
     """Sends groups of a request's records (lists of indices) and keeps the report on each record.
 
     Kafka refuses a complete batch: for one bad record in it, or because the topic accepts single records of
-    this size but not this many at once. So `groups` first yields all records. Then it yields again those that
-    were refused because of other records, unless a newer record of the same key has been written: that one
-    must stay the last.
+    this size but not this many at once. So `groups` yields again what was refused with its batch, each record
+    alone, unless a newer record of the same key has been written: that one must stay the last. What topics
+    have refused lately is sent alone from the start, with the other records of its keys.
     """
 
-    def __init__(self, records: Sequence[NewRecord], deadline: Deadline, *, waits: bool = True) -> None:
-        """`waits`: a record waits for room in a full client queue, else it fails at once."""
+    def __init__(
+        self,
+        records: Sequence[NewRecord],
+        deadline: Deadline,
+        refusals: Refusals,
+        *,
+        waits: bool = True,
+        shares_batches: bool = False,
+    ) -> None:
+        """`waits`: a record waits for room in a full client queue, else it fails at once.
+
+        `shares_batches`: with records of other requests.
+        """
         self.records = records
         self._deadline = deadline
+        self._refusals = refusals
         self._waits = waits
+        self._shares_batches = shares_batches
         self.reports: list[Position | KafkaError | KeylaneError | None] = [None] * len(records)
         self._unsent: set[int] = set()
         self._unknown: dict[str, KafkaError] = {}
         self._looked_up: set[str] = set()
         self._is_late = False
-        self.is_client_broken = False
+        self.fatal: KafkaError | None = None
+        """Why the client of the last attempt can send nothing any more."""
 
-    def groups(self) -> Iterator[list[int]]:
+    def groups(self) -> Iterator[Group]:
         """Yield groups to send; the caller must send each before it takes the next."""
-        stack = [list(range(len(self.records)))]
+        stack = self._first_groups()
         while stack:
             group = stack.pop()
             yield group
-            again = self._refused_for_others(group) if len(group) > 1 and self._deadline.remaining_s else []
-            half = (len(again) + 1) // 2
-            # Without the bad records the rest may go as one; if none was accepted, the batch is too large.
-            parts = [again] if len(again) < len(group) else [again[half:], again[:half]]
-            stack += [part for part in parts if part]
+            is_alone = group.is_alone or (len(group.indices) == 1 and not self._shares_batches)
+            refused = [index for index in group.indices if self._is_refused(index)]
+            if is_alone:
+                for index in refused:
+                    self._refusals.note(self.records[index], self._code(index), self._deadline.clock)
+            elif self._deadline.remaining_s:
+                stack += self._parts(self._not_overtaken(group.indices, refused))
+
+    def _first_groups(self) -> list[Group]:
+        indices = range(len(self.records))
+        if not self._refusals:
+            return [Group(indices)]
+        clock = self._deadline.clock
+        alone = [index for index in indices if self._refusals.is_like_refused(self.records[index], clock)]
+        keys = {self._key(index) for index in alone}
+        # The order of a key's records: those before and after one that goes alone go with it.
+        alone = [index for index in indices if self._key(index) in keys]
+        others = sorted(set(indices) - set(alone))
+        return [Group(own, is_alone) for own, is_alone in ((alone, True), (others, False)) if own]
+
+    @staticmethod
+    def _parts(again: Sequence[int]) -> list[Group]:
+        """What to send next: the last one first."""
+        if len(again) <= ALONE_LIMIT:
+            return [Group(again, is_alone=True)] if again else []
+        half = (len(again) + 1) // 2
+        return [Group(again[half:]), Group(again[:half])]
 
     def send(
         self,
@@ -77,7 +136,7 @@ class Shipment:
         before, so that after a rejection no unreported record can have been written.
         """
         attempt = _Attempt(self, client, listener)
-        self.is_client_broken = False
+        self.fatal = None
         for index, partition in zip(group, partitions, strict=True):
             self._unsent.discard(index)
             error = self._hand_over(attempt, index, partition)
@@ -93,16 +152,30 @@ class Shipment:
     def fail(self, index: int, error: KafkaError | KeylaneError) -> None:
         """Keep the error of a record, as its report."""
         self.reports[index] = error
-        if isinstance(error, KafkaError) and error.fatal():
-            self.is_client_broken = True
+        if isinstance(error, KafkaError) and is_fatal(error):
+            self.fatal = error
 
-    def rejected(self, group: Sequence[int]) -> list[int]:
-        """The records of the group that failed because a broker rejected the client."""
-        return [index for index in group if isinstance(self.reports[index], ConnectionRejected)]
+    def not_sent(self, group: Sequence[int]) -> list[int]:
+        """The records of the group that the client has surely not sent: another client may send them.
+
+        A broker has rejected the client, or the client could not take them any more.
+        """
+        return [index for index in group if self._is_not_sent(index)]
+
+    def _is_not_sent(self, index: int) -> bool:
+        report = self.reports[index]
+        if isinstance(report, ConnectionRejected):
+            return not report.uncertain
+        return isinstance(report, KafkaError) and index in self._unsent and is_fatal(report)
 
     def results(self) -> list[AppendResult]:
         """The result of each record."""
-        return [self._result(index) for index in range(len(self.records))]
+        newest = self._newest_written(range(len(self.records)))
+        results = [self._result(index) for index in range(len(self.records))]
+        for index, result in enumerate(results):
+            if isinstance(result, KeylaneError) and newest.get(self._key(index), -1) > index:
+                results[index] = Superseded(result)
+        return results
 
     def failed_topics(self) -> set[str]:
         """Topics of records that were not acknowledged."""
@@ -167,30 +240,35 @@ class Shipment:
                 is_over = not self._deadline.remaining_s or attempt.listener.refusal is not None
                 if is_over or not self._waits:
                     return KafkaError(LOCAL_QUEUE_FULL)
-                attempt.client.poll(min(self._deadline.remaining_s, POLL_S))
+                attempt.serve(attempt.client.poll, min(self._deadline.remaining_s, POLL_S))
         self.reports[index] = None
         attempt.unreported.add(index)
         return None
 
-    def _refused_for_others(self, group: Sequence[int]) -> list[int]:
-        refused = [
-            index
-            for index, report in ((index, self.reports[index]) for index in group)
-            if isinstance(report, KafkaError)
-            and report.code() in REFUSED_FOR_ITS_BATCH
-            and index not in self._unsent
-        ]
-        if not refused:
-            return []
-        keys = {index: (self.records[index].topic, self.records[index].key) for index in group}
-        newest = {keys[index]: index for index in group if isinstance(self.reports[index], Position)}
-        return [index for index in refused if keys[index][1] is None or newest.get(keys[index], -1) < index]
+    def _is_refused(self, index: int) -> bool:
+        return index not in self._unsent and self._code(index) in REFUSED_WITH_ITS_BATCH
+
+    def _code(self, index: int) -> int:
+        report = self.reports[index]
+        return report.code() if isinstance(report, KafkaError) else 0
+
+    def _key(self, index: int) -> tuple[str, bytes | int]:
+        """What has an order: the records of a key. A record without a key has none, and is its own."""
+        record = self.records[index]
+        return record.topic, index if record.key is None else record.key
+
+    def _newest_written(self, indices: Sequence[int]) -> dict[tuple[str, bytes | int], int]:
+        return {self._key(index): index for index in indices if isinstance(self.reports[index], Position)}
+
+    def _not_overtaken(self, group: Sequence[int], refused: Sequence[int]) -> list[int]:
+        newest = self._newest_written(group) if refused else {}
+        return [index for index in refused if newest.get(self._key(index), -1) < index]
 
     def _result(self, index: int) -> AppendResult:
         report = self.reports[index]
         if isinstance(report, Position):
             if report.offset == _UNKNOWN_OFFSET:
-                return LogUnavailable("the record was written, but the broker did not return its offset")
+                return Unacknowledged("the record was written, but the broker did not return its offset")
             return report
         if isinstance(report, KeylaneError):
             return report
@@ -216,9 +294,9 @@ class _Attempt:
     def wait(self, deadline: Deadline) -> set[int]:
         """Wait for all reports until the deadline; return the records without one, which are purged."""
         until = deadline
-        while self.unreported and until.remaining_s:
+        while self.unreported and until.remaining_s and self.shipment.fatal is None:
             # flush() sends at once: the linger only lets records gather until the client has all of them.
-            self.client.flush(min(until.remaining_s, POLL_S))
+            self.serve(self.client.flush, min(until.remaining_s, POLL_S))
             if self.listener.refusal is not None and until is deadline:
                 # Other brokers may accept the client: give them a moment.
                 soon = Deadline.after_ms(AFTER_REJECTION_MS, until.clock)
@@ -228,8 +306,15 @@ class _Attempt:
             # Left in the queue they would be sent when the broker is back: long after the caller got an
             # error, and maybe after newer writes. Records that were on the wire stay uncertain.
             self.client.purge(in_queue=True, in_flight=True, blocking=False)
-            self.client.poll(0)
+            self.serve(self.client.poll, 0)
         return left
+
+    def serve(self, call: Callable[[float], Any], timeout_s: float) -> None:
+        """Call what serves the client's callbacks: there it raises the error that ends it."""
+        try:
+            call(timeout_s)
+        except KafkaException as failed:
+            self.shipment.fatal = _error_in(failed)
 
 
 class _DeliveryReport:

@@ -13,6 +13,7 @@ low, high  of `offset-out-of-range`: the partition's first offset, and its next
 next_offset, log_end, percent   of `lane-building`: the lane's progress, if known
 parameter  the part of the request at fault, if any
 index      of the record at fault, if the request has several
+uncertain  true if the record may have been written in spite of the error
 instance   the request's id, as in the logs
 """
 
@@ -111,6 +112,7 @@ KINDS: dict[type[errors.KeylaneError], Problem] = {
     errors.LogUnavailable: LOG_UNAVAILABLE,
     errors.CorruptState: Problem(500, "corrupt-state", "The state under this key cannot be read"),
     errors.ProduceFailed: Problem(502, "produce-failed", "Kafka refused the record"),
+    errors.Superseded: Problem(502, "produce-failed", "Kafka refused the record"),
     errors.LogRefused: Problem(502, "log-refused", "Kafka refused the request"),
     errors.BadConfig: MISCONFIGURED,
     errors.WriterError: INTERNAL,
@@ -144,6 +146,8 @@ def kind_of(error: Exception) -> Problem:
         kind = _nearest(error)
         status = PRODUCE_STATUS.get(error.code, 503 if error.retriable else kind.status)
         return Problem(status, kind.name, kind.title, error.code)
+    if isinstance(error, errors.Superseded):
+        return kind_of(error.reason)
     if isinstance(error, errors.ConnectionRejected):
         return replace(LOG_UNAVAILABLE, code=error.code)
     return _nearest(error)
@@ -177,7 +181,8 @@ def response_to(error: Exception, request_id: str, headers: Mapping[str, str] | 
     if retry_after_s is not None:
         headers["Retry-After"] = str(retry_after_s)
     parameter = getattr(error, "parameter", None)
-    return problem(kind, str(error), request_id, parameter=parameter, more=_progress(error), headers=headers)
+    more = _progress(error) | ({"uncertain": True} if getattr(error, "uncertain", False) else {})
+    return problem(kind, str(error), request_id, parameter=parameter, more=more, headers=headers)
 
 
 _ADDED_FIELDS: dict[type[Exception], tuple[str, ...]] = {

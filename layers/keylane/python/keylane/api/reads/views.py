@@ -10,7 +10,7 @@ values are early ones. `event_time` of the answer is the least of its lanes; mis
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -53,7 +53,7 @@ from keylane.query.span import Span
 from keylane.query.store import ReadTerms
 from keylane.query.views import ViewDescription, ViewLane, Window, WindowPage, WindowScan, definition_of
 from keylane.state import windows
-from keylane.state.windows import Definition
+from keylane.state.windows import Definition, Progress
 
 FROM = moment("from", "windows that start from this time on: ms since 1970, or ISO 8601")
 TO = moment("to", "windows that start before this time")
@@ -194,7 +194,7 @@ def _render_kind(definition: Definition) -> dict[str, Any]:
 
 VIEW_SCHEMA = Schema.of(
     "View",
-    optional=("key", "time", "where", "lateness_ms", "ttl_ms", "event_time", *UNSURE),
+    optional=("key", "time", "where", "lateness_ms", "ttl_ms", "event_time", "failed_at", "stopped", *UNSURE),
     view=TEXT,
     topic=TEXT,
     key=MAYBE_TEXT,
@@ -212,6 +212,9 @@ VIEW_SCHEMA = Schema.of(
     event_time=COUNT,
     late={**COUNT, "description": "records that arrived after their window had become final"},
     invalid={**COUNT, "description": "records without a key or a time"},
+    failed={**COUNT, "description": "records on which the view's expressions failed"},
+    failed_at={**TEXT, "description": "the position of the last of them"},
+    stopped={**TEXT, "description": "why the view has stopped: its windows stay as they are"},
     lanes=an_array({"type": "object"}),
 )
 
@@ -242,9 +245,20 @@ def render_view(view: str, found: ViewDescription, now_ms: int) -> Response[str]
             **_event_time(times_ms),
             "late": sum(progress.late for progress in progresses),
             "invalid": sum(progress.invalid for progress in progresses),
+            "failed": sum(progress.failed for progress in progresses),
+            **_trouble(progresses),
             "lanes": lanes,
         }
     )
+
+
+def _trouble(progresses: Sequence[Progress]) -> dict[str, str]:
+    """Where a record has failed, and why the view has stopped, where that is so."""
+    fields = {
+        name: next((found for each in progresses if (found := getattr(each, name))), "")
+        for name in ("failed_at", "stopped")
+    }
+    return {name: found for name, found in fields.items() if found}
 
 
 def _render_lane(view: ViewLane, now_ms: int) -> dict[str, Any]:

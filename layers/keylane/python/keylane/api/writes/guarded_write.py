@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
+from keylane.api.http import problems
 from keylane.api.http.request import Request
 from keylane.api.http.response import Response
 from keylane.api.writes import idempotency
@@ -30,9 +31,9 @@ def write_guarded(
 ) -> Response[str]:
     """Write the request's records, unless a limit or an earlier request with its key stands against it.
 
-    The response is saved under the key if a record was written; else the key is free again. Limits count a
-    replayed request, too. Raises RateLimited (the caller is over its limit), StateUnavailable, and as
-    `idempotency.claim` and `render`.
+    The response is saved under the key if a record was written, or may have been; else the key is free again.
+    Limits count a replayed request, too. Raises RateLimited (the caller is over its limit), StateUnavailable,
+    and as `idempotency.claim` and `render`.
     """
     key = IDEMPOTENCY_KEY.of(request)
     limits = guards.limits
@@ -45,13 +46,33 @@ def write_guarded(
         to_save: bytes | None = None
         try:
             results = put(refused=admission.refused)
-            response = render(results)
-            if claim is not None and not all(isinstance(result, KeylaneError) for result in results):
+            if claim is None or not any(map(_may_be_written, results)):
+                response = render(results)
+            else:
+                response = _render_lasting(render, results, request.id)
                 to_save = idempotency.serialize(response)
         finally:
             if claim is not None:
                 claim.settle(to_save)
     response.headers |= admission.headers
+    return response
+
+
+def _may_be_written(result: RecordResult) -> bool:
+    return not isinstance(result, KeylaneError) or getattr(result, "uncertain", False)
+
+
+def _render_lasting(
+    render: Callable[[Sequence[RecordResult]], Response[str]],
+    results: Sequence[RecordResult],
+    request_id: str,
+) -> Response[str]:
+    """Render what the same request gets again: the error of a single record, too, without `Retry-After`."""
+    try:
+        response = render(results)
+    except KeylaneError as error:
+        response = problems.response_to(error, request_id)
+    response.headers.pop("Retry-After", None)
     return response
 
 

@@ -9,9 +9,10 @@ body. The response to
     the same while it is written   409 `request-in-progress`
     another request                422 `idempotency-key-reused`
 
-A response is saved if at least one record is known to be written. Otherwise the key is released, so that the
-client can repeat the request. So a record that Kafka did not acknowledge may be written twice. The same may
-happen if the function was killed before it saved the response: its claim expires, and the key is free again.
+A response is saved if a record was written, or may have been: Kafka did not acknowledge it. The same request
+gets the same `uncertain` error again, and writes nothing. If nothing was written the key is released, so that
+the client can repeat the request. A record may be written twice if the function was killed before it saved
+the response: its claim expires, and the key is free again.
 """
 
 import hashlib

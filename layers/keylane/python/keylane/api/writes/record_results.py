@@ -6,6 +6,7 @@ code       Kafka's name for the error
 retriable  whether the same record may be accepted later
 path       a JSON Pointer to the fault in the value, where a schema finds one
 uncertain  true if the record may have been written all the same: sent again, it may be there twice
+superseded true if a newer record of its key was written: sent again, it would turn the key back
 """
 
 import logging
@@ -28,6 +29,7 @@ FAILURE = {
     "code": {**TEXT, "description": "Kafka's name for the error"},
     "retriable": FLAG,
     "uncertain": {**FLAG, "description": "the record may have been written in spite of the error"},
+    "superseded": {**FLAG, "description": "a newer record of its key was written: do not send it again"},
     "path": {**TEXT, "description": "JSON Pointer to the part of the value that its schema rejects"},
 }
 """The schemas of the fields above."""
@@ -39,13 +41,15 @@ def describe_failure(index: int, error: errors.KeylaneError, *, value_field: str
     """The fields above; `value_field` is the request's name for a record's value."""
     fields = {
         "index": index,
-        "field": _field(error, value_field),
+        "field": _field(getattr(error, "reason", error), value_field),
         "code": _code(error),
         "retriable": is_retriable(error),
     }
     if isinstance(error, errors.ValueInvalid):
         fields["path"] = error.path
-    return fields | ({"uncertain": True} if _is_uncertain(error) else {})
+    if isinstance(error, errors.Superseded):
+        fields["superseded"] = True
+    return fields | ({"uncertain": True} if getattr(error, "uncertain", False) else {})
 
 
 def message_of(index: int, error: errors.KeylaneError) -> str:
@@ -78,10 +82,6 @@ def log_failures(results: Iterable[RecordResult], request_id: str) -> None:
     for line, count in counts.items():
         fields = problems.correlated(request_id)
         _log.warning("request %s: %d records failed: %s", request_id, count, line, extra=fields)
-
-
-def _is_uncertain(error: errors.KeylaneError) -> bool:
-    return isinstance(error, errors.Unacknowledged) or getattr(error, "uncertain", False)
 
 
 def _code(error: errors.KeylaneError) -> str:

@@ -44,6 +44,12 @@ def compact(kafka: str, topic: str, partition_count: int) -> None:
     write(b"cold")
 
 
+def keep_tombstones(kafka: str, topic: str) -> None:
+    """From now on compaction leaves tombstones for a day."""
+    admin = AdminClient({"bootstrap.servers": kafka})
+    _configure(admin, ConfigResource.Type.TOPIC, topic, {"delete.retention.ms": "86400000"})
+
+
 def _configure(admin: AdminClient, kind: ConfigResource.Type, name: str, settings: dict[str, str]) -> None:
     entries = [
         ConfigEntry(field, value, incremental_operation=AlterConfigOpType.SET)

@@ -20,6 +20,10 @@ _ADMIN = "spark/keylane_spark/adapters/kafka_admin.py"
 _CLAIMS = "spark/keylane_spark/adapters/claim_clock.py"
 _LINEAGE = "spark/keylane_spark/generations/lineage.py"
 _LAYOUTS = "layers/keylane/python/keylane/query/layouts.py"
+_SWITCH = "spark/keylane_spark/serving/switch.py"
+_LANE_READER = "spark/keylane_spark/adapters/lane_reader.py"
+_GENERATIONS = "tests/integration/job/test_generations.py"
+_CARRIED = "tests/integration/lanes/test_carried_deletions.py"
 _TASKS = "spark/keylane_spark/stream/tasks.py"
 _BROKEN_CLUSTER = "tests/integration/redis/test_redis_failures.py"
 _LOG_RANGES = "spark/keylane_spark/stream/log_ranges.py"
@@ -267,6 +271,34 @@ MUTANTS = (
         topics=("mixed",),
         configuration="forgetful",
         test="tests/integration/lanes/test_strays.py::test_strays_that_are_read_again_bring_back_nothing_that_was_deleted_since",
+    ),
+    # A generation is switched to without the deletions that its log no longer shows.
+    Mutant(
+        "carried deletions",
+        (
+            Replacement(
+                _SWITCH,
+                "self._has_carried = self._has_carried or self._carry(self._building, stop)",
+                "self._has_carried = True",
+            ),
+        ),
+        # No schedule compacts a topic that has grown.
+        test=f"{_GENERATIONS}::test_deletions_that_the_state_alone_knows_are_in_the_generation_that_is_built_next",
+        is_rare=True,
+    ),
+    # A key that the serving lane has not read yet is taken for a deleted one.
+    Mutant(
+        "carried if read",
+        (Replacement(_LANE_READER, "if position.offset < read_to and not head:", "if not head:"),),
+        test=f"{_CARRIED}::test_a_record_that_the_serving_lane_has_not_read_yet_is_not_taken_for_a_deleted_one",
+        is_rare=True,
+    ),
+    # A deletion deletes what was written since.
+    Mutant(
+        "carried to that record",
+        (Replacement(_MERGE, "or (offset == entry.offset and entry.live", "or (entry.live"),),
+        test=f"{_CARRIED}::test_a_key_that_is_set_again_between_the_look_and_the_deletion_stays",
+        is_rare=True,
     ),
     # What a transaction relies on may change before it is carried out.
     Mutant(

@@ -38,8 +38,8 @@ def named(source: bytes) -> tuple[str, bytes]:
 
 _FOLDER = files(__package__).joinpath("library")
 VERSION, CODE = named(b"".join(_FOLDER.joinpath(f"{name}.lua").read_bytes() for name in _FILES))
-_NAMES = ("apply", "whole", "strays", "open", "gave", "mark", "epoch", "layout", "commit")
-APPLY, APPLY_UNLESS_LOST, STRAYS, OPEN, GAVE, MARK, EPOCH, LAYOUT, COMMIT = (
+_NAMES = ("apply", "whole", "strays", "carry", "open", "gave", "mark", "epoch", "layout", "commit")
+APPLY, APPLY_UNLESS_LOST, STRAYS, CARRY, OPEN, GAVE, MARK, EPOCH, LAYOUT, COMMIT = (
     f"keylane_{name}_{VERSION}".encode() for name in _NAMES
 )
 WHEN_FULL = {

@@ -145,6 +145,16 @@ class LaneWriter:
         covered, when_full = OffsetRange(after, chunk.end_offset), library.WHEN_FULL[library.STRAYS]
         self._pipeline.send(LaneCall(lane, covered, words, chunk, when_full=when_full))
 
+    def carry(self, lane: LaneTarget, tombstones: Mapping[bytes, bytes]) -> None:
+        """Send the tombstones of keys that another generation knows to be deleted, as envelopes.
+
+        A key stays if the lane has a record of it that is newer. Errors as `apply`.
+        """
+        pairs = [part for key, row in tombstones.items() for part in (lane.key_prefix + key, row)]
+        options = option_arguments(lane.options, len(lane.key_prefix))
+        words = self._command(library.CARRY, lane, *options, *pairs)
+        self._pipeline.send(LaneCall(lane, _NOTHING, words))
+
     def note_strays(self, source: LaneTarget, given: Mapping[LaneTarget, int]) -> None:
         """Note in a partition's first lane up to which offset each other lane was given its strays.
 

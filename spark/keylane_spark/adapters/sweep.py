@@ -34,7 +34,7 @@ class FoundGenerations:
 
     def search(self, cluster: Cluster, clock: Clock) -> Iterator[tuple[int, int]]:
         """Look at all keys in small steps; each yields how many, and 0. Raises StateUnavailable."""
-        for _, keys in _scan(cluster, clock, b"{*}:*:*:w:*"):
+        for _, keys in scan(cluster, clock, b"{*}:*:*:w:*"):
             for key in keys:
                 if match := _LANE.fullmatch(key):
                     self.by_topic.setdefault(match["topic"].decode(), set()).add(int(match["generation"]))
@@ -64,7 +64,7 @@ def remove_generation(
     is_settled = False
     while True:
         new_lanes = found = 0
-        for node, keys in _scan(functions.cluster, functions.clock, pattern):
+        for node, keys in scan(functions.cluster, functions.clock, pattern):
             records = defaultdict[bytes, list[bytes]](list)
             for key in keys:
                 if match := own_key.match(key):
@@ -139,8 +139,11 @@ class _Removal:
         return encode_command(b"FCALL", function, b"1", key, b"%d" % self._epoch, *arguments)
 
 
-def _scan(cluster: Cluster, clock: Clock, pattern: bytes) -> Iterator[tuple[Node, list[bytes]]]:
-    """The keys of all primaries that match, in many small answers, and the node of each answer."""
+def scan(cluster: Cluster, clock: Clock, pattern: bytes) -> Iterator[tuple[Node, list[bytes]]]:
+    """The keys of all primaries that match, in many small answers, and the node of each answer.
+
+    The slot map is read before. Raises StateUnavailable.
+    """
     with translate_redis_errors():
         cluster.refresh(Deadline.after_ms(_TIMEOUT_MS, clock))
         primaries = cluster.primaries()

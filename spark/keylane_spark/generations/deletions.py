@@ -5,6 +5,10 @@ lane that was last complete before that may have values that the log no longer m
 which: the topic is read again, from its start, into a new generation.
 
 A lane that was never complete began to be read when its generation did.
+
+A tombstone takes only its own partition's records with it. What lies in another partition stays in a
+compacted log, and only a generation that serves knows that it was deleted. The one that is built beside it
+gets its deletions (see `serving.carried_deletions`), unless what it lacks may not be deleted.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from keylane.model.kafka import TopicPartition
+    from keylane.model.records import Layout
     from keylane_spark.adapters.lane import LaneStart, LaneTarget
 
 SHARE = 0.9
@@ -74,6 +79,20 @@ class DeletionCheck:
         if start.complete_as_of_ms:
             since = f"was last complete {_shown(self.now_ms - since_ms)} ago"
         return f"it {since}, and compaction removes tombstones after {_shown(kept_ms)} (delete.retention.ms)"
+
+
+def why_not_carried(served: Layout, built: Layout) -> str:
+    """Why what one generation has deleted can't be deleted in another; empty where it can.
+
+    A marker, or a key's absence, must mean that the newest record was a tombstone.
+    """
+    if served.options.insert_once:
+        # Where another value was kept, a tombstone may have been older than the ones that were dropped.
+        return "it keeps first values (insert_once)"
+    served_ms, built_ms = served.options.ttl_ms, built.options.ttl_ms
+    if served_ms is not None and (built_ms is None or built_ms > served_ms):
+        return "its records expire earlier (ttl)"
+    return ""
 
 
 def _shown(ms: float) -> str:

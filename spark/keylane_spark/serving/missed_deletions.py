@@ -16,7 +16,7 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from keylane_spark.generations.deletions import DeletionCheck
+from keylane_spark.generations.deletions import DeletionCheck, why_not_carried
 from keylane_spark.generations.epochs import StateStale
 
 if TYPE_CHECKING:
@@ -41,7 +41,11 @@ class MissedDeletions:
     ownership: Ownership
     cluster: Cluster
     reasons: dict[str, str] = field(default_factory=dict)
+    _since_ms: int = field(init=False)
     _refused: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self._since_ms = self.context.clock.now_ms()
 
     def check(
         self,
@@ -73,20 +77,27 @@ class MissedDeletions:
             raise StateStale
         return serving
 
-    def warn_of_rebuilds(self, building: Opening, begun: Mapping[str, BegunState], since_ms: int) -> None:
-        """Say which generations, begun since then, may bring deleted keys back.
+    def warn_of_rebuilds(
+        self, serving: Opening, building: Opening, begun: Mapping[str, BegunState], mixed: Collection[str]
+    ) -> None:
+        """Say which generations, begun by this opening, may bring deleted keys back.
 
-        A tombstone takes only its own partition's records with it. What lies in another partition stays in a
-        compacted log, and only the state that serves knows that it was deleted.
+        Those are built that do not get the deletions of the one that serves, or beside one that lacks some.
+        `mixed`: topics with keys that have records in several partitions.
         """
+        missed = {topic for topic, _ in serving.missed_deletions}
         for topic, read_ms in _read_since_ms(building, begun).items():
-            if read_ms < since_ms or topic not in building.strays:
+            why = why_not_carried(serving.writer.layouts[topic], building.writer.layouts[topic])
+            if topic in missed:
+                why = "it has missed some itself"
+            if read_ms < self._since_ms or topic not in mixed or not why:
                 continue
             kept_ms = self._tombstones_last_ms(topic)
             if kept_ms is not None and kept_ms < math.inf:
                 self.context.say(
                     f"topic {topic!r} is compacted, and its keys have records in several partitions: the new "
-                    f"generation may bring deleted keys back, where compaction left an older record"
+                    f"generation may bring deleted keys back, where compaction left an older record. The "
+                    f"deletions of the one that serves do not rule it out: {why}"
                 )
 
     def _marked(self, opening: Opening, missed: Collection[LaneTarget]) -> Opening:

@@ -150,7 +150,6 @@ class _TopicsOpener:
 
     def open(self, epoch: int, unusable: Mapping[str, str]) -> Openings:
         """Open them; `unusable`: topics that begin again, and why. Raises Fenced, StateAhead, StateStale."""
-        began_ms = self.context.clock.now_ms()
         counts = {topic: shape.partition_count for topic, shape in self.shapes.items()}
         oldest = self.context.broker.oldest_offsets(counts)
         begun: dict[str, BegunState] = {}
@@ -175,9 +174,9 @@ class _TopicsOpener:
         }
         noted = self._may_have_strays(built)
         building = self._open_lanes(self._spec(built, epoch), oldest, lost, mixed, noted)
-        self.deletions.warn_of_rebuilds(replace(building, strays=building.strays | mixed), begun, began_ms)
         serving, building = self._checked([serving, building], begun)
         serving = self.deletions.check(serving, building, begun, oldest)
+        self.deletions.warn_of_rebuilds(serving, building, begun, building.strays | mixed)
         return Openings(serving, building, self.shapes)
 
     def _begin(self, topic: str, oldest: tuple[int, ...], epoch: int, unusable: str) -> BegunState:

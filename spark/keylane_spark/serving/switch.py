@@ -1,6 +1,7 @@
 """Runs the query that serves and, beside it, the one that builds the next generation; switches between them.
 
-The steps of a switch, once the next generation is complete but for the last seconds:
+Once the next generation is complete but for the last seconds, it gets the deletions that the log no longer
+shows (see `serving.carried_deletions`), while both queries go on. The steps of a switch then:
 
 1. The serving query stops after its batch; its lanes have reached the offsets M.
 2. The building query continues until it has reached M everywhere and is complete; then it stops too. If that
@@ -24,8 +25,9 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from keylane.adapters.redis.cluster import Cluster
-from keylane.errors import Fenced, KeylaneError, TopicChanged
+from keylane.errors import Fenced, KeylaneError, StateUnavailable, TopicChanged
 from keylane_spark.adapters.lane import lanes_of
+from keylane_spark.serving.carried_deletions import carry_deletions
 from keylane_spark.serving.parking import ParkingWatch
 from keylane_spark.stream.batch_query import FAILED_STOP_S, STOP_S
 from keylane_spark.stream.topic_query import TopicQuery
@@ -63,6 +65,8 @@ class Serving:
         self._openings = openings
         self._metrics = metrics
         self._parking = ParkingWatch(context, openings)
+        self._has_carried = False
+        self._delayed = ""
         self._serving = TopicQuery(
             context, openings.serving, totals, metrics, check_topics=self._check_topics
         )
@@ -97,15 +101,41 @@ class Serving:
             query.start()
         self._say_ready()
         while not stop.wait(_POLL_S):
-            for query in queries:
-                query.check()
-            self._parking.check()
-            if self._metrics.is_due:
-                self._serving.report_gauges()
-                self._metrics.flush()
+            self._look(queries)
             if self._building and self._is_near(self._building):
-                self._switch(self._building, stop)
-                return
+                self._has_carried = self._has_carried or self._carry(self._building, stop)
+                # It may have taken minutes.
+                if self._has_carried and self._is_near(self._building):
+                    self._switch(self._building, stop)
+                    return
+
+    def _look(self, queries: list[TopicQuery]) -> None:
+        """Raise what has broken, and report the metrics."""
+        for query in queries:
+            query.check()
+        self._parking.check()
+        if self._metrics.is_due:
+            self._serving.report_gauges()
+            self._metrics.flush()
+
+    def _carry(self, building: TopicQuery, stop: threading.Event) -> bool:
+        """Carry the deletions to the next generation; returns whether that is done."""
+        if self._openings.building is None:
+            return True
+        mixed = self._serving.strays | building.strays
+        steps = carry_deletions(self._context, self._openings.serving, self._openings.building, mixed)
+        try:
+            with contextlib.closing(steps):
+                for _ in steps:
+                    self._look([self._serving, building])
+                    if stop.is_set():
+                        return False
+        except StateUnavailable as error:
+            if str(error) != self._delayed:
+                self._delayed = str(error)
+                self._context.say(f"the switch is delayed, deletions can't be carried yet: {error}")
+            return False
+        return True
 
     def _say_ready(self) -> None:
         opening = self._openings.serving

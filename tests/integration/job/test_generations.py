@@ -18,15 +18,16 @@ from tests.servers.own import create_topic, eventually
 from tests.support import jobs
 from tests.support import lanes as t
 from tests.support.begun import Run, keys_of_lane
-from tests.support.compaction import HOT, compact, keys_of
+from tests.support.compaction import HOT, compact, keep_tombstones, keys_of
 from tests.support.jobs import State, Traffic
 
 from keylane import routing
 from keylane.adapters.kafka.options import Connection
 from keylane.errors import LaneBuilding
 from keylane.model.records import Layout, Options
+from keylane.state import codec
 from keylane_spark.adapters.kafka_admin import JobKafka
-from keylane_spark.adapters.lane import LaneTarget
+from keylane_spark.adapters.lane import LaneTarget, OffsetRange
 
 NUMBERS = itertools.count()
 JOB = "[job]\nheartbeat_ms = 100\nsweep_keys_per_s = 1000000\n"
@@ -221,6 +222,64 @@ def test_a_key_whose_tombstone_was_compacted_away_while_no_job_ran_is_deleted_by
         assert (
             job.wait_for("and compaction removes tombstones after").count("builds generation 2 beside 1") == 1
         )
+    finally:
+        job.end()
+
+
+def test_deletions_that_the_state_alone_knows_are_in_the_generation_that_is_built_next(
+    kafka, redis_cluster, state_of, tmp_path
+):
+    """Values in one partition, their tombstones in another, where compaction has taken these alone."""
+    topic = f"gen-known-{next(NUMBERS)}"
+    create_topic(kafka, topic, 2, config={"cleanup.policy": "compact", "delete.retention.ms": "100"})
+    home = routing.partition_for(HOT, 2)
+    other = 1 - home
+    marked, forgotten, kept = keys_of_lane(Layout(topic, 2), home, 3)
+    logged = [(key, b"v", other) for key in (marked, forgotten, kept)]
+    logged += [(key, None, home) for key in (marked, forgotten)]
+    producer = Producer({"bootstrap.servers": kafka})
+    for number, (key, value, partition) in enumerate(logged):
+        producer.produce(topic, value, key, partition, timestamp=t.BASE_MS + number)
+        assert producer.flush(30) == 0
+    run = Run(redis_cluster, topic)
+    topic_id = JobKafka(Connection(kafka)).describe([topic])[topic].topic_id
+    serving = run.begin(Layout(topic, 2), topic_id=topic_id).plan.serving
+    lane, source = (LaneTarget.of(serving, partition, 0) for partition in (home, other))
+    writer = run.writer
+    rows = [
+        (key, codec.encode_record(value, number % 3, t.BASE_MS + number, None if value is None else other))
+        for number, (key, value, _) in enumerate(logged)
+    ]
+    writer.put_strays(lane, t.chunk_of(lane, *rows[:3], end_offset=3), other)
+    writer.flush()
+    writer.note_strays(source, {lane: 3})
+    writer.apply(lane, OffsetRange(0, 2), t.chunk_of(lane, *rows[3:], end_offset=2, has_tombstones=True))
+    writer.flush()
+    for each, end in ((source, 3), (lane, 2)):
+        writer.apply(each, OffsetRange(0, end, t.CLOCK.now_ms(), end))
+    writer.flush()
+    run.close()
+    with t.client(redis_cluster) as client:
+        client.delete(lane.key_prefix + forgotten)  # its marker has expired
+    compact(kafka, topic, 2)
+
+    def are_forgotten() -> bool:
+        produce(kafka, topic, {HOT: b"cold"})
+        return not {marked, forgotten} & {*keys_of(kafka, topic, home)}
+
+    eventually(are_forgotten)
+    assert {*keys_of(kafka, topic, other)} == {marked, forgotten, kept}
+    keep_tombstones(kafka, topic)
+    state = state_of(topic)
+    assert state.holds({marked: None, forgotten: None, kept: b"v"})
+    job = jobs.start(kafka, redis_cluster, tmp_path, JOB + f"[topics.{topic}]\nindex = true\n")
+    try:
+        eventually(lambda: serves(state, 2), PATIENCE_S)
+        assert state.holds({marked: None, forgotten: None, kept: b"v", HOT: b"cold"})
+        job.wait_for("generation 2 gets 2 deletions of generation 1")
+        assert not any("may bring deleted keys back" in line for line in job.lines)
+        eventually(lambda: state.record.remove == (), PATIENCE_S)
+        assert state.holds({marked: None, forgotten: None, kept: b"v", HOT: b"cold"})
     finally:
         job.end()
 

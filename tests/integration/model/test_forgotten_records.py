@@ -14,6 +14,7 @@ from tests.servers.own import own_cluster
 from tests.support import lanes as t
 
 from keylane_spark.adapters.lane import LaneTarget, OffsetRange
+from keylane_spark.config.topics import Config
 from keylane_spark.generations.ownership import Ownership
 
 if TYPE_CHECKING:
@@ -203,6 +204,28 @@ def test_a_rebuild_that_may_bring_deleted_keys_back_is_named_in_the_log(world):
     assert built(world) == (1, 2)
     (line,) = [line for line in said if "may bring deleted keys back" in line]
     assert line.startswith(f"topic {TOPIC!r} is compacted, and its keys have records in several partitions")
+
+
+def config_of(**options: bool) -> Config:
+    return Config.model_validate({"job": {"reader": "spark"}, "topics": {TOPIC: options}})
+
+
+@pytest.mark.parametrize(("options", "is_named"), [({}, False), ({"insert_once": True}, True)])
+def test_a_rebuild_that_gets_all_deletions_of_the_generation_that_serves_is_not_named(
+    world, options, is_named
+):
+    said: list[str] = []
+    world.context.say = said.append
+    world.compacted_after = 10**9
+    world.context.config = config_of(**options)
+    world.write(OWN)
+    world.write(OTHER)
+    world.settle()
+    world.context.config = config_of(**options, index=True)
+    world.open()
+    assert built(world) == (1, 2)
+    named = [line for line in said if "may bring deleted keys back" in line]
+    assert [line.rpartition(": ")[2] for line in named] == ["it keeps first values (insert_once)"] * is_named
 
 
 def test_a_rebuild_of_keys_that_have_one_partition_each_brings_nothing_back(world):

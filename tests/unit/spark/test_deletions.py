@@ -6,9 +6,9 @@ import math
 
 import pytest
 
-from keylane.model.records import Layout
+from keylane.model.records import Layout, Options
 from keylane_spark.adapters.lane import LaneStart, LaneTarget
-from keylane_spark.generations.deletions import DeletionCheck
+from keylane_spark.generations.deletions import DeletionCheck, why_not_carried
 
 LAYOUT = Layout("orders", 2, generation=1)
 LANE = LaneTarget.of(LAYOUT, 0, 0)
@@ -72,3 +72,22 @@ def test_kafka_is_asked_only_about_topics_with_lanes_that_have_read_something():
     new = LaneStart(0, incomplete=False, has_strays=False, complete_as_of_ms=0)
     DeletionCheck(ask, {("orders", 0): 0}, NOW_MS, is_start=True).missed({LANE: new}, {"orders": 0})
     assert asked == []
+
+
+@pytest.mark.parametrize(
+    ("served", "built", "why"),
+    [
+        (Options(), Options(index=True), ""),
+        (Options(ttl_ms=2), Options(ttl_ms=2), ""),
+        (Options(ttl_ms=2), Options(ttl_ms=1), ""),
+        (Options(), Options(ttl_ms=1, insert_once=True), ""),
+        (Options(ttl_ms=1), Options(ttl_ms=2), "its records expire earlier (ttl)"),
+        (Options(ttl_ms=1), Options(), "its records expire earlier (ttl)"),
+        (Options(insert_once=True), Options(insert_once=True), "it keeps first values (insert_once)"),
+    ],
+)
+def test_what_a_generation_lacks_is_deleted_unless_it_may_have_expired_or_never_been_kept(
+    served: Options, built: Options, why: str
+):
+    before, after = (Layout("orders", 2, options=options) for options in (served, built))
+    assert why_not_carried(before, after) == why

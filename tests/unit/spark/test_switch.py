@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.support.fakes import FakeTime
 
-from keylane.errors import Fenced, LaneBehind, TopicChanged
+from keylane.errors import Fenced, LaneBehind, StateUnavailable, TopicChanged
 from keylane.model.records import Layout
 from keylane_spark.adapters.kafka_admin import TopicShape
 from keylane_spark.adapters.parked_slots import ParkedSlots
@@ -22,7 +22,7 @@ from keylane_spark.stream.openings import Opening, Openings
 from keylane_spark.telemetry.metrics import JobMetrics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Iterator
 
 OLD = Layout("orders", 2, generation=1)
 NEXT = replace(OLD, stripes=2, generation=2)
@@ -42,6 +42,7 @@ class FakeQuery:
     fails_at_stop: Exception | None = None
     stopped_within_s: float | None = None
     on_stop: Callable[[], None] = lambda: None
+    strays: set[str] = field(default_factory=set)
 
     def start(self) -> None:
         self.events.append(f"{self.name} starts")
@@ -97,13 +98,17 @@ class FakeStop:
     time: FakeTime
     on_wait: Callable[[], None] = lambda: None
     waits: int = 0
+    is_stopped: bool = False
+
+    def is_set(self) -> bool:
+        return self.is_stopped
 
     def wait(self, seconds: float) -> bool:
         self.waits += 1
         assert self.waits < 10_000, "it waits for ever"
         self.time.move(seconds)
         self.on_wait()
-        return False
+        return self.is_stopped
 
 
 @dataclass
@@ -120,19 +125,31 @@ class Scene:
         self.ownership = FakeOwnership(self.events)
         self.stop = FakeStop(self.time)
         self.parked = ParkedSlots()
+        self.said: list[str] = []
+        self.carried: list[set[str]] = []
+        self.on_carry: Callable[[], None] = lambda: None
 
     def run(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(
             switch, "TopicQuery", lambda *_, building=False, **__: self.next if building else self.old
         )
         monkeypatch.setattr(switch, "Cluster", lambda _: FakeCluster())
+        monkeypatch.setattr(switch, "carry_deletions", self.carry)
         openings = Openings(self.opening(OLD), self.opening(NEXT), {"orders": TopicShape("id", 2)})
-        context: Any = FakeContext(self.time)
+        context: Any = FakeContext(self.time, self.said)
         metrics = JobMetrics(self.time.clock)
         ownership: Any = self.ownership
         totals: Any = None
         stop: Any = self.stop
         Serving(context, ownership, openings, totals, metrics).until_stopped(stop)
+
+    def carry(self, _: Any, serving: Opening, building: Opening, mixed: set[str]) -> Iterator[None]:
+        served, built = (each.writer.layouts["orders"].generation for each in (serving, building))
+        self.events.append(f"carries from {served} to {built}")
+        self.carried.append(mixed)
+        for _ in range(3):
+            self.on_carry()
+            yield
 
     def opening(self, layout: Layout) -> Opening:
         writer: Any = FakeWriter(self.events, {"orders": layout})
@@ -149,9 +166,9 @@ class FakeCluster:
 
 
 class FakeContext:
-    def __init__(self, time: FakeTime) -> None:
+    def __init__(self, time: FakeTime, said: list[str]) -> None:
         self.clock = self.claim_clock = time.clock
-        self.say = lambda _: None
+        self.say = said.append
         self.redis = None
 
 
@@ -168,6 +185,7 @@ def test_a_switch_stops_the_old_waits_for_the_next_marks_all_lanes_and_names_it_
     assert scene.events == [
         "old starts",
         "next starts",
+        "carries from 1 to 2",
         "old stops",
         "next catches up",
         "next stops",
@@ -304,3 +322,76 @@ def test_a_fence_is_raised_even_if_another_error_came_first(monkeypatch):
     scene.next.fails_at_stop = Fenced("orders/0.0", 3, 4)
     with pytest.raises(Fenced):
         scene.run(monkeypatch)
+
+
+def test_deletions_are_carried_once_for_topics_in_which_either_query_has_met_strays(monkeypatch):
+    """They take so long that the next generation is behind by then: the switch waits for it."""
+    scene = Scene()
+    scene.old.strays, scene.next.strays = {"orders"}, {"flights"}
+    scene.next.positions["orders", 1] = 70
+    complete_ms = scene.next.complete_as_of_ms
+
+    def three_seconds_go_by() -> None:
+        scene.time.move(3)
+        scene.old.complete_as_of_ms = scene.time.now_ms
+
+    def the_next_catches_up() -> None:
+        scene.old.complete_as_of_ms = scene.time.now_ms
+        if scene.stop.waits == 40:
+            scene.next.complete_as_of_ms = scene.time.now_ms
+
+    scene.on_carry, scene.stop.on_wait = three_seconds_go_by, the_next_catches_up
+    scene.run(monkeypatch)
+    assert scene.is_switched
+    assert scene.stop.waits >= 40
+    assert scene.next.complete_as_of_ms - complete_ms > 9_000
+    assert scene.carried == [{"orders", "flights"}]
+
+
+def test_while_deletions_can_not_be_carried_there_is_no_switch_and_it_is_tried_again(monkeypatch):
+    scene = Scene()
+    scene.next.positions["orders", 1] = 70
+
+    def a_slot_migrates() -> None:
+        if len(scene.carried) < 4:
+            assert not scene.is_switched
+            raise StateUnavailable("slot 7 is migrating")
+
+    scene.on_carry = a_slot_migrates
+    scene.run(monkeypatch)
+    assert scene.is_switched
+    assert len(scene.carried) == 4
+    delayed = [line for line in scene.said if "can't be carried yet: slot 7 is migrating" in line]
+    assert len(delayed) == 1
+
+
+def test_a_query_that_fails_while_deletions_are_carried_ends_them_and_nothing_is_switched(monkeypatch):
+    scene = Scene()
+    scene.next.positions["orders", 1] = 70
+
+    def the_old_breaks() -> None:
+        scene.old.failure = LaneBehind("orders/0.0", 1, 2)
+
+    scene.on_carry = the_old_breaks
+    with pytest.raises(LaneBehind):
+        scene.run(monkeypatch)
+    assert not scene.is_switched
+
+
+def test_a_job_that_is_stopped_while_deletions_are_carried_switches_nothing(monkeypatch):
+    scene = Scene()
+    scene.next.positions["orders", 1] = 70
+    scene.on_carry = lambda: setattr(scene.stop, "is_stopped", True)
+    scene.run(monkeypatch)
+    assert not scene.is_switched
+    assert len(scene.carried) == 1
+
+
+def test_there_is_no_switch_where_a_lane_was_parked_while_deletions_were_carried(monkeypatch):
+    scene = Scene()
+    scene.next.positions["orders", 1] = 70
+    scene.on_carry = lambda: scene.parked.park([0], "its node is away")
+    monkeypatch.setattr(parking, "writable_slots", lambda _, __, slots: set(slots))
+    with pytest.raises(TopicChanged, match="take writes again"):
+        scene.run(monkeypatch)
+    assert not scene.is_switched

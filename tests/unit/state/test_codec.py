@@ -34,6 +34,29 @@ def test_record_has_its_golden_bytes():
     assert codec.decode_record(b"k", GOLDEN_RECORD, 3) == Record(b"k", b'{"a":1}', 3, 42, 1_357_034_400_384)
 
 
+@pytest.mark.parametrize(
+    ("head", "partition", "lane_partition", "expected"),
+    [
+        (GOLDEN_RECORD, 3, 3, "01 02 000000000000002a 0000013bf58daa80"),
+        (GOLDEN_RECORD, 3, 4, "01 03 000000000000002a 0000013bf58daa80 00000003"),
+        (GOLDEN_STRAY, 3, 4, "01 03 000000000000002a 0000013bf58daa80 00000007"),
+        (GOLDEN_STRAY, 3, 7, "01 02 000000000000002a 0000013bf58daa80"),
+        (GOLDEN_FULL, 3, 3, "01 07 000000000000002a 0000013bf58daa80 00000007 0000013bf58dae68"),
+        (GOLDEN_FULL, 3, 7, "01 06 000000000000002a 0000013bf58daa80 0000013bf58dae68"),
+        (b"\x01\x04" + GOLDEN_RECORD[2:18] + b"\0" * 12, 3, 4, None),
+    ],
+)
+def test_a_tombstone_has_position_and_order_of_a_record_wherever_it_is_stored(
+    head: bytes, partition: int, lane_partition: int, expected: str | None
+):
+    made = codec.tombstone_of(head[: codec.ORDERED_HEAD_BYTES], partition, lane_partition)
+    if expected is None:  # an order timestamp, and no source
+        expected = "01 07 000000000000002a 0000013bf58daa80 00000003 0000000000000000"
+    assert made == bytes.fromhex(expected)
+    with pytest.raises(codec.CodecError):
+        codec.tombstone_of(GOLDEN_FULL[:25], partition, lane_partition)
+
+
 def decoded(decode: Callable[[], object]) -> object:
     try:
         return decode()

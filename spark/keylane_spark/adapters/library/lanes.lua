@@ -71,6 +71,25 @@ local function strays(keys, args)
   return 0
 end
 
+-- Deletes keys that another generation of the topic knows to be deleted, though the log no longer shows it. What is
+-- newer than a tombstone stays. From then on the lane compares: a marker may be of another partition.
+-- KEYS: the lane's watermark. ARGV: epoch, the 8 options, then keys and tombstones alternately. A tombstone has the
+-- position that it has in the log, or that of the record that it deletes.
+-- Returns 0. Also fails with LOST, as strays: deletions that the lane had taken may be missing.
+local function carry(keys, args)
+  local flags, next_offset, newest, complete, log_end = own(keys[1], tonumber(args[1]))
+  if not flags then
+    return next_offset
+  end
+  if has_failed_over(keys[1], args[4]) then
+    return redis.error_reply('LOST deletions')
+  end
+  merge(keys[1], args, 2, 10, 0)
+  redis.call('SET', keys[1],
+    encode(bit.bor(flags, HAS_STRAYS), next_offset, tonumber(args[1]), newest, complete, log_end))
+  return 0
+end
+
 -- Notes which lanes were given a partition's strays. It is called before the partition's watermark moves, so that
 -- strays lost with a failover are noticed.
 -- KEYS: the watermark of the partition's first lane. ARGV: epoch, length of `{tag}:T:g:w:`, then alternately a lane
@@ -175,6 +194,7 @@ end
 register('apply', apply)
 register('whole', apply_whole)
 register('strays', strays)
+register('carry', carry, FULL)
 register('open', open, FULL)
 register('mark', mark, FULL)
 register('gave', gave, FULL)

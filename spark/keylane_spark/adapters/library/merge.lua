@@ -65,12 +65,13 @@ local function trim(key, size, rules)
 end
 
 -- Whether a record replaces what an entry holds. Within one partition offsets decide. Between partitions order
--- timestamps decide; at a tie the lane's own partition wins, then the lower one.
-local function is_newer(offset, order, source, entry)
+-- timestamps decide; at a tie the lane's own partition wins, then the lower one. A tombstone at the position of a set
+-- is a deletion of that set (see carry).
+local function is_newer(offset, order, source, live, entry)
   if not entry.offset then
     return true
   elseif source == entry.source then
-    return offset > entry.offset
+    return offset > entry.offset or (offset == entry.offset and entry.live and not live)
   elseif order ~= entry.order then
     return order > entry.order
   end
@@ -102,7 +103,7 @@ local function plan(args, first, below, rules)
         add_to_history(entry, payload, time, source, rest)
       end
       local is_second = rules.insert_once and live and entry.live
-      if not is_second and is_newer(offset, order, source, entry) then
+      if not is_second and is_newer(offset, order, source, live, entry) then
         local is_due = rules.ttl_ms > 0 and time + rules.ttl_ms <= rules.now
         if source == entry.source and entry.order > order then
           payload = stored(payload, source, rest, entry.order, live and not is_due)

@@ -67,6 +67,8 @@ _WATERMARK = struct.Struct(">BBQQQQQ")
 HEADER_BYTES = HEADER.size
 HEAD_BYTES = HEADER_BYTES + _SOURCE.size
 """As many bytes of an envelope say where its record is from."""
+ORDERED_HEAD_BYTES = HEAD_BYTES + _U64.size
+"""As many have its order timestamp, too."""
 _PLAIN = bytes((VERSION, 0))
 """How the envelope of most records begins: no flags."""
 _PLAIN_HEADER = struct.Struct(">2xQQ")
@@ -174,6 +176,22 @@ def decode_head(head: bytes, partition: int) -> RecordHead:
             raise CodecError(f"{len(head)} bytes are too few for the envelope that their flags name")
         (partition,) = _SOURCE.unpack_from(head, HEADER_BYTES)
     return RecordHead(Position(partition, offset), timestamp_ms, bool(flags & TOMBSTONE))
+
+
+def tombstone_of(head: bytes, partition: int, lane_partition: int) -> bytes:
+    """Return a tombstone with a record's position and order, as a lane of `lane_partition` stores it.
+
+    `head`: ORDERED_HEAD_BYTES of the record's envelope in a lane of `partition`. Raises CodecError.
+    """
+    position, timestamp_ms, _ = decode_head(head, partition)
+    order_ms = None
+    if head[1] & ORDER:
+        start = HEAD_BYTES if head[1] & STRAY else HEADER_BYTES
+        if len(head) < start + _U64.size:
+            raise CodecError(f"{len(head)} bytes are too few for the envelope that their flags name")
+        (order_ms,) = _U64.unpack_from(head, start)
+    stray_of = None if position.partition == lane_partition else position.partition
+    return encode_record(None, position.offset, timestamp_ms, stray_of, order_ms=order_ms)
 
 
 def decode_records(

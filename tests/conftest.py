@@ -45,6 +45,7 @@ json_text.parse(b"0")
 LONGEST_FIRST = (
     "tests/integration/torture",
     "tests/integration/job",
+    "tests/integration/cluster",
     "tests/integration/model",
     "tests/integration",
     "tests/contract",

@@ -156,8 +156,8 @@ class State:
             pattern = f"{{*}}:{self._topic}:{generation}:*"
             return set(client.scan_iter(match=pattern, count=10_000, target_nodes="primaries"))
 
-    def reader(self, layout_ttl_s: float = 30) -> Reader:
-        return Reader(RedisState(Cluster(t.settings(self._nodes))), self._topic, layout_ttl_s)
+    def reader(self, layout_ttl_s: float = 30, timeout_ms: float = 1000) -> Reader:
+        return Reader(RedisState(Cluster(t.settings(self._nodes))), self._topic, layout_ttl_s, timeout_ms)
 
     def holds(self, values: dict[bytes, bytes | None]) -> bool:
         """Whether a reader gets just these values."""
@@ -176,13 +176,15 @@ class State:
 class Reader:
     """A warm query function: it caches the layout for its time to live."""
 
-    def __init__(self, state: RedisState, topic: str, layout_ttl_s: float) -> None:
+    def __init__(self, state: RedisState, topic: str, layout_ttl_s: float, timeout_ms: float) -> None:
+        self._timeout_ms = timeout_ms
         self._state = state
         self._topic = topic
         self._store = Store(state, Layouts(state, t.CLOCK, layout_ttl_s), t.CLOCK)
 
     def latest(self, key: bytes, *, partial: bool = False, **wait):
-        return read_latest(self._store, self._topic, key, ReadTerms(1000, partial=partial), Wait(**wait))
+        terms = ReadTerms(self._timeout_ms, partial=partial)
+        return read_latest(self._store, self._topic, key, terms, Wait(**wait))
 
     def value(self, key: bytes, **arguments) -> bytes | None:
         record = self.latest(key, **arguments).record
@@ -207,6 +209,7 @@ class Traffic:
     keys: int = 200
     pause_s: float = 0.005
     wait_ms: float = 30_000
+    timeout_ms: float = 1000
     written: dict[bytes, int] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
     reads: int = 0
@@ -243,7 +246,7 @@ class Traffic:
         """Assert that no read failed or went back, and that every key has its last value."""
         assert not self.faults, (len(self.faults), self.faults[:5])
         assert self.reads > 0
-        reader = self.state.reader()
+        reader = self.state.reader(timeout_ms=self.timeout_ms)
         for key, number in self.written.items():
             t_until = time.monotonic() + 60
             while reader.value(key) != b"%d" % number:
@@ -286,7 +289,7 @@ class Traffic:
         assert producer.flush(60) == 0
 
     def _read(self) -> None:
-        readers = [self.state.reader(), self.state.reader(layout_ttl_s=0)]
+        readers = [self.state.reader(ttl_s, self.timeout_ms) for ttl_s in (30, 0)]
         seen: dict[bytes, int] = {}
         for turn in itertools.count():
             if self._over.wait(self.pause_s / 2):

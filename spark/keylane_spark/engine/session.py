@@ -67,14 +67,14 @@ LOCAL_SETTINGS = {
     # Tasks mostly wait for Kafka and Redis. A small batch of 9 partitions takes 75 ms on 2 cores with one
     # slot a core, and 45 ms with four.
     "spark.master": f"local[{4 * (os.cpu_count() or 1)}]",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.memory": "1g",
     # The checkpoint's files without Hadoop's checksums, each of which forks one more `chmod`: 10 ms a batch
     # instead of 18.
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
 }
 """Used without spark-submit, which has its own."""
+LOOPBACK_SETTINGS = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+"""Used where no executor is on another machine."""
 
 FAST_COMPILER = "-XX:TieredStopAtLevel=1"
 """Without the JVM's optimizing compiler, which took half of the JVM's time: planning never pays it back."""
@@ -90,7 +90,7 @@ With the defaults of 120 s and twice 60 s, the tasks of a deleted topic kept the
 
 
 def start(jars: Path | None, extra: Mapping[str, object], *, plans_only: bool = False) -> SparkSession:
-    """Start a session: on this machine's cores, or as spark-submit has configured it.
+    """Start a session: on this machine's cores, on `spark.master`, or as spark-submit has configured it.
 
     `jars`: a folder with the connector's jars; None where the deployment brings them. `extra`: settings of
     Spark that override ours. `plans_only`: no record passes through the JVM.
@@ -109,12 +109,18 @@ def start(jars: Path | None, extra: Mapping[str, object], *, plans_only: bool = 
 
 
 def local_settings(jars: Path | None, extra: Mapping[str, object], *, plans_only: bool) -> dict[str, object]:
-    """The settings without spark-submit. `extra`, `plans_only`: as for `start`."""
+    """The settings without spark-submit. `extra`, `plans_only`: as for `start`.
+
+    Executors of a cluster have neither the driver's loopback address nor its class path.
+    """
     settings: dict[str, object] = dict(LOCAL_SETTINGS)
+    is_cluster = not str(extra.get("spark.master", "local")).startswith("local")
+    if not is_cluster:
+        settings |= LOOPBACK_SETTINGS
     if sys.platform == "linux":  # macOS's libraries don't support a fork once they are loaded
         settings["spark.python.daemon.module"] = WORKER_DAEMON
     java_options = [FAST_COMPILER] if plans_only else []
-    if not {JARS, CLASS_PATH} & extra.keys() and (found := archived(jars)):
+    if not is_cluster and not {JARS, CLASS_PATH} & extra.keys() and (found := archived(jars)):
         settings[CLASS_PATH] = found.class_path
         java_options += found.java_options
     if java_options:

@@ -58,3 +58,17 @@ def test_a_class_path_of_the_user_s_leaves_the_archive_out(jars):
     found = session.local_settings(jars, {"spark.driver.extraClassPath": "/opt/own.jar"}, plans_only=False)
     assert "spark.driver.extraClassPath" not in found
     assert "spark.driver.extraJavaOptions" not in found
+
+
+@pytest.mark.parametrize("master", ["spark://10.0.0.1:7077", "yarn", "k8s://https://10.0.0.1:6443"])
+def test_executors_of_a_cluster_reach_the_driver_and_are_sent_the_connector(jars, master):
+    found = session.local_settings(jars, {"spark.master": master}, plans_only=False)
+    assert not {"spark.driver.host", "spark.driver.bindAddress"} & found.keys()
+    # Without this `start` names the jars to Spark, which sends them to executors.
+    assert "spark.driver.extraClassPath" not in found
+
+
+@pytest.mark.parametrize("extra", [{}, {"spark.master": "local[2]"}])
+def test_without_a_cluster_the_driver_listens_on_this_machine_alone(jars, extra):
+    found = session.local_settings(jars, extra, plans_only=False)
+    assert found["spark.driver.bindAddress"] == found["spark.driver.host"] == "127.0.0.1"

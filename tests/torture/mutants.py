@@ -100,22 +100,30 @@ def run(mutant: Mutant, seed: int, bound: int) -> dict[str, Any]:
         return dict(json.loads(summary.read_text(encoding="utf-8")))
 
 
-def fails_its_test(mutant: Mutant) -> bool:
-    """Run the mutant's test; returns whether it fails."""
+def failure_of_its_test(mutant: Mutant) -> str:
+    """Run the mutant's test; returns the first line of its failure, "" where it passes."""
     with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
         checkout = Path(folder, "checkout")
         make(mutant, checkout)
-        code = _run_module(checkout, "pytest", "-q", "-p", "no:cacheprovider", mutant.test)
-        if code > _TESTS_FAILED:
-            raise SystemExit(f"without the {mutant.name}: pytest has ended with {code}, see above")
-        return code == _TESTS_FAILED
+        ran = _run_module(
+            checkout, "pytest", "-qx", "-p", "no:cacheprovider", mutant.test, stdout=subprocess.PIPE
+        )
+    if ran.returncode > _TESTS_FAILED:
+        raise SystemExit(f"without the {mutant.name}: pytest has ended with {ran.returncode}:\n{ran.stdout}")
+    if ran.returncode != _TESTS_FAILED:
+        return ""
+    return next((line[1:].strip() for line in ran.stdout.splitlines() if line.startswith("E ")), "no error")
 
 
-def _run_module(checkout: Path, *command: str) -> int:
-    ran = subprocess.run(
-        [sys.executable, "-m", *command], cwd=checkout, env=environment_of(checkout), check=False
+def _run_module(checkout: Path, *command: str, stdout: int | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", *command],
+        cwd=checkout,
+        env=environment_of(checkout),
+        stdout=stdout,
+        text=True,
+        check=False,
     )
-    return ran.returncode
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,9 +168,11 @@ def _judge_by_schedules(mutant: Mutant, seed: int, bound: int) -> Verdict:
 
 
 def _judge_by_test(found: Verdict) -> Verdict:
-    if not fails_its_test(found.mutant):
+    failure = failure_of_its_test(found.mutant)
+    if not failure:
         return found
-    return dataclasses.replace(found, failed="its test", fails_whole=fails_its_test(_whole(found.mutant)))
+    fails_whole = bool(failure_of_its_test(_whole(found.mutant)))
+    return dataclasses.replace(found, failed="its test", first_fault=failure, fails_whole=fails_whole)
 
 
 def _whole(mutant: Mutant) -> Mutant:
@@ -174,11 +184,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("-n", type=int, default=25, help="schedules for each mutant, at most (default 25)")
     parser.add_argument("--seed", type=int, help="seed of each mutant's first schedule (default: random)")
     parser.add_argument("--only", nargs="+", choices=[mutant.name for mutant in MUTANTS])
+    parser.add_argument("--rare", action="store_true", help="only those that have a test and no schedules")
     given = parser.parse_args(arguments)
     seed = random.SystemRandom().randrange(1_000_000) if given.seed is None else given.seed
     verdicts = []
     for mutant in MUTANTS:
-        if given.only is None or mutant.name in given.only:
+        if (given.only is None or mutant.name in given.only) and (mutant.is_rare or not given.rare):
             verdicts.append(judge(mutant, seed, given.n))
             print(f"without the {mutant.name}: {verdicts[-1].text}", flush=True)
     print_table(verdicts, seed)

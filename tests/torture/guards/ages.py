@@ -23,6 +23,7 @@ MUTANTS = (
             ),
         ),
         topics=("mixed",),
+        test="tests/unit/spark/test_freshness.py::test_a_topic_with_strays_is_complete_as_of_when_its_last_partition_is",
     ),
     # The heartbeat asks for the ends of the log before it looks at the clock.
     Mutant(
@@ -41,6 +42,7 @@ MUTANTS = (
             ),
         ),
         focus="part-kafka",
+        test="tests/integration/job/test_age.py::test_a_lane_is_complete_as_of_a_time_before_the_broker_was_asked",
     ),
     # Lanes are complete up to the last stable offset, which hides acknowledged records behind it.
     Mutant(
@@ -57,6 +59,7 @@ MUTANTS = (
         ),
         focus="hang-transaction",
         topics=("plain",),
+        test="tests/integration/job/test_age.py::test_an_acknowledged_record_behind_an_open_transaction_is_not_claimed_before_it_is_read",
     ),
     # The driver's clock alone says as of when a lane is complete.
     Mutant(
@@ -67,6 +70,7 @@ MUTANTS = (
         ),
         focus="clock-jump",
         topics=("plain",),
+        test="tests/integration/lanes/test_lanes.py::test_no_call_leaves_a_claim_of_the_future_whatever_was_sent_or_stored",
     ),
     # A batch claims that a lane is complete which may lack strays, since Redis lost them and what says so.
     Mutant(

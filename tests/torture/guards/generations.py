@@ -28,6 +28,7 @@ MUTANTS = (
         ),
         focus="lose-log",
         topics=("plain",),
+        test="tests/unit/spark/test_lineage.py::test_a_state_is_found_truncated_if_and_only_if_the_log_has_other_records",
     ),
     # Readers know the layout in the part of the cluster that has the first of its copies, and no other.
     Mutant(
@@ -41,6 +42,7 @@ MUTANTS = (
         ),
         focus="empty-keylane-shard",
         topics=("plain",),
+        test="tests/integration/lanes/test_records_lost.py::test_readers_go_by_a_copy_while_the_layout_record_is_lost",
     ),
     # The layout changes first, and the lanes of the generation before are marked afterwards.
     Mutant(

@@ -26,13 +26,11 @@ class Mutant:
     test: str = ""
     """A test that must notice what no schedule has."""
     is_rare: bool = False
-    """Whether schedules would have to be many hundreds: then there is the test alone."""
+    """Whether no event brings its need about, or one of hundreds: then there is the test alone."""
 
     @property
     def arguments(self) -> list[str]:
-        """What the torture is called with, or pytest."""
-        if self.is_rare:
-            return [self.test]
+        """What the torture is called with."""
         focus = ["--focus", self.focus] if self.focus else []
         topics = ["--topics", *self.topics] if self.topics else []
         return ["--configuration", self.configuration, *topics, *focus]

@@ -33,6 +33,7 @@ MUTANTS = (
         (Replacement(_STARTS, "            if has < to:\n", "            if False:\n"),),
         focus="lose-writes",
         topics=("mixed",),
+        test="tests/integration/lanes/test_strays.py::test_a_lane_that_has_lost_strays_is_named_with_what_must_be_read_again",
     ),
     # A partition does not note which lanes it gave strays to.
     Mutant(
@@ -40,12 +41,14 @@ MUTANTS = (
         (Replacement(_LANES, "  in_slices('HSET', given, changed)\n", ""),),
         focus="lose-writes",
         topics=("mixed",),
+        test="tests/integration/lanes/test_strays.py::test_a_lane_that_has_lost_strays_is_named_with_what_must_be_read_again",
     ),
     # Between partitions only the numbers of the partitions decide.
     Mutant(
         "order timestamps",
         (Replacement(_MERGE, "elseif order ~= entry.order then", "elseif false then"),),
         topics=("mixed",),
+        test="tests/integration/lanes/test_strays.py::test_of_two_strays_the_newer_wins_in_whatever_order_they_come",
     ),
     # A tombstone leaves nothing: older records from other partitions bring the key back.
     Mutant(
@@ -55,6 +58,7 @@ MUTANTS = (
             Replacement(_WRITES, "if marker_ms == '0' then", "if true then"),
         ),
         topics=("mixed",),
+        test="tests/integration/lanes/test_strays.py::test_what_a_stray_s_tombstone_deleted_does_not_come_back",
     ),
     # A lane that has strays writes its own records without comparing them.
     Mutant(
@@ -66,6 +70,7 @@ MUTANTS = (
             Replacement(_TRANSACTIONS, "if watermark.has_strays:", "if False:"),
         ),
         topics=("mixed",),
+        test="tests/integration/lanes/test_strays.py::test_the_lane_s_own_record_wins_a_tie_and_loses_to_a_newer_stray",
     ),
     # A lane takes strays again that it had, and with them what was deleted since.
     Mutant(

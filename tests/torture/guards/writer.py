@@ -27,7 +27,7 @@ MUTANTS = (
             ),
             Replacement(_TRANSACTIONS, "<= watermark.next_offset < covered.end", "<= watermark.next_offset"),
         ),
-        focus=None,
+        test="tests/integration/lanes/test_lanes.py::test_whatever_is_repeated_the_state_is_the_fold_of_the_log",
     ),
     # Any writer is accepted, whatever its epoch.
     Mutant(
@@ -37,6 +37,7 @@ MUTANTS = (
             Replacement(_TRANSACTIONS, "if watermark.epoch != self._epoch or not ", "if not "),
         ),
         focus="zombie",
+        test="tests/integration/lanes/test_lanes.py::test_an_older_epoch_is_refused_and_changes_nothing",
     ),
     # A chunk that begins beyond the lane's next offset is accepted: what a failover lost stays lost.
     Mutant(
@@ -48,6 +49,7 @@ MUTANTS = (
             ),
         ),
         focus="lose-writes",
+        test="tests/integration/lanes/test_lanes.py::test_a_chunk_that_does_not_follow_is_refused_and_so_is_all_behind_it",
     ),
     # Within a chunk all sets come after all tombstones, as in a sink that sends deletes first.
     Mutant(
@@ -67,7 +69,7 @@ MUTANTS = (
                 "    last[by_kind[ends]] = True\n",
             ),
         ),
-        focus=None,
+        test="tests/unit/spark/test_chunks.py::test_after_each_chunk_the_state_is_the_fold_of_the_log_up_to_there",
     ),
     # What a transaction relies on may change before it is carried out.
     Mutant(
@@ -90,6 +92,7 @@ MUTANTS = (
         focus="cut-rows",
         topics=("timed",),
         configuration="timed",
+        test="tests/integration/lanes/test_tasks.py::test_a_task_whose_rows_end_early_moves_no_watermark_past_them",
     ),
     # The driver takes a batch for written though a task has not reported its ranges.
     Mutant(

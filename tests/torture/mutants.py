@@ -3,8 +3,9 @@
 For each mutant the checkout is copied, one guard is removed from the copy by exact text replacement (which
 raises GuardGone when the text has changed), and torture runs there until a schedule fails. Random schedules
 rarely need some guards: `focus` names the event that every schedule of a mutant then has, `topics` the only
-topics that are written to. What no schedule has noticed must fail the mutant's `test`, if it has one. A guard
-against what hundreds of schedules meet once has that alone. Exit code 1 when a mutant survives.
+topics that are written to. What no schedule has noticed must fail the mutant's `test`. A guard against what
+hundreds of schedules meet once has that alone; `--tests` runs it alone for all mutants. Exit code 1 when a
+mutant survives.
 """
 
 from __future__ import annotations
@@ -100,22 +101,30 @@ def run(mutant: Mutant, seed: int, bound: int) -> dict[str, Any]:
         return dict(json.loads(summary.read_text(encoding="utf-8")))
 
 
-def fails_its_test(mutant: Mutant) -> bool:
-    """Run the mutant's test; returns whether it fails."""
+def failure_of_its_test(mutant: Mutant) -> str:
+    """Run the mutant's test; returns the first line of its failure, "" where it passes."""
     with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
         checkout = Path(folder, "checkout")
         make(mutant, checkout)
-        code = _run_module(checkout, "pytest", "-q", "-p", "no:cacheprovider", mutant.test)
-        if code > _TESTS_FAILED:
-            raise SystemExit(f"without the {mutant.name}: pytest has ended with {code}, see above")
-        return code == _TESTS_FAILED
+        ran = _run_module(
+            checkout, "pytest", "-qx", "-p", "no:cacheprovider", mutant.test, stdout=subprocess.PIPE
+        )
+    if ran.returncode > _TESTS_FAILED:
+        raise SystemExit(f"without the {mutant.name}: pytest has ended with {ran.returncode}:\n{ran.stdout}")
+    if ran.returncode != _TESTS_FAILED:
+        return ""
+    return next((line[1:].strip() for line in ran.stdout.splitlines() if line.startswith("E ")), "no error")
 
 
-def _run_module(checkout: Path, *command: str) -> int:
-    ran = subprocess.run(
-        [sys.executable, "-m", *command], cwd=checkout, env=environment_of(checkout), check=False
+def _run_module(checkout: Path, *command: str, stdout: int | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", *command],
+        cwd=checkout,
+        env=environment_of(checkout),
+        stdout=stdout,
+        text=True,
+        check=False,
     )
-    return ran.returncode
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,9 +152,11 @@ class Verdict:
 
 
 def judge(mutant: Mutant, seed: int, bound: int) -> Verdict:
-    """Run a mutant, and what it failed on once more with the guard in place."""
-    found = _judge_by_schedules(mutant, seed, bound) if not mutant.is_rare else Verdict(mutant, 0, "", "")
-    return _judge_by_test(found) if not found.failed and mutant.test else found
+    """Run at most `bound` schedules of a mutant, then its test; what failed runs with the guard once more."""
+    found = Verdict(mutant, 0, "", "")
+    if bound and not mutant.is_rare:
+        found = _judge_by_schedules(mutant, seed, bound)
+    return found if found.failed else _judge_by_test(found)
 
 
 def _judge_by_schedules(mutant: Mutant, seed: int, bound: int) -> Verdict:
@@ -160,9 +171,11 @@ def _judge_by_schedules(mutant: Mutant, seed: int, bound: int) -> Verdict:
 
 
 def _judge_by_test(found: Verdict) -> Verdict:
-    if not fails_its_test(found.mutant):
+    failure = failure_of_its_test(found.mutant)
+    if not failure:
         return found
-    return dataclasses.replace(found, failed="its test", fails_whole=fails_its_test(_whole(found.mutant)))
+    fails_whole = bool(failure_of_its_test(_whole(found.mutant)))
+    return dataclasses.replace(found, failed="its test", first_fault=failure, fails_whole=fails_whole)
 
 
 def _whole(mutant: Mutant) -> Mutant:
@@ -174,12 +187,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("-n", type=int, default=25, help="schedules for each mutant, at most (default 25)")
     parser.add_argument("--seed", type=int, help="seed of each mutant's first schedule (default: random)")
     parser.add_argument("--only", nargs="+", choices=[mutant.name for mutant in MUTANTS])
+    parser.add_argument("--tests", action="store_true", help="run the mutants' tests, and no schedules")
     given = parser.parse_args(arguments)
     seed = random.SystemRandom().randrange(1_000_000) if given.seed is None else given.seed
     verdicts = []
     for mutant in MUTANTS:
         if given.only is None or mutant.name in given.only:
-            verdicts.append(judge(mutant, seed, given.n))
+            verdicts.append(judge(mutant, seed, 0 if given.tests else given.n))
             print(f"without the {mutant.name}: {verdicts[-1].text}", flush=True)
     print_table(verdicts, seed)
     return 1 if any(verdict.is_alive for verdict in verdicts) else 0
@@ -188,13 +202,12 @@ def main(arguments: list[str] | None = None) -> int:
 def print_table(verdicts: list[Verdict], seed: int) -> None:
     """Print a row for each mutant."""
     table = Table(title=f"seed {seed}", show_lines=True)
-    for column in ("guard removed", "torture", "schedules", "result", "first fault"):
+    for column in ("guard removed", "torture, or test", "schedules", "result", "first fault"):
         table.add_column(column)
     for verdict in verdicts:
-        arguments = " ".join(verdict.mutant.arguments)
-        table.add_row(
-            verdict.mutant.name, arguments, str(verdict.schedules), verdict.text, verdict.first_fault[:300]
-        )
+        mutant = verdict.mutant
+        ran = " ".join(mutant.arguments) if verdict.schedules else mutant.test
+        table.add_row(mutant.name, ran, str(verdict.schedules), verdict.text, verdict.first_fault[:300])
     Console(width=160, markup=False).print(table)
 
 

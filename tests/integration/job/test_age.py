@@ -202,6 +202,21 @@ def test_a_log_that_ends_below_the_state_proves_nothing_and_is_looked_at_at_once
     assert query.checks == 4
 
 
+def test_a_lane_is_complete_as_of_a_time_before_the_broker_was_asked(redis_cluster, monkeypatch):
+    """What is acknowledged while the broker's answer is under way is not in it."""
+    with beating(redis_cluster, monkeypatch, [5]) as (query, claim):
+        answer, asked_ms = query.end_offsets, []
+
+        def answer_after_a_while() -> dict[tuple[str, int], int]:
+            asked_ms.append(now_ms())
+            eventually(lambda: now_ms() > asked_ms[0] + 50)
+            found: dict[tuple[str, int], int] = answer()
+            return found
+
+        monkeypatch.setattr(query, "end_offsets", answer_after_a_while)
+        assert 0 < claim() <= asked_ms[0]
+
+
 def test_a_lane_is_not_complete_as_of_a_time_at_which_its_topic_had_grown(redis_cluster, monkeypatch):
     """A read that sees a younger lane takes a partition without watermarks for one that does not exist."""
     with beating(redis_cluster, monkeypatch, [5, 5]) as (query, claim):

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import itertools
+from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.servers.own import eventually
+from tests.servers.own import eventually, primary_and_replica
 from tests.support import lanes as t
+from tests.support.begun import Run
+from tests.support.jobs import State
 
-from keylane.errors import Fenced, LaneBehind, StraysLost
-from keylane.model.records import Layout, Options
+from keylane.errors import Fenced, LaneBehind, PositionNotReached, StraysLost
+from keylane.model.records import Layout, Options, Position
 from keylane.state import codec
 from keylane_spark.adapters.lane import LaneTarget, OffsetRange, lost_strays
+from keylane_spark.columns.records import Rows
+from keylane_spark.stream.batch_writer import BatchWriter
 
 NUMBERS = itertools.count()
 KEYS = [b"a", b"b"]
@@ -320,3 +327,34 @@ def test_a_lane_that_has_failed_over_is_not_marked_complete(redis_cluster):
     lanes.apply(lane, OffsetRange(0, 1, 7))  # a topic without strays is written all the same
     lanes.flush()
     assert t.held(redis_cluster, lane, [])[1].complete_as_of_ms == 7
+
+
+def test_a_read_that_waits_for_a_stray_gets_it_though_its_shard_is_slow(redis_cluster, cluster):
+    """The stray's lane and the partition that it lies in are in two shards, and only one takes writes."""
+    topic = f"strays-{next(NUMBERS)}"
+    run, state = Run(redis_cluster, topic), State(redis_cluster, topic)
+    layout = run.begin(Layout(topic, 3)).plan.serving
+    key = run.write(layout, 1)[2]
+    reader = state.reader()
+    assert reader.value(key) == key
+    batch = BatchWriter(run.writer, {topic: layout}, {(topic, 0): OffsetRange(1, 2)})
+    stray = Rows(np.array([1]), np.array([t.BASE_MS + 9]), pa.array([key]), pa.array([b"stray"]))
+
+    def write() -> None:
+        batch.write((topic, 0), stray)
+        batch.finish([(topic, 0)])
+
+    slow, _ = primary_and_replica(cluster, LaneTarget.of(layout, 2, 0).slot)
+    with ThreadPoolExecutor(1) as pool:
+        slow.command("CLIENT", "PAUSE", 60_000, "WRITE")
+        try:
+            writing = pool.submit(write)
+            with pytest.raises(PositionNotReached):
+                reader.latest(key, min_position=Position(0, 1), position_ms=1_000)
+            assert not writing.done()
+        finally:
+            slow.command("CLIENT", "UNPAUSE")
+        writing.result(60)
+    assert reader.value(key, min_position=Position(0, 1), position_ms=30_000) == b"stray"
+    for each in (reader, state, run):
+        each.close()

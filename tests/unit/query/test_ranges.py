@@ -368,11 +368,11 @@ def add_history(topic: Topic, key: bytes, records: list[tuple[int, int, bytes | 
 class OlderLater(FakeState):
     """A state whose second round comes from replicas that lag behind the nodes of the first."""
 
-    lagging: dict[bytes, bytes]
+    older: dict[bytes, bytes]
 
     def run(self, calls: Any, deadline: Any) -> list[Any]:
         replies = super().run(calls, deadline)
-        self.entries |= self.lagging
+        self.entries |= self.older
         return replies
 
 
@@ -380,7 +380,7 @@ def test_a_page_claims_no_more_than_its_oldest_round():
     layout = a_layout(options=INDEXED, partition_count=1)
     topic = Topic(layout, OlderLater())
     topic.put(b"k")
-    topic.state.lagging = {
+    topic.state.older = {
         lane.watermark_key: codec.encode_watermark(
             a_watermark(next_offset=3, complete_as_of_ms=NOW_MS - 60_000, newest_timestamp_ms=5)
         )

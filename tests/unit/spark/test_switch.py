@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.support.fakes import FakeTime
+from tests.support.queries import FakeQuery
 
 from keylane.errors import Fenced, LaneBehind, StateUnavailable, TopicChanged
 from keylane.model.records import Layout
@@ -17,7 +18,7 @@ from keylane_spark.adapters.record_copies import SLOTS as RECORD_SLOTS
 from keylane_spark.adapters.topic_record import Owner, TopicRecord
 from keylane_spark.serving import parking, switch
 from keylane_spark.serving.switch import Serving
-from keylane_spark.stream.batch_query import FAILED_STOP_S, STOP_S
+from keylane_spark.stream.batch_query import FAILED_STOP_S
 from keylane_spark.stream.openings import Opening, Openings
 from keylane_spark.telemetry.metrics import JobMetrics
 
@@ -27,40 +28,6 @@ if TYPE_CHECKING:
 OLD = Layout("orders", 2, generation=1)
 NEXT = replace(OLD, stripes=2, generation=2)
 OWNER = Owner("host", 7, 0, 3)
-
-
-@dataclass
-class FakeQuery:
-    """A query that is moved by the test."""
-
-    events: list[str]
-    name: str
-    positions: dict[tuple[str, int], int]
-    complete_as_of_ms: int
-    ends_its_batch: bool = True
-    failure: Exception | None = None
-    fails_at_stop: Exception | None = None
-    stopped_within_s: float | None = None
-    on_stop: Callable[[], None] = lambda: None
-    strays: set[str] = field(default_factory=set)
-
-    def start(self) -> None:
-        self.events.append(f"{self.name} starts")
-
-    def check(self) -> None:
-        self.raise_failure()
-
-    def stop(self, within_s: float = STOP_S) -> bool:
-        self.stopped_within_s = within_s
-        if f"{self.name} stops" not in self.events:
-            self.events.append(f"{self.name} stops")
-        self.on_stop()
-        self.failure = self.failure or self.fails_at_stop
-        return self.ends_its_batch
-
-    def raise_failure(self) -> None:
-        if self.failure:
-            raise self.failure
 
 
 @dataclass

@@ -1,0 +1,42 @@
+"""Claims of lanes that are complete, where Redis lost what says that they are not: with the model's log."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.model.log import Kind
+from tests.model.world import World
+from tests.servers.own import own_cluster
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+OWN, STRAY = Kind(0, True), Kind(1, True)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory) -> Iterator[World]:
+    """A world on a cluster of its own, which holds nothing else."""
+    with own_cluster(tmp_path_factory.mktemp("claims")) as cluster:
+        with World(cluster.addresses) as found:
+            yield found
+        cluster.stop()
+
+
+def test_a_batch_claims_nothing_of_a_lane_that_may_lack_strays(world):
+    """Both shards were emptied, and with them all that said that the topic has strays."""
+    world.write(OWN)
+    world.write(STRAY)
+    world.settle()
+    for number in range(2):
+        world.lose(number, None)
+    world.open()
+    assert not world.query.strays
+    world.beat()
+    world.read_all(0)
+    assert world.watermark(0).next_offset == 1
+    world.check()  # the key is its own record, and the stray, which is newer, is unread
+    assert world.watermark(0).complete_as_of_ms == 0
+    world.settle()
+    assert world.watermark(0).complete_as_of_ms > 0

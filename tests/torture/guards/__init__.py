@@ -1,0 +1,19 @@
+"""The guards that make the promises true, and how each is removed: a module for each subject."""
+
+from __future__ import annotations
+
+from tests.torture.guards import ages, forgotten, generations, readers, strays, streams, writer, writes
+from tests.torture.guards.mutant import Mutant, Replacement
+
+MUTANTS: tuple[Mutant, ...] = (
+    *writer.MUTANTS,
+    *strays.MUTANTS,
+    *ages.MUTANTS,
+    *generations.MUTANTS,
+    *forgotten.MUTANTS,
+    *readers.MUTANTS,
+    *streams.MUTANTS,
+    *writes.MUTANTS,
+)
+
+__all__ = ["MUTANTS", "Mutant", "Replacement"]

@@ -1,0 +1,36 @@
+"""One mutant: the project without one of its guards."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """Replaces `old`, which occurs once in a file, by `new`."""
+
+    path: str
+    old: str
+    new: str
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """The project without one guard."""
+
+    name: str
+    replacements: tuple[Replacement, ...]
+    focus: str | None = None
+    topics: tuple[str, ...] = ()
+    configuration: str = "standard"
+    test: str = ""
+    """A test that must notice what no schedule has."""
+    is_rare: bool = False
+    """Whether no event brings its need about, or one of hundreds: then there is the test alone."""
+
+    @property
+    def arguments(self) -> list[str]:
+        """What the torture is called with."""
+        focus = ["--focus", self.focus] if self.focus else []
+        topics = ["--topics", *self.topics] if self.topics else []
+        return ["--configuration", self.configuration, *topics, *focus]

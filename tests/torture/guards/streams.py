@@ -1,0 +1,83 @@
+"""The guards of streams of changes."""
+
+from __future__ import annotations
+
+from tests.torture.guards.mutant import Mutant, Replacement
+
+_CHANGES = "layers/keylane/python/keylane/query/changes.py"
+_SOURCES = "layers/keylane/python/keylane/api/reads/change_sources.py"
+_EVENTS = "layers/keylane/python/keylane/api/reads/changes.py"
+_CHANGED_UNITS = "tests/unit/query/test_changes.py"
+_SOURCE_UNITS = "tests/unit/api/test_change_sources.py"
+
+MUTANTS = (
+    # A stream advances past a change that a replica behind its watermark lacked.
+    Mutant(
+        "values behind the stream",
+        (
+            Replacement(
+                _SOURCES,
+                "read_changed(reader.store, request.topic, found, request.terms)",
+                "read_changed(reader.store, request.topic, found, request.terms)[0], set()",
+            ),
+        ),
+        test="tests/integration/redis/test_stale_replicas.py::test_a_change_that_a_stale_replica_lacks_is_sent_once_the_primary_answers",
+        is_rare=True,
+    ),
+    # A stray counts as sent whatever its key's lane answered.
+    Mutant(
+        "strays behind the stream",
+        (
+            Replacement(
+                _CHANGES,
+                "behind = set() if key in from_primaries else partitions - {answer.partition}",
+                "behind = set()",
+            ),
+        ),
+        test=f"{_SOURCE_UNITS}::test_a_stray_s_change_is_read_from_its_primary_and_sent_once_that_answers",
+        is_rare=True,
+    ),
+    # A broker that is behind the state has nothing to read: that counts as the end.
+    Mutant(
+        "log behind the stream",
+        (
+            Replacement(
+                _CHANGES,
+                "next_offsets[partition] = min(batch.next_offset, end)",
+                "next_offsets[partition] = min(batch.next_offset, end) if batch.records else end",
+            ),
+        ),
+        test=f"{_CHANGED_UNITS}::test_a_broker_that_is_behind_the_state_has_nothing_passed_over",
+        is_rare=True,
+    ),
+    # A listener of a topic that is created again goes on at the old one's offsets, without a gap.
+    Mutant(
+        "incarnation of streams",
+        (
+            Replacement(
+                _SOURCES,
+                "if since.incarnation != ends.incarnation:\n            return _begin_again(since, ends)",
+                "if False:\n            return _begin_again(since, ends)",
+            ),
+            Replacement(
+                _SOURCES, "    if since.incarnation != ends.incarnation:\n        return since\n", ""
+            ),
+            Replacement(_SOURCES, "    if since.incarnation != ends.incarnation:\n        return True\n", ""),
+        ),
+        test=f"{_SOURCE_UNITS}::test_a_topic_that_is_created_again_is_a_gap_and_is_read_from_its_first_record",
+        is_rare=True,
+    ),
+    # A key's absence has the id of its lane's last record, which may be the key's first one.
+    Mutant(
+        "id of absence",
+        (
+            Replacement(
+                _EVENTS,
+                "        return ABSENT_ID\n",
+                '        return f"{answer.partition}:{max(answer.watermark.next_offset - 1, 0)}"\n',
+            ),
+        ),
+        test=f"{_SOURCE_UNITS}::test_the_first_record_of_a_key_is_sent_to_a_listener_that_saw_its_absence",
+        is_rare=True,
+    ),
+)

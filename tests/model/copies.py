@@ -9,9 +9,10 @@ import threading
 from types import FunctionType
 from typing import Any, NamedTuple
 
-copyreg.pickle(type(threading.Lock()), lambda _: (threading.Lock, ()))
-_KEPT = (threading.Thread, threading.Event, FunctionType)
-"""What a copy shares with its original."""
+for _new in (threading.Lock, threading.RLock):
+    copyreg.pickle(type(_new()), lambda _, new=_new: (new, ()))
+_STAND_INS = {threading.Thread: threading.Thread(), threading.Event: threading.Event()}
+"""What copies have in place of these: nothing runs by itself, and a thread would keep what it is to run."""
 
 
 class Packed(NamedTuple):
@@ -40,8 +41,12 @@ class _Packer(pickle.Pickler):
         self.shared = shared
 
     def persistent_id(self, obj: Any) -> int | None:
-        if isinstance(obj, _KEPT):
+        if isinstance(obj, FunctionType):
             self.shared[id(obj)] = obj
+        elif type(obj) in _STAND_INS:
+            stand_in = _STAND_INS[type(obj)]
+            self.shared[id(stand_in)] = stand_in
+            return id(stand_in)
         return id(obj) if id(obj) in self.shared else None
 
 

@@ -2,48 +2,156 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, is_dataclass
+import hashlib
+import json
+from dataclasses import dataclass, fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
+from tests.model.connections import commands_in
+from tests.model.log import TOMBSTONES_LAST_MS
+from tests.model.shards import kind_of
+
+from keylane.state import codec
+
 if TYPE_CHECKING:
+    from tests.model.job import Job
     from tests.model.world import World
 
+_PLAIN = (dict, set, frozenset, list, tuple, int, str)
 
-def fingerprint(world: World, *, last_calls: int) -> str:
-    """What decides all that may follow: times as the records that were acknowledged by then.
 
-    `last_calls`: how many calls of a lane a failover may still take back.
+def fingerprint(world: World, *, last_calls: int) -> bytes:
+    """What decides all that may follow: a hash, for there may be many.
+
+    `last_calls`: how many calls of a shard a failover may still take back.
     """
-    lanes = []
-    for number, lane in enumerate(world.lanes):
-        content, mark = world.contents()[number].copy(), world.watermark(number)
-        if mark is not None:
-            own = world.query is not None and mark.epoch == world.query._writer.epoch
-            level = _level(world, mark.complete_as_of_ms)
-            content[b"w:%d.0" % number] = mark._replace(epoch=int(own), complete_as_of_ms=level)
-            content[b"since"] = mark.complete_as_of_ms >= world.changed
-        calls = world.cluster.calls.get(lane.watermark_key, ())
-        last = [_without_time(call) for call in calls[max(0, len(calls) - last_calls) :]]
-        lanes.append((sorted(content.items(), key=repr), last))
-    zombie = None if world.zombie is None else sorted(world.zombie.positions.items())
-    return repr((lanes, _job(world), zombie, len(world.log), world.knows_strays))
-
-
-def _job(world: World) -> Any:
-    if world.query is None:
-        return None
-    plain = (dict, set, frozenset, list, tuple, int, str)
-    sights = world.query._freshness._sights
-    opening = world.query._opening
-    return (
-        [(name, _ordered(v)) for name, v in sorted(vars(world.query).items()) if isinstance(v, plain)],
-        [(f.name, _ordered(getattr(opening, f.name))) for f in fields(opening) if f.name != "writer"],
-        [(p, sorted({(_level(world, at), end) for at, end in seen})) for p, seen in sorted(sights.items())],
+    seen = _Seen(world)
+    calls = {
+        tag: [seen.command(call) for call in each[max(0, len(each) - last_calls) :]]
+        for tag, each in sorted(world.cluster.calls.items())
+    }
+    late = world.cluster.late
+    state = (
+        [seen.key(key, *each) for key, each in sorted(world.contents().items())],
+        calls if last_calls else None,
+        seen.job(world.job),
+        seen.job(world.zombie),
+        late and ([seen.command(packed) for packed in late.sent], seen.watched(dict(late.watched))),
+        (len(world.log), world.partition_count, sorted(world.removed_below.items()), world.cleaned),
+        (world.seen.strays, [each.generation for each in world.seen.layouts]),
     )
+    return hashlib.blake2b(repr(state).encode(), digest_size=16).digest()
 
 
-def _level(world: World, time: int) -> int:
-    return sum(record.acked <= time for record in world.log)
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """The world without what differs from path to path: times are the records that were acknowledged by then,
+    and the hours since; epochs are compared with those of the processes that there are."""
+
+    world: World
+
+    def level(self, time: int) -> Any:
+        if not time:
+            return None
+        hours = (self.world.now - time) // (TOMBSTONES_LAST_MS // 2)
+        return sum(record.acked <= time for record in self.world.log), min(hours, 3)
+
+    def epoch(self, epoch: int) -> Any:
+        late = self.world.cluster.late
+        others = [job.epoch for job in (self.world.job, self.world.zombie) if job]
+        others += [late.epoch] if late else []
+        return [(epoch > other) - (epoch < other) for other in others]
+
+    def mark(self, data: bytes) -> Any:
+        mark = codec.decode_watermark(data)
+        is_current = mark.complete_as_of_ms >= self.world.changed
+        writer_s = data[1] & 0b1_1000
+        level = self.level(mark.complete_as_of_ms)
+        return (
+            *mark._replace(epoch=0, complete_as_of_ms=0),
+            self.epoch(mark.epoch),
+            level,
+            is_current,
+            writer_s,
+        )
+
+    def key(self, key: bytes, value: Any, expires: bool) -> Any:
+        found = kind_of(key)
+        if found:
+            if found[1] == b"w":
+                value = self.mark(value)
+            elif found[1] == b"e":
+                value = self.epoch(int(value))
+        elif b":epoch:" in key:
+            value = self.epoch(int(value.partition(b" ")[0]))
+        elif b":layout:" in key:
+            value = self.layout(json.loads(value))
+        elif b":topic:" in key:
+            value = self.record(json.loads(value))
+        return key, value, expires
+
+    def layout(self, given: Any) -> Any:
+        return given and sorted((name, repr(each)) for name, each in given.items() if name != "incarnation")
+
+    def record(self, given: dict[str, Any]) -> Any:
+        return (
+            given["began"],
+            self.epoch(given["owner"]["epoch"]),
+            self.layout(given["building"]),
+            self.layout(given["serving"]),
+            given["remove"],
+            sorted((generation, self.level(ms)) for generation, ms in given["read_since_ms"].items()),
+        )
+
+    def command(self, packed: bytes) -> Any:
+        """What is sent, without epoch and claim."""
+        found = []
+        for _, words in commands_in(packed) if packed.startswith(b"*") else ():
+            if words[0] == b"MSET":
+                found.append((words[0], words[1], codec.decode_watermark(words[2]).next_offset, *words[3:]))
+            elif words[0] == b"FCALL":
+                claims = b"apply" in words[1] or b"whole" in words[1]
+                arguments = [b"" if claims and at == 3 else word for at, word in enumerate(words[5:])]
+                found.append((words[1], *words[3:4], self.epoch(int(words[4])), *arguments))
+        return found or packed
+
+    def watched(self, watched: dict[bytes, bytes | None]) -> Any:
+        """Which keys are watched, and whether they are as they were."""
+        contents = self.world.contents()
+        return [(key, contents.get(key, (None, False))[0] == each) for key, each in sorted(watched.items())]
+
+    def job(self, job: Job | None) -> Any:
+        if job is None:
+            return None
+        queries = [self.query(each) for each in (job.query, job.building)]
+        return job.ownership.has_begun, queries
+
+    def query(self, query: Any) -> Any:
+        if query is None:
+            return None
+        opening, transactions = query._opening, query._lanes._pipeline._transactions
+        kept = [
+            (name, _ordered(each)) for name, each in sorted(vars(query).items()) if isinstance(each, _PLAIN)
+        ]
+        sights = [
+            (place, sorted({(self.level(at), end) for at, end in seen}, key=repr))
+            for place, seen in sorted(query._freshness._sights.items())
+        ]
+        return (
+            kept,
+            [(f.name, _ordered(getattr(opening, f.name))) for f in fields(opening) if f.name not in _OTHER],
+            sorted(opening.missed_deletions),
+            sorted(opening.parked.reasons),
+            self.level(query._heartbeat.complete_as_of_ms),
+            sights,
+            self.watched(query._cluster.watched()),
+            sorted(each.key for each in transactions._watched.values()),
+            sorted(transactions._with_strays),
+        )
+
+
+_OTHER = ("writer", "parked", "starts")
+"""What is looked at by itself, and what matters only while lanes are opened."""
 
 
 def _ordered(value: Any) -> Any:
@@ -55,14 +163,3 @@ def _ordered(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         return [(f.name, _ordered(getattr(value, f.name))) for f in fields(value)]
     return value
-
-
-def _without_time(call: bytes) -> bytes:
-    """A call without epoch and claim, which differ from path to path."""
-    words = call.split(b"\r\n")
-    if len(words) < 12:
-        return call
-    words[10] = b""
-    if b"apply" in words[4] or b"whole" in words[4]:
-        words[18] = b""
-    return b" ".join(words)

@@ -1,7 +1,8 @@
 """`python -m tests.model.mutants`: the model must detect the absence of each guard.
 
-For each mutant the checkout is copied without one guard, as for the torture, and the model is explored there
-within the bounds of the integration test. Exit code 1 when a mutant survives.
+For each mutant the checkout is copied without one guard, as for the torture, and the model visits there what
+the integration tests visit of one space. The steps that break a promise are printed. Exit code 1 when a
+mutant survives.
 """
 
 from __future__ import annotations
@@ -10,37 +11,90 @@ import argparse
 import subprocess
 import sys
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 
 from tests.model.__main__ import BROKEN
+from tests.torture import guards
 from tests.torture.guards import Mutant, Replacement
 from tests.torture.mutants import environment_of, make
 
 _LIBRARY = "spark/keylane_spark/adapters/library/"
+_LANES, _MERGE = f"{_LIBRARY}lanes.lua", f"{_LIBRARY}merge.lua"
 _OPEN = "spark/keylane_spark/serving/open_topics.py"
+_SWITCH = "spark/keylane_spark/serving/switch.py"
 _HEARTBEAT = "spark/keylane_spark/stream/heartbeat.py"
+_TRANSACTIONS = "spark/keylane_spark/adapters/chunk_transactions.py"
 
 
-def _mutant(name: str, path: str, old: str, new: str) -> Mutant:
-    return Mutant(name, (Replacement(path, old, new),), focus=None)
+@dataclass(frozen=True, slots=True)
+class SpaceMutant(Mutant):
+    """The project without one guard, and the space in which the model notices that."""
+
+    space: str = "plain"
+
+
+def _mutant(name: str, path: str, old: str, new: str, space: str = "plain") -> SpaceMutant:
+    return SpaceMutant(name, (Replacement(path, old, new),), space=space)
+
+
+def _of_torture(name: str, space: str = "plain") -> SpaceMutant:
+    """The torture's mutant of this name."""
+    found = next(mutant for mutant in guards.MUTANTS if mutant.name == name)
+    return SpaceMutant(name, found.replacements, space=space)
 
 
 MUTANTS = (
+    _of_torture("offset guard"),
+    _of_torture("epoch check"),
+    _of_torture("repair"),
+    _of_torture("lineage"),
+    _of_torture("taken and given"),
+    _of_torture("given"),
+    _of_torture("order timestamps"),
+    _of_torture("tombstone markers"),
+    _of_torture("has strays"),
+    _of_torture("strays that a lane has"),
+    _of_torture("watch"),
     _mutant(
-        "gaps: a chunk that begins beyond the lane's next offset is accepted",
-        f"{_LIBRARY}lanes.lua",
+        "gaps: a call that begins beyond the lane's next offset is carried out",
+        _LANES,
         "if next_offset < from then",
         "if false then",
     ),
     _mutant(
-        "taken: a lane takes strays that it has taken before",
-        f"{_LIBRARY}lanes.lua",
-        "  if before < to then\n    merge(keys[1], args, 2, 13, before)",
-        "  do\n    merge(keys[1], args, 2, 13, 0)",
+        "gaps of a transaction: a chunk that begins beyond the lane's next offset is applied",
+        _TRANSACTIONS,
+        "not covered.begin <= watermark.next_offset < covered.end",
+        "not watermark.next_offset < covered.end",
+    ),
+    _mutant(
+        "offsets of a transaction: a chunk that the lane has is applied again",
+        _TRANSACTIONS,
+        "<= watermark.next_offset < covered.end",
+        "<= watermark.next_offset",
+    ),
+    _mutant(
+        "epoch of a transaction: any writer's chunk is applied",
+        _TRANSACTIONS,
+        "if watermark.epoch != self._epoch or not ",
+        "if not ",
+    ),
+    _mutant(
+        "strays under a transaction: what is there is not compared",
+        _TRANSACTIONS,
+        "if watermark.has_strays:",
+        "if False:",
+    ),
+    _mutant(
+        "connection of a transaction: what another connection watches is relied on",
+        _TRANSACTIONS,
+        " and watched.connection == self._cluster.connection_number(node)",
+        "",
     ),
     _mutant(
         "order: of records of two partitions the one that is read last wins",
-        f"{_LIBRARY}merge.lua",
+        _MERGE,
         "return order > entry.order",
         "return true",
     ),
@@ -51,27 +105,77 @@ MUTANTS = (
         "in lost_strays({}):",
     ),
     _mutant(
-        "history of a node: a lane that has failed over takes strays and claims to be complete",
-        f"{_LIBRARY}watermark.lua",
-        "return redis.call('GET', key_of(watermark_key, tonumber(prefix), 'l')) ~= lineage()",
-        "return false",
-    ),
-    _mutant(
         "slowest partition: a lane of a topic with strays waits for its own partition alone",
         _HEARTBEAT,
         "complete_ms = min(complete_ms, of_topic_ms[topic])",
         "pass",
     ),
+    _mutant(
+        "index: a deleted key stays in it",
+        _MERGE,
+        "  in_slices('ZREM', rules.index, removed)\n",
+        "",
+        "index",
+    ),
+    _mutant(
+        "jump: a lane whose next offset the log has lost is not marked",
+        _LANES,
+        "flags, next_offset = bit.bor(flags, INCOMPLETE), oldest",
+        "next_offset = oldest",
+        "retention",
+    ),
+    _mutant(
+        "began: a lane that is filled again from what retention has left is not marked",
+        _OPEN,
+        "if first[partition] > began[partition]",
+        "if False",
+        "retention",
+    ),
+    _mutant(
+        "spread: of a topic with strays only the lane that jumped is marked",
+        _OPEN,
+        "    writer.mark_incomplete(lane for lane in lanes if not starts[lane].incomplete)\n",
+        "",
+        "retention",
+    ),
+    _mutant(
+        "missed deletions: nobody looks when a lane was complete",
+        "spark/keylane_spark/generations/deletions.py",
+        "if kept_ms is not None and self.now_ms - since_ms > self._bound_ms(kept_ms):",
+        "if False:",
+        "compaction",
+    ),
+    _mutant(
+        "switch in time: readers are switched before the next generation has what the old one has",
+        _SWITCH,
+        "while not self._covers(building, reached):",
+        "while False:",
+        "growth",
+    ),
+    _mutant(
+        "superseded: the old generation's lanes are not marked",
+        _SWITCH,
+        "                lanes.supersede(lanes_of(writer.layouts[topic]))\n",
+        "                pass\n",
+        "growth",
+    ),
+    _mutant(
+        "stale layouts: readers do not ask for the layout again",
+        "layers/keylane/python/keylane/query/store.py",
+        "    if reading.watermarks.is_stale:\n        newer",
+        "    if False:\n        newer",
+        "growth",
+    ),
 )
 
 
-def survives(mutant: Mutant) -> bool:
+def survives(mutant: SpaceMutant) -> bool:
     """Explore the mutant; returns whether no promise was broken."""
     with tempfile.TemporaryDirectory(prefix="mutant-") as temporary:
         checkout = Path(temporary) / "checkout"
         make(mutant, checkout)
         ended = subprocess.run(
-            [sys.executable, "-m", "tests.model", "--steps", "3", "--faults", "1", "--records", "2"],
+            [sys.executable, "-m", "tests.model", "--gate", "--spaces", mutant.space],
             cwd=checkout,
             env=environment_of(checkout),
             check=False,
@@ -84,12 +188,13 @@ def survives(mutant: Mutant) -> bool:
 def main(arguments: list[str] | None = None) -> int:
     """Explore each mutant; the exit code is 1 where one survives."""
     parser = argparse.ArgumentParser(prog="tests.model.mutants", description=__doc__)
-    parser.add_argument("--only", choices=[mutant.name.partition(":")[0] for mutant in MUTANTS])
+    names = [mutant.name.partition(":")[0] for mutant in MUTANTS]
+    parser.add_argument("--only", nargs="+", choices=names, default=names)
     given = parser.parse_args(arguments)
     alive = []
     for mutant in MUTANTS:
-        if given.only in (None, mutant.name.partition(":")[0]):
-            print(f"{mutant.name}", flush=True)
+        if mutant.name.partition(":")[0] in given.only:
+            print(f"{mutant.name} ({mutant.space})", flush=True)
             alive += [mutant.name] if survives(mutant) else []
     print(f"survived: {alive or 'none'}")
     return 1 if alive else 0

@@ -1,354 +1,383 @@
 """The model's world: a small log, a real Redis, and the job's own code between them.
 
-Only Spark and Kafka are simulated. What opens lanes, folds, routes, sends, notes strays, proves completeness
-and beats is the job's code (`open_topics`, `TopicQuery`, `Heartbeat`, `BatchWriter`, `LaneWriter`), and the
-server side is the library in Redis. Each lane counts as a shard of its own. Time is the number of the step.
+Only Spark and Kafka are simulated. What opens lanes, folds, routes, sends, notes strays, proves completeness,
+beats, builds the next generation, switches to it and removes the old one is the job's code, and the server
+side is the library in Redis. Readers are the application's code over what Redis holds.
 """
 
 from __future__ import annotations
 
-import math
-from collections import Counter
-from contextlib import ExitStack
-from dataclasses import dataclass, field
-from pathlib import Path
-from types import SimpleNamespace
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Self
-from unittest import mock
 
-from tests.model import copies
-from tests.model.log import TOPIC, Batch, Kind, Logged
-from tests.model.redis_world import EXPIRY, FAILOVER, Crash, Inspector, LoggingCluster
+from tests.model import copies, promises
+from tests.model.connections import CRASH, Fault, SharedCluster, tag_of
+from tests.model.job import Broken, Jobs
+from tests.model.log import TOMBSTONES_LAST_MS, TOPIC, Kafka
+from tests.model.shards import EXPIRY, FAILOVER, HOUR, Inspector, kind_of
 from tests.support import lanes as t
 
-from keylane import routing
-from keylane.errors import KeylaneError
 from keylane.model.records import Layout
 from keylane.ports import Clock
 from keylane.state import codec
-from keylane_spark.adapters.function_library import FunctionLibrary, WriteOptions
-from keylane_spark.adapters.kafka_admin import LogEnd, TopicShape
 from keylane_spark.adapters.lane import LaneTarget
-from keylane_spark.config.topics import Config
-from keylane_spark.generations import ownership
-from keylane_spark.serving import open_topics
-from keylane_spark.stream import batch_writer, heartbeat, topic_query
-from keylane_spark.telemetry.metrics import JobMetrics
+from keylane_spark.adapters.topic_record import TopicRecord, topic_key
+from keylane_spark.config.topics import TopicConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from tests.model.connections import Late
+    from tests.model.job import Ends, Job
+    from tests.model.shards import Contents, Keys
 
+    from keylane.model.records import Watermark
+    from keylane_spark.stream.topic_query import TopicQuery
 
-class Broken(AssertionError):
-    """A promise that a state of the world breaks."""
+_OF_KAFKA = tuple(each.name for each in fields(Kafka))
+_ROUNDS = 12
+"""So often the job tries to settle."""
 
 
 @dataclass(slots=True)
 class Snapshot:
-    """Everything that a step may change. `changed`: when a batch was written last, or a lane lost calls."""
+    """Everything that a step may change."""
 
-    keys: dict[bytes, Any]
+    keys: Keys
     calls: dict[bytes, tuple[bytes, ...]]
-    log: tuple[Logged, ...]
-    now: int
-    query: copies.Packed
+    late: Late | None
+    kafka: tuple[Any, ...]
+    job: copies.Packed
     zombie: copies.Packed
-    knows_strays: bool
+    seen: promises.Seen
     changed: int
 
 
 @dataclass
-class World:
-    """One topic. Its steps are methods that return whether they did something."""
+class World(Kafka):
+    """One topic. Its steps are methods that return whether they did something.
 
-    nodes: str
-    partition_count: int = 2
-    log: tuple[Logged, ...] = ()
-    now: int = 1
-    query: Any = None
-    zombie: Any = None
-    knows_strays: bool = False
+    `job`: the process that runs; `zombie`: one that was replaced, and may wake up. `seen`: what readers know.
+    `changed`: when a batch was written last, or a lane lost calls.
+    """
+
+    nodes: str = ""
+    index: bool = False
+    job: Job | None = None
+    zombie: Job | None = None
+    seen: promises.Seen = promises.NOTHING_SEEN
     changed: int = 0
-    removed_below: dict[int, int] = field(default_factory=dict)
-    """The oldest offset of partitions that retention has removed records of."""
-    compacted_after: float = math.inf
-    """For how long compaction leaves tombstones in the log."""
-    _found: list[dict[bytes, Any]] = field(default_factory=list)
-    _read_at: int = 0
-    _stack: ExitStack = field(default_factory=ExitStack)
+    _keys: Keys | None = None
+    _contents: Contents = field(default_factory=dict)
 
     def __enter__(self) -> Self:
-        self.layout = Layout(TOPIC, self.partition_count)
-        self.lanes = [LaneTarget.of(self.layout, number, 0) for number in range(self.partition_count)]
-        self.key = next(
-            key
-            for key in (b"%d" % number for number in range(1000))
-            if routing.partition_for(key, self.partition_count) == 0
-        )
         settings = t.settings(self.nodes)
-        self.cluster = LoggingCluster(settings)
+        self.cluster = SharedCluster(settings)
         self.inspector = Inspector(settings, self.cluster)
         self._empty = self.inspector.save()
         clock = Clock(now_ms=lambda: self.now, pause_s=lambda _: None)
-        options = WriteOptions(retry_budget_s=20)
-        self.context: Any = SimpleNamespace(
-            # Rows come as from Spark: the model has no broker to read from.
-            config=Config.model_validate({"job": {"reader": "spark"}, "topics": {TOPIC: {}}}),
-            spark=SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=1)),
-            broker=self,
-            redis=settings,
-            checkpoint=Path("/nowhere"),
-            clock=clock,
-            epoch_ends=lambda _: {},
-            spans=None,
-            claim_clock=SimpleNamespace(
-                now_ms=lambda: self.now, compare=lambda *_: None, largest_skew=lambda: None
-            ),
-            say=lambda _: None,
-            write=lambda _: None,
-            write_options=options,
-            library=lambda cluster: FunctionLibrary(cluster, clock, options),
-        )
-        self._shared: list[Any] = [self.context, self.cluster, self, clock, settings, options]
-        patch, enter = mock.patch.object, self._stack.enter_context
-        for module in (open_topics, ownership, topic_query, heartbeat):
-            enter(patch(module, "Cluster", return_value=self.cluster))
-        # Chunks of one record: a batch is several calls, pipelined as those of a large one.
-        enter(patch(batch_writer, "MAX_RECORDS", 1))
-        enter(patch(batch_writer, "COMPARED_RECORDS", 1))
-        enter(patch(open_topics, "check_eviction_policy"))
-        enter(patch(topic_query, "batch_ends", side_effect=lambda *_: self._ends))
+        self.jobs = Jobs(self, settings, self.cluster, clock)
+        self.jobs.__enter__()
+        self.context = self.jobs.context
+        self.keep_index(self.index)
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stack.close()
+        self.jobs.__exit__()
         self.inspector.restore(self._empty)
         self.inspector.close()
+        self.cluster.close()
 
-    # What the job asks of Kafka.
+    def keep_index(self, index: bool) -> None:
+        """Whether lanes keep their live keys in order."""
+        self.context.config.topics[TOPIC] = TopicConfig(index=index)
+        self.layout = Layout(TOPIC, self.partition_count, options=TopicConfig(index=index).options)
 
-    def describe(self, topics: Sequence[str]) -> dict[str, TopicShape]:
-        return {topic: TopicShape("id", self.partition_count) for topic in topics}
+    # What runs.
 
-    def oldest_offsets(self, counts: Any) -> dict[tuple[str, int], int]:  # noqa: ARG002
-        partitions = range(self.partition_count)
-        return {(TOPIC, partition): self.removed_below.get(partition, 0) for partition in partitions}
+    @property
+    def query(self) -> Any:
+        """The query that serves; set it to None, and no job runs."""
+        return self.job.query if self.job else None
 
-    def tombstones_last_ms(self, topic: str) -> float:  # noqa: ARG002
-        return self.compacted_after
+    @query.setter
+    def query(self, _: None) -> None:
+        self.job = None
 
-    def end_offsets(self, counts: Any) -> dict[tuple[str, int], int]:  # noqa: ARG002
-        sizes = Counter(record.partition for record in self.log)
-        return {(TOPIC, partition): sizes[partition] for partition in range(self.partition_count)}
+    # Steps of the job.
 
-    def ends(self, counts: Any) -> dict[tuple[str, int], LogEnd]:
-        return {place: LogEnd(end, 0) for place, end in self.end_offsets(counts).items()}
+    def open(self, crash_at: int | None = None) -> bool:
+        """A process of the job starts. The one before may wake up later."""
+        if self.job and self.job.serving:
+            self.zombie = self.job
+        return self._open(self.jobs.start(), crash_at)
 
-    # Steps.
+    def reopen(self, crash_at: int | None = None) -> bool:
+        """The process that runs opens its lanes again."""
+        return self._open(self._running, crash_at)
 
-    def write(self, kind: Kind) -> None:
-        """Kafka acknowledges a record."""
+    def _open(self, job: Job, crash_at: int | None) -> bool:
         self.now += 1
-        offset = self.end_offsets(None)[TOPIC, kind.partition]
-        value = b"%d" % len(self.log) if kind.is_set else None
-        record = Logged(kind.partition, offset, self.key, value, len(self.log), self.now)
-        self.log = (*self.log, record)
+        self._disturb(CRASH, crash_at)
+        self.job = job if self.jobs.open(job) else None
+        return self._was_met(crash_at)
 
-    def open(self) -> bool:
-        """A job starts. The one before may wake up later."""
+    def read(self, partition: int, *, building: bool = False) -> bool:
+        """The job reads one record of a partition."""
+        query = self._query(building=building)
+        return self._advance(query, self._ends_after(query, partition, 1))
+
+    def read_all(self, partition: int, kind: str, at: int) -> bool:
+        """The job reads a partition to its end, and a fault meets what it sends."""
+        self._disturb(kind, at)
+        self._advance(self.query, self._ends_after(self.query, partition, len(self.log)))
+        return self._was_met(at)
+
+    def beat(self, *, building: bool = False) -> bool:
+        """The job's heartbeat."""
         self.now += 1
-        before, self.query = self.query, None
-        try:
-            openings = open_topics.open_topics(
-                self.context, ownership.Ownership(self.context.redis, self.context.clock)
-            )
-            totals: Any = SimpleNamespace(add=lambda *_, **__: None)
-            metrics = JobMetrics(self.context.clock)
-            self.query = topic_query.TopicQuery(self.context, openings.serving, totals, metrics)
-        except KeylaneError as error:
-            raise Broken(f"the job can't open its lanes: {error}") from error
-        self.zombie = before or self.zombie
+        self._keep(self.jobs.beat(self._running, self._query(building=building)))
         return True
 
-    def read(self, partition: int) -> bool:
-        """The job reads one record of a partition."""
-        return self._advance(self._ends_after(self.query, partition, 1))
+    def switch(self, crash_at: int | None = None) -> bool:
+        """Readers are switched to the generation that was built."""
+        self.now += 1
+        self._disturb(CRASH, crash_at)
+        self._keep(self.jobs.switch(self._running, self._read_on))
+        return self._was_met(crash_at)
 
-    def read_all(
-        self, partition: int, *, crash_after: int | None = None, delay_at: int | None = None
-    ) -> bool:
-        """The job reads a partition to its end; it crashes after some calls, or Redis delays one of them."""
-        self.cluster.crash_after, self.cluster.delay_at = crash_after, delay_at
-        return self._advance(self._ends_after(self.query, partition, len(self.log)))
+    def _read_on(self, building: TopicQuery) -> bool:
+        """What runs beside a switch."""
+        self.jobs.write(building, building.positions | self._log_ends(building))
+        self.now += 1
+        self.jobs.beat_once(building)
+        return False
 
-    def wake(self, partition: int) -> bool:
-        """A job that was replaced reads one record of a partition, as if it were still the writer."""
-        if self.zombie is None or self.unread(self.zombie, partition) <= 0:
-            return False
-        if not self._write(self.zombie, self._ends_after(self.zombie, partition, 1)):
+    def sweep(self, crash_at: int | None = None) -> bool:
+        """What is not used any more is removed."""
+        self.now += 1
+        self._disturb(CRASH, crash_at)
+        self._keep(self.jobs.sweep(self._running))
+        return self._was_met(crash_at)
+
+    def _disturb(self, kind: str, at: int | None) -> None:
+        self.cluster.fault = None if at is None else Fault(kind, at)
+
+    def _was_met(self, at: int | None) -> bool:
+        """Whether a fault that was planned has met something."""
+        fault, self.cluster.fault = self.cluster.fault, None
+        return at is None or fault is None
+
+    def _advance(self, query: TopicQuery, ends: Ends) -> bool:
+        self.now += 1
+        self.changed = self.now
+        self._keep(self.jobs.read(self._running, query, ends))
+        return True
+
+    def _keep(self, goes_on: bool) -> None:
+        if not goes_on:
+            self.job = None
+
+    @property
+    def _running(self) -> Job:
+        assert self.job is not None
+        return self.job
+
+    def _query(self, *, building: bool) -> TopicQuery:
+        query = self._running.building if building else self._running.query
+        assert query is not None
+        return query
+
+    def _ends_after(self, query: TopicQuery, partition: int, count: int) -> Ends:
+        positions, own = query.positions, (TOPIC, partition)
+        return positions | {own: max(positions[own], min(positions[own] + count, self.end(partition)))}
+
+    def _log_ends(self, query: TopicQuery) -> Ends:
+        return {place: self.end(place[1]) for place in query.positions}
+
+    # Steps of others.
+
+    def wake(self, partition: int, *, over_new: bool = False) -> bool:
+        """A job that was replaced reads a partition to its end, as if it were still the writer.
+
+        `over_new`: its connections broke while it slept.
+        """
+        query = self.zombie.query if self.zombie else None
+        assert self.zombie is not None
+        assert query is not None
+        if over_new:
+            query._cluster.close()
+        self.now += 1
+        self.changed = self.now
+        with promises.old_writer(self, self.zombie.epoch):
+            goes_on = self.jobs.read(self.zombie, query, self._ends_after(query, partition, len(self.log)))
+        if not goes_on or self.zombie.serving is None:
             self.zombie = None
         return True
 
-    def _ends_after(self, query: Any, partition: int, count: int) -> dict[tuple[str, int], int]:
-        ends, positions = self.end_offsets(None), query.positions
-        own = TOPIC, partition
-        return positions | {own: max(positions[own], min(positions[own] + count, ends[own]))}
-
-    def _advance(self, ends: dict[tuple[str, int], int]) -> bool:
-        if not self._write(self.query, ends):
-            self.query = None
+    def wake_and_switch(self) -> bool:
+        """A job that was replaced switches readers, as if it were still the writer."""
+        zombie = self.zombie
+        if zombie is None or zombie.building is None or zombie.query is None:
+            return False
+        self.now += 1
+        with promises.old_writer(self, zombie.epoch):
+            self.jobs.switch(zombie, lambda _: True)
+        self.zombie = None
         return True
 
-    def _write(self, query: Any, ends: dict[tuple[str, int], int]) -> bool:
-        """A job writes a batch that ends at these offsets; returns whether it goes on."""
+    def arrive(self) -> bool:
+        """What was sent over a connection that broke arrives."""
+        late = self.cluster.late
+        if late is None:
+            return False
         self.now += 1
         self.changed = self.now
-        begins = query.positions
-        rows = [row for row in self.log if row.offset in range(begins[row.place], ends[row.place])]
-        self._ends = ends
-        try:
-            query.write(Batch(rows), 0)
-        except KeylaneError:
-            return False
-        except Crash:
-            self.cluster.finish()
-            return False
-        finally:
-            self.cluster.crash_after = self.cluster.delay_at = None
-        return True
-
-    def beat(self) -> bool:
-        """The job's heartbeat."""
-        self.now += 1
-        try:
-            self.query._heartbeat._beat()
-        except KeylaneError:
-            self.query = None
+        with promises.old_writer(self, late.epoch):
+            self.cluster.arrive()
         return True
 
     def expire(self) -> bool:
-        """A day goes by: markers of tombstones expire."""
+        """A day goes by: markers of tombstones expire. No failover takes that back."""
         self.now += 1
-        for lane in self.lanes:
-            calls = self.cluster.calls.get(lane.watermark_key, ())
-            self.cluster.calls[lane.watermark_key] = (*calls, EXPIRY)
-        return self.inspector.expire_markers(self.lanes)
+        self._note_all(EXPIRY)
+        return self.inspector.expire_markers(self.tags)
 
-    def lose(self, number: int, count: int | None) -> bool:
-        """A failover of one lane's shard takes back its last calls; None: all, the shard comes back empty.
+    def clean(self) -> bool:
+        """An hour goes by, after which compaction removes tombstones. A job that runs beats meanwhile."""
+        self.now += TOMBSTONES_LAST_MS
+        if self.query is not None:
+            self.beat()
+        self._note_all(HOUR)
+        return self.compact()
 
-        No failover takes back a day.
-        """
+    def _note_all(self, what: bytes) -> None:
+        self.cluster.calls = {tag: (*self.cluster.calls.get(tag, ()), what) for tag in self.tags}
+
+    def lose(self, tag: bytes, count: int | None) -> bool:
+        """A failover of one shard takes back its last calls; None: all, the shard comes back empty."""
         self.now += 1
-        lane = self.lanes[number]
-        calls = self.cluster.calls.get(lane.watermark_key, ())
-        if count is None:
-            kept: tuple[bytes, ...] = ()
-        elif len(calls) < count or {EXPIRY, FAILOVER} & set(calls[-count:]):
-            return False
-        else:
-            kept = (*calls[:-count], FAILOVER)
+        calls = self.cluster.calls.get(tag, ())
+        kept = () if count is None else (*calls[:-count], FAILOVER)
         self.changed = self.now
-        self.inspector.lose(lane, kept)
-        self.cluster.calls[lane.watermark_key] = kept
+        # The watermarks of what was lost go back with it, and so may what sends readers to a newer layout.
+        self.seen = self.seen._replace(shown=(), layouts=())
+        self.inspector.lose(tag, kept)
+        self.cluster.calls = self.cluster.calls | {tag: kept}
+        self._break_connections(tag)
         return True
+
+    def can_lose(self, tag: bytes, count: int) -> bool:
+        """Whether a failover may take so many calls back from a shard."""
+        calls = self.cluster.calls.get(tag, ())
+        return len(calls) >= count and not {EXPIRY, FAILOVER, HOUR} & set(calls[-count:])
+
+    def _break_connections(self, tag: bytes) -> None:
+        """Nobody is connected to the node that has failed, and what was on its way to it is lost."""
+        for job in (self.job, self.zombie):
+            for query in (job.query, job.building) if job else ():
+                if query is not None:
+                    query._cluster.close()
+        if self.cluster.late and self.cluster.late.is_for(tag):
+            self.cluster.late = None
 
     def settle(self) -> None:
         """Nothing fails any more: the job repairs, reads everything and marks its lanes complete."""
-        for _ in range(8):
+        for _ in range(_ROUNDS):
             if self.query is None:
-                self.open()
-            if not self.is_at_ends:
-                self._advance(self.query.positions | self.end_offsets(None))
-            if self.query is not None:
-                self.beat()
+                self.reopen() if self.job else self.open()
+            for building in (False, True):
+                self.read_on(building=building)
+            if self.can_switch:
+                self.switch()
             self.check()
             if self.is_settled:
                 return
         raise Broken("the job does not recover")
 
+    def read_on(self, *, building: bool = False) -> None:
+        """A query reads everything and beats; nothing where there is none."""
+        if self.job and (query := self.job.building if building else self.job.query):
+            self._advance(query, query.positions | self._log_ends(query))
+        if self.job and (self.job.building if building else self.job.query):
+            self.beat(building=building)
+
     # States.
 
-    def unread(self, query: Any, partition: int) -> int:
-        """How many records of a partition a job has not read."""
-        return self.end_offsets(None)[TOPIC, partition] - query.positions[TOPIC, partition]
+    def unread(self, query: TopicQuery, partition: int) -> int:
+        """How many offsets of a partition a query has not read; 0 where it does not read it."""
+        return self.end(partition) - query.positions.get((TOPIC, partition), self.end(partition))
+
+    def is_watching(self, query: Any) -> bool:
+        """Whether a query's connections watch a lane."""
+        return bool(query._cluster.watched())
 
     @property
-    def is_at_ends(self) -> bool:
-        """Whether the job has read everything."""
-        return all(self.unread(self.query, number) <= 0 for number in range(self.partition_count))
+    def can_switch(self) -> bool:
+        """Whether the job would switch to the next generation."""
+        serving = self.job.serving if self.job else None
+        return bool(serving and serving._building and serving._is_near(serving._building))
+
+    @property
+    def can_sweep(self) -> bool:
+        """Whether the topic's record lists generations that are to be removed."""
+        data, _ = self.contents().get(topic_key(TOPIC), (None, False))
+        return data is not None and bool(TopicRecord.from_json(data).remove)
 
     @property
     def is_settled(self) -> bool:
-        """Whether the job runs, has read everything, and has said so of every lane since the last change."""
-        if self.query is None or not self.is_at_ends:
+        """Whether the job has read everything, builds nothing, and its lanes have been marked since the last
+        change."""
+        if self.query is None or self._running.building is not None:
+            return False
+        layout = self.query._opening.writer.layouts[TOPIC]
+        if layout.partition_count != self.partition_count or any(
+            self.unread(self.query, number) for number in range(self.partition_count)
+        ):
             return False
         last = max((self.changed, *(record.acked for record in self.log)))
-        marks = [self.watermark(number) for number in range(self.partition_count)]
+        marks = [self.watermark(number, layout) for number in range(self.partition_count)]
         return all(mark is not None and mark.complete_as_of_ms >= last for mark in marks)
 
     def check(self) -> None:
-        """Raise Broken where a lane lacks what it claims, or where a settled state is not the fold."""
-        has_strays = any(record.partition for record in self.log)
-        settled = self.is_settled
-        mark = self.watermark(0)
-        if mark is None:
-            return
-        claimed = [r for r in self.log if r.acked <= mark.complete_as_of_ms]
-        # Before a topic's first stray was read nobody waits for other partitions: no promise covers that.
-        if claimed and (self.knows_strays or not has_strays or settled):
-            self._check_key(claimed[-1], settled=settled)
-        self.knows_strays = self.knows_strays or (settled and has_strays)
+        """Raise Broken where what readers find breaks a promise."""
+        self.seen = promises.check(self)
 
-    def _check_key(self, newest: Logged, *, settled: bool) -> None:
-        stored = self._stored()
-        later = [record for record in self.log if record.number > newest.number]
-        if stored is not None:
-            fine = stored.number >= newest.number and (stored.value is not None)
-        else:
-            fine = newest.value is None or any(record.value is None for record in later)
-        if not fine:
-            when = "after everything was repaired" if settled else "a lane claims to be complete, and"
-            expected = "absent" if newest.value is None else f"record {newest.number}"
-            found = "absent" if stored is None else f"record {stored.number}"
-            raise Broken(f"{when} the key is {found}, not {expected}")
-
-    def _stored(self) -> Logged | None:
-        data, _ = self.contents()[0].get(b"v:" + self.key, (None, False))
-        record = None if data is None else codec.decode_record(self.key, data, 0)
-        if record is None:
-            return None
-        found = (record.partition, record.offset)
-        return next(each for each in self.log if (each.partition, each.offset) == found)
-
-    def watermark(self, number: int) -> Any:
-        data, _ = self.contents()[number].get(b"w:%d.0" % number, (None, False))
+    def watermark(self, number: int, layout: Layout | None = None) -> Watermark | None:
+        """A lane's, None where it has none; `layout`: of what serves at first unless given."""
+        lane = LaneTarget.of(layout or self.layout, number, 0)
+        data, _ = self.contents().get(lane.watermark_key, (None, False))
         return None if data is None else codec.decode_watermark(data)
 
-    def contents(self) -> list[dict[bytes, Any]]:
-        """What the lanes hold, read once after each step."""
-        if self._read_at != self.now:
-            self._found, self._read_at = self.inspector.contents(self.lanes), self.now
-        return self._found
+    @property
+    def tags(self) -> list[bytes]:
+        """The hash tags of the slots that have lanes."""
+        return sorted({tag_of(key) for key in self.contents() if kind_of(key)})
+
+    def contents(self) -> Contents:
+        """What Redis holds."""
+        keys = self.inspector.save()
+        if keys is not self._keys:
+            self._keys, self._contents = keys, self.inspector.contents()
+        return self._contents
 
     def save(self) -> Snapshot:
         """Everything, to come back to."""
+        shared = self.jobs.shared_parts
         return Snapshot(
             self.inspector.save(),
-            dict(self.cluster.calls),
-            self.log,
-            self.now,
-            copies.pack(self.query, self._shared),
-            copies.pack(self.zombie, self._shared),
-            self.knows_strays,
+            self.cluster.calls,
+            self.cluster.late,
+            tuple(getattr(self, name) for name in _OF_KAFKA),
+            copies.pack(self.job, shared),
+            copies.pack(self.zombie, shared),
+            self.seen,
             self.changed,
         )
 
     def restore(self, saved: Snapshot) -> None:
         """Come back to a saved state, which may be restored again."""
         self.inspector.restore(saved.keys)
-        self._read_at = 0
-        self.cluster.calls = dict(saved.calls)
-        self.log, self.now, self.knows_strays = saved.log, saved.now, saved.knows_strays
-        self.changed = saved.changed
-        self.query, self.zombie = copies.unpack(saved.query), copies.unpack(saved.zombie)
+        self.cluster.calls, self.cluster.late = saved.calls, saved.late
+        for name, value in zip(_OF_KAFKA, saved.kafka, strict=True):
+            setattr(self, name, value)
+        self.job, self.zombie = copies.unpack(saved.job), copies.unpack(saved.zombie)
+        self.seen, self.changed = saved.seen, saved.changed

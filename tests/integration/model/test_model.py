@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from tests.model.explorer import Bounds, explore
+from tests.model.explorer import explore
+from tests.model.spaces import SPACES, space_named
 from tests.model.world import World
 from tests.servers.own import own_cluster
 
 from keylane_spark.serving import open_topics
-
-BOUNDS = Bounds(steps=3, faults=1, records=2)
 
 
 @pytest.fixture(scope="module")
@@ -21,16 +20,19 @@ def world(tmp_path_factory):
         cluster.stop()
 
 
-def test_no_state_that_three_steps_and_a_fault_can_reach_breaks_a_promise(world):
-    report = explore(world, BOUNDS)
+@pytest.mark.parametrize("name", [space.name for space in SPACES])
+def test_no_state_that_a_few_steps_and_faults_can_reach_breaks_a_promise(world, name):
+    space = space_named(name)
+    report = explore(world, space, space.gate, space.in_gate)
     assert report.broken == []
     assert report.is_complete
-    assert report.logs == 36
-    assert report.states > 1000
-    assert report.recoveries > 300
+    assert report.starts == len(space.in_gate)
+    assert report.states > 100
+    assert report.recoveries > 50
 
 
 def test_the_model_sees_that_strays_which_a_shard_lost_are_not_read_again(world, monkeypatch):
     monkeypatch.setattr(open_topics, "lost_strays", lambda _: ())
-    (trace,) = explore(world, BOUNDS).broken
+    space = space_named("plain")
+    (trace,) = explore(world, space, space.gate, space.in_gate).broken
     assert trace[-1].startswith("after everything was repaired the key is absent, not record ")

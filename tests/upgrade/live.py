@@ -30,6 +30,8 @@ TURNS = (OLD, NEW, OLD, NEW)
 """Whose job runs in each phase: an upgrade, a rollback, and the upgrade again."""
 MARKED_AFTER = 2
 """After so many phases lanes are marked, as by a new job that is rolled back before it has rebuilt them."""
+READY_WITHIN_S = 600
+"""A job takes over beside all traffic, on a machine that may have other work."""
 REPLACED = 3
 """The exit code of a job that was replaced."""
 COMPACTED = {"cleanup.policy": "compact", "delete.retention.ms": "60000"}
@@ -125,9 +127,9 @@ class LiveUpgrade:
         job = before
         if self.phases:
             job = self._start(name)
-            job.wait_for("keylane: ready")
+            job.wait_for("keylane: ready", READY_WITHIN_S)
         ready_s = time.monotonic() - begun_s
-        if job is not before and (code := before.exit_code()) != REPLACED:
+        if job is not before and (code := before.exit_code(READY_WITHIN_S)) != REPLACED:
             traffic.faults.append(f"the job that was replaced ended with {code}")
         if self.phases and LATE not in traffic.served:
             self._serve_late(traffic, servers)

@@ -32,12 +32,13 @@ PARTITIONS = 3
 KEYS = 40
 STRAY_SHARE, TOMBSTONE_SHARE = 0.2, 0.2
 PAGE = 7
-PAUSE_S = 0.01
+PAUSE_S = 0.03
 STEADY = 10
 """So many keys of KEPT are never deleted: every list has them."""
 CONNECTED_S = 1.5
 OK, NOT_REACHED = 200, 412
 LONGEST_WAITS = 9
+IDLE_WITHIN_S = 300
 
 
 def keys() -> list[str]:
@@ -100,7 +101,10 @@ class Traffic:
     def pause_writes(self) -> None:
         """Stop writing, and wait until everything that was written is acknowledged."""
         self._writes.clear()
-        self._idle.wait(120)
+        try:
+            self._idle.wait(IDLE_WITHIN_S)
+        except threading.BrokenBarrierError as error:
+            raise RuntimeError(f"a writer has ended, or waits for too long: {self.faults}") from error
 
     def resume_writes(self) -> None:
         self._writes.set()
@@ -118,7 +122,7 @@ class Traffic:
         if not self._writes.is_set():
             flush()
             try:
-                self._idle.wait(120)
+                self._idle.wait(IDLE_WITHIN_S)
             except threading.BrokenBarrierError:
                 return False
             self._writes.wait()

@@ -13,13 +13,14 @@ ROUNDS ?= 3
 TORTURE_ARGS ?=
 COMPAT_ARGS ?=
 MODEL_ARGS ?=
+UPGRADE_ARGS ?=
 N ?= 200
 SEED ?=
 
 .PHONY: help setup setup-python setup-check setup-sam setup-tests setup-localstack setup-all demo test unit integration e2e
 .PHONY: containers check example
 .PHONY: lint-infra audit generate tour layer layer-requirements image-requirements sizing package-job build
-.PHONY: up down status deploy-local clean torture torture-mutants model model-mutants compat
+.PHONY: up down status deploy-local clean torture torture-mutants model model-mutants upgrade compat
 .PHONY: bench bench-lookup bench-ingest bench-freshness bench-coldstart bench-read bench-write bench-outage bench-wait bench-serve bench-idle bench-scale bench-peers bench-compare
 
 help:  ## This list
@@ -147,6 +148,9 @@ model: setup  ## Every state that a few steps of the protocol can reach, on a re
 
 model-mutants: setup  ## Remove each guard in turn: the model must fail
 	@$(BIN)/python -m tests.model.mutants $(MODEL_ARGS)
+
+upgrade: setup  ## An upgrade and a rollback while writers and readers of both versions go on (OLD=COMMIT)
+	@$(BIN)/python -m tests.upgrade --old $(OLD) $(UPGRADE_ARGS)
 
 clean:  ## Stop the local stack; delete its data and everything that set-up and tools made
 	@if [ -x $(BIN)/keylane ] && [ -d .keylane ]; then $(BIN)/keylane down --wipe; fi

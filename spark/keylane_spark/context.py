@@ -45,7 +45,7 @@ class JobContext:
         """How the config wants writes to be repeated and replicated."""
         job = self.config.job
         return WriteOptions(
-            retry_budget_s=job.redis_retry_budget_s,
+            retry_budget_s=job.redis_patience_s,
             wait_replicas=job.wait_replicas,
             wait_ms=job.wait_timeout_ms,
         )

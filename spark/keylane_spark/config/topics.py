@@ -33,7 +33,7 @@ class JobConfig(ConfigTable):
     idle_poll_ms: Annotated[int, Field(ge=1, le=10_000)] = 50
     """How often Kafka is asked for new records once there were none for a minute; every 10 ms before."""
     heartbeat_ms: Annotated[int, Field(ge=50, le=60_000)] = 500
-    redis_retry_budget_s: Annotated[float, Field(gt=0)] = 10.0
+    redis_patience_s: Annotated[float, Field(gt=0)] = 10.0
     """The retry budget of writes to Redis, longer than a failover; once it is spent, lanes are parked."""
     wait_replicas: Annotated[int, Field(ge=0, le=5)] = 0
     """How many replicas must have a batch before it counts as written (Redis' WAIT)."""

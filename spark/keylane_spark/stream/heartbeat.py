@@ -4,7 +4,7 @@ It runs in its own thread with its own connections. It moves no watermark. It ra
 lane is complete once the job has written all records below an observed end offset.
 
 It waits for no node: a lane that it can't reach is tried again with the next beat, and the others are beaten
-meanwhile. A slot that it has not reached for `redis_retry_budget_s` is parked.
+meanwhile. A slot that it has not reached for `redis_patience_s` is parked.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Heartbeat:
         self._cluster = Cluster(writer.redis)
         self._missed = ParkedSlots()
         self._missed_since_s: dict[int, float] = {}
-        self._retry_budget_s = context.config.job.redis_retry_budget_s
+        self._retry_budget_s = context.config.job.redis_patience_s
         self._slots = {
             lane.slot
             for topic, partition in query.positions

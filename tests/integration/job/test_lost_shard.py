@@ -78,7 +78,7 @@ class Served:
         self.producer = Producer({"bootstrap.servers": self.kafka, "linger.ms": 1})
 
     def start(self) -> RunningJob:
-        config = f"[job]\nheartbeat_ms = 200\nredis_retry_budget_s = {PATIENCE_S}\n{self.options}\n"
+        config = f"[job]\nheartbeat_ms = 200\nredis_patience_s = {PATIENCE_S}\n{self.options}\n"
         config += f"[topics.{self.topic}]\n"
         self.running = jobs.start(self.kafka, self.cluster.addresses, self.folder, config)
         return self.running

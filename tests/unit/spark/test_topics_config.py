@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import re
+from typing import TYPE_CHECKING
+
 import pytest
 
 from keylane.errors import BadConfig
 from keylane.model.kafka import NewTopic
 from keylane.model.records import Options
-from keylane_spark.config.topics import load
+from keylane_local.tools import project_root
+from keylane_spark.config.topics import JobConfig, TopicConfig, load
+from keylane_spark.config.views import ViewConfig
+
+if TYPE_CHECKING:
+    from keylane_spark.config.table import ConfigTable
 
 
 def test_a_topic_needs_its_name_alone(tmp_path):
@@ -115,3 +123,14 @@ def test_a_topic_says_how_it_is_created(tmp_path):
     assert config.topics["a"].created_as == NewTopic(9, {})
     settings = {"cleanup.policy": "compact", "retention.ms": "60000", "preallocate": "true"}
     assert config.topics["b"].created_as == NewTopic(3, settings)
+
+
+@pytest.mark.parametrize(
+    ("section", "table"), [("[topics.NAME]", TopicConfig), ("[views.NAME]", ViewConfig), ("[job]", JobConfig)]
+)
+def test_the_options_of_a_table_are_those_of_its_page(section: str, table: type[ConfigTable]):
+    page = (project_root() / "docs" / "configuration" / "topics.md").read_text(encoding="utf-8")
+    text = page.partition(f"\n## `{section}`\n")[2].partition("\n## ")[0]
+    tables = [each for each in text.split("\n\n") if each.lstrip().startswith("| option |")]
+    rows = [line.split("|")[1] for each in tables for line in each.splitlines() if line]
+    assert {name for row in rows for name in re.findall("`([a-z_]+)`", row)} == table.model_fields.keys()

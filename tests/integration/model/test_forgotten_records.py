@@ -72,7 +72,7 @@ def test_a_start_that_ended_before_it_marked_the_other_lanes_leaves_that_to_the_
     world.settle()
     world.write(OTHER)
     world.removed_below[1] = 2
-    assert world.open(crash_at=CALLS_TO_OPEN + 1)
+    assert world.open(crash_at=CALLS_TO_OPEN)
     assert world.query is None
     assert are_incomplete(world) == [False, True]
     world.open()

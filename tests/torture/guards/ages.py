@@ -48,9 +48,7 @@ MUTANTS = (
     Mutant(
         "high watermark",
         (
-            Replacement(
-                _ADMIN, "LATEST, READ_UNCOMMITTED, OffsetQuery", "LATEST, READ_COMMITTED, OffsetQuery"
-            ),
+            Replacement(_ADMIN, "LATEST, READ_UNCOMMITTED, At,", "LATEST, READ_COMMITTED, At,"),
             Replacement(
                 _ADMIN,
                 "AdminSession.list_offsets, queries, READ_UNCOMMITTED",

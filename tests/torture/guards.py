@@ -19,6 +19,7 @@ _LATEST = "layers/keylane/python/keylane/query/latest.py"
 _ADMIN = "spark/keylane_spark/adapters/kafka_admin.py"
 _CLAIMS = "spark/keylane_spark/adapters/claim_clock.py"
 _LINEAGE = "spark/keylane_spark/generations/lineage.py"
+_PLAN = "spark/keylane_spark/generations/plan.py"
 _LAYOUTS = "layers/keylane/python/keylane/query/layouts.py"
 _TASKS = "spark/keylane_spark/stream/tasks.py"
 _BROKEN_CLUSTER = "tests/integration/redis/test_redis_failures.py"
@@ -294,6 +295,14 @@ MUTANTS = (
         ),
         focus="lose-log",
         topics=("plain",),
+    ),
+    # Listeners of a topic that missed deletions are not sent what the log no longer says.
+    Mutant(
+        "incarnation of what missed deletions",
+        (Replacement(_PLAN, "(wanted if is_rebuilt else kept).incarnation", "kept.incarnation"),),
+        focus="miss-deletions",
+        topics=("plain",),
+        test="tests/unit/spark/test_generations_plan.py::test_a_state_that_may_hold_deleted_keys_is_built_again_in_its_own_layout_while_it_serves",
     ),
     # Readers know the layout in the part of the cluster that has the first of its copies, and no other.
     Mutant(

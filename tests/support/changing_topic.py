@@ -105,15 +105,17 @@ class ChangingTopic:
 
     def stream(self) -> TopicChanges:
         """Return a stream of the topic's changes that has begun."""
-        stream = TopicChanges(self._reader(), ChangesRequest(self.layout.topic, b"", TERMS, None, None))
+        stream = TopicChanges(self.reader, ChangesRequest(self.layout.topic, b"", TERMS, None, None))
         stream.start()
         return stream
 
     def stream_of(self, key: bytes) -> KeyChanges:
         """Return a stream of a key's changes that has begun."""
-        stream = KeyChanges(self._reader(), ChangesRequest(self.layout.topic, key, TERMS, None, None))
+        stream = KeyChanges(self.reader, ChangesRequest(self.layout.topic, key, TERMS, None, None))
         stream.start()
         return stream
 
-    def _reader(self) -> ChangeReader:
+    @property
+    def reader(self) -> ChangeReader:
+        """Return what reads its changes."""
         return ChangeReader(self.store, lambda: self.kafka, lambda: ValueDecoder(lambda: None, self.clock, 0))

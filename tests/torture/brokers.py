@@ -7,7 +7,7 @@ import itertools
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from tests.servers.kafka_cluster import UNCLEAN, KafkaCluster, KafkaNode, own_kafka_cluster
+from tests.servers.kafka_cluster import KafkaCluster, KafkaNode, own_kafka_cluster
 from tests.servers.own import create_topic, eventually, own_kafka
 from tests.torture.links import Links, Mode
 
@@ -15,13 +15,19 @@ from keylane_local.process.ports import HOST, Ports
 from keylane_local.servers.kafka import Kafka
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from contextlib import AbstractContextManager
     from pathlib import Path
 
     from keylane_local.process.program import Program
 
 _REPAIRED_WITHIN_S = 90
+_FORGETS_SOON = """\
+log.cleaner.backoff.ms=100
+log.retention.check.interval.ms=300
+log.initial.task.delay.ms=300
+"""
+"""What topics allow to remove is removed within a second: by default retention looks every five minutes."""
 
 
 class JobListener:
@@ -63,11 +69,15 @@ class TortureKafka(Kafka):
         """See `Kafka.more_settings`."""
         listener = f"PLAINTEXT://{self.host}:{self.port}"
         listeners = self.job_listener.settings(listener, f"CONTROLLER://{HOST}:{self.controller_port}")
-        return f"transaction.abort.timed.out.transaction.cleanup.interval.ms=500\n{listeners}"
+        return f"transaction.abort.timed.out.transaction.cleanup.interval.ms=500\n{_FORGETS_SOON}{listeners}"
 
     def link_to(self, _: int) -> JobListener:
         """The job's link to a broker of this number."""
         return self.job_listener
+
+    def listeners(self) -> list[JobListener]:
+        """The job's links to all brokers."""
+        return [self.job_listener]
 
 
 class TortureNode(KafkaNode):
@@ -79,7 +89,7 @@ class TortureNode(KafkaNode):
 
     def more_settings(self) -> str:
         """See `Kafka.more_settings`."""
-        settings = super().more_settings()
+        settings = super().more_settings() + _FORGETS_SOON
         if self.is_controller:
             return settings
         return settings + self.job_listener.settings(f"PLAINTEXT://{HOST}:{self.port}")
@@ -100,19 +110,20 @@ class Brokers:
     @property
     def job_bootstrap(self) -> str:
         """The addresses for the job."""
-        return ",".join(listener.bootstrap for listener in self._listeners())
+        return ",".join(listener.bootstrap for listener in self.listeners())
 
     def link_to(self, number: int) -> JobListener:
         """The job's link to a broker of this number."""
-        listeners = self._listeners()
+        listeners = self.listeners()
         return listeners[number % len(listeners)]
 
     def close(self) -> None:
         """End the job's links."""
-        for listener in self._listeners():
+        for listener in self.listeners():
             listener.links.close()
 
-    def _listeners(self) -> list[JobListener]:
+    def listeners(self) -> list[JobListener]:
+        """The job's links to all brokers."""
         return [node.job_listener for node in self.cluster.brokers.values() if isinstance(node, TortureNode)]
 
     @property
@@ -175,9 +186,8 @@ def running_brokers(data: Path, count: int) -> Iterator[TortureKafka | Brokers]:
 
 
 def create_replicated(
-    kafka: TortureKafka | Brokers, topic: str, partitions: int, *, unclean: bool = False
+    kafka: TortureKafka | Brokers, topic: str, partitions: int, config: Mapping[str, str] | None = None
 ) -> None:
     """Create a topic with a replica on each broker."""
     replication = kafka.cluster.broker_count if isinstance(kafka, Brokers) else 1
-    config = UNCLEAN if unclean else None
     create_topic(kafka.bootstrap, topic, partitions, replication=replication, config=config)

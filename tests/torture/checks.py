@@ -46,6 +46,15 @@ class Facts:
         """Whether a replica that is behind may have answered, or acknowledged writes were lost."""
         return any(trouble.touches(shard, began_s, ended_s) for trouble in self.troubles)
 
+    def has_trouble(self, began_s: float, ended_s: float) -> bool:
+        """Whether any shard was in trouble in this time."""
+        return any(each.began_s <= ended_s and began_s <= each.ended_s for each in self.troubles)
+
+    def has_lost_all(self, by_s: float) -> bool:
+        """Whether every shard has lost its data by then: topics begin again."""
+        lost = {each.shard for each in self.troubles if each.lost_data and each.began_s <= by_s}
+        return len(lost) == self.stack.cluster.shards
+
     def has_lost(self, shard: int, by_s: float) -> bool:
         """Whether the shard may have lost acknowledged writes; reads from its replica alone lose none."""
         return any(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tests.servers.kafka_cluster import UNCLEAN
 from tests.torture.schedule import Shape
 
 from keylane.model.records import Options
@@ -14,6 +15,30 @@ PLAIN = "plain"
 COUNTS, WINDOWS, SESSIONS = "counts", "windows", "sessions"
 WINDOW_MS, GAP_MS = 1_000, 50
 HOUR_MS = 3_600_000
+
+SIDE, COMPACTED, RETAINED = "side", "compacted", "retained"
+SIDE_PARTITIONS = 2
+CLEANER_RESTS = {
+    "min.compaction.lag.ms": str(24 * HOUR_MS),
+    "max.compaction.lag.ms": str(2**63 - 1),
+    "delete.retention.ms": str(24 * HOUR_MS),
+}
+"""Nothing is compacted, and tombstones last."""
+SIDE_TOPICS: dict[str, dict[str, str]] = {
+    SIDE: UNCLEAN,
+    COMPACTED: {
+        "cleanup.policy": "compact",
+        "segment.ms": "100",
+        "min.cleanable.dirty.ratio": "0.001",
+        **CLEANER_RESTS,
+    },
+    RETAINED: {"retention.ms": "-1"},
+}
+"""Topics that only events write, which change them as a whole, with their settings in Kafka.
+
+What compaction removes of a topic, and when, follows from settings that the events change.
+"""
+_SIDE_TOML = f"[topics.{SIDE}]\n[topics.{COMPACTED}]\n[topics.{RETAINED}]\nguarded = true\n"
 
 _VIEWS = {
     COUNTS: "",
@@ -41,7 +66,7 @@ class Configuration:
             f'[views.{view}]\ntopic = "{PLAIN}"\n{_VIEWS[view]}[views.{view}.columns]\nn = "count()"\n'
             for view in self.views
         )
-        return topics + views
+        return topics + views + _SIDE_TOML
 
 
 def _settings(shape: Shape) -> str:

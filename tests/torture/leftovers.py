@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import redis
-from tests.torture.stack import SIDE
+from tests.torture.configurations import SIDE_TOPICS
 
 from keylane.errors import KeylaneError
 from keylane.state import windows
@@ -49,13 +49,13 @@ def check_leftovers(layouts: Mapping[str, Layout], known: KnownKeys, stack: Tort
 
 
 class KnownKeys:
-    """The keys that the log has of each topic. Of the side topic it has none, and any key counts as known."""
+    """The keys that the log has of each topic. Of side topics it has none, and any key counts as known."""
 
     def __init__(self, names: Iterable[tuple[str, bytes]]) -> None:
         self._names = set(names)
 
     def has(self, topic: str, key: bytes) -> bool:
-        return topic == SIDE or (topic, key) in self._names
+        return topic in SIDE_TOPICS or (topic, key) in self._names
 
 
 def explains(redis_key: bytes, layouts: Mapping[str, Layout], known: KnownKeys) -> bool:

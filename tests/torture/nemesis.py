@@ -5,13 +5,14 @@ An event that can't be carried out or repaired is a fault of the schedule; it is
 
 from __future__ import annotations
 
+import contextlib
 import random
 import threading
 import time
 import traceback
 from typing import TYPE_CHECKING, Any
 
-from tests.torture.faults import broker, job, network, redis, topics
+from tests.torture.faults import broker, forgetting, job, network, redis, topics
 from tests.torture.faults.world import Trouble, World
 
 if TYPE_CHECKING:
@@ -35,6 +36,12 @@ FAULTS: dict[str, tuple[str, Callable[[World, Event], None]]] = {
     "recreate-topic": ("broker", topics.recreate_topic),
     "grow-topic": ("broker", topics.grow_topic),
     "lose-log": ("broker", topics.lose_log),
+    "clean-log": ("broker", forgetting.clean_log),
+    "miss-deletions": ("broker job", forgetting.miss_deletions),
+    # A failover takes back what was read, and the log no longer has it: tombstones last too shortly here.
+    "grow-compacted": ("broker redis", forgetting.grow_compacted),
+    "delete-records": ("broker", forgetting.delete_records),
+    "grow-and-forget": ("broker", forgetting.grow_and_forget),
     "kill-primary": ("redis", redis.kill_primary),
     "pause-primary": ("redis", redis.pause_primary),
     "lose-writes": ("redis", redis.lose_writes),
@@ -53,7 +60,7 @@ FAULTS: dict[str, tuple[str, Callable[[World, Event], None]]] = {
     "slow-links": ("redis", network.slow_links),
     "part-kafka": ("broker", network.part_kafka),
 }
-"""The part that each kind of event breaks, and what carries it out."""
+"""The parts that each kind of event breaks, in the order of their names, and what carries it out."""
 
 
 class Nemesis:
@@ -61,7 +68,7 @@ class Nemesis:
 
     def __init__(self, stack: TortureStack, seed: int) -> None:
         self._world = World(stack, random.Random(seed), seed)
-        self._locks = {part: threading.Lock() for part, _ in FAULTS.values()}
+        self._locks = {part: threading.Lock() for parts, _ in FAULTS.values() for part in parts.split()}
         self._threads: list[threading.Thread] = []
         self.faults: list[str] = []
         self.notes: list[dict[str, Any]] = []
@@ -70,7 +77,7 @@ class Nemesis:
 
     def begin(self, event: Event) -> None:
         """Start the event; returns once it has begun, or waits for an earlier event of the same part."""
-        part, run = FAULTS[event.kind]
+        parts, run = FAULTS[event.kind]
         began = threading.Event()
 
         note: dict[str, Any] = {}
@@ -78,7 +85,9 @@ class Nemesis:
 
         def carry_out() -> None:
             try:
-                with self._locks[part]:
+                with contextlib.ExitStack() as held:
+                    for part in parts.split():
+                        held.enter_context(self._locks[part])
                     began.set()
                     note["began_s"] = time.monotonic()
                     run(self._world, event)

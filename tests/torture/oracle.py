@@ -160,6 +160,13 @@ class Log:
             (topic, partition): 0 for topic, shape in shapes.items() for partition in range(shape.partitions)
         }
         self.keys: dict[tuple[str, bytes], KeyLog] = {}
+        self._offsets: dict[tuple[str, int], list[tuple[int, bytes]]] = {}
+
+    def keys_between(self, topic: str, partition: int, begin: int, end: int) -> set[bytes]:
+        """The keys of a partition's records from an offset on and below another."""
+        offsets = self._offsets.get((topic, partition), [])
+        at, until = (bisect.bisect_left(offsets, (offset, b"")) for offset in (begin, end))
+        return {key for _, key in offsets[at:until]}
 
     def ends(self, within_s: float = 60) -> dict[tuple[str, int], int]:
         """The end of each partition, before any open transaction."""
@@ -222,6 +229,8 @@ class Log:
         records = self.of(message.topic(), message.key()).records.setdefault(message.partition(), [])
         if records and records[-1].offset >= message.offset():
             return  # read before: an end moved while it was read
+        source = message.topic(), message.partition()
+        self._offsets.setdefault(source, []).append((message.offset(), message.key()))
         records.append(
             Logged(
                 message.partition(),

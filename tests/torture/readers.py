@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import random
 import threading
@@ -9,42 +10,47 @@ import time
 from typing import TYPE_CHECKING
 
 from tests.servers.own import CLOCK
+from tests.torture.listeners import LAYOUT_TTL_S, Listeners
 from tests.torture.reading import WAIT_MS, Reads, Seen
+from tests.torture.tags import TagReads
 
 from keylane.adapters.redis.state import RedisState
+from keylane.errors import KeylaneError
 from keylane.query.layouts import Layouts
 from keylane.query.store import Store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from tests.torture.stack import TortureStack
 
-    from tests.torture.configurations import Configuration
-
-    from keylane.adapters.redis.cluster import Cluster
     from keylane.model.records import Position
 
 READERS = 2
 WAITERS = 2
-LAYOUT_TTL_S = 0.3
+TAGS = READERS + WAITERS
+"""The number of the reader with If-None-Match."""
+RECENT = 40
+"""So many of the side topics' keys are read again: those that were added last."""
 _PAUSE_S = 0.003
 
 
 class Readers:
-    """Threads with their own clients: some read at random, some wait for positions that writes returned."""
+    """Threads with their own clients: some read at random, some wait for positions that writes returned.
 
-    def __init__(self, connect: Callable[[], Cluster], configuration: Configuration, seed: int) -> None:
-        self._connect = connect
-        self._configuration = configuration
+    One sends If-None-Match, for side topics too. `listeners` hear of changes.
+    """
+
+    def __init__(self, stack: TortureStack, seed: int) -> None:
+        self._stack = stack
+        self.listeners = Listeners(stack, seed)
         self._keys: list[tuple[str, bytes]] = []
         self._positions: queue.Queue[tuple[str, bytes, Position]] = queue.Queue()
         self._seen: list[list[Seen]] = [[] for _ in range(READERS + WAITERS)]
-        self._idle = threading.Event()
+        self._tags: TagReads | None = None
         self._stop = threading.Event()
-        self._waiting = 0
-        self.broken: list[str] = []
+        self._broken: list[str] = []
         self._threads = [
             threading.Thread(target=self._run, args=(number, seed), daemon=True, name=f"reader-{number}")
-            for number in range(READERS + WAITERS)
+            for number in range(READERS + WAITERS + 1)
         ]
         for thread in self._threads:
             thread.start()
@@ -52,6 +58,7 @@ class Readers:
     def read_keys(self, keys: list[tuple[str, bytes]]) -> None:
         """Read these from now on."""
         self._keys = keys
+        self.listeners.listen_to(keys)
 
     def wait_for(self, topic: str, key: bytes, position: Position) -> None:
         """Let a waiter read the key as of a position; dropped when all waiters are busy."""
@@ -67,18 +74,42 @@ class Readers:
         self._seen = [[] for _ in taken]
         return taken
 
+    @property
+    def broken(self) -> list[str]:
+        """Why readers have ended, if any have."""
+        return self._broken + self.listeners.broken
+
+    @property
+    def confirmed(self) -> int:
+        """How often the answer was 304 so far."""
+        return self._tags.confirmed if self._tags else 0
+
+    def take_wrong(self) -> list[str]:
+        """What was wrong with answers of 304 since the last call."""
+        if self._tags is None:
+            return []
+        taken, self._tags.wrong = self._tags.wrong, []
+        return taken
+
     def close(self) -> None:
+        self.listeners.close()
         self._stop.set()
         for thread in self._threads:
             thread.join(WAIT_MS / 1000 + 10)
 
     def _run(self, number: int, seed: int) -> None:
-        state = RedisState(self._connect())
-        reads = Reads(number, Store(state, Layouts(state, CLOCK, LAYOUT_TTL_S), CLOCK), self._configuration)
+        state = RedisState(self._stack.reader_cluster())
+        store = Store(state, Layouts(state, CLOCK, LAYOUT_TTL_S), CLOCK)
+        reads = Reads(number, store, self._stack.configuration)
         source = random.Random(f"{seed}/{number}")
+        tags = TagReads(store)
+        if number == TAGS:
+            self._tags = tags
         try:
             while not self._stop.is_set():
-                if number >= READERS:
+                if number == TAGS:
+                    self._read_unless_known(source, tags)
+                elif number >= READERS:
                     self._await_one(number, reads)
                 elif keys := self._keys:
                     self._seen[number] += reads.read_any(source, keys)
@@ -86,9 +117,18 @@ class Readers:
                 else:
                     time.sleep(0.01)
         except Exception as error:  # noqa: BLE001 - any other error is a finding
-            self.broken.append(f"reader {number} broke: {error!r}")
+            self._broken.append(f"reader {number} broke: {error!r}")
         finally:
             state.close()
+
+    def _read_unless_known(self, source: random.Random, tags: TagReads) -> None:
+        """Read a key that is being written, or one of a side topic. Others judge reads that fail."""
+        sides = list(self._stack.side_keys)[-RECENT:]
+        keys = source.choice([each for each in (self._keys, sides) if each] or [[]])
+        if keys:
+            with contextlib.suppress(KeylaneError):
+                tags.read(*source.choice(keys))
+        time.sleep(_PAUSE_S)
 
     def _await_one(self, number: int, reads: Reads) -> None:
         try:

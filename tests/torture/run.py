@@ -19,6 +19,7 @@ from tests.torture.readers import Readers
 from tests.torture.schedule import Event, Pause, Produce, Schedule
 from tests.torture.stack import TortureStack, wait_until
 from tests.torture.stored import check_state, check_watermarks
+from tests.torture.streams import StreamChecks
 
 from keylane import routing
 
@@ -56,15 +57,17 @@ class Tormentor:
     producers: Producers
     readers: Readers
     log: Log
+    streams: StreamChecks
     schedules: int = 0
     unplanned: int = 0
     """Failovers that no schedule caused: the machine was too busy for the nodes' heartbeats."""
 
     @classmethod
     def of(cls, stack: TortureStack, seed: int) -> Tormentor:
-        readers = Readers(stack.reader_cluster, stack.configuration, seed)
+        readers = Readers(stack, seed)
         producers = Producers(stack.kafka.bootstrap, stack.shapes, readers.wait_for)
-        tormentor = cls(stack, producers, readers, Log(stack.kafka.bootstrap, stack.shapes))
+        log, streams = Log(stack.kafka.bootstrap, stack.shapes), StreamChecks(readers.listeners)
+        tormentor = cls(stack, producers, readers, log, streams)
         tormentor._warm_up()
         return tormentor
 
@@ -93,7 +96,10 @@ class Tormentor:
             seen = self.readers.take()
             nemesis.troubles += self._unplanned(before, nemesis.troubles, began_s)
             facts = Facts(self.log, self.producers.acknowledged, nemesis.troubles, self.stack)
-            faults += _first(check_seen(seen, facts))
+            faults += _first(check_seen(seen, facts)) + self.readers.take_wrong()
+            if not missing:
+                self.readers.listeners.rest()
+                faults += _first(self.streams.check(facts))
             if not missing:
                 faults += self._check_stored(self._keys_of(schedule), schedule.prefix)
             broken = bool(missing)
@@ -139,9 +145,7 @@ class Tormentor:
         for view in self.stack.configuration.views:
             faults += _first(check_view(view, self.log, self.stack, prefix))
         faults += _first(check_replicas(self.stack, prefix))
-        return faults + _first(
-            check_leftovers(layouts, KnownKeys({*self.log.keys, *self.stack.side_keys}), self.stack)
-        )
+        return faults + _first(check_leftovers(layouts, KnownKeys(self.log.keys), self.stack))
 
     def _warm_up(self) -> None:
         """Let each mixed topic have its first stray, which nobody can foresee, and each view begin."""

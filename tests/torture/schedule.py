@@ -44,11 +44,29 @@ EVENTS = {
     "part-kafka": 10,  # the job's connections to a broker are cut, slow, or hold what they are given
     "clock-jump": 6,  # of the job
     "hang-transaction": 8,  # open beside plain records, then committed, aborted or expired
-    "recreate-topic": 4,  # the side topic, which only these three write
+    "recreate-topic": 4,  # a side topic: only events write those
     "grow-topic": 3,
     "lose-log": 4,  # the broker is killed, and the side topic's files are gone when it comes back
+    "clean-log": 4,  # Kafka compacts a topic under the running job
+    "miss-deletions": 2,  # the job is away until keys and their tombstones are gone from the log
+    "grow-compacted": 2,  # deleted keys are in the log of an old partition, and the topic is rebuilt
+    "delete-records": 4,  # by DeleteRecords, before or after the job has read them
+    "grow-and-forget": 3,  # the first records of a new partition are gone before the job reads any
     "switch-layout": 3,  # a generation with other stripes is built while the present one serves
 }
+
+DEAL = 25
+"""Of so many seeds in a row, each kind of event has one: that of its seat, `seed % DEAL`."""
+
+
+def _seats() -> tuple[tuple[str, ...], ...]:
+    """Deal the kinds to the seats, in an order that is the same for ever; the last seat gets none."""
+    kinds = sorted(EVENTS)
+    random.Random(DEAL).shuffle(kinds)
+    return *(tuple(kinds[seat :: DEAL - 1]) for seat in range(DEAL - 1)), ()
+
+
+SEATS = _seats()
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,20 +164,38 @@ class Shape:
 
 def draw(seed: int, topics: tuple[Shape, ...], focus: str | None = None, *, alone: bool = False) -> Schedule:
     """The schedule of a seed; `focus`: the first event, or with `alone` the only one."""
-    return Schedule(seed, tuple(_Drawing(random.Random(seed), topics).steps(focus, alone=alone)))
+    return Schedule(seed, tuple(_drawing(seed, topics).steps(focus, alone=alone)))
+
+
+def kinds_of(seed: int) -> list[str]:
+    """The kinds of a schedule's events, without what it writes."""
+    return _drawing(seed, ()).kinds()
+
+
+def _drawing(seed: int, topics: tuple[Shape, ...]) -> _Drawing:
+    return _Drawing(random.Random(seed), topics, SEATS[seed % DEAL])
 
 
 class _Drawing:
-    def __init__(self, source: random.Random, topics: tuple[Shape, ...]) -> None:
+    def __init__(self, source: random.Random, topics: tuple[Shape, ...], dealt: tuple[str, ...]) -> None:
         self._source = source
         self._topics = topics
+        self._dealt = dealt
         self._serial = 0
         self._time_ms = self._newest_ms = 0
         self._keys = source.choice((8, 40, 120))
 
+    def kinds(self) -> list[str]:
+        """The seat's kinds of events, which are the same every DEAL seeds, and what they meet this time."""
+        source = self._source
+        more = source.choices(list(EVENTS), list(EVENTS.values()), k=source.choice((0, 0, 0, 0, 1, 1, 2)))
+        kinds = [*self._dealt, *more]
+        source.shuffle(kinds)
+        return kinds
+
     def steps(self, focus: str | None, *, alone: bool) -> Iterator[Step]:
         source = self._source
-        kinds = source.choices(list(EVENTS), list(EVENTS.values()), k=source.choice((0, 1, 1, 1, 1, 2, 2, 3)))
+        kinds = self.kinds()
         if focus is not None:
             kinds = [focus] if alone else [focus, *kinds[1:]]
         count = source.randint(5, 10)

@@ -18,6 +18,8 @@ import redis
 from tests.servers.own import CLOCK, guarded, own_cluster
 from tests.torture import outside
 from tests.torture.brokers import create_replicated, running_brokers
+from tests.torture.configurations import SIDE_PARTITIONS, SIDE_TOPICS
+from tests.torture.journal import Journal
 from tests.torture.links import LinkedCluster, Links
 
 from keylane import routing
@@ -56,8 +58,6 @@ wait_replicas = {wait_replicas}
 "spark.sql.execution.arrow.maxRecordsPerBatch" = "400"
 """
 
-SIDE, SIDE_PARTITIONS = "side", 2
-"""The topic of the faults that change whole topics."""
 KEYLANE_SLOT = routing.key_slot(b"{keylane}")
 NODE_TIMEOUT_MS = 1_500
 READY_WITHIN_S = 90
@@ -141,10 +141,13 @@ class TortureStack:
         for node in cluster.nodes:
             settle(node)
         self.side_numbers = itertools.count()
-        self.side_keys: set[tuple[str, bytes]] = set()
+        self.side_keys: dict[tuple[str, bytes], None] = {}
+        """Topic and key of all that side topics ever had; a dict, because events add while readers look."""
+        self.journals = {topic: Journal() for topic in SIDE_TOPICS}
         for shape in configuration.shapes:
             create_replicated(kafka, shape.name, shape.partitions)
-        create_replicated(kafka, SIDE, SIDE_PARTITIONS, unclean=True)
+        for topic, config in SIDE_TOPICS.items():
+            create_replicated(kafka, topic, SIDE_PARTITIONS, config)
         self.job = self.new_job()
         self.job.wait_ready()
 
@@ -197,8 +200,8 @@ class TortureStack:
         return (slot * shards + shards - 1) // 16384
 
     def layouts(self, *, everything: bool = False) -> dict[str, Layout]:
-        """The layouts that readers go by: of topics, or also of the side topic and (`~NAME`) of views."""
-        more = (SIDE, *map(windows.state_name, self.configuration.views)) if everything else ()
+        """The layouts that readers go by: of topics, or also of side topics and (`~NAME`) of views."""
+        more = (*SIDE_TOPICS, *map(windows.state_name, self.configuration.views)) if everything else ()
         cluster = Cluster(self.redis)
         try:
             store = LayoutStore(cluster, CLOCK)
@@ -255,7 +258,7 @@ def running_stack(folder: Path, configuration: Configuration) -> Iterator[Tortur
     folder.mkdir(parents=True, exist_ok=True)
     reader = os.environ.get(READER, configuration.reader)
     job = CONFIG.format(wait_replicas=configuration.wait_replicas, reader=reader, outside=outside)
-    (folder / "keylane.toml").write_text(f"{job}{configuration.toml()}[topics.{SIDE}]\n")
+    (folder / "keylane.toml").write_text(f"{job}{configuration.toml()}")
     with (
         guarded(folder),
         running_brokers(folder / "k", configuration.brokers) as kafka,

@@ -54,10 +54,10 @@ def plan(
     """Plan from the layout that readers use (`kept`) and the writer's record.
 
     `unusable`: why the stored state can't be used, "" if it can. `stale`: why it is built again from the log
-    while it serves, "" if it need not be. The incarnation of `wanted` is that of a state that begins again; a
-    generation that is built beside another one of the same log has that one's. `free` gives a layout an
-    unused generation. Raises WriterError if the wanted layout has too many lanes and there is no other layout
-    to keep.
+    while it serves, "" if it need not be. The incarnation of `wanted` is that of a state that begins again or
+    is stale; a generation that is built for another layout has that of the one that serves. `free` gives a
+    layout an unused generation. Raises WriterError if the wanted layout has too many lanes and there is no
+    other layout to keep.
     """
     built = record.building if record else None
     fits = wanted.partition_count * wanted.stripes <= MAX_LANES
@@ -77,7 +77,8 @@ def plan(
         return GenerationPlan(
             serving, _with_unstored(built, wanted), why=f"continues to build generation {built.generation}"
         )
-    building = replace(free(target), incarnation=kept.incarnation)
+    # No listener was sent what a stale state missed, and the log may not have it: they read all keys again.
+    building = replace(free(target), incarnation=(wanted if is_rebuilt else kept).incarnation)
     reasons = ", ".join(filter(None, (kept_as_it_is, stale, difference(kept, target))))
     why = f"{reasons}: builds generation {building.generation} beside {kept.generation}"
     return GenerationPlan(serving, building, frozenset({built.generation} if built else ()), why)

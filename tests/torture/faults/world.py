@@ -43,6 +43,10 @@ class World:
     seed: int
     troubles: list[Trouble] = field(default_factory=list)
 
+    def has_trouble(self, since_s: float, *, lost_data: bool = False) -> bool:
+        """Whether Redis has been in trouble since then (monotonic seconds), or has lost data."""
+        return any(each.ended_s >= since_s and each.lost_data >= lost_data for each in list(self.troubles))
+
     @contextlib.contextmanager
     def trouble(
         self, kind: str, *shards: int, lost_data: bool = False, unreachable: bool = False

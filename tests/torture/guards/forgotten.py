@@ -7,6 +7,7 @@ from tests.torture.guards.mutant import Mutant, Replacement
 _OPEN = "spark/keylane_spark/serving/open_topics.py"
 _MISSED = "spark/keylane_spark/serving/missed_deletions.py"
 _DELETIONS = "spark/keylane_spark/generations/deletions.py"
+_PLAN = "spark/keylane_spark/generations/plan.py"
 _EPOCHS = "spark/keylane_spark/generations/epochs.py"
 _FORGOTTEN = "tests/integration/model/test_forgotten_records.py"
 
@@ -54,5 +55,13 @@ MUTANTS = (
         ),
         test=f"{_FORGOTTEN}::test_records_of_an_added_partition_that_were_removed_before_its_first_reading_leave_lanes_incomplete",
         is_rare=True,
+    ),
+    # Listeners of a topic that missed deletions are not sent what the log no longer says.
+    Mutant(
+        "incarnation of what missed deletions",
+        (Replacement(_PLAN, "(wanted if is_rebuilt else kept).incarnation", "kept.incarnation"),),
+        focus="miss-deletions",
+        topics=("plain",),
+        test="tests/unit/spark/test_generations_plan.py::test_a_state_that_may_hold_deleted_keys_is_built_again_in_its_own_layout_while_it_serves",
     ),
 )

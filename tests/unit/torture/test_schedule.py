@@ -5,7 +5,9 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 
-from tests.torture.schedule import EVENTS, Event, Produce, Shape, draw
+import pytest
+from tests.torture.configurations import CONFIGURATIONS
+from tests.torture.schedule import EVENTS, Event, Produce, Shape, draw, kinds_of
 
 TOPICS = (Shape("plain", 6), Shape("mixed", 6, mixed=True))
 
@@ -18,6 +20,24 @@ def test_equal_seeds_give_equal_schedules_and_others_give_others():
 def test_a_focus_is_the_first_event_of_its_schedule():
     for kind in EVENTS:
         assert draw(3, TOPICS, kind).events[0] == kind
+
+
+@pytest.mark.parametrize("first", [0, 7_331, 999_983, 20_261_124])
+def test_any_25_seeds_in_a_row_draw_every_kind_of_event(first):
+    drawn = [set(kinds_of(seed)) for seed in range(first, first + 225)]
+    for at in range(200):
+        assert set().union(*drawn[at : at + 25]) == set(EVENTS), f"from seed {first + at} on"
+
+
+@pytest.mark.parametrize("configuration", CONFIGURATIONS, ids=lambda each: each.name)
+def test_the_kinds_of_a_seed_are_those_of_its_schedule_in_every_configuration(configuration):
+    for seed in (5, 23, 1_000_024):
+        assert draw(seed, configuration.shapes).events == kinds_of(seed)
+
+
+def test_a_kind_of_event_meets_another_each_time_and_some_schedules_have_none():
+    assert len({tuple(sorted(kinds_of(seed))) for seed in range(3, 303, 25)}) > 5
+    assert any(not kinds_of(seed) for seed in range(24, 324, 25))
 
 
 def test_among_two_hundred_schedules_every_event_and_every_kind_of_write_occurs():

@@ -111,8 +111,8 @@ class Layout:
     """How a topic is laid out in the cluster: what a reader must know to find a key.
 
     `partition_by`: the part of a key that determines partition and stripe, see `routing.partition_key`.
-    `incarnation`: the epoch of the writer that began to read this log; a topic that is created again, or
-    whose log was truncated, gets another one. 0: an older writer stored none.
+    `incarnation`: the epoch of the writer that began to read this log; a topic that is created again, whose
+    log was truncated, or whose state missed deletions, gets another one. 0: an older writer stored none.
     """
 
     topic: str

@@ -1,0 +1,233 @@
+"""Compares what clients of changes heard with the log. Each fault is a sentence.
+
+A stream may leave out changes that a later one of the same key follows. But when it announces a position, the
+client must have each key as the records below it say, or newer.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tests.servers.own import CLOCK
+from tests.torture.checks import EXPIRY_MS
+from tests.torture.listeners import SideListener, position_of
+from tests.torture.oracle import show
+
+from keylane.api.reads.changes import LAST_OFFSETS
+from keylane.errors import KeylaneError
+from keylane.model.changes import GAP, RECORD
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.torture.checks import Facts
+    from tests.torture.listeners import Heard, Listener, Listeners
+    from tests.torture.oracle import KeyLog, Logged
+
+    from keylane.model.changes import ChangeEvent
+    from keylane.query.changes import TopicPosition
+
+HEARD_WITHIN_S = 60
+
+
+@dataclass(slots=True)
+class StreamCheck:
+    """What a client of a topic, or of a key, has heard over all schedules.
+
+    `held`: of each key the record that the client has, None for absence, and when it came. `floors`: the
+    records that what comes later may not be older than.
+    """
+
+    topic: str
+    held: dict[bytes, tuple[Logged | None, float]] = field(default_factory=dict)
+    floors: dict[bytes, Logged] = field(default_factory=dict)
+    position: TopicPosition | None = None
+    heard_s: float = 0.0
+
+    def check(self, heard: list[Heard], facts: Facts) -> Iterator[str]:
+        """Check what was heard since the last call."""
+        for now in heard:
+            for event in now.events:
+                if event.name == GAP:
+                    yield from self._check_gap(now, facts, event)
+                elif event.key:
+                    yield from self._check_change(now, facts, event)
+                elif event.id:
+                    yield from self._check_position(now, facts, LAST_OFFSETS.parse(event.id))
+            self.heard_s = now.ended_s
+
+    def _check_gap(self, now: Heard, facts: Facts, event: ChangeEvent) -> Iterator[str]:
+        """Only a topic that begins again with an emptied Redis has gaps: its log only grows."""
+        if not facts.has_lost_all(now.ended_s):
+            yield f"{self.topic}: a stream has a gap, and nothing was removed: {event.data}"
+
+    def _check_change(self, now: Heard, facts: Facts, event: ChangeEvent) -> Iterator[str]:
+        where, key_log = f"{self.topic}/{event.key.decode()}", facts.log.of(self.topic, event.key)
+        found = None
+        if event.name == RECORD:
+            document = json.loads(event.data)
+            found = key_log.at(document["partition"], document["offset"])
+            if found is None or found.value is None or found.value.decode() != document["value"]:
+                yield f"{where}: the log has {show(found)}, and a stream sent {event.data[:200]}"
+                return
+        before_s = self.held.get(event.key, (None, 0.0))[1]
+        self.held[event.key] = found, now.ended_s
+        floor = self.floors.get(event.key)
+        if floor is None:
+            self.floors |= {event.key: found} if found else {}
+            return
+        fault = _older(key_log, found, floor, now)
+        if fault is not None and not facts.has_trouble(before_s, now.ended_s):
+            yield f"{where}: a stream went back, it had {fault}"
+        self.floors[event.key] = found or _tombstone_above(key_log, floor) or floor
+
+    def _check_position(self, now: Heard, facts: Facts, position: TopicPosition) -> Iterator[str]:
+        """Everything below an announced position has been sent."""
+        before, self.position = self.position, position
+        if before is None:
+            return
+        since = before.next_offsets
+        if before.incarnation != position.incarnation:
+            if not facts.has_lost_all(now.ended_s):
+                yield f"{self.topic}: a stream begins again, though its topic does not"
+            self.held, self.floors, since = {}, {}, {}
+        for partition, end in position.next_offsets.items():
+            begin = since.get(partition, 0)
+            if end < begin and not facts.has_trouble(self.heard_s, now.ended_s):
+                yield f"{self.topic}: a stream went back from {partition}:{begin} to {partition}:{end}"
+            for key in facts.log.keys_between(self.topic, partition, begin, end):
+                yield from self._check_sent(now, facts, key, (partition, end))
+
+    def _check_sent(self, now: Heard, facts: Facts, key: bytes, below: tuple[int, int]) -> Iterator[str]:
+        key_log = facts.log.of(self.topic, key)
+        due = key_log.newest_of(*below)
+        assert due is not None
+        where = f"{self.topic}/{key.decode()}: a stream announced {below[0]}:{below[1]}"
+        if key not in self.held:
+            yield f"{where}, and {show(due)} was never sent"
+        elif (fault := _older(key_log, self.held[key][0], due, now)) is not None:
+            yield f"{where} without {fault}"
+
+
+def _older(key_log: KeyLog, found: Logged | None, known: Logged, now: Heard) -> str | None:
+    """What is wrong if what was found is older than what is known; None: it is not."""
+    if found is None:
+        is_older = not _is_over(key_log, known, now.ended_ms)
+    else:
+        # Where markers do not last, an older stray may bring a deleted key back.
+        may_be_back = key_log.shape.is_forgetful and (known.value is None or _tombstone_above(key_log, known))
+        is_older = key_log.rank(found) < key_log.rank(known) and not may_be_back
+    return f"{show(known)}: it sent {show(found)}" if is_older else None
+
+
+def _is_over(key_log: KeyLog, record: Logged, at_ms: int) -> bool:
+    """Whether a key may be absent that had this record."""
+    if key_log.is_gone(record, at_ms + EXPIRY_MS) or _tombstone_above(key_log, record) is not None:
+        return True
+    # A newer one whose time was over when it was written leaves nothing.
+    return any(
+        key_log.is_gone(other, at_ms + EXPIRY_MS) and key_log.rank(other) > key_log.rank(record)
+        for records in key_log.records.values()
+        for other in records
+    )
+
+
+def _tombstone_above(key_log: KeyLog, record: Logged) -> Logged | None:
+    """The lowest tombstone above a record."""
+    tombstones = (
+        other
+        for records in key_log.records.values()
+        for other in records
+        if other.value is None and key_log.rank(other) > key_log.rank(record)
+    )
+    return min(tombstones, key=key_log.rank, default=None)
+
+
+class StreamChecks:
+    """The checks of all clients of changes. Those of keys are new in each schedule."""
+
+    def __init__(self, listeners: Listeners) -> None:
+        self._listeners = listeners
+        self._of_topics = {each.topic: StreamCheck(each.topic) for each in listeners.topics}
+
+    def check(self, facts: Facts) -> Iterator[str]:
+        """Let every client hear all there is, then check what it heard. The listeners must rest."""
+        for listener in self._listeners.topics:
+            yield from _finish(listener, lambda: _has_ends(listener, facts))  # noqa: B023 - runs at once
+            yield from self._of_topics[listener.topic].check(listener.take(), facts)
+        for listener in self._listeners.keys:
+            check = KeyCheck(listener, StreamCheck(listener.topic), facts)
+            yield from _finish(listener, check.has_newest)
+            yield from check.faults
+        for side in self._listeners.sides:
+            yield from _finish(side, lambda: not missing(side))  # noqa: B023 - runs at once
+            side.take()
+
+
+@dataclass(slots=True)
+class KeyCheck:
+    """The check of a client of one key; it has the key's newest record in the end."""
+
+    listener: Listener
+    check: StreamCheck
+    facts: Facts
+    faults: list[str] = field(default_factory=list)
+
+    def has_newest(self) -> bool:
+        """Check what was heard since the last call; returns whether the client has what the log ends with."""
+        key = self.listener.key
+        assert key
+        self.faults += self.check.check(self.listener.take(), self.facts)
+        key_log = self.facts.log.of(self.listener.topic, key)
+        newest, found = key_log.newest(), self.check.held.get(key, (None, 0.0))[0]
+        if found is None:
+            return newest is None or key_log.is_gone(newest, CLOCK.now_ms() + EXPIRY_MS)
+        return found == newest or (key_log.shape.is_forgetful and newest is not None and newest.value is None)
+
+
+def _finish(listener: Listener, is_done: Callable[[], bool]) -> Iterator[str]:
+    """Let a client listen until it has everything."""
+    until_s = time.monotonic() + HEARD_WITHIN_S
+    left = ""
+    while time.monotonic() < until_s:
+        try:
+            listener.listen(0.0)
+            if is_done():
+                return
+            left = missing(listener) if isinstance(listener, SideListener) else ""
+        except KeylaneError as error:
+            left = repr(error)
+        time.sleep(0.02)
+    key = f"/{listener.key.decode()}" if listener.key else ""
+    yield f"{listener.topic}{key}: a stream does not reach the end, it stands at {listener.last_id} {left}"
+
+
+def _has_ends(listener: Listener, facts: Facts) -> bool:
+    if not listener.last_id:
+        return False
+    reached = LAST_OFFSETS.parse(listener.last_id).next_offsets
+    return all(
+        reached.get(partition, 0) >= end
+        for (topic, partition), end in facts.log.next_offsets.items()
+        if topic == listener.topic
+    )
+
+
+def missing(side: SideListener) -> str:
+    """What a client of a side topic has otherwise than the state; "": nothing.
+
+    A state that is incomplete may have lost by a rebuild what the client was sent. A key that a rebuild
+    brings back has no new record.
+    """
+    reads = {
+        key: position_of(answer)
+        for key, answer in side.read().items()
+        if not answer.watermark.incomplete and key not in side.journal.may_come_back
+    }
+    differing = [key for key, position in reads.items() if side.has.get(key, "") != position]
+    return ", ".join(
+        f"{key.decode()}: it has {side.has.get(key)!r}, the state {reads[key]!r}" for key in differing[:4]
+    )

@@ -32,7 +32,7 @@ _CLEANED_WITHIN_S = 60
 _CLEANS = {"min.compaction.lag.ms": "0", "max.compaction.lag.ms": "100"}
 _FORGETS = {"delete.retention.ms": "100"}
 """How long tombstones last, once the cleaner has met them."""
-CARRIES_DELETIONS = False
+CARRIES_DELETIONS = True
 """Whether a generation that is built has the deletions that the serving one knows, though the log has not."""
 
 

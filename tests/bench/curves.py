@@ -23,11 +23,15 @@ DASHES = ("none", "7 4", "2 4", "10 4 2 4")
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One pair of axes: x is logarithmic, y begins at 0. `series`: points by the name of their line."""
+    """One pair of axes: x is logarithmic, y begins at 0. `series`: points by the name of their line.
+
+    `over_time`: x is linear and begins at 0, and points have no dots, because they are many.
+    """
 
     y_title: str
     x_title: str
     series: Mapping[str, Points]
+    over_time: bool = False
 
 
 def draw(title: str, panels: Sequence[Panel]) -> str:
@@ -81,6 +85,8 @@ def _panel(panel: Panel, x0: float, width: float) -> str:
     left, right, bottom = x0 + LEFT, x0 + width - RIGHT, HEIGHT - BOTTOM
 
     def x_of(x: float) -> float:
+        if panel.over_time:
+            return left + (right - left) * (x / values[-1] if values[-1] else 0.5)
         span = log10(values[-1] / values[0])
         return left + (right - left) * (log10(x / values[0]) / span if span else 0.5)
 
@@ -94,7 +100,7 @@ def _panel(panel: Panel, x0: float, width: float) -> str:
         parts.append(f'<text class="m e" x="{left - 8:.1f}" y="{y + 4:.1f}">{short(tick)}</text>')
     parts += [
         f'<text class="m c" x="{x_of(x):.1f}" y="{bottom + 18}">{short(x)}</text>'
-        for x in with_room(values, x_of)
+        for x in with_room(_round(values[-1]) if panel.over_time else values, x_of)
     ]
     middle = (left + right) / 2
     parts.append(f'<text class="m c" x="{middle:.1f}" y="{bottom + 38}">{escape(panel.x_title)}</text>')
@@ -102,9 +108,10 @@ def _panel(panel: Panel, x0: float, width: float) -> str:
     for number, (name, points) in enumerate(panel.series.items()):
         path = "L".join(f"{x_of(x):.1f} {y_of(y):.1f}" for x, y in points)
         parts.append(f'<path class="s s{number}" d="M{path}"/>')
-        parts += [
-            f'<circle class="p{number}" cx="{x_of(x):.1f}" cy="{y_of(y):.1f}" r="3"/>' for x, y in points
-        ]
+        if not panel.over_time:
+            parts += [
+                f'<circle class="p{number}" cx="{x_of(x):.1f}" cy="{y_of(y):.1f}" r="3"/>' for x, y in points
+            ]
         if len(panel.series) > 1:
             parts.append(f'<path class="s s{number}" d="M{at:.1f} {TOP - 16}h24"/>')
             parts.append(f'<text x="{at + 30:.1f}" y="{TOP - 12}">{escape(name)}</text>')
@@ -121,6 +128,11 @@ def y_ticks(most: float) -> list[float]:
     step = next(step * power for step in (1, 2, 5, 10) if step * power >= rough * 0.999)
     count = next(count for count in range(1, 12) if count * step >= most * 0.999)
     return [number * step for number in range(count + 1)]
+
+
+def _round(most: float) -> list[float]:
+    """Return the round ticks that are not above `most`."""
+    return [tick for tick in y_ticks(most) if tick <= most]
 
 
 def with_room(values: Sequence[float], x_of: Callable[[float], float]) -> list[float]:

@@ -1,0 +1,254 @@
+"""Slopes, verdicts and pictures of a soak, from the files that it wrote."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+from tests.bench.curves import Panel, draw
+from tests.soak.plan import EXPIRING, GROWING, STEADY, VALUE_BYTES
+from tests.soak.processes import (
+    CONNECTIONS,
+    DAEMON,
+    DRIVER,
+    FDS,
+    FORKS,
+    HEAP_LIVE,
+    JVMS,
+    KAFKA,
+    METASPACE,
+    NATIVE,
+    RSS,
+    SPARK,
+    THREADS,
+    WORKER,
+)
+from tests.soak.run import MINUTES, OUTCOME, SAMPLES
+from tests.soak.sampler import read_series
+from tests.soak.slopes import EXPLAINED, GROWS, LEAST_POINTS, Limits, Trend, judge
+from tests.soak.state import CLIENTS, DISK, FILES, KEYS, RECORDS, USED_MEMORY
+
+from keylane_build.sizing import Workload, bytes_per_key
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.soak.slopes import Points
+
+MIB = 2**20
+LIMITS = {
+    RSS: Limits(0.02, 2 * MIB),
+    HEAP_LIVE: Limits(0.05, 2 * MIB),
+    NATIVE: Limits(0.02, 4 * MIB),
+    METASPACE: Limits(0.02, 1 * MIB),
+    FDS: Limits(0.02, 3),
+    THREADS: Limits(0.02, 3),
+    CONNECTIONS: Limits(0.02, 3),
+    CLIENTS: Limits(0.02, 3),
+    USED_MEMORY: Limits(0.02, 1 * MIB),
+    KEYS: Limits(0.02, 50),
+    DISK: Limits(0.05, 1 * MIB),
+    FILES: Limits(0.05, 20),
+    "age p50, ms": Limits(0.5, 20),
+    "p50, ms": Limits(0.5, 5),
+}
+"""What a figure may gain in the judged time. Ages and latencies depend on what else the machine does."""
+BY_LOAD = {"kafka's log", "Redis' files"}
+"""Folders that grow with every write."""
+GROWING_KEY = Workload(
+    0, 0, 0, key_bytes=10, value_bytes=VALUE_BYTES, topic_bytes=len(GROWING)
+)  # of a key in Redis
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One figure of one process, server or topic. `verdict` is the trend's, or what explains it."""
+
+    name: str
+    figure: str
+    trend: Trend
+    verdict: str
+
+
+def report(folder: Path, images: Path, prefix: str = "soak-") -> int:
+    """Print the table, draw the pictures into `images`, and return 1 for a fault or unexplained growth."""
+    outcome = json.loads((folder / OUTCOME).read_text(encoding="utf-8"))
+    series = read_series(folder / SAMPLES)
+    minutes = [json.loads(line) for line in (folder / MINUTES).read_text(encoding="utf-8").splitlines()]
+    rows = [*judge_samples(series), *judge_minutes(minutes)]
+    images.mkdir(parents=True, exist_ok=True)
+    for name, picture in draw_all(series, minutes).items():
+        (images / f"{prefix}{name}.svg").write_text(picture, encoding="utf-8")
+    document = {
+        **outcome,
+        "rows": [asdict(row) | {"trend": row.trend._asdict()} for row in rows],
+        "minutes": minutes,
+        "samples": series,
+    }
+    (folder / "soak.json").write_text(json.dumps(document), encoding="utf-8")
+    _print(rows, outcome)
+    return 1 if outcome["fault_count"] or any(row.verdict == GROWS for row in rows) else 0
+
+
+def judge_samples(series: dict[str, dict[str, Points]]) -> list[Row]:
+    """Return a row for each figure that has a limit; what nothing explains may grow within it only."""
+    rows = []
+    for name, figures in series.items():
+        if name == FORKS:
+            continue
+        for figure, points in figures.items():
+            if figure in LIMITS and points[-1][0] > points[0][0] and len(points) >= LEAST_POINTS:
+                rows.append(_row(name, figure, points, _explanation(name, figure, series)))
+    return [_by_parts(row, rows) for row in rows]
+
+
+def _row(name: str, figure: str, points: Points, explanation: Points | None = None) -> Row:
+    trend = judge(points, LIMITS[figure], explanation)
+    grows_by_load = name in BY_LOAD and trend.verdict == GROWS
+    return Row(name, figure, trend, EXPLAINED if grows_by_load else trend.verdict)
+
+
+def _explanation(name: str, figure: str, series: dict[str, dict[str, Points]]) -> Points | None:
+    """Return what the figure of a Redis node must be, up to a constant: memory by keys, keys by the load."""
+    if not name.startswith("redis "):
+        return None
+    figures = series[name]
+    match figure:
+        case "keys":
+            shards = sum(other.startswith("redis ") for other in series) / 2
+            return [(at, records / shards) for at, records in series[f"topic {GROWING}"][RECORDS]]
+        case "used_memory_bytes":
+            return [(at, keys * bytes_per_key(GROWING_KEY)) for at, keys in figures[KEYS]]
+        case "rss_bytes":
+            return figures[USED_MEMORY]
+    return None
+
+
+def _by_parts(row: Row, rows: list[Row]) -> Row:
+    """A JVM fills its heap up to the limit: what it has of the system grows only if one of its parts does."""
+    if row.name not in JVMS or row.figure != RSS or row.verdict != GROWS:
+        return row
+    parts = [each for each in rows if each.name == row.name and each.figure in (HEAP_LIVE, NATIVE, METASPACE)]
+    is_explained = len(parts) == 3 and all(each.verdict != GROWS for each in parts)
+    return Row(row.name, row.figure, row.trend, EXPLAINED) if is_explained else row
+
+
+def judge_minutes(minutes: list[dict[str, Any]]) -> list[Row]:
+    """Return a row for the age of each topic and view, the latency of each kind of request, and counts."""
+    found: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    for each in minutes:
+        at_s = each["minute"] * 60
+        for name, ages in each["ages_ms"].items():
+            found.setdefault((name, "age p50, ms"), []).append((at_s, ages["p50"]))
+        for kind, figures in each["requests"].items():
+            found.setdefault((kind, "p50, ms"), []).append((at_s, figures["p50"]))
+        for topic in (STEADY, EXPIRING):
+            if topic in each["keys"]:
+                found.setdefault((topic, KEYS), []).append((at_s, each["keys"][topic]))
+    return [_row(*names, points) for names, points in found.items() if len(points) > 2]
+
+
+def draw_all(series: dict[str, dict[str, Points]], minutes: list[dict[str, Any]]) -> dict[str, str]:
+    """Return the pictures by name."""
+    labels = {KAFKA: "Kafka", SPARK: "job's JVM", DRIVER: "driver", WORKER: "server"}
+
+    def panel(title: str, wanted: dict[str, tuple[str, str]], scale: float = 1) -> Panel:
+        lines = {
+            label: _thinned(series[name][figure], scale)
+            for label, (name, figure) in wanted.items()
+            if figure in series.get(name, {})
+        }
+        return Panel(title, "minutes", lines, over_time=True)
+
+    def each_of(figure: str) -> dict[str, tuple[str, str]]:
+        return {label: (name, figure) for name, label in labels.items()}
+
+    jvm = {
+        "Kafka": (KAFKA, RSS), "its live heap": (KAFKA, HEAP_LIVE),
+        "job's JVM": (SPARK, RSS), "its live heap ": (SPARK, HEAP_LIVE),
+    }  # fmt: skip
+    python = {"driver": (DRIVER, RSS), "daemon": (DAEMON, RSS), "server": (WORKER, RSS)}
+    nodes = [name for name in series if name.startswith("redis ")]
+    primaries, replicas = nodes[: len(nodes) // 2], nodes[len(nodes) // 2 :]
+    redis = {
+        "first three": _sum(series, primaries, USED_MEMORY, 1 / MIB),
+        "their replicas": _sum(series, replicas, USED_MEMORY, 1 / MIB),
+    }
+    keys = {"first three": _sum(series, primaries, KEYS, 1e-3)}
+    return {
+        "memory": draw(
+            "Resident memory over the soak",
+            [panel("JVMs, MiB", jvm, 1 / MIB), panel("Python, MiB", python, 1 / MIB)],
+        ),
+        "handles": draw(
+            "File descriptors and threads over the soak",
+            [panel("file descriptors", each_of(FDS)), panel("threads", each_of(THREADS))],
+        ),
+        "redis": draw(
+            "Redis over the soak",
+            [
+                Panel("used_memory of three nodes, MiB", "minutes", redis, over_time=True),
+                Panel("keys, thousands", "minutes", keys, over_time=True),
+            ],
+        ),
+        "speed": draw(
+            "Latency and age over the soak",
+            [
+                _of_minutes("p50 of a request, ms", minutes, "requests", ("read", "put", "page")),
+                _of_minutes("p50 of ages, ms", minutes, "ages_ms", (STEADY, GROWING, EXPIRING)),
+            ],
+        ),
+    }
+
+
+def _thinned(points: Points, scale: float) -> list[tuple[float, float]]:
+    step = max(1, len(points) // 120)
+    return [(at / 60, value * scale) for at, value in points[::step]]
+
+
+def _sum(series: dict[str, dict[str, Points]], names: list[str], figure: str, scale: float) -> Points:
+    """Return the sum over nodes, which are sampled at the same times."""
+    columns = [dict(series[name][figure]) for name in names]
+    times = [at for at in columns[0] if all(at in column for column in columns)]
+    return _thinned([(at, sum(column[at] for column in columns)) for at in times], scale)
+
+
+def _of_minutes(title: str, minutes: list[dict[str, Any]], member: str, names: tuple[str, ...]) -> Panel:
+    lines = {
+        name: [(each["minute"], each[member][name]["p50"]) for each in minutes if name in each[member]]
+        for name in names
+    }
+    return Panel(title, "minutes", {name: points for name, points in lines.items() if points}, over_time=True)
+
+
+def _print(rows: list[Row], outcome: dict[str, Any]) -> None:
+    console = Console()
+    console.width = max(console.width, 130)
+    table = Table(title="After the warm-up, by the line of Theil and Sen", title_justify="left")
+    for name in ("of", "figure"):
+        table.add_column(name, no_wrap=True)
+    for name in ("first", "last", "an hour", "noise"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("verdict", no_wrap=True)
+    for row in rows:
+        show = _shown(row.figure)
+        trend = row.trend
+        cells = (show(trend.first), show(trend.last), f"{show(trend.slope_per_h)}", show(trend.noise))
+        style = "bold red" if row.verdict == GROWS else None
+        table.add_row(row.name, row.figure.replace("_bytes", ", MiB"), *cells, row.verdict, style=style)
+    console.print(table)
+    facts = {name: value for name, value in outcome.items() if name not in ("faults", "fault_count")}
+    console.print_json(json.dumps(facts))
+    for fault in outcome["faults"]:
+        console.print(fault, markup=False, highlight=False, soft_wrap=True)
+    console.print(f"{outcome['fault_count']} faults", highlight=False)
+
+
+def _shown(figure: str) -> Callable[[float], str]:
+    if figure.endswith("_bytes"):
+        return lambda value: f"{value / MIB:,.2f}"
+    return lambda value: f"{value:,.1f}"

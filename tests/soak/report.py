@@ -57,8 +57,8 @@ LIMITS = {
     "p50, ms": Limits(0.5, 5),
 }
 """What a figure may gain in the judged time. Ages and latencies depend on what else the machine does."""
-BY_LOAD = {"kafka's log", "Redis' files"}
-"""Folders that grow with every write."""
+BY_LOAD = {"kafka's log", "Redis' files", "logs"}
+"""Folders that grow with every write or batch."""
 GROWING_KEY = Workload(
     0, 0, 0, key_bytes=10, value_bytes=VALUE_BYTES, topic_bytes=len(GROWING)
 )  # of a key in Redis

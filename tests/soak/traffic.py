@@ -1,4 +1,4 @@
-"""Requests to the server, counted by kind and timed from when they were due, and loops of a steady rate."""
+"""Requests to the server, counted and timed by kind, and loops of a steady rate."""
 
 from __future__ import annotations
 

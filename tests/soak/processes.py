@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 KAFKA, SERVER, DRIVER, SPARK = "kafka", "server", "job's driver", "job's JVM"
 DAEMON, WORKERS = "job's Python daemon", "job's Python workers"
 WORKER, FORKS = "server's worker", "other forks"
+LOAD = "the load"
+"""This process: as many connections as it keeps, the server has."""
 JVMS = KAFKA, SPARK
 RSS, FDS, THREADS, CONNECTIONS, AGE, CPU, COUNT = (
     "rss_bytes", "fds", "threads", "connections", "process_age_s", "cpu_s", "processes"
@@ -36,7 +38,7 @@ Figures = dict[str, float]
 
 def find_processes(stack: Stack) -> dict[str, list[psutil.Process]]:
     """Return the running processes by name; only those that come and go may be several or none."""
-    found: dict[str, list[psutil.Process]] = {WORKERS: [], FORKS: []}
+    found: dict[str, list[psutil.Process]] = {WORKERS: [], FORKS: [], LOAD: [psutil.Process()]}
     for name, process in _mains(stack):
         _add(found, name, process)
     return found

@@ -19,6 +19,7 @@ from tests.soak.processes import (
     HEAP_LIVE,
     JVMS,
     KAFKA,
+    LOAD,
     METASPACE,
     NATIVE,
     RSS,
@@ -98,7 +99,7 @@ def judge_samples(series: dict[str, dict[str, Points]]) -> list[Row]:
     """Return a row for each figure that has a limit; what nothing explains may grow within it only."""
     rows = []
     for name, figures in series.items():
-        if name == FORKS:
+        if name in (FORKS, LOAD):
             continue
         for figure, points in figures.items():
             if figure in LIMITS and points[-1][0] > points[0][0] and len(points) >= LEAST_POINTS:
@@ -113,7 +114,9 @@ def _row(name: str, figure: str, points: Points, explanation: Points | None = No
 
 
 def _explanation(name: str, figure: str, series: dict[str, dict[str, Points]]) -> Points | None:
-    """Return what the figure of a Redis node must be, up to a constant: memory by keys, keys by the load."""
+    """Return what a figure must be, up to a constant: memory by keys, keys and connections by the load."""
+    if name == WORKER and figure in (CONNECTIONS, FDS):
+        return series.get(LOAD, {}).get(CONNECTIONS)
     if not name.startswith("redis "):
         return None
     figures = series[name]

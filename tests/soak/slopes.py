@@ -55,7 +55,7 @@ class Trend(NamedTuple):
 def judge(points: Points, limits: Limits, explanation: Points | None = None) -> Trend:
     """Return trend and verdict of points (s, value), whose first is the begin of the measurement.
 
-    `explanation` has, at the same times, what the value must be for a known reason, up to a constant.
+    `explanation` has what the value must be for a known reason, up to a constant.
     Raises ValueError if there are fewer than two points after the warm-up.
     """
     times, values = _after_warm_up(points)
@@ -67,7 +67,7 @@ def judge(points: Points, limits: Limits, explanation: Points | None = None) -> 
     elif _grows(times, values, limits, noise):
         verdict = GROWS
         if explanation is not None:
-            _, explained = _after_warm_up(explanation)
+            explained = np.interp(times, *np.asarray(explanation, dtype=float).T)
             rest = values - explained
             known = abs(theil_sen(times, explained)[0]) * span
             allowed = max(limits.floor, limits.part * _size(values), EXPLAINED_WITHIN * known)

@@ -2,7 +2,18 @@ from __future__ import annotations
 
 import pytest
 from tests.soak.plan import GROWING
-from tests.soak.processes import DRIVER, FDS, HEAP_LIVE, METASPACE, NATIVE, RSS, SPARK
+from tests.soak.processes import (
+    CONNECTIONS,
+    DRIVER,
+    FDS,
+    HEAP_LIVE,
+    LOAD,
+    METASPACE,
+    NATIVE,
+    RSS,
+    SPARK,
+    WORKER,
+)
 from tests.soak.report import GROWING_KEY, draw_all, judge_minutes, judge_samples
 from tests.soak.slopes import EXPLAINED, GROWS, STEADY
 from tests.soak.state import KEYS, RECORDS, USED_MEMORY
@@ -46,6 +57,14 @@ def test_a_jvm_that_fills_its_heap_is_explained_unless_one_of_its_parts_grows(na
     }
     assert verdicts({SPARK: jvm})[SPARK, RSS] == verdict
     assert verdicts({SPARK: {RSS: jvm[RSS]}})[SPARK, RSS] == GROWS
+
+
+def test_the_server_s_connections_are_explained_by_those_that_the_load_keeps():
+    kept = points(lambda hours: 40 + 90 * hours)
+    series = {WORKER: {CONNECTIONS: points(lambda hours: 49 + 90 * hours)}, LOAD: {CONNECTIONS: kept}}
+    assert verdicts(series) == {(WORKER, CONNECTIONS): EXPLAINED}
+    series[LOAD] = {CONNECTIONS: points(lambda _: 40.0)}
+    assert verdicts(series) == {(WORKER, CONNECTIONS): GROWS}
 
 
 def redis_of(memory_per_key, keys_an_hour=20_000):

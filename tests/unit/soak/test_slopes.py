@@ -66,6 +66,7 @@ def test_growth_that_follows_its_explanation_is_explained_and_more_is_not():
     memory = over_an_hour(lambda hours: 70 + 44 * hours, noise=0.2)
     leak = over_an_hour(lambda hours: 70 + 60 * hours, noise=0.2)
     assert judge(memory, LIMITS, keys).verdict == EXPLAINED
+    assert judge(memory, LIMITS, keys[::7]).verdict == EXPLAINED
     assert judge(leak, LIMITS, keys).verdict == GROWS
     assert judge(over_an_hour(lambda _: 70.0), LIMITS, keys).verdict == STEADY
 

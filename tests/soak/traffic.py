@@ -164,7 +164,8 @@ class Traffic:
             if late_s > MOST_BEHIND_S:
                 self.minute.left_out += int(late_s * per_s)
                 due_s += late_s
-            await asyncio.sleep(max(0.0, -late_s))
+            if late_s < 0:
+                await asyncio.sleep(-late_s)
             await running.acquire()
             task = asyncio.create_task(self._guard(one()))
             tasks.add(task)

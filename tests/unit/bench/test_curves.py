@@ -43,6 +43,18 @@ def test_panels_lie_side_by_side_and_only_several_lines_are_named(curves):
     assert 'Reads of "a" & <b>' in texts
 
 
+def test_a_curve_over_time_is_linear_from_zero_and_has_no_dots(curves):
+    panel = curves.Panel("MiB", "minutes", {"a": [(15.0, 1.0), (30.0, 1.0), (60.0, 2.0)]}, over_time=True)
+    root = drawn(curves, panel)
+    assert circles(root) == []
+    (line,) = [path.get("d") for path in root.iter(f"{SVG}path") if path.get("class") == "s s0"]
+    xs = [float(point.split()[0]) for point in line.removeprefix("M").split("L")]
+    assert xs[0] - curves.LEFT == pytest.approx((xs[2] - curves.LEFT) / 4, abs=0.2)
+    assert xs[2] == pytest.approx(curves.WIDTH - curves.RIGHT)
+    texts = [text.text for text in root.iter(f"{SVG}text")]
+    assert {"0", "20", "40", "60"} <= set(texts)
+
+
 def test_a_drawing_is_readable_on_a_dark_page(curves):
     root = drawn(curves, curves.Panel("ms", "keys", {"a": DECADES}))
     light, _, dark = root.find(f"{SVG}style").text.partition("prefers-color-scheme: dark")

@@ -80,7 +80,7 @@ def report(folder: Path, images: Path, prefix: str = "soak-") -> int:
     outcome = json.loads((folder / OUTCOME).read_text(encoding="utf-8"))
     series = read_series(folder / SAMPLES)
     minutes = [json.loads(line) for line in (folder / MINUTES).read_text(encoding="utf-8").splitlines()]
-    rows = [*judge_samples(series), *judge_minutes(minutes)]
+    rows = [*judge_samples(series), *judge_minutes(minutes, outcome["machine"]["cores"])]
     images.mkdir(parents=True, exist_ok=True)
     for name, picture in draw_all(series, minutes).items():
         (images / f"{prefix}{name}.svg").write_text(picture, encoding="utf-8")
@@ -140,7 +140,7 @@ def _by_parts(row: Row, rows: list[Row]) -> Row:
     return Row(row.name, row.figure, row.trend, EXPLAINED) if is_explained else row
 
 
-def judge_minutes(minutes: list[dict[str, Any]]) -> list[Row]:
+def judge_minutes(minutes: list[dict[str, Any]], cores: int) -> list[Row]:
     """Return a row for the age of each topic and view, the latency of each kind of request, and counts."""
     found: dict[tuple[str, str], list[tuple[float, float]]] = {}
     for each in minutes:
@@ -152,7 +152,17 @@ def judge_minutes(minutes: list[dict[str, Any]]) -> list[Row]:
         for topic in (STEADY, EXPIRING):
             if topic in each["keys"]:
                 found.setdefault((topic, KEYS), []).append((at_s, each["keys"][topic]))
-    return [_row(*names, points) for names, points in found.items() if len(points) > 2]
+    rows = [_row(*names, points) for names, points in found.items() if len(points) > 2]
+    shares = {each["minute"] * 60: max(1.0, each["load_1min"] / cores) for each in minutes}
+    return [_by_machine(row, found[row.name, row.figure], shares) for row in rows]
+
+
+def _by_machine(row: Row, points: Points, shares: dict[float, float]) -> Row:
+    """What takes longer only because more processes share the cores is explained by that."""
+    if row.verdict != GROWS or row.figure == KEYS:
+        return row
+    alone = judge([(at_s, value / shares[at_s]) for at_s, value in points], LIMITS[row.figure])
+    return row if alone.verdict == GROWS else Row(row.name, row.figure, row.trend, EXPLAINED)
 
 
 def draw_all(series: dict[str, dict[str, Points]], minutes: list[dict[str, Any]]) -> dict[str, str]:

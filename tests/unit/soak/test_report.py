@@ -87,10 +87,11 @@ def test_what_the_load_adds_to_redis_is_explained_and_what_a_key_should_not_take
     assert verdicts(redis_of(fair, keys_an_hour=40_000))["redis 3", KEYS] == GROWS
 
 
-def minutes_of(age):
+def minutes_of(age, load=lambda _: 2.0):
     return [
         {
             "minute": minute,
+            "load_1min": load(minute),
             "ages_ms": {"steady": {"p50": age(minute)}},
             "requests": {"read": {"p50": 5.0}},
             "keys": {"steady": 1_900, "expiring": 7_000 + minute % 3},
@@ -100,11 +101,19 @@ def minutes_of(age):
 
 
 def test_an_age_that_grows_minute_by_minute_is_found():
-    rows = {
-        (row.name, row.figure): row.verdict for row in judge_minutes(minutes_of(lambda minute: minute * 9))
-    }
+    rows = verdicts_of_minutes(lambda minute: minute * 9)
+    assert rows.pop(("steady", "age p50, ms")) == GROWS
+    assert set(rows.values()) == {STEADY}
+
+
+def test_an_age_that_grows_with_the_load_of_the_machine_is_explained_by_it_and_more_is_not():
+    assert verdicts_of_minutes(lambda minute: minute * 9, load=float)["steady", "age p50, ms"] == EXPLAINED
+    rows = verdicts_of_minutes(lambda minute: minute**2 * 9, load=float)
     assert rows["steady", "age p50, ms"] == GROWS
-    assert {verdict for name, verdict in rows.items() if name != ("steady", "age p50, ms")} == {STEADY}
+
+
+def verdicts_of_minutes(age, **others):
+    return {(row.name, row.figure): row.verdict for row in judge_minutes(minutes_of(age, **others), 2)}
 
 
 def test_the_pictures_have_a_line_for_each_process_that_was_sampled():

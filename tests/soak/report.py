@@ -167,7 +167,7 @@ def _by_machine(row: Row, points: Points, shares: dict[float, float]) -> Row:
 
 def draw_all(series: dict[str, dict[str, Points]], minutes: list[dict[str, Any]]) -> dict[str, str]:
     """Return the pictures by name."""
-    labels = {KAFKA: "Kafka", SPARK: "job's JVM", DRIVER: "driver", WORKER: "server"}
+    labels = {KAFKA: "Kafka", SPARK: "JVM", DRIVER: "driver", WORKER: "server"}
 
     def panel(title: str, wanted: dict[str, tuple[str, str]], scale: float = 1) -> Panel:
         lines = {
@@ -180,10 +180,7 @@ def draw_all(series: dict[str, dict[str, Points]], minutes: list[dict[str, Any]]
     def each_of(figure: str) -> dict[str, tuple[str, str]]:
         return {label: (name, figure) for name, label in labels.items()}
 
-    jvm = {
-        "Kafka": (KAFKA, RSS), "its live heap": (KAFKA, HEAP_LIVE),
-        "job's JVM": (SPARK, RSS), "its live heap ": (SPARK, HEAP_LIVE),
-    }  # fmt: skip
+    jvm = {"Kafka": (KAFKA, RSS), "job's JVM": (SPARK, RSS), "its live heap": (SPARK, HEAP_LIVE)}
     python = {"driver": (DRIVER, RSS), "daemon": (DAEMON, RSS), "server": (WORKER, RSS)}
     nodes = [name for name in series if name.startswith("redis ")]
     primaries, replicas = nodes[: len(nodes) // 2], nodes[len(nodes) // 2 :]

@@ -155,29 +155,34 @@ class ChangeBook:
     name: str
     only: str | None = None
     latest: dict[str, int] = field(default_factory=dict)
-    pending: dict[str, tuple[int, float]] = field(default_factory=dict)
+    pending: dict[str, list[tuple[int, float]]] = field(default_factory=dict)
+    """By key: offsets, each with the time at which it was acknowledged."""
     received: int = 0
 
     def acknowledge(self, key: str, offset: int, at_ms: float) -> None:
         """Expect an event of the key that has this record or a newer one."""
-        if self.only not in (None, key):
-            return
-        if self.latest.get(key, -1) >= offset:
-            return
-        before = self.pending.get(key)
-        self.pending[key] = (offset, at_ms) if before is None else (max(offset, before[0]), before[1])
+        if self.only in (None, key) and self.latest.get(key, -1) < offset:
+            self.pending.setdefault(key, []).append((offset, at_ms))
 
     def receive(self, key: str, offset: int) -> str | None:
         """Note an event that has all records of the key up to an offset; return what is wrong with it."""
         self.received += 1
         before = self.latest.get(key, -1)
         self.latest[key] = max(before, offset)
-        waited = self.pending.get(key)
-        if waited and waited[0] <= offset:
-            del self.pending[key]
+        left = [each for each in self.pending.pop(key, ()) if each[0] > offset]
+        if left:
+            self.pending[key] = left
         return f"{self.name}: {key} went back from {before} to {offset}" if offset < before else None
 
     def overdue(self, before_ms: float) -> list[str]:
         """Return the changes, acknowledged before a time, that were not received; they are not awaited on."""
-        late = [key for key, (_, at_ms) in self.pending.items() if at_ms < before_ms]
-        return [f"{self.name}: {key} at {self.pending.pop(key)[0]} was not received" for key in late]
+        late = [
+            (key, min(offsets))
+            for key, waited in self.pending.items()
+            if (offsets := [offset for offset, at_ms in waited if at_ms < before_ms])
+        ]
+        return [
+            f"{self.name}: {key} at {offset} was not received"
+            for key, offset in late
+            if self.pending.pop(key)
+        ]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from confluent_kafka import Uuid
 from tests.servers.own import create_topic, deadline, eventually, own_kafka, records_of, wait_writable
 from tests.support.builders import a_topic, an_event, headers_of, kafka_settings, load_handler, written
 from tests.support.stopwatch import Stopwatch
@@ -170,3 +172,18 @@ def test_the_job_sees_the_offsets_of_a_broker_that_crashed_and_came_back(breakin
             return False
 
     eventually(sees_it, 30)
+
+
+def test_a_topic_that_is_described_with_each_heartbeat_leaves_nothing_in_memory(kafka: str):
+    topic = a_topic()
+    create_topic(kafka, topic, 2)
+    broker = JobKafka(Connection(kafka))
+
+    def topic_ids() -> int:
+        gc.collect()
+        return sum(isinstance(each, Uuid) for each in gc.get_objects())
+
+    before = topic_ids()
+    for _ in range(50):
+        assert broker.describe([topic])[topic].partition_count == 2
+    assert topic_ids() <= before

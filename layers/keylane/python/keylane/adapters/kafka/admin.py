@@ -1,11 +1,14 @@
 """confluent-kafka's admin client for functions and the job, and the port Metadata over it."""
 
+import ctypes
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
-from confluent_kafka import IsolationLevel, TopicCollection, TopicPartition, cimpl
+from confluent_kafka import IsolationLevel, TopicCollection, TopicPartition, Uuid, cimpl
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec  # type: ignore[attr-defined]
 
 from keylane.adapters.kafka.api_versions import fetch_api_versions
@@ -263,6 +266,17 @@ class KafkaMetadata:
         return self._admin.request(deadline, AdminSession.topic_settings, topic)
 
 
+def _drop_leaked_id(found: Any) -> None:
+    """Drop the reference to a described topic's id that confluent-kafka leaks (2.16: 101 bytes for each).
+
+    The job describes its topics with each heartbeat. An id of our own, held the same way, says how many
+    references there are without the leaked one: nothing is dropped once the library does it.
+    """
+    own = SimpleNamespace(topic_id=Uuid(0, 0))
+    if isinstance(found.topic_id, Uuid) and sys.getrefcount(found.topic_id) > sys.getrefcount(own.topic_id):
+        ctypes.pythonapi.Py_DecRef(ctypes.py_object(found.topic_id))
+
+
 def _topic(found: Any) -> KafkaTopic:
     partitions = [
         KafkaPartition(
@@ -274,7 +288,9 @@ def _topic(found: Any) -> KafkaTopic:
         for each in found.partitions
     ]
     partitions.sort(key=lambda partition: partition.number)
-    return KafkaTopic(found.name, str(found.topic_id), bool(found.is_internal), tuple(partitions))
+    topic = KafkaTopic(found.name, str(found.topic_id), bool(found.is_internal), tuple(partitions))
+    _drop_leaked_id(found)
+    return topic
 
 
 def _spec(at: At) -> OffsetSpec:

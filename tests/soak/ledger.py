@@ -176,13 +176,11 @@ class ChangeBook:
 
     def overdue(self, before_ms: float) -> list[str]:
         """Return the changes, acknowledged before a time, that were not received; they are not awaited on."""
-        late = [
-            (key, min(offsets))
+        late = {
+            key: min(offsets)
             for key, waited in self.pending.items()
             if (offsets := [offset for offset, at_ms in waited if at_ms < before_ms])
-        ]
-        return [
-            f"{self.name}: {key} at {offset} was not received"
-            for key, offset in late
-            if self.pending.pop(key)
-        ]
+        }
+        for key in late:
+            del self.pending[key]
+        return [f"{self.name}: {key} at {offset} was not received" for key, offset in late.items()]

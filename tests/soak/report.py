@@ -58,6 +58,8 @@ LIMITS = {
     "p50, ms": Limits(0.5, 5),
 }
 """What a figure may gain in the judged time. Ages and latencies depend on what else the machine does."""
+CONNECTION_BYTES = 48 * 1024
+"""Of the server's memory. Measured: 250 requests at once, each over a connection of its own, take 12 MiB."""
 BY_LOAD = {"kafka's log", "Redis' files", "logs"}
 """Folders that grow with every write or batch."""
 GROWING_KEY = Workload(
@@ -115,20 +117,26 @@ def _row(name: str, figure: str, points: Points, explanation: Points | None = No
 
 def _explanation(name: str, figure: str, series: dict[str, dict[str, Points]]) -> Points | None:
     """Return what a figure must be, up to a constant: memory by keys, keys and connections by the load."""
-    if name == WORKER and figure in (CONNECTIONS, FDS):
-        return series.get(LOAD, {}).get(CONNECTIONS)
-    if not name.startswith("redis "):
-        return None
     figures = series[name]
-    match figure:
-        case "keys":
-            shards = sum(other.startswith("redis ") for other in series) / 2
-            return [(at, records / shards) for at, records in series[f"topic {GROWING}"][RECORDS]]
-        case "used_memory_bytes":
-            return [(at, keys * bytes_per_key(GROWING_KEY)) for at, keys in figures[KEYS]]
-        case "rss_bytes":
-            return figures[USED_MEMORY]
-    return None
+    found: Points | None = None
+    if name == WORKER:
+        if figure in (CONNECTIONS, FDS):
+            found = series.get(LOAD, {}).get(CONNECTIONS)
+        elif figure == RSS:
+            found = _times(figures.get(CONNECTIONS, ()), CONNECTION_BYTES)
+    elif name.startswith("redis "):
+        shards = sum(other.startswith("redis ") for other in series) / 2
+        if figure == KEYS:
+            found = _times(series[f"topic {GROWING}"][RECORDS], 1 / shards)
+        elif figure == USED_MEMORY:
+            found = _times(figures[KEYS], bytes_per_key(GROWING_KEY))
+        elif figure == RSS:
+            found = figures[USED_MEMORY]
+    return found or None
+
+
+def _times(points: Points, factor: float) -> Points:
+    return [(at, value * factor) for at, value in points]
 
 
 def _by_parts(row: Row, rows: list[Row]) -> Row:

@@ -65,6 +65,7 @@ class _Soak:
     def __init__(self, stack: Stack, plan: Plan, folder: Path, report: Callable[[str], None]) -> None:
         self._plan, self._folder, self._report = plan, folder, report
         self._stack = stack
+        self._machine = machine()
         self._sampler = Sampler(
             stack, dict.fromkeys((STEADY, GROWING, EXPIRING), PARTITIONS), folder / SAMPLES
         )
@@ -150,7 +151,7 @@ class _Soak:
         traffic = self._traffic
         outcome = {
             "plan": asdict(self._plan) | {"ttl_s": self._plan.ttl_s, "window_ms": self._plan.window_ms},
-            "machine": machine(),
+            "machine": self._machine,
             "requests": dict(traffic.sent),
             "failed": dict(traffic.failed),
             "acknowledged": dict(self._writers.ledger.acknowledged),
@@ -197,7 +198,7 @@ def machine() -> dict[str, Any]:
             check=True,
         ).stdout.strip()
     return {
-        "ended": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "begun": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "commit": commit,
         "cores": os.cpu_count(),
         "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),

@@ -63,6 +63,11 @@ def test_the_server_s_connections_are_explained_by_those_that_the_load_keeps():
     kept = points(lambda hours: 40 + 90 * hours)
     series = {WORKER: {CONNECTIONS: points(lambda hours: 49 + 90 * hours)}, LOAD: {CONNECTIONS: kept}}
     assert verdicts(series) == {(WORKER, CONNECTIONS): EXPLAINED}
+    series[WORKER][RSS] = points(lambda hours: (70 + 5 * hours) * MIB)
+    assert verdicts(series)[WORKER, RSS] == EXPLAINED
+    series[WORKER][RSS] = points(lambda hours: (70 + 9 * hours) * MIB)
+    assert verdicts(series)[WORKER, RSS] == GROWS
+    del series[WORKER][RSS]
     series[LOAD] = {CONNECTIONS: points(lambda _: 40.0)}
     assert verdicts(series) == {(WORKER, CONNECTIONS): GROWS}
 

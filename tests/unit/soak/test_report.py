@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.soak.pictures import draw_all
 from tests.soak.plan import GROWING
 from tests.soak.processes import (
     CONNECTIONS,
@@ -14,7 +15,7 @@ from tests.soak.processes import (
     SPARK,
     WORKER,
 )
-from tests.soak.report import GROWING_KEY, draw_all, judge_minutes, judge_samples
+from tests.soak.report import GROWING_KEY, judge_minutes, judge_samples
 from tests.soak.slopes import EXPLAINED, GROWS, STEADY
 from tests.soak.state import KEYS, RECORDS, USED_MEMORY
 

@@ -29,12 +29,12 @@ def test_a_batch_claims_nothing_of_a_lane_that_may_lack_strays(world):
     world.write(OWN)
     world.write(STRAY)
     world.settle()
-    for number in range(2):
-        world.lose(number, None)
+    for tag in world.tags:
+        world.lose(tag, None)
     world.open()
     assert not world.query.strays
     world.beat()
-    world.read_all(0)
+    world.read(0)
     assert world.watermark(0).next_offset == 1
     world.check()  # the key is its own record, and the stray, which is newer, is unread
     assert world.watermark(0).complete_as_of_ms == 0

@@ -135,7 +135,8 @@ def test_lanes_that_were_complete_before_compaction_removed_tombstones_are_incom
     assert built(world) == (1, 2)
     building = record_of(world).building
     served = world.query._opening.writer.layouts[TOPIC]
-    assert building == replace(served, generation=2)
+    assert building == replace(served, generation=2, incarnation=building.incarnation)
+    assert building.incarnation != served.incarnation, "listeners begin again"
 
 
 def test_what_compaction_does_not_touch_is_not_built_again(world):

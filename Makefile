@@ -20,7 +20,7 @@ N ?= 200
 SEED ?=
 
 .PHONY: help setup setup-python setup-check setup-sam setup-tests setup-localstack setup-all demo test unit integration e2e
-.PHONY: containers check example
+.PHONY: containers spark-cluster check example
 .PHONY: lint-infra audit generate tour layer layer-requirements image-requirements sizing package-job build
 .PHONY: up down status deploy-local clean soak torture torture-mutants model model-mutants upgrade compat
 .PHONY: bench bench-lookup bench-ingest bench-freshness bench-coldstart bench-read bench-write bench-outage bench-wait bench-serve bench-idle bench-scale bench-peers bench-compare
@@ -72,6 +72,9 @@ e2e: setup-tests  ## The tests over HTTP, on the whole stack
 
 containers: setup-check  ## The tests in containers: images, compose.yaml, sam local; needs a Docker engine
 	@$(BIN)/python -m pytest -m docker tests/docker $(PYTEST_ARGS)
+
+spark-cluster: setup-tests  ## The tests on a Spark cluster: a master, two workers, executors that are killed (5 minutes)
+	@$(BIN)/python -m pytest -m cluster tests/integration/cluster $(PYTEST_ARGS)
 
 compat: setup-tests  ## REST Proxy's documented requests and real clients (COMPAT_ARGS=--lambda, --localstack, or '--url URL')
 	@$(BIN)/python -m tests.compat $(COMPAT_ARGS)

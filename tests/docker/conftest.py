@@ -9,6 +9,7 @@ from tests.docker import containers
 from tests.docker.containers import Compose
 from tests.e2e.client import Client
 from tests.e2e.examples import write_records
+from tests.support.only_if_named import leave_out
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,12 +17,7 @@ if TYPE_CHECKING:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave the tests out unless `-m` names them."""
-    if "docker" in config.option.markexpr:
-        return
-    left_out = [item for item in items if item.get_closest_marker("docker")]
-    if left_out:
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item not in left_out]
+    leave_out("docker", config, items)
 
 
 @pytest.fixture(scope="session")

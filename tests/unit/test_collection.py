@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 SEEDS = ("1", "2")
 WITHIN_S = 240
+OWN_TARGETS = {"containers": "docker", "spark-cluster": "cluster"}
+"""Targets that alone run the tests with a marker, which `make test` leaves out."""
 MARKERS = [
     each.partition(":")[0]
     for each in tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["pytest"][
@@ -91,7 +93,7 @@ def end(process: subprocess.Popen[str], to: Path) -> Collection:
 def collections(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], Collection]:
     """What targets collect, by target and hash seed."""
     folder = tmp_path_factory.mktemp("collected")
-    wanted = [*(("test", seed) for seed in SEEDS), ("containers", SEEDS[0])]
+    wanted = [*(("test", seed) for seed in SEEDS), *((target, SEEDS[0]) for target in OWN_TARGETS)]
     begun = {}
     try:
         for target, seed in wanted:
@@ -110,9 +112,9 @@ def gate(collections: dict[tuple[str, str], Collection]) -> Collection:
 
 
 @pytest.fixture(scope="module")
-def containers(collections: dict[tuple[str, str], Collection]) -> Collection:
-    """What `make containers` collects."""
-    return collections["containers", SEEDS[0]]
+def own(collections: dict[tuple[str, str], Collection]) -> dict[str, Collection]:
+    """What the targets of OWN_TARGETS collect, by their marker."""
+    return {marker: collections[target, SEEDS[0]] for target, marker in OWN_TARGETS.items()}
 
 
 def test_every_file_of_tests_is_collected_and_has_a_test(gate: Collection):
@@ -124,10 +126,14 @@ def test_every_file_of_tests_is_collected_and_has_a_test(gate: Collection):
     assert gate.files - files == set()
 
 
-def test_each_test_runs_with_make_test_or_with_make_containers(gate: Collection, containers: Collection):
-    """Those of containers are left out by their marker, and by nothing else."""
-    assert set(gate.left_out) == gate.marked("docker") == set(containers.chosen)
-    assert containers.left_out == []
+def test_each_test_runs_with_make_test_or_with_a_target_of_its_own(
+    gate: Collection, own: dict[str, Collection]
+):
+    """Those of a target of their own are left out by their marker, and by nothing else."""
+    for marker, collection in own.items():
+        assert gate.marked(marker) == set(collection.chosen)
+        assert collection.left_out == []
+    assert set(gate.left_out) == {each for collection in own.values() for each in collection.chosen}
 
 
 def test_the_order_of_tests_does_not_depend_on_the_order_of_sets(collections: dict[Any, Collection]):
@@ -139,8 +145,8 @@ def test_the_order_of_tests_does_not_depend_on_the_order_of_sets(collections: di
 
 @pytest.mark.parametrize("marker", MARKERS)
 def test_each_marker_is_used_by_tests_that_a_target_runs(
-    marker: str, gate: Collection, containers: Collection
+    marker: str, gate: Collection, own: dict[str, Collection]
 ):
     marked = gate.marked(marker)
     assert marked
-    assert marked <= {*gate.chosen, *containers.chosen}
+    assert marked <= {*gate.chosen, *(each for collection in own.values() for each in collection.chosen)}

@@ -21,7 +21,7 @@ from keylane import routing
 from keylane.state import redis_keys
 
 # Executors are JVMs that start again and again, where other tests run too.
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
 HOUR_S = 3600
 AHEAD_S = -HOUR_S, HOUR_S

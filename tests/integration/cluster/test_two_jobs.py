@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from keylane.model.records import Watermark
 
-pytestmark = pytest.mark.timeout(900)  # five starts of Spark, on a machine that does other things too
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]  # five starts of Spark
 
 PATIENCE_S = 150
 TROUBLE = "ready:", "restarts in", "opens its lanes again", "written again", "is removed", "INCOMPLETE"

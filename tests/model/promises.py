@@ -90,7 +90,9 @@ def check(world: World) -> Seen:
     _check_indexes(contents)
     current = current_layout(contents)
     layouts = tuple(dict.fromkeys((*world.seen.layouts, *([current] if current else []))))
-    strays = world.seen.strays | {each.generation for each in layouts if _knows_strays(world, each)}
+    strays = world.seen.strays
+    if not world.is_taken_back:
+        strays |= {each.generation for each in layouts if _knows_strays(world, each)}
     shown = dict(world.seen.shown)
     is_settled = world.is_settled
     for key in dict.fromkeys(record.key for record in world.log):

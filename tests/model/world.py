@@ -259,11 +259,17 @@ class World(Kafka):
         kept = () if count is None else (*calls[:-count], FAILOVER)
         self.changed = self.now
         # The watermarks of what was lost go back with it, and so may what sends readers to a newer layout.
-        self.seen = self.seen._replace(shown=(), layouts=())
+        # A lane may stand again where it was before the topic's first stray was read.
+        self.seen = promises.NOTHING_SEEN
         self.inspector.lose(tag, kept)
         self.cluster.calls = self.cluster.calls | {tag: kept}
         self._break_connections(tag)
         return True
+
+    @property
+    def is_taken_back(self) -> bool:
+        """Whether a shard has received nothing since a failover took its last calls back."""
+        return any(calls[-1:] == (FAILOVER,) for calls in self.cluster.calls.values())
 
     def can_lose(self, tag: bytes, count: int) -> bool:
         """Whether a failover may take so many calls back from a shard."""

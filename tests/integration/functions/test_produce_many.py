@@ -144,8 +144,7 @@ def test_record_that_kafka_refuses_takes_none_of_its_batch_with_it(
     for number, result in enumerate(results):
         if number in {0, 31, 99}:
             assert isinstance(result, ProduceFailed)
-            assert (result.code, result.retriable) == ("INVALID_RECORD", False)
-            assert "timestamp" in str(result)
+            assert (result.code, result.retriable) == ("INVALID_TIMESTAMP", False)
         else:
             assert isinstance(result, Position), result
     values = [int(value or b"") for _, value in records_of(kafka, topic, 3)]

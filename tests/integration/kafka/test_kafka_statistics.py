@@ -60,6 +60,6 @@ def test_with_metrics_off_the_client_makes_no_statistics(kafka, monkeypatch):
     monkeypatch.setattr(producer._metrics, "statistics", taken.append)
     for _ in range(20):
         written(producer, "no-statistics", b"k", b"x", deadline(10_000))
-    producer._open.client.poll(0.2)
+    producer._open[False].client.poll(0.2)
     producer.close()
     assert taken == []

@@ -67,7 +67,7 @@ def _refused(error: AwsRefused) -> QueueFailed:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A message: why it is here, and its records.
+    """A message: why it is here, and its records. `is_superseded`: their keys have newer ones in Kafka.
 
     `records` is empty if the message is not readable, or if its records are the object `object_name`.
     `handle` names this delivery.
@@ -83,11 +83,12 @@ class DeadLetter:
     detail: str
     records: tuple[NewRecord, ...]
     object_name: str | None = None
+    is_superseded: bool = False
 
     @property
     def kind(self) -> tuple[str, str]:
-        """The topic and the reason."""
-        return self.topic, self.reason
+        """The topic and the reason, which says so if newer records of the keys were written."""
+        return self.topic, f"{self.reason} (superseded)" if self.is_superseded else self.reason
 
     @property
     def record_count(self) -> int:
@@ -180,4 +181,5 @@ def _parse_letter(message: Mapping[str, Any]) -> DeadLetter:
         detail=reported.get(drain.DETAIL, ""),
         records=records,
         object_name=object_name,
+        is_superseded=drain.SUPERSEDED in reported,
     )

@@ -111,7 +111,7 @@ def show(url: str, topic: str | None, limit: int, *, as_json: bool) -> None:
 @click.option(
     "--superseded",
     is_flag=True,
-    help="Also records with the reason SUPERSEDED: a newer one of their key was written, they turn it back.",
+    help="Also superseded records: a newer one of their key was written, and they turn it back.",
 )
 def replay(url: str, topic: str | None, target: str, *, as_json: bool, superseded: bool) -> None:
     """Move dead letters back into the write-ahead log, in order."""
@@ -201,7 +201,7 @@ def _show_report(report: ReplayReport) -> None:
             click.echo(f"{label:<5}  {count:>6} messages  topic {topic}  {reason}")
     moved, left = sum(report.moved.values()), sum(report.left.values())
     click.echo(f"moved {moved} messages with {report.records} records; {left} are left")
-    if any(reason == "SUPERSEDED" for _, reason in report.left):
+    if any(reason.endswith("(superseded)") for _, reason in report.left):
         click.echo(
-            "SUPERSEDED: a newer record of the key was written since; --superseded moves them all the same"
+            "superseded: newer records of these keys were written; --superseded moves them all the same"
         )

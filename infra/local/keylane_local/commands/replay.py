@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from keylane.adapters.aws.sqs import SqsQueue
 from keylane.config.queue import aws_settings
 from keylane.config.table import SAFE_MESSAGE_BYTES
-from keylane.drain.drain import SUPERSEDED
 from keylane.ports import Clock, Deadline, Message
 from keylane_local.commands.dead_letters import (
     TIMEOUT_MS,
@@ -39,7 +38,7 @@ class ReplayRequest:
 
     def has(self, letter: DeadLetter) -> bool:
         """Whether the letter is to be moved."""
-        return self.topic in {None, letter.topic} and (self.superseded or letter.reason != SUPERSEDED)
+        return self.topic in {None, letter.topic} and (self.superseded or not letter.is_superseded)
 
 
 @dataclass(slots=True)

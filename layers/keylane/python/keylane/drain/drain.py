@@ -37,8 +37,8 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 2, 360
 """The pause before a message is delivered again doubles with each delivery."""
 REASON, DETAIL, TOPIC = "keylane-reason", "keylane-detail", "keylane-topic"
 """Attributes of a dead letter: the error's name, a sentence, and the topic if it is known."""
-SUPERSEDED = "SUPERSEDED"
-"""The reason of a dead record whose key has a newer one in Kafka: moved back, it would turn the key back."""
+SUPERSEDED = "keylane-superseded"
+"""An attribute of a dead letter whose keys have newer records in Kafka: moved back, it turns them back."""
 DETAIL_CHARACTERS = 400
 TRACES_LIMIT = 10
 HELD_BACK = "HELD_BACK"
@@ -254,6 +254,8 @@ def _dead_letter(state: _MessageState, error: KeylaneError, indices: Sequence[in
             records = tuple(state.batch.records[index] for index in indices)
             body = message_codec.to_body(message_codec.encode(replace(state.batch, records=records)))
             message_id += "-superseded" if isinstance(error, Superseded) else ""
+    if isinstance(error, Superseded):
+        attributes[SUPERSEDED] = "true"
     return Message(body, message.group, message_id, attributes)
 
 
@@ -265,7 +267,7 @@ def _retry_reason(state: _MessageState) -> str:
 def _reason(error: KeylaneError) -> str:
     """Kafka's name of an error, or Keylane's in the same style."""
     if isinstance(error, Superseded):
-        return SUPERSEDED
+        return _reason(error.reason)
     if isinstance(error, _Unreadable | ProduceFailed):
         return error.code
     if isinstance(error, UnknownTopic | UnknownPartition):

@@ -91,12 +91,13 @@ def clock_jump(world: World, event: Event) -> None:
 
 def switch_layout(world: World, event: Event) -> None:
     """Start the job with another number of stripes, so that it builds a generation beside the present one."""
-    before = world.stack.layouts()
+    before = {name: layout.stripes for name, layout in world.stack.layouts().items()}
     topic = world.stack.restripe()
     kill_driver(world, event)
 
     def has_switched() -> bool:
         layouts = world.stack.layouts()
-        return topic in layouts and layouts[topic].stripes != before[topic].stripes
+        # Redis may have been emptied: then there was no layout before.
+        return topic in layouts and layouts[topic].stripes != before.get(topic)
 
     wait_until(has_switched, SWITCHED_WITHIN_S, f"the new generation of {topic}")

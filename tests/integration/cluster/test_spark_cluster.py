@@ -6,15 +6,13 @@ far as Python's `time` says it; the clocks of JVMs are right (`tests.support.clo
 
 from __future__ import annotations
 
-import contextlib
 import time
 
 import psutil
 import pytest
-from redis import Redis
 from tests.servers.own import eventually
 from tests.servers.spark_cluster import own_spark_cluster
-from tests.support import clocked_workers, jobs
+from tests.support import clocked_workers
 from tests.support import lanes as t
 from tests.support.spark_jobs import PATIENCE_S, TTL_MS, Scene
 
@@ -97,53 +95,3 @@ def test_executors_with_clocks_hours_apart_change_no_claim_and_no_time_to_live(s
             slot = routing.slot_for(routing.partition_for(key, layout.partition_count), 0, 4, 1)
             name = redis_keys.value_key(routing.hash_tag(slot), scene.mixed, layout.generation, key)
             assert DAY_MS - HOUR_S * 500 < client.pttl(name) <= DAY_MS
-
-
-def test_executors_that_write_for_a_killed_driver_are_refused_by_its_successor(scene, spark, cluster):
-    """They sleep while the driver is killed and replaced, in the middle of a burst, and then wake up."""
-    old = jobs.epoch_of(scene.job)
-    with scene.watched():
-        scene.wait_until_writing(*spark.workers)
-        sleepers: list[psutil.Process] = []
-
-        def sleep_and_kill() -> None:
-            sleepers.extend(each for worker in spark.workers for each in worker.python_workers)
-            daemons = {each.parent() for each in sleepers}
-            for process in (*daemons, *sleepers):
-                process.suspend()
-            wait_until_stuck(scene.job)
-            scene.job.kill()
-
-        scene.in_a_burst(sleep_and_kill)
-        scene.start()
-        assert jobs.epoch_of(scene.job) > old
-        scene.wait_until_written()
-        before = refused(cluster)
-        for process in sleepers:
-            # An executor that misses its driver ends, and may have taken its worker along.
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.resume()
-        eventually(lambda: refused(cluster) > before, PATIENCE_S)
-        psutil.wait_procs(sleepers, timeout=60)
-        scene.write(10_000)
-        scene.wait_until_writing(*spark.workers)
-
-
-def wait_until_stuck(job: jobs.RunningJob) -> None:
-    """Wait until a batch waits for tasks that sleep: no batch has ended for a second."""
-    count, since = -1, 0.0
-    while count < 0 or time.monotonic() < since + 1:
-        found = sum("keylane: batch" in line for line in job.lines)
-        if found != count:
-            count, since = found, time.monotonic()
-        time.sleep(0.05)
-
-
-def refused(cluster) -> int:
-    """How many calls of older epochs the primaries have refused."""
-    count = 0
-    for node in cluster.nodes:
-        with Redis(port=node.port) as client:
-            errors = client.info("errorstats")
-            count += errors.get("errorstat_FENCED", {}).get("count", 0)
-    return count

@@ -1,6 +1,6 @@
 """Sends the records of one request to Kafka: all at once, with one wait, and a report for each record."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Producer
@@ -170,11 +170,10 @@ class Shipment:
 
     def results(self) -> list[AppendResult]:
         """The result of each record."""
-        newest = self._newest_written(range(len(self.records)))
         results = [self._result(index) for index in range(len(self.records))]
-        for index, result in enumerate(results):
-            if isinstance(result, KeylaneError) and newest.get(self._key(index), -1) > index:
-                results[index] = Superseded(result)
+        failed = {index: each for index, each in enumerate(results) if isinstance(each, KeylaneError)}
+        for index in failed.keys() - self._not_overtaken(range(len(self.records)), failed):
+            results[index] = Superseded(failed[index])
         return results
 
     def failed_topics(self) -> set[str]:
@@ -257,12 +256,13 @@ class Shipment:
         record = self.records[index]
         return record.topic, index if record.key is None else record.key
 
-    def _newest_written(self, indices: Sequence[int]) -> dict[tuple[str, bytes | int], int]:
-        return {self._key(index): index for index in indices if isinstance(self.reports[index], Position)}
-
-    def _not_overtaken(self, group: Sequence[int], refused: Sequence[int]) -> list[int]:
-        newest = self._newest_written(group) if refused else {}
-        return [index for index in refused if newest.get(self._key(index), -1) < index]
+    def _not_overtaken(self, group: Sequence[int], failed: Collection[int]) -> list[int]:
+        """Those that failed and have no newer record of their key in the group that was written."""
+        if not failed:
+            return []
+        written = (index for index in group if isinstance(self.reports[index], Position))
+        newest = {self._key(index): index for index in written}
+        return [index for index in failed if newest.get(self._key(index), -1) <= index]
 
     def _result(self, index: int) -> AppendResult:
         report = self.reports[index]

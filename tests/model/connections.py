@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from redis.exceptions import ResponseError, TryAgainError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from keylane.adapters.redis.cluster import Cluster
+from keylane.adapters.redis.cluster import Cluster, ClusterClient
 from keylane.adapters.redis.resp import encode_command
 from keylane.ports import Clock, Deadline
 from keylane.state import codec
@@ -239,15 +239,8 @@ class JobCluster:
             raise RedisTimeoutError("the model has broken the connection")
         return connection.replies.popleft()
 
-    def roundtrip(self, node: Node, packed: bytes, reply_count: int, deadline: Deadline) -> list[Any]:
-        return self.receive(self.send(node, packed, deadline, reply_count), reply_count, deadline)
-
-    def execute(self, node: Node, commands: Sequence[bytes], deadline: Deadline) -> list[Any]:
-        replies = self.roundtrip(node, b"".join(commands), len(commands), deadline)
-        for reply in replies:
-            if isinstance(reply, Exception):
-                raise reply
-        return replies
+    roundtrip = ClusterClient.roundtrip
+    execute = ClusterClient.execute
 
     def drop(self, node: Node) -> None:
         self._open.pop(node, None)

@@ -10,7 +10,7 @@ where Spark fails on a record in it. In the end such a record is alone, and coun
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import NamedTuple, Self
 
 from pyspark.errors import PySparkException
 
@@ -56,6 +56,14 @@ class FoldCounts:
         self.late += other.late
         self.invalid += other.invalid
         self.failed += other.failed
+
+
+class Skipped(NamedTuple):
+    """Records of a stretch that are in no window, and the position of the last one that failed."""
+
+    invalid: int
+    failed: int
+    failed_at: str
 
 
 class ViewWriter:
@@ -175,16 +183,13 @@ class ViewWriter:
         if found is None or (too_many and can_divide):
             return self._fold_halves(source, stretch, lanes)
         self._note_times(found)
-        counts = FoldCounts(windows=sum(map(len, by_lane.values())))
-        for partial in found:
-            if partial.key is None and partial.failed:
-                counts.failed += partial.records
-            elif partial.key is None:
-                counts.invalid += partial.records
+        skipped = _skipped(found)
+        windows = sum(map(len, by_lane.values()))
+        counts = FoldCounts(windows=windows, invalid=skipped.invalid, failed=skipped.failed)
         for target in lanes:
             try:
                 limit_bytes = MAX_STORED_BYTES if can_divide else None
-                counts.late += self._commit(target, by_lane.get(target, []), stretch, found, limit_bytes)
+                counts.late += self._commit(target, by_lane.get(target, []), stretch, skipped, limit_bytes)
             except TooLarge:
                 if not can_divide:
                     raise
@@ -240,7 +245,7 @@ class ViewWriter:
         lane: LaneTarget,
         own: Sequence[PartialWindow],
         stretch: Stretch,
-        found: Sequence[PartialWindow],
+        skipped: Skipped,
         limit_bytes: int | None,
     ) -> int:
         """Commit the lane's own partial windows of a stretch; returns how many records were late.
@@ -257,7 +262,12 @@ class ViewWriter:
             progress, offsets=stretch.end, times_ms=tuple(self._times), late=progress.late + late
         )
         if lane == self._lanes.lanes[0]:
-            progress = _with_skipped(progress, found)
+            progress = replace(
+                progress,
+                invalid=progress.invalid + skipped.invalid,
+                failed=progress.failed + skipped.failed,
+                failed_at=skipped.failed_at or progress.failed_at,
+            )
         self._write(lane, progress, changes, watermark_ms=stretch.watermark_ms)
         return late
 
@@ -313,16 +323,15 @@ class ViewWriter:
         return self._view.closes_by(watermark_ms) or 0 if self._view.is_session else watermark_ms
 
 
-def _with_skipped(progress: Progress, found: Sequence[PartialWindow]) -> Progress:
-    """The progress with the records that are in no window."""
+def _skipped(found: Iterable[PartialWindow]) -> Skipped:
+    """Count the records that are in no window."""
     skipped = [partial for partial in found if partial.key is None]
     failed = [partial for partial in skipped if partial.failed]
     last = max(failed, key=lambda partial: (partial.last_offset, partial.partition), default=None)
-    return replace(
-        progress,
-        invalid=progress.invalid + sum(partial.records for partial in skipped if not partial.failed),
-        failed=progress.failed + sum(partial.records for partial in failed),
-        failed_at=f"{last.partition}:{last.last_offset}" if last else progress.failed_at,
+    return Skipped(
+        invalid=sum(partial.records for partial in skipped if not partial.failed),
+        failed=sum(partial.records for partial in failed),
+        failed_at=f"{last.partition}:{last.last_offset}" if last else "",
     )
 
 

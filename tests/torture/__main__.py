@@ -90,6 +90,7 @@ class Stacks:
         self._running = contextlib.ExitStack()
         self.left_wrong: list[str] = []
         self.unplanned = 0
+        self.slow = 0
 
     def run(self, configuration: Configuration, schedule: Schedule) -> Outcome:
         """Run a schedule; a stack that it broke is ended."""
@@ -119,6 +120,7 @@ class Stacks:
         """End the stack in use, if there is one."""
         if self._tormentor is not None:
             self.unplanned += self._tormentor.unplanned
+            self.slow += self._tormentor.slow
         self._tormentor = None
         self._running.close()
 
@@ -180,6 +182,7 @@ def _summary(outcomes: list[Outcome], stacks: Stacks) -> dict[str, Any]:
         "first_fault": next((outcome.faults[0] for outcome in outcomes if outcome.faults), None),
         "wrong_at_the_end": stacks.left_wrong,
         "unplanned_failovers": stacks.unplanned,
+        "slow_nodes": stacks.slow,
         "events": {kind: events[kind] for kind in EVENTS},
         "records": sum(outcome.records for outcome in outcomes),
         "reads": sum(outcome.reads for outcome in outcomes),

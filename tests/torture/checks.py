@@ -13,6 +13,7 @@ from tests.torture.counting import check_counts, counted
 from tests.torture.excuses import Excuses
 from tests.torture.oracle import is_same, show
 from tests.torture.past import check_as_of, check_history
+from tests.torture.slowness import SLOW_NODE
 from tests.torture.stack import slot_of
 
 from keylane import routing
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from tests.torture.stack import TortureStack
 
 
-_HARMLESS = ("part-readers", "slow-links", "stale-replica")
+_HARMLESS = ("part-readers", "slow-links", "stale-replica", SLOW_NODE)
 EXPIRY_MS = 100
 """How far from its time a record may expire."""
 

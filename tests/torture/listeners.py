@@ -13,7 +13,6 @@ from tests.torture.reading import TERMS
 
 from keylane.adapters.kafka.admin import KafkaAdmin, ReaderSettings
 from keylane.adapters.kafka.reader import KafkaReader
-from keylane.adapters.redis.state import RedisState
 from keylane.api.reads.change_sources import LOG_TIMEOUT_MS, KeyChanges, TopicChanges
 from keylane.api.reads.changes import LAST_OFFSETS, LAST_POSITION, ChangesRequest, any_key
 from keylane.errors import KeylaneError, Unavailable
@@ -162,7 +161,7 @@ class Listeners:
     def __init__(self, stack: TortureStack, seed: int) -> None:
         self._stack = stack
         self._source = random.Random(f"{seed}/listeners")
-        self._state = RedisState(stack.reader_cluster())
+        self._state = stack.reader_state()
         store = Store(self._state, Layouts(self._state, CLOCK, LAYOUT_TTL_S), CLOCK)
         self._log = KafkaReader(KafkaAdmin(ReaderSettings(stack.kafka.bootstrap, LOG_TIMEOUT_MS)))
         self._reader = ChangeReader(store, lambda: self._log, lambda: ValueDecoder(_no_schemas, CLOCK, 0))

@@ -14,7 +14,6 @@ from tests.torture.listeners import LAYOUT_TTL_S, Listeners
 from tests.torture.reading import WAIT_MS, Reads, Seen
 from tests.torture.tags import TagReads
 
-from keylane.adapters.redis.state import RedisState
 from keylane.errors import KeylaneError
 from keylane.query.layouts import Layouts
 from keylane.query.store import Store
@@ -98,7 +97,7 @@ class Readers:
             thread.join(WAIT_MS / 1000 + 10)
 
     def _run(self, number: int, seed: int) -> None:
-        state = RedisState(self._stack.reader_cluster())
+        state = self._stack.reader_state()
         store = Store(state, Layouts(state, CLOCK, LAYOUT_TTL_S), CLOCK)
         reads = Reads(number, store, self._stack.configuration)
         source = random.Random(f"{seed}/{number}")

@@ -61,6 +61,8 @@ class Tormentor:
     schedules: int = 0
     unplanned: int = 0
     """Failovers that no schedule caused: the machine was too busy for the nodes' heartbeats."""
+    slow: int = 0
+    """How often a node did not answer a reader in time, without trouble."""
 
     @classmethod
     def of(cls, stack: TortureStack, seed: int) -> Tormentor:
@@ -95,10 +97,12 @@ class Tormentor:
             missing = self._wait_reached(ends, written_ms, within_s)
             seen = self.readers.take()
             nemesis.troubles += self._unplanned(before, nemesis.troubles, began_s)
+            self._note_slowness(nemesis.troubles)
             facts = Facts(self.log, self.producers.acknowledged, nemesis.troubles, self.stack)
             faults += _first(check_seen(seen, facts)) + self.readers.take_wrong()
             if not missing:
                 self.readers.listeners.rest()
+                self._note_slowness(facts.troubles)
                 faults += _first(self.streams.check(facts))
             if not missing:
                 faults += self._check_stored(self._keys_of(schedule), schedule.prefix)
@@ -210,6 +214,11 @@ class Tormentor:
         ]
         self.unplanned += len(changed)
         return [Trouble("unplanned", shard, began_s) for shard in changed]
+
+    def _note_slowness(self, troubles: list[Trouble]) -> None:
+        found = self.stack.slowness.take(troubles)
+        self.slow += len(found)
+        troubles += found
 
 
 def _since(began_s: float, note: dict[str, Any]) -> dict[str, Any]:

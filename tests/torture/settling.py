@@ -11,7 +11,6 @@ from tests.torture.configurations import RETAINED
 from tests.torture.reading import TERMS
 from tests.torture.stack import wait_until
 
-from keylane.adapters.redis.state import RedisState
 from keylane.errors import KeylaneError
 from keylane.query.latest import read_latest
 from keylane.query.layouts import Layouts
@@ -31,7 +30,7 @@ _LAYOUT_TTL_S = 0.3
 @contextlib.contextmanager
 def _reader(side: Side) -> Iterator[Callable[[bytes], Answer]]:
     """A read of a key, over the readers' links. It raises KeylaneError."""
-    state = RedisState(side.world.stack.reader_cluster())
+    state = side.world.stack.reader_state()
     store = Store(state, Layouts(state, CLOCK, _LAYOUT_TTL_S), CLOCK)
     try:
         yield lambda key: read_latest(store, side.name, key, TERMS)

@@ -21,6 +21,7 @@ from tests.torture.brokers import create_replicated, running_brokers
 from tests.torture.configurations import SIDE_PARTITIONS, SIDE_TOPICS
 from tests.torture.journal import Journal
 from tests.torture.links import LinkedCluster, Links
+from tests.torture.slowness import Slowness, WatchedState
 
 from keylane import routing
 from keylane.adapters.redis.cluster import Cluster
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from tests.torture.brokers import Brokers, TortureKafka
     from tests.torture.configurations import Configuration
 
+    from keylane.adapters.redis.state import RedisState
     from keylane.model.records import Layout, Watermark
     from keylane_local.servers.redis_cluster import RedisCluster
     from keylane_local.servers.redis_node import RedisNode
@@ -143,6 +145,7 @@ class TortureStack:
         self.side_numbers = itertools.count()
         self.side_keys: dict[tuple[str, bytes], None] = {}
         """Topic and key of all that side topics ever had; a dict, because events add while readers look."""
+        self.slowness = Slowness(self.shard_of)
         self.journals = {topic: Journal() for topic in SIDE_TOPICS}
         for shape in configuration.shapes:
             create_replicated(kafka, shape.name, shape.partitions)
@@ -167,9 +170,9 @@ class TortureStack:
         }
         return Job(number, self.folder, environment)
 
-    def reader_cluster(self) -> Cluster:
-        """A client such as the functions have, over the readers' links."""
-        return LinkedCluster(self.redis, self.reader_links.ports)
+    def reader_state(self) -> RedisState:
+        """What the functions read with, over the readers' links."""
+        return WatchedState(LinkedCluster(self.redis, self.reader_links.ports), self.slowness.note)
 
     def restripe(self) -> str:
         """Change the number of stripes of the first topic in the job's config; returns the topic."""

@@ -17,8 +17,8 @@ MUTANTS = (
         (
             Replacement(
                 _SOURCES,
-                "read_changed(reader.store, request.topic, found, request.terms)",
-                "read_changed(reader.store, request.topic, found, request.terms)[0], set()",
+                "read_changed(reader.store, request.topic, found, request.terms, self._seen)",
+                "read_changed(reader.store, request.topic, found, request.terms, self._seen)[0], set()",
             ),
         ),
         test="tests/integration/redis/test_stale_replicas.py::test_a_change_that_a_stale_replica_lacks_is_sent_once_the_primary_answers",
@@ -30,11 +30,18 @@ MUTANTS = (
         (
             Replacement(
                 _CHANGES,
-                "behind = set() if key in from_primaries else partitions - {answer.partition}",
-                "behind = set()",
+                "answer, behind = answers[key], unsure.get(key, frozenset())",
+                "answer, behind = answers[key], frozenset[int]()",
             ),
         ),
         test=f"{_SOURCE_UNITS}::test_a_stray_s_change_is_read_from_its_primary_and_sent_once_that_answers",
+        is_rare=True,
+    ),
+    # A replica that is behind what the stream has sent takes a key back.
+    Mutant(
+        "a stream's keys do not go back",
+        (Replacement(_CHANGES, "each.watermark.next_offset < seen.get(each.lane, 0)", "False"),),
+        test=f"{_SOURCE_UNITS}::test_a_key_does_not_go_back_where_a_replica_is_behind_what_was_sent",
         is_rare=True,
     ),
     # A broker that is behind the state has nothing to read: that counts as the end.

@@ -17,6 +17,7 @@ from keylane.state.lanes import lane_of_key
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from keylane.api.reads.change_sources import TopicChanges
     from keylane.model.changes import ChangeEvent
 
 
@@ -63,6 +64,48 @@ def test_a_stray_s_change_is_read_from_its_primary_and_sent_once_that_answers(to
     topic.state.without_primary = set()
     events = stream.wait(1)
     assert (changes(events), events[-1].id) == ([(key, True)], "0:1,1:2@7")
+
+
+@pytest.fixture
+def stream(topic: ChangingTopic) -> TopicChanges:
+    """A stream that has begun."""
+    return topic.stream()
+
+
+@pytest.fixture
+def behind(topic: ChangingTopic) -> list[dict[bytes, bytes | None]]:
+    """What replicas had after each of three changes of a key. The primary has all of them."""
+    behind = []
+    for value in (b"1", b"2", b'"new"'):
+        topic.put(topic.key_in(0), value)
+        topic.lag(topic.key_in(0))
+        behind.append(dict(topic.state.lagging))
+    topic.state.lagging = behind[0]
+    return behind
+
+
+def hear_the_newest_while_a_replica_says_how_far_the_state_is(topic: ChangingTopic, stream: TopicChanges):
+    topic.kafka.before_read = topic.state.lagging.clear
+    events = stream.wait(1)
+    assert (changes(events), events[-1].id) == ([(topic.key_in(0), True)], "0:2,1:1@7")
+    topic.kafka.before_read = lambda: None
+
+
+def test_a_key_does_not_go_back_where_a_replica_is_behind_what_was_sent(topic: ChangingTopic, stream, behind):
+    hear_the_newest_while_a_replica_says_how_far_the_state_is(topic, stream)
+    topic.state.lagging = behind[1]
+    topic.state.without_primary = {lane_of_key(topic.layout, topic.key_in(0)).slot}
+    assert not stream.wait(0.1)
+    topic.state.without_primary = set()
+    events = stream.wait(1)
+    assert (changes(events), events[-1].id) == ([(topic.key_in(0), True)], "0:3,1:1@7")
+
+
+def test_a_stream_goes_on_where_a_failover_took_back_what_it_had_sent(topic: ChangingTopic, stream, behind):
+    hear_the_newest_while_a_replica_says_how_far_the_state_is(topic, stream)
+    topic.state.entries |= behind[1]
+    events = stream.wait(1)
+    assert (changes(events), events[-1].id) == ([(topic.key_in(0), False)], "0:3,1:1@7")
 
 
 def test_a_stream_waits_for_a_broker_that_is_behind_the_state(topic: ChangingTopic):

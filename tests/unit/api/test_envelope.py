@@ -16,6 +16,7 @@ from keylane.ports import Clock
 from keylane.query.decoding import ValueDecoder
 from keylane.query.multi_get import LaneRecords
 from keylane.state import codec
+from keylane.state.lanes import lane_at
 
 NOW_MS = 1_357_034_400_000
 LAYOUT = Layout('fl"ights', 9)
@@ -85,7 +86,7 @@ def test_a_record_has_all_that_is_known_of_it_and_json_as_it_was_written(record:
 def test_the_keys_of_a_lane_are_rendered_as_each_alone(found, as_bytes, value_format):
     layout = Layout("flights", 9, options=Options(value_format=value_format))
     keys = [b"k%d" % number for number in range(len(found))]
-    lane = LaneRecords(layout, 3, WATERMARK, keys, found)
+    lane = LaneRecords(layout, lane_at(layout, 3, 0), WATERMARK, keys, found)
     alone = [envelopes(as_bytes=as_bytes).render_row(key, answer) for key, answer in lane.rows()]
     assert envelopes(as_bytes=as_bytes).render_lane(lane) == alone
 

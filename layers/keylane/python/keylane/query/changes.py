@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 from keylane.errors import OffsetOutOfRange, StateUnavailable
 from keylane.model.kafka import EARLIEST, READ_UNCOMMITTED, LogRange
-from keylane.model.records import Answer, Position, Record
+from keylane.model.records import Answer, Position
 from keylane.ports import Call, Deadline, LogReader
 from keylane.query.decoding import ValueDecoder
-from keylane.query.multi_get import read_many
+from keylane.query.multi_get import LaneRecords, read_many
 from keylane.query.store import Reading, ReadTerms, Store, read_current
 from keylane.state.lanes import Lane, decode_values, keys_by_lane, lanes_of_topic
 
@@ -106,31 +106,40 @@ def find_changed_keys(
 
 
 def read_changed(
-    store: Store, topic: str, found: ChangedKeys, terms: ReadTerms
+    store: Store, topic: str, found: ChangedKeys, terms: ReadTerms, seen: dict[Lane, int]
 ) -> tuple[dict[bytes, Answer], set[int]]:
     """Return what is under the keys, and the partitions whose changes may be missing from it.
 
     A partition's changes are in an answer if its lane's watermark is at the partition's next offset. A stray
-    is in another lane, whose watermark says nothing of it: that lane's primary has it. A key without a
-    partition that the answer covers is left out. Raises as `read_many`.
+    is in another lane, whose watermark says nothing of it: that lane's primary has it. So it is asked, too,
+    where a replica is behind what was `seen` of its lane, or keys would go back to older records; `seen` gets
+    the lanes' next offsets. A key without a partition that the answer covers is left out. Raises as
+    `read_many`.
     """
     if not found.keys:
         return {}, set()
     lanes, _ = read_many(store, topic, list(found.keys), terms)
-    answers = dict(row for lane in lanes for row in lane.rows())
-    strays = [key for key, partitions in found.keys.items() if partitions - {answers[key].partition}]
-    from_primaries = _read_from_primaries(store, topic, strays, terms)
-    answers |= from_primaries
+    answers: dict[bytes, Answer] = {}
+    unsure: dict[bytes, frozenset[int]] = {}
+    for each in lanes:
+        answers |= each.rows()
+        is_outdated = each.watermark.next_offset < seen.get(each.lane, 0)
+        told = frozenset(() if is_outdated else (each.lane.partition,))
+        unsure |= {key: rest for key in each.keys if (rest := found.keys[key] - told)}
+        if not is_outdated:
+            seen[each.lane] = each.watermark.next_offset
+    for each in _read_from_primaries(store, topic, list(unsure), terms):
+        answers |= each.rows()
+        for key in each.keys:
+            del unsure[key]
+        seen[each.lane] = each.watermark.next_offset
     shown: dict[bytes, Answer] = {}
     missing: set[int] = set()
     for key, partitions in found.keys.items():
-        answer = answers[key]
-        behind = set() if key in from_primaries else partitions - {answer.partition}
-        if (
-            answer.partition in partitions
-            and answer.watermark.next_offset < found.next_offsets[answer.partition]
-        ):
-            behind = behind | {answer.partition}
+        answer, behind = answers[key], unsure.get(key, frozenset())
+        own = answer.partition
+        if own in partitions and answer.watermark.next_offset < found.next_offsets[own]:
+            behind |= {own}
         missing |= behind
         if partitions - behind:
             shown[key] = answer
@@ -139,21 +148,17 @@ def read_changed(
 
 def _read_from_primaries(
     store: Store, topic: str, keys: Sequence[bytes], terms: ReadTerms
-) -> dict[bytes, Answer]:
-    """Return what the keys' primaries have; keys whose primary does not answer are left out."""
+) -> list[LaneRecords]:
+    """Return what the keys' primaries have; lanes whose primary does not answer are left out."""
     if not keys:
-        return {}
+        return []
     deadline = Deadline.after_ms(terms.timeout_ms, store.clock)
-    found, reading = read_current(store, topic, deadline, _read_primaries, keys)
-    return {
-        key: reading.answer(lane, record)
-        for lane, records in found.items()
-        for key, record in records.items()
-    }
+    found, _ = read_current(store, topic, deadline, _read_primaries, keys)
+    return found
 
 
-def _read_primaries(reading: Reading, keys: Sequence[bytes]) -> dict[Lane, dict[bytes, Record | None]]:
-    found = {}
+def _read_primaries(reading: Reading, keys: Sequence[bytes]) -> list[LaneRecords]:
+    found = []
     for lane, own in keys_by_lane(reading.layout, keys).items():
         names = [*(lane.value_prefix + key for key in own), lane.watermark_key]
         try:
@@ -164,5 +169,6 @@ def _read_primaries(reading: Reading, keys: Sequence[bytes]) -> dict[Lane, dict[
             continue
         reading.watermarks.note(lane, watermark)
         if watermark is not None:
-            found[lane] = dict(zip(own, decode_values(lane, own, values), strict=True))
+            records = decode_values(lane, own, values)
+            found.append(LaneRecords(reading.layout, lane, reading.watermarks.by_lane[lane], own, records))
     return found

@@ -16,15 +16,15 @@ class LaneRecords(NamedTuple):
     """What was found in one lane: the record of each key, None where it is absent."""
 
     layout: Layout
-    partition: int
+    lane: Lane
     watermark: Watermark
     keys: Sequence[bytes]
     records: Sequence[Record | None]
 
     def rows(self) -> list[tuple[bytes, Answer]]:
         """Return each key with its answer."""
-        layout, partition, watermark, keys, records = self
-        answers = [Answer(layout, partition, record, watermark) for record in records]
+        layout, lane, watermark, keys, records = self
+        answers = [Answer(layout, lane.partition, record, watermark) for record in records]
         return list(zip(keys, answers, strict=True))
 
 
@@ -43,10 +43,7 @@ def read_many(
     found, reading = read_current(store, topic, deadline, _read_lanes, distinct, atomic=atomic)
     reading.check(terms)
     by_lane = reading.watermarks.by_lane
-    lanes = [
-        LaneRecords(reading.layout, lane.partition, by_lane[lane], keys, records)
-        for lane, keys, records in found
-    ]
+    lanes = [LaneRecords(reading.layout, lane, by_lane[lane], keys, records) for lane, keys, records in found]
     return lanes, reading.watermarks
 
 

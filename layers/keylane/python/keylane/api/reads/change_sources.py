@@ -11,6 +11,7 @@ from keylane.model.records import Answer
 from keylane.ports import Deadline
 from keylane.query.changes import ChangeReader, TopicPosition, find_changed_keys, read_changed, read_position
 from keylane.query.latest import FIRST_POLL_PAUSE_S, LAST_POLL_PAUSE_S, Wait, read_latest
+from keylane.state.lanes import Lane
 
 PAUSE_OF_LANE_S = 0.0001
 """A topic with thousands of lanes is polled less often."""
@@ -77,6 +78,7 @@ class TopicChanges:
         self._reader = reader
         self._request = request
         self._position = TopicPosition(0, {})
+        self._seen: dict[Lane, int] = {}
 
     def start(self) -> None:
         """See `ChangeSource.start`."""
@@ -129,7 +131,7 @@ class TopicChanges:
         before = since.next_offsets
         found = find_changed_keys(reader.log(), request.topic, before, ends.next_offsets, deadline)
         found = found._replace(keys={key: of for key, of in found.keys.items() if is_wanted(key)})
-        answers, missing = read_changed(reader.store, request.topic, found, request.terms)
+        answers, missing = read_changed(reader.store, request.topic, found, request.terms, self._seen)
         # What may be missing from the answers is read once more: the stream stays before it.
         next_offsets = {
             partition: offset for partition, offset in found.next_offsets.items() if partition not in missing

@@ -70,8 +70,8 @@ class Envelopes:
 
     def render_lane(self, found: LaneRecords) -> list[str]:
         """As `render_row`, of each key of a lane."""
-        layout, partition, watermark, keys, records = found
-        common = self._common_of(Answer(layout, partition, None, watermark))
+        layout, lane, watermark, keys, records = found
+        common = self._common_of(Answer(layout, lane.partition, None, watermark))
         if common.keeps_values and None not in records:
             return self._render_all(common, records)  # type: ignore[arg-type]  # none of them is None
         return [self._render_row(common, key, record) for key, record in zip(keys, records, strict=True)]

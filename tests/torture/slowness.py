@@ -1,0 +1,60 @@
+"""When readers gave up on a node that no schedule touched: the machine was too busy to answer in time.
+
+From then on a replica, which may be behind, answers them for a while. So what they saw is judged as in a
+schedule that slows their links down.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from tests.torture.faults.world import Trouble
+
+from keylane.adapters.redis.replicas import UNHEALTHY_FOR_S
+from keylane.adapters.redis.state import RedisState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from keylane.adapters.redis.cluster import ClusterClient
+    from keylane.adapters.redis.connections import Node
+    from keylane.ports import Deadline
+
+SLOW_NODE = "slow-node"
+
+
+class WatchedState(RedisState):
+    """Calls `note` with a slot of each node that did not answer."""
+
+    def __init__(self, cluster: ClusterClient, note: Callable[[int], None]) -> None:
+        super().__init__(cluster)
+        self._note = note
+
+    def _mark_unhealthy(self, node: Node, deadline: Deadline) -> None:
+        super()._mark_unhealthy(node, deadline)
+        slot = next((slot for slot, nodes in enumerate(self._slot_map.slots) if node in nodes), None)
+        if slot is not None:
+            self._note(slot)
+
+
+class Slowness:
+    """The times of a stack's readers; all threads add to it."""
+
+    def __init__(self, shard_of: Callable[[int], int]) -> None:
+        self._shard_of = shard_of
+        self._noted: list[tuple[int, float]] = []  # shard, monotonic seconds
+
+    def note(self, slot: int) -> None:
+        """A node of the slot did not answer."""
+        self._noted.append((self._shard_of(slot), time.monotonic()))
+
+    def take(self, troubles: Iterable[Trouble]) -> Sequence[Trouble]:
+        """The times of shards since the last call that no trouble explains."""
+        taken, self._noted = self._noted, []
+        troubles = list(troubles)
+        return [
+            Trouble(SLOW_NODE, shard, at_s, at_s + UNHEALTHY_FOR_S)
+            for shard, at_s in taken
+            if not any(trouble.touches(shard, at_s, at_s) for trouble in troubles)
+        ]

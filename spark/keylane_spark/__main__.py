@@ -14,12 +14,14 @@ import signal
 import sys
 import tempfile
 import threading
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from keylane.adapters.aws import references
+from keylane.adapters.kafka.options import Connection
 from keylane.config import kafka as kafka_config
 from keylane.config.functions import renewable_redis
 from keylane.config.settings import is_set
@@ -30,17 +32,13 @@ from keylane.wiring.tracing import open_tracing
 from keylane_spark import job
 from keylane_spark.adapters.claim_clock import ClaimClock
 from keylane_spark.adapters.kafka_admin import JobKafka
-from keylane_spark.config.topics import Config, load
+from keylane_spark.config.topics import Config, JobConfig, load
 from keylane_spark.context import JobContext
 from keylane_spark.engine import kafka_options, session
 from keylane_spark.telemetry import emf
 from keylane_spark.telemetry.metrics import JobMetrics
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from keylane.adapters.kafka.options import Connection
-    from keylane_spark.config.topics import JobConfig
     from keylane_spark.telemetry.batch_spans import BatchSpans
 
 SERVICE = "keylane-job"

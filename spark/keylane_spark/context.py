@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pyspark.sql import SparkSession
+
+from keylane.adapters.redis.cluster import Cluster, RedisSettings
+from keylane.model.kafka import TopicPartition
+from keylane.ports import Clock
+from keylane_spark.adapters.claim_clock import ClaimClock
 from keylane_spark.adapters.function_library import FunctionLibrary, WriteOptions
-from keylane_spark.engine.leader_epochs import epoch_ends
+from keylane_spark.adapters.kafka_admin import JobKafka
+from keylane_spark.config.topics import Config
+from keylane_spark.engine.leader_epochs import EpochEnd, epoch_ends
+from keylane_spark.telemetry.metrics import JobMetrics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from pathlib import Path
-
-    from pyspark.sql import SparkSession
-
-    from keylane.adapters.redis.cluster import Cluster, RedisSettings
-    from keylane.model.kafka import TopicPartition
-    from keylane.ports import Clock
-    from keylane_spark.adapters.claim_clock import ClaimClock
-    from keylane_spark.adapters.kafka_admin import JobKafka
-    from keylane_spark.config.topics import Config
-    from keylane_spark.engine.leader_epochs import EpochEnd
     from keylane_spark.telemetry.batch_spans import BatchSpans
-    from keylane_spark.telemetry.metrics import JobMetrics
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from redis.exceptions import ResponseError
 
+from keylane.adapters.redis.cluster import Cluster, Node
 from keylane.adapters.redis.errors import translate_redis_errors
 from keylane.adapters.redis.resp import encode_command
-from keylane.ports import Deadline
+from keylane.model.records import Layout, Position
+from keylane.ports import Clock, Deadline
 from keylane.state import codec, lanes, redis_keys
+from keylane.state.lanes import Lane
 from keylane_spark.adapters.sweep import scan
 from keylane_spark.columns.routing import lane_column
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
-
-    from keylane.adapters.redis.cluster import Cluster, Node
-    from keylane.model.records import Layout, Position
-    from keylane.ports import Clock
-    from keylane.state.lanes import Lane
 
 _TIMEOUT_MS = 5000
 _ODD = b"?"

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
+from keylane.model.kafka import TopicPartition
+from keylane.model.records import Options
 from keylane.state import codec
 from keylane_spark.columns.headers import header_blocks
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
-    from typing import TypeAlias
-
-    from numpy.typing import NDArray
-
-    from keylane.model.kafka import TopicPartition
-    from keylane.model.records import Options
-
-    RowsOfPartitions: TypeAlias = Generator[tuple[TopicPartition, "Rows"], None, None]
+RowsOfPartitions: TypeAlias = Generator[tuple[TopicPartition, "Rows"], None, None]
 
 
 class _Columns:

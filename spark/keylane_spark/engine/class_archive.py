@@ -10,18 +10,15 @@ from __future__ import annotations
 import sys
 import tempfile
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pyarrow as pa
 from py4j.protocol import Py4JJavaError
+from pyspark.sql import DataFrame, SparkSession
 
 from keylane_spark.engine import session
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
 
 _EXIT_TIMEOUT_S = 120
 _UNUSED = (

@@ -5,21 +5,16 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
+from keylane.adapters.kafka.options import Connection
+from keylane.model.kafka import TopicPartition
+from keylane_spark.config.topics import JobConfig
 from keylane_spark.engine import kafka_options
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
-
-    from pyspark.sql import DataFrame
-
-    from keylane.adapters.kafka.options import Connection
-    from keylane.model.kafka import TopicPartition
-    from keylane_spark.config.topics import JobConfig
 
 CONNECTOR = ("spark-sql-kafka-0-10", "spark-token-provider-kafka-0-10", "kafka-clients", "commons-pool2")
 """The jars of the folder that Spark needs; the others belong to the local broker."""

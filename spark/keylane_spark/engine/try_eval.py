@@ -8,13 +8,10 @@ between columns and expressions, fails with a TypeError at the start of a view.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import Column, SparkSession
 from pyspark.sql.classic.column import Column as ClassicColumn
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column
 
 
 def try_eval(column: Column) -> Column:

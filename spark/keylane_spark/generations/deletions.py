@@ -13,15 +13,12 @@ gets its deletions (see `serving.carried_deletions`), unless what it lacks may n
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from keylane.model.kafka import TopicPartition
-    from keylane.model.records import Layout
-    from keylane_spark.adapters.lane import LaneStart, LaneTarget
+from keylane.model.kafka import TopicPartition
+from keylane.model.records import Layout
+from keylane_spark.adapters.lane import LaneStart, LaneTarget
 
 SHARE = 0.9
 """What part of the time is for being away. The rest is for reading on: a tombstone may go meanwhile, too."""

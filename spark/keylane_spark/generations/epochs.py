@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from keylane.errors import Fenced, StateUnavailable
+from keylane.model.records import Layout
 from keylane_spark.adapters.topic_record import Lineage, TopicRecord
-from keylane_spark.generations.plan import plan
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
-
-    from keylane.model.records import Layout
-    from keylane_spark.generations.ownership import Ownership
-    from keylane_spark.generations.plan import GenerationPlan
+from keylane_spark.generations.ownership import Ownership
+from keylane_spark.generations.plan import GenerationPlan, plan
 
 T = TypeVar("T")
 

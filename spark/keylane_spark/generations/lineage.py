@@ -11,20 +11,17 @@ in a new epoch it checks the lineage against the log, and stores it with that ep
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from keylane.errors import LogUnavailable
+from keylane.model.kafka import TopicPartition
+from keylane_spark.adapters.kafka_admin import LogEnd
+from keylane_spark.adapters.topic_record import Lineage
 from keylane_spark.engine.leader_epochs import EpochEnd
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+AskEnds = Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, EpochEnd | None]]
 
-    from keylane.model.kafka import TopicPartition
-    from keylane_spark.adapters.kafka_admin import LogEnd
-    from keylane_spark.adapters.topic_record import Lineage
-
-    AskEnds = Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, EpochEnd | None]]
 
 _MAX_EPOCHS = 16
 """How many epochs are stored: a lane that falls back behind all of them is not compared."""

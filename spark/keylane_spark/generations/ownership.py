@@ -6,24 +6,16 @@ import os
 import socket
 import threading
 import uuid
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from keylane.adapters.redis.cluster import Cluster
+from keylane.adapters.redis.cluster import Cluster, RedisSettings
 from keylane.errors import Fenced, KeylaneError, called
-from keylane_spark.adapters.function_library import DEFAULTS
+from keylane.model.records import Layout
+from keylane.ports import Clock
+from keylane_spark.adapters.function_library import DEFAULTS, WriteOptions
 from keylane_spark.adapters.layout_store import LayoutStore
-from keylane_spark.adapters.topic_record import Owner, TopicRecord
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
-
-    from keylane.adapters.redis.cluster import RedisSettings
-    from keylane.model.records import Layout
-    from keylane.ports import Clock
-    from keylane_spark.adapters.function_library import WriteOptions
-    from keylane_spark.adapters.topic_record import Lineage
-
+from keylane_spark.adapters.topic_record import Lineage, Owner, TopicRecord
 
 _REPAIR_PERIOD_S = 5.0
 

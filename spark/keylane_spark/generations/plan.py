@@ -6,17 +6,13 @@ readers wait until it is complete. Any other change of the layout is built besid
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from keylane.errors import WriterError
 from keylane.model.records import MAX_LANES, UNSTORED, Layout
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from keylane_spark.adapters.topic_record import TopicRecord
-    from keylane_spark.config.topics import TopicConfig
+from keylane_spark.adapters.topic_record import TopicRecord
+from keylane_spark.config.topics import TopicConfig
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,20 +11,15 @@ from __future__ import annotations
 
 import math
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator
 
-from keylane.adapters.redis.cluster import Cluster
+from keylane.adapters.redis.cluster import Cluster, RedisSettings
 from keylane.errors import called
+from keylane.ports import Clock
 from keylane_spark.adapters.function_library import FunctionLibrary
 from keylane_spark.adapters.sweep import FoundGenerations, remove_generation
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from keylane.adapters.redis.cluster import RedisSettings
-    from keylane.ports import Clock
-    from keylane_spark.config.topics import Config
-    from keylane_spark.generations.ownership import Ownership
+from keylane_spark.config.topics import Config
+from keylane_spark.generations.ownership import Ownership
 
 _SCAN_COST = 0.1
 """The cost of a key that is scanned and kept; a key that is removed costs 1."""

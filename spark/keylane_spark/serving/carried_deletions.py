@@ -23,24 +23,19 @@ from __future__ import annotations
 import contextlib
 import math
 from collections import defaultdict
+from collections.abc import Collection, Generator, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from keylane.adapters.redis.cluster import Cluster
+from keylane.model.records import Layout
 from keylane.state import codec, lanes
 from keylane_spark.adapters.lane import LaneTarget
-from keylane_spark.adapters.lane_reader import LaneReader
+from keylane_spark.adapters.lane_reader import LaneReader, Stored
+from keylane_spark.adapters.lane_writer import LaneWriter
 from keylane_spark.columns.chunks import COMPARED_RECORDS
+from keylane_spark.context import JobContext
 from keylane_spark.generations.deletions import why_not_carried
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Generator, Iterator
-
-    from keylane.model.records import Layout
-    from keylane_spark.adapters.lane_reader import Stored
-    from keylane_spark.adapters.lane_writer import LaneWriter
-    from keylane_spark.context import JobContext
-    from keylane_spark.stream.openings import Opening
+from keylane_spark.stream.openings import Opening
 
 _REPORT_S = 10.0
 

@@ -13,22 +13,17 @@ needs all shards; when they take writes again, all lanes are opened.
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
+from keylane.adapters.redis.cluster import Cluster
+from keylane.model.kafka import TopicPartition
+from keylane_spark.adapters.lane import LaneTarget
+from keylane_spark.context import JobContext
 from keylane_spark.generations.deletions import DeletionCheck, why_not_carried
-from keylane_spark.generations.epochs import StateStale
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
-
-    from keylane.adapters.redis.cluster import Cluster
-    from keylane.model.kafka import TopicPartition
-    from keylane_spark.adapters.lane import LaneTarget
-    from keylane_spark.context import JobContext
-    from keylane_spark.generations.epochs import BegunState
-    from keylane_spark.generations.ownership import Ownership
-    from keylane_spark.stream.openings import Opening
+from keylane_spark.generations.epochs import BegunState, StateStale
+from keylane_spark.generations.ownership import Ownership
+from keylane_spark.stream.openings import Opening
 
 _MARKED = "its lanes may hold deleted keys"
 

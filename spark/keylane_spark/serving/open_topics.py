@@ -22,17 +22,25 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from keylane.adapters.redis.cluster import Cluster
 from keylane.errors import StateUnavailable, UnknownTopic
+from keylane.model.kafka import TopicPartition
+from keylane.model.records import Layout
 from keylane_spark.adapters.eviction import check_eviction_policy
-from keylane_spark.adapters.lane import LaneTarget, lanes_of, lost_strays
+from keylane_spark.adapters.kafka_admin import TopicShape
+from keylane_spark.adapters.lane import LaneStart, LaneTarget, lanes_of, lost_strays
+from keylane_spark.adapters.lane_writer import LaneWriter
 from keylane_spark.adapters.old_libraries import remove_old_libraries
 from keylane_spark.adapters.parked_slots import ParkedSlots
+from keylane_spark.adapters.topic_record import TopicRecord
+from keylane_spark.config.topics import TopicConfig
+from keylane_spark.context import JobContext
 from keylane_spark.generations.epochs import (
     RECREATED,
+    BegunState,
     StateAhead,
     StoredState,
     begin_state,
@@ -40,25 +48,11 @@ from keylane_spark.generations.epochs import (
     open_with_epoch,
 )
 from keylane_spark.generations.lineage import LogCheck, last_epochs
+from keylane_spark.generations.ownership import Ownership
 from keylane_spark.generations.plan import wanted_layout
 from keylane_spark.serving.missed_deletions import MissedDeletions
 from keylane_spark.serving.parking import writable_slots
 from keylane_spark.stream.openings import Opening, Openings, WriterSpec
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
-
-    from keylane.model.kafka import TopicPartition
-    from keylane.model.records import Layout
-    from keylane_spark.adapters.kafka_admin import TopicShape
-    from keylane_spark.adapters.lane import LaneStart
-    from keylane_spark.adapters.lane_writer import LaneWriter
-    from keylane_spark.adapters.topic_record import TopicRecord
-    from keylane_spark.config.topics import TopicConfig
-    from keylane_spark.context import JobContext
-    from keylane_spark.generations.epochs import BegunState
-    from keylane_spark.generations.ownership import Ownership
-
 
 _CREATED_WITHIN_S = 10.0
 _CREATED_POLL_S = 0.1

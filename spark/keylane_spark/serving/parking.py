@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
-from keylane.adapters.redis.cluster import Cluster
+from keylane.adapters.redis.cluster import Cluster, RedisSettings
 from keylane.errors import StateUnavailable, TopicChanged
-from keylane.ports import Deadline
+from keylane.ports import Clock, Deadline
 from keylane_spark.adapters.function_library import FunctionLibrary, WriteOptions
 from keylane_spark.adapters.parked_slots import writable
 from keylane_spark.adapters.record_copies import MAJORITY
 from keylane_spark.adapters.record_copies import SLOTS as RECORD_SLOTS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from keylane.adapters.redis.cluster import RedisSettings
-    from keylane.ports import Clock
-    from keylane_spark.context import JobContext
-    from keylane_spark.stream.openings import Openings
+from keylane_spark.context import JobContext
+from keylane_spark.stream.openings import Openings
 
 _PROBE = WriteOptions(retry_budget_s=0.2, attempt_timeout_s=1.0)
 _FIRST_PAUSE_S = 1.0

@@ -22,25 +22,21 @@ That is looked at last when both queries have stopped, for any batch may park a 
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+import threading
+from collections.abc import Iterable
 
 from keylane.adapters.redis.cluster import Cluster
 from keylane.errors import Fenced, KeylaneError, StateUnavailable, TopicChanged
 from keylane_spark.adapters.lane import lanes_of
+from keylane_spark.context import JobContext
+from keylane_spark.generations.ownership import Ownership
 from keylane_spark.serving.carried_deletions import carry_deletions
 from keylane_spark.serving.parking import ParkingWatch
 from keylane_spark.stream.batch_query import FAILED_STOP_S, STOP_S
+from keylane_spark.stream.openings import Openings
 from keylane_spark.stream.topic_query import TopicQuery
-
-if TYPE_CHECKING:
-    import threading
-    from collections.abc import Iterable
-
-    from keylane_spark.context import JobContext
-    from keylane_spark.generations.ownership import Ownership
-    from keylane_spark.stream.openings import Openings
-    from keylane_spark.telemetry.metrics import JobMetrics
-    from keylane_spark.telemetry.strays import StrayTotals
+from keylane_spark.telemetry.metrics import JobMetrics
+from keylane_spark.telemetry.strays import StrayTotals
 
 _POLL_S = 0.1
 _NEAR_MS = 5_000

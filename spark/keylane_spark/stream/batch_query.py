@@ -8,19 +8,14 @@ import threading
 import traceback
 import uuid
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from py4j.protocol import Py4JError
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
 
 from keylane.errors import KeylaneError, Unavailable, WriterError
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from pyspark.sql import DataFrame
-    from pyspark.sql.streaming.query import StreamingQuery
-
-    from keylane.model.kafka import TopicPartition
+from keylane.model.kafka import TopicPartition
 
 STOP_S = 20.0
 """How long the batch in progress is waited for."""

@@ -5,26 +5,20 @@ rows of one partition -> records -> records of one lane -> folded chunks -> RESP
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
+from keylane.model.kafka import TopicPartition
+from keylane.model.records import Layout
 from keylane_spark.adapters.lane import LaneTarget, OffsetRange
-from keylane_spark.columns.chunks import COMPARED_RECORDS, MAX_BYTES, MAX_RECORDS, Folder
-from keylane_spark.columns.records import stored_records
+from keylane_spark.adapters.lane_writer import LaneWriter
+from keylane_spark.columns.chunks import COMPARED_RECORDS, MAX_BYTES, MAX_RECORDS, Chunk, Folded, Folder
+from keylane_spark.columns.records import Rows, stored_records
 from keylane_spark.columns.routing import lane_column
 from keylane_spark.telemetry.tally import Tally
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
-
-    from keylane.model.kafka import TopicPartition
-    from keylane.model.records import Layout
-    from keylane_spark.adapters.lane_writer import LaneWriter
-    from keylane_spark.columns.chunks import Chunk, Folded
-    from keylane_spark.columns.records import Rows
 
 MAX_OPEN_BYTES = 64 * 1024 * 1024
 """The most that the open chunks of all lanes may hold: a task's partition may have thousands of stripes."""

@@ -9,21 +9,17 @@ from __future__ import annotations
 
 import functools
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    import pyarrow as pa
-    from pyspark.sql import Column, DataFrame
-
-    from keylane.model.kafka import TopicPartition
-    from keylane_spark.adapters.lane import OffsetRange
-    from keylane_spark.telemetry.tally import Tally
+from keylane.model.kafka import TopicPartition
+from keylane_spark.adapters.lane import OffsetRange
+from keylane_spark.telemetry.tally import Tally
 
 MAX_BYTES = 64 * 1024 * 1024
 """The driver takes batches of at most this size, by estimate; what it reads is always below twice that."""

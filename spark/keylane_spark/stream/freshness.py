@@ -12,13 +12,10 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Collection, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
-
-    from keylane.model.kafka import TopicPartition
+from keylane.model.kafka import TopicPartition
 
 _MAX_SIGHTS = 1000
 

@@ -10,23 +10,19 @@ meanwhile. A slot that it has not reached for `redis_patience_s` is parked.
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
 
 from keylane.adapters.redis.cluster import Cluster
 from keylane.errors import KeylaneError, Unavailable
+from keylane.model.kafka import TopicPartition
 from keylane_spark.adapters.claim_clock import LARGE_SKEW_MS
 from keylane_spark.adapters.lane import LaneTarget, OffsetRange
 from keylane_spark.adapters.parked_slots import ParkedSlots
-from keylane_spark.stream.freshness import topic_complete_as_of_ms
+from keylane_spark.context import JobContext
+from keylane_spark.stream.freshness import ObservedEnds, topic_complete_as_of_ms
+from keylane_spark.stream.leaders import Leaders
+from keylane_spark.stream.openings import WriterSpec
+from keylane_spark.stream.reading_query import ReadingQuery
 from keylane_spark.stream.restarts import unexpected
-
-if TYPE_CHECKING:
-    from keylane.model.kafka import TopicPartition
-    from keylane_spark.context import JobContext
-    from keylane_spark.stream.freshness import ObservedEnds
-    from keylane_spark.stream.leaders import Leaders
-    from keylane_spark.stream.openings import WriterSpec
-    from keylane_spark.stream.reading_query import ReadingQuery
 
 
 class Heartbeat:

@@ -7,15 +7,11 @@ ends at each change of a leader. The lanes are then opened again and compared wi
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
 
 from keylane.errors import LogUnavailable, TopicChanged, Unavailable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from keylane.model.kafka import TopicPartition
-    from keylane_spark.context import JobContext
+from keylane.model.kafka import TopicPartition
+from keylane_spark.context import JobContext
 
 _ELECTION_S = 30.0
 """How long a batch waits for a partition that has no leader."""

@@ -12,27 +12,24 @@ import contextlib
 import functools
 import logging
 import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from keylane.adapters.kafka.options import Connection
 from keylane.errors import LogUnavailable
+from keylane.model.kafka import TopicPartition
 from keylane_spark.adapters.log_reader import LogRangeReader, PlannedRange
+from keylane_spark.columns.records import RowsOfPartitions
+from keylane_spark.context import JobContext
 from keylane_spark.engine.fetch_options import portable
+from keylane_spark.stream.batch_writer import BatchWriter
+from keylane_spark.stream.driver_share import PlannedBatch
+from keylane_spark.stream.openings import Opening, WriterSpec
 from keylane_spark.stream.tasks import TALLY_SCHEMA, PartitionWriter
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    import pyarrow as pa
-    from pyspark.sql import SparkSession
-
-    from keylane.adapters.kafka.options import Connection
-    from keylane.model.kafka import TopicPartition
-    from keylane_spark.columns.records import RowsOfPartitions
-    from keylane_spark.context import JobContext
-    from keylane_spark.stream.batch_writer import BatchWriter
-    from keylane_spark.stream.driver_share import PlannedBatch
-    from keylane_spark.stream.openings import Opening, WriterSpec
 
 _TASKS_PER_CORE = 2
 """On this machine: such a task computes most of the time, and each worker costs memory."""

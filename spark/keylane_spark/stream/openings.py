@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
+from keylane.adapters.redis.cluster import Cluster, RedisSettings
+from keylane.model.kafka import TopicPartition
+from keylane.model.records import Layout
+from keylane.ports import Clock
 from keylane_spark.adapters.function_library import FunctionLibrary, WriteOptions
-from keylane_spark.adapters.lane import lanes_of
+from keylane_spark.adapters.kafka_admin import TopicShape
+from keylane_spark.adapters.lane import LaneStart, LaneTarget, lanes_of
 from keylane_spark.adapters.lane_writer import LaneWriter
 from keylane_spark.adapters.parked_slots import ParkedSlots
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from keylane.adapters.redis.cluster import Cluster, RedisSettings
-    from keylane.model.kafka import TopicPartition
-    from keylane.model.records import Layout
-    from keylane.ports import Clock
-    from keylane_spark.adapters.kafka_admin import TopicShape
-    from keylane_spark.adapters.lane import LaneStart, LaneTarget
-
 
 _BEAT_TIMEOUT_S = 1.0
 """A heartbeat gives a node that is silent for longer up: the next beat tries again."""

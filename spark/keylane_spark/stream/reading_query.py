@@ -10,19 +10,15 @@ lanes are opened again. The position of a partition stays where it is from the b
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 
 from keylane.errors import TopicChanged
+from keylane.model.kafka import TopicPartition
 from keylane_spark.adapters.lane import LaneTarget, OffsetRange
 from keylane_spark.stream.batch_query import BatchQuery
 from keylane_spark.stream.freshness import ObservedEnds
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-    from pathlib import Path
-
-    from keylane.model.kafka import TopicPartition
-    from keylane_spark.stream.openings import Opening
+from keylane_spark.stream.openings import Opening
 
 
 class ReadingQuery(BatchQuery):

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 import traceback
-from typing import TYPE_CHECKING
 
-from keylane.errors import LaneBehind, Unavailable
-
-if TYPE_CHECKING:
-    import threading
-
-    from keylane.errors import KeylaneError
-    from keylane_spark.context import JobContext
+from keylane.errors import KeylaneError, LaneBehind, Unavailable
+from keylane_spark.context import JobContext
 
 _FIRST_PAUSE_S = 1.0
 _LAST_PAUSE_S = 10.0

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from keylane_spark.columns.records import Rows
+from keylane_spark.columns.records import Rows, RowsOfPartitions
+from keylane_spark.context import JobContext
+from keylane_spark.stream.batch_writer import BatchWriter
+from keylane_spark.stream.driver_share import DriverShare, PlannedBatch
+from keylane_spark.stream.openings import WriterSpec
 from keylane_spark.stream.tasks import TALLY_SCHEMA, PartitionWriter
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from keylane_spark.columns.records import RowsOfPartitions
-    from keylane_spark.context import JobContext
-    from keylane_spark.stream.batch_writer import BatchWriter
-    from keylane_spark.stream.driver_share import DriverShare, PlannedBatch
-    from keylane_spark.stream.openings import WriterSpec
 
 
 @dataclass(frozen=True, slots=True)

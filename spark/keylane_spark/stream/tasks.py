@@ -7,24 +7,20 @@ import gc
 import json
 import sys
 from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from keylane.adapters.redis.cluster import Cluster, RedisSettings
 from keylane.errors import Fenced
+from keylane.model.kafka import TopicPartition
 from keylane.ports import Clock
+from keylane_spark.adapters.lane import OffsetRange
 from keylane_spark.adapters.parked_slots import ParkedSlots
 from keylane_spark.stream.batch_writer import BatchWriter
+from keylane_spark.stream.openings import WriterSpec
 from keylane_spark.telemetry.tally import Tally
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from keylane.model.kafka import TopicPartition
-    from keylane_spark.adapters.lane import OffsetRange
-    from keylane_spark.stream.openings import WriterSpec
 
 _COLUMNS = {
     "topic": "string",

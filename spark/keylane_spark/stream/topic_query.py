@@ -13,13 +13,17 @@ from __future__ import annotations
 import contextlib
 import json
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+
+from pyspark.sql import DataFrame
 
 from keylane.adapters.redis.cluster import Cluster
 from keylane.errors import Fenced
+from keylane.model.kafka import TopicPartition
 from keylane.model.records import TRACEPARENT
 from keylane_spark.adapters.layout_store import TOTALS_SLOT
 from keylane_spark.columns.headers import HeaderValues
+from keylane_spark.context import JobContext
 from keylane_spark.engine import session
 from keylane_spark.engine.polling import PollingDelay
 from keylane_spark.stream.batch_query import STOP_S, batch_ends
@@ -27,23 +31,13 @@ from keylane_spark.stream.batch_writer import BatchWriter
 from keylane_spark.stream.driver_share import DriverShare, PlannedBatch
 from keylane_spark.stream.heartbeat import Heartbeat
 from keylane_spark.stream.leaders import Leaders
+from keylane_spark.stream.log_ranges import DirectReader
+from keylane_spark.stream.openings import Opening
 from keylane_spark.stream.reading_query import ReadingQuery
 from keylane_spark.stream.spark_reader import SparkReader
-from keylane_spark.telemetry.metrics import TopicGauges
-from keylane_spark.telemetry.strays import PartitionerAudit
+from keylane_spark.telemetry.metrics import JobMetrics, TopicGauges
+from keylane_spark.telemetry.strays import PartitionerAudit, StrayTotals
 from keylane_spark.telemetry.tally import Tally
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pyspark.sql import DataFrame
-
-    from keylane.model.kafka import TopicPartition
-    from keylane_spark.context import JobContext
-    from keylane_spark.stream.log_ranges import DirectReader
-    from keylane_spark.stream.openings import Opening
-    from keylane_spark.telemetry.metrics import JobMetrics
-    from keylane_spark.telemetry.strays import StrayTotals
 
 _BUILDING_BATCH_RECORDS = 200_000
 MOST_TRACES = 32

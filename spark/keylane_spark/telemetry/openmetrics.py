@@ -7,21 +7,17 @@ are gone.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import Metric as Family
 
 from keylane import __version__
 from keylane.errors import BadConfig
 from keylane.metrics.catalogue import COUNTER, JOB
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from prometheus_client.core import Metric as Family
-
-    from keylane_spark.telemetry.metrics import JobMetrics
+from keylane_spark.telemetry.metrics import JobMetrics
 
 INTERVAL_S = 1.0
 """How often the job measures for the page."""

@@ -143,6 +143,14 @@ def test_the_first_record_of_a_key_is_sent_to_a_listener_that_saw_its_absence():
     assert (event.id, changes([event])) == ("0:0@7", [(key, True)])
 
 
+def test_a_listener_comes_back_to_a_topic_that_has_grown_by_a_partition_without_records():
+    topic = ChangingTopic()
+    topic.append(0, topic.key_in(0))
+    topic.apply_all()
+    events, position = topic.stream().catch_up(TopicPosition(7, {0: 1}), any_key)
+    assert ([event.id for event in events], position) == (["0:1,1:0@7"], None)
+
+
 def test_a_topic_that_is_created_again_is_a_gap_and_is_read_from_its_first_record(topic: ChangingTopic):
     key = topic.key_in(0)
     for value in (b"1", b"2", b"3"):

@@ -109,7 +109,7 @@ class TopicChanges:
         """See `ChangeSource.catch_up`. Without a position it is from now on."""
         ends = self._position
         since = ends if position is None else _within(position, ends)
-        if since == ends:
+        if not _is_behind(since, ends):
             return (ChangeEvent(id=render_topic_id(ends)),), None
         deadline = Deadline.after_ms(LOG_TIMEOUT_MS, self._reader.store.clock)
         while True:

@@ -27,12 +27,14 @@ class Written:
 class Journal:
     """The records of a topic since it was created, by key, each key's in their order.
 
-    `floors`: of keys the number of the record that readers have seen, or a later one. `may_come_back`: keys
+    `floors`: of keys the number of the record that readers have seen, or a later one.
+    `deleted_in_state_alone`: keys that the log has an old record of, and no tombstone. `may_come_back`: keys
     of which nothing is promised any more.
     """
 
     written: dict[bytes, list[Written]] = field(default_factory=dict)
     floors: dict[bytes, int] = field(default_factory=dict)
+    deleted_in_state_alone: set[bytes] = field(default_factory=set)
     may_come_back: set[bytes] = field(default_factory=set)
     forgets_since_s: float = 0.0
     last_acknowledged_ms: int = 0
@@ -40,7 +42,12 @@ class Journal:
 
     def begin_again(self) -> None:
         """The topic was created again: nothing of it is left."""
-        self.written, self.floors, self.may_come_back = {}, {}, set()
+        self.written, self.floors = {}, {}
+        self.deleted_in_state_alone, self.may_come_back = set(), set()
+
+    def lose_state(self) -> None:
+        """A shard has lost its data: what is filled from the log lacks deletions that are not in it."""
+        self.may_come_back |= self.deleted_in_state_alone
 
     def next_timestamp_ms(self, now_ms: int) -> int:
         """A timestamp later than all before it."""

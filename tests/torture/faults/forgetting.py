@@ -32,8 +32,6 @@ _CLEANED_WITHIN_S = 60
 _CLEANS = {"min.compaction.lag.ms": "0", "max.compaction.lag.ms": "100"}
 _FORGETS = {"delete.retention.ms": "100"}
 """How long tombstones last, once the cleaner has met them."""
-CARRIES_DELETIONS = True
-"""Whether a generation that is built has the deletions that the serving one knows, though the log has not."""
 
 
 def clean_log(world: World, _: Event) -> None:
@@ -88,10 +86,9 @@ def grow_compacted(world: World, _: Event) -> None:
     wait_settled(side, began_s, judged=False)
     side.delete(moved)
     wait_settled(side, began_s)
+    side.journal.deleted_in_state_alone |= set(moved)
     with _forgetting(side):
         _roll_until(side, lambda: not _has_tombstones(side, moved), "the tombstones are gone")
-    if not CARRIES_DELETIONS:
-        side.journal.may_come_back |= set(moved)
     side.grow()
     side.write(1, [key for key in side.keys if key not in moved])
     wait_settled(side, began_s, judged=False)

@@ -57,6 +57,9 @@ class World:
             Trouble(kind, shard, now_s, lost_data=lost_data, unreachable=unreachable) for shard in shards
         ]
         self.troubles += begun
+        if lost_data:
+            for journal in self.stack.journals.values():
+                journal.lose_state()
         yield
         for trouble in begun:
             trouble.ended_s = time.monotonic()

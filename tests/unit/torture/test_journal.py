@@ -78,3 +78,14 @@ def test_a_topic_that_is_created_again_owes_nothing_and_its_timestamps_go_on():
     journal.begin_again()
     assert journal.fault_of(KEY, an_answer(None, 99)) is None
     assert journal.next_timestamp_ms(50) == first + 1
+
+
+def test_a_deletion_that_the_state_alone_has_may_be_lost_with_the_state():
+    journal = a_journal(b"a", None)
+    journal.deleted_in_state_alone.add(KEY)
+    assert journal.fault_of(KEY, an_answer(b"a", 45))
+    journal.lose_state()
+    assert journal.fault_of(KEY, an_answer(b"a", 45)) is None
+    journal.begin_again()
+    assert not journal.deleted_in_state_alone
+    assert not journal.may_come_back

@@ -3,7 +3,7 @@
 The environment has the addresses, as for the functions: see docs/configuration/settings.md.
 
 Exit codes: 0 stopped, 2 the config or the environment is wrong, 3 another writer has taken over,
-4 something that does not pass by itself.
+4 something that does not pass by itself, 5 Spark has ended the application, or its JVM is gone.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from keylane.config import kafka as kafka_config
 from keylane.config.functions import renewable_redis
 from keylane.config.settings import is_set
 from keylane.config.table import SETTINGS
-from keylane.errors import BadConfig, Fenced, KeylaneError, SettingsError, SettingsUnavailable
+from keylane.errors import BadConfig, EngineEnded, Fenced, KeylaneError, SettingsError, SettingsUnavailable
 from keylane.ports import Clock
 from keylane.wiring.tracing import open_tracing
 from keylane_spark import job
@@ -86,11 +86,11 @@ def main(arguments: list[str] | None = None, environment: Mapping[str, str] = os
         return 3
     except KeylaneError as error:
         _say(f"stops: {error}")
-        return 4
+        return 5 if isinstance(error, EngineEnded) else 4
     finally:
         if spans is not None:
             spans.close()
-        spark.stop()
+        session.stop(spark)
     _say("stopped")
     return 0
 

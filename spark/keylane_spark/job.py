@@ -21,7 +21,7 @@ def run(context: JobContext, stop: threading.Event) -> None:
 
     Errors that may pass are retried for ever, with pauses and a line for each: the job recovers by itself.
     Raises those that don't: Fenced (its sentence says who took over), UnknownTopic at the first start,
-    WriterError, CorruptState.
+    EngineEnded, WriterError, CorruptState.
     """
     ownership = Ownership(context.redis, context.clock, context.write_options, context.say)
     sweeper = Sweeper(context.redis, ownership, context.clock, context.config, context.say)
@@ -56,8 +56,8 @@ def _serve(context: JobContext, ownership: Ownership, sweeper: Sweeper, stop: th
     pauses = RestartPauses(context, stop)
     reported, openings = "", None
     while not stop.is_set():
-        pauses.begin()
         try:
+            pauses.begin()
             openings = open_topics(context, ownership, openings.parked if openings else None)
             reported = ""
             sweeper.look_at(openings.shapes)

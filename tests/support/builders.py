@@ -10,6 +10,7 @@ import uuid
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -288,3 +289,10 @@ def body_of(answer: dict[str, Any]) -> bytes:
 
 def headers_of(answer: dict[str, Any]) -> dict[str, str]:
     return {name: ", ".join(values) for name, values in answer["multiValueHeaders"].items()}
+
+
+def a_session(**scala: object) -> SimpleNamespace:
+    """A session as far as `check_running` looks at it."""
+    scala = {"isStopped": lambda: False, **scala}
+    java = SimpleNamespace(sc=lambda: SimpleNamespace(**scala))
+    return SimpleNamespace(sparkContext=SimpleNamespace(_jsc=java))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -9,12 +10,17 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
 
 from keylane.adapters.kafka.options import Connection
+from keylane.errors import EngineEnded
 from keylane.model.kafka import TopicPartition
 from keylane_spark.config.topics import JobConfig
 from keylane_spark.engine import kafka_options
+
+GATEWAY_ERRORS = (Py4JError, OSError)
+"""What calls of the JVM raise: its errors, and what is left of the connection where it is gone."""
 
 CONNECTOR = ("spark-sql-kafka-0-10", "spark-token-provider-kafka-0-10", "kafka-clients", "commons-pool2")
 """The jars of the folder that Spark needs; the others belong to the local broker."""
@@ -101,6 +107,22 @@ def start(jars: Path | None, extra: Mapping[str, object], *, plans_only: bool = 
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     return spark
+
+
+def check_running(spark: SparkSession) -> None:
+    """Raise EngineEnded where nothing that this process does brings Spark back."""
+    try:
+        ended = spark.sparkContext._jsc.sc().isStopped()  # noqa: SLF001 (PySpark has no name for it)
+    except GATEWAY_ERRORS as error:
+        raise EngineEnded("Spark's JVM does not answer any more: start the job again") from error
+    if ended:
+        raise EngineEnded("Spark has ended the application (its log says why): start the job again")
+
+
+def stop(spark: SparkSession) -> None:
+    """Stop the session, if it is still there."""
+    with contextlib.suppress(*GATEWAY_ERRORS):
+        spark.stop()
 
 
 def local_settings(jars: Path | None, extra: Mapping[str, object], *, plans_only: bool) -> dict[str, object]:

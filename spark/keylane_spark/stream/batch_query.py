@@ -10,12 +10,12 @@ import uuid
 from abc import ABC, abstractmethod
 from pathlib import Path
 
-from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from keylane.errors import KeylaneError, Unavailable, WriterError
 from keylane.model.kafka import TopicPartition
+from keylane_spark.engine.session import GATEWAY_ERRORS
 
 STOP_S = 20.0
 """How long the batch in progress is waited for."""
@@ -75,18 +75,25 @@ class BatchQuery(ABC):
         if self._query is not None:
             try:
                 self._query.stop()
-            except Py4JError as error:
-                # It did not end in time. What it still writes has an old epoch, or is in the lanes already.
+            except GATEWAY_ERRORS as error:
+                # It did not end in time, or its JVM is gone. What it still writes has an old epoch, or is in
+                # the lanes already.
                 self.say(f"the query did not stop: {type(error).__name__}")
         return held
 
     def check(self) -> None:
         """Raise what broke the query, if anything has."""
         self.raise_failure()
-        if self._query is not None and not self._query.isActive:
+        if self._query is None:
+            return
+        try:
+            if self._query.isActive:
+                return
             broken = self._query.exception()
-            reason = str(broken).strip().partition("\n")[0] if broken else "it ended by itself"
-            raise Unavailable(f"{self._title} failed: {reason}")
+        except GATEWAY_ERRORS as error:
+            raise Unavailable(f"{self._title} can't be asked: {type(error).__name__}") from error
+        reason = str(broken).strip().partition("\n")[0] if broken else "it ended by itself"
+        raise Unavailable(f"{self._title} failed: {reason}")
 
     @property
     def failure(self) -> KeylaneError | None:

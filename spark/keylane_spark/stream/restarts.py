@@ -7,6 +7,7 @@ import traceback
 
 from keylane.errors import KeylaneError, LaneBehind, Unavailable
 from keylane_spark.context import JobContext
+from keylane_spark.engine.session import check_running
 
 _FIRST_PAUSE_S = 1.0
 _LAST_PAUSE_S = 10.0
@@ -37,7 +38,11 @@ class RestartPauses:
         self._began_s = 0.0
 
     def begin(self) -> None:
-        """Note that an attempt begins: one that lasts for long resets the pauses."""
+        """Note that an attempt begins: one that lasts for long resets the pauses.
+
+        Raises EngineEnded where no attempt can succeed.
+        """
+        check_running(self._context.spark)
         self._began_s = self._context.clock.monotonic_s()
 
     def pause(self, error: KeylaneError) -> None:

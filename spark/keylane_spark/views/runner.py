@@ -5,7 +5,15 @@ import threading
 from collections.abc import Callable
 
 from keylane.adapters.redis.cluster import Cluster
-from keylane.errors import Fenced, KeylaneError, LaneBehind, TopicChanged, Unavailable, UnknownTopic
+from keylane.errors import (
+    EngineEnded,
+    Fenced,
+    KeylaneError,
+    LaneBehind,
+    TopicChanged,
+    Unavailable,
+    UnknownTopic,
+)
 from keylane.state.windows import state_name
 from keylane_spark.adapters.view_lanes import ViewLanes
 from keylane_spark.context import JobContext
@@ -23,7 +31,8 @@ class Views:
     """All views of the config. `sweep` is called when a view has a generation that is to be removed.
 
     An error that does not pass (corrupt state, invalid SQL) stops its view alone, until the job's next start:
-    log, metric and `/views/{view}` say why. `failed` is called for a fence: it ends the job.
+    log, metric and `/views/{view}` say why. `failed` is called for a fence, and where Spark has ended: it
+    ends the job.
     """
 
     def __init__(
@@ -59,8 +68,8 @@ class Views:
         pauses = RestartPauses(self._context, self._stop, f"view {name!r} ")
         has_begun = False
         while not self._stop.is_set():
-            pauses.begin()
             try:
+                pauses.begin()
                 opening = open_view(self._context, self._ownership, name, has_begun=has_begun)
                 has_begun = True
                 self._serve(opening)
@@ -69,7 +78,7 @@ class Views:
             except (Unavailable, LaneBehind, UnknownTopic) as error:
                 self._context.metrics.count_view_restart(name)
                 pauses.pause(error)
-            except Fenced as error:
+            except (Fenced, EngineEnded) as error:
                 self._failed(error)
                 return
             except KeylaneError as error:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from tests.support import lanes as t
+from tests.support.builders import a_session
 
 from keylane.errors import Unavailable
 from keylane.ports import Clock
@@ -59,6 +60,7 @@ def test_a_view_whose_start_fails_unexpectedly_is_started_again(
         clock=Clock(),
         say=recorder.lines.append,
         broker=SimpleNamespace(renew=lambda: None),
+        spark=a_session(),
         metrics=recorder,
     )
     views = runner.Views(

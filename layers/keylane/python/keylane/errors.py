@@ -559,6 +559,10 @@ class Fenced(WriterError):
         return self
 
 
+class EngineEnded(WriterError):
+    """Spark has ended the job's application, or its JVM is gone: only another process can go on."""
+
+
 class TopicChanged(WriterError):
     """A topic grew, was recreated or returned after its lanes were opened: open them again."""
 

@@ -2,11 +2,11 @@
 
 A request over a bound is refused at once, with 503 and Retry-After: in a queue that grows, a client gets its
 answer when it has long given up. Requests that wait for a change (`Prefer: wait`) have a bound of their own:
-they take time, not work.
+they take time, not work. What still arrives takes no place: a request enters when its body is there.
 """
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass
 
 from keylane_server.time_limits import TimeLimits
@@ -22,18 +22,26 @@ class Limits:
 
     `running`: requests that run at a time; `waiting`: those that wait for their turn, for `wait_s` at most.
     `long_polls`: requests that wait for a change. `body_bytes`: of one body; `bodies_bytes`: of all of them.
+    `of_address`: requests of one address at a time, those whose bodies arrive included; 0: without a bound.
+    `connections`: further ones wait until another one ends.
     """
 
     running: int = 256
     waiting: int = 1_024
     wait_s: float = 2.0
     long_polls: int = 1_000
+    of_address: int = 0
+    connections: int = 8_192
     body_bytes: int = 6 * MIB
     bodies_bytes: int = 256 * MIB
 
 
 class Overloaded(Exception):
     """The request is refused; the text says which bound it exceeds."""
+
+
+class AddressBusy(Exception):
+    """The request's address has as many requests as one may have; the text says how many."""
 
 
 class AdmissionControl:
@@ -46,6 +54,7 @@ class AdmissionControl:
         self.held_bytes = 0
         self.body_limits = TimeLimits(LOOK_S)
         self._waiting: deque[asyncio.Future[None]] = deque()
+        self._of_address: Counter[str] = Counter()
 
     @property
     def waiting(self) -> int:
@@ -97,6 +106,22 @@ class AdmissionControl:
     def leave_long_poll(self) -> None:
         """End a request that waited for a change."""
         self.long_polls -= 1
+
+    def begin(self, address: str) -> None:
+        """Count a request of an address; `end` follows, also where it raises AddressBusy."""
+        if not self.limits.of_address:
+            return
+        self._of_address[address] += 1
+        if self._of_address[address] > self.limits.of_address:
+            raise AddressBusy(f"{self.limits.of_address} requests of {address} are not answered yet")
+
+    def end(self, address: str) -> None:
+        """Stop counting a request of an address."""
+        if not self.limits.of_address:
+            return
+        self._of_address[address] -= 1
+        if not self._of_address[address]:
+            del self._of_address[address]
 
     def hold(self, size_bytes: int) -> None:
         """Count bytes of a body; `release` follows. Raises Overloaded."""

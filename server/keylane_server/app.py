@@ -4,10 +4,10 @@ granian speaks HTTP. Its own interface, RSGI, decodes the path, so that a key wi
 are not UTF-8, could not be read; ASGI passes the path as it was sent.
 
     1. Where the request leads: its route, for all that follows.
-    2. AdmissionControl: over a bound, 503 (admission).
+    2. Access, if tokens are required (access): a stranger's body is not read.
     3. The body, within its bounds (bodies).
-    4. Access, if tokens are required (access).
-    5. The operation: in a greenlet, or for `explore` in a thread (applications, greenlets).
+    4. AdmissionControl: over a bound, 503 (admission).
+    5. The operation: in a greenlet (greenlets), or for `explore` in another process (explorer).
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 from keylane.model.changes import PROBLEM, ChangeEvent
 from keylane.model.routes import EXPLORE, READS, STREAMS
 from keylane_server import refusals
-from keylane_server.admission import Overloaded
 from keylane_server.bodies import Body, ClientGone
 from keylane_server.greenlets import RequestCancelled, begin, begin_awaited
 from keylane_server.received import ReceivedRequest
@@ -30,6 +29,7 @@ from keylane_server.streams import EventStream
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from keylane.api.http.request import Request
     from keylane.api.http.response import Response
     from keylane_server.access import TokenAuthorizer
     from keylane_server.admission import AdmissionControl
@@ -92,48 +92,58 @@ class ServerApp:
                 with self._spans.of(request) as span:
                     response = await self._respond(request, receive)
                     span.answered(response)
+            if isinstance(response.body, EventStream):
+                await self._stream(send, receive, response, request)
+            else:
+                await self._send_response(send, response, request)
         except (ClientGone, RequestCancelled):
             return
-        if isinstance(response.body, EventStream):
-            await self._stream(send, receive, response, request)
-        else:
-            await self._send_response(send, response, request)
+        finally:
+            self._admission.end(request.source_ip)
         if self._logs_access:
             taken_ms = (time.perf_counter() - begun_s) * 1000
             shown = request.source_ip, request.method, request.shown_target, response.status_code
             _access_log.info("%s %s %s %d %.1f ms %s", *shown, taken_ms, request.id)
 
     async def _respond(self, request: ReceivedRequest, receive: Receive) -> Response[Any]:
-        admission = self._admission
-        route, has_body = request.target.route, request.has_body
-        # A stream keeps its place until it ends.
-        is_stream = route is not None and route.name in STREAMS
-        is_long_poll = request.is_long_poll or is_stream
-        is_streaming = False
-        body = Body(admission) if has_body else None
+        body = Body(self._admission) if request.has_body else None
         try:
-            if is_long_poll:
-                admission.enter_long_poll()
-            elif not admission.enter_at_once():
-                await admission.enter()
-        except Overloaded as error:
-            return await self._refuse(error, request, body, receive)
-        try:
-            if body is not None:
+            self._admission.begin(request.source_ip)
+            is_preflight = request.method == "OPTIONS" and self._settings.cors_headers
+            caller = "" if is_preflight else self._authorize(request)
+            if body is None:
+                complete = request.with_body(b"", caller)
+            else:
                 await body.read(receive, request.declared_bytes)
-            response = await self._admitted(request, b"" if body is None else body.data, receive)
+                complete = request.with_body(body.data, caller)
+            if is_preflight:
+                return await self._preflight()
+            return await self._admit(request, complete, receive)
         except refusals.REFUSED as error:
             return await self._refuse(error, request, body, receive)
-        else:
-            is_streaming = isinstance(response.body, EventStream)
-            return response
         finally:
             if body is not None:
                 body.release()
-            if not is_long_poll:
-                admission.leave()
-            elif not is_streaming:
-                admission.leave_long_poll()
+
+    async def _admit(self, request: ReceivedRequest, complete: Request, receive: Receive) -> Response[Any]:
+        """Answer a request whose body is there, once it has a place; a stream keeps it. Raises Overloaded."""
+        admission, route = self._admission, request.target.route
+        if request.is_long_poll or (route is not None and route.name in STREAMS):
+            admission.enter_long_poll()
+            is_streaming = False
+            try:
+                response = await self._begin(request, complete, receive)
+                is_streaming = isinstance(response.body, EventStream)
+            finally:
+                if not is_streaming:
+                    admission.leave_long_poll()
+            return response
+        if not admission.enter_at_once():
+            await admission.enter()
+        try:
+            return await self._begin(request, complete, receive)
+        finally:
+            admission.leave()
 
     async def _refuse(
         self, error: Exception, request: ReceivedRequest, body: Body | None, receive: Receive
@@ -180,13 +190,13 @@ class ServerApp:
             begin(self._authorizer.reload_or_log, _ignore)
         return self._authorizer.caller_of(request)
 
-    def _admitted(self, request: ReceivedRequest, body: bytes, receive: Receive) -> Awaitable[Response[Any]]:
-        """Begin what answers the request, in a greenlet or a thread."""
-        if request.method == "OPTIONS" and self._settings.cors_headers:
-            return self._preflight()
-        complete, target = request.with_body(body, self._authorize(request)), request.target
+    def _begin(
+        self, request: ReceivedRequest, complete: Request, receive: Receive
+    ) -> Awaitable[Response[Any]]:
+        """Begin what answers the request, in a greenlet or another process."""
+        target = request.target
         if target.function == EXPLORE:
-            return self._applications.respond_in_thread(complete, target)
+            return self._applications.explorer.respond(complete, target)
         answer = partial(self._applications.respond, complete, target)
         if request.is_long_poll:
             return _run_while_wanted(answer, receive)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 
 from keylane_server import admission as admission_module
 from keylane_server import bodies
-from keylane_server.admission import AdmissionControl, Limits, Overloaded
+from keylane_server.admission import AddressBusy, AdmissionControl, Limits, Overloaded
 from keylane_server.bodies import Body, BodyTimeout, BodyTooLarge, ClientGone
 
 LIMITS = Limits(running=1, waiting=1, wait_s=20, long_polls=1, body_bytes=10, bodies_bytes=15)
@@ -93,6 +94,61 @@ def test_a_body_whose_next_part_does_not_come_in_time_is_refused(monkeypatch):
         return asyncio.current_task().cancelling()
 
     assert asyncio.run(run()) == 0
+
+
+@pytest.mark.parametrize(
+    ("limit", "value"), [("LEAST_BYTES_PER_S", 3_000), ("BODY_TIMEOUT_S", 0.0), ("PART_TIMEOUT_S", 0.0)]
+)
+def test_a_body_that_arrives_too_slowly_is_refused_though_parts_come(monkeypatch, limit, value):
+    clock = iter(range(1_000))
+    monkeypatch.setattr(bodies, "PART_TIMEOUT_S", 2.0)
+    monkeypatch.setattr(bodies, "BODY_TIMEOUT_S", 1_000.0)
+    monkeypatch.setattr(bodies, "LEAST_BYTES_PER_S", 1)
+    monkeypatch.setattr(bodies, limit, value)
+    monkeypatch.setattr(bodies, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    body = Body(AdmissionControl(Limits(body_bytes=100)))
+
+    async def run() -> None:
+        with pytest.raises(BodyTimeout):
+            await body.read(arriving(*[part(b"x", more=True)] * 90), None)
+
+    asyncio.run(run())
+    body.release()
+
+
+def test_a_body_of_the_least_rate_is_read(monkeypatch):
+    clock = iter(range(1_000))
+    monkeypatch.setattr(bodies, "LEAST_BYTES_PER_S", 1)
+    monkeypatch.setattr(bodies, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    body = Body(AdmissionControl(Limits(body_bytes=100)))
+    parts = [part(b"xxx", more=True)] * 30
+    asyncio.run(body.read(arriving(*parts, part(b"", more=False)), None))
+    assert body.data == b"x" * 90
+
+
+def test_bytes_are_counted_when_they_are_there(monkeypatch):
+    admission = AdmissionControl(LIMITS)
+    held = []
+
+    async def receive():
+        held.append(admission.held_bytes)
+        return part(b"xx", more=len(held) < 3)
+
+    body = Body(admission)
+    asyncio.run(body.read(receive, 10))
+    assert held == [0, 2, 4]
+    body.release()
+
+
+def test_requests_of_an_address_have_a_bound():
+    admission = AdmissionControl(Limits(of_address=1))
+    admission.begin("a")
+    admission.begin("b")
+    with pytest.raises(AddressBusy, match="1 requests of a "):
+        admission.begin("a")
+    admission.end("a")
+    admission.end("a")
+    admission.begin("a")
 
 
 def test_a_request_that_is_cancelled_while_its_body_arrives_is_cancelled():

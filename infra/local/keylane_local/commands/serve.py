@@ -19,9 +19,9 @@ _path = click.Path(path_type=Path, exists=True, dir_okay=False)
 _count = click.IntRange(1)
 
 
-def _limit(name: str, text: str) -> Callable[[click.decorators.FC], click.decorators.FC]:
-    default = getattr(Limits(), name)
-    return click.option(f"--max-{name.replace('_', '-')}", name, type=_count, default=default, help=text)
+def _limit(name: str, text: str, least: int = 1) -> Callable[[click.decorators.FC], click.decorators.FC]:
+    default, option = getattr(Limits(), name), f"--max-{name.replace('_', '-')}"
+    return click.option(option, name, type=click.IntRange(least), default=default, help=text)
 
 
 @click.command(context_settings={"show_default": True})
@@ -41,7 +41,11 @@ def _limit(name: str, text: str) -> Callable[[click.decorators.FC], click.decora
 @_limit("running", "Requests that run at a time, in each process.")
 @_limit("waiting", "Requests that wait for their turn; further ones get 503.")
 @_limit("long_polls", "Requests that wait for a change.")
-def serve(*, running: int, waiting: int, long_polls: int, **given: Any) -> None:
+@_limit("connections", "Connections; further ones wait until one ends.")
+@_limit("of_address", "Requests of one address at a time; 0: no bound, as behind a load balancer.", least=0)
+def serve(
+    *, running: int, waiting: int, long_polls: int, connections: int, of_address: int, **given: Any
+) -> None:
     """Serve the API, as the Lambda functions do, in one process or some.
 
     It takes the KEYLANE_ variables of the functions. SIGTERM ends it, once what runs is answered.
@@ -50,7 +54,7 @@ def serve(*, running: int, waiting: int, long_polls: int, **given: Any) -> None:
         raise BadInput("--tls-certificate and --tls-key belong together")
     from keylane_server.server import serve as run  # noqa: PLC0415 - its imports take long
 
-    limits = Limits(running=running, waiting=waiting, long_polls=long_polls)
+    limits = Limits(running, waiting, long_polls=long_polls, of_address=of_address, connections=connections)
     options = ServerOptions(console=console_dir(), limits=limits, **given)
     try:
         run(options)

@@ -3,11 +3,12 @@
 granian speaks HTTP. Its own interface, RSGI, decodes the path, so that a key with `%2F`, or with bytes that
 are not UTF-8, could not be read; ASGI passes the path as it was sent.
 
-    1. Where the request leads: its route, for all that follows.
-    2. Access, if tokens are required (access): a stranger's body is not read.
-    3. The body, within its bounds (bodies).
-    4. AdmissionControl: over a bound, 503 (admission).
-    5. The operation: in a greenlet (greenlets), or for `explore` in another process (explorer).
+    1. What the HTTP parser lets through and we do not: 400 (received).
+    2. Where the request leads: its route, for all that follows.
+    3. Access, if tokens are required (access): a stranger's body is not read.
+    4. The body, within its bounds (bodies).
+    5. AdmissionControl: over a bound, 503 (admission).
+    6. The operation: in a greenlet (greenlets), or for `explore` in another process (explorer).
 """
 
 from __future__ import annotations
@@ -18,10 +19,11 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from keylane.errors import BadRequest
 from keylane.model.changes import PROBLEM, ChangeEvent
 from keylane.model.routes import EXPLORE, READS, STREAMS
 from keylane_server import refusals
-from keylane_server.bodies import Body, ClientGone
+from keylane_server.bodies import Body
 from keylane_server.greenlets import RequestCancelled, begin, begin_awaited
 from keylane_server.received import ReceivedRequest
 from keylane_server.streams import EventStream
@@ -78,8 +80,9 @@ class ServerApp:
         """Answer one HTTP request."""
         begun_s = time.perf_counter()
         request = ReceivedRequest(scope)
+        fault = request.find_fault(scope["http_version"])
         own = self._pages.find(request.path) if request.method in READS else None
-        if own is not None:
+        if own is not None and not fault:
             page = await own(request.last.get("accept", ""))
             await send(_start_of(page.status, page.headers))
             await send({"type": "http.response.body", "body": b"" if request.method == "HEAD" else page.body})
@@ -87,16 +90,16 @@ class ServerApp:
         request.find_target(self._settings.path_of(request.path))
         try:
             if self._spans is None:
-                response = await self._respond(request, receive)
+                response = await self._respond(request, receive, fault)
             else:
                 with self._spans.of(request) as span:
-                    response = await self._respond(request, receive)
+                    response = await self._respond(request, receive, fault)
                     span.answered(response)
             if isinstance(response.body, EventStream):
                 await self._stream(send, receive, response, request)
             else:
                 await self._send_response(send, response, request)
-        except (ClientGone, RequestCancelled):
+        except RequestCancelled:
             return
         finally:
             self._admission.end(request.source_ip)
@@ -105,10 +108,12 @@ class ServerApp:
             shown = request.source_ip, request.method, request.shown_target, response.status_code
             _access_log.info("%s %s %s %d %.1f ms %s", *shown, taken_ms, request.id)
 
-    async def _respond(self, request: ReceivedRequest, receive: Receive) -> Response[Any]:
+    async def _respond(self, request: ReceivedRequest, receive: Receive, fault: str) -> Response[Any]:
         body = Body(self._admission) if request.has_body else None
         try:
             self._admission.begin(request.source_ip)
+            if fault:
+                raise BadRequest(fault)
             is_preflight = request.method == "OPTIONS" and self._settings.cors_headers
             caller = "" if is_preflight else self._authorize(request)
             if body is None:

@@ -35,8 +35,8 @@ class BodyTimeout(Exception):
     """The rest of the body did not arrive."""
 
 
-class ClientGone(Exception):
-    """The client closed the connection."""
+class BodyBroken(Exception):
+    """The body ends too early: the client closed the connection, or its chunks are malformed."""
 
 
 class Body:
@@ -54,7 +54,7 @@ class Body:
         self.data = b""
 
     async def read(self, receive: Receive, declared_bytes: int | None) -> None:
-        """Read all of it. Raises BodyTooLarge, BodyTimeout, ClientGone, Overloaded.
+        """Read all of it. Raises BodyTooLarge, BodyTimeout, BodyBroken, Overloaded.
 
         `declared_bytes`: its Content-Length; None: there is none. Nothing is held for it: bytes count when
         they are there.
@@ -108,7 +108,7 @@ class Body:
 
     def _take(self, message: dict[str, Any], parts: list[bytes]) -> None:
         if message["type"] != "http.request":
-            raise ClientGone
+            raise BodyBroken("the body is not complete, or its chunks are malformed")
         if part := message.get("body"):
             parts.append(part)
             self._size_bytes += len(part)

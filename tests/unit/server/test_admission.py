@@ -10,7 +10,7 @@ import pytest
 from keylane_server import admission as admission_module
 from keylane_server import bodies
 from keylane_server.admission import AddressBusy, AdmissionControl, Limits, Overloaded
-from keylane_server.bodies import Body, BodyTimeout, BodyTooLarge, ClientGone
+from keylane_server.bodies import Body, BodyBroken, BodyTimeout, BodyTooLarge
 
 LIMITS = Limits(running=1, waiting=1, wait_s=20, long_polls=1, body_bytes=10, bodies_bytes=15)
 
@@ -191,7 +191,7 @@ def test_the_bodies_of_all_requests_have_a_bound():
     assert admission.held_bytes == 0
 
 
-def test_a_client_that_goes_in_the_middle_of_its_body_is_noticed():
+def test_a_body_that_ends_too_early_is_noticed():
     body = Body(AdmissionControl(LIMITS))
-    with pytest.raises(ClientGone):
+    with pytest.raises(BodyBroken):
         asyncio.run(body.read(arriving(part(b"x", more=True), {"type": "http.disconnect"}), None))

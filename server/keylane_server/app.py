@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from keylane.errors import BadRequest
 from keylane.model.changes import PROBLEM, ChangeEvent
-from keylane.model.routes import EXPLORE, READS, STREAMS
+from keylane.model.routes import EXPLORE, PRODUCE, READS, STREAMS
 from keylane_server import refusals
 from keylane_server.bodies import Body
 from keylane_server.greenlets import RequestCancelled, begin, begin_awaited
@@ -109,7 +109,8 @@ class ServerApp:
             _access_log.info("%s %s %s %d %.1f ms %s", *shown, taken_ms, request.id)
 
     async def _respond(self, request: ReceivedRequest, receive: Receive, fault: str) -> Response[Any]:
-        body = Body(self._admission) if request.has_body else None
+        is_write = request.target.function == PRODUCE
+        body = Body(self._admission, is_write=is_write) if request.has_body else None
         try:
             self._admission.begin(request.source_ip)
             if fault:
@@ -132,7 +133,9 @@ class ServerApp:
 
     async def _admit(self, request: ReceivedRequest, complete: Request, receive: Receive) -> Response[Any]:
         """Answer a request whose body is there, once it has a place; a stream keeps it. Raises Overloaded."""
-        admission, route = self._admission, request.target.route
+        admission, function, route = self._admission, request.target.function, request.target.route
+        if function == EXPLORE:
+            return await self._applications.explorer.respond(complete, request.target)
         if request.is_long_poll or (route is not None and route.name in STREAMS):
             admission.enter_long_poll()
             is_streaming = False
@@ -143,12 +146,13 @@ class ServerApp:
                 if not is_streaming:
                     admission.leave_long_poll()
             return response
-        if not admission.enter_at_once():
-            await admission.enter()
+        places = admission.writes if function == PRODUCE else admission.reads
+        if not places.enter_at_once():
+            await places.enter()
         try:
             return await self._begin(request, complete, receive)
         finally:
-            admission.leave()
+            places.leave()
 
     async def _refuse(
         self, error: Exception, request: ReceivedRequest, body: Body | None, receive: Receive
@@ -198,11 +202,8 @@ class ServerApp:
     def _begin(
         self, request: ReceivedRequest, complete: Request, receive: Receive
     ) -> Awaitable[Response[Any]]:
-        """Begin what answers the request, in a greenlet or another process."""
-        target = request.target
-        if target.function == EXPLORE:
-            return self._applications.explorer.respond(complete, target)
-        answer = partial(self._applications.respond, complete, target)
+        """Begin what answers the request, in a greenlet."""
+        answer = partial(self._applications.respond, complete, request.target)
         if request.is_long_poll:
             return _run_while_wanted(answer, receive)
         return begin_awaited(answer)[1]

@@ -42,10 +42,20 @@ class BodyBroken(Exception):
 class Body:
     """The body of one request; `release` when the request is over."""
 
-    __slots__ = ("_admission", "_held_bytes", "_is_complete", "_is_late", "_size_bytes", "_task", "data")
+    __slots__ = (
+        "_admission",
+        "_held_bytes",
+        "_is_complete",
+        "_is_late",
+        "_is_write",
+        "_size_bytes",
+        "_task",
+        "data",
+    )
 
-    def __init__(self, admission: AdmissionControl) -> None:
+    def __init__(self, admission: AdmissionControl, *, is_write: bool = False) -> None:
         self._admission = admission
+        self._is_write = is_write
         self._held_bytes = 0
         self._size_bytes = 0
         self._is_complete = False
@@ -122,5 +132,5 @@ class Body:
             raise BodyTooLarge(f"the body has more than {limit_bytes} bytes")
 
     def _hold(self, size_bytes: int) -> None:
-        self._admission.hold(size_bytes)
+        self._admission.hold(size_bytes, is_write=self._is_write)
         self._held_bytes += size_bytes

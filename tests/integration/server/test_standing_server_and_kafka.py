@@ -12,15 +12,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.servers.own import eventually, fill, own_kafka
+from tests.servers.own import create_topic, eventually, fill, own_kafka
 from tests.servers.standing import StandingServer, plain_variables, standing
 from tests.support.builders import a_lane, a_layout
+from tests.support.steady import SteadyReads
 
 from keylane_server import explorer
 from keylane_server.server import START_EVERY_S
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+    from http.client import HTTPConnection
 
     from keylane_local.servers.kafka import Kafka
 
@@ -110,6 +112,36 @@ def test_the_only_process_is_started_again_each_time_it_dies_and_not_too_often(
         assert server.ask("GET", f"/topics/{topic}/keys/k")[0] == 200
     assert time.monotonic() - begun_s > 2 * START_EVERY_S
     assert server.stop() == 0
+
+
+def test_writes_that_wait_for_kafka_take_no_places_of_reads(
+    tmp_path, redis_cluster: str, one_kafka: Kafka, topic: str
+):
+    variables = plain_variables(redis_cluster, one_kafka.bootstrap) | {"KEYLANE_PRODUCE_TIMEOUT_MS": "5000"}
+    few = ("--max-running", "8", "--max-writing", "4", "--max-waiting", "8")
+    create_topic(one_kafka.bootstrap, topic, 9)
+    with standing(tmp_path / "log", variables, *few) as server:
+        path = f"/topics/{topic}/keys/k"
+        assert server.ask("PUT", path, b"1")[0] == 200
+        connections = [server.connect() for _ in range(4)]
+
+        def reader(connection: HTTPConnection) -> Callable[[int], None]:
+            def read(_: int) -> None:
+                connection.request("GET", path)
+                answer = connection.getresponse()
+                assert (answer.status, answer.read()) == (200, b"1")
+
+            return read
+
+        with ThreadPoolExecutor(40) as pool, SteadyReads([reader(each) for each in connections]) as reads:
+            with stalled(one_kafka):
+                writes = [pool.submit(server.ask, "PUT", path, b"2") for _ in range(40)]
+                eventually(lambda: all(each.done() for each in writes))
+            reads.wait_for_more()
+        assert reads.failures == []
+        assert {each.result()[0] for each in writes} <= {503, 504}
+        for each in connections:
+            each.close()
 
 
 def test_a_kafka_that_resumes_while_its_brokers_are_asked_costs_no_read(

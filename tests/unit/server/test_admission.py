@@ -17,7 +17,7 @@ LIMITS = Limits(running=1, waiting=1, wait_s=20, long_polls=1, body_bytes=10, bo
 
 def test_a_request_waits_for_its_turn_and_the_next_is_refused():
     async def run():
-        admission = AdmissionControl(LIMITS)
+        admission = AdmissionControl(LIMITS).reads
         await admission.enter()
         waits = asyncio.ensure_future(admission.enter())
         await asyncio.sleep(0)
@@ -33,7 +33,7 @@ def test_a_request_waits_for_its_turn_and_the_next_is_refused():
 
 def test_a_request_that_waits_too_long_is_refused():
     async def run():
-        admission = AdmissionControl(Limits(running=1, waiting=1, wait_s=0.01))
+        admission = AdmissionControl(Limits(running=1, waiting=1, wait_s=0.01)).reads
         await admission.enter()
         with pytest.raises(Overloaded, match="too long"):
             await admission.enter()
@@ -41,6 +41,22 @@ def test_a_request_that_waits_too_long_is_refused():
         return admission.running, admission.waiting
 
     assert asyncio.run(run()) == (0, 0)
+
+
+def test_writes_have_places_of_their_own():
+    admission = AdmissionControl(Limits(running=1, writing=2))
+    assert [admission.writes.enter_at_once() for _ in range(3)] == [True, True, False]
+    assert [admission.reads.enter_at_once() for _ in range(2)] == [True, False]
+
+
+def test_bodies_of_writes_leave_room_for_those_of_reads():
+    admission = AdmissionControl(Limits(body_bytes=10, bodies_bytes=20))
+    first, second, read = Body(admission, is_write=True), Body(admission, is_write=True), Body(admission)
+    asyncio.run(first.read(arriving(part(b"x" * 10, more=False)), 10))
+    with pytest.raises(Overloaded):
+        asyncio.run(second.read(arriving(part(b"x" * 6, more=False)), 6))
+    asyncio.run(read.read(arriving(part(b"x" * 10, more=False)), 10))
+    assert admission.held_bytes == 20
 
 
 def test_requests_that_wait_for_a_change_have_a_bound_of_their_own():

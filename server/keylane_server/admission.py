@@ -1,12 +1,13 @@
 """Back-pressure: how many requests run and wait, and how many bytes of bodies are in memory.
 
 A request over a bound is refused at once, with 503 and Retry-After: in a queue that grows, a client gets its
-answer when it has long given up. Requests that wait for a change (`Prefer: wait`) have a bound of their own:
-they take time, not work.
+answer when it has long given up. What waits for others has bounds of its own, so that reads go on: writes,
+which wait for Kafka, and requests that wait for a change (`Prefer: wait`), which take time and no work. What
+still arrives takes no place: a request enters when its body is there.
 """
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass
 
 from keylane_server.time_limits import TimeLimits
@@ -14,20 +15,28 @@ from keylane_server.time_limits import TimeLimits
 MIB = 1024 * 1024
 LOOK_S = 1.0
 """How late the time limit of a body may be noticed."""
+WRITES_SHARE = 0.75
+"""The part of all bodies' bytes that a write may fill: while Kafka stalls, bodies of reads have the rest."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Bounds of one process.
 
-    `running`: requests that run at a time; `waiting`: those that wait for their turn, for `wait_s` at most.
+    `running`: reads that run at a time; `writing`: writes; `waiting`: how many of each wait for their turn,
+    for `wait_s` at most.
     `long_polls`: requests that wait for a change. `body_bytes`: of one body; `bodies_bytes`: of all of them.
+    `of_address`: requests of one address at a time, those whose bodies arrive included; 0: without a bound.
+    `connections`: further ones wait until another one ends.
     """
 
     running: int = 256
+    writing: int = 256
     waiting: int = 1_024
     wait_s: float = 2.0
     long_polls: int = 1_000
+    of_address: int = 0
+    connections: int = 8_192
     body_bytes: int = 6 * MIB
     bodies_bytes: int = 256 * MIB
 
@@ -36,16 +45,18 @@ class Overloaded(Exception):
     """The request is refused; the text says which bound it exceeds."""
 
 
-class AdmissionControl:
-    """Counts the requests of one process, in the loop's thread. `body_limits`: for reading their bodies."""
+class AddressBusy(Exception):
+    """The request's address has as many requests as one may have; the text says how many."""
 
-    def __init__(self, limits: Limits) -> None:
-        self.limits = limits
-        self.running = 0
-        self.long_polls = 0
-        self.held_bytes = 0
-        self.body_limits = TimeLimits(LOOK_S)
+
+class Places:
+    """So many requests run at a time; further ones wait for their turn. For the loop's thread."""
+
+    def __init__(self, limit: int, limits: Limits) -> None:
+        self._limit = limit
+        self._limits = limits
         self._waiting: deque[asyncio.Future[None]] = deque()
+        self.running = 0
 
     @property
     def waiting(self) -> int:
@@ -54,7 +65,7 @@ class AdmissionControl:
 
     def enter_at_once(self) -> bool:
         """Begin to run if there is room; `leave` follows. Most requests need not wait."""
-        if self.running >= self.limits.running:
+        if self.running >= self._limit:
             return False
         self.running += 1
         return True
@@ -63,12 +74,12 @@ class AdmissionControl:
         """Wait for a turn to run; `leave` follows. Raises Overloaded."""
         if self.enter_at_once():
             return
-        if len(self._waiting) >= self.limits.waiting:
+        if len(self._waiting) >= self._limits.waiting:
             raise Overloaded(f"{self.running} requests run and {len(self._waiting)} wait")
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(turn)
         try:
-            async with asyncio.timeout(self.limits.wait_s):
+            async with asyncio.timeout(self._limits.wait_s):
                 await turn
         except BaseException as error:
             if turn.done() and not turn.cancelled():
@@ -88,6 +99,19 @@ class AdmissionControl:
                 return
         self.running -= 1
 
+
+class AdmissionControl:
+    """Counts the requests of one process, in the loop's thread. `body_limits`: for reading their bodies."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.reads = Places(limits.running, limits)
+        self.writes = Places(limits.writing, limits)
+        self.long_polls = 0
+        self.held_bytes = 0
+        self.body_limits = TimeLimits(LOOK_S)
+        self._of_address: Counter[str] = Counter()
+
     def enter_long_poll(self) -> None:
         """Begin a request that waits for a change; `leave_long_poll` follows. Raises Overloaded."""
         if self.long_polls >= self.limits.long_polls:
@@ -98,9 +122,28 @@ class AdmissionControl:
         """End a request that waited for a change."""
         self.long_polls -= 1
 
-    def hold(self, size_bytes: int) -> None:
+    def begin(self, address: str) -> None:
+        """Count a request of an address; `end` follows, also where it raises AddressBusy."""
+        if not self.limits.of_address:
+            return
+        self._of_address[address] += 1
+        if self._of_address[address] > self.limits.of_address:
+            raise AddressBusy(f"{self.limits.of_address} requests of {address} are not answered yet")
+
+    def end(self, address: str) -> None:
+        """Stop counting a request of an address."""
+        if not self.limits.of_address:
+            return
+        self._of_address[address] -= 1
+        if not self._of_address[address]:
+            del self._of_address[address]
+
+    def hold(self, size_bytes: int, *, is_write: bool) -> None:
         """Count bytes of a body; `release` follows. Raises Overloaded."""
-        if self.held_bytes + size_bytes > self.limits.bodies_bytes:
+        limit_bytes = self.limits.bodies_bytes
+        if is_write:
+            limit_bytes = round(limit_bytes * WRITES_SHARE)
+        if self.held_bytes + size_bytes > limit_bytes:
             raise Overloaded(f"{self.held_bytes} bytes of other requests are in memory")
         self.held_bytes += size_bytes
 

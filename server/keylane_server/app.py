@@ -3,11 +3,12 @@
 granian speaks HTTP. Its own interface, RSGI, decodes the path, so that a key with `%2F`, or with bytes that
 are not UTF-8, could not be read; ASGI passes the path as it was sent.
 
-    1. Where the request leads: its route, for all that follows.
-    2. AdmissionControl: over a bound, 503 (admission).
-    3. The body, within its bounds (bodies).
-    4. Access, if tokens are required (access).
-    5. The operation: in a greenlet, or for `explore` in a thread (applications, greenlets).
+    1. What the HTTP parser lets through and we do not: 400 (received).
+    2. Where the request leads: its route, for all that follows.
+    3. Access, if tokens are required (access): a stranger's body is not read.
+    4. The body, within its bounds (bodies).
+    5. AdmissionControl: over a bound, 503 (admission).
+    6. The operation: in a greenlet (greenlets), or for `explore` in another process (explorer).
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from keylane.errors import BadRequest
 from keylane.model.changes import PROBLEM, ChangeEvent
-from keylane.model.routes import EXPLORE, READS, STREAMS
+from keylane.model.routes import EXPLORE, PRODUCE, READS, STREAMS
 from keylane_server import refusals
-from keylane_server.admission import Overloaded
-from keylane_server.bodies import Body, ClientGone
+from keylane_server.bodies import Body
 from keylane_server.greenlets import RequestCancelled, begin, begin_awaited
 from keylane_server.received import ReceivedRequest
 from keylane_server.streams import EventStream
@@ -30,6 +31,7 @@ from keylane_server.streams import EventStream
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from keylane.api.http.request import Request
     from keylane.api.http.response import Response
     from keylane_server.access import TokenAuthorizer
     from keylane_server.admission import AdmissionControl
@@ -78,8 +80,9 @@ class ServerApp:
         """Answer one HTTP request."""
         begun_s = time.perf_counter()
         request = ReceivedRequest(scope)
+        fault = request.find_fault(scope["http_version"])
         own = self._pages.find(request.path) if request.method in READS else None
-        if own is not None:
+        if own is not None and not fault:
             page = await own(request.last.get("accept", ""))
             await send(_start_of(page.status, page.headers))
             await send({"type": "http.response.body", "body": b"" if request.method == "HEAD" else page.body})
@@ -87,53 +90,69 @@ class ServerApp:
         request.find_target(self._settings.path_of(request.path))
         try:
             if self._spans is None:
-                response = await self._respond(request, receive)
+                response = await self._respond(request, receive, fault)
             else:
                 with self._spans.of(request) as span:
-                    response = await self._respond(request, receive)
+                    response = await self._respond(request, receive, fault)
                     span.answered(response)
-        except (ClientGone, RequestCancelled):
+            if isinstance(response.body, EventStream):
+                await self._stream(send, receive, response, request)
+            else:
+                await self._send_response(send, response, request)
+        except RequestCancelled:
             return
-        if isinstance(response.body, EventStream):
-            await self._stream(send, receive, response, request)
-        else:
-            await self._send_response(send, response, request)
+        finally:
+            self._admission.end(request.source_ip)
         if self._logs_access:
             taken_ms = (time.perf_counter() - begun_s) * 1000
             shown = request.source_ip, request.method, request.shown_target, response.status_code
             _access_log.info("%s %s %s %d %.1f ms %s", *shown, taken_ms, request.id)
 
-    async def _respond(self, request: ReceivedRequest, receive: Receive) -> Response[Any]:
-        admission = self._admission
-        route, has_body = request.target.route, request.has_body
-        # A stream keeps its place until it ends.
-        is_stream = route is not None and route.name in STREAMS
-        is_long_poll = request.is_long_poll or is_stream
-        is_streaming = False
-        body = Body(admission) if has_body else None
+    async def _respond(self, request: ReceivedRequest, receive: Receive, fault: str) -> Response[Any]:
+        is_write = request.target.function == PRODUCE
+        body = Body(self._admission, is_write=is_write) if request.has_body else None
         try:
-            if is_long_poll:
-                admission.enter_long_poll()
-            elif not admission.enter_at_once():
-                await admission.enter()
-        except Overloaded as error:
-            return await self._refuse(error, request, body, receive)
-        try:
-            if body is not None:
+            self._admission.begin(request.source_ip)
+            if fault:
+                raise BadRequest(fault)
+            is_preflight = request.method == "OPTIONS" and self._settings.cors_headers
+            caller = "" if is_preflight else self._authorize(request)
+            if body is None:
+                complete = request.with_body(b"", caller)
+            else:
                 await body.read(receive, request.declared_bytes)
-            response = await self._admitted(request, b"" if body is None else body.data, receive)
+                complete = request.with_body(body.data, caller)
+            if is_preflight:
+                return await self._preflight()
+            return await self._admit(request, complete, receive)
         except refusals.REFUSED as error:
             return await self._refuse(error, request, body, receive)
-        else:
-            is_streaming = isinstance(response.body, EventStream)
-            return response
         finally:
             if body is not None:
                 body.release()
-            if not is_long_poll:
-                admission.leave()
-            elif not is_streaming:
-                admission.leave_long_poll()
+
+    async def _admit(self, request: ReceivedRequest, complete: Request, receive: Receive) -> Response[Any]:
+        """Answer a request whose body is there, once it has a place; a stream keeps it. Raises Overloaded."""
+        admission, function, route = self._admission, request.target.function, request.target.route
+        if function == EXPLORE:
+            return await self._applications.explorer.respond(complete, request.target)
+        if request.is_long_poll or (route is not None and route.name in STREAMS):
+            admission.enter_long_poll()
+            is_streaming = False
+            try:
+                response = await self._begin(request, complete, receive)
+                is_streaming = isinstance(response.body, EventStream)
+            finally:
+                if not is_streaming:
+                    admission.leave_long_poll()
+            return response
+        places = admission.writes if function == PRODUCE else admission.reads
+        if not places.enter_at_once():
+            await places.enter()
+        try:
+            return await self._begin(request, complete, receive)
+        finally:
+            places.leave()
 
     async def _refuse(
         self, error: Exception, request: ReceivedRequest, body: Body | None, receive: Receive
@@ -180,14 +199,11 @@ class ServerApp:
             begin(self._authorizer.reload_or_log, _ignore)
         return self._authorizer.caller_of(request)
 
-    def _admitted(self, request: ReceivedRequest, body: bytes, receive: Receive) -> Awaitable[Response[Any]]:
-        """Begin what answers the request, in a greenlet or a thread."""
-        if request.method == "OPTIONS" and self._settings.cors_headers:
-            return self._preflight()
-        complete, target = request.with_body(body, self._authorize(request)), request.target
-        if target.function == EXPLORE:
-            return self._applications.respond_in_thread(complete, target)
-        answer = partial(self._applications.respond, complete, target)
+    def _begin(
+        self, request: ReceivedRequest, complete: Request, receive: Receive
+    ) -> Awaitable[Response[Any]]:
+        """Begin what answers the request, in a greenlet."""
+        answer = partial(self._applications.respond, complete, request.target)
         if request.is_long_poll:
             return _run_while_wanted(answer, receive)
         return begin_awaited(answer)[1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -15,7 +16,10 @@ if TYPE_CHECKING:
 
 PART_TIMEOUT_S = 20.0
 """How long the next part of a body may take."""
-
+LEAST_BYTES_PER_S = 4_096
+"""At which rate a body arrives at least, after its first PART_TIMEOUT_S."""
+BODY_TIMEOUT_S = 120.0
+"""How long all of it may take."""
 
 DISCARDED_BYTES = 16 * 1024 * 1024
 DISCARD_S = 2.0
@@ -31,17 +35,27 @@ class BodyTimeout(Exception):
     """The rest of the body did not arrive."""
 
 
-class ClientGone(Exception):
-    """The client closed the connection."""
+class BodyBroken(Exception):
+    """The body ends too early: the client closed the connection, or its chunks are malformed."""
 
 
 class Body:
     """The body of one request; `release` when the request is over."""
 
-    __slots__ = ("_admission", "_held_bytes", "_is_complete", "_is_late", "_size_bytes", "_task", "data")
+    __slots__ = (
+        "_admission",
+        "_held_bytes",
+        "_is_complete",
+        "_is_late",
+        "_is_write",
+        "_size_bytes",
+        "_task",
+        "data",
+    )
 
-    def __init__(self, admission: AdmissionControl) -> None:
+    def __init__(self, admission: AdmissionControl, *, is_write: bool = False) -> None:
         self._admission = admission
+        self._is_write = is_write
         self._held_bytes = 0
         self._size_bytes = 0
         self._is_complete = False
@@ -50,18 +64,19 @@ class Body:
         self.data = b""
 
     async def read(self, receive: Receive, declared_bytes: int | None) -> None:
-        """Read all of it. Raises BodyTooLarge, BodyTimeout, ClientGone, Overloaded.
+        """Read all of it. Raises BodyTooLarge, BodyTimeout, BodyBroken, Overloaded.
 
-        `declared_bytes`: its Content-Length, for which room is made before it arrives; None: there is none.
+        `declared_bytes`: its Content-Length; None: there is none. Nothing is held for it: bytes count when
+        they are there.
         """
         if declared_bytes is not None:
             self._check(declared_bytes)
-            self._hold(declared_bytes)
         self._task, limits = asyncio.current_task(), self._admission.body_limits
+        begun_s = time.monotonic()
         parts: list[bytes] = []
         try:
             while not self._is_complete:
-                limits.begin(self, PART_TIMEOUT_S)
+                limits.begin(self, self._left_s(begun_s))
                 self._take(await receive(), parts)
         except asyncio.CancelledError:
             if not self._is_late or self._task is None:
@@ -93,16 +108,23 @@ class Body:
         self._admission.release(self._held_bytes)
         self._held_bytes = 0
 
+    def _left_s(self, begun_s: float) -> float:
+        """Return how long the next part may take. Raises BodyTimeout."""
+        until_s = begun_s + min(BODY_TIMEOUT_S, PART_TIMEOUT_S + self._size_bytes / LEAST_BYTES_PER_S)
+        left_s = until_s - time.monotonic()
+        if left_s <= 0:
+            raise BodyTimeout
+        return min(PART_TIMEOUT_S, left_s)
+
     def _take(self, message: dict[str, Any], parts: list[bytes]) -> None:
         if message["type"] != "http.request":
-            raise ClientGone
+            raise BodyBroken("the body is not complete, or its chunks are malformed")
         if part := message.get("body"):
             parts.append(part)
             self._size_bytes += len(part)
         self._is_complete = not message.get("more_body")
         self._check(self._size_bytes)
-        if self._size_bytes > self._held_bytes:
-            self._hold(self._size_bytes - self._held_bytes)
+        self._hold(self._size_bytes - self._held_bytes)
 
     def _check(self, size_bytes: int) -> None:
         limit_bytes = self._admission.limits.body_bytes
@@ -110,5 +132,5 @@ class Body:
             raise BodyTooLarge(f"the body has more than {limit_bytes} bytes")
 
     def _hold(self, size_bytes: int) -> None:
-        self._admission.hold(size_bytes)
+        self._admission.hold(size_bytes, is_write=self._is_write)
         self._held_bytes += size_bytes

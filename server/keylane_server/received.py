@@ -6,13 +6,14 @@ from typing import Any
 from urllib.parse import parse_qs, quote
 
 from keylane.access.callers import Caller
-from keylane.api.http.request import Request
+from keylane.api.http.request import Request, is_host
 from keylane.model.routes import READS, Target, find
 
 Scope = dict[str, Any]
 # Printable ASCII stays as the client wrote it; only what an HTTP path cannot hold is percent-encoded.
 _PATH_SAFE = "".join(map(chr, range(0x21, 0x7F)))
 _PRINTABLE = re.compile("[!-~]*")
+_HTTP_1_0 = "1"
 _NO_QUERY: dict[str, list[str]] = {}
 
 
@@ -40,6 +41,18 @@ class ReceivedRequest:
         self.source_ip: str = client[0] if client else ""
         self.id = new_request_id()
         self.target = Target(self.path)
+
+    def find_fault(self, http_version: str) -> str:
+        """Return why the head is refused, empty if it is not: what the HTTP parser lets through.
+
+        A repeated Host is a list with a comma, which no host has.
+        """
+        host = self.headers.get("host", "")
+        if not is_host(host) and (host or http_version != _HTTP_1_0):
+            return "Host is missing, is there twice, or is not a host"
+        if self.headers.get("transfer-encoding", "chunked").lower() != "chunked":
+            return "Transfer-Encoding is not chunked alone"
+        return ""
 
     def find_target(self, path: str) -> Target:
         """Find where the request leads; `path`: without the base path."""

@@ -1,21 +1,27 @@
 """Answers of the server itself: requests that no operation sees. The problem types are API Gateway's."""
 
-from keylane.api.http.problems import BODY_TOO_LARGE, Problem, problem
+from keylane.api.http.problems import BODY_TOO_LARGE, Problem, kind_of, problem
 from keylane.api.http.response import Response
+from keylane.errors import BadRequest
 from keylane_server.access import NotAllowed, NotAuthorized
-from keylane_server.admission import Overloaded
-from keylane_server.bodies import BodyTimeout, BodyTooLarge
+from keylane_server.admission import AddressBusy, Overloaded
+from keylane_server.bodies import BodyBroken, BodyTimeout, BodyTooLarge
 
 UNAUTHORIZED = Problem(401, "unauthorized", "The request has no valid credentials")
 FORBIDDEN = Problem(403, "forbidden", "The caller is not allowed to do this")
 OVERLOADED = Problem(503, "overloaded", "The server has as many requests as it can take")
+THROTTLED = Problem(429, "throttled", "Too many requests")
 BODY_TIMEOUT = Problem(408, "body-timeout", "The request's body did not arrive in time")
+BAD_REQUEST = kind_of(BadRequest(""))
 RETRY_AFTER_S = 1
 
 _PROBLEMS: dict[type[Exception], tuple[Problem, str, dict[str, str]]] = {
     NotAuthorized: (UNAUTHORIZED, "Unauthorized", {"WWW-Authenticate": "Bearer"}),
     NotAllowed: (FORBIDDEN, "the token does not grant this request", {}),
     Overloaded: (OVERLOADED, "{error}: try again in a second", {"Retry-After": str(RETRY_AFTER_S)}),
+    AddressBusy: (THROTTLED, "{error}: try again in a second", {"Retry-After": str(RETRY_AFTER_S)}),
+    BadRequest: (BAD_REQUEST, "{error}", {}),
+    BodyBroken: (BAD_REQUEST, "{error}", {}),
     BodyTooLarge: (BODY_TOO_LARGE, "{error}", {}),
     BodyTimeout: (BODY_TIMEOUT, "the rest of the body did not arrive", {}),
 }

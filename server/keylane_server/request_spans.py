@@ -20,7 +20,6 @@ from opentelemetry.semconv.attributes.user_agent_attributes import USER_AGENT_OR
 from opentelemetry.trace import SpanKind, Status, StatusCode, set_span_in_context
 
 from keylane.adapters.open_telemetry import PROPAGATOR
-from keylane_server.bodies import ClientGone
 from keylane_server.greenlets import RequestCancelled
 
 if TYPE_CHECKING:
@@ -63,7 +62,7 @@ class RequestSpans:
         _pass_on(span, request)
         try:
             yield RequestSpan(span)
-        except (ClientGone, RequestCancelled) as error:
+        except RequestCancelled as error:
             span.set_attribute(ERROR_TYPE, type(error).__name__)
             raise
         except BaseException as error:

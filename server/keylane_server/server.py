@@ -1,24 +1,23 @@
 """Starts granian with the processes of the server: `python -m keylane_server.server`, or `keylane serve`.
 
 granian binds the port and starts the processes. At SIGTERM it accepts nothing more, waits for the answers to
-what runs, and kills what has not ended after `drain_s`. Of several processes, it starts those again that die.
+what runs, and kills what has not ended after `drain_s`.
 """
 
 import os
 import socket
 import tempfile
+import time
 from typing import Any
 
-from granian import Granian
 from granian.constants import HTTPModes, Interfaces, Loops
 from granian.http import HTTP1Settings
 from granian.log import LogLevels
+from granian.server.mp import MPServer
 
 from keylane_server.options import METRICS_FOLDER, VARIABLE, ServerOptions
 
 TARGET = "keylane_server.worker:build"
-CONNECTIONS = 8_192
-"""Of one process: further ones wait in the backlog."""
 BACKLOG = 1_024
 HEADER_TIMEOUT_MS = 75_000
 """For the head of a request, and for the next one on a kept connection: hyper has one timer for both.
@@ -27,6 +26,10 @@ Longer than load balancers keep a connection (60 s): else a request meets one th
 """
 BUFFER_BYTES = 400 * 1024
 """Of the head of an HTTP/1.1 request."""
+START_EVERY_S = 5.0
+"""A process that dies is started again at once, but not sooner than so long after its last start."""
+START_FAILED = 1
+"""The exit code of a process that can't start: its settings are wrong, for example."""
 
 
 def serve(options: ServerOptions) -> None:
@@ -39,8 +42,40 @@ def serve(options: ServerOptions) -> None:
         _make_server(options).serve()
 
 
-def _make_server(options: ServerOptions) -> Any:  # granian chooses the class by the interpreter
-    return Granian(
+class SupervisedServer(MPServer):
+    """granian's server, which starts a process again whenever it dies, and ends where the first start fails.
+
+    granian itself ends all processes where one dies twice within 5.5 s, and forgets some deaths. These names
+    are private: `_serve_loop`, `_respawn_workers`, `_reload`. A release that renames the first starts nothing
+    again (test_standing_server_and_kafka.py); without the others it ends.
+    """
+
+    def _serve_loop(self, spawn_target: Any, target_loader: Any) -> None:
+        while not self.interrupt_signal and not self._has_failed_to_start():
+            due = [index for index in self.interrupt_children if self._start_in_s(index) <= 0]
+            for index in due:
+                self.interrupt_children.remove(index)
+            self._respawn_workers(due, spawn_target, target_loader)
+            next_s = min((self._start_in_s(index) for index in self.interrupt_children), default=None)
+            self.main_loop_interrupt.wait(next_s)
+            self.main_loop_interrupt.clear()
+            if self.reload_signal:
+                self._reload(spawn_target, target_loader)  # type: ignore[no-untyped-call]
+        if self.interrupt_signal:
+            self.interrupt_children.clear()  # they would make an exit code of 1
+
+    def _start_in_s(self, index: int) -> float:
+        return float(self.wrks[index].birth + START_EVERY_S - time.monotonic())
+
+    def _has_failed_to_start(self) -> bool:
+        return any(
+            self.wrks[index].inner.exitcode == START_FAILED and index not in self.respawned_wrks
+            for index in self.interrupt_children
+        )
+
+
+def _make_server(options: ServerOptions) -> SupervisedServer:
+    return SupervisedServer(
         TARGET,
         factory=True,
         address=options.host,
@@ -51,12 +86,11 @@ def _make_server(options: ServerOptions) -> Any:  # granian chooses the class by
         http=HTTPModes.auto,
         websockets=False,
         backlog=BACKLOG,
-        backpressure=CONNECTIONS,
+        backpressure=options.limits.connections,
         http1_settings=HTTP1Settings(header_read_timeout=HEADER_TIMEOUT_MS, max_buffer_size=BUFFER_BYTES),
         log_level=LogLevels.warning,
         ssl_cert=options.tls_certificate,
         ssl_key=options.tls_key,
-        respawn_failed_workers=options.workers > 1,
         workers_kill_timeout=options.drain_s,
     )
 

@@ -20,7 +20,7 @@ from keylane_server.app import ServerApp
 from keylane_server.applications import Applications
 from keylane_server.greenlets import run_request
 from keylane_server.metrics import ServerMetrics
-from keylane_server.options import ServerOptions
+from keylane_server.options import LOG_FORMAT, ServerOptions
 from keylane_server.pages import OwnPages
 from keylane_server.runtime import ServerRuntime
 
@@ -42,7 +42,6 @@ look at in vain: with Python's default of 700 it takes 4 % of a lookup."""
 READY = "keylane: ready"
 SERVICE = "keylane-serve"
 """The server's name in spans, unless OTEL_SERVICE_NAME has another."""
-LOG_FORMAT = "%(asctime)s %(levelname)s %(message)s"
 LISTENS_POLL_S = 0.01
 FLUSH_EVERY_S = 1.0
 _log = logging.getLogger("keylane.serve")
@@ -140,7 +139,7 @@ class ServerProcess:
         os.kill(os.getpid(), signal.SIGINT)
 
     async def _close(self) -> None:
-        self._applications.close()
+        await self._applications.close()
         self._runtime.close()
         if self._spans is not None:
             self._spans.close()

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 from tests.servers.own import create_topic, deadline
 from tests.support.builders import a_topic, reader_settings
 from tests.support.fakes import FakeKafka
@@ -99,6 +100,24 @@ def topic(held: Held) -> str:
     held.create(name, 3)
     held.write(name, 1, RECORDS)
     return name
+
+
+def test_the_first_offset_of_a_partition_with_and_without_records(held: Held, topic: str):
+    assert [held.reader.first_offset(topic, number, deadline(IN_TIME_MS)) for number in (0, 1)] == [0, 0]
+
+
+@pytest.mark.integration
+def test_a_consumer_asks_for_the_first_offset(kafka: str, monkeypatch: pytest.MonkeyPatch):
+    """`keylane serve` does it for streams, and the admin client may abort its process."""
+    topic = a_topic()
+    create_topic(kafka, topic, 1)
+    write(kafka, topic, 0, RECORDS)
+    admin = AdminClient({"bootstrap.servers": kafka})
+    admin.delete_records([TopicPartition(topic, 0, 3)])[TopicPartition(topic, 0)].result(20)
+    monkeypatch.setattr(KafkaAdmin, "_make_client", lambda _: pytest.fail("an admin client is made"))
+    reader = KafkaReader(KafkaAdmin(reader_settings(kafka)))
+    assert reader.first_offset(topic, 0, deadline(IN_TIME_MS)) == 3
+    reader.close()
 
 
 def test_topics_are_described_with_their_settings(held: Held, topic: str):

@@ -365,6 +365,10 @@ class FakeKafka:
 
         return [find(at) for at in ats]
 
+    def first_offset(self, topic: str, partition: int, deadline: Deadline) -> int:
+        self._answer(deadline)
+        return self.logs[topic][partition].low
+
     def read(self, wanted: LogRange, deadline: Deadline) -> LogBatch:
         self.reads.append(wanted)
         self.before_read()

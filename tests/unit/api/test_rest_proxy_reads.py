@@ -225,3 +225,17 @@ def test_links_have_the_stage_of_api_gateways_own_host(kafka: FakeKafka):
     assert Links.of(request).url() == "https://a1.execute-api.eu-west-1.amazonaws.com/v1/v3/clusters"
     request = a_request("GET", "/kafka/v3/clusters", headers={"X-Forwarded-Proto": "https"})
     assert Links.of(request).url("c") == "https://api.example.org/kafka/v3/clusters/c"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("Host", "evil/x?"), ("Host", "a, b"), ("Host", ""), ("X-Forwarded-Proto", "javascript")],
+)
+def test_links_have_no_text_that_is_no_host_or_scheme(name: str, value: str):
+    from keylane.api.rest_proxy.v3_documents import Links  # noqa: PLC0415
+
+    request = a_request("GET", "/v3/clusters", headers={name: value})
+    assert Links.of(request).url() in {
+        "http://localhost/v3/clusters",
+        "http://api.example.org/v3/clusters",
+    }

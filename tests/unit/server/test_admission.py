@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 
 from keylane_server import admission as admission_module
 from keylane_server import bodies
-from keylane_server.admission import AdmissionControl, Limits, Overloaded
-from keylane_server.bodies import Body, BodyTimeout, BodyTooLarge, ClientGone
+from keylane_server.admission import AddressBusy, AdmissionControl, Limits, Overloaded
+from keylane_server.bodies import Body, BodyBroken, BodyTimeout, BodyTooLarge
 
 LIMITS = Limits(running=1, waiting=1, wait_s=20, long_polls=1, body_bytes=10, bodies_bytes=15)
 
 
 def test_a_request_waits_for_its_turn_and_the_next_is_refused():
     async def run():
-        admission = AdmissionControl(LIMITS)
+        admission = AdmissionControl(LIMITS).reads
         await admission.enter()
         waits = asyncio.ensure_future(admission.enter())
         await asyncio.sleep(0)
@@ -32,7 +33,7 @@ def test_a_request_waits_for_its_turn_and_the_next_is_refused():
 
 def test_a_request_that_waits_too_long_is_refused():
     async def run():
-        admission = AdmissionControl(Limits(running=1, waiting=1, wait_s=0.01))
+        admission = AdmissionControl(Limits(running=1, waiting=1, wait_s=0.01)).reads
         await admission.enter()
         with pytest.raises(Overloaded, match="too long"):
             await admission.enter()
@@ -40,6 +41,22 @@ def test_a_request_that_waits_too_long_is_refused():
         return admission.running, admission.waiting
 
     assert asyncio.run(run()) == (0, 0)
+
+
+def test_writes_have_places_of_their_own():
+    admission = AdmissionControl(Limits(running=1, writing=2))
+    assert [admission.writes.enter_at_once() for _ in range(3)] == [True, True, False]
+    assert [admission.reads.enter_at_once() for _ in range(2)] == [True, False]
+
+
+def test_bodies_of_writes_leave_room_for_those_of_reads():
+    admission = AdmissionControl(Limits(body_bytes=10, bodies_bytes=20))
+    first, second, read = Body(admission, is_write=True), Body(admission, is_write=True), Body(admission)
+    asyncio.run(first.read(arriving(part(b"x" * 10, more=False)), 10))
+    with pytest.raises(Overloaded):
+        asyncio.run(second.read(arriving(part(b"x" * 6, more=False)), 6))
+    asyncio.run(read.read(arriving(part(b"x" * 10, more=False)), 10))
+    assert admission.held_bytes == 20
 
 
 def test_requests_that_wait_for_a_change_have_a_bound_of_their_own():
@@ -95,6 +112,61 @@ def test_a_body_whose_next_part_does_not_come_in_time_is_refused(monkeypatch):
     assert asyncio.run(run()) == 0
 
 
+@pytest.mark.parametrize(
+    ("limit", "value"), [("LEAST_BYTES_PER_S", 3_000), ("BODY_TIMEOUT_S", 0.0), ("PART_TIMEOUT_S", 0.0)]
+)
+def test_a_body_that_arrives_too_slowly_is_refused_though_parts_come(monkeypatch, limit, value):
+    clock = iter(range(1_000))
+    monkeypatch.setattr(bodies, "PART_TIMEOUT_S", 2.0)
+    monkeypatch.setattr(bodies, "BODY_TIMEOUT_S", 1_000.0)
+    monkeypatch.setattr(bodies, "LEAST_BYTES_PER_S", 1)
+    monkeypatch.setattr(bodies, limit, value)
+    monkeypatch.setattr(bodies, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    body = Body(AdmissionControl(Limits(body_bytes=100)))
+
+    async def run() -> None:
+        with pytest.raises(BodyTimeout):
+            await body.read(arriving(*[part(b"x", more=True)] * 90), None)
+
+    asyncio.run(run())
+    body.release()
+
+
+def test_a_body_of_the_least_rate_is_read(monkeypatch):
+    clock = iter(range(1_000))
+    monkeypatch.setattr(bodies, "LEAST_BYTES_PER_S", 1)
+    monkeypatch.setattr(bodies, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    body = Body(AdmissionControl(Limits(body_bytes=100)))
+    parts = [part(b"xxx", more=True)] * 30
+    asyncio.run(body.read(arriving(*parts, part(b"", more=False)), None))
+    assert body.data == b"x" * 90
+
+
+def test_bytes_are_counted_when_they_are_there(monkeypatch):
+    admission = AdmissionControl(LIMITS)
+    held = []
+
+    async def receive():
+        held.append(admission.held_bytes)
+        return part(b"xx", more=len(held) < 3)
+
+    body = Body(admission)
+    asyncio.run(body.read(receive, 10))
+    assert held == [0, 2, 4]
+    body.release()
+
+
+def test_requests_of_an_address_have_a_bound():
+    admission = AdmissionControl(Limits(of_address=1))
+    admission.begin("a")
+    admission.begin("b")
+    with pytest.raises(AddressBusy, match="1 requests of a "):
+        admission.begin("a")
+    admission.end("a")
+    admission.end("a")
+    admission.begin("a")
+
+
 def test_a_request_that_is_cancelled_while_its_body_arrives_is_cancelled():
     async def run():
         reading = asyncio.ensure_future(Body(AdmissionControl(LIMITS)).read(never, None))
@@ -135,7 +207,7 @@ def test_the_bodies_of_all_requests_have_a_bound():
     assert admission.held_bytes == 0
 
 
-def test_a_client_that_goes_in_the_middle_of_its_body_is_noticed():
+def test_a_body_that_ends_too_early_is_noticed():
     body = Body(AdmissionControl(LIMITS))
-    with pytest.raises(ClientGone):
+    with pytest.raises(BodyBroken):
         asyncio.run(body.read(arriving(part(b"x", more=True), {"type": "http.disconnect"}), None))

@@ -11,7 +11,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 from keylane.adapters.open_telemetry import Tracing
 from keylane.api.http.response import Response
 from keylane.api.http.trace_context import trace_headers
-from keylane_server.bodies import ClientGone
+from keylane_server.greenlets import RequestCancelled
 from keylane_server.received import ReceivedRequest
 from keylane_server.request_spans import RequestSpans
 
@@ -100,7 +100,7 @@ def test_only_an_answer_that_is_the_servers_fault_is_an_error(traced: Traced, st
 
 
 @pytest.mark.parametrize(
-    ("raised", "status"), [(ClientGone, StatusCode.UNSET), (ValueError, StatusCode.ERROR)]
+    ("raised", "status"), [(RequestCancelled, StatusCode.UNSET), (ValueError, StatusCode.ERROR)]
 )
 def test_a_request_without_an_answer_has_a_span_that_says_why(traced: Traced, raised, status):
     with pytest.raises(raised), traced.spans.of(request()):

@@ -17,11 +17,12 @@ from keylane_server.options import AUTHORIZATIONS, NONE, ServerOptions
 
 _path = click.Path(path_type=Path, exists=True, dir_okay=False)
 _count = click.IntRange(1)
+_LIMITS = ("running", "writing", "waiting", "long_polls", "connections", "of_address")
 
 
-def _limit(name: str, text: str) -> Callable[[click.decorators.FC], click.decorators.FC]:
-    default = getattr(Limits(), name)
-    return click.option(f"--max-{name.replace('_', '-')}", name, type=_count, default=default, help=text)
+def _limit(name: str, text: str, least: int = 1) -> Callable[[click.decorators.FC], click.decorators.FC]:
+    default, option = getattr(Limits(), name), f"--max-{name.replace('_', '-')}"
+    return click.option(option, name, type=click.IntRange(least), default=default, help=text)
 
 
 @click.command(context_settings={"show_default": True})
@@ -38,10 +39,13 @@ def _limit(name: str, text: str) -> Callable[[click.decorators.FC], click.decora
 )
 @click.option("--access-log", "logs_access", is_flag=True, help="Log each request to standard error.")
 @click.option("--drain-s", type=_count, default=30, help="Seconds for what runs at SIGTERM.")
-@_limit("running", "Requests that run at a time, in each process.")
-@_limit("waiting", "Requests that wait for their turn; further ones get 503.")
+@_limit("running", "Reads that run at a time, in each process.")
+@_limit("writing", "Writes that run at a time, most of it waiting for Kafka.")
+@_limit("waiting", "Reads, and writes, that wait for their turn; further ones get 503.")
 @_limit("long_polls", "Requests that wait for a change.")
-def serve(*, running: int, waiting: int, long_polls: int, **given: Any) -> None:
+@_limit("connections", "Connections; further ones wait until one ends.")
+@_limit("of_address", "Requests of one address at a time; 0: no bound, as behind a load balancer.", least=0)
+def serve(**given: Any) -> None:
     """Serve the API, as the Lambda functions do, in one process or some.
 
     It takes the KEYLANE_ variables of the functions. SIGTERM ends it, once what runs is answered.
@@ -50,7 +54,7 @@ def serve(*, running: int, waiting: int, long_polls: int, **given: Any) -> None:
         raise BadInput("--tls-certificate and --tls-key belong together")
     from keylane_server.server import serve as run  # noqa: PLC0415 - its imports take long
 
-    limits = Limits(running=running, waiting=waiting, long_polls=long_polls)
+    limits = Limits(**{name: given.pop(name) for name in _LIMITS})
     options = ServerOptions(console=console_dir(), limits=limits, **given)
     try:
         run(options)

@@ -181,6 +181,9 @@ class LogReader(Protocol):
         has not ended. MAX looks at all records.
         """
 
+    def first_offset(self, topic: str, partition: int, deadline: Deadline) -> int:
+        """Return the offset of the partition's first record, of the next one where there is none."""
+
     def read(self, wanted: LogRange, deadline: Deadline) -> LogBatch:
         """Return the records that were read by the deadline; raises LogUnavailable where there was none.
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from keylane.errors import OffsetOutOfRange, StateUnavailable
-from keylane.model.kafka import EARLIEST, READ_UNCOMMITTED, LogRange
+from keylane.model.kafka import READ_UNCOMMITTED, LogRange
 from keylane.model.records import Answer, Position
 from keylane.ports import Call, Deadline, LogReader
 from keylane.query.decoding import ValueDecoder
@@ -91,9 +91,9 @@ def find_changed_keys(
         try:
             batch = log.read(wanted, deadline)
         except OffsetOutOfRange:
-            (first,) = log.offsets(topic, partition, (EARLIEST,), READ_UNCOMMITTED, deadline)
-            if first and first.offset > offset:
-                next_offsets[partition] = min(first.offset, end)
+            first = log.first_offset(topic, partition, deadline)
+            if first > offset:
+                next_offsets[partition] = min(first, end)
                 if partition in since:
                     lost.append(Position(partition, offset))
             continue

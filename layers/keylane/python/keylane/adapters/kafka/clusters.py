@@ -115,6 +115,10 @@ class ClusteredReader:
         """See `ports.LogReader`."""
         return self._readers.of(topic).offsets(topic, partition, ats, isolation, deadline)
 
+    def first_offset(self, topic: str, partition: int, deadline: Deadline) -> int:
+        """See `ports.LogReader`."""
+        return self._readers.of(topic).first_offset(topic, partition, deadline)
+
     def read(self, wanted: LogRange, deadline: Deadline) -> LogBatch:
         """See `ports.LogReader`."""
         return self._readers.of(wanted.topic).read(wanted, deadline)

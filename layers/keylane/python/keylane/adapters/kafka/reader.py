@@ -20,7 +20,15 @@ from keylane.adapters.kafka.admin import AdminSession, KafkaAdmin, ReaderSetting
 from keylane.adapters.kafka.clients import RejectionListener, make_client
 from keylane.adapters.kafka.errors import LOCAL_TIMED_OUT, translate_kafka_errors
 from keylane.errors import ConnectionRejected, LogRefused, LogUnavailable, OffsetOutOfRange
-from keylane.model.kafka import At, LogBatch, LogRange, LogRecord, OffsetFound, OffsetQuery
+from keylane.model.kafka import (
+    READ_UNCOMMITTED,
+    At,
+    LogBatch,
+    LogRange,
+    LogRecord,
+    OffsetFound,
+    OffsetQuery,
+)
 from keylane.ports import Deadline
 
 # librdkafka's own codes begin with an underscore without being private.
@@ -50,6 +58,21 @@ class KafkaReader:
         """See `ports.LogReader`; one request asks for all offsets."""
         queries = [OffsetQuery(topic, partition, at) for at in ats]
         return self._admin.request(deadline, AdminSession.list_offsets, queries, isolation)
+
+    def first_offset(self, topic: str, partition: int, deadline: Deadline) -> int:
+        """See `ports.LogReader`. A consumer asks, not the admin client: that may abort its process."""
+        try:
+            with translate_kafka_errors(topic):
+                consumer, _ = self._consumer(READ_UNCOMMITTED)
+                found = consumer.get_watermark_offsets(
+                    TopicPartition(topic, partition), timeout=deadline.remaining_s
+                )
+        except (LogUnavailable, LogRefused):
+            self._drop(READ_UNCOMMITTED)
+            raise
+        if found is None:
+            raise LogUnavailable("Kafka did not answer in time")
+        return found[0]
 
     def read(self, wanted: LogRange, deadline: Deadline) -> LogBatch:
         """See `ports.LogReader`.

@@ -3,6 +3,7 @@
 import binascii
 import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import unquote_to_bytes
 
@@ -13,6 +14,7 @@ from keylane.model.records import is_topic_name
 from keylane.ports import Deadline
 
 _BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
+_HOST = re.compile(r"(?:[\w.~%!$&'()*+;=-]+|\[[0-9A-Fa-f:.]+\])(?::\d{1,5})?", re.ASCII)
 _STANDARD = bytes.maketrans(b"-_+/", b"+/  ")
 NOBODY = Caller()
 
@@ -43,6 +45,12 @@ class Request(NamedTuple):
         """
         coding = self.headers.get("content-encoding")
         return inflate(self.body, coding) if coding else self.body
+
+
+@lru_cache(1_024)
+def is_host(value: str) -> bool:
+    """Return whether a Host header's value is one host, perhaps with a port (RFC 9110, 7.2)."""
+    return _HOST.fullmatch(value) is not None
 
 
 def topic_of(raw: str) -> str:

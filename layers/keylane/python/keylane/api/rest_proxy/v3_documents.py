@@ -15,13 +15,14 @@ from typing import Any, Self
 
 from keylane import errors
 from keylane.api.http.json_response import render_json
-from keylane.api.http.request import Request
+from keylane.api.http.request import Request, is_host
 from keylane.api.http.response import Response
 from keylane.api.http.schemas import COUNT, FLAG, TEXT, Schema, an_array, an_object
 from keylane.api.rest_proxy.v2_answers import render_failure
 from keylane.model.kafka import KafkaCluster, KafkaPartition, KafkaTopic
 
 CLUSTERS = "/v3/clusters"
+_SCHEMES = ("http", "https")
 CODES = {errors.UnknownTopic: 40403, errors.UnknownPartition: 404}
 """Where they differ from those of v2."""
 
@@ -34,12 +35,17 @@ class Links:
 
     @classmethod
     def of(cls, request: Request) -> Self:
-        """Make links as the client sees the API: by its host, stage and base path."""
-        host = request.headers.get("host", "localhost")
+        """Make links as the client sees the API: by its host, stage and base path.
+
+        What is no host or scheme is in no link.
+        """
+        host = request.headers.get("host", "")
+        host = host if is_host(host) else "localhost"
         # A domain of one's own has no stage in its paths.
         is_gateway = ".execute-api." in host
         root_path = request.root_path if is_gateway else ""
-        scheme = request.headers.get("x-forwarded-proto", "https" if is_gateway else "http")
+        scheme = request.headers.get("x-forwarded-proto", "")
+        scheme = scheme if scheme in _SCHEMES else "https" if is_gateway else "http"
         return cls(f"{scheme}://{host}{root_path}{request.path.partition(CLUSTERS)[0]}")
 
     def related(self, *parts: str | int) -> dict[str, str]:

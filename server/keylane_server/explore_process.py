@@ -1,0 +1,101 @@
+"""The process that asks Kafka for a process of the server: `explorer` starts it, and says how they talk.
+
+A few threads have an application each, as each environment of Lambda has one: its clients block. The process
+ends with the one that started it, whose end closes the socket.
+"""
+
+import logging
+import os
+import pickle
+import socket
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from keylane.api.http.request import Request
+from keylane.app import explore
+from keylane.metrics.meter import MetricSink
+from keylane.model.routes import Target
+from keylane.wiring.runtime import Runtime
+from keylane_server.explorer import SIZE, packed
+from keylane_server.options import LOG_FORMAT
+
+THREADS = 4
+_log = logging.getLogger("keylane.serve")
+
+
+class _RecordedCalls:
+    """See `MetricSink`: what is called, to be called by the server."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, tuple[Any, ...]]] = []
+
+    def add_number(self, *arguments: Any) -> None:
+        """See `MetricSink.add_number`."""
+        self.calls.append(("add_number", arguments))
+
+    def add_samples(self, metric: str, labels: tuple[str, ...], samples: Sequence[tuple[float, int]]) -> None:
+        """See `MetricSink.add_samples`."""
+        self.calls.append(("add_samples", (metric, labels, samples)))
+
+    def flush(self) -> None:
+        """See `MetricSink.flush`: an answer takes them along."""
+
+
+class _ThreadRuntime(Runtime):
+    """See `Runtime`; `metrics` are recorded."""
+
+    def __init__(self) -> None:
+        self.metrics = _RecordedCalls()
+
+    def open_metrics(self, namespace: str) -> MetricSink:  # noqa: ARG002 (of CloudWatch)
+        """See `Runtime.open_metrics`."""
+        return self.metrics
+
+
+class _Threads:
+    """Answer requests, each thread with an application of its own."""
+
+    def __init__(self, connection: socket.socket, environment: Mapping[str, str]) -> None:
+        self._connection = connection
+        self._environment = environment
+        self._sending = threading.Lock()
+        self._local = threading.local()
+
+    def answer(self, number: int, request: Request, target: Target) -> None:
+        try:
+            self._answer(number, request, target)
+        except Exception:  # noqa: BLE001 (the application answers its own: another process has to go on)
+            _log.exception("the process that asks Kafka ends")
+            os._exit(1)
+
+    def _answer(self, number: int, request: Request, target: Target) -> None:
+        local = self._local
+        if not hasattr(local, "application"):
+            local.runtime = _ThreadRuntime()
+            local.application = explore.build(local.runtime, self._environment)
+        response = local.application.respond(request, target)
+        local.application.meter.flush()
+        metrics = local.runtime.metrics
+        calls, metrics.calls = metrics.calls, []
+        message = packed((number, response, calls))
+        with self._sending:
+            self._connection.sendall(message)
+
+
+def main(descriptor: int, environment: Mapping[str, str]) -> None:
+    """Answer requests until the server's process closes the socket."""
+    logging.basicConfig(level=logging.INFO, format=LOG_FORMAT, stream=sys.stderr)
+    with socket.socket(fileno=descriptor) as connection, connection.makefile("rb") as messages:
+        threads, answers = ThreadPoolExecutor(THREADS), _Threads(connection, environment)
+        while size := messages.read(SIZE.size):
+            message = pickle.loads(messages.read(*SIZE.unpack(size)))  # noqa: S301 (see `explorer`)
+            threads.submit(answers.answer, *message)
+    # Threads that wait for Kafka would hold up the end, and nobody waits for their answers.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), os.environ)

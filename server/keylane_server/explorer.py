@@ -1,0 +1,175 @@
+"""The operations of `explore`, in a process of their own: librdkafka's admin client may abort its process.
+
+That was seen when a broker came back while clusters were described. The process is started by the first
+request, and again by the next one after its end. All its requests are reads: those that it leaves unanswered
+are sent to the next process, once.
+
+    to the process      size u32, (number, request, target) pickled
+    from the process    size u32, (number, response, calls of a MetricSink) pickled
+
+The socket has no name, so nothing but these two processes can write to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import pickle
+import socket
+import struct
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+from keylane_server.admission import Overloaded
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from keylane.api.http.request import Request
+    from keylane.api.http.response import Response
+    from keylane.metrics.meter import MetricSink
+    from keylane.model.routes import Target
+
+SIZE = struct.Struct(">I")
+PROGRAM = "keylane_server.explore_process"
+EXPLORE_REQUESTS = 32
+"""Requests of `explore` that run and wait: they are slow, and must not take the places of all others."""
+START_EVERY_S = 1.0
+"""The process is started at most once in this time."""
+_log = logging.getLogger("keylane.serve")
+
+
+class Explorer:
+    """Starts the process, and passes requests to it, in the loop's thread. `metrics`: for its numbers."""
+
+    def __init__(self, environment: Mapping[str, str], metrics: MetricSink) -> None:
+        self._environment = environment
+        self._metrics = metrics
+        self._running: _ExploreProcess | None = None
+        self._starting = asyncio.Lock()
+        self._start_at_s = 0.0
+        self._exploring = 0
+
+    async def respond(self, request: Request, target: Target) -> Response[Any]:
+        """Answer a request. Raises Overloaded."""
+        if self._exploring >= EXPLORE_REQUESTS:
+            raise Overloaded(f"{self._exploring} requests ask Kafka")
+        self._exploring += 1
+        try:
+            with contextlib.suppress(_ProcessEnded):
+                return await (await self._process()).respond(request, target)
+            return await (await self._process()).respond(request, target)
+        except _ProcessEnded:
+            raise Overloaded("the process that asks Kafka has ended") from None
+        finally:
+            self._exploring -= 1
+
+    async def close(self) -> None:
+        """End the process; what it does is not waited for."""
+        if self._running is not None:
+            await self._running.close()
+
+    async def _process(self) -> _ExploreProcess:
+        async with self._starting:
+            if self._running is None or self._running.has_ended:
+                now_s = time.monotonic()
+                if now_s < self._start_at_s:
+                    raise _ProcessEnded
+                self._start_at_s = now_s + START_EVERY_S
+                self._running = await _start(self._environment, self._metrics)
+            return self._running
+
+
+class _ProcessEnded(Exception):
+    """The process ended before it answered."""
+
+
+class _ExploreProcess:
+    """A process that runs, and the requests that wait for it."""
+
+    def __init__(
+        self,
+        process: subprocess.Popen[bytes],
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        metrics: MetricSink,
+    ) -> None:
+        self.has_ended = False
+        self._process = process
+        self._writer = writer
+        self._metrics = metrics
+        self._waiting: dict[int, asyncio.Future[Response[Any]]] = {}
+        self._number = 0
+        self._is_closing = False
+        self._reading = asyncio.ensure_future(self._read(reader))
+
+    async def respond(self, request: Request, target: Target) -> Response[Any]:
+        """Answer a request. Raises _ProcessEnded."""
+        if self.has_ended:
+            raise _ProcessEnded
+        self._number += 1
+        number = self._number
+        answered: asyncio.Future[Response[Any]] = asyncio.get_running_loop().create_future()
+        self._waiting[number] = answered
+        self._writer.write(packed((number, request, target)))
+        try:
+            return await answered
+        finally:
+            self._waiting.pop(number, None)
+
+    async def close(self) -> None:
+        """End the process."""
+        self._is_closing = True
+        self._writer.close()
+        await self._reading
+
+    async def _read(self, reader: asyncio.StreamReader) -> None:
+        try:
+            while True:
+                (size,) = SIZE.unpack(await reader.readexactly(SIZE.size))
+                number, response, calls = pickle.loads(await reader.readexactly(size))  # noqa: S301 (see the module)
+                for name, arguments in calls:
+                    getattr(self._metrics, name)(*arguments)
+                answered = self._waiting.get(number)
+                if answered is not None and not answered.done():
+                    answered.set_result(response)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            self.has_ended = True
+            self._writer.close()
+            self._process.kill()
+            for answered in self._waiting.values():
+                if not answered.done():
+                    answered.set_exception(_ProcessEnded())
+        code = await asyncio.to_thread(self._process.wait)
+        if not self._is_closing:
+            _log.error("the process that asks Kafka ended with %d: the next request starts it again", code)
+
+
+async def _start(environment: Mapping[str, str], metrics: MetricSink) -> _ExploreProcess:
+    own, others = socket.socketpair()
+    with others:
+        process = _open_process(environment, others.fileno())
+    reader, writer = await asyncio.open_connection(sock=own)
+    return _ExploreProcess(process, reader, writer, metrics)
+
+
+def _open_process(environment: Mapping[str, str], descriptor: int) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-m", PROGRAM, str(descriptor)],
+        env={**environment, "PYTHONPATH": os.pathsep.join(sys.path)},
+        pass_fds=(descriptor,),
+        # A terminal sends SIGINT to all processes of a session: this one still has requests to answer.
+        start_new_session=True,
+    )
+
+
+def packed(message: object) -> bytes:
+    """Return a message with its size before it."""
+    data = pickle.dumps(message)
+    return SIZE.pack(len(data)) + data

@@ -215,8 +215,9 @@ class Client(_ClientMethods[BlockingDriver]):
     ) -> None:
         """Raises ValueError for what is not the URL of an API. Nothing is sent."""
         options = options or ClientOptions()
-        http = httpx.Client(**http_options(url, auth, options), transport=transport)
-        super().__init__(BlockingDriver(http, options.retries), ServiceCalls(Context(options)))
+        given = http_options(url, auth, options)
+        driver = BlockingDriver(lambda: httpx.Client(**given, transport=transport), options.retries)
+        super().__init__(driver, ServiceCalls(Context(options)))
 
     def close(self) -> None:
         """Close the connections."""
@@ -244,8 +245,9 @@ class AsyncClient(_ClientMethods[AsyncDriver]):
     ) -> None:
         """Raises ValueError for what is not the URL of an API. Nothing is sent."""
         options = options or ClientOptions()
-        http = httpx.AsyncClient(**http_options(url, auth, options), transport=transport)
-        super().__init__(AsyncDriver(http, options.retries), ServiceCalls(Context(options)))
+        given = http_options(url, auth, options)
+        driver = AsyncDriver(lambda: httpx.AsyncClient(**given, transport=transport), options.retries)
+        super().__init__(driver, ServiceCalls(Context(options)))
 
     async def aclose(self) -> None:
         """Close the connections."""

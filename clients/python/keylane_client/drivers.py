@@ -3,9 +3,10 @@
 Here, and nowhere else, are httpx' errors known.
 """
 
+import os
 import ssl
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator
 from contextlib import AsyncExitStack, ExitStack, aclosing, closing, contextmanager
 from typing import Any, Generic, TypeVar
 from urllib.parse import urlsplit
@@ -80,9 +81,23 @@ def is_event_stream(response: httpx.Response) -> bool:
 
 
 class _Driver(Generic[H]):
-    def __init__(self, http: H, retries: RetryPolicy) -> None:
-        self.http = http
+    def __init__(self, open_http: Callable[[], H], retries: RetryPolicy) -> None:
+        self._open_http = open_http
+        self._opened = [(os.getpid(), open_http())]
         self._retries = retries
+
+    @property
+    def http(self) -> H:
+        """Return this process' connections.
+
+        A process that was forked has its parent's, and would take answers from them that are not its own. It
+        keeps those without a use: to close them would end the parent's TLS sessions.
+        """
+        process, http = self._opened[-1]
+        if process != os.getpid():
+            http = self._open_http()
+            self._opened.append((os.getpid(), http))
+        return http
 
     def _build(self, request: ApiRequest, *, silence_s: float | None = None) -> httpx.Request:
         """Return the request as httpx has it. The path is percent-encoded already, and stays as it is.

@@ -13,7 +13,11 @@ from tests.servers.own import create_topic, messages_of, records_of
 from tests.support.builders import a_topic
 
 from keylane.adapters.aws.sqs import SqsQueue
+from keylane.drain.drain import REASON, SUPERSEDED, TOPIC
+from keylane.model.records import NewRecord
 from keylane.ports import Clock
+from keylane.produce import message_codec
+from keylane.produce.message_codec import MessageBatch
 from keylane_client.cli.commands import keylane
 from keylane_local.commands import dead_letters
 from keylane_local.commands.replay import ReplayRequest, replay
@@ -69,6 +73,28 @@ def test_a_replay_of_a_topic_moves_only_its_own(wal: Log):
     assert (wal.aws.count(wal.dead), wal.aws.count(wal.url)) == (2, 3)
     with wal.aws.client("sqs") as sqs:
         assert len(receive(sqs, wal.dead)) == 2  # what is left can be seen at once
+
+
+def test_letters_whose_keys_have_newer_records_stay_unless_they_are_asked_for(wal: Log, kafka: str):
+    topic = a_topic()
+    create_topic(kafka, topic, 1)
+    batch = MessageBatch(b"i" * 16, 1, topic, ((0, NewRecord(topic, b"k", b"older")),))
+    attributes = {REASON: "INVALID_RECORD", TOPIC: topic, SUPERSEDED: "true"}
+    with wal.aws.client("sqs") as sqs:
+        sqs.send_message(
+            QueueUrl=wal.dead,
+            MessageBody=message_codec.to_body(message_codec.encode(batch)),
+            MessageGroupId="g",
+            MessageDeduplicationId="1",
+            MessageAttributes={
+                name: {"DataType": "String", "StringValue": value} for name, value in attributes.items()
+            },
+        )
+    kind = topic, "INVALID_RECORD (superseded)"
+    done = replay(ReplayRequest(wal.dead, wal.url), wal.aws.environment)
+    assert (done.moved, done.left) == ({}, {kind: 1})
+    done = replay(ReplayRequest(wal.dead, wal.url, superseded=True), wal.aws.environment)
+    assert (done.moved, done.left) == ({kind: 1}, {})
 
 
 def test_a_kill_between_sending_and_deleting_neither_loses_nor_duplicates(

@@ -23,10 +23,12 @@ from tests.support.stopwatch import Stopwatch
 
 from keylane import routing
 from keylane.adapters.redis.cluster import Cluster
+from keylane.adapters.redis.idempotency import FINGERPRINT_BYTES, RedisIdempotencyStore
 from keylane.adapters.redis.rate_limits import RedisRateLimiter, key_of
 from keylane.adapters.redis.scripts import Scripts
 from keylane.adapters.redis.state import RedisState
 from keylane.config.functions import redis_settings
+from keylane.errors import RequestInProgress, StateUnavailable
 from keylane.produce.rate_limits import TOPIC, Rate, RateLimitSubject, RequestLoad
 
 if TYPE_CHECKING:
@@ -181,3 +183,36 @@ def test_limits_hold_on_when_their_primary_is_killed_and_its_replica_counts(repa
     assert counts["admitted"] < allowed * 1.05
     # A dead node is tried once a second: meanwhile nobody waits for it.
     assert counts["unknown"] > 1_000
+
+
+def test_no_second_write_is_let_through_while_the_primary_of_a_claim_fails_over(repaired: RedisCluster):
+    """Between claim and answer: the claim is on the replica, and the answer is saved where that serves."""
+    primary, replica = primary_and_replica(repaired, VICTIM)
+    cluster = Cluster(redis_settings({"KEYLANE_REDIS_NODES": repaired.addresses}))
+    cluster.refresh(deadline())
+    store = RedisIdempotencyStore(Scripts(cluster), CLOCK, timeout_ms=50, expiry_s=600, in_progress_s=300)
+    names = (f"{number:064}" for number in range(1_000))
+    name = next(
+        each
+        for each in names
+        if cluster.primary(routing.key_slot(b"{keylane:once:%b}" % each.encode())).port == primary.port
+    )
+    print_of_request = b"f" * FINGERPRINT_BYTES
+    token = store.claim(name, print_of_request).token
+    written = primary.facts()["master_repl_offset"]
+    eventually(lambda: int(replica.facts()["slave_repl_offset"]) >= int(written))
+    primary.kill()
+    refused = Counter[type]()
+
+    def is_refused_by_the_replica() -> bool:
+        with pytest.raises((RequestInProgress, StateUnavailable)) as error:
+            store.claim(name, print_of_request)
+        refused[error.type] += 1
+        return error.type is RequestInProgress
+
+    eventually(is_refused_by_the_replica)
+    store.settle(name, token, b"answer")
+    assert store.claim(name, print_of_request).response == b"answer"
+    cluster.close()
+    assert replica.facts()["role"] == "master"
+    assert refused[StateUnavailable] > 0

@@ -283,7 +283,7 @@ def test_a_rejection_ends_the_wait_soon_and_what_was_handed_over_before_is_not_s
     producer = ScriptedProducer(FakeTime(), judge)
     limit = Deadline.after_ms(60_000, producer.time.clock)
     shipment = Shipment(records_of((b"a", b"1"), (b"b", b"2"), (b"c", b"3")), limit, Refusals())
-    shipment.send(producer, [0, 1, 2], [0, 0, 0], listener, is_new=False)
+    shipment.send(producer, [0, 1, 2], [0, 0, 0], listener)
     assert shipment.not_sent([0, 1, 2]) == []
     assert limit.remaining_s > 59
     written, bad, refused = shipment.results()

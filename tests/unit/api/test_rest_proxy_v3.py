@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.support.builders import headers_of, load_produce
 from tests.support.fakes import FakeLog
 
-from keylane.errors import LogUnavailable, ProduceFailed
+from keylane.errors import LogUnavailable, ProduceFailed, Superseded, Unacknowledged
 from keylane.model.records import NewRecord
 from keylane.model.served_topics import ServedTopics
 
@@ -172,6 +172,19 @@ def test_kafkas_errors_are_in_the_reports(post: Post, log: FakeLog):
     ):
         log.refusals["test"] = error
         assert [each["error_code"] for each in post(record, record)] == [code, code]
+
+
+def test_reports_say_what_may_have_been_written_and_what_must_not_be_sent_again(post: Post, log: FakeLog):
+    """Their codes are REST Proxy's, and it has none for either."""
+    refused = ProduceFailed("NOT_ENOUGH_REPLICAS", "refused", retriable=True)
+    for error, code, said in (
+        (Unacknowledged("it may have been written"), 50003, {"uncertain": True}),
+        (Superseded(refused), 50002, {"superseded": True}),
+        (refused, 50003, {}),
+    ):
+        log.refusals["test"] = error
+        (report,) = post({"value": {"type": "JSON", "data": 1}})
+        assert report == {"error_code": code, "message": str(error), **said}
 
 
 def test_a_topic_that_is_not_served_is_40301(log: FakeLog):

@@ -4,9 +4,14 @@ import asyncio
 import base64
 import inspect
 import json
+import os
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import ClassVar
 
 import httpx
 import pytest
@@ -15,6 +20,7 @@ from tests.unit.client.api_double import FRESH, ApiDouble, body_of, counted, fou
 from keylane_client import (
     Absent,
     AsyncTopic,
+    Client,
     ClientOptions,
     HistoryTooShort,
     InvalidAnswer,
@@ -425,3 +431,44 @@ def test_methods_are_described_as_what_they_are():
     for method, result in described.items():
         assert inspect.signature(method).return_annotation == result
     assert "min_position" in inspect.signature(Topic.get).parameters
+
+
+class KeyServer(BaseHTTPRequestHandler):
+    """Answers with the key, and keeps from which port it was asked: that of a connection."""
+
+    protocol_version = "HTTP/1.1"
+    ports: ClassVar[dict[str, int]] = {}
+
+    def do_GET(self) -> None:
+        key = self.path.rpartition("/")[2]
+        self.ports[key] = self.client_address[1]
+        body = json.dumps(key).encode()
+        self.send_response(200)
+        for name, value in FRESH.items() | {("Keylane-Position", "2:7"), ("Keylane-Timestamp", "1")}:
+            self.send_header(name, value)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Nothing is printed."""
+
+
+def test_a_process_that_was_forked_does_not_ask_over_the_connections_of_its_parent():
+    """It would take an answer that is its parent's, and its parent one that is not its own."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), KeyServer) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        with Client(f"http://127.0.0.1:{server.server_port}", options=ClientOptions(timeout_s=10)) as client:
+            topic = client.topic("t")
+            assert topic["before"].value == "before"
+            child = os.fork()
+            if not child:
+                with suppress(BaseException):
+                    os._exit(topic["child"].value != "child")
+                os._exit(2)
+            assert os.waitpid(child, 0)[1] == 0
+            assert topic["after"].value == "after"
+        server.shutdown()
+    ports = KeyServer.ports
+    assert ports["after"] == ports["before"] != ports["child"]

@@ -9,7 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.fakes import FakeBucket, FakeLog, FakeQueue, FakeTime
 
-from keylane.errors import LogUnavailable, ProduceFailed, QueueUnavailable, TooLarge, Unacknowledged
+from keylane.errors import (
+    LogUnavailable,
+    ProduceFailed,
+    QueueUnavailable,
+    TooLarge,
+    Unacknowledged,
+    Unconfirmed,
+)
 from keylane.model.records import NewRecord, Position, Queued
 from keylane.ports import Deadline
 from keylane.produce import message_codec
@@ -19,6 +26,7 @@ from keylane.produce.put import RecordWriter, put_all
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from keylane.errors import KeylaneError
     from keylane.ports import RecordResult
     from keylane.produce.message_codec import MessageBatch
 
@@ -188,6 +196,24 @@ def test_what_kafka_does_not_take_now_is_queued_under_the_id_that_it_was_sent_wi
     [sent] = log.sent
     [(_, queued)] = batches(queue)[0].records
     assert queued.headers == sent.headers == ((ID_HEADER, result.id.encode()),)
+
+
+@pytest.mark.parametrize(
+    ("of_kafka", "of_the_queue", "result"),
+    [
+        (Unacknowledged(), QueueUnavailable("away"), Unacknowledged),
+        (LogUnavailable("away"), Unconfirmed(), Unconfirmed),
+        (LogUnavailable("away"), QueueUnavailable("away"), QueueUnavailable),
+    ],
+)
+def test_what_kafka_may_have_stays_uncertain_where_the_queue_does_not_take_it(
+    log: FakeLog, of_kafka: KeylaneError, of_the_queue: KeylaneError, result: type
+):
+    """Its idempotency key would be free again, and the same request would be written twice."""
+    log.refusals["t"] = of_kafka
+    wal = a_wal(FakeQueue(refusals={None: of_the_queue}), groups=0, takes_failed=True)
+    [found] = write(log, wal, [NewRecord("t", b"k", b"v")])
+    assert type(found) is result
 
 
 def test_by_default_a_failure_is_reported_and_nothing_queued(log: FakeLog):

@@ -13,7 +13,7 @@ from keylane.errors import (
     UnknownPartition,
 )
 from keylane.model.keys import KEY_LIMIT_BYTES
-from keylane.model.records import NewRecord, is_topic_name
+from keylane.model.records import NewRecord, Queued, is_topic_name
 from keylane.model.routes import PermissionKind
 from keylane.model.served_topics import ALL_TOPICS, ServedTopics
 from keylane.ports import Checks, Clock, Deadline, Log, RecordResult
@@ -88,7 +88,9 @@ def _write_or_enqueue(
     indices = _to_enqueue(records, results)
     queued = enqueue(wal, writer.clock, [named[index] for index in indices], deadline) if indices else []
     for index, result in zip(indices, queued, strict=True):
-        results[index] = result
+        # What Kafka may have is uncertain, whatever the queue says.
+        if isinstance(result, Queued) or not getattr(results[index], "uncertain", False):
+            results[index] = result
     return results
 
 

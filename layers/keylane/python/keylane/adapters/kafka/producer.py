@@ -10,7 +10,7 @@ from confluent_kafka import KafkaException, Producer
 
 from keylane.adapters.kafka.clients import RejectionListener, fetch_metadata, make_client, reload_settings
 from keylane.adapters.kafka.metrics import KafkaMetrics
-from keylane.adapters.kafka.options import WAIT, KafkaSettings
+from keylane.adapters.kafka.options import PLAINTEXT, WAIT, KafkaSettings
 from keylane.adapters.kafka.partitions import PartitionResolver
 from keylane.adapters.kafka.refusals import Refusals
 from keylane.adapters.kafka.shipment import Group, Shipment
@@ -128,12 +128,12 @@ class KafkaProducer:
             # metadata arrives. The first metadata makes it drop the bootstrap connection; the second comes
             # over a connection that stays.
             self._meet(client, records[0].topic, deadline, used.listener, times=2)
-        elif is_idle and not is_new and self._settings.security.has_sasl:
+        elif (is_new or is_idle) and self._settings.security.protocol != PLAINTEXT:
             # The connection may be gone, and the credentials with it: a rejection before anything is sent
             # leaves no record uncertain.
             self._meet(client, records[0].topic, deadline, used.listener)
         partitions = self._partitions.resolve(client, records, deadline, used.listener)
-        shipment.send(client, group.indices, partitions, used.listener, is_new=is_new)
+        shipment.send(client, group.indices, partitions, used.listener)
         return used
 
     def _client_of_request(self, used: OpenClient) -> Producer:

@@ -127,13 +127,11 @@ class Shipment:
         group: Sequence[int],
         partitions: Sequence[Resolved],
         listener: RejectionListener,
-        *,
-        is_new: bool = True,
     ) -> None:
         """Hand the records over, and wait for their reports until the deadline, or a broker's rejection.
 
-        `partitions`: of each record of the group, or why it has none. `is_new`: the client has sent nothing
-        before, so that after a rejection no unreported record can have been written.
+        `partitions`: of each record of the group, or why it has none. After a rejection, what is unreported
+        may have been written: a client is also rejected when it connects again.
         """
         attempt = _Attempt(self, client, listener)
         self.fatal = None
@@ -144,7 +142,7 @@ class Shipment:
                 self._unsent.add(index)
                 self.fail(index, error)
         unreported = attempt.wait(self._deadline)
-        rejection = listener.error(uncertain=not is_new)
+        rejection = listener.error(uncertain=True)
         if rejection is not None:
             for index in unreported:
                 self.reports[index] = rejection

@@ -2,7 +2,7 @@
 
     {"entries": [{"id": "first", "value": {"type": "JSON", "data": "ONE"}}, ...]}
 
-An entry is a record as in `rest_proxy_v3_records`, with an id of its own: 1 to 80 letters, digits, `-` and
+An entry is a record as in `v3_records`, with an id of its own: 1 to 80 letters, digits, `-` and
 `_`. A batch with an entry that does not have the form of a record is refused as a whole. The response lists
 what was written apart from what failed, with the status 207 whatever they are, as with REST Proxy:
 
@@ -21,7 +21,7 @@ from keylane.api.http.response import Response
 from keylane.api.http.schemas import TEXT, Schema, an_array
 from keylane.api.rest_proxy.v3 import StreamRequest, read_body
 from keylane.api.rest_proxy.v3_records import RECORD_FIELDS, RecordParser
-from keylane.api.rest_proxy.v3_reports import OK, QUEUED, WRITTEN, describe_results
+from keylane.api.rest_proxy.v3_reports import DOUBTS, OK, QUEUED, WRITTEN, describe_results
 from keylane.api.writes.record_bodies import RECORDS_LIMIT, kind_of, parse_json
 from keylane.errors import BadField, BadRequest, BadValue, BatchRefused, RecordMalformed
 from keylane.ports import RecordResult
@@ -74,7 +74,9 @@ def parse_batch(request: Request, cluster: str, topic: str, parser: RecordParser
 
 _OPTIONAL = {"record_id"} | WRITTEN.keys() - {"cluster_id", "topic_name"}
 _SUCCESS = Schema.of("V3Success", optional=_OPTIONAL, id=TEXT, record_id=TEXT, **WRITTEN)
-_FAILURE = Schema.of("V3Failure", id=TEXT, error_code={"type": "integer"}, message=TEXT)
+_FAILURE = Schema.of(
+    "V3Failure", optional=DOUBTS, id=TEXT, error_code={"type": "integer"}, message=TEXT, **DOUBTS
+)
 BATCH_SCHEMA = Schema.of("V3Batch", successes=an_array(_SUCCESS), failures=an_array(_FAILURE))
 
 

@@ -4,6 +4,7 @@
      "timestamp": "2021-02-05T19:14:42Z", "key": {"type": "STRING", "size": 6},
      "value": {"type": "AVRO", "subject": "flights-value", "schema_id": 7, "schema_version": 1, "size": 9}}
     {"error_code": 400, "message": "..."}
+    {"error_code": 50003, "message": "...", "uncertain": true}
 
 The status is 200 whatever the reports say, as with REST Proxy. A record in the write-ahead log has the code
 202, `"status": "queued"` and its `id`, and no offset.
@@ -21,7 +22,14 @@ from keylane.api.http.schemas import COUNT, TEXT, Schema, an_object
 from keylane.api.rest_proxy.v2_answers import FATAL, FORBIDDEN, NOT_AUTHORIZED, RETRIABLE, code_of
 from keylane.api.rest_proxy.v3 import StreamRequest
 from keylane.api.rest_proxy.v3_records import StreamedRecord
-from keylane.api.writes.record_results import is_retriable, log_failures, message_of, status_of
+from keylane.api.writes.record_results import (
+    FAILURE,
+    describe_doubts,
+    is_retriable,
+    log_failures,
+    message_of,
+    status_of,
+)
 from keylane.model.records import Queued
 from keylane.ports import RecordResult
 
@@ -40,6 +48,7 @@ _SIZED = an_object(
     schema_version={"type": "integer"},
     size={"type": "integer", "minimum": -1, "description": "bytes; -1 for null"},
 )
+DOUBTS = {name: FAILURE[name] for name in ("uncertain", "superseded")}
 WRITTEN: dict[str, Any] = {
     "cluster_id": TEXT,
     "topic_name": TEXT,
@@ -55,11 +64,12 @@ REPORT_SCHEMA = Schema(
     {
         "description": "of one record; several follow one another, each with CR and LF behind it",
         **an_object(
-            optional=("message", "id", *WRITTEN),
+            optional=("message", "id", *WRITTEN, *DOUBTS),
             error_code={"type": "integer", "description": "200, or why the record was not written"},
             message=TEXT,
             id=TEXT,
             **WRITTEN,
+            **DOUBTS,
         ),
     },
 )
@@ -112,7 +122,7 @@ def _report(
 
 
 def _rejected(index: int, error: errors.KeylaneError) -> dict[str, Any]:
-    return {"error_code": _code_of(error), "message": message_of(index, error)}
+    return {"error_code": _code_of(error), "message": message_of(index, error), **describe_doubts(error)}
 
 
 def _code_of(error: errors.KeylaneError) -> int:

@@ -47,9 +47,16 @@ def describe_failure(index: int, error: errors.KeylaneError, *, value_field: str
     }
     if isinstance(error, errors.ValueInvalid):
         fields["path"] = error.path
-    if isinstance(error, errors.Superseded):
-        fields["superseded"] = True
-    return fields | ({"uncertain": True} if getattr(error, "uncertain", False) else {})
+    return fields | describe_doubts(error)
+
+
+def describe_doubts(error: errors.KeylaneError) -> dict[str, Any]:
+    """`superseded` and `uncertain`, where they are true."""
+    found = {
+        "superseded": isinstance(error, errors.Superseded),
+        "uncertain": getattr(error, "uncertain", False),
+    }
+    return {name: True for name, is_so in found.items() if is_so}
 
 
 def message_of(index: int, error: errors.KeylaneError) -> str:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from tests.torture.schedule import Event
     from tests.torture.stack import TortureStack
+    from tests.torture.writing import Writers
 
 FAULTS: dict[str, tuple[str, Callable[[World, Event], None]]] = {
     "kill-driver": ("job", job.kill_driver),
@@ -66,8 +67,8 @@ FAULTS: dict[str, tuple[str, Callable[[World, Event], None]]] = {
 class Nemesis:
     """The events of one schedule: one at a time for each of the job, the broker and the Redis Cluster."""
 
-    def __init__(self, stack: TortureStack, seed: int) -> None:
-        self._world = World(stack, random.Random(seed), seed)
+    def __init__(self, stack: TortureStack, writers: Writers, seed: int) -> None:
+        self._world = World(stack, writers, random.Random(seed), seed)
         self._locks = {part: threading.Lock() for parts, _ in FAULTS.values() for part in parts.split()}
         self._threads: list[threading.Thread] = []
         self.faults: list[str] = []

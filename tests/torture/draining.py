@@ -26,8 +26,8 @@ class Drain:
         self.deliveries: Counter[str] = Counter()
         self.dead: dict[str, str] = {}
         """The reason of each dead letter, by the id of its record."""
-        self.invoked = threading.Event()
-        """Set while the function has a batch."""
+        self.is_forgetting = threading.Event()
+        """Set where the next batch that is answered is to be delivered again, to another environment."""
         self._faults: list[str] = []
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -78,9 +78,11 @@ class Drain:
             return 0
         for message in messages:
             self.deliveries.update(_ids(message["Body"]))
-        self.invoked.set()
         answer = self.hosts.drain.invoke(event_of(messages, url))
-        self.invoked.clear()
+        if self.is_forgetting.is_set():
+            self.hosts.drain.end()
+            self.is_forgetting.clear()
+            answer = None
         if answer is None:
             # The environment has ended: the queue delivers its messages again, here at once.
             for message in reversed(messages):

@@ -8,6 +8,9 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import os
+import signal
+import threading
 from http.client import HTTPException
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -25,7 +28,7 @@ if TYPE_CHECKING:
 
     from tests.torture.brokers import Brokers, TortureKafka
 
-TIMEOUT_MS = 2_000
+TIMEOUT_MS = 1_500
 """Of a write, and of a batch of the queue."""
 VISIBILITY_S = 30
 _LAYER = project_root() / "layers" / "keylane" / "python"
@@ -50,7 +53,10 @@ class FunctionHost:
 
     def __init__(self, process: LambdaProcess) -> None:
         self.process = process
+        self.is_busy = threading.Event()
+        """Set while it has a request."""
         self._numbers = itertools.count()
+        self._lock = threading.Lock()
 
     def ask(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> Reply | None:
         """See `Host.ask`."""
@@ -59,9 +65,17 @@ class FunctionHost:
 
     def invoke(self, event: Mapping[str, Any]) -> dict[str, Any] | None:
         """Pass one event; None where the environment has ended."""
-        answer = self.process.call(json.dumps(event).encode(), f"request-{next(self._numbers)}")
+        with self._lock:
+            self.is_busy.set()
+            answer = self.process.call(json.dumps(event).encode(), f"request-{next(self._numbers)}")
+            self.is_busy.clear()
         found: dict[str, Any] | None = None if answer.failed else json.loads(answer.payload)
         return found
+
+    def end(self) -> None:
+        """Kill the environment; the next request gets another."""
+        if self.process.pid is not None:
+            os.kill(self.process.pid, signal.SIGKILL)
 
 
 class ServerHost:

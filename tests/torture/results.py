@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from tests.torture.hosts import Reply
 
 Kind = Literal["written", "queued", "refused", "uncertain"]
+OF_SERVER = ("server-a", "server-b")
+"""The clients of the standing server, which share its producer."""
 _UNKNOWN = frozenset({500, 504})
 """Statuses after which the records may have been written."""
 
@@ -28,6 +30,13 @@ class Result:
     detail: str = ""
     is_retriable: bool = False
     is_superseded: bool = False
+    began_s: float = 0.0
+    ended_s: float = 0.0
+    """When the request was sent and answered (monotonic seconds)."""
+
+    def overlaps(self, other: Result) -> bool:
+        """Whether both requests were in progress at a time."""
+        return self.began_s <= other.ended_s and other.began_s <= self.ended_s
 
 
 @dataclass(slots=True)
@@ -54,6 +63,10 @@ class Sent:
     def is_certain(self) -> bool:
         """Whether the client knows that the record was written, or that it will be."""
         return any(result.kind in {"written", "queued"} for result in self.results)
+
+    def overlaps(self, other: Result) -> bool:
+        """Whether it was being sent while another request was in progress."""
+        return any(result.overlaps(other) for result in self.results)
 
 
 def results_of(reply: Reply | None, count: int) -> list[Result]:

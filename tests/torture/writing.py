@@ -13,13 +13,14 @@ import random
 import threading
 import time
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from tests.servers.own import CLOCK
 from tests.torture.draining import Drain
 from tests.torture.hosts import Host, Hosts, ServerHost
-from tests.torture.results import Sent, results_of
+from tests.torture.results import OF_SERVER, Sent, results_of
 from tests.torture.stack import wait_until
 
 if TYPE_CHECKING:
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
 
     from keylane.model.records import Position
 
-FUNCTION, SERVER, OTHER_OF_SERVER, QUEUE = "function", "server-a", "server-b", "queue"
-CLIENTS = (FUNCTION, SERVER, OTHER_OF_SERVER, QUEUE)
+FUNCTION, QUEUE = "function", "queue"
+CLIENTS = (FUNCTION, *OF_SERVER, QUEUE)
 KEYS = 5
 """Of each client, in every topic."""
 ENDS_WITHIN_S = 60
@@ -39,7 +40,7 @@ FAR_MS = 10 * 86_400_000
 """So far ahead of now no topic takes a timestamp by default."""
 TOO_LARGE_BYTES = 1_100_000
 """More than any topic here takes."""
-_PAUSE_S = 0.04
+_PAUSE_S = 0.15
 _V2 = "application/vnd.kafka.binary.v2+json"
 
 
@@ -57,7 +58,7 @@ class Client:
         self._source = random.Random()
         self._topics: Sequence[str] = ()
         self._keys: Sequence[bytes] = ()
-        self._bad: list[str] = []
+        self._bad: list[bool] = []
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -70,9 +71,9 @@ class Client:
         self._thread = threading.Thread(target=self._run, daemon=True, name=f"client-{self.name}")
         self._thread.start()
 
-    def spoil(self, kind: str) -> None:
-        """Let the next request have a record among the others that Kafka refuses."""
-        self._bad.append(kind)
+    def spoil(self, *, is_large: bool) -> None:
+        """Let the next request have a record among others that Kafka refuses: for its size, or its time."""
+        self._bad.append(is_large and self.name != QUEUE)
 
     @property
     def is_spoiling(self) -> bool:
@@ -122,7 +123,7 @@ class Client:
             spoilt = [self._record(topic) for _ in range(6)]
             bad = self._source.choice(spoilt)
             bad.is_bad = True
-            if self._bad.pop() == "size":
+            if self._bad.pop():
                 bad.value = (bad.value or b"").ljust(TOO_LARGE_BYTES, b"x")
             self._post(spoilt)
             return spoilt
@@ -130,7 +131,7 @@ class Client:
             single = [self._record(topic, is_set=True)]
             self._put(*single)
             return single
-        records = [self._record(topic) for _ in range(self._source.choice((1, 2, 5, 12)))]
+        records = [self._record(topic) for _ in range(self._source.choice((1, 2, 6)))]
         self._post(records)
         return records
 
@@ -165,12 +166,14 @@ class Client:
         new = [each for each in records if not each.results]
         for each in records:
             each.request = request
+        began_s = time.monotonic()
         reply = self._host.ask(method, path, headers, body)
+        ended_s = time.monotonic()
         if reply is not None and reply.status == 500:
             self.faults.append(f"client {self.name}: {method} {path} was answered with 500: {reply.document}")
         results = results_of(reply, len(records))
         for each, result in zip(records, results, strict=True):
-            each.results.append(result)
+            each.results.append(replace(result, began_s=began_s, ended_s=ended_s))
             self._answered(each)
         self.sent += new
 

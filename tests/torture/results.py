@@ -52,6 +52,7 @@ class Sent:
     value: bytes | None
     trace: str
     is_bad: bool = False
+    timestamp_ms: int | None = None
     request: int = 0
     results: list[Result] = field(default_factory=list)
 

@@ -7,6 +7,7 @@ A record that was not written for certain is at times sent again, as clients do.
 from __future__ import annotations
 
 import base64
+import contextlib
 import itertools
 import json
 import random
@@ -92,20 +93,19 @@ class Client:
     def write_at_last(self) -> None:
         """Write one record to each topic: it must succeed within a time."""
         for topic in self._topics:
-            if not self.faults:
-                self._write_at_last(topic)
+            if not self.faults and not self.send(sent := self._record(topic)):
+                self.faults.append(f"{self.name} can't write to {topic} any more: {sent.results[-1]}")
 
-    def _write_at_last(self, topic: str) -> None:
-        sent = self._record(topic)
+    def send(self, sent: Sent) -> bool:
+        """Send a record until it is certainly written; returns whether it is, within a time."""
 
         def is_written() -> bool:
             self._post([sent])
             return sent.is_certain
 
-        try:
+        with contextlib.suppress(TimeoutError):
             wait_until(is_written, ENDS_WITHIN_S, "")
-        except TimeoutError:
-            self.faults.append(f"client {self.name} can't write to {topic} any more: {sent.results[-1]}")
+        return sent.is_certain
 
     def _run(self) -> None:
         try:
@@ -125,6 +125,8 @@ class Client:
             bad.is_bad = True
             if self._bad.pop():
                 bad.value = (bad.value or b"").ljust(TOO_LARGE_BYTES, b"x")
+            else:
+                bad.timestamp_ms = CLOCK.now_ms() + FAR_MS
             self._post(spoilt)
             return spoilt
         if kind < 0.4:
@@ -200,9 +202,7 @@ def _as_v2(sent: Sent) -> dict[str, Any]:
         "value": None if sent.value is None else base64.b64encode(sent.value).decode(),
         "headers": [{"name": "traceparent", "value": _traceparent(sent), "value_format": "text"}],
     }
-    if sent.is_bad and len(sent.value or b"") < TOO_LARGE_BYTES:
-        record["timestamp"] = CLOCK.now_ms() + FAR_MS
-    return record
+    return record if sent.timestamp_ms is None else record | {"timestamp": sent.timestamp_ms}
 
 
 class Writers:
@@ -227,6 +227,10 @@ class Writers:
         by_client = zip(CLIENTS, (hosts.produce, *self._servers, hosts.enqueue), strict=True)
         self.clients = [Client(name, host, numbers) for name, host in by_client]
         self.drain = Drain(hosts)
+        self._servers.append(ServerHost(hosts.server))
+        others = ((FUNCTION, hosts.produce), (OF_SERVER[0], self._servers[-1]))
+        self.others = [Client(name, host, numbers) for name, host in others]
+        """Clients that write only what an event lets them write."""
 
     def keys(self, schedule: Schedule) -> list[tuple[str, bytes]]:
         """Topic and key of all that the clients may write in a schedule."""

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 Kind = Literal["written", "queued", "refused", "uncertain"]
 OF_SERVER = ("server-a", "server-b")
 """The clients of the standing server, which share its producer."""
+_EXPIRES_LATE_S = 2.0
+"""librdkafka looks once a second for records whose time is over: a request's may expire after its answer."""
 _UNKNOWN = frozenset({500, 504})
 """Statuses after which the records may have been written."""
 
@@ -35,8 +37,8 @@ class Result:
     """When the request was sent and answered (monotonic seconds)."""
 
     def overlaps(self, other: Result) -> bool:
-        """Whether both requests were in progress at a time."""
-        return self.began_s <= other.ended_s and other.began_s <= self.ended_s
+        """Whether both requests were in progress at a time, or the other had ended shortly before."""
+        return self.began_s <= other.ended_s + _EXPIRES_LATE_S and other.began_s <= self.ended_s
 
 
 @dataclass(slots=True)
@@ -66,7 +68,7 @@ class Sent:
         return any(result.kind in {"written", "queued"} for result in self.results)
 
     def overlaps(self, other: Result) -> bool:
-        """Whether it was being sent while another request was in progress."""
+        """Whether it was being sent while another request was in progress, or shortly afterwards."""
         return any(result.overlaps(other) for result in self.results)
 
 

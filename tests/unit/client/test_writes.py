@@ -128,6 +128,14 @@ def test_a_write_is_repeated_only_with_an_idempotency_key():
     assert {request.headers["Idempotency-Key"] for request in keyed.requests} == {"once"}
 
 
+def test_a_write_that_may_have_been_done_is_not_repeated_though_it_has_an_idempotency_key():
+    api = ApiDouble(problem(503, "log-unavailable", uncertain=True, Retry_After="0"))
+    with pytest.raises(Unavailable) as caught:
+        api.client().topic("t").put("k", 1, idempotency_key="once")
+    assert caught.value.is_uncertain
+    assert len(api.requests) == 1
+
+
 def test_idempotent_writes_have_a_key_each_that_stays_through_repeats():
     api = ApiDouble(httpx.ReadTimeout("slow"), written(3), written(4))
     client = api.client(ClientOptions(retries=QUICK.retries, idempotent_writes=True))

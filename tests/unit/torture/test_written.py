@@ -85,7 +85,7 @@ def test_a_promise_that_is_broken_is_a_fault(record: Sent, log: list[Logged], fa
 
 def test_a_record_of_the_server_may_be_there_once_more_only_while_another_expired():
     expired = sent(2, Result("uncertain", began_s=1, ended_s=3), client=OF_SERVER[1], key=b"other")
-    for began_s, is_excused in ((2, True), (4, False)):
+    for began_s, is_excused in ((2, True), (4, True), (6, False)):
         written = Result("written", Position(0, 5), began_s=began_s, ended_s=began_s + 1)
         found = faults([sent(1, written, client=OF_SERVER[0]), expired], copy(1, 5), copy(1, 6))
         assert (found == []) is is_excused

@@ -155,9 +155,11 @@ class BrokenProducer(ScriptedProducer):
         super().__init__()
         self.broken = list(broken)
         self.purged = 0
+        self.has_raised = threading.Event()
 
     def poll(self, timeout_s: float) -> int:
         if self.callbacks and self.broken:
+            self.has_raised.set()
             raise self.broken.pop()
         return super().poll(timeout_s)
 
@@ -186,11 +188,9 @@ def test_the_thread_of_reports_outlives_whatever_a_callback_raises(pool):
         client = SharedClient(producer, pool)
         reported = []
         waiting = asyncio.ensure_future(run_request(lambda: write(client, [b"a"], reported)))
-        async with asyncio.timeout(20):
-            while producer.broken:
-                await asyncio.sleep(0.01)
-            producer.report(b"a")
-            left = await waiting
+        assert await asyncio.to_thread(producer.has_raised.wait, 20)
+        producer.report(b"a")
+        left = await waiting
         client.close()
         return left, reported
 

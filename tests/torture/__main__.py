@@ -184,6 +184,7 @@ def _summary(outcomes: list[Outcome], stacks: Stacks) -> dict[str, Any]:
         "unplanned_failovers": stacks.unplanned,
         "slow_nodes": stacks.slow,
         "events": {kind: events[kind] for kind in EVENTS},
+        "results": dict(sorted(sum((outcome.results for outcome in outcomes), Counter[str]()).items())),
         "records": sum(outcome.records for outcome in outcomes),
         "reads": sum(outcome.reads for outcome in outcomes),
         "waiting_reads": sum(outcome.waits for outcome in outcomes),

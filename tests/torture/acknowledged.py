@@ -6,6 +6,7 @@ One machine has the clocks of producers, job and readers, so their times can be 
 from __future__ import annotations
 
 import bisect
+import threading
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ class Acknowledged:
     """
 
     def __init__(self) -> None:
+        self._lock = threading.Lock()
         self._times_ms: dict[TopicPartition, list[int]] = {}
         self._next_offsets: dict[TopicPartition, list[int]] = {}
 
@@ -30,12 +32,13 @@ class Acknowledged:
         for topic, partition, offset in positions:
             source = topic, partition
             highest[source] = max(offset, highest.get(source, -1))
-        for source, offset in highest.items():
-            times_ms = self._times_ms.setdefault(source, [])
-            next_offsets = self._next_offsets.setdefault(source, [])
-            # A clock that goes back makes no earlier write due.
-            times_ms.append(max(at_ms, times_ms[-1] if times_ms else 0))
-            next_offsets.append(max(offset + 1, next_offsets[-1] if next_offsets else 0))
+        with self._lock:
+            for source, offset in highest.items():
+                times_ms = self._times_ms.setdefault(source, [])
+                next_offsets = self._next_offsets.setdefault(source, [])
+                # A clock that goes back makes no earlier write due.
+                times_ms.append(max(at_ms, times_ms[-1] if times_ms else 0))
+                next_offsets.append(max(offset + 1, next_offsets[-1] if next_offsets else 0))
 
     def next_offset(self, topic: str, partition: int, before_ms: int) -> int:
         """Everything below this offset of the partition was written before a time; 0: nothing was."""

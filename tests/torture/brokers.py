@@ -15,12 +15,14 @@ from keylane_local.process.ports import HOST, Ports
 from keylane_local.servers.kafka import Kafka
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from contextlib import AbstractContextManager
     from pathlib import Path
 
     from keylane_local.process.program import Program
 
+JOB, WRITERS = "JOB", "WRITERS"
+"""Names of listeners."""
 _REPAIRED_WITHIN_S = 90
 _FORGETS_SOON = """\
 log.cleaner.backoff.ms=100
@@ -30,10 +32,11 @@ log.initial.task.delay.ms=300
 """What topics allow to remove is removed within a second: by default retention looks every five minutes."""
 
 
-class JobListener:
-    """A broker's listener for the job alone, which reaches it over a link."""
+class LinkedListener:
+    """A broker's listener for some clients alone, which reach it over a link."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
+        self.name = name
         self._port = Ports().any()
         self.links = Links([self._port])
 
@@ -41,16 +44,30 @@ class JobListener:
     def bootstrap(self) -> str:
         return f"{HOST}:{self.links.ports[self._port]}"
 
-    def settings(self, listener: str, *others: str) -> str:
-        """Lines of server.properties. Only `listener` is advertised to clients besides this one."""
-        listeners = ",".join((listener, *others, f"JOB://{HOST}:{self._port}"))
-        return (
-            f"listeners={listeners}\nadvertised.listeners={listener},JOB://{self.bootstrap}\n"
-            "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,JOB:PLAINTEXT\n"
-        )
+    @property
+    def own(self) -> str:
+        """Where the broker listens, as server.properties has it."""
+        return f"{self.name}://{HOST}:{self._port}"
 
-    def set(self, mode: Mode, delay_s: float) -> AbstractContextManager[None]:
+    @property
+    def advertised(self) -> str:
+        """The link, which clients are sent to."""
+        return f"{self.name}://{self.bootstrap}"
+
+    def set(self, mode: Mode, delay_s: float = 0.0) -> AbstractContextManager[None]:
         return self.links.set(self._port, mode, delay_s)
+
+
+def _listeners(linked: Iterable[LinkedListener], listener: str, *others: str) -> str:
+    """Lines of server.properties. Besides those with links only `listener` is advertised to clients."""
+    linked = list(linked)
+    own = (listener, *others, *(each.own for each in linked))
+    advertised = (listener, *(each.advertised for each in linked))
+    names = ("PLAINTEXT", "CONTROLLER", *(each.name for each in linked))
+    return (
+        f"listeners={','.join(own)}\nadvertised.listeners={','.join(advertised)}\n"
+        f"listener.security.protocol.map={','.join(f'{name}:PLAINTEXT' for name in names)}\n"
+    )
 
 
 class TortureKafka(Kafka):
@@ -58,41 +75,61 @@ class TortureKafka(Kafka):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.job_listener = JobListener()
+        self.job_listener, self.writers_listener = LinkedListener(JOB), LinkedListener(WRITERS)
 
     @property
     def job_bootstrap(self) -> str:
         """The address for the job."""
         return self.job_listener.bootstrap
 
+    @property
+    def writers_bootstrap(self) -> str:
+        """The address for the functions and the server."""
+        return self.writers_listener.bootstrap
+
     def more_settings(self) -> str:
         """See `Kafka.more_settings`."""
         listener = f"PLAINTEXT://{self.host}:{self.port}"
-        listeners = self.job_listener.settings(listener, f"CONTROLLER://{HOST}:{self.controller_port}")
+        linked = self.job_listener, self.writers_listener
+        listeners = _listeners(linked, listener, f"CONTROLLER://{HOST}:{self.controller_port}")
         return f"transaction.abort.timed.out.transaction.cleanup.interval.ms=500\n{_FORGETS_SOON}{listeners}"
 
-    def link_to(self, _: int) -> JobListener:
+    def link_to(self, _: int) -> LinkedListener:
         """The job's link to a broker of this number."""
         return self.job_listener
 
-    def listeners(self) -> list[JobListener]:
+    def job_listeners(self) -> list[LinkedListener]:
         """The job's links to all brokers."""
         return [self.job_listener]
 
+    def writers_listeners(self) -> list[LinkedListener]:
+        """The links of functions and server to all brokers."""
+        return [self.writers_listener]
+
+    def close(self) -> None:
+        """End the links."""
+        for listener in (self.job_listener, self.writers_listener):
+            listener.links.close()
+
 
 class TortureNode(KafkaNode):
-    """A broker of a cluster, with a listener for the job, or the controller, which has none."""
+    """A broker of a cluster, with listeners for the job and the writers, or the controller, without any."""
 
     @cached_property
-    def job_listener(self) -> JobListener:
-        return JobListener()
+    def job_listener(self) -> LinkedListener:
+        return LinkedListener(JOB)
+
+    @cached_property
+    def writers_listener(self) -> LinkedListener:
+        return LinkedListener(WRITERS)
 
     def more_settings(self) -> str:
         """See `Kafka.more_settings`."""
         settings = super().more_settings() + _FORGETS_SOON
         if self.is_controller:
             return settings
-        return settings + self.job_listener.settings(f"PLAINTEXT://{HOST}:{self.port}")
+        linked = self.job_listener, self.writers_listener
+        return settings + _listeners(linked, f"PLAINTEXT://{HOST}:{self.port}")
 
 
 class Brokers:
@@ -110,21 +147,34 @@ class Brokers:
     @property
     def job_bootstrap(self) -> str:
         """The addresses for the job."""
-        return ",".join(listener.bootstrap for listener in self.listeners())
+        return ",".join(listener.bootstrap for listener in self.job_listeners())
 
-    def link_to(self, number: int) -> JobListener:
+    @property
+    def writers_bootstrap(self) -> str:
+        """The addresses for the functions and the server."""
+        return ",".join(listener.bootstrap for listener in self.writers_listeners())
+
+    def link_to(self, number: int) -> LinkedListener:
         """The job's link to a broker of this number."""
-        listeners = self.listeners()
+        listeners = self.job_listeners()
         return listeners[number % len(listeners)]
 
-    def close(self) -> None:
-        """End the job's links."""
-        for listener in self.listeners():
-            listener.links.close()
-
-    def listeners(self) -> list[JobListener]:
+    def job_listeners(self) -> list[LinkedListener]:
         """The job's links to all brokers."""
-        return [node.job_listener for node in self.cluster.brokers.values() if isinstance(node, TortureNode)]
+        return [node.job_listener for node in self._nodes()]
+
+    def writers_listeners(self) -> list[LinkedListener]:
+        """The links of functions and server to all brokers."""
+        return [node.writers_listener for node in self._nodes()]
+
+    def close(self) -> None:
+        """End the links."""
+        for node in self._nodes():
+            for listener in (node.job_listener, node.writers_listener):
+                listener.links.close()
+
+    def _nodes(self) -> list[TortureNode]:
+        return [node for node in self.cluster.brokers.values() if isinstance(node, TortureNode)]
 
     @property
     def program(self) -> Program:
@@ -175,7 +225,7 @@ def running_brokers(data: Path, count: int) -> Iterator[TortureKafka | Brokers]:
                 yield kafka
             finally:
                 kafka.stop()
-                kafka.job_listener.links.close()
+                kafka.close()
         return
     with own_kafka_cluster(data, count, TortureNode) as cluster:
         brokers = Brokers(cluster)

@@ -12,7 +12,7 @@ import time
 import traceback
 from typing import TYPE_CHECKING, Any
 
-from tests.torture.faults import broker, forgetting, job, network, redis, topics
+from tests.torture.faults import broker, forgetting, job, network, redis, topics, writes
 from tests.torture.faults.world import Trouble, World
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from tests.torture.schedule import Event
     from tests.torture.stack import TortureStack
+    from tests.torture.writing import Writers
 
 FAULTS: dict[str, tuple[str, Callable[[World, Event], None]]] = {
     "kill-driver": ("job", job.kill_driver),
@@ -59,15 +60,19 @@ FAULTS: dict[str, tuple[str, Callable[[World, Event], None]]] = {
     "part-readers": ("redis", network.part_readers),
     "slow-links": ("redis", network.slow_links),
     "part-kafka": ("broker", network.part_kafka),
+    "lose-acks": ("broker writers", writes.lose_acks),
+    "refuse-record": ("writers", writes.refuse_record),
+    "kill-drain": ("writers", writes.kill_drain),
+    "freeze-function": ("writers", writes.freeze_function),
 }
 """The parts that each kind of event breaks, in the order of their names, and what carries it out."""
 
 
 class Nemesis:
-    """The events of one schedule: one at a time for each of the job, the broker and the Redis Cluster."""
+    """The events of one schedule: one at a time for each of job, broker, Redis Cluster and writers."""
 
-    def __init__(self, stack: TortureStack, seed: int) -> None:
-        self._world = World(stack, random.Random(seed), seed)
+    def __init__(self, stack: TortureStack, writers: Writers, seed: int) -> None:
+        self._world = World(stack, writers, random.Random(seed), seed)
         self._locks = {part: threading.Lock() for parts, _ in FAULTS.values() for part in parts.split()}
         self._threads: list[threading.Thread] = []
         self.faults: list[str] = []

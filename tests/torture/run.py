@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,8 @@ from tests.torture.schedule import Event, Pause, Produce, Schedule
 from tests.torture.stack import TortureStack, wait_until
 from tests.torture.stored import check_state, check_watermarks
 from tests.torture.streams import StreamChecks
+from tests.torture.writing import Writers
+from tests.torture.written import Queued, check_written
 
 from keylane import routing
 
@@ -37,7 +40,10 @@ MAX_FAULTS, MAX_CHARACTERS = 4, 2_000
 
 @dataclass(slots=True)
 class Outcome:
-    """The result of a schedule. `broken`: the stack can't run another one. `log`: what each step did."""
+    """The result of a schedule. `broken`: the stack can't run another one. `log`: what each step did.
+
+    `results`: how often clients of the product got which result for a record, by client and result.
+    """
 
     schedule: Schedule
     seconds: float
@@ -47,6 +53,7 @@ class Outcome:
     records: int
     broken: bool = False
     log: list[dict[str, Any]] = field(default_factory=list)
+    results: Counter[str] = field(default_factory=Counter)
 
 
 @dataclass(slots=True)
@@ -55,6 +62,7 @@ class Tormentor:
 
     stack: TortureStack
     producers: Producers
+    writers: Writers
     readers: Readers
     log: Log
     streams: StreamChecks
@@ -69,11 +77,13 @@ class Tormentor:
         readers = Readers(stack, seed)
         producers = Producers(stack.kafka.bootstrap, stack.shapes, readers.wait_for)
         log, streams = Log(stack.kafka.bootstrap, stack.shapes), StreamChecks(readers.listeners)
-        tormentor = cls(stack, producers, readers, log, streams)
+        writers = Writers(stack.hosts, list(stack.shapes), producers.acknowledged, readers.wait_for)
+        tormentor = cls(stack, producers, writers, readers, log, streams)
         tormentor._warm_up()
         return tormentor
 
     def close(self) -> None:
+        self.writers.close()
         self.readers.close()
         self.log.close()
 
@@ -81,9 +91,11 @@ class Tormentor:
         """Carry out a schedule and check the result."""
         self.schedules += 1
         began_s = time.monotonic()
-        nemesis = Nemesis(self.stack, schedule.seed)
+        nemesis = Nemesis(self.stack, self.writers, schedule.seed)
         before = self._primaries()
-        self.readers.read_keys([(topic, key) for topic, keys in schedule.keys.items() for key in keys])
+        keys = [(topic, key) for topic, own in schedule.keys.items() for key in own]
+        self.readers.read_keys(keys + self.writers.keys(schedule))
+        self.writers.begin(schedule)
         faults: list[str] = []
         seen: list[list[Seen]] = []
         log: list[dict[str, Any]] = []
@@ -100,6 +112,7 @@ class Tormentor:
             self._note_slowness(nemesis.troubles)
             facts = Facts(self.log, self.producers.acknowledged, nemesis.troubles, self.stack)
             faults += _first(check_seen(seen, facts)) + self.readers.take_wrong()
+            faults += _first(check_written(self.writers.take(), self.log, self._queued))
             if not missing:
                 self.readers.listeners.rest()
                 self._note_slowness(facts.troubles)
@@ -125,7 +138,12 @@ class Tormentor:
             sum(len(step.writes) for step in schedule.steps if isinstance(step, Produce)),
             broken or self.stack.job.has_ended or bool(self.readers.broken),
             [_since(began_s, step) for step in log],
+            self.writers.counts(),
         )
+
+    @property
+    def _queued(self) -> Queued:
+        return Queued(self.writers.drain.deliveries, self.writers.drain.dead)
 
     def check_all(self) -> list[str]:
         """Compare every key of every schedule once more."""
@@ -185,7 +203,7 @@ class Tormentor:
         nemesis.finish()
         self.stack.wait_repaired()
         self.producers.finish()
-        return nemesis.faults + self.producers.take_faults()
+        return nemesis.faults + self.producers.take_faults() + self.writers.finish()
 
     def _wait_reached(self, ends: dict[tuple[str, int], int], written_ms: int, within_s: float) -> list[str]:
         """Wait until every watermark is at the end of its log; returns the faults that are left."""

@@ -52,6 +52,10 @@ EVENTS = {
     "grow-compacted": 2,  # deleted keys are in the log of an old partition, and the topic is rebuilt
     "delete-records": 4,  # by DeleteRecords, before or after the job has read them
     "grow-and-forget": 3,  # the first records of a new partition are gone before the job reads any
+    "lose-acks": 6,  # of functions and server, whose connections are then cut, at times with a broker killed
+    "refuse-record": 6,  # by Kafka, for its time or its size, among good ones of every client
+    "kill-drain": 6,  # while it writes a batch, or before its messages are deleted
+    "freeze-function": 6,  # SIGSTOP while it writes, until its time is over
     "switch-layout": 3,  # a generation with other stripes is built while the present one serves
 }
 

@@ -11,6 +11,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from tests.servers.own import CLOCK
 from tests.torture.brokers import create_replicated
 from tests.torture.configurations import SIDE_PARTITIONS, SIDE_TOPICS
+from tests.torture.results import Sent
 from tests.torture.stack import wait_until
 
 from keylane import routing
@@ -89,6 +90,21 @@ class Side:
             )
         assert not producer.flush(TIMEOUT_S), "the records did not reach the broker"
         assert not failures, failures
+
+    def write_through(self) -> list[Sent]:
+        """Let the product write a record: a function and the server, each until it is certainly written."""
+        sent = []
+        for client in self.world.writers.others:
+            number = next(self.world.stack.side_numbers)
+            key, value = self.keys[number % KEYS], b"side-%d" % number
+            self.world.stack.side_keys[self.name, key] = None
+            written = self.journal.note(key, value)
+            timestamp_ms = self.journal.next_timestamp_ms(CLOCK.now_ms())
+            own = Sent(client.name, self.name, key, value, f"{number + 1:032x}", timestamp_ms=timestamp_ms)
+            assert client.send(own), f"{client.name} can't write any more: {own.results}"
+            self.journal.acknowledge(written, CLOCK.now_ms())
+            sent.append(own)
+        return sent
 
     def create_again(self, partitions: int = SIDE_PARTITIONS) -> None:
         """Delete the topic and create it again."""

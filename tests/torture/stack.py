@@ -19,6 +19,7 @@ from tests.servers.own import CLOCK, guarded, own_cluster
 from tests.torture import outside
 from tests.torture.brokers import create_replicated, running_brokers
 from tests.torture.configurations import SIDE_PARTITIONS, SIDE_TOPICS
+from tests.torture.hosts import Hosts, running_hosts
 from tests.torture.journal import Journal
 from tests.torture.links import LinkedCluster, Links
 from tests.torture.slowness import Slowness, WatchedState
@@ -127,9 +128,15 @@ class TortureStack:
     """All servers, running; `job` is the one that should be writing."""
 
     def __init__(
-        self, folder: Path, kafka: TortureKafka | Brokers, cluster: RedisCluster, configuration: Configuration
+        self,
+        folder: Path,
+        kafka: TortureKafka | Brokers,
+        cluster: RedisCluster,
+        hosts: Hosts,
+        configuration: Configuration,
     ) -> None:
         self.folder = folder
+        self.hosts = hosts
         self.configuration = configuration
         self.shapes = {shape.name: shape for shape in configuration.shapes}
         self.kafka = kafka
@@ -266,8 +273,9 @@ def running_stack(folder: Path, configuration: Configuration) -> Iterator[Tortur
         guarded(folder),
         running_brokers(folder / "k", configuration.brokers) as kafka,
         own_cluster(folder / "r", appendonly=True) as cluster,
+        running_hosts(folder, kafka, cluster.addresses) as hosts,
     ):
-        stack = TortureStack(folder, kafka, cluster, configuration)
+        stack = TortureStack(folder, kafka, cluster, hosts, configuration)
         try:
             yield stack
         finally:

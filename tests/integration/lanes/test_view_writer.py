@@ -298,6 +298,25 @@ def test_while_records_are_read_again_nothing_more_is_decided(schedule):
     assert {state.closings for state in schedule.writer.states.values()} <= {tuple(closings), ()}
 
 
+def test_windows_that_are_too_large_together_are_read_in_parts(schedule, monkeypatch):
+    schedule.log.records = [[(KEYS[number % 5], 1000 + number) for number in range(40)]] * PARTITIONS
+    schedule.open()
+    schedule.writer.fold(schedule.log, (0, 0, 0), (20, 20, 20))
+    monkeypatch.setattr(view_writer, "MAX_STORED_BYTES", 40)
+    read, sizes = schedule.lanes.windows, []
+
+    def watched(*arguments: Any) -> Any:
+        found = read(*arguments)
+        sizes.append(len(found))
+        return found
+
+    monkeypatch.setattr(schedule.lanes, "windows", watched)
+    schedule.writer.fold(schedule.log, (20, 20, 20), (40, 40, 40))
+    assert max(sizes) <= 2, "windows of 18 bytes each, or more, where 40 are enough"
+    counted = sum(count for lane in schedule.lanes.lanes for _, count in schedule.windows(lane).values())
+    assert counted == 40 * PARTITIONS
+
+
 @dataclass
 class PoisonedLog(PlainLog):
     """A log on some of whose records, (partition, offset), Spark fails, with an error of this SQLSTATE."""

@@ -151,7 +151,7 @@ def _forgetting(side: Side) -> Iterator[None]:
 def _cut_off(world: World) -> Iterator[None]:
     """Part the job from all brokers."""
     with contextlib.ExitStack() as parted:
-        for listener in world.stack.kafka.listeners():
+        for listener in world.stack.kafka.job_listeners():
             parted.enter_context(listener.set(Mode.CUT, 0.0))
         yield
 

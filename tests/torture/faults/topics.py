@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from tests.torture.brokers import Brokers
@@ -18,6 +19,7 @@ from tests.torture.sides import KEYS, Side
 
 if TYPE_CHECKING:
     from tests.torture.faults.world import World
+    from tests.torture.results import Sent
     from tests.torture.schedule import Event
 
 _ROUNDS = 5
@@ -57,7 +59,10 @@ def lose_log(world: World, event: Event) -> None:
     broker meanwhile, and never sees a log that has shrunk.
     """
     side = Side(world, SIDE)
+    lost: list[Sent] = []
+    kept: list[Sent] = []
     side.write(_ROUNDS)
+    lost += side.write_through()
     wait_agrees(side)
     kafka = world.stack.kafka
     length = sum(end for _, end in side.bounds().values())
@@ -65,10 +70,12 @@ def lose_log(world: World, event: Event) -> None:
 
     def write_and_wait() -> None:
         side.write(_ROUNDS)
+        lost.extend(side.write_through())
         wait_agrees(side)
 
     def write_again() -> None:
         side.write(rounds)
+        kept.extend(side.write_through())
 
     with contextlib.ExitStack() as parted:
         if isinstance(kafka, Brokers):
@@ -82,4 +89,15 @@ def lose_log(world: World, event: Event) -> None:
             kafka.start()
             kafka.wait_ready()
             write_again()
+    kept += side.write_through()
+    _check_there(side, lost, kept)
     wait_agrees(side)
+
+
+def _check_there(side: Side, lost: list[Sent], kept: list[Sent]) -> None:
+    """What the product wrote is there as often as it said, and may be gone if it wrote it before the loss."""
+    found = Counter(value for _, _, value in side.log())
+    for least, all_sent in ((0, lost), (1, kept)):
+        for sent in all_sent:
+            count = found[sent.value]
+            assert least <= count <= len(sent.results), f"{sent} is in the log {count} times"

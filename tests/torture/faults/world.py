@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from tests.torture.stack import TortureStack
+    from tests.torture.writing import Writers
 
 
 @dataclass(slots=True)
@@ -36,9 +37,10 @@ class Trouble:
 
 @dataclass(slots=True)
 class World:
-    """The servers of one schedule, its random source, and the troubles so far."""
+    """The servers of one schedule and its clients, its random source, and the troubles so far."""
 
     stack: TortureStack
+    writers: Writers
     source: random.Random
     seed: int
     troubles: list[Trouble] = field(default_factory=list)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.torture.guards import ages, forgotten, generations, readers, strays, streams, writer, writes
+from tests.torture.guards import ages, forgotten, generations, readers, strays, streams, views, writer, writes
 from tests.torture.guards.mutant import Mutant, Replacement
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -14,6 +14,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *readers.MUTANTS,
     *streams.MUTANTS,
     *writes.MUTANTS,
+    *views.MUTANTS,
 )
 
 __all__ = ["MUTANTS", "Mutant", "Replacement"]

@@ -6,6 +6,16 @@ from tests.torture.guards.mutant import Mutant, Replacement
 
 _GUARDS = "layers/keylane/python/keylane/config/guards.py"
 _KAFKA_ERRORS = "layers/keylane/python/keylane/adapters/kafka/errors.py"
+_PRODUCER = "layers/keylane/python/keylane/adapters/kafka/producer.py"
+_SHIPMENT = "layers/keylane/python/keylane/adapters/kafka/shipment.py"
+_SHARED = "server/keylane_server/kafka/shared_client.py"
+_DRAIN = "layers/keylane/python/keylane/drain/drain.py"
+_GUARDED = "layers/keylane/python/keylane/api/writes/guarded_write.py"
+_LIMITS = "layers/keylane/python/keylane/produce/rate_limits.py"
+_CLIENT = "clients/python/keylane_client/context.py"
+_SHIPPED = "tests/unit/adapters/test_kafka_shipment.py"
+_SHARED_CALLS = "tests/unit/server/test_shared_calls.py"
+_DRAINED = "tests/unit/drain/test_drain.py"
 
 MUTANTS = (
     # A write may take longer than the claim on its idempotency key: it is repeated though nobody died.
@@ -26,6 +36,134 @@ MUTANTS = (
             ),
         ),
         test="tests/integration/job/test_full_disk.py::test_a_broker_whose_disk_is_full_costs_no_read_and_no_acknowledged_record",
+        is_rare=True,
+    ),
+    # A client that has ended with a fatal error stays: every later write fails.
+    Mutant(
+        "clients that ended",
+        (
+            Replacement(
+                _PRODUCER,
+                'self._meter.count("ProducersReplaced")\n        self._drop(used)',
+                'self._meter.count("ProducersReplaced")',
+            ),
+        ),
+        focus="lose-log",
+        test="tests/integration/kafka/test_fatal_errors.py::test_drain_writes_the_message_with_a_new_client_at_its_next_delivery",
+    ),
+    # The server's requests wait for reports that a client which has ended never gives.
+    Mutant(
+        "requests of a client that ended",
+        (Replacement(_SHARED, "self._loop.call_soon_threadsafe(self._end, error.args[0])", "pass"),),
+        test=f"{_SHARED_CALLS}::test_an_error_that_ends_the_client_ends_the_wait_of_every_request_and_the_client_takes_no_more",
+        is_rare=True,
+    ),
+    # An error in a callback ends the server's thread of reports, and with it all writes.
+    Mutant(
+        "the thread of reports",
+        (
+            Replacement(
+                _SHARED,
+                '            _log.exception("a callback of Kafka\'s client has failed")',
+                "            raise",
+            ),
+        ),
+        test=f"{_SHARED_CALLS}::test_the_thread_of_reports_outlives_whatever_a_callback_raises",
+        is_rare=True,
+    ),
+    # One record that Kafka refuses takes its batch with it.
+    Mutant(
+        "refused batches are divided",
+        (
+            Replacement(
+                _SHIPMENT, "stack += self._parts(self._not_overtaken(group.indices, refused))", "pass"
+            ),
+        ),
+        focus="refuse-record",
+        test=f"{_SHIPPED}::test_only_the_bad_records_of_a_batch_are_refused",
+    ),
+    # A single record of the server is refused for a stranger's in its batch.
+    Mutant(
+        "single records of shared batches",
+        (
+            Replacement(
+                _SHIPMENT, "(len(group.indices) == 1 and not self._shares_batches)", "len(group.indices) == 1"
+            ),
+        ),
+        focus="refuse-record",
+        test=f"{_SHIPPED}::test_a_single_record_is_sent_alone_where_batches_are_shared",
+    ),
+    # What a topic has refused is sent with others again, and costs them a second batch each time.
+    Mutant(
+        "strangers are not slowed",
+        (Replacement(_SHIPMENT, "        if not self._refusals:\n", "        if True:\n"),),
+        test=f"{_SHIPPED}::test_what_a_topic_has_refused_goes_alone_from_then_on_with_the_records_of_its_keys",
+        is_rare=True,
+    ),
+    # After a rejection, what may have been written is sent again by another client.
+    Mutant(
+        "uncertain records after a rejection",
+        (Replacement(_SHIPMENT, "return not report.uncertain", "return True"),),
+        test=f"{_SHIPPED}::test_a_rejection_ends_the_wait_soon_and_what_was_handed_over_before_is_not_sent_again",
+        is_rare=True,
+    ),
+    # An older record of a key is retriable, though a newer one was written.
+    Mutant(
+        "superseded records",
+        (Replacement(_SHIPMENT, "results[index] = Superseded(failed[index])", "pass"),),
+        test=f"{_SHIPPED}::test_record_is_not_sent_again_where_a_newer_one_with_its_key_was_written",
+        is_rare=True,
+    ),
+    # A replay of dead letters turns a key back.
+    Mutant(
+        "superseded dead letters",
+        (Replacement(_DRAIN, 'attributes[SUPERSEDED] = "true"', "pass"),),
+        test=f"{_DRAINED}::test_records_that_are_superseded_have_a_dead_letter_of_their_own",
+        is_rare=True,
+    ),
+    # A message is deleted though Kafka has not taken its records.
+    Mutant(
+        "messages are deleted once they are written",
+        (Replacement(_DRAIN, "failed=[state.message.id for state in states if state.failed]", "failed=[]"),),
+        focus="lose-acks",
+        test=f"{_DRAINED}::test_with_kafka_away_all_come_again",
+    ),
+    # A key that has a claim whose write is uncertain is free again: the request is written twice.
+    Mutant(
+        "claims of uncertain writes",
+        (Replacement(_GUARDED, 'or getattr(result, "uncertain", False)', ""),),
+        test="tests/unit/api/test_idempotency.py::test_what_may_have_been_written_is_not_written_again_by_the_same_key",
+        is_rare=True,
+    ),
+    # The Python client repeats a write that may have been done.
+    Mutant(
+        "the client repeats nothing uncertain",
+        (Replacement(_CLIENT, "if isinstance(error, ProblemError) and error.is_uncertain:", "if False:"),),
+        test="tests/unit/client/test_writes.py::test_a_write_that_may_have_been_done_is_not_repeated_though_it_has_an_idempotency_key",
+        is_rare=True,
+    ),
+    # What a caller is refused takes of the topic's limit for a moment.
+    Mutant(
+        "the caller's limit first",
+        (
+            Replacement(
+                _LIMITS, "if own and not any(each and exceeded(each) for _, each in found):", "if own:"
+            ),
+        ),
+        test="tests/unit/produce/test_rate_limits.py::test_caller_over_its_limit_is_refused_whole_and_takes_nothing_from_the_topics",
+        is_rare=True,
+    ),
+    # Refused records take of the limits of those that are written.
+    Mutant(
+        "refused loads are given back",
+        (
+            Replacement(
+                _LIMITS,
+                "            self.limiter.give_back(_to_give_back(taken, refused))",
+                "            pass",
+            ),
+        ),
+        test="tests/unit/produce/test_rate_limits.py::test_topic_over_its_limit_refuses_all_its_records_and_no_others",
         is_rare=True,
     ),
 )

@@ -43,8 +43,9 @@ def found(value: object, offset: int = 7) -> httpx.Response:
     return httpx.Response(200, headers=headers, json=value)
 
 
-def problem(status: int, kind: str, **headers: str) -> httpx.Response:
+def problem(status: int, kind: str, *, uncertain: bool = False, **headers: str) -> httpx.Response:
     document = {"type": f"urn:keylane:problem:{kind}", "title": "T", "status": status, "detail": "D"}
+    document |= {"uncertain": True} if uncertain else {}
     names = {name.replace("_", "-"): value for name, value in headers.items()}
     return httpx.Response(status, headers=names, json=document)
 

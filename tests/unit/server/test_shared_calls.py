@@ -9,10 +9,10 @@ from functools import partial
 from types import SimpleNamespace
 
 import pytest
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 from tests.support.builders import a_layout, layout_entry
 
-from keylane.adapters.kafka.errors import LOCAL_TIMED_OUT
+from keylane.adapters.kafka.errors import LOCAL_FATAL, LOCAL_TIMED_OUT
 from keylane.errors import UnknownTopic
 from keylane.ports import Clock, Deadline
 from keylane_server import greenlets
@@ -146,6 +146,55 @@ def test_a_request_waits_for_its_own_records_alone(pool):
         return left, second, waiting, first, len(client)
 
     assert asyncio.run(run()) == (0, [b"c"], 1, [b"a", b"b"], 0)
+
+
+class BrokenProducer(ScriptedProducer):
+    """Raises from its next poll what `broken` has, once a request has handed a record over."""
+
+    def __init__(self, *broken: Exception) -> None:
+        super().__init__()
+        self.broken = list(broken)
+        self.purged = 0
+        self.has_raised = threading.Event()
+
+    def poll(self, timeout_s: float) -> int:
+        if self.callbacks and self.broken:
+            self.has_raised.set()
+            raise self.broken.pop()
+        return super().poll(timeout_s)
+
+    def purge(self, **_: object) -> None:
+        self.purged += 1
+
+
+def test_an_error_that_ends_the_client_ends_the_wait_of_every_request_and_the_client_takes_no_more(pool):
+    async def run():
+        fatal = KafkaError(LOCAL_FATAL, "fenced", fatal=True)
+        producer = BrokenProducer(KafkaException(fatal))
+        client = SharedClient(producer, pool)
+        waits = [run_request(lambda key=key: write(client, [key], [])) for key in (b"a", b"b")]
+        errors = await asyncio.gather(*waits, return_exceptions=True)
+        with pytest.raises(KafkaException):
+            client.of_request().produce("t", b"v", b"c", 0, on_delivery=None)
+        client.close()
+        return [error.args[0].code() for error in errors], producer.purged
+
+    assert asyncio.run(run()) == ([LOCAL_FATAL] * 2, 1)
+
+
+def test_the_thread_of_reports_outlives_whatever_a_callback_raises(pool):
+    async def run():
+        producer = BrokenProducer(ValueError("of a callback"))
+        client = SharedClient(producer, pool)
+        reported = []
+        waiting = asyncio.ensure_future(run_request(lambda: write(client, [b"a"], reported)))
+        assert await asyncio.to_thread(producer.has_raised.wait, 20)
+        producer.report(b"a")
+        left = await waiting
+        client.close()
+        return left, reported
+
+    assert asyncio.run(run()) == (0, [b"a"])
 
 
 def test_metadata_that_comes_too_late_is_a_time_out_of_kafka_which_has_its_own_answer(pool):

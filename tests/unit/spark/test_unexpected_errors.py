@@ -10,7 +10,7 @@ import pytest
 from tests.support import lanes as t
 from tests.support.builders import a_session
 
-from keylane.errors import Unavailable
+from keylane.errors import TooLarge, Unavailable
 from keylane.ports import Clock
 from keylane_spark.adapters.function_library import DEFAULTS
 from keylane_spark.adapters.parked_slots import ParkedSlots
@@ -29,10 +29,28 @@ class Recorder:
     def __init__(self) -> None:
         self.lines: list[str] = []
         self.view_restarts: list[str] = []
+        self.stopped: list[str] = []
         self.failed: list[Exception] = []
 
     def count_view_restart(self, name: str) -> None:
         self.view_restarts.append(name)
+
+    def count_stop(self, name: str) -> None:
+        self.stopped.append(name)
+
+
+def views_of(recorder: Recorder, stop: threading.Event) -> runner.Views:
+    context: Any = SimpleNamespace(
+        config=SimpleNamespace(views=["delays"]),
+        clock=Clock(),
+        say=recorder.lines.append,
+        broker=SimpleNamespace(renew=lambda: None),
+        spark=a_session(),
+        metrics=recorder,
+    )
+    failed: Any = recorder.failed.append
+    ownership: Any = None
+    return runner.Views(context, ownership, stop, sweep=lambda _: None, failed=failed)
 
 
 @pytest.fixture
@@ -55,21 +73,7 @@ def test_a_view_whose_start_fails_unexpectedly_is_started_again(
         raise Py4JError("An error occurred while calling o42.load\n\tat java.lang.Thread.run")
 
     monkeypatch.setattr(runner, "open_view", open_view)
-    context: Any = SimpleNamespace(
-        config=SimpleNamespace(views=["delays"]),
-        clock=Clock(),
-        say=recorder.lines.append,
-        broker=SimpleNamespace(renew=lambda: None),
-        spark=a_session(),
-        metrics=recorder,
-    )
-    views = runner.Views(
-        context,
-        None,
-        stop,
-        sweep=lambda _: None,
-        failed=recorder.failed.append,  # type: ignore[arg-type]
-    )
+    views = views_of(recorder, stop)
     views.start()
     views.join()
     assert len(attempts) == 3
@@ -80,6 +84,20 @@ def test_a_view_whose_start_fails_unexpectedly_is_started_again(
     )
     assert "java" not in recorder.lines[0]
     assert "Py4JError" in capsys.readouterr().err
+
+
+def test_an_error_that_does_not_pass_stops_its_view_alone(
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+):
+    def open_view(*_: Any, **__: Any) -> Any:
+        raise TooLarge("windows", 40_000_000, 32_000_000)
+
+    monkeypatch.setattr(runner, "open_view", open_view)
+    views = views_of(recorder, threading.Event())
+    views.start()
+    views.join()
+    assert (recorder.failed, recorder.stopped, recorder.view_restarts) == ([], ["delays"], [])
+    assert "view 'delays' STOPS until the job's next start" in recorder.lines[0]
 
 
 def test_a_heartbeat_that_fails_unexpectedly_ends_its_query(recorder: Recorder):

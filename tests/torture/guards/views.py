@@ -1,0 +1,111 @@
+"""The guards of views: no record stops one, and no view stops the job."""
+
+from __future__ import annotations
+
+from tests.torture.guards.mutant import Mutant, Replacement
+
+_PARTIALS = "spark/keylane_spark/views/partials.py"
+_WRITER = "spark/keylane_spark/views/view_writer.py"
+_RUNNER = "spark/keylane_spark/views/runner.py"
+_SESSION = "spark/keylane_spark/engine/session.py"
+_WINDOWS = "tests/integration/job/test_partial_windows.py"
+_WRITTEN = "tests/integration/lanes/test_view_writer.py"
+
+MUTANTS = (
+    # Windows with large `latest` values are read at once, whatever their size.
+    Mutant(
+        "windows bounded by bytes",
+        (
+            Replacement(
+                _WRITER, "limit_bytes = MAX_STORED_BYTES if can_divide else None", "limit_bytes = None"
+            ),
+        ),
+        test=f"{_WRITTEN}::test_windows_that_are_too_large_together_are_read_in_parts",
+        is_rare=True,
+    ),
+    # An error of one view ends the job, with all its topics.
+    Mutant(
+        "a view stops alone",
+        (
+            Replacement(
+                _RUNNER,
+                "self._context.metrics.count_stop(name)\n",
+                "self._context.metrics.count_stop(name)\n                self._failed(error)\n",
+            ),
+        ),
+        test="tests/unit/spark/test_unexpected_errors.py::test_an_error_that_does_not_pass_stops_its_view_alone",
+        is_rare=True,
+    ),
+    # A record on which `where` fails fails its batch, again and again.
+    Mutant(
+        "a condition that fails",
+        (
+            Replacement(
+                _PARTIALS, "try_eval(f.coalesce(f.expr(view.where), f.lit(False)))", "f.expr(view.where)"
+            ),
+        ),
+        test=f"{_WINDOWS}::test_records_on_which_a_condition_fails_are_counted_apart",
+        is_rare=True,
+    ),
+    # A record on which Spark itself fails fails its batch, again and again.
+    Mutant(
+        "a record on which Spark fails",
+        (
+            Replacement(
+                _WRITER,
+                "if stretch.size > 1:\n                return None",
+                "if stretch.size > 1:\n                raise",
+            ),
+        ),
+        test=f"{_WRITTEN}::test_records_on_which_spark_fails_are_named_counted_and_passed_by",
+        is_rare=True,
+    ),
+    # A time in nanoseconds is a year that no later step can read.
+    Mutant(
+        "times in their range",
+        (Replacement(_PARTIALS, "& number.between(_FIRST_MS, _LAST_MS)", "& number.isNotNull()"),),
+        test=f"{_WINDOWS}::test_a_time_is_what_a_person_means_by_it_or_invalid",
+        is_rare=True,
+    ),
+    # "20130704" and "2013" are milliseconds of 1970.
+    Mutant(
+        "dates of digits",
+        (Replacement(_PARTIALS, "_DIGITS_OF_MS = 9", "_DIGITS_OF_MS = 0"),),
+        test=f"{_WINDOWS}::test_a_time_is_what_a_person_means_by_it_or_invalid",
+        is_rare=True,
+    ),
+    # `true` is 1 in a sum.
+    Mutant(
+        "truth is no number",
+        (Replacement(_PARTIALS, 'f.when(_kind(path) != "BOOLEAN", f.try', "f.when(f.lit(True), f.try"),),
+        test=f"{_WINDOWS}::test_numbers_are_exact_and_what_is_no_number_is_skipped",
+        is_rare=True,
+    ),
+    # `latest` of 1e400 is "Infinity".
+    Mutant(
+        "infinity is no value",
+        (Replacement(_PARTIALS, "& ~is_infinite ", ""),),
+        test=f"{_WINDOWS}::test_numbers_are_exact_and_what_is_no_number_is_skipped",
+        is_rare=True,
+    ),
+    # `latest` is ordered by nine places of `by`.
+    Mutant(
+        "all digits of `by`",
+        (Replacement(_PARTIALS, '_ORDER = "decimal(38,18)"', '_ORDER = "decimal(38,9)"'),),
+        test=f"{_WINDOWS}::test_latest_is_ordered_by_all_digits",
+        is_rare=True,
+    ),
+    # An object that has a name twice has no fields.
+    Mutant(
+        "names that are there twice",
+        (
+            Replacement(
+                _SESSION,
+                '"spark.sql.variant.allowDuplicateKeys": "true"',
+                '"spark.sql.variant.allowDuplicateKeys": "false"',
+            ),
+        ),
+        test=f"{_WINDOWS}::test_of_a_name_that_an_object_has_twice_the_last_one_counts",
+        is_rare=True,
+    ),
+)

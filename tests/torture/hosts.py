@@ -1,0 +1,152 @@
+"""The product's hosts that write: functions in processes of their own, the standing server, and a queue.
+
+They reach the brokers over links that are theirs alone (`Brokers.writers_listeners`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import signal
+import threading
+from http.client import HTTPException
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from tests.servers.aws import Aws, moto
+from tests.servers.standing import StandingServer, plain_variables, standing
+from tests.support.builders import FUNCTIONS, an_event
+
+from keylane_local.process.lambda_process import Function, LambdaProcess
+from keylane_local.tools import project_root
+
+if TYPE_CHECKING:
+    import http.client
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from tests.torture.brokers import Brokers, TortureKafka
+
+TIMEOUT_MS = 1_500
+"""Of a write, and of a batch of the queue."""
+VISIBILITY_S = 30
+_LAYER = project_root() / "layers" / "keylane" / "python"
+
+
+class Reply(NamedTuple):
+    """Status and document of an answer."""
+
+    status: int
+    document: dict[str, Any]
+
+
+class Host(Protocol):
+    """What answers a request of the API; None where it has not."""
+
+    def ask(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> Reply | None:
+        """Send one request."""
+
+
+class FunctionHost:
+    """A function's environment, which has one request at a time."""
+
+    def __init__(self, process: LambdaProcess) -> None:
+        self.process = process
+        self.is_busy = threading.Event()
+        """Set while it has a request."""
+        self._numbers = itertools.count()
+        self._lock = threading.Lock()
+
+    def ask(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> Reply | None:
+        """See `Host.ask`."""
+        answer = self.invoke(an_event(method, path, headers=dict(headers), body=body))
+        return None if answer is None else Reply(answer["statusCode"], json.loads(answer["body"]))
+
+    def invoke(self, event: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Pass one event; None where the environment has ended."""
+        with self._lock:
+            self.is_busy.set()
+            answer = self.process.call(json.dumps(event).encode(), f"request-{next(self._numbers)}")
+            self.is_busy.clear()
+        found: dict[str, Any] | None = None if answer.failed else json.loads(answer.payload)
+        return found
+
+    def end(self) -> None:
+        """Kill the environment; the next request gets another."""
+        if self.process.pid is not None:
+            os.kill(self.process.pid, signal.SIGKILL)
+
+
+class ServerHost:
+    """A connection to the standing server. Those of other clients share the server's producer."""
+
+    def __init__(self, server: StandingServer) -> None:
+        self._server = server
+        self._connection: http.client.HTTPConnection | None = None
+
+    def ask(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> Reply | None:
+        """See `Host.ask`."""
+        connection = self._connection = self._connection or self._server.connect()
+        try:
+            connection.request(method, path, body, dict(headers))
+            answer = connection.getresponse()
+            return Reply(answer.status, json.loads(answer.read()))
+        except (HTTPException, OSError):
+            self.close()
+            return None
+
+    def close(self) -> None:
+        """Close the connection; the next request opens another."""
+        if self._connection is not None:
+            self._connection.close()
+        self._connection = None
+
+
+class Hosts(NamedTuple):
+    """All hosts of a stack: a function that writes, one that fills the queue, the drain, and the server."""
+
+    produce: FunctionHost
+    enqueue: FunctionHost
+    drain: FunctionHost
+    server: StandingServer
+    aws: Aws
+    queue: str
+    dead_letters: str
+
+
+@contextlib.contextmanager
+def running_hosts(folder: Path, kafka: TortureKafka | Brokers, redis_nodes: str) -> Iterator[Hosts]:
+    """Start all hosts, with their logs in `folder`; they end with the block."""
+    with contextlib.ExitStack() as running:
+        aws = running.enter_context(moto())
+        dead_letters = aws.queue()
+        queue = aws.queue(visibility_s=VISIBILITY_S)
+        direct = {
+            "KEYLANE_KAFKA_BOOTSTRAP": kafka.writers_bootstrap,
+            "KEYLANE_PRODUCE_TIMEOUT_MS": str(TIMEOUT_MS),
+        }
+        queued = {
+            **direct,
+            **aws.environment,
+            "KEYLANE_QUEUE_URL": queue,
+            "KEYLANE_DLQ_URL": dead_letters,
+            "KEYLANE_QUEUE_GROUPS": "4",
+            "KEYLANE_DRAIN_TIMEOUT_MS": str(TIMEOUT_MS),
+        }
+
+        def start(name: str, code: str, variables: dict[str, str]) -> FunctionHost:
+            function = Function(name, FUNCTIONS / code, _LAYER, folder / f"{name}.log", variables=variables)
+            return FunctionHost(running.enter_context(LambdaProcess(function)))
+
+        variables = plain_variables(redis_nodes, kafka.writers_bootstrap)
+        timeout = {"KEYLANE_PRODUCE_TIMEOUT_MS": str(TIMEOUT_MS)}
+        yield Hosts(
+            start("produce", "produce", direct),
+            start("enqueue", "produce", queued),
+            start("drain", "drain", queued),
+            running.enter_context(standing(folder / "serve.log", {**variables, **timeout})),
+            aws,
+            queue,
+            dead_letters,
+        )

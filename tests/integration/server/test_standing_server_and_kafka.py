@@ -122,7 +122,7 @@ def test_writes_that_wait_for_kafka_take_no_places_of_reads(
     create_topic(one_kafka.bootstrap, topic, 9)
     with standing(tmp_path / "log", variables, *few) as server:
         path = f"/topics/{topic}/keys/k"
-        assert server.ask("PUT", path, b"1")[0] == 200
+        assert server.ask("PUT", path, b"1")[0] == 201
         connections = [server.connect() for _ in range(4)]
 
         def reader(connection: HTTPConnection) -> Callable[[int], None]:

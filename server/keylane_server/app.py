@@ -26,6 +26,7 @@ from keylane_server import refusals
 from keylane_server.bodies import Body
 from keylane_server.greenlets import RequestCancelled, begin, begin_awaited
 from keylane_server.received import ReceivedRequest
+from keylane_server.refusals import ServerStops
 from keylane_server.streams import EventStream
 
 if TYPE_CHECKING:
@@ -75,6 +76,16 @@ class ServerApp:
         self._authorizer = authorizer
         self._logs_access = logs_access
         self._spans = spans
+        self._answering: set[asyncio.Task[Any]] = set()
+        self._is_over = False
+
+    def give_up(self) -> None:
+        """Answer all requests that still run: the server stops. Streams end by themselves."""
+        self._is_over = True
+        if self._answering:
+            _log.error("%d requests are answered with 504: the server stops", len(self._answering))
+        for task in self._answering:
+            task.cancel()
 
     async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one HTTP request."""
@@ -88,6 +99,9 @@ class ServerApp:
             await send({"type": "http.response.body", "body": b"" if request.method == "HEAD" else page.body})
             return
         request.find_target(self._settings.path_of(request.path))
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101 - for the type checker
+        self._answering.add(task)
         try:
             if self._spans is None:
                 response = await self._respond(request, receive, fault)
@@ -96,12 +110,20 @@ class ServerApp:
                     response = await self._respond(request, receive, fault)
                     span.answered(response)
             if isinstance(response.body, EventStream):
+                self._answering.discard(task)
                 await self._stream(send, receive, response, request)
             else:
                 await self._send_response(send, response, request)
         except RequestCancelled:
             return
+        except asyncio.CancelledError:
+            if not self._is_over:
+                raise
+            task.uncancel()
+            response = self._refused(ServerStops(), request.id)
+            await self._send_response(send, response, request)
         finally:
+            self._answering.discard(task)
             self._admission.end(request.source_ip)
         if self._logs_access:
             taken_ms = (time.perf_counter() - begun_s) * 1000

@@ -13,7 +13,13 @@ OVERLOADED = Problem(503, "overloaded", "The server has as many requests as it c
 THROTTLED = Problem(429, "throttled", "Too many requests")
 BODY_TIMEOUT = Problem(408, "body-timeout", "The request's body did not arrive in time")
 BAD_REQUEST = kind_of(BadRequest(""))
+TIMEOUT = Problem(504, "timeout", "The request took too long")
 RETRY_AFTER_S = 1
+
+
+class ServerStops(Exception):
+    """The request still runs when the time for a stop is over."""
+
 
 _PROBLEMS: dict[type[Exception], tuple[Problem, str, dict[str, str]]] = {
     NotAuthorized: (UNAUTHORIZED, "Unauthorized", {"WWW-Authenticate": "Bearer"}),
@@ -23,6 +29,7 @@ _PROBLEMS: dict[type[Exception], tuple[Problem, str, dict[str, str]]] = {
     BadRequest: (BAD_REQUEST, "{error}", {}),
     BodyBroken: (BAD_REQUEST, "{error}", {}),
     BodyTooLarge: (BODY_TOO_LARGE, "{error}", {}),
+    ServerStops: (TIMEOUT, "the server stops: a write may have happened", {}),
     BodyTimeout: (BODY_TIMEOUT, "the rest of the body did not arrive", {}),
 }
 REFUSED = tuple(_PROBLEMS)

@@ -9,6 +9,7 @@ import logging
 import os
 import signal
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +43,8 @@ look at in vain: with Python's default of 700 it takes 4 % of a lookup."""
 READY = "keylane: ready"
 SERVICE = "keylane-serve"
 """The server's name in spans, unless OTEL_SERVICE_NAME has another."""
+ANSWERED_AT, ENDED_AT = 0.8, 0.95
+"""Parts of `drain_s` after which all requests are answered, and after which the process ends."""
 LISTENS_POLL_S = 0.01
 FLUSH_EVERY_S = 1.0
 _log = logging.getLogger("keylane.serve")
@@ -132,10 +135,18 @@ class ServerProcess:
     def _begin_stop(self) -> None:
         """End the streams, for which granian would wait in vain; then have granian stop the process.
 
-        granian's own handler of SIGTERM is replaced by this one. That of SIGINT does the same, and stays.
+        granian kills what has not ended after `drain_s`: before that, what still runs is answered, and then
+        the process ends, whatever its threads wait for. granian's own handler of SIGTERM is replaced by this
+        one. That of SIGINT does the same, and stays.
         """
         self._pages.is_ready = False
         self._runtime.streams.end_all()
+        assert self._app is not None  # noqa: S101 - for the type checker
+        drain_s = self._options.drain_s
+        asyncio.get_running_loop().call_later(drain_s * ANSWERED_AT, self._app.give_up)
+        ending = threading.Timer(drain_s * ENDED_AT, _end_now)
+        ending.daemon = True
+        ending.start()
         os.kill(os.getpid(), signal.SIGINT)
 
     async def _close(self) -> None:
@@ -152,6 +163,11 @@ class ServerProcess:
         """Hand on what the meters have, again and again: any process may be asked for the metrics of all."""
         self._flush_meters()
         loop.call_later(FLUSH_EVERY_S, self._flush_again, loop)
+
+
+def _end_now() -> None:
+    _log.error("the process ends: a thread or a client holds it up")
+    os._exit(0)
 
 
 def _collect_requests_alone() -> None:

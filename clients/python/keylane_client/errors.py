@@ -17,7 +17,7 @@ KeylaneError
     ├── PositionNotReached  the state did not reach the position in time (412)
     ├── ValueNotReadable    the value is left in Kafka, or does not decode (422)
     ├── RateLimited         a limit is reached (429)
-    ├── Unavailable         the service cannot answer now (409 request-in-progress, 503, 504)
+    ├── Unavailable         it cannot answer now (409 request-in-progress, 412 state-too-old, 503, 504)
     └── ServiceFailed       the service, or Kafka behind it, failed (500, 502)
 """
 
@@ -161,6 +161,7 @@ _BY_TYPE: dict[str, type[ProblemError]] = {
     "value-left-in-kafka": ValueNotReadable,
     "value-not-decodable": ValueNotReadable,
     "request-in-progress": Unavailable,
+    "state-too-old": Unavailable,
 }
 _BY_STATUS: dict[int, type[ProblemError]] = {
     401: AccessDenied,

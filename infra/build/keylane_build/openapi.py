@@ -6,6 +6,7 @@ from typing import Any
 
 import keylane
 from keylane.api.http import problems
+from keylane.api.http.common_parameters import MAX_AGE_MS
 from keylane.api.http.parameters import Parameter
 from keylane.api.http.router import BYTES, Operation
 from keylane.api.http.schemas import TEXT, Schema
@@ -167,6 +168,7 @@ def _responses(operation: Operation, method: str) -> dict[str, Any]:
         *operation.refusals,
         *_forbidden(operation.route),
         *([] if operation.route.permission.kind is PermissionKind.WRITE else [NOT_ACCEPTABLE]),
+        *([412] if MAX_AGE_MS in operation.parameters else []),
         *([414] if "{key}" in operation.route.path else []),
     }
     common = "Problem" if method != "HEAD" else "ProblemOfHead"

@@ -184,11 +184,11 @@ def test_older_state_than_asked_for_is_503_with_its_age(ask: Ask, layout: Layout
     path = f"/topics/{layout.topic}/keys/a"
     assert ask(path, query={"max_age_ms": str(10**12)})["statusCode"] == 200
     answer = ask(path, query={"max_age_ms": "1000"})
-    assert problem(answer)[:2] == (503, "state-too-old")
+    assert problem(answer)[:2] == (412, "state-too-old")
     assert headers_of(answer)["Retry-After"] == "1"
     assert json.loads(answer["body"])["age_ms"] > 1_000
     many = read_keys(ask, layout.topic, {"keys": ["a", "b"]}, query={"max_age_ms": "1000"})
-    assert problem(many)[:2] == (503, "state-too-old")
+    assert problem(many)[:2] == (412, "state-too-old")
     assert problem(ask(path, query={"max_age_ms": "-1"})) == (400, "bad-request", "max_age_ms")
 
 

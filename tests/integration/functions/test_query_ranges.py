@@ -193,7 +193,7 @@ def test_a_count_is_as_fresh_as_all_lanes(ask: Ask, serve: Callable[..., Served]
     assert answer["json"]["count"] == len(NAMES)
     assert set(answer["json"]["watermarks"]) == set("012345678")
     assert headers_of(answer)["Keylane-Age-Ms"] == str(answer["json"]["age_ms"])
-    assert problem(ask(f"/topics/{served.topic}/count", max_age_ms="0"))[:2] == (503, "state-too-old")
+    assert problem(ask(f"/topics/{served.topic}/count", max_age_ms="0"))[:2] == (412, "state-too-old")
     assert problem(ask(f"/topics/{served.topic}/count", fields="a"))[0] == 400
 
 

@@ -128,6 +128,34 @@ def test_what_runs_at_sigterm_is_answered_and_nothing_more_is_accepted(
         assert "Traceback" not in server.log
 
 
+def test_what_takes_longer_than_the_drain_is_answered_before_the_end(
+    tmp_path, variables: dict[str, str], topic: str
+):
+    away = {"KEYLANE_KAFKA_BOOTSTRAP": f"{HOST}:1", "KEYLANE_PRODUCE_TIMEOUT_MS": "25000"}
+    path = f"/topics/{topic}/keys/k"
+    with (
+        standing(tmp_path / "log", {**variables, **away}, "--drain-s", "5") as server,
+        contextlib.ExitStack() as connections,
+    ):
+        sent = (
+            ("GET", path, None, {"Prefer": "wait=60", "If-None-Match": "*"}),
+            ("PUT", path, b"1", {}),
+            ("POST", f"/topics/{topic}/keys:read", b"{", {"Content-Length": "100"}),
+        )
+        asked = []
+        for method, target, body, headers in sent:
+            connection = connections.enter_context(contextlib.closing(server.connect()))
+            connection.request(method, target, body, headers)
+            asked.append(connection)
+        for _ in range(20):
+            assert server.ask("GET", path)[0] == 200
+        assert server.stop() == 0
+        answers = [connection.getresponse() for connection in asked]
+        assert [(each.status, problem_of(each.read())) for each in answers] == [(504, "timeout")] * 3
+        assert "3 requests are answered with 504" in server.log
+        assert "Killing" not in server.log
+
+
 def test_tokens_and_keys_are_granted_as_by_the_authorizer(tmp_path, variables: dict[str, str], topic: str):
     digest = hashlib.sha256(TOKEN.encode()).hexdigest()
     access = json.dumps({digest: {"name": "reader", "read": [topic]}})

@@ -105,7 +105,7 @@ KINDS: dict[type[errors.KeylaneError], Problem] = {
     errors.Unavailable: Problem(503, "unavailable", "A part of the service is unavailable"),
     errors.StateUnavailable: Problem(503, "state-unavailable", "The state is unavailable"),
     errors.LaneBuilding: Problem(503, "lane-building", "The state is being built"),
-    errors.StateTooOld: Problem(503, "state-too-old", "The state is older than the request accepts"),
+    errors.StateTooOld: Problem(412, "state-too-old", "The state is older than the request accepts"),
     errors.RegistryUnavailable: Problem(503, "registry-unavailable", "The Schema Registry is unavailable"),
     errors.SettingsUnavailable: Problem(503, "settings-unavailable", "A setting could not be fetched"),
     errors.QueueUnavailable: QUEUE_UNAVAILABLE,

@@ -75,8 +75,7 @@ def partials(rows: DataFrame, view: Definition, watermark_ms: int = 0) -> DataFr
     makes no difference. Raises pyspark's AnalysisException where `where` is not valid SQL over these rows.
     """
     rows = _read_values(rows)
-    # Null where it fails.
-    is_wanted = try_eval(f.coalesce(f.expr(view.where), f.lit(False))) if view.where else f.lit(True)
+    is_wanted = _is_wanted(view.where) if view.where else f.lit(True)
     rows = rows.withColumn("wanted", is_wanted).where("wanted is null or wanted")
     failed = f.col("wanted").isNull()
     key = f.col("key") if view.key is None else _text(view.key).cast("binary")
@@ -145,6 +144,15 @@ def _read_values(rows: DataFrame) -> DataFrame:
         f.col("value").cast("string").alias("value"),
         f.try_parse_json(f.col("value").cast("string")).alias("json"),
     )
+
+
+def _is_wanted(where: str) -> Expression:
+    """Whether the condition holds; null where it fails.
+
+    An expression that the condition has twice Spark would compute once, ahead of `try_eval`, and fail. It looks
+    for such expressions everywhere but in a branch of CASE, here one that it can't know to be always taken.
+    """
+    return try_eval(f.when(f.col("offset") >= 0, f.coalesce(f.expr(where), f.lit(False))))
 
 
 def _windowed(

@@ -149,8 +149,8 @@ def _read_values(rows: DataFrame) -> DataFrame:
 def _is_wanted(where: str) -> Expression:
     """Whether the condition holds; null where it fails.
 
-    An expression that the condition has twice Spark would compute once, ahead of `try_eval`, and fail. It looks
-    for such expressions everywhere but in a branch of CASE, here one that it can't know to be always taken.
+    An expression that the condition has twice Spark would compute once, ahead of `try_eval`, and fail. Spark
+    does not look for such expressions in a branch of CASE; it can't know that this one is always taken.
     """
     return try_eval(f.when(f.col("offset") >= 0, f.coalesce(f.expr(where), f.lit(False))))
 

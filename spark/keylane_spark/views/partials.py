@@ -59,22 +59,23 @@ class PartialWindow:
     last_offset: int = 0
 
 
+def check_where(rows: DataFrame, view: Definition) -> None:
+    """Raise pyspark's AnalysisException where `where` is no condition on a single record.
+
+    Spark would take a window function in a column: its result depends on how rows are divided into batches.
+    """
+    if view.where:
+        _read_values(rows).where(view.where)
+
+
 def partials(rows: DataFrame, view: Definition, watermark_ms: int = 0) -> DataFrame:
     """Rows of the Kafka source -> one row for each partial window; `parse_partials` reads them.
 
     No session has both records that are late by this event time and others: how rows are divided into batches
     makes no difference. Raises pyspark's AnalysisException where `where` is not valid SQL over these rows.
     """
-    rows = rows.where("value is not null").select(
-        "partition",
-        "offset",
-        "timestamp",
-        f.col("key"),
-        f.col("value").cast("string").alias("value"),
-        f.try_parse_json(f.col("value").cast("string")).alias("json"),
-    )
-    # Null where it fails.
-    is_wanted = try_eval(f.coalesce(f.expr(view.where), f.lit(False))) if view.where else f.lit(True)
+    rows = _read_values(rows)
+    is_wanted = _is_wanted(view.where) if view.where else f.lit(True)
     rows = rows.withColumn("wanted", is_wanted).where("wanted is null or wanted")
     failed = f.col("wanted").isNull()
     key = f.col("key") if view.key is None else _text(view.key).cast("binary")
@@ -131,6 +132,27 @@ def parse_partials(table: pa.Table, view: Definition) -> list[PartialWindow]:
         )
         for row in table.to_pylist()
     ]
+
+
+def _read_values(rows: DataFrame) -> DataFrame:
+    """The columns that `where` sees, of rows that are no tombstones."""
+    return rows.where("value is not null").select(
+        "partition",
+        "offset",
+        "timestamp",
+        f.col("key"),
+        f.col("value").cast("string").alias("value"),
+        f.try_parse_json(f.col("value").cast("string")).alias("json"),
+    )
+
+
+def _is_wanted(where: str) -> Expression:
+    """Whether the condition holds; null where it fails.
+
+    An expression that the condition has twice Spark would compute once, ahead of `try_eval`, and fail. Spark
+    does not look for such expressions in a branch of CASE; it can't know that this one is always taken.
+    """
+    return try_eval(f.when(f.col("offset") >= 0, f.coalesce(f.expr(where), f.lit(False))))
 
 
 def _windowed(

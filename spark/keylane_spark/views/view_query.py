@@ -17,7 +17,7 @@ from keylane_spark.stream.freshness import ObservedEnds, topic_complete_as_of_ms
 from keylane_spark.stream.leaders import Leaders
 from keylane_spark.views.closings import Offsets, Stretch
 from keylane_spark.views.open_view import ViewOpening
-from keylane_spark.views.partials import partials
+from keylane_spark.views.partials import check_where, partials
 from keylane_spark.views.sources import GapCheck, RowSource, rows_of_batch
 from keylane_spark.views.view_writer import FoldCounts
 
@@ -65,6 +65,7 @@ class ViewQuery(BatchQuery):
         positions = self._by_partition(self._positions)
         rows = session.source(context.spark, context.broker.connection, positions, self._job)
         try:
+            check_where(rows, self._opening.view)
             partials(rows, self._opening.view)
         except AnalysisException as error:
             reason = str(error).strip().partition("\n")[0]

@@ -133,6 +133,7 @@ def test_latest_is_ordered_by_all_digits(spark, older, newer):
     [
         ("variant_get(json, '$.v', 'int') > 0", ['{"v": 1}', '{"v": "abc"}', '{"v": -1}', "{}"], 1, [1]),
         ("cast(value as int) > 0", ["1", "x", "2", "y"], 2, [1, 3]),
+        ("cast(value as int) > 0 or cast(value as int) < -5", ["1", "x", "-9", "-1", "y"], 2, [1, 4]),
         (
             "variant_get(json, '$.v', 'string') = 'SFO'",
             ['{"v": "SFO"}', '{"v": {"a": 1}}', "[1]", "no json"],

@@ -7,9 +7,11 @@ import json
 import random
 import signal
 import time
+from dataclasses import replace
 
 import httpx
 import pytest
+from confluent_kafka.admin import AdminClient, NewPartitions
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from tests.servers.own import create_topic, eventually
 from tests.support import jobs, views
@@ -252,22 +254,44 @@ def test_a_changed_view_is_built_beside_the_old_one_which_is_read_meanwhile(kafk
     assert query.ask(f"/views/{view}")[1]["generation"] == 2
 
 
+def test_a_view_counts_the_records_of_partitions_that_its_topic_is_given_later(
+    kafka, topic, job, query, view
+):
+    written = produce(kafka, topic, some_events(200, 30))
+    running = job(topic, f"[views.{{view}}]\n{BY_USER}window = '1m'\n[views.{{view}}.columns]{COLUMNS}")
+    eventually_equal(lambda: whole(query, view), views.fixed(written, MINUTE_MS, MINUTE_MS))
+    admin = AdminClient({"bootstrap.servers": kafka})
+    admin.create_partitions([NewPartitions(topic, 5)])[topic].result(30)
+    later = [replace(each, partition=number % 5) for number, each in enumerate(some_events(200, 31))]
+    written += produce(kafka, topic, later)
+    eventually_equal(lambda: whole(query, view), views.fixed(written, MINUTE_MS, MINUTE_MS))
+    assert running.process.poll() is None
+    document = query.ask(f"/views/{view}")[1]
+    assert (document["generation"], document.get("incomplete", False)) == (1, False)
+    assert [len(lane["offsets"]) for lane in document["lanes"]] == [5] * len(document["lanes"])
+
+
 def test_a_view_that_spark_cannot_compute_stops_alone_and_says_why(
     kafka, topic, job, query, view, metrics_port
 ):
+    """One condition names a column that there is not, one looks at more than a single record."""
     columns = "columns]\nn = 'count()'\n"
+    over_many = "row_number() over (order by offset) = 1"
     running = job(
         topic,
         f"[views.{{view}}]\ntopic = '{{topic}}'\nwhere = 'no_such > 1'\n[views.{{view}}.{columns}"
+        f"[views.{{view}}-many]\ntopic = '{{topic}}'\nwhere = '{over_many}'\n[views.{{view}}-many.{columns}"
         f"[views.{{view}}-other]\n{BY_USER}window = '1m'\n[views.{{view}}-other.{columns}",
     )
-    running.wait_for(f"view {view!r} STOPS until the job's next start: ")
+    for name in (view, f"{view}-many"):
+        running.wait_for(f"view {name!r} STOPS until the job's next start: ")
     produce(kafka, topic, some_events(50, 5))
     eventually(lambda: counted(query, f"{view}-other") == 50)
     assert running.process.poll() is None
     document = query.ask(f"/views/{view}")[1]
     assert "Spark can't compute it" in document["stopped"]
     assert "no_such" in document["stopped"]
+    assert "window functions" in query.ask(f"/views/{view}-many")[1]["stopped"]
     assert "stopped" not in query.ask(f"/views/{view}-other")[1]
     eventually(lambda: scrape(metrics_port).get(("keylane_view_stops_total", view)) == 1)
 

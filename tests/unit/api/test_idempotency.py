@@ -145,6 +145,23 @@ def test_where_nothing_was_written_the_request_may_be_repeated(post: Post, log: 
     assert "Idempotency-Replayed" not in headers_of(answer)
 
 
+def test_after_an_error_that_nobody_foresaw_the_key_is_not_free_again(
+    post: Post, log: FakeLog, monkeypatch: pytest.MonkeyPatch
+):
+    """A record may have been written by then."""
+
+    def write_and_fail(*given: Any) -> Any:
+        FakeLog.append_all(log, *given)
+        raise RuntimeError("a fault in the code")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(log, "append_all", write_and_fail)
+        assert post("/topics/t/keys/k", b"v", method="PUT", headers=KEY)["statusCode"] == 500
+    again = post("/topics/t/keys/k", b"v", method="PUT", headers=KEY)
+    assert problem(again) == (409, "request-in-progress")
+    assert len(log.sent) == 1
+
+
 def test_an_invalid_request_claims_no_key(post: Post, store: FakeIdempotencyStore):
     assert post("/push", b"{", headers=KEY)["statusCode"] == 400
     assert store.claims == 0

@@ -213,7 +213,7 @@ def test_a_message_with_a_retriable_failure_comes_again_whole_before_anything_of
     assert not dead.messages
 
 
-def test_an_unknown_topic_or_partition_has_three_chances(log: ScriptedLog):
+def test_an_unknown_topic_or_partition_is_an_error_at_its_eighth_delivery(log: ScriptedLog):
     log.errors[b"p"] = UnknownPartition("t", 9)
     for deliveries in range(1, DELIVERIES_OF_UNKNOWN + 1):
         dead = FakeQueue()

@@ -32,6 +32,7 @@ def write_guarded(
     """Write the request's records, unless a limit or an earlier request with its key stands against it.
 
     The response is saved under the key if a record was written, or may have been; else the key is free again.
+    After an error that nobody foresaw the claim stays until its time is over: a record may have been written.
     Limits count a replayed request, too. Raises RateLimited (the caller is over its limit), StateUnavailable,
     and as `idempotency.claim` and `render`.
     """
@@ -51,9 +52,12 @@ def write_guarded(
             else:
                 response = _render_lasting(render, results, request.id)
                 to_save = idempotency.serialize(response)
-        finally:
+        except KeylaneError:
             if claim is not None:
-                claim.settle(to_save)
+                claim.settle(None)
+            raise
+        if claim is not None:
+            claim.settle(to_save)
     response.headers |= admission.headers
     return response
 

@@ -136,12 +136,7 @@ CONFIGURATIONS = (
         wait_replicas=1,
         reader="spark",
     ),
-    Configuration(
-        "views",
-        (Shape(PLAIN, 6), Shape("mixed", 6, mixed=True), Shape(DOCUMENTS, 3)),
-        (COUNTS, WINDOWS, SESSIONS),
-        (DATED, PICKY, LATE),
-    ),
+    Configuration("views", (Shape(PLAIN, 6), Shape("mixed", 6, mixed=True)), (COUNTS, WINDOWS, SESSIONS)),
     # Tombstones leave no marker, or one that is soon gone.
     Configuration(
         "forgetful",
@@ -150,6 +145,8 @@ CONFIGURATIONS = (
             Shape("mixed", 6, mixed=True, options=Options(marker_ms=500, history_count=3)),
         ),
     ),
+    # Views of values that they can't take, and of large ones.
+    Configuration("documents", (Shape(PLAIN, 6), Shape(DOCUMENTS, 3)), document_views=(DATED, PICKY, LATE)),
     # Leaders change when a broker is killed, and one that was not in sync may be elected.
     Configuration("replicated", (Shape(PLAIN, 6), Shape("mixed", 6, mixed=True)), brokers=3),
 )

@@ -40,11 +40,11 @@ class Writers:
         self._acknowledged = acknowledged
         self._written = written
         numbers = itertools.count(int(time.time()) << 20)
-        self._servers = [ServerHost(hosts.server) for _ in range(2)]
+        self._servers = [ServerHost(hosts.server_port) for _ in range(2)]
         by_client = zip(CLIENTS, (hosts.produce, *self._servers, hosts.enqueue), strict=True)
         self.clients = [Client(name, host, numbers) for name, host in by_client]
         self.drain = Drain(hosts)
-        self._servers.append(ServerHost(hosts.server))
+        self._servers.append(ServerHost(hosts.server_port))
         others = ((FUNCTION, hosts.produce), (OF_SERVER[0], self._servers[-1]))
         self.others = [Client(name, host, numbers) for name, host in others]
         """Clients that write only what an event lets them write."""

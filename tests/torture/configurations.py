@@ -13,6 +13,9 @@ PER_CONFIGURATION = 25
 """So many seeds, one after the other, have one configuration."""
 PLAIN = "plain"
 COUNTS, WINDOWS, SESSIONS = "counts", "windows", "sessions"
+DOCUMENTS = "documents"
+"""The topic whose values are JSON objects, or poison for its views."""
+DATED, PICKY, LATE = "dated", "picky", "late"
 WINDOW_MS, GAP_MS = 1_000, 50
 HOUR_MS = 3_600_000
 
@@ -46,6 +49,12 @@ _VIEWS = {
     SESSIONS: f'session = "{GAP_MS}ms"\nlateness = "1h"\n',
 }
 """Views of the plain topic, each with a count. No event comes later than an hour, so every one is counted."""
+_DOCUMENT_VIEWS = {
+    DATED: f'time = "at"\nwindow = "{WINDOW_MS}ms"\nlateness = "1h"\n',
+    PICKY: "where = \"cast(variant_get(json, '$.n', 'string') as int) >= 0\"\n",
+    LATE: f'time = "at"\nwindow = "{WINDOW_MS}ms"\n',
+}
+"""Views of the topic of documents, each with a count and the newest of its large values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +64,7 @@ class Configuration:
     name: str
     shapes: tuple[Shape, ...]
     views: tuple[str, ...] = ()
+    document_views: tuple[str, ...] = ()
     wait_replicas: int = 0
     brokers: int = 1
     reader: str = "direct"
@@ -66,7 +76,12 @@ class Configuration:
             f'[views.{view}]\ntopic = "{PLAIN}"\n{_VIEWS[view]}[views.{view}.columns]\nn = "count()"\n'
             for view in self.views
         )
-        return topics + views + _SIDE_TOML
+        documents = "".join(
+            f'[views.{view}]\ntopic = "{DOCUMENTS}"\n{_DOCUMENT_VIEWS[view]}'
+            f'[views.{view}.columns]\nn = "count()"\np = "latest(p)"\n'
+            for view in self.document_views
+        )
+        return topics + views + documents + _SIDE_TOML
 
 
 def _settings(shape: Shape) -> str:
@@ -130,6 +145,8 @@ CONFIGURATIONS = (
             Shape("mixed", 6, mixed=True, options=Options(marker_ms=500, history_count=3)),
         ),
     ),
+    # Views of values that they can't take, and of large ones.
+    Configuration("documents", (Shape(PLAIN, 6), Shape(DOCUMENTS, 3)), document_views=(DATED, PICKY, LATE)),
     # Leaders change when a broker is killed, and one that was not in sync may be elected.
     Configuration("replicated", (Shape(PLAIN, 6), Shape("mixed", 6, mixed=True)), brokers=3),
 )

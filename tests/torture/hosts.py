@@ -10,19 +10,21 @@ import itertools
 import json
 import os
 import signal
+import sys
 import threading
-from http.client import HTTPException
+from http.client import HTTPConnection, HTTPException
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from tests.servers.aws import Aws, moto
-from tests.servers.standing import StandingServer, plain_variables, standing
+from tests.servers.standing import READY, START_S, plain_variables
 from tests.support.builders import FUNCTIONS, an_event
 
 from keylane_local.process.lambda_process import Function, LambdaProcess
+from keylane_local.process.ports import HOST, Ports
+from keylane_local.process.program import Program
 from keylane_local.tools import project_root
 
 if TYPE_CHECKING:
-    import http.client
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
@@ -81,13 +83,13 @@ class FunctionHost:
 class ServerHost:
     """A connection to the standing server. Those of other clients share the server's producer."""
 
-    def __init__(self, server: StandingServer) -> None:
-        self._server = server
-        self._connection: http.client.HTTPConnection | None = None
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._connection: HTTPConnection | None = None
 
     def ask(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> Reply | None:
         """See `Host.ask`."""
-        connection = self._connection = self._connection or self._server.connect()
+        connection = self._connection = self._connection or HTTPConnection(HOST, self._port, timeout=60)
         try:
             connection.request(method, path, body, dict(headers))
             answer = connection.getresponse()
@@ -109,7 +111,7 @@ class Hosts(NamedTuple):
     produce: FunctionHost
     enqueue: FunctionHost
     drain: FunctionHost
-    server: StandingServer
+    server_port: int
     aws: Aws
     queue: str
     dead_letters: str
@@ -145,8 +147,28 @@ def running_hosts(folder: Path, kafka: TortureKafka | Brokers, redis_nodes: str)
             start("produce", "produce", direct),
             start("enqueue", "produce", queued),
             start("drain", "drain", queued),
-            running.enter_context(standing(folder / "serve.log", {**variables, **timeout})),
+            running.enter_context(_running_server(folder, {**variables, **timeout})),
             aws,
             queue,
             dead_letters,
         )
+
+
+@contextlib.contextmanager
+def _running_server(folder: Path, variables: dict[str, str]) -> Iterator[int]:
+    """Run `keylane serve` with these variables alone, and yield its port. The folder's guard ends it, too."""
+    port = Ports().any()
+    others: dict[str, str | None] = {name: None for name in os.environ if name.startswith("KEYLANE_")}
+    program = Program(
+        "serve",
+        [sys.executable, "-m", "keylane_client.cli", "serve", "--port", str(port)],
+        pid_file=folder / "run" / "serve.json",
+        log=folder / "serve.log",
+        env=others | variables,
+    )
+    program.start()
+    try:
+        program.wait_until(lambda: program.said(READY), START_S)
+        yield port
+    finally:
+        program.stop()

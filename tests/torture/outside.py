@@ -23,6 +23,7 @@ from tests.torture.links import link_all_clusters
 
 from keylane_spark.adapters.log_reader import LogRangeReader
 from keylane_spark.stream import log_ranges
+from keylane_spark.views import view_writer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -34,6 +35,7 @@ CLOCK_FILE = "TORTURE_CLOCK_FILE"
 CUT_FILE = "TORTURE_CUT_FILE"
 DAEMON_MODULE = "tests.torture.outside_daemon"
 _FETCH_BYTES = 16 * 1024
+_WINDOW_BYTES = 200_000
 _OFFSET = struct.Struct("<q")
 
 
@@ -108,8 +110,14 @@ def fetch_little() -> None:
     log_ranges.LogRangeReader = functools.partial(LogRangeReader, fetch_bytes=_FETCH_BYTES)
 
 
+def divide_windows() -> None:
+    """Let views read and write few bytes at a time, so that windows with large values are divided."""
+    view_writer.MAX_BYTES, view_writer.MAX_STORED_BYTES = _WINDOW_BYTES, 2 * _WINDOW_BYTES
+
+
 if __name__ == "__main__":
     change(os.environ)
+    divide_windows()
 
     from keylane_spark.__main__ import main
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from confluent_kafka import KafkaError, KafkaException, Producer
 from tests.servers.own import CLOCK
 from tests.torture.acknowledged import Acknowledged
+from tests.torture.configurations import DOCUMENTS
+from tests.torture.documents import document
 
 from keylane import routing
 from keylane.model.records import Position
@@ -93,7 +95,7 @@ class Producers:
             producer.produce(
                 step.topic,
                 key=key,
-                value=value_of(schedule, write),
+                value=_as_written(step.topic, value_of(schedule, write), write, base_ms),
                 partition=_partition(self._shapes[step.topic], key, write.placed_by),
                 timestamp=base_ms + write.time_ms,
                 headers=[("serial", b"%d" % write.serial), ("none", None)] if write.serial % 3 else None,
@@ -156,6 +158,12 @@ def value_of(schedule: Schedule, write: Write) -> bytes | None:
         return None
     text = b"%b-%d-" % (schedule.prefix[:-1], write.serial)
     return text + b"x" * max(0, write.size - len(text))
+
+
+def _as_written(topic: str, value: bytes | None, write: Write, base_ms: int) -> bytes | None:
+    if topic != DOCUMENTS or value is None:
+        return value
+    return document(value, write.serial, base_ms + write.time_ms)
 
 
 def _partition(topic: Shape, key: bytes, placed_by: str | int) -> int:

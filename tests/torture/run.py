@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tests.servers.own import CLOCK
 from tests.torture.checks import Facts, check_seen
 from tests.torture.counting import check_view
+from tests.torture.documents import check_documents
 from tests.torture.faults.world import Trouble
 from tests.torture.leftovers import KnownKeys, check_leftovers, check_replicas
 from tests.torture.nemesis import Nemesis
@@ -166,6 +167,8 @@ class Tormentor:
         faults = _first(check_state(keys, self.log, layouts, self.stack))
         for view in self.stack.configuration.views:
             faults += _first(check_view(view, self.log, self.stack, prefix))
+        for view in self.stack.configuration.document_views:
+            faults += _first(check_documents(view, self.log, self.stack))
         faults += _first(check_replicas(self.stack, prefix))
         return faults + _first(check_leftovers(layouts, KnownKeys(self.log.keys), self.stack))
 
@@ -181,6 +184,8 @@ class Tormentor:
         assert not missing, missing
         for view in self.stack.configuration.views:
             assert not list(check_view(view, self.log, self.stack, b"warm-up/"))
+        for view in self.stack.configuration.document_views:
+            assert not check_documents(view, self.log, self.stack)
 
     def _carry_out(self, schedule: Schedule, nemesis: Nemesis, log: list[dict[str, Any]]) -> None:
         """`log` gets what each step did; events are still going on when this returns."""

@@ -211,7 +211,8 @@ class TortureStack:
 
     def layouts(self, *, everything: bool = False) -> dict[str, Layout]:
         """The layouts that readers go by: of topics, or also of side topics and (`~NAME`) of views."""
-        more = (*SIDE_TOPICS, *map(windows.state_name, self.configuration.views)) if everything else ()
+        views = (*self.configuration.views, *self.configuration.document_views)
+        more = (*SIDE_TOPICS, *map(windows.state_name, views)) if everything else ()
         cluster = Cluster(self.redis)
         try:
             store = LayoutStore(cluster, CLOCK)

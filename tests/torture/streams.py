@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tests.servers.own import CLOCK
 from tests.torture.checks import EXPIRY_MS
@@ -70,7 +70,7 @@ class StreamCheck:
         if event.name == RECORD:
             document = json.loads(event.data)
             found = key_log.at(document["partition"], document["offset"])
-            if found is None or found.value is None or found.value.decode() != document["value"]:
+            if found is None or found.value is None or not _is_value(found.value, document):
                 yield f"{where}: the log has {show(found)}, and a stream sent {event.data[:200]}"
                 return
         before_s = self.held.get(event.key, (None, 0.0))[1]
@@ -139,6 +139,12 @@ def _is_over(key_log: KeyLog, record: Logged, at_ms: int) -> bool:
         for records in key_log.records.values()
         for other in records
     )
+
+
+def _is_value(value: bytes, document: dict[str, Any]) -> bool:
+    """Whether a stream's document has this value: as text, or as the JSON that it is."""
+    wanted = json.loads(value) if document.get("value_format") == "json" else value.decode()
+    return bool(document["value"] == wanted)
 
 
 def _tombstone_above(key_log: KeyLog, record: Logged) -> Logged | None:

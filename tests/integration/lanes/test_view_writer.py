@@ -299,7 +299,9 @@ def test_while_records_are_read_again_nothing_more_is_decided(schedule):
 
 
 def test_windows_that_are_too_large_together_are_read_in_parts(schedule, monkeypatch):
-    schedule.log.records = [[(KEYS[number % 5], 1000 + number) for number in range(40)]] * PARTITIONS
+    """The second half of the records adds to the twenty windows of the first."""
+    records = [(KEYS[number % 5], 1000 + number % 20 * 10) for number in range(40)]
+    schedule.log.records = [records] * PARTITIONS
     schedule.open()
     schedule.writer.fold(schedule.log, (0, 0, 0), (20, 20, 20))
     monkeypatch.setattr(view_writer, "MAX_STORED_BYTES", 40)

@@ -70,7 +70,7 @@ def freeze_function(world: World, event: Event) -> None:
 
 def _busy(host: FunctionHost) -> psutil.Process:
     """The process of a function, once it has a request."""
-    wait_until(host.is_busy.is_set, _BUSY_WITHIN_S, f"{host.process.function.name} has a request")
+    assert host.is_busy.wait(_BUSY_WITHIN_S), f"{host.process.function.name} has no request"
     pid = host.process.pid
     assert pid is not None, f"{host.process.function.name} has ended"
     return psutil.Process(pid)

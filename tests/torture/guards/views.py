@@ -45,7 +45,7 @@ MUTANTS = (
             ),
         ),
         test=f"{_WINDOWS}::test_records_on_which_a_condition_fails_are_counted_apart",
-        is_rare=True,
+        configuration="documents",
     ),
     # A record on which Spark itself fails fails its batch, again and again.
     Mutant(
@@ -65,7 +65,7 @@ MUTANTS = (
         "times in their range",
         (Replacement(_PARTIALS, "& number.between(_FIRST_MS, _LAST_MS)", "& number.isNotNull()"),),
         test=f"{_WINDOWS}::test_a_time_is_what_a_person_means_by_it_or_invalid",
-        is_rare=True,
+        configuration="documents",
     ),
     # "20130704" and "2013" are milliseconds of 1970.
     Mutant(

@@ -60,7 +60,7 @@ MUTANTS = (
     ),
     # An error in a callback ends the server's thread of reports, and with it all writes.
     Mutant(
-        "the thread of reports",
+        "thread of reports",
         (
             Replacement(
                 _SHARED,
@@ -137,14 +137,14 @@ MUTANTS = (
     ),
     # The Python client repeats a write that may have been done.
     Mutant(
-        "the client repeats nothing uncertain",
+        "client that repeats nothing uncertain",
         (Replacement(_CLIENT, "if isinstance(error, ProblemError) and error.is_uncertain:", "if False:"),),
         test="tests/unit/client/test_writes.py::test_a_write_that_may_have_been_done_is_not_repeated_though_it_has_an_idempotency_key",
         is_rare=True,
     ),
     # What a caller is refused takes of the topic's limit for a moment.
     Mutant(
-        "the caller's limit first",
+        "caller's limit first",
         (
             Replacement(
                 _LIMITS, "if own and not any(each and exceeded(each) for _, each in found):", "if own:"

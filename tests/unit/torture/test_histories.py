@@ -86,7 +86,7 @@ def test_each_configuration_is_one_that_the_job_accepts_and_has_its_seeds(tmp_pa
         assert {shape.name: shape.stripes for shape in configuration.shapes} == {
             name: topic.stripes for name, topic in topics.items()
         }
-        assert tuple(loaded.views) == configuration.views
+        assert tuple(loaded.views) == (*configuration.views, *configuration.document_views)
     found = {configuration_of(seed).name for seed in range(0, 1000, PER_CONFIGURATION)}
     assert found == {configuration.name for configuration in CONFIGURATIONS}
     assert configuration_of(PER_CONFIGURATION) == configuration_of(2 * PER_CONFIGURATION - 1)

@@ -1,0 +1,187 @@
+"""JSON values, poison among them, and what views over them must be by the log.
+
+`dated` has windows by a field of the value, `picky` a condition that fails on some values, and `late` windows
+that no record may come late for. All keep the newest large value of each window.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tests.servers.own import CLOCK
+from tests.torture.configurations import DATED, DOCUMENTS, PICKY, WINDOW_MS
+from tests.torture.stack import wait_until
+
+from keylane.adapters.redis.cluster import Cluster
+from keylane.adapters.redis.state import RedisState
+from keylane.errors import KeylaneError
+from keylane.query.layouts import Layouts
+from keylane.query.span import Span
+from keylane.query.store import ReadTerms, Store
+from keylane.query.views import WindowScan, describe_view, read_windows
+
+if TYPE_CHECKING:
+    from tests.torture.oracle import Log, Logged
+    from tests.torture.stack import TortureStack
+
+REACHED_WITHIN_S = 120
+_TIMEOUT_MS = 5_000
+_LAST_MS = 253_402_300_799_999
+_KINDS = 13
+_SMALL_BYTES = 300
+Window = tuple[bytes, int | None]
+Windows = dict[Window, tuple[int, Any]]
+"""Records and the newest value of `p`, by key and start."""
+
+
+def document(text: bytes, serial: int, at_ms: int) -> bytes:
+    """A value: mostly a JSON object with a time, a number and a text, at times one that views can't take."""
+    # Not all of them are large: the views are read as a whole again and again.
+    shown = text if serial % 10 == 0 else text[:_SMALL_BYTES]
+    fields: dict[str, Any] = {"n": serial, "at": at_ms - serial % 5 * 400, "p": shown.decode()}
+    match serial % _KINDS:
+        case 0:
+            return text
+        case 1:
+            fields["at"] = at_ms * 1_000_000  # in nanoseconds
+        case 2:
+            fields["n"] = "many"
+        case 3:
+            fields["at"] = "soon"
+        case 4:
+            del fields["at"]
+        case 5:
+            fields["n"] = -1
+        case 6:
+            del fields["p"]
+    return json.dumps(fields).encode()
+
+
+@dataclass(slots=True)
+class Expected:
+    """What a view has of the log. Which records are late depends on when they were read: it is not here."""
+
+    windows: Windows = field(default_factory=dict)
+    counts: Counter[str] = field(default_factory=Counter)
+    _newest: dict[Window, tuple[int, int, int]] = field(default_factory=dict)
+
+    def add(self, view: str, key: bytes, record: Logged) -> None:
+        """Add a record to its window, or to the counts of those that are in none."""
+        fields = _fields(record.value)
+        if view == PICKY:
+            number = fields.get("n")
+            if number is None or (isinstance(number, int) and number < 0):
+                return
+            if not isinstance(number, int):
+                self.counts["failed"] += 1
+                return
+            at_ms, window = record.timestamp_ms, (key, None)
+        else:
+            at_ms = fields.get("at")
+            if not isinstance(at_ms, int) or at_ms > _LAST_MS:
+                self.counts["invalid"] += 1
+                return
+            window = key, at_ms - at_ms % WINDOW_MS
+        self.counts["records"] += 1
+        count, value = self.windows.get(window, (0, None))
+        place = at_ms, record.partition, record.offset
+        if "p" in fields and place > self._newest.get(window, (-1, 0, 0)):
+            self._newest[window], value = place, fields["p"]
+        self.windows[window] = count + 1, value
+
+
+def _fields(value: bytes | None) -> dict[str, Any]:
+    try:
+        found = json.loads(value or b"")
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def expected(view: str, log: Log) -> Expected:
+    """What the view must have of everything in the log."""
+    found = Expected()
+    for topic, key in list(log.keys):
+        if topic == DOCUMENTS:
+            for records in log.of(topic, key).records.values():
+                for record in records:
+                    if record.value is not None:
+                        found.add(view, key, record)
+    return found
+
+
+def check_documents(view: str, log: Log, stack: TortureStack) -> list[str]:
+    """Wait until the view has what the log says; returns what differs at the end."""
+    wanted = expected(view, log)
+    found: list[str] = []
+
+    def is_equal() -> bool:
+        try:
+            found[:] = _differences(view, wanted, *_read(view, stack))
+        except KeylaneError as error:
+            found[:] = [f"view {view} can't be read: {error}"]
+        return not found
+
+    try:
+        wait_until(is_equal, REACHED_WITHIN_S, f"view {view}")
+    except TimeoutError:
+        return list(found)
+    return []
+
+
+def _differences(view: str, wanted: Expected, windows: Windows, counts: Counter[str]) -> list[str]:
+    """What a view has that the log does not say. Late records are in no window, and the others in one."""
+    found = [
+        f"view {view} has {counts[name]} {name} records, the log {wanted.counts[name]}"
+        for name in ("invalid", "failed")
+        if counts[name] != wanted.counts[name]
+    ]
+    records, late = wanted.counts["records"], counts["late"]
+    total = sum(count for count, _ in windows.values()) + late
+    if total != records:
+        found.append(f"view {view} has {total} records, {late} of them late; the log {records}")
+    if view == DATED and late:
+        found.append(f"view {view} has {late} late records, and none comes an hour late")
+    if not late:
+        differing = (
+            at for at in wanted.windows.keys() | windows.keys() if wanted.windows.get(at) != windows.get(at)
+        )
+        found += [
+            f"view {view} has {_shown(windows.get(at))} of {at}, the log {_shown(wanted.windows.get(at))}"
+            for at in differing
+        ]
+    return found
+
+
+def _shown(window: tuple[int, Any] | None) -> str:
+    return "nothing" if window is None else f"{window[0]} records, the newest {window[1]!r:.40}"
+
+
+def _read(view: str, stack: TortureStack) -> tuple[Windows, Counter[str]]:
+    """The view's windows and counts as its readers see them. Raises KeylaneError."""
+    state = RedisState(Cluster(stack.redis))
+    store = Store(state, Layouts(state, CLOCK, 30), CLOCK)
+    windows: Windows = {}
+    counts: Counter[str] = Counter()
+    after = None
+    try:
+        while True:
+            scan = WindowScan(view, Span.of_prefix(b""), limit=100, after=after)
+            page = read_windows(store, scan, ReadTerms(timeout_ms=_TIMEOUT_MS))
+            for row in page.rows:
+                columns = json.loads(row.columns)
+                windows[row.key, row.start_ms] = columns["n"], columns["p"]
+            after = page.next_after
+            if after is None:
+                break
+        for lane in describe_view(store, view, _TIMEOUT_MS).lanes:
+            if lane.progress is not None:
+                counts.update(
+                    late=lane.progress.late, invalid=lane.progress.invalid, failed=lane.progress.failed
+                )
+    finally:
+        state.close()
+    return windows, counts

@@ -135,6 +135,7 @@ class WriteFailed:
     """A record of a push that was not written, and why.
 
     `is_retriable`: the same record may succeed later. `is_uncertain`: it may have been written all the same.
+    `is_superseded`: a newer record of its key was written, so this one must not be sent again.
     """
 
     topic: str
@@ -143,6 +144,7 @@ class WriteFailed:
     code: str | None
     is_retriable: bool
     is_uncertain: bool = False
+    is_superseded: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,6 +105,7 @@ def _result(topic: str, record: NewRecord, entry: Mapping[str, Any]) -> Written 
         entry.get("code"),
         bool(entry.get("retriable", entry["error_code"] == _RETRIABLE_CODE)),
         bool(entry.get("uncertain")),
+        bool(entry.get("superseded")),
     )
 
 

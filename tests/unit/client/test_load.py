@@ -50,6 +50,12 @@ class Topics:
 
 
 LATER = {"error_code": 50003, "error": "later", "retriable": True}
+SUPERSEDED = {
+    "error_code": 50002,
+    "error": "a newer one",
+    "superseded": True,
+    "retriable": False,
+}
 NEVER = {"error_code": 50002, "error": "never", "retriable": False}
 
 
@@ -114,6 +120,16 @@ def test_wrong_rows_are_skipped_and_reported_if_asked(tmp_path):
     assert topics.pushes == [["1", "3"]]
     assert (loader.counts.written, loader.counts.skipped) == (1, 3)
     assert [line.partition(":")[0] for line in topics.reported] == ["line 3", "line 4", "line 5"]
+
+
+def test_a_row_whose_key_has_a_newer_record_is_reported_and_the_load_goes_on(tmp_path):
+    rows = rows_of(tmp_path, "id,a\n1,old\n1,new\n2,x\n")
+    topics = Topics(_1={"2": SUPERSEDED})
+    loader = topics.loader()
+    loader.write(rows)
+    assert (loader.counts.written, loader.counts.skipped) == (2, 1)
+    assert topics.reported == ["line 4: a newer one; skipped"]
+    assert topics.pushes == [["1", "1", "2"]]
 
 
 def test_records_are_sent_again_from_the_first_that_may_succeed_later(tmp_path):

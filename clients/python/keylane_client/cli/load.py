@@ -88,6 +88,8 @@ class RowLoader:
                 self.counts.written += 1
             elif failed.is_retriable:
                 raise CommandFailed(f"{location}: {failed.message}; run the same command to go on")
+            elif failed.is_superseded:
+                self._skip(location, failed.message)
             else:
                 self._refuse(location, failed.message)
 
@@ -142,8 +144,11 @@ class RowLoader:
     def _refuse(self, location: str, fault: str) -> None:
         if not self._skip_errors:
             raise BadArgument(f"{location}: {fault} (--on-error skip reports such rows and goes on)")
+        self._skip(location, fault)
+
+    def _skip(self, location: str, why: str) -> None:
         self.counts.skipped += 1
-        self._report(f"{location}: {fault}; skipped")
+        self._report(f"{location}: {why}; skipped")
 
 
 def _first_retriable(results: list[WriteFailed | None]) -> int:

@@ -14,7 +14,7 @@ from keylane.adapters.kafka.options import PLAINTEXT, WAIT, KafkaSettings
 from keylane.adapters.kafka.partitions import PartitionResolver
 from keylane.adapters.kafka.refusals import Refusals
 from keylane.adapters.kafka.shipment import Group, Shipment
-from keylane.errors import ConnectionRejected, UnknownTopic
+from keylane.errors import ConnectionRejected, KeylaneError, UnknownTopic
 from keylane.metrics.meter import NO_METER, Meter
 from keylane.model.records import NewRecord
 from keylane.ports import AppendResult, Deadline
@@ -84,7 +84,12 @@ class KafkaProducer:
             records, deadline, self._refusals, waits=waits, shares_batches=self.shares_batches
         )
         for group in shipment.groups():
-            self._send(shipment, group, deadline)
+            try:
+                self._send(shipment, group, deadline)
+            except KeylaneError as error:
+                # Of settings that were rotated meanwhile, say. What has its report keeps it.
+                if not shipment.fail_unreported(group.indices, error):
+                    raise
         results = shipment.results()
         with _METER_LOCK:
             self._metrics.sent(records, results, (deadline.clock.monotonic_s() - begun_s) * 1000)

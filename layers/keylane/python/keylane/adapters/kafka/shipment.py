@@ -153,6 +153,15 @@ class Shipment:
         if isinstance(error, KafkaError) and is_fatal(error):
             self.fatal = error
 
+    def fail_unreported(self, group: Sequence[int], error: KeylaneError) -> bool:
+        """Keep the error of the records that have no report; returns whether any record of all has one."""
+        if not any(self.reports):
+            return False
+        for index in group:
+            if self.reports[index] is None:
+                self.fail(index, error)
+        return True
+
     def not_sent(self, group: Sequence[int]) -> list[int]:
         """The records of the group that the client has surely not sent: another client may send them.
 

@@ -49,6 +49,7 @@ MUTANTS = (
             ),
         ),
         focus="lose-log",
+        configuration="replicated",
         test="tests/integration/kafka/test_fatal_errors.py::test_drain_writes_the_message_with_a_new_client_at_its_next_delivery",
     ),
     # The server's requests wait for reports that a client which has ended never gives.

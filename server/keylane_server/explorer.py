@@ -98,7 +98,6 @@ class _ExploreProcess:
         writer: asyncio.StreamWriter,
         metrics: MetricSink,
     ) -> None:
-        self.has_ended = False
         self._process = process
         self._writer = writer
         self._metrics = metrics
@@ -106,6 +105,11 @@ class _ExploreProcess:
         self._number = 0
         self._is_closing = False
         self._reading = asyncio.ensure_future(self._read(reader))
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing can be sent to it any more; that is known before its last answers are read."""
+        return self._writer.is_closing()
 
     async def respond(self, request: Request, target: Target) -> Response[Any]:
         """Answer a request. Raises _ProcessEnded."""
@@ -140,7 +144,6 @@ class _ExploreProcess:
         except (asyncio.IncompleteReadError, ConnectionError):
             pass
         finally:
-            self.has_ended = True
             self._writer.close()
             self._process.kill()
             for answered in self._waiting.values():

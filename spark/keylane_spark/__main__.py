@@ -84,9 +84,12 @@ def main(arguments: list[str] | None = None, environment: Mapping[str, str] = os
     except Fenced as error:
         _say(f"stops: {error}")
         return 3
+    except EngineEnded as error:
+        _say(f"stops: {error}")
+        return 5
     except KeylaneError as error:
         _say(f"stops: {error}")
-        return 5 if isinstance(error, EngineEnded) else 4
+        return 4
     finally:
         if spans is not None:
             spans.close()

@@ -51,6 +51,10 @@ class Facts:
         """Whether any shard was in trouble in this time."""
         return any(each.began_s <= ended_s and began_s <= each.ended_s for each in self.troubles)
 
+    def has_lost_data(self, by_s: float) -> bool:
+        """Whether any shard was emptied by then: its lanes begin again."""
+        return any(each.lost_data and each.began_s <= by_s for each in self.troubles)
+
     def has_lost_all(self, by_s: float) -> bool:
         """Whether every shard has lost its data by then: topics begin again."""
         lost = {each.shard for each in self.troubles if each.lost_data and each.began_s <= by_s}

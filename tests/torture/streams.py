@@ -96,7 +96,8 @@ class StreamCheck:
             self.held, self.floors, since = {}, {}, {}
         for partition, end in position.next_offsets.items():
             begin = since.get(partition, 0)
-            if end < begin and not facts.has_trouble(self.heard_s, now.ended_s):
+            is_excused = facts.has_lost_data(now.ended_s) or facts.has_trouble(self.heard_s, now.ended_s)
+            if end < begin and not is_excused:
                 yield f"{self.topic}: a stream went back from {partition}:{begin} to {partition}:{end}"
             for key in facts.log.keys_between(self.topic, partition, begin, end):
                 yield from self._check_sent(now, facts, key, (partition, end))

@@ -41,7 +41,9 @@ MUTANTS = (
         "a condition that fails",
         (
             Replacement(
-                _PARTIALS, "try_eval(f.coalesce(f.expr(view.where), f.lit(False)))", "f.expr(view.where)"
+                _PARTIALS,
+                'try_eval(f.when(f.col("offset") >= 0, f.coalesce(f.expr(where), f.lit(False))))',
+                "f.expr(where)",
             ),
         ),
         test=f"{_WINDOWS}::test_records_on_which_a_condition_fails_are_counted_apart",

@@ -55,6 +55,7 @@
     │   └── SettingsError           one variable of the environment
     └── WriterError                 the writer's side
         ├── Fenced                  a newer writer has taken over
+        ├── EngineEnded             Spark has ended the application: only another process can go on
         ├── TopicChanged            a topic changed after its lanes were opened: open them again
         └── LaneBehind              a lane expects older records than it received: repair it
             └── StraysLost          a lane may lack records of other partitions: repair it

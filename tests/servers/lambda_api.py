@@ -98,9 +98,13 @@ class _Exchange(BaseHTTPRequestHandler):
         return parse_function_response(payload)
 
     def send_error(self, code: int, *_: object) -> None:
-        """Refuse what no function sees, such as a path of over 64 KiB, without a body."""
+        """Refuse what no function sees, such as a path of over 64 KiB, without a body.
+
+        What was not read of it must not be taken for the next request: the connection ends.
+        """
         self.send_response_only(code)
         self.send_header("Content-Length", "0")
+        self.send_header("Connection", "close")
         self.end_headers()
 
     def log_message(self, *_: object) -> None:

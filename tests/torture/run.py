@@ -19,6 +19,7 @@ from tests.torture.oracle import Log
 from tests.torture.producing import Producers
 from tests.torture.readers import Readers
 from tests.torture.schedule import Event, Pause, Produce, Schedule
+from tests.torture.slowness import unexplained
 from tests.torture.stack import TortureStack, wait_until
 from tests.torture.stored import check_state, check_watermarks
 from tests.torture.streams import StreamChecks
@@ -239,8 +240,8 @@ class Tormentor:
         return [Trouble("unplanned", shard, began_s) for shard in changed]
 
     def _note_slowness(self, troubles: list[Trouble]) -> None:
-        found = self.stack.slowness.take(troubles)
-        self.slow += len(found)
+        found = self.stack.slowness.take()
+        self.slow += unexplained(found, troubles)
         troubles += found
 
 

@@ -1,7 +1,7 @@
-"""When readers gave up on a node that no schedule touched: the machine was too busy to answer in time.
+"""When readers gave up on a node: a schedule did that to it, or the machine was too busy to answer in time.
 
-From then on a replica, which may be behind, answers them for a while. So what they saw is judged as in a
-schedule that slows their links down.
+From then on a replica, which may be behind, answers them for a while, also when the trouble is just over. So
+what they saw is judged as in a schedule that slows their links down.
 """
 
 from __future__ import annotations
@@ -49,12 +49,15 @@ class Slowness:
         """A node of the slot did not answer."""
         self._noted.append((self._shard_of(slot), time.monotonic()))
 
-    def take(self, troubles: Iterable[Trouble]) -> Sequence[Trouble]:
-        """The times of shards since the last call that no trouble explains."""
+    def take(self) -> Sequence[Trouble]:
+        """The times of shards since the last call."""
         taken, self._noted = self._noted, []
-        troubles = list(troubles)
-        return [
-            Trouble(SLOW_NODE, shard, at_s, at_s + UNHEALTHY_FOR_S)
-            for shard, at_s in taken
-            if not any(trouble.touches(shard, at_s, at_s) for trouble in troubles)
-        ]
+        return [Trouble(SLOW_NODE, shard, at_s, at_s + UNHEALTHY_FOR_S) for shard, at_s in taken]
+
+
+def unexplained(found: Iterable[Trouble], troubles: Sequence[Trouble]) -> int:
+    """How many of the times that were found are in no other trouble of their shard."""
+    return sum(
+        not any(trouble.touches(each.shard, each.began_s, each.began_s) for trouble in troubles)
+        for each in found
+    )

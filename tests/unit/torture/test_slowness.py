@@ -6,25 +6,29 @@ import time
 
 from tests.torture.checks import Facts
 from tests.torture.faults.world import Trouble
-from tests.torture.slowness import SLOW_NODE, Slowness
+from tests.torture.slowness import SLOW_NODE, Slowness, unexplained
 
 
 def test_a_node_that_was_slow_without_a_cause_is_harmless_trouble_of_its_shard_for_a_while():
     slowness = Slowness(lambda slot: slot // 100)
     before_s = time.monotonic()
     slowness.note(250)
-    [found] = slowness.take([])
+    [found] = slowness.take()
     assert (found.kind, found.shard, found.lost_data, found.unreachable) == (SLOW_NODE, 2, False, False)
     assert before_s <= found.began_s < found.ended_s
-    assert not slowness.take([])
+    assert not slowness.take()
     facts = Facts(None, None, [found], None)  # type: ignore[arg-type]
     assert facts.has_trouble(before_s, found.began_s)
     assert not facts.has_lost(2, found.ended_s)
 
 
-def test_a_node_that_was_slow_in_planned_trouble_is_part_of_it():
+def test_a_node_that_was_slow_in_planned_trouble_excuses_beyond_its_end_and_is_not_counted():
     slowness = Slowness(lambda slot: slot)
     planned = Trouble("stop-node", 1, time.monotonic())
     slowness.note(1)
     slowness.note(2)
-    assert [each.shard for each in slowness.take([planned])] == [2]
+    planned.ended_s = time.monotonic()
+    found = slowness.take()
+    assert unexplained(found, [planned]) == 1
+    facts = Facts(None, None, [planned, *found], None)  # type: ignore[arg-type]
+    assert facts.has_trouble(planned.ended_s + 0.1, planned.ended_s + 0.2)

@@ -12,7 +12,7 @@ import psutil
 import pytest
 from tests.servers.own import eventually
 from tests.servers.spark_cluster import own_spark_cluster
-from tests.support import clocked_workers
+from tests.support import clocked_workers, jobs
 from tests.support import lanes as t
 from tests.support.spark_jobs import PATIENCE_S, TTL_MS, Scene
 
@@ -95,3 +95,13 @@ def test_executors_with_clocks_hours_apart_change_no_claim_and_no_time_to_live(s
             slot = routing.slot_for(routing.partition_for(key, layout.partition_count), 0, 4, 1)
             name = redis_keys.value_key(routing.hash_tag(slot), scene.mixed, layout.generation, key)
             assert DAY_MS - HOUR_S * 500 < client.pttl(name) <= DAY_MS
+
+
+def test_a_driver_that_is_killed_in_the_middle_of_a_burst_is_succeeded_without_loss(scene, spark):
+    old = jobs.epoch_of(scene.job)
+    with scene.watched():
+        scene.wait_until_writing(*spark.workers)
+        scene.in_a_burst(scene.job.kill)
+        scene.start()
+        assert jobs.epoch_of(scene.job) > old
+        scene.wait_until_writing(*spark.workers)

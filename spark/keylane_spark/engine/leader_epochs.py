@@ -11,13 +11,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from py4j.protocol import Py4JError, Py4JJavaError
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from keylane.adapters.kafka.options import Connection
 from keylane.errors import LogUnavailable
 from keylane.model.kafka import TopicPartition
 from keylane_spark.engine import kafka_options
+from keylane_spark.engine.session import GATEWAY_ERRORS
 
 _BEYOND_ANY_LOG = 2**62
 _POLL_MS = 200
@@ -58,7 +59,7 @@ def epoch_ends(
         return {}
     try:
         return _ask(spark, connection, epochs, time.monotonic() + timeout_s)
-    except Py4JError as error:
+    except GATEWAY_ERRORS as error:
         cause = error.java_exception.toString() if isinstance(error, Py4JJavaError) else error
         raise LogUnavailable(f"the ends of leader epochs are not known: {cause}", 2) from error
 

@@ -23,6 +23,7 @@ from tests.servers.own import create_topic, eventually
 from tests.support import clocked_workers, jobs
 from tests.support import lanes as t
 from tests.support.jobs import State, Traffic
+from tests.support.view_pages import all_windows
 from tests.torture.acknowledged import Acknowledged
 from tests.torture.oracle import Log, is_same, show
 from tests.torture.schedule import Shape
@@ -34,9 +35,7 @@ from keylane.model.records import Options
 from keylane.query.history import HistoryScan, read_history
 from keylane.query.latest import read_latest
 from keylane.query.layouts import Layouts
-from keylane.query.span import Span
 from keylane.query.store import ReadTerms, Store
-from keylane.query.views import WindowScan, read_windows
 from keylane_build import job_package
 from keylane_local.tools import project_root
 
@@ -318,11 +317,5 @@ class Scene:
 
     def _counts(self, store: Store) -> dict[bytes, int]:
         """What the view has counted of each key."""
-        rows, after = {}, None
-        while True:
-            scan = WindowScan(self.view, Span(), limit=1000, after=after)
-            page = read_windows(store, scan, _TERMS)
-            rows |= {window.key: json.loads(window.columns)["n"] for window in page.rows}
-            after = page.next_after
-            if after is None:
-                return rows
+        windows = all_windows(store, self.view, _TERMS)
+        return {window.key: json.loads(window.columns)["n"] for window in windows}

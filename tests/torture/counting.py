@@ -8,6 +8,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from tests.servers.own import CLOCK
+from tests.support.view_pages import all_windows
 from tests.torture.configurations import COUNTS, GAP_MS, PLAIN, SESSIONS, WINDOW_MS, WINDOWS
 from tests.torture.stack import wait_until
 
@@ -17,7 +18,6 @@ from keylane.errors import KeylaneError
 from keylane.query.layouts import Layouts
 from keylane.query.span import Span
 from keylane.query.store import ReadTerms, Store
-from keylane.query.views import WindowScan, read_windows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -108,19 +108,11 @@ def counts(view: str, stack: TortureStack, prefix: bytes) -> Counts | str:
     """The windows of keys with a prefix, as a reader sees them; or why it can't."""
     state = RedisState(Cluster(stack.redis))
     store = Store(state, Layouts(state, CLOCK, 30), CLOCK)
-    rows: Counts = {}
-    after = None
     try:
-        while True:
-            scan = WindowScan(view, Span.of_prefix(prefix), limit=1000, after=after)
-            page = read_windows(store, scan, ReadTerms(timeout_ms=5000))
-            rows |= {
-                (window.key, window.start_ms, window.end_ms): json.loads(window.columns)["n"]
-                for window in page.rows
-            }
-            after = page.next_after
-            if after is None:
-                return rows
+        return {
+            (window.key, window.start_ms, window.end_ms): json.loads(window.columns)["n"]
+            for window in all_windows(store, view, ReadTerms(timeout_ms=5000), Span.of_prefix(prefix))
+        }
     except KeylaneError as error:
         return str(error)
     finally:

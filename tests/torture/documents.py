@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tests.servers.own import CLOCK
+from tests.support.view_pages import all_windows
 from tests.torture.configurations import DATED, DOCUMENTS, PICKY, WINDOW_MS
 from tests.torture.stack import wait_until
 
@@ -19,9 +20,8 @@ from keylane.adapters.redis.cluster import Cluster
 from keylane.adapters.redis.state import RedisState
 from keylane.errors import KeylaneError
 from keylane.query.layouts import Layouts
-from keylane.query.span import Span
 from keylane.query.store import ReadTerms, Store
-from keylane.query.views import WindowScan, describe_view, read_windows
+from keylane.query.views import describe_view
 
 if TYPE_CHECKING:
     from tests.torture.oracle import Log, Logged
@@ -166,17 +166,10 @@ def _read(view: str, stack: TortureStack) -> tuple[Windows, Counter[str]]:
     store = Store(state, Layouts(state, CLOCK, 30), CLOCK)
     windows: Windows = {}
     counts: Counter[str] = Counter()
-    after = None
     try:
-        while True:
-            scan = WindowScan(view, Span.of_prefix(b""), limit=100, after=after)
-            page = read_windows(store, scan, ReadTerms(timeout_ms=_TIMEOUT_MS))
-            for row in page.rows:
-                columns = json.loads(row.columns)
-                windows[row.key, row.start_ms] = columns["n"], columns["p"]
-            after = page.next_after
-            if after is None:
-                break
+        for row in all_windows(store, view, ReadTerms(timeout_ms=_TIMEOUT_MS), limit=100):
+            columns = json.loads(row.columns)
+            windows[row.key, row.start_ms] = columns["n"], columns["p"]
         for lane in describe_view(store, view, _TIMEOUT_MS).lanes:
             if lane.progress is not None:
                 counts.update(

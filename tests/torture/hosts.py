@@ -141,13 +141,12 @@ def running_hosts(folder: Path, kafka: TortureKafka | Brokers, redis_nodes: str)
             function = Function(name, FUNCTIONS / code, _LAYER, folder / f"{name}.log", variables=variables)
             return FunctionHost(running.enter_context(LambdaProcess(function)))
 
-        variables = plain_variables(redis_nodes, kafka.writers_bootstrap)
-        timeout = {"KEYLANE_PRODUCE_TIMEOUT_MS": str(TIMEOUT_MS)}
+        of_server = plain_variables(redis_nodes, kafka.writers_bootstrap) | direct
         yield Hosts(
             start("produce", "produce", direct),
             start("enqueue", "produce", queued),
             start("drain", "drain", queued),
-            running.enter_context(_running_server(folder, {**variables, **timeout})),
+            running.enter_context(_running_server(folder, of_server)),
             aws,
             queue,
             dead_letters,

@@ -79,20 +79,9 @@ def results_of(reply: Reply | None, count: int) -> list[Result]:
     document = reply.document
     if "offsets" in document:
         return [_of_entry(entry) for entry in document["offsets"]]
-    if "positions" in document:
-        return _of_push(document)
     if reply.status in _UNKNOWN:
         return [Result("uncertain", detail=f"{reply.status} {document}")] * count
     return [_of_entry(document)] * count
-
-
-def _of_push(document: dict[str, Any]) -> list[Result]:
-    positions = document["positions"]
-    errors = document["errors"] or [{}] * len(positions)
-    return [
-        _of_entry(error) if position is None else Result("written", Position.parse(position))
-        for position, error in zip(positions, errors, strict=True)
-    ]
 
 
 def _of_entry(entry: dict[str, Any]) -> Result:

@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.servers.own import create_topic, eventually, fill, own_kafka
+from tests.servers.own import create_topic, eventually, own_kafka
 from tests.servers.standing import StandingServer, plain_variables, standing
-from tests.support.builders import a_lane, a_layout
 from tests.support.steady import SteadyReads
 
 from keylane_server import explorer
@@ -34,13 +33,6 @@ ASKERS = 18
 def one_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
     with own_kafka(tmp_path_factory.mktemp("kafka")) as kafka:
         yield kafka
-
-
-@pytest.fixture(scope="module")
-def topic(redis_cluster: str) -> str:
-    layout = a_layout()
-    fill(redis_cluster, a_lane(layout, b"k", b"1"))
-    return layout.topic
 
 
 @pytest.fixture

@@ -12,9 +12,7 @@ import socket
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.servers.own import fill
 from tests.servers.standing import StandingServer, standing
-from tests.support.builders import a_lane, a_layout
 
 from keylane_local.process.ports import HOST
 
@@ -117,13 +115,6 @@ LISTED = {
     "an expectation": (POST + b"Expect: 100-continue\r\nContent-Length: 15\r\n\r\n" + BODY, [100, 200, 200]),
     "pipelined": (MARKER.replace(b"Connection: close\r\n", b"") * 20, [200] * 21),
 }
-
-
-@pytest.fixture(scope="module")
-def topic(redis_cluster: str) -> str:
-    layout = a_layout()
-    fill(redis_cluster, a_lane(layout, b"k", b"1"))
-    return layout.topic
 
 
 @pytest.fixture(scope="module")

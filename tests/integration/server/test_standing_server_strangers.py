@@ -10,9 +10,8 @@ import struct
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.servers.own import eventually, fill
+from tests.servers.own import eventually
 from tests.servers.standing import StandingServer, standing
-from tests.support.builders import a_lane, a_layout
 
 from keylane_local.process.ports import HOST
 
@@ -29,13 +28,6 @@ DATA, HEADERS, SETTINGS = 0, 1, 4
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 POST_OVER_HTTP = b"\x83\x86"
 """`:method: POST` and `:scheme: http` in HPACK's static table."""
-
-
-@pytest.fixture(scope="module")
-def topic(redis_cluster: str) -> str:
-    layout = a_layout()
-    fill(redis_cluster, a_lane(layout, b"k", b"1"))
-    return layout.topic
 
 
 @pytest.fixture(scope="module")

@@ -78,7 +78,7 @@ MUTANTS = (
     ),
     # `true` is 1 in a sum.
     Mutant(
-        "truth is no number",
+        "truth is not a number",
         (Replacement(_PARTIALS, 'f.when(_kind(path) != "BOOLEAN", f.try', "f.when(f.lit(True), f.try"),),
         test=f"{_WINDOWS}::test_numbers_are_exact_and_what_is_no_number_is_skipped",
         is_rare=True,

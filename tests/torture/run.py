@@ -117,8 +117,7 @@ class Tormentor:
             faults += _first(check_written(self.writers.take(), self.log, self._queued))
             if not missing:
                 self.readers.listeners.rest()
-                self._note_slowness(facts.troubles)
-                faults += _first(self.streams.check(facts))
+                faults += _first(self.streams.check(facts, lambda: self._note_slowness(facts.troubles)))
             if not missing:
                 faults += self._check_stored(self._keys_of(schedule), schedule.prefix)
             broken = bool(missing)

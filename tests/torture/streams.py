@@ -42,6 +42,7 @@ class StreamCheck:
     """
 
     topic: str
+    of_key: bool = False
     held: dict[bytes, tuple[Logged | None, float]] = field(default_factory=dict)
     floors: dict[bytes, Logged] = field(default_factory=dict)
     position: TopicPosition | None = None
@@ -73,7 +74,7 @@ class StreamCheck:
             if found is None or found.value is None or not _is_value(found.value, document):
                 yield f"{where}: the log has {show(found)}, and a stream sent {event.data[:200]}"
                 return
-        before_s = self.held.get(event.key, (None, 0.0))[1]
+        before, before_s = self.held.get(event.key, (None, 0.0))
         self.held[event.key] = found, now.ended_s
         floor = self.floors.get(event.key)
         if floor is None:
@@ -81,7 +82,11 @@ class StreamCheck:
             return
         fault = _older(key_log, found, floor, now)
         if fault is not None and not facts.has_trouble(before_s, now.ended_s):
-            yield f"{where}: a stream went back, it had {fault}"
+            stream = "its own stream" if self.of_key else "the topic's stream"
+            yield (
+                f"{where}: {stream} went back after {now.ended_s - before_s:.3f} s, "
+                f"it heard {show(before)} before, it had {fault}"
+            )
         self.floors[event.key] = found or _tombstone_above(key_log, floor) or floor
 
     def _check_position(self, now: Heard, facts: Facts, position: TopicPosition) -> Iterator[str]:
@@ -166,13 +171,17 @@ class StreamChecks:
         self._listeners = listeners
         self._of_topics = {each.topic: StreamCheck(each.topic) for each in listeners.topics}
 
-    def check(self, facts: Facts) -> Iterator[str]:
-        """Let every client hear all there is, then check what it heard. The listeners must rest."""
+    def check(self, facts: Facts, note_troubles: Callable[[], None]) -> Iterator[str]:
+        """Let every client hear all there is, then check what it heard. The listeners must rest.
+
+        `note_troubles` adds to the facts what has been in the way since: nodes can be slow here, too.
+        """
         for listener in self._listeners.topics:
             yield from _finish(listener, lambda: _has_ends(listener, facts))  # noqa: B023 - runs at once
+            note_troubles()
             yield from self._of_topics[listener.topic].check(listener.take(), facts)
         for listener in self._listeners.keys:
-            check = KeyCheck(listener, StreamCheck(listener.topic), facts)
+            check = KeyCheck(listener, StreamCheck(listener.topic, of_key=True), facts, note_troubles)
             yield from _finish(listener, check.has_newest)
             yield from check.faults
         for side in self._listeners.sides:
@@ -187,13 +196,16 @@ class KeyCheck:
     listener: Listener
     check: StreamCheck
     facts: Facts
+    note_troubles: Callable[[], None]
     faults: list[str] = field(default_factory=list)
 
     def has_newest(self) -> bool:
         """Check what was heard since the last call; returns whether the client has what the log ends with."""
         key = self.listener.key
         assert key
-        self.faults += self.check.check(self.listener.take(), self.facts)
+        heard = self.listener.take()
+        self.note_troubles()
+        self.faults += self.check.check(heard, self.facts)
         key_log = self.facts.log.of(self.listener.topic, key)
         newest, found = key_log.newest(), self.check.held.get(key, (None, 0.0))[0]
         if found is None:

@@ -15,6 +15,7 @@ from tests.torture.journal import Journal
 from tests.torture.listeners import Heard, Listener, SideListener
 from tests.torture.oracle import KeyLog, Log, Logged
 from tests.torture.schedule import Shape
+from tests.torture.slowness import SLOW_NODE
 from tests.torture.streams import KeyCheck, StreamCheck, missing
 from tests.torture.tags import TagReads
 from tests.unit.torture.test_checks import AStack, acknowledged
@@ -72,7 +73,7 @@ def test_a_stream_that_sends_the_last_of_several_changes_leaves_nothing_out():
         ((at(2), sent(KEY, 0, b"a"), at(3)), "announced 0:3 without b'c' at 0:2: it sent b'a' at 0:0"),
         ((at(2), sent(KEY, None), at(3)), "announced 0:3 without b'c' at 0:2: it sent nothing"),
         ((at(3), sent(OTHER, 1, b"b"), at(4)), "announced 0:4 without a tombstone at 0:3: it sent b'b'"),
-        ((at(0), sent(KEY, 2, b"c"), sent(KEY, 0, b"a")), "went back, it had b'c' at 0:2: it sent b'a'"),
+        ((at(0), sent(KEY, 2, b"c"), sent(KEY, 0, b"a")), "it had b'c' at 0:2: it sent b'a'"),
         ((at(0), sent(KEY, 0, b"x")), "the log has b'a' at 0:0, and a stream sent"),
         ((at(3), at(2)), "a stream went back from 0:3 to 0:2"),
         ((at(3), ChangeEvent(GAP, "{}")), "a stream has a gap, and nothing was removed"),
@@ -108,12 +109,28 @@ def test_a_client_of_a_key_must_have_its_last_record_in_the_end():
     listener = Listener(topic.reader, topic.layout.topic, KEY)
     facts = Facts(LOG, acknowledged(), [], AStack())
     listener.topic = "plain"
-    check = KeyCheck(listener, StreamCheck("plain"), facts)
+    check = KeyCheck(listener, StreamCheck("plain"), facts, lambda: None)
     listener.hear(0.0, [sent(KEY, 2, b"c")])
     assert not check.has_newest()
     listener.hear(1.0, [sent(KEY, 4, b"d")])
     assert check.has_newest()
     assert check.faults == []
+
+
+@pytest.mark.parametrize("was_slow", [True, False])
+def test_a_client_that_gave_up_on_a_slow_node_after_the_schedule_may_go_back_too(was_slow):
+    listener = Listener(ChangingTopic().reader, "plain", KEY)
+    facts, began_s = Facts(LOG, acknowledged(), [], AStack()), time.monotonic()
+
+    def note_troubles() -> None:
+        if was_slow:
+            facts.troubles.append(Trouble(SLOW_NODE, 0, began_s, began_s + 1.0))
+
+    check = KeyCheck(listener, StreamCheck("plain", of_key=True), facts, note_troubles)
+    for event in (sent(KEY, 4, b"d"), sent(KEY, 2, b"c"), sent(KEY, 4, b"d")):
+        listener.hear(time.monotonic(), [event])
+    assert check.has_newest()
+    assert any("its own stream went back" in each for each in check.faults) is not was_slow
 
 
 def test_a_client_that_comes_back_gets_what_it_missed_and_nothing_twice():

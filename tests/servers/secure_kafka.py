@@ -60,10 +60,7 @@ class SecureKafka(Kafka):
 
     def set_password(self, user: str, mechanism: str, password: str) -> None:
         """Set the user's SCRAM password."""
-        info = ScramCredentialInfo(SCRAM[mechanism], 4096)
-        change = UserScramCredentialUpsertion(user, info, password.encode())
-        admin = AdminClient({"bootstrap.servers": self.bootstrap})
-        admin.alter_user_scram_credentials([change])[user].result(20)
+        set_password(self.bootstrap, user, mechanism, password)
 
     def more_settings(self) -> str:
         """Return the settings of the listeners."""
@@ -105,6 +102,14 @@ class SecureKafka(Kafka):
             for option, value in {**tls, **options}.items():
                 lines[f"listener.name.{name.lower()}.{option}"] = value
         return "".join(f"{name}={value}\n" for name, value in lines.items())
+
+
+def set_password(bootstrap: str, user: str, mechanism: str, password: str) -> None:
+    """Set a SCRAM password. Connections that are open stay so; a broker has it a moment later."""
+    info = ScramCredentialInfo(SCRAM[mechanism], 4096)
+    change = UserScramCredentialUpsertion(user, info, password.encode())
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.alter_user_scram_credentials([change])[user].result(20)
 
 
 @contextlib.contextmanager

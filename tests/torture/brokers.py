@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tests.servers.kafka_cluster import KafkaCluster, KafkaNode, own_kafka_cluster
 from tests.servers.own import create_topic, eventually, own_kafka
 from tests.torture.links import Links, Mode
+from tests.torture.passwords import MECHANISM
 
 from keylane_local.process.ports import HOST, Ports
 from keylane_local.servers.kafka import Kafka
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 JOB, WRITERS = "JOB", "WRITERS"
 """Names of listeners."""
+_SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
 _REPAIRED_WITHIN_S = 90
 _FORGETS_SOON = """\
 log.cleaner.backoff.ms=100
@@ -63,10 +65,13 @@ def _listeners(linked: Iterable[LinkedListener], listener: str, *others: str) ->
     linked = list(linked)
     own = (listener, *others, *(each.own for each in linked))
     advertised = (listener, *(each.advertised for each in linked))
-    names = ("PLAINTEXT", "CONTROLLER", *(each.name for each in linked))
+    protocols = dict.fromkeys(("PLAINTEXT", "CONTROLLER", JOB), "PLAINTEXT") | {WRITERS: "SASL_PLAINTEXT"}
+    sasl = f"listener.name.{WRITERS.lower()}"
     return (
         f"listeners={','.join(own)}\nadvertised.listeners={','.join(advertised)}\n"
-        f"listener.security.protocol.map={','.join(f'{name}:PLAINTEXT' for name in names)}\n"
+        f"listener.security.protocol.map={','.join(map(':'.join, protocols.items()))}\n"
+        f"{sasl}.sasl.enabled.mechanisms={MECHANISM}\n"
+        f"{sasl}.{MECHANISM.lower()}.sasl.jaas.config={_SCRAM} required;\n"
     )
 
 

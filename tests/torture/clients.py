@@ -125,26 +125,35 @@ class Client:
             self._post(spoilt)
             return spoilt
         if kind < 0.4:
-            single = [self._record(topic, is_set=True)]
-            self._put(*single)
-            return single
+            single = self._record(topic)
+            self._send_alone(single, is_push=kind < 0.1)
+            return [single]
         records = [self._record(topic) for _ in range(self._source.choice((1, 2, 6)))]
         self._post(records)
         return records
 
-    def _record(self, topic: str, *, is_set: bool = False) -> Sent:
+    def _record(self, topic: str) -> Sent:
         number = next(self._numbers) + 1
         key = self._source.choice(self._keys)
-        is_tombstone = not is_set and self._source.random() < 0.15
+        is_tombstone = self._source.random() < 0.15
         value = (
             None if is_tombstone else b"%b-%d-" % (key, number) + b"y" * self._source.choice((0, 200, 9_000))
         )
         return Sent(self.name, topic, key, value, f"{number:032x}")
 
-    def _put(self, sent: Sent) -> None:
+    def _send_alone(self, sent: Sent, *, is_push: bool) -> None:
+        """Send one record by its key, or as kprf has it, which knows no tombstones."""
+        headers = {"traceparent": _traceparent(sent), "Content-Type": "text/plain"}
         path = f"/topics/{sent.topic}/keys/{quote(sent.key, safe='')}"
-        headers = self._headers | {"traceparent": _traceparent(sent), "Content-Type": "text/plain"}
-        self._ask([sent], "PUT", path, headers, sent.value or b"")
+        if sent.value is None:
+            self._ask([sent], "DELETE", path, headers | self._headers, b"")
+        elif is_push:
+            record = {"topic": sent.topic, "key": sent.key.decode(), "data": sent.value.decode()}
+            body = {"records": [record], "wait_for_send": self.name != QUEUE}
+            headers["Content-Type"] = "application/json"
+            self._ask([sent], "POST", "/push", headers, json.dumps(body).encode())
+        else:
+            self._ask([sent], "PUT", path, headers | self._headers, sent.value)
 
     def _post(self, records: Sequence[Sent]) -> None:
         """Send records of one topic as REST Proxy v2 has them."""

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from tests.servers.aws import Aws, moto
 from tests.servers.standing import READY, START_S, plain_variables
 from tests.support.builders import FUNCTIONS, an_event
+from tests.torture.passwords import WritersPassword
 
 from keylane_local.process.lambda_process import Function, LambdaProcess
 from keylane_local.process.ports import HOST, Ports
@@ -113,6 +114,7 @@ class Hosts(NamedTuple):
     drain: FunctionHost
     server_port: int
     aws: Aws
+    password: WritersPassword
     queue: str
     dead_letters: str
 
@@ -124,13 +126,14 @@ def running_hosts(folder: Path, kafka: TortureKafka | Brokers, redis_nodes: str)
         aws = running.enter_context(moto())
         dead_letters = aws.queue()
         queue = aws.queue(visibility_s=VISIBILITY_S)
+        password = WritersPassword(kafka, aws)
         direct = {
+            **password.environment,
             "KEYLANE_KAFKA_BOOTSTRAP": kafka.writers_bootstrap,
             "KEYLANE_PRODUCE_TIMEOUT_MS": str(TIMEOUT_MS),
         }
         queued = {
             **direct,
-            **aws.environment,
             "KEYLANE_QUEUE_URL": queue,
             "KEYLANE_DLQ_URL": dead_letters,
             "KEYLANE_QUEUE_GROUPS": "4",
@@ -148,6 +151,7 @@ def running_hosts(folder: Path, kafka: TortureKafka | Brokers, redis_nodes: str)
             start("drain", "drain", queued),
             running.enter_context(_running_server(folder, of_server)),
             aws,
+            password,
             queue,
             dead_letters,
         )

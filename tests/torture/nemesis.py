@@ -61,6 +61,7 @@ FAULTS: dict[str, tuple[str, Callable[[World, Event], None]]] = {
     "slow-links": ("redis", network.slow_links),
     "part-kafka": ("broker", network.part_kafka),
     "lose-acks": ("broker writers", writes.lose_acks),
+    "rotate-password": ("broker writers", writes.rotate_password),
     "refuse-record": ("writers", writes.refuse_record),
     "kill-drain": ("writers", writes.kill_drain),
     "freeze-function": ("writers", writes.freeze_function),

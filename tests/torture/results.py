@@ -79,9 +79,25 @@ def results_of(reply: Reply | None, count: int) -> list[Result]:
     document = reply.document
     if "offsets" in document:
         return [_of_entry(entry) for entry in document["offsets"]]
+    if "positions" in document:
+        return _of_push(document)
     if reply.status in _UNKNOWN:
         return [Result("uncertain", detail=f"{reply.status} {document}")] * count
     return [_of_entry(document)] * count
+
+
+def _of_push(document: dict[str, Any]) -> list[Result]:
+    """The results of a push: positions, ids of what was queued, and all entries where one failed."""
+    positions, ids = document["positions"], iter(document.get("queued", ()))
+    results = []
+    for position, entry in zip(positions, document["errors"] or [{}] * len(positions), strict=True):
+        if position is not None:
+            results.append(Result("written", Position.parse(position)))
+        elif entry.get("error"):
+            results.append(_of_entry({**entry, "status": None, "error": entry["message"]}))
+        else:
+            results.append(Result("queued", id=next(ids)))
+    return results
 
 
 def _of_entry(entry: dict[str, Any]) -> Result:

@@ -53,6 +53,7 @@ EVENTS = {
     "delete-records": 4,  # by DeleteRecords, before or after the job has read them
     "grow-and-forget": 3,  # the first records of a new partition are gone before the job reads any
     "lose-acks": 6,  # of functions and server, whose connections are then cut, at times with a broker killed
+    "rotate-password": 4,  # of functions and server, at Kafka and in the secret store one after the other
     "refuse-record": 6,  # by Kafka, for its time or its size, among good ones of every client
     "kill-drain": 6,  # while it writes a batch, or before its messages are deleted
     "freeze-function": 6,  # SIGSTOP while it writes, until its time is over

@@ -1,4 +1,4 @@
-"""Faults of writes: lost acknowledgements, records that Kafka refuses, frozen and killed hosts."""
+"""Faults of writes: lost acknowledgements, rotated passwords, refused records, frozen and killed hosts."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from tests.torture.faults.broker import kill_broker
 from tests.torture.faults.world import stopped
 from tests.torture.hosts import TIMEOUT_MS
 from tests.torture.links import Mode
+from tests.torture.passwords import new_password
 from tests.torture.stack import wait_until
 
 if TYPE_CHECKING:
@@ -33,6 +34,32 @@ def lose_acks(world: World, event: Event) -> None:
             held.enter_context(listener.set(Mode.CUT))
         if event.variant:
             kill_broker(world, event)
+        time.sleep(_CUT_S)
+
+
+def rotate_password(world: World, event: Event) -> None:
+    """Change the writers' password, in the brokers or in the secret store first, and end all connections.
+
+    At times the brokers' last answers are kept from the writers: what those say was written then.
+    """
+    password, listeners = world.stack.hosts.password, world.stack.kafka.writers_listeners()
+    changes = [password.change_in_kafka, password.change_in_store]
+    first, second = reversed(changes) if event.variant else changes
+    new = new_password()
+    with contextlib.ExitStack() as held:
+        for listener in listeners if event.choice % 2 else ():
+            held.enter_context(listener.set(Mode.HOLD_REPLIES))
+        time.sleep(event.seconds)
+        first(new)
+        for listener in listeners:
+            held.enter_context(listener.set(Mode.CUT))
+        time.sleep(_CUT_S)
+    time.sleep(event.seconds)
+    second(new)
+    # Whoever connected between the two changes has the former password still.
+    with contextlib.ExitStack() as held:
+        for listener in listeners:
+            held.enter_context(listener.set(Mode.CUT))
         time.sleep(_CUT_S)
 
 

@@ -146,3 +146,15 @@ def test_results_are_read_from_every_kind_of_answer():
     assert (problem.kind, problem.is_retriable) == ("refused", True)
     [problem] = results_of(Reply(503, {"status": 503, "uncertain": True}), 1)
     assert problem.kind == "uncertain"
+
+
+def test_the_results_of_a_push_are_positions_ids_and_errors():
+    ok = {"status": "ok", "error": False, "message": None}
+    failed = {"status": "error", "error": True, "message": "no", "code": "X", "retriable": True}
+    document = {"positions": ["0:5", None, None], "errors": [ok, failed, ok], "queued": ["id-0"]}
+    written, refused, queued = results_of(Reply(503, {**document, "status": "err"}), 3)
+    assert (written.kind, written.position) == ("written", Position(0, 5))
+    assert (refused.kind, refused.detail, refused.is_retriable) == ("refused", "X: no", True)
+    assert (queued.kind, queued.id) == ("queued", "id-0")
+    [alone] = results_of(Reply(200, {"status": "ok", "errors": [], "positions": ["1:7"]}), 1)
+    assert alone.position == Position(1, 7)

@@ -5,15 +5,18 @@ import time
 from collections.abc import Mapping
 from concurrent.futures import Executor
 
-from keylane.access.grants import Grant
+from keylane.access.grants import Grant, Need, grant_of
 from keylane.app.authorizer import AccessRequest, NotAuthorized, decide
 from keylane.errors import KeylaneError, SettingsUnavailable
+from keylane.model.routes import PermissionKind
 from keylane.ports import Clock
 from keylane.wiring.authorizer import GrantsSource
 from keylane_server.greenlets import call_in_thread
 from keylane_server.received import ReceivedRequest
 
 __all__ = ["NotAllowed", "NotAuthorized", "TokenAuthorizer"]
+READERS_LIMIT = 10_000
+"""How many pairs of a token and a topic that it may read are remembered."""
 LOOK_S = 5.0
 """How often it is looked whether the grants are due to be read again."""
 _log = logging.getLogger("keylane.serve")
@@ -30,30 +33,50 @@ class TokenAuthorizer:
         self._source = GrantsSource(environment, clock)
         self._executor = executor
         self._grants: Mapping[str, Grant] = {}
+        self._readers: set[tuple[bytes, str]] = set()
         self._look_at_s = 0.0
 
     def reload(self) -> None:
         """Read the grants where that is due, as a request. Raises SettingsError, SettingsUnavailable."""
-        self._grants = call_in_thread(self._executor, self._source.current)
+        self._look_at_s = time.monotonic() + LOOK_S
+        self._replace(call_in_thread(self._executor, self._source.current))
 
     @property
     def is_due(self) -> bool:
-        """Whether to call `reload` now; it says so once in LOOK_S."""
-        now_s = time.monotonic()
-        if now_s < self._look_at_s:
-            return False
-        self._look_at_s = now_s + LOOK_S
-        return True
+        """Whether to look now whether the grants are due to be read again."""
+        return time.monotonic() >= self._look_at_s
 
     def reload_or_log(self) -> None:
         """Read the grants where that is due; where they can't be read for long, nobody is allowed."""
         try:
             self.reload()
         except SettingsUnavailable as error:
-            self._grants = {}
+            self._replace({})
             _log.error("every request is refused, because the grants can't be read: %s", error)
         except KeylaneError as error:
             _log.error("the grants are not changed: %s", error)
+
+    def _replace(self, grants: Mapping[str, Grant]) -> None:
+        if grants is not self._grants:
+            self._grants = grants
+            self._readers.clear()
+
+    def is_reader(self, authorization: bytes, topic: str) -> bool:
+        """Return whether the token of an Authorization header may read the topic's keys.
+
+        What was granted is remembered until the grants are read again. False may mean only that `caller_of`
+        has to decide.
+        """
+        asked = authorization, topic
+        if asked in self._readers:
+            return True
+        grant = grant_of(self._grants, authorization.decode("latin-1"))
+        if grant is None or not grant.allows(Need(PermissionKind.READ, (topic,))):
+            return False
+        if len(self._readers) >= READERS_LIMIT:
+            self._readers.clear()
+        self._readers.add(asked)
+        return True
 
     def caller_of(self, request: ReceivedRequest) -> str:
         """Return the name of the token, from Authorization or x-api-key. Raises NotAuthorized, NotAllowed."""

@@ -3,6 +3,7 @@
 granian speaks HTTP. Its own interface, RSGI, decodes the path, so that a key with `%2F`, or with bytes that
 are not UTF-8, could not be read; ASGI passes the path as it was sent.
 
+    0. A plain look-up of a key has a short way (lookups).
     1. What the HTTP parser lets through and we do not: 400 (received).
     2. Where the request leads: its route, for all that follows.
     3. Access, if tokens are required (access): a stranger's body is not read.
@@ -25,6 +26,7 @@ from keylane.model.routes import EXPLORE, PRODUCE, READS, STREAMS
 from keylane_server import refusals
 from keylane_server.bodies import Body
 from keylane_server.greenlets import RequestCancelled, begin, begin_awaited
+from keylane_server.lookups import PlainLookups
 from keylane_server.received import ReceivedRequest
 from keylane_server.refusals import ServerStops
 from keylane_server.streams import EventStream
@@ -76,6 +78,9 @@ class ServerApp:
         self._authorizer = authorizer
         self._logs_access = logs_access
         self._spans = spans
+        # Their requests have no span and no line in the log.
+        is_watched = logs_access or spans is not None
+        self._lookups = None if is_watched else PlainLookups.open(applications.query, admission, authorizer)
         self._answering: set[asyncio.Task[Any]] = set()
         self._is_over = False
 
@@ -89,6 +94,11 @@ class ServerApp:
 
     async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one HTTP request."""
+        if self._lookups is not None and (lookup := self._lookups.ask(scope)) is not None:
+            found = await self._lookups.answer(lookup)
+            if found is not None:
+                await self._send_response(send, found, lookup.request_id)
+                return
         begun_s = time.perf_counter()
         request = ReceivedRequest(scope)
         fault = request.find_fault(scope["http_version"])
@@ -113,7 +123,7 @@ class ServerApp:
                 self._answering.discard(task)
                 await self._stream(send, receive, response, request)
             else:
-                await self._send_response(send, response, request)
+                await self._send_response(send, response, request.id)
         except RequestCancelled:
             return
         except asyncio.CancelledError:
@@ -121,7 +131,7 @@ class ServerApp:
                 raise
             task.uncancel()
             response = self._refused(ServerStops(), request.id)
-            await self._send_response(send, response, request)
+            await self._send_response(send, response, request.id)
         finally:
             self._answering.discard(task)
             self._admission.end(request.source_ip)
@@ -241,14 +251,14 @@ class ServerApp:
 
         return Response(204, None, None, {**self._settings.cors_headers, **_PREFLIGHT})
 
-    async def _send_response(self, send: Send, response: Response[Any], request: ReceivedRequest) -> None:
+    async def _send_response(self, send: Send, response: Response[Any], request_id: str) -> None:
         body = response.body
         if isinstance(body, str):
             body = body.encode("utf-8", "surrogatepass")
         headers = response.headers
         if "Content-Type" not in headers and response.status_code != _NO_CONTENT:
             headers["Content-Type"] = "application/json"
-        headers["x-amzn-RequestId"] = request.id
+        headers["x-amzn-RequestId"] = request_id
         await send(_start_of(response.status_code, headers))
         await send({"type": "http.response.body", "body": body or b""})
 

@@ -31,8 +31,9 @@ class Applications:
 
     def __init__(self, runtime: Runtime, environment: Mapping[str, str]) -> None:
         self._environment = environment
+        self.query = query.build(runtime, environment)
         self._in_loop: dict[str, Application[Any]] = {
-            QUERY: query.build(runtime, environment),
+            QUERY: self.query,
             PRODUCE: produce.build(runtime, environment),
         }
         self.settings = ApiSettings()

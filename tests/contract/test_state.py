@@ -89,11 +89,11 @@ def add_members(held: Held, key: bytes, members: dict[bytes, float]) -> None:
         return
     slot = routing.key_slot(key)
     words = [word for member, score in members.items() for word in (b"%d" % score, member)]
-    node = state._cluster.primary(slot) if state._cluster.nodes else None
+    node = state.cluster.primary(slot) if state.cluster.nodes else None
     if node is None:
         state.hosts([slot], deadline())
-        node = state._cluster.primary(slot)
-    state._cluster.roundtrip(node, encode_command(b"ZADD", key, *words), 1, deadline())
+        node = state.cluster.primary(slot)
+    state.cluster.roundtrip(node, encode_command(b"ZADD", key, *words), 1, deadline())
 
 
 def after_the_first_value(cluster: Cluster, happens: Callable[[], None]) -> None:

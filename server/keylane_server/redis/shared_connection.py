@@ -15,7 +15,7 @@ import ssl
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import InvalidResponse
@@ -33,6 +33,13 @@ SWEEP_S = 0.005
 _WOULD_BLOCK = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
+class Waiting(Protocol):
+    """Who waits for replies: a request that is suspended, or another."""
+
+    def resume(self, result: None) -> None:
+        """Go on: the exchange has its replies, or its error."""
+
+
 class Exchange:
     """Commands that were sent together, and their replies."""
 
@@ -44,7 +51,7 @@ class Exchange:
         self.expires_s = expires_s
         self.size_bytes = 0
         self.error: Exception | None = None
-        self.waiting: Suspension[None] | None = None
+        self.waiting: Waiting | None = None
 
     def wait(self) -> list[Any]:
         """Return the replies. Raises redis-py's errors, TooLarge."""

@@ -90,7 +90,7 @@ def test_killed_primary_is_read_from_its_replica_at_once(breaking: RedisCluster,
     assert watch.seconds < 0.5
     eventually(lambda: replica.facts()["role"] == "master")
     assert state.read(slot, [key], deadline()) == [key]
-    eventually(lambda: state._cluster.refresh(deadline()) is None and _port(state, slot) == replica.port)
+    eventually(lambda: state.cluster.refresh(deadline()) is None and _port(state, slot) == replica.port)
     assert state.read(slot, [key], deadline()) == [key]
 
 
@@ -104,7 +104,7 @@ def test_two_primaries_that_are_lost_at_once_leave_every_shard_readable(
     # One after the other, without a look at the cluster between: a replica of the first could be promoted.
     for primary in [primary_and_replica(breaking, slot)[0] for slot in slots[:2]]:
         primary.kill()
-    survivor = state._cluster.primary(slots[2])
+    survivor = state.cluster.primary(slots[2])
     with redis.Redis(survivor.host, survivor.port) as client:
         eventually(lambda: client.execute_command("CLUSTER INFO")["cluster_state"] == "fail")
     for slot, key in keys.items():
@@ -229,7 +229,7 @@ def test_hanging_shard_is_state_unavailable_in_time_and_answers_never_cross(
 
 def test_late_answer_is_never_taken_for_the_next(breaking: RedisCluster, state: RedisState):
     first, second = filled(breaking, 2)
-    cluster = state._cluster
+    cluster = state.cluster
     primary, _ = primary_and_replica(breaking, routing.key_slot(first))
     node = cluster.primary(routing.key_slot(first))
     cluster.roundtrip(node, encode_command(b"GET", first), 1, deadline())
@@ -343,7 +343,7 @@ def test_a_replica_that_was_asked_as_one_redirects_a_reader_that_takes_it_for_th
     values = (lambda: state.read(slot, [key], deadline())) if read == "one" else (lambda: mget(state, key))
     with hanging(primary):
         assert values() == [key]
-    state._cluster.learn(slot, Node("127.0.0.1", replica.port))
+    state.cluster.learn(slot, Node("127.0.0.1", replica.port))
     assert values() == [key]
     assert _port(state, slot) == primary.port
 
@@ -369,7 +369,7 @@ def test_an_absent_key_is_absent_though_the_roles_have_changed_since_the_slot_ma
     (key,) = filled(breaking)
     slot = routing.key_slot(key)
     primary, _ = primary_and_replica(breaking, slot)
-    state._cluster.shards = tuple(shard[::-1] for shard in state._cluster.shards)
+    state.cluster.shards = tuple(shard[::-1] for shard in state.cluster.shards)
     with hanging(primary):
         assert state.read(slot, [key, key + b"-absent"], deadline()) == [key, None]
 
@@ -432,4 +432,4 @@ def test_cluster_that_is_gone_and_comes_back_is_read_again(breaking: RedisCluste
 
 
 def _port(state: RedisState, slot: int) -> int:
-    return state._cluster.primary(slot).port
+    return state.cluster.primary(slot).port

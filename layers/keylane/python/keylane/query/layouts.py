@@ -21,12 +21,14 @@ class Layouts:
         self._ttl_s = ttl_s
         self._kept: dict[str, tuple[Layout, float]] = {}
 
+    def known(self, topic: str) -> Layout | None:
+        """Return the topic's layout if it was read within `ttl_s`, else None."""
+        kept = self._kept.get(topic)
+        return kept[0] if kept is not None and self._clock.monotonic_s() < kept[1] else None
+
     def get(self, topic: str, deadline: Deadline) -> Layout:
         """Return the topic's layout, at most `ttl_s` old. Raises as `refresh`."""
-        kept = self._kept.get(topic)
-        if kept is not None and self._clock.monotonic_s() < kept[1]:
-            return kept[0]
-        return self._replace_expired(topic, deadline)
+        return self.known(topic) or self._replace_expired(topic, deadline)
 
     def refresh(self, topic: str, deadline: Deadline) -> Layout:
         """Read the topic's layout from Redis. Raises UnknownTopic, CorruptState, StateUnavailable."""

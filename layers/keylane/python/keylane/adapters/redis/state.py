@@ -111,7 +111,7 @@ class RedisState(RoundReader):
 
     def __init__(self, cluster: ClusterClient) -> None:
         super().__init__(cluster)
-        self._cluster = cluster
+        self.cluster = cluster
 
     def read(
         self, slot: int, keys: Sequence[bytes], deadline: Deadline, *, primary_only: bool = False
@@ -122,11 +122,11 @@ class RedisState(RoundReader):
         If no node answers, the slot map is re-read and all nodes are tried again until the deadline.
         """
         words = (b"MGET", *keys)
-        asked, answered = self.ask_primary(slot, words, deadline), None
+        asked, answered = self.ask_primary(slot, encode_words(words), deadline), None
         values: list[bytes | None]
         if asked is not None:
             try:
-                outcome: Any = self._cluster.roundtrip(*asked)
+                outcome: Any = self.cluster.roundtrip(*asked)
                 if not isinstance(outcome[0], Exception):
                     self._unhealthy.pop(asked.node, None)
                     values = outcome[0]
@@ -135,21 +135,21 @@ class RedisState(RoundReader):
                 outcome = error
             answered = Answered(asked, outcome)
         conversation = self.read_slot([Call(slot, words)], deadline, answered, primary_only=primary_only)
-        [values] = self._cluster.hold(conversation)
+        [values] = self.cluster.hold(conversation)
         return values
 
     def run(self, calls: Sequence[Call], deadline: Deadline) -> list[Any]:
         """See `State.run`."""
-        return self._cluster.hold(self.read_slots(calls, deadline))
+        return self.cluster.hold(self.read_slots(calls, deadline))
 
     def hosts(self, slots: Sequence[int], deadline: Deadline) -> list[str]:
         """As `State.hosts`, by the current slot map."""
-        self._cluster.refresh(deadline)
-        return [f"{node.host}:{node.port}" for node in map(self._cluster.primary, slots)]
+        self.cluster.refresh(deadline)
+        return [f"{node.host}:{node.port}" for node in map(self.cluster.primary, slots)]
 
     def close(self) -> None:
         """Close the connections."""
-        self._cluster.close()
+        self.cluster.close()
 
 
 def without_errors(found: Replies) -> Replies:

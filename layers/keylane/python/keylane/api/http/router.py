@@ -180,20 +180,29 @@ class Application(Generic[Parts]):
             response = render(request, error) if render else problems.response_to(error, request.id)
         if operation is not None:
             response.method = response.method or operation.route.name
-        if cors_headers:
-            response.headers.update(cors_headers)
         if request.method == "HEAD":
             response.body = ""
-        self._measure(response, begun_s)
-        return response
+        return self._finish(response, cors_headers, begun_s)
 
     def fail(self, error: Exception, request_id: str) -> Response[str]:
         """Answer a request that can't be read."""
-        response = problems.response_to(error, request_id)
-        self._measure(response, time.perf_counter())
-        return response
+        return self._finish(problems.response_to(error, request_id), NO_HEADERS, time.perf_counter())
 
-    def _measure(self, response: Response[Any], begun_s: float) -> None:
+    def finish(self, response: Response[Any], route: Route, request_id: str, begun_s: float) -> Response[Any]:
+        """Return a response that was made without `respond`, as `respond` would. `begun_s`: perf_counter's.
+
+        Raises SettingsError, SettingsUnavailable.
+        """
+        response = _within_bounds(response, request_id)
+        response.method = route.name
+        return self._finish(response, self.settings().cors_headers, begun_s)
+
+    def _finish(
+        self, response: Response[Any], cors_headers: Mapping[str, str], begun_s: float
+    ) -> Response[Any]:
+        """Return the response with what all have; its numbers are noted."""
+        if cors_headers:
+            response.headers.update(cors_headers)
         meter = self.meter
         for topic, age_ms in response.ages:
             meter.observe("AnswerAge", age_ms, topic)
@@ -201,6 +210,7 @@ class Application(Generic[Parts]):
             meter.count("Problems", 1, response.problem)
         taken_ms = (time.perf_counter() - begun_s) * 1000
         meter.request(response.method or "unknown", response.status_code, taken_ms)
+        return response
 
     def _refuse(self, request: Request, path: str) -> Response[str]:
         """Return the problem of a path and method for which this function has no operation."""

@@ -88,6 +88,7 @@ RECORD_SCHEMA = Schema.of(
     **VALUE,
 )
 """With `envelope=true`; else the body is the value itself."""
+_NO_TERMS = ReadTerms(0)
 _CHOICES = (ENVELOPE, PARTIAL, MAX_AGE_MS, FIELDS, AS_OF)
 _NO_CHOICE = [each.default for each in _CHOICES]
 
@@ -175,6 +176,11 @@ def parse_read_key(request: Request, topic: str, key: str, settings: QuerySettin
         Conditions.parse(headers),
         accept,
     )
+
+
+def plain_read(topic: str, key: bytes, request_id: str, accept: str | None) -> ReadKeyRequest:
+    """Return the read that a GET without a query, and without a header of READ, asks for."""
+    return ReadKeyRequest(topic, key, _NO_TERMS, NO_WAIT, request_id=request_id, accept=accept)
 
 
 def _parse_min_position(request: Request) -> Position | int | None:

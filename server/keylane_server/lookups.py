@@ -1,0 +1,182 @@
+"""The short way of the server's most frequent request: a plain GET of one key.
+
+A request is plain if nothing but its path decides on its answer: no query, no body, no header that a read of
+a key looks at. Its look-up is planned and sent in the loop, without a greenlet; what is not plain, or has no
+answer on this way (see `keylane.query.lookup`), takes the way of all requests, from its beginning.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from keylane.api.http.preferences import prefers_bytes
+from keylane.api.http.request import is_host
+from keylane.api.reads.key import plain_read, render_record
+from keylane.errors import KeylaneError
+from keylane.model.routes import BY_NAME
+from keylane.ports import Deadline
+from keylane.query.lookup import LookupPlan, Lookups, answer_of
+from keylane_server.received import new_request_id
+
+if TYPE_CHECKING:
+    from keylane.adapters.redis.connections import Node
+    from keylane.adapters.redis.conversation import Ask
+    from keylane.adapters.redis.state import RedisState
+    from keylane.api.http.response import Response
+    from keylane.app.query import QueryApp
+    from keylane.wiring.query import QueryParts
+    from keylane_server.access import TokenAuthorizer
+    from keylane_server.admission import AdmissionControl
+    from keylane_server.redis.shared_connection import Exchange, SharedConnection
+
+Scope = dict[str, Any]
+_PATH = re.compile(rb"/topics/([A-Za-z0-9._-]{1,249})/keys/([!-$&-.0->@-~]+)")
+"""A key's path in which nothing is percent-encoded."""
+ROUTE = BY_NAME["get_key"]
+NOT_PLAIN = frozenset(
+    {
+        *(b"content-length", b"transfer-encoding", b"prefer", b"keylane-min-position", b"x-api-key"),
+        *(b"if-match", b"if-none-match", b"if-modified-since", b"if-unmodified-since"),
+    }
+)
+"""Headers that may change the answer, or how the request is read: besides Host, Accept and Authorization."""
+_ANYTHING = b"*/*"
+HOSTS_LIMIT = 1_000
+"""How many values of `Host` are remembered as valid."""
+
+
+class Lookup(NamedTuple):
+    """A request whose command has been sent."""
+
+    request_id: str
+    begun_s: float
+    accept: str | None
+    plan: LookupPlan
+    asked: Ask
+    exchange: Exchange
+
+
+class _Arrival:
+    """Lets a coroutine wait for replies."""
+
+    __slots__ = ("future",)
+
+    def __init__(self, future: asyncio.Future[None]) -> None:
+        self.future = future
+
+    def resume(self, _: None) -> None:
+        if not self.future.done():
+            self.future.set_result(None)
+
+
+class PlainLookups:
+    """Answers plain look-ups of one process. For the loop's thread."""
+
+    def __init__(
+        self, application: QueryApp, admission: AdmissionControl, authorizer: TokenAuthorizer | None
+    ) -> None:
+        """Raises SettingsError, SettingsUnavailable."""
+        self._application = application
+        self._parts: QueryParts = application.parts()
+        state: Any = self._parts.store.state
+        self._state: RedisState = state
+        self._connections: dict[Node, SharedConnection] = state.cluster.connections
+        self._admission = admission
+        self._authorizer = authorizer
+        self._counts_addresses = bool(admission.limits.of_address)
+        settings = application.settings()
+        self._base_path = settings.base_path.encode()
+        self._served = settings.topics
+        self._hosts: set[bytes] = set()
+        self._lookups = Lookups(self._parts.store.layouts)
+        self._decoder = self._parts.decoder(as_bytes=False)
+
+    @classmethod
+    def open(
+        cls, application: QueryApp, admission: AdmissionControl, authorizer: TokenAuthorizer | None
+    ) -> Self | None:
+        """Return what answers them; None where the application can't: each request is answered why."""
+        try:
+            return cls(application, admission, authorizer)
+        except KeylaneError:
+            return None
+
+    def ask(self, scope: Scope) -> Lookup | None:
+        """Send what a plain request asks for; None for any other request, and where it can't be sent now."""
+        if scope["method"] != "GET" or scope["query_string"] or self._counts_addresses:
+            return None
+        begun_s = time.perf_counter()
+        path = scope["raw_path"]
+        if self._base_path and path.startswith(self._base_path + b"/"):
+            path = path[len(self._base_path) :]
+        found = _PATH.fullmatch(path)
+        headers = dict(scope["headers"])
+        is_plain = found and len(headers) == len(scope["headers"]) and NOT_PLAIN.isdisjoint(headers)
+        if not is_plain or not self._has_host(headers):
+            return None
+        accept = _accept_of(headers)
+        topic, key = found[1].decode(), found[2]  # type: ignore[index]  # it is plain
+        if prefers_bytes(accept) or not self._may_read(headers, topic):
+            return None
+        plan = self._lookups.plan(topic, key)
+        return None if plan is None else self._send(plan, begun_s, accept)
+
+    async def answer(self, lookup: Lookup) -> Response[Any] | None:
+        """Wait for the reply and render it; None where the request has to take the way of all."""
+        exchange = lookup.exchange
+        try:
+            if exchange.missing and exchange.error is None:
+                future = asyncio.get_running_loop().create_future()
+                exchange.waiting = _Arrival(future)
+                await future
+        finally:
+            self._admission.reads.leave()
+        if exchange.error is not None:
+            if isinstance(exchange.error, RedisTimeoutError):
+                self._state.note_late(lookup.asked)
+            return None
+        answer = answer_of(lookup.plan, exchange.replies[0])
+        if answer is None:
+            return None
+        parts = self._parts
+        read = plain_read(answer.layout.topic, lookup.plan.key, lookup.request_id, lookup.accept)
+        response = render_record(answer, read, self._decoder, parts.now_ms)
+        return self._application.finish(response, ROUTE, lookup.request_id, lookup.begun_s)
+
+    def _send(self, plan: LookupPlan, begun_s: float, accept: str | None) -> Lookup | None:
+        if plan.layout.options.value_format == "registry" or not self._served.is_served(plan.layout.topic):
+            return None
+        deadline = Deadline.after_ms(self._parts.settings.state_timeout_ms, self._parts.store.clock)
+        asked = self._state.ask_primary(plan.slot, plan.packed, deadline)
+        if asked is None or not self._admission.reads.enter_at_once():
+            return None
+        exchange = self._connections[asked.node].send(asked.packed, 1, asked.deadline.at_s)
+        return Lookup(new_request_id(), begun_s, accept, plan, asked, exchange)
+
+    def _has_host(self, headers: dict[bytes, bytes]) -> bool:
+        value = headers.get(b"host", b"")
+        if value in self._hosts:
+            return True
+        if not is_host(value.decode("latin-1")):
+            return False
+        if len(self._hosts) >= HOSTS_LIMIT:
+            self._hosts.clear()
+        self._hosts.add(value)
+        return True
+
+    def _may_read(self, headers: dict[bytes, bytes], topic: str) -> bool:
+        authorizer = self._authorizer
+        if authorizer is None:
+            return True
+        return not authorizer.is_due and authorizer.is_reader(headers.get(b"authorization", b""), topic)
+
+
+def _accept_of(headers: dict[bytes, bytes]) -> str | None:
+    """Return the header `Accept`, None where it accepts anything."""
+    value = headers.get(b"accept", _ANYTHING)
+    return None if value == _ANYTHING else value.decode("latin-1")

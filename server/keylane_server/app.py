@@ -55,7 +55,17 @@ _PREFLIGHT = {
 }
 SEND_TIMEOUT_S = 60.0
 """How long a client of a stream may read nothing while there is something to read."""
-_HEADER_NAMES: dict[str, bytes] = {}
+
+
+class _Encoded(dict[str, bytes]):
+    """Names of headers as bytes."""
+
+    def __missing__(self, name: str) -> bytes:
+        encoded = self[name] = name.encode()
+        return encoded
+
+
+_HEADER_NAMES = _Encoded()
 
 
 class ServerApp:
@@ -269,10 +279,7 @@ _NO_CONTENT = 204
 def _start_of(status: int, headers: dict[str, str]) -> dict[str, Any]:
     """Return the message that begins a response."""
     names = _HEADER_NAMES
-    pairs = [
-        (names.get(name) or names.setdefault(name, name.encode()), value.encode())
-        for name, value in headers.items()
-    ]
+    pairs = [(names[name], value.encode()) for name, value in headers.items()]
     return {"type": "http.response.start", "status": status, "headers": pairs}
 
 

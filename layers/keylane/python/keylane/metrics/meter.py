@@ -49,6 +49,7 @@ class Meter:
         self._labels: dict[str, set[tuple[str, ...]]] = {}
         self._credit = float(BURST)
         self._looked_s = now_s()
+        self._due_s = self._looked_s
         self.is_on = sink is not None
 
     def count(self, metric: str, number: float = 1, *labels: str) -> None:
@@ -64,7 +65,7 @@ class Meter:
     def observe(self, metric: str, value: float, *labels: str, times: int = 1) -> None:
         """Add a value to a distribution, `times` times."""
         if self.is_on:
-            self._note(metric, labels, value, times)
+            self._notes.append((metric, labels, value, times))
 
     def _note(self, metric: str, labels: tuple[str, ...], value: float, times: int) -> None:
         # Summed up later, many at once: a request waits here, and code that it calls is rarely in the cache.
@@ -95,18 +96,21 @@ class Meter:
 
     def request(self, method: str, code: int, taken_ms: float) -> None:
         """Note a request at its end, and hand all numbers on where that is due."""
-        self.observe("RequestDuration", taken_ms, method, str(code))
-        if self.is_on and self._is_due():
+        if not self.is_on:
+            return
+        self._note("RequestDuration", (method, str(code)), taken_ms, 1)
+        now_s = self._now_s()
+        # Also where the clock went back.
+        if not self._looked_s <= now_s < self._due_s and self._is_due(now_s):
             self.flush()
 
-    def _is_due(self) -> bool:
-        now_s = self._now_s()
+    def _is_due(self, now_s: float) -> bool:
         self._credit = min(BURST, self._credit + max(0.0, now_s - self._looked_s))
         self._looked_s = now_s
-        if self._credit < 1:
-            return False
-        self._credit -= 1
-        return True
+        is_due = self._credit >= 1
+        self._credit -= is_due
+        self._due_s = now_s + max(0.0, 1 - self._credit)
+        return is_due
 
     def flush(self) -> None:
         """Hand all numbers on."""

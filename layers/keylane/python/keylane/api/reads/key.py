@@ -218,14 +218,17 @@ def render_record(
         if is_known and not conditions:
             response: Response[Any] = Response(304, None, "", headers)
         else:
-            response = _render_found(answer, decoder.decode(answer.layout, record), request, decoder, now_ms)
+            decoded = decoder.decode(answer.layout, record)
+            content_type, body = _render_found(answer, decoded, request, decoder, now_ms)
+            has_record = False
             if conditions:
                 # They count for an answer that would be a success without them (RFC 9110, 13.2.1).
                 at_position = etag_of(record, 0, as_bytes=request.as_bytes)
                 conditions.check((headers["ETag"], at_position), modified_ms)
-                if is_known or conditions.has_record(modified_ms):
-                    response = Response(304, None, "")
-            response.headers = headers | response.headers
+                has_record = is_known or conditions.has_record(modified_ms)
+            response = (
+                Response(304, None, "", headers) if has_record else Response(200, content_type, body, headers)
+            )
     except KeylaneError as error:
         if isinstance(error, ValueLeftInKafka):
             headers["Keylane-Value-Bytes"] = str(error.size_bytes)
@@ -239,19 +242,22 @@ def render_record(
 
 def _render_found(
     answer: Answer, record: Record, request: ReadKeyRequest, decoder: ValueDecoder, now_ms: int
-) -> Response[Any]:
-    """Render a decoded record without its headers. Raises ValueLeftInKafka, NoJsonObject, NotAcceptable."""
-    fields = _pick_fields(record, request.fields)
+) -> tuple[str, str | bytes]:
+    """Return a decoded record's content type and body.
+
+    Raises ValueLeftInKafka, NoJsonObject, NotAcceptable.
+    """
+    fields = None if request.fields is None else _pick_fields(record, request.fields)
     if request.envelope:
         body: str | bytes = Envelopes(now_ms, request.fields, decoder).render(answer, record, fields)
         content_type = JSON
     else:
         content_type, body = _content_of(record, fields)
-    if not request.as_bytes and not accepts(request.accept, content_type):
+    if request.accept and not request.as_bytes and not accepts(request.accept, content_type):
         if request.envelope or fields is not None or not accepts(request.accept, BYTES):
-            raise NotAcceptable(request.accept or "", f"{content_type}, or application/octet-stream")
+            raise NotAcceptable(request.accept, f"{content_type}, or application/octet-stream")
         content_type = BYTES
-    return Response(200, content_type, body)
+    return content_type, body
 
 
 def _freshness(answer: Answer, age_ms: int | None) -> dict[str, str]:
@@ -271,9 +277,9 @@ def _freshness(answer: Answer, age_ms: int | None) -> dict[str, str]:
     return headers
 
 
-def _pick_fields(record: Record, fields: Fields | None) -> str | None:
-    """Return the requested fields as JSON; None without `fields` or without a value. Raises NoJsonObject."""
-    if fields is None or record.left_in_kafka_bytes is not None:
+def _pick_fields(record: Record, fields: Fields) -> str | None:
+    """Return the requested fields as JSON; None without a value. Raises NoJsonObject."""
+    if record.left_in_kafka_bytes is not None:
         return None
     found = rendering.pick_fields(record, fields)
     if found is None:

@@ -9,7 +9,8 @@ are not UTF-8, could not be read; ASGI passes the path as it was sent.
     3. Access, if tokens are required (access): a stranger's body is not read.
     4. The body, within its bounds (bodies).
     5. AdmissionControl: over a bound, 503 (admission).
-    6. The operation: in a greenlet (greenlets), or for `explore` in another process (explorer).
+    6. The operation: in a greenlet (greenlets); for `explore`, or a large body, in another process
+       (side_process).
 """
 
 from __future__ import annotations
@@ -177,7 +178,7 @@ class ServerApp:
         """Answer a request whose body is there, once it has a place; a stream keeps it. Raises Overloaded."""
         admission, function, route = self._admission, request.target.function, request.target.route
         if function == EXPLORE:
-            return await self._applications.explorer.respond(complete, request.target)
+            return await self._applications.exploring.respond(complete, request.target)
         if request.is_long_poll or (route is not None and route.name in STREAMS):
             admission.enter_long_poll()
             is_streaming = False
@@ -244,7 +245,9 @@ class ServerApp:
     def _begin(
         self, request: ReceivedRequest, complete: Request, receive: Receive
     ) -> Awaitable[Response[Any]]:
-        """Begin what answers the request, in a greenlet."""
+        """Begin what answers the request: in a greenlet, or in another process."""
+        if complete.body and _takes_long(complete):
+            return self._applications.parsing.respond(complete, request.target)
         answer = partial(self._applications.respond, complete, request.target)
         if request.is_long_poll:
             return _run_while_wanted(answer, receive)
@@ -274,6 +277,15 @@ class ServerApp:
 
 
 _NO_CONTENT = 204
+LARGE_BODY_BYTES = 64 * 1024
+"""A body of JSON that is larger may take more than 50 ms: to parse it, and for its thousands of records."""
+
+
+def _takes_long(request: Request) -> bool:
+    """Whether a request's body may hold up all others. That of a PUT is taken as it is."""
+    if "content-encoding" in request.headers:
+        return True  # whatever it becomes
+    return len(request.body) > LARGE_BODY_BYTES and request.method != "PUT"
 
 
 def _start_of(status: int, headers: dict[str, str]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """The applications of the layer, as one process of the server has them.
 
-Those of `query` and `produce` are built once: their requests are greenlets. `explore` is called by people and
-monitors, and its clients block: it is in a process of its own (explorer).
+Those of `query` and `produce` are built once: their requests are greenlets. What would hold up or end the
+process is answered beside it: `explore`, and large bodies (side_process).
 """
 
 import logging
@@ -17,8 +17,8 @@ from keylane.errors import SettingsError
 from keylane.model.routes import PRODUCE, QUERY, Target
 from keylane.wiring.application import read_api_settings
 from keylane.wiring.runtime import Runtime
-from keylane_server.explorer import Explorer
 from keylane_server.greenlets import run_request
+from keylane_server.side_process import SideProcess
 
 _log = logging.getLogger("keylane.serve")
 
@@ -26,7 +26,7 @@ _log = logging.getLogger("keylane.serve")
 class Applications:
     """The applications of a runtime and an environment. `settings`: what they serve, once they are open.
 
-    `explorer` answers the requests of `explore`.
+    `exploring` answers the requests of `explore`, `parsing` those with large bodies.
     """
 
     def __init__(self, runtime: Runtime, environment: Mapping[str, str]) -> None:
@@ -37,7 +37,9 @@ class Applications:
             PRODUCE: produce.build(runtime, environment),
         }
         self.settings = ApiSettings()
-        self.explorer = Explorer(environment, runtime.open_metrics(""))
+        metrics = runtime.open_metrics("")
+        self.exploring = SideProcess("asks Kafka", environment, metrics)
+        self.parsing = SideProcess("takes large bodies", environment, metrics)
 
     async def open(self) -> None:
         """Read what is served, and build what the applications in the loop work with.
@@ -66,5 +68,6 @@ class Applications:
             application.meter.flush()
 
     async def close(self) -> None:
-        """End the process of `explore`."""
-        await self.explorer.close()
+        """End the processes beside this one."""
+        await self.exploring.close()
+        await self.parsing.close()

@@ -16,7 +16,7 @@ from tests.servers.own import create_topic, eventually, own_kafka
 from tests.servers.standing import StandingServer, plain_variables, standing
 from tests.support.steady import SteadyReads
 
-from keylane_server import explorer
+from keylane_server import side_process
 from keylane_server.server import START_EVERY_S
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def test_a_process_that_asks_kafka_and_dies_costs_no_answer(server: StandingServ
     assert server.ask("GET", "/clusters")[0] == 200
     worker = one_child(server.process.pid)
     for _ in range(2):
-        asking = one_child(worker, explorer.PROGRAM)
+        asking = one_child(worker, side_process.PROGRAM)
         with ThreadPoolExecutor() as pool:
             answers = [pool.submit(server.ask, "GET", path) for path in ASKING * 4]
             os.kill(asking, signal.SIGABRT)
@@ -79,7 +79,7 @@ def test_a_process_that_asks_kafka_and_dies_costs_no_answer(server: StandingServ
             f"503: it has just been started again: {found} {server.log}"
         )
         eventually(lambda: server.ask("GET", "/clusters")[0] == 200)
-        assert one_child(worker, explorer.PROGRAM) != asking
+        assert one_child(worker, side_process.PROGRAM) != asking
     assert one_child(server.process.pid) == worker
     assert server.stop() == 0
     assert "Traceback" not in server.log
@@ -101,7 +101,7 @@ def test_the_only_process_is_started_again_each_time_it_dies_and_not_too_often(
     server: StandingServer, topic: str
 ):
     assert server.ask("GET", "/clusters")[0] == 200
-    asking = one_child(one_child(server.process.pid), explorer.PROGRAM)
+    asking = one_child(one_child(server.process.pid), side_process.PROGRAM)
     begun_s = time.monotonic()
     for number in range(3):
         os.kill(one_child(server.process.pid), signal.SIGKILL)

@@ -1,7 +1,7 @@
-"""The process that asks Kafka for a process of the server: `explorer` starts it, and says how they talk.
+"""The process beside one of the server: `side_process` starts it, and says how they talk.
 
-A few threads have an application each, as each environment of Lambda has one: its clients block. The process
-ends with the one that started it, whose end closes the socket.
+A few threads have applications of their own, as each environment of Lambda has them: their clients block. The
+process ends with the one that started it, whose end closes the socket.
 """
 
 import logging
@@ -10,19 +10,25 @@ import pickle
 import socket
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from keylane.api.http.request import Request
-from keylane.app import explore
+from keylane.api.http.router import Application
+from keylane.app import explore, produce, query
 from keylane.metrics.meter import MetricSink
-from keylane.model.routes import Target
+from keylane.model.routes import EXPLORE, PRODUCE, QUERY, Target
 from keylane.wiring.runtime import Runtime
-from keylane_server.explorer import SIZE, packed
 from keylane_server.options import LOG_FORMAT
+from keylane_server.side_process import SIZE, packed
 
 THREADS = 4
+_BUILD: dict[str, Callable[..., Application[Any]]] = {
+    QUERY: query.build,
+    PRODUCE: produce.build,
+    EXPLORE: explore.build,
+}
 _log = logging.getLogger("keylane.serve")
 
 
@@ -45,18 +51,26 @@ class _RecordedCalls:
 
 
 class _ThreadRuntime(Runtime):
-    """See `Runtime`; `metrics` are recorded."""
+    """See `Runtime`; `metrics` are recorded. `applications`: those of a thread, once they are asked for."""
 
     def __init__(self) -> None:
         self.metrics = _RecordedCalls()
+        self.applications: dict[str, Application[Any]] = {}
 
     def open_metrics(self, namespace: str) -> MetricSink:  # noqa: ARG002 (of CloudWatch)
         """See `Runtime.open_metrics`."""
         return self.metrics
 
+    def application(self, function: str, environment: Mapping[str, str]) -> Application[Any]:
+        """Return the application of a function."""
+        found = self.applications.get(function)
+        if found is None:
+            found = self.applications[function] = _BUILD[function](self, environment)
+        return found
+
 
 class _Threads:
-    """Answer requests, each thread with an application of its own."""
+    """Answer requests, each thread with applications of its own."""
 
     def __init__(self, connection: socket.socket, environment: Mapping[str, str]) -> None:
         self._connection = connection
@@ -68,18 +82,18 @@ class _Threads:
         try:
             self._answer(number, request, target)
         except Exception:  # noqa: BLE001 (the application answers its own: another process has to go on)
-            _log.exception("the process that asks Kafka ends")
+            _log.exception("a process beside the server's ends")
             os._exit(1)
 
     def _answer(self, number: int, request: Request, target: Target) -> None:
         local = self._local
-        if not hasattr(local, "application"):
+        if not hasattr(local, "runtime"):
             local.runtime = _ThreadRuntime()
-            local.application = explore.build(local.runtime, self._environment)
-        response = local.application.respond(request, target)
-        local.application.meter.flush()
-        metrics = local.runtime.metrics
-        calls, metrics.calls = metrics.calls, []
+        runtime: _ThreadRuntime = local.runtime
+        application = runtime.application(target.function, self._environment)
+        response = application.respond(request, target)
+        application.meter.flush()
+        calls, runtime.metrics.calls = runtime.metrics.calls, []
         message = packed((number, response, calls))
         with self._sending:
             self._connection.sendall(message)
@@ -91,7 +105,7 @@ def main(descriptor: int, environment: Mapping[str, str]) -> None:
     with socket.socket(fileno=descriptor) as connection, connection.makefile("rb") as messages:
         threads, answers = ThreadPoolExecutor(THREADS), _Threads(connection, environment)
         while size := messages.read(SIZE.size):
-            message = pickle.loads(messages.read(*SIZE.unpack(size)))  # noqa: S301 (see `explorer`)
+            message = pickle.loads(messages.read(*SIZE.unpack(size)))  # noqa: S301 (see `side_process`)
             threads.submit(answers.answer, *message)
     # Threads that wait for Kafka would hold up the end, and nobody waits for their answers.
     os._exit(0)

@@ -1,8 +1,9 @@
-"""The operations of `explore`, in a process of their own: librdkafka's admin client may abort its process.
+"""Requests that are answered in a process beside the one that serves reads.
 
-That was seen when a broker came back while clusters were described. The process is started by the first
-request, and again by the next one after its end. All its requests are reads: those that it leaves unanswered
-are sent to the next process, once.
+Two kinds would harm it. Those of `explore` ask librdkafka's admin client, which may abort its process: that
+was seen when a broker came back while clusters were described. Those with large bodies hold Python's
+interpreter while they are parsed. Each kind has a process of its own, which is started by the first request,
+and again by the next one after its end.
 
     to the process      size u32, (number, request, target) pickled
     from the process    size u32, (number, response, calls of a MetricSink) pickled
@@ -24,6 +25,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
+from keylane.model.routes import PRODUCE
 from keylane_server.admission import Overloaded
 
 if TYPE_CHECKING:
@@ -35,69 +37,82 @@ if TYPE_CHECKING:
     from keylane.model.routes import Target
 
 SIZE = struct.Struct(">I")
-PROGRAM = "keylane_server.explore_process"
-EXPLORE_REQUESTS = 32
-"""Requests of `explore` that run and wait: they are slow, and must not take the places of all others."""
+PROGRAM = "keylane_server.side_program"
+REQUESTS_LIMIT = 32
+"""Requests of a kind that run and wait: they are slow, and must not take the places of all others."""
 START_EVERY_S = 1.0
 """The process is started at most once in this time."""
 _log = logging.getLogger("keylane.serve")
 
 
-class Explorer:
-    """Starts the process, and passes requests to it, in the loop's thread. `metrics`: for its numbers."""
+class SideEnded(Exception):
+    """The process ended before it answered: a write may have happened."""
 
-    def __init__(self, environment: Mapping[str, str], metrics: MetricSink) -> None:
+
+class SideProcess:
+    """Starts the process, and passes requests to it, in the loop's thread.
+
+    `work`: what it does, for the log and the process list. `metrics`: for its numbers.
+    """
+
+    def __init__(self, work: str, environment: Mapping[str, str], metrics: MetricSink) -> None:
+        self._work = work
         self._environment = environment
         self._metrics = metrics
-        self._running: _ExploreProcess | None = None
+        self._running: _Process | None = None
         self._starting = asyncio.Lock()
         self._start_at_s = 0.0
-        self._exploring = 0
+        self._requests = 0
 
     async def respond(self, request: Request, target: Target) -> Response[Any]:
-        """Answer a request. Raises Overloaded."""
-        if self._exploring >= EXPLORE_REQUESTS:
-            raise Overloaded(f"{self._exploring} requests ask Kafka")
-        self._exploring += 1
+        """Answer a request; a read that was left unanswered is sent to the next process, once.
+
+        Raises Overloaded, and SideEnded for a write.
+        """
+        if self._requests >= REQUESTS_LIMIT:
+            raise Overloaded(f"{self._requests} requests wait for the process that {self._work}")
+        self._requests += 1
+        is_write = target.function == PRODUCE
         try:
-            with contextlib.suppress(_ProcessEnded):
-                return await (await self._process()).respond(request, target)
+            if not is_write:
+                with contextlib.suppress(SideEnded):
+                    return await (await self._process()).respond(request, target)
             return await (await self._process()).respond(request, target)
-        except _ProcessEnded:
-            raise Overloaded("the process that asks Kafka has ended") from None
+        except SideEnded:
+            if is_write:
+                raise
+            raise Overloaded(f"the process that {self._work} has ended") from None
         finally:
-            self._exploring -= 1
+            self._requests -= 1
 
     async def close(self) -> None:
         """End the process; what it does is not waited for."""
         if self._running is not None:
             await self._running.close()
 
-    async def _process(self) -> _ExploreProcess:
+    async def _process(self) -> _Process:
         async with self._starting:
             if self._running is None or self._running.has_ended:
                 now_s = time.monotonic()
                 if now_s < self._start_at_s:
-                    raise _ProcessEnded
+                    raise Overloaded(f"the process that {self._work} has ended")
                 self._start_at_s = now_s + START_EVERY_S
-                self._running = await _start(self._environment, self._metrics)
+                self._running = await _start(self._work, self._environment, self._metrics)
             return self._running
 
 
-class _ProcessEnded(Exception):
-    """The process ended before it answered."""
-
-
-class _ExploreProcess:
+class _Process:
     """A process that runs, and the requests that wait for it."""
 
     def __init__(
         self,
+        work: str,
         process: subprocess.Popen[bytes],
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
         metrics: MetricSink,
     ) -> None:
+        self._work = work
         self._process = process
         self._writer = writer
         self._metrics = metrics
@@ -112,9 +127,9 @@ class _ExploreProcess:
         return self._writer.is_closing()
 
     async def respond(self, request: Request, target: Target) -> Response[Any]:
-        """Answer a request. Raises _ProcessEnded."""
+        """Answer a request. Raises SideEnded."""
         if self.has_ended:
-            raise _ProcessEnded
+            raise SideEnded
         self._number += 1
         number = self._number
         answered: asyncio.Future[Response[Any]] = asyncio.get_running_loop().create_future()
@@ -148,23 +163,25 @@ class _ExploreProcess:
             self._process.kill()
             for answered in self._waiting.values():
                 if not answered.done():
-                    answered.set_exception(_ProcessEnded())
+                    answered.set_exception(SideEnded())
         code = await asyncio.to_thread(self._process.wait)
         if not self._is_closing:
-            _log.error("the process that asks Kafka ended with %d: the next request starts it again", code)
+            _log.error(
+                "the process that %s ended with %d: the next request starts it again", self._work, code
+            )
 
 
-async def _start(environment: Mapping[str, str], metrics: MetricSink) -> _ExploreProcess:
+async def _start(work: str, environment: Mapping[str, str], metrics: MetricSink) -> _Process:
     own, others = socket.socketpair()
     with others:
-        process = _open_process(environment, others.fileno())
+        process = _open_process(work, environment, others.fileno())
     reader, writer = await asyncio.open_connection(sock=own)
-    return _ExploreProcess(process, reader, writer, metrics)
+    return _Process(work, process, reader, writer, metrics)
 
 
-def _open_process(environment: Mapping[str, str], descriptor: int) -> subprocess.Popen[bytes]:
+def _open_process(work: str, environment: Mapping[str, str], descriptor: int) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [sys.executable, "-m", PROGRAM, str(descriptor)],
+        [sys.executable, "-m", PROGRAM, str(descriptor), work],
         env={**environment, "PYTHONPATH": os.pathsep.join(sys.path)},
         pass_fds=(descriptor,),
         # A terminal sends SIGINT to all processes of a session: this one still has requests to answer.

@@ -362,6 +362,24 @@ def test_a_record_as_of_a_time_is_the_newest_by_then(as_of_ms, offset, is_right)
     assert (found == []) is is_right
 
 
+@pytest.mark.parametrize(
+    ("marker_ms", "partition", "is_right"),
+    [(500, OTHER, True), (500, HOME, False), (Options().marker_ms, OTHER, False)],
+)
+def test_a_late_stray_may_be_the_record_as_of_a_time_where_its_tombstones_marker_is_over(
+    marker_ms, partition, is_right
+):
+    log = with_options(
+        ALog((OTHER, 3, 5, b"s"), (HOME, 0, 5, b"a"), (HOME, 4, 20, None)),
+        mixed=True,
+        marker_ms=marker_ms,
+        history_count=3,
+    )
+    offset = 3 if partition == OTHER else 0
+    read = seen(1, 8, offset, partition=partition, log=log)._replace(exact=False, as_of_ms=25)
+    assert (faults(read, log=log) == []) is is_right
+
+
 def viewed(at_s: float, count: int | None = None) -> Seen:
     """What a view without windows counts of the key."""
     found = {} if count is None else {(None, None): count}
